@@ -1,0 +1,2 @@
+//! `superpage`.
+fn main() {}

@@ -1,0 +1,28 @@
+//! The stock kernel's huge-page interfaces, typed: one file for each interface.
+//!
+//! Each file says what its interface does, what can go wrong, and where it is documented. The
+//! contract is on top, the mechanism below it. Readers take the root they read under, so that
+//! tests can give them fixtures.
+//!
+//! What is deliberately absent: any decision. This crate uses only the units and regions of
+//! `superpage-policy` and knows none of its policies. Nothing prints or logs.
+
+pub mod cgroup;
+pub mod error;
+pub mod maps;
+pub mod meminfo;
+pub mod pagemap;
+pub mod pressure;
+pub mod probe;
+pub mod process;
+pub mod process_madvise;
+pub mod sample;
+pub mod settings;
+pub mod smaps;
+pub mod status;
+pub mod text;
+pub mod thp;
+pub mod usage;
+pub mod vmstat;
+
+pub use error::{Error, Result};

@@ -1,0 +1,166 @@
+//! A process that cannot be confused with another: pidfd and `/proc/PID`.
+//!
+//! A pid is only a number, and a number is reused. A [`Process`] therefore holds a pidfd, which
+//! names one process for ever, and a descriptor of its `/proc/PID` directory, opened while the
+//! pidfd showed it alive. Everything else about it is reached through these two.
+//! [pidfd_open(2)](https://man7.org/linux/man-pages/man2/pidfd_open.2.html),
+//! [proc(5)](https://man7.org/linux/man-pages/man5/proc.5.html).
+
+use crate::error::{Error, Result};
+use crate::text;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A live (or just exited) process, pinned so that its number cannot come to mean another.
+#[derive(Debug)]
+pub struct Process {
+    pid: u32,
+    pidfd: OwnedFd,
+    directory: OwnedFd,
+}
+
+impl Process {
+    /// Takes hold of the process that has number `pid` now.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if there is none, [`Error::Denied`] if `/proc` hides it.
+    pub fn open(pid: u32) -> Result<Self> {
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::Gone { pid })?;
+        let pidfd = pidfd_open(number, PidfdFlags::empty())
+            .map_err(|errno| explain(errno, pid, "open a pidfd"))?;
+        let path = format!("/proc/{pid}");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(rustix::fs::CWD, path, flags, Mode::empty())
+            .map_err(|errno| explain(errno, pid, "open its /proc directory"))?;
+        let process = Self { pid, pidfd, directory };
+        // The directory was opened by number; alive now means it was this process's.
+        process.check_alive()?;
+        Ok(process)
+    }
+
+    /// Our own process.
+    ///
+    /// # Errors
+    /// [`Error::Denied`] where `/proc` is not mounted or hidden.
+    pub fn current() -> Result<Self> {
+        Self::open(std::process::id())
+    }
+
+    /// The number it had when it was opened. For showing, never for acting.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The pidfd, for calls that take one.
+    #[must_use]
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Whether it still runs (a zombie does not).
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+
+    /// `Ok` if it still runs.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn check_alive(&self) -> Result<()> {
+        if self.is_alive() { Ok(()) } else { Err(Error::Gone { pid: self.pid }) }
+    }
+
+    /// Opens the file `name` of its `/proc` directory for reading.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
+    pub fn open_file(&self, name: &str) -> Result<OwnedFd> {
+        openat(&self.directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| explain(errno, self.pid, &format!("open its {name} file")))
+    }
+
+    /// The whole file `name` of its `/proc` directory.
+    ///
+    /// # Errors
+    /// As [`Process::open_file`].
+    pub fn read_file(&self, name: &str) -> Result<Vec<u8>> {
+        let mut text = Vec::new();
+        File::from(self.open_file(name)?)
+            .read_to_end(&mut text)
+            .map_err(|error| {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                explain(errno, self.pid, &format!("read its {name} file"))
+            })?;
+        Ok(text)
+    }
+
+    /// The path of a file of its `/proc` directory, for messages.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        Path::new("/proc").join(self.pid.to_string()).join(name)
+    }
+}
+
+/// The error for `errno` while doing `what` with process `pid`.
+pub(crate) fn explain(errno: Errno, pid: u32, what: &str) -> Error {
+    match errno {
+        // ESRCH and ENOENT: the number means nobody; EINVAL: it is a thread of somebody.
+        Errno::SRCH | Errno::NOENT | Errno::INVAL => Error::Gone { pid },
+        other => Error::from_errno(other, format!("{what} (process {pid})")),
+    }
+}
+
+/// The numbers of all processes that `proc_root` (normally `/proc`) shows, in ascending order.
+///
+/// # Errors
+/// [`Error::Missing`] or [`Error::Denied`] if the directory cannot be read.
+pub fn list(proc_root: &Path) -> Result<Vec<u32>> {
+    let entries = std::fs::read_dir(proc_root)
+        .map_err(|error| Error::from_io(&error, "list", proc_root))?;
+    let mut pids: Vec<u32> = entries
+        .filter_map(|entry| text::decimal(entry.ok()?.file_name().as_encoded_bytes()))
+        .filter_map(|pid| u32::try_from(pid).ok())
+        .collect();
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_are_alive_and_listed() {
+        let me = Process::current().expect("our own process opens");
+        assert!(me.is_alive());
+        assert!(list(Path::new("/proc")).expect("/proc lists").contains(&me.pid()));
+        assert!(!me.read_file("comm").expect("comm reads").is_empty());
+    }
+
+    #[test]
+    fn a_number_nobody_has_is_gone() {
+        for pid in [0, u32::MAX, i32::MAX as u32] {
+            assert_eq!(Process::open(pid).err(), Some(Error::Gone { pid }));
+        }
+    }
+
+    #[test]
+    fn an_exited_child_is_gone_even_before_it_is_reaped() {
+        let mut child = std::process::Command::new("true").spawn().expect("true runs");
+        let process = Process::open(child.id());
+        child.wait().expect("the child ends");
+        if let Ok(process) = process {
+            assert_eq!(process.check_alive(), Err(Error::Gone { pid: child.id() }));
+            assert!(process.read_file("maps").is_err());
+        }
+    }
+}

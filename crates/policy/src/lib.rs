@@ -1,0 +1,22 @@
+//! Pure decisions about superpages.
+//!
+//! What is here: the units every other crate speaks in ([`units`]), regions of virtual memory
+//! ([`region`]), what is known about the bloat in them ([`bloat`], [`sampling`]), the published
+//! policies that decide what to take back ([`debloat`]), the trigger ([`watermark`]) and the
+//! score of how evenly they hurt ([`fairness`]).
+//!
+//! What is deliberately absent: system calls, files, clocks, threads, logging, random sources and
+//! `unsafe`. Observations and the time come in as arguments; decisions go out as values. The same
+//! policy value therefore runs over other processes, inside one, and on a simulated machine.
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod bloat;
+pub mod debloat;
+pub mod fairness;
+pub mod region;
+pub mod sampling;
+pub mod units;
+pub mod watermark;

@@ -1,0 +1,88 @@
+//! A region: an aligned range of virtual memory the size of a huge page. Not what is in it.
+
+use crate::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HUGE_PAGE_BYTES, VirtAddr};
+use core::fmt;
+
+/// An aligned 2 MiB range of one process's virtual memory.
+///
+/// Only its address is kept; whether a huge page is mapped there is an observation that can go
+/// stale, so it is not part of the type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Region {
+    start: VirtAddr,
+}
+
+impl Region {
+    /// The region that starts at `start`, if `start` is aligned and the region fits below the top.
+    #[must_use]
+    pub const fn new(start: VirtAddr) -> Option<Self> {
+        if start.0 % HUGE_PAGE_BYTES == 0 && start.0 <= u64::MAX - HUGE_PAGE_BYTES {
+            Some(Self { start })
+        } else {
+            None
+        }
+    }
+
+    /// The region that `address` lies in.
+    #[must_use]
+    pub const fn containing(address: VirtAddr) -> Self {
+        let start = address.huge_page_floor();
+        let last = VirtAddr(u64::MAX - HUGE_PAGE_BYTES).huge_page_floor();
+        Self { start: if start.0 > last.0 { last } else { start } }
+    }
+
+    /// All whole regions between two addresses.
+    pub fn within(start: VirtAddr, end: VirtAddr) -> impl Iterator<Item = Self> {
+        let first = start.huge_page_ceil().0;
+        let last = end.huge_page_floor().0;
+        (0..last.saturating_sub(first) / HUGE_PAGE_BYTES)
+            .filter_map(move |i| Self::new(VirtAddr(first + i * HUGE_PAGE_BYTES)))
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub const fn start(self) -> VirtAddr {
+        self.start
+    }
+
+    /// The first address after it.
+    #[must_use]
+    pub const fn end(self) -> VirtAddr {
+        VirtAddr(self.start.0 + HUGE_PAGE_BYTES)
+    }
+
+    /// The address of base page `index` (0 to 511; larger indices wrap around).
+    #[must_use]
+    pub const fn base_page(self, index: u16) -> VirtAddr {
+        self.start
+            .offset(Bytes(index as u64 % BASE_PAGES_PER_HUGE_PAGE * BASE_PAGE_BYTES))
+    }
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.start.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn only_aligned_starts_make_a_region() {
+        assert!(Region::new(VirtAddr(HUGE_PAGE_BYTES)).is_some());
+        assert!(Region::new(VirtAddr(HUGE_PAGE_BYTES + 1)).is_none());
+        assert!(Region::new(VirtAddr(u64::MAX).huge_page_floor()).is_none());
+    }
+
+    #[test]
+    fn within_leaves_out_partial_regions() {
+        let start = VirtAddr(HUGE_PAGE_BYTES - 1);
+        let end = VirtAddr(HUGE_PAGE_BYTES * 3 + 1);
+        let found: Vec<_> = Region::within(start, end).map(Region::start).collect();
+        assert_eq!(found, [VirtAddr(HUGE_PAGE_BYTES), VirtAddr(HUGE_PAGE_BYTES * 2)]);
+        assert_eq!(Region::within(end, start).count(), 0);
+    }
+}
