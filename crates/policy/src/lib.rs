@@ -10,8 +10,11 @@
 //! policy value therefore runs over other processes, inside one, and on a simulated machine.
 
 #![no_std]
+#![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "test values are small"))]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod bloat;
 pub mod debloat;

@@ -16,7 +16,7 @@ impl Region {
     /// The region that starts at `start`, if `start` is aligned and the region fits below the top.
     #[must_use]
     pub const fn new(start: VirtAddr) -> Option<Self> {
-        if start.0 % HUGE_PAGE_BYTES == 0 && start.0 <= u64::MAX - HUGE_PAGE_BYTES {
+        if start.0.is_multiple_of(HUGE_PAGE_BYTES) && start.0 <= u64::MAX - HUGE_PAGE_BYTES {
             Some(Self { start })
         } else {
             None
@@ -54,8 +54,7 @@ impl Region {
     /// The address of base page `index` (0 to 511; larger indices wrap around).
     #[must_use]
     pub const fn base_page(self, index: u16) -> VirtAddr {
-        self.start
-            .offset(Bytes(index as u64 % BASE_PAGES_PER_HUGE_PAGE * BASE_PAGE_BYTES))
+        self.start.offset(Bytes(index as u64 % BASE_PAGES_PER_HUGE_PAGE * BASE_PAGE_BYTES))
     }
 }
 

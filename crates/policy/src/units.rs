@@ -148,12 +148,8 @@ impl Bytes {
 /// Binary units with one decimal: `1.5 GiB`, `640.0 MiB`, `4.0 KiB`, `12 B`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(&str, u64); 4] = [
-            ("TiB", 1 << 40),
-            ("GiB", 1 << 30),
-            ("MiB", 1 << 20),
-            ("KiB", 1 << 10),
-        ];
+        const UNITS: [(&str, u64); 4] =
+            [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         match UNITS.iter().find(|(_, size)| self.0 >= *size) {
             Some((unit, size)) => write!(f, "{:.1} {unit}", self.0 as f64 / *size as f64),
             None => write!(f, "{} B", self.0),

@@ -1,0 +1,371 @@
+//! What is known about the zero-filled base pages in a process's huge pages.
+//!
+//! The bloat density of a huge page, the ten buckets of the EMD paper (section 4.2), and the
+//! bloat map that holds a process's regions in them. How densities come to be known is another
+//! matter: see [`crate::sampling`] for estimates.
+
+use crate::region::Region;
+use crate::sampling::Sample;
+use crate::units::{BasePages, HugePages};
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::fmt;
+
+/// How many of a huge page's 512 base pages are zero-filled: 0 to 512.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BloatDensity(u16);
+
+impl BloatDensity {
+    /// No zero-filled base page.
+    pub const NONE: Self = Self(0);
+    /// Nothing but zero-filled base pages: as many as a huge page has, a test asserts.
+    pub const FULL: Self = Self(512);
+
+    /// A density of `zero_pages`; more than there are in a huge page counts as all of them.
+    #[must_use]
+    pub const fn new(zero_pages: u16) -> Self {
+        if zero_pages > Self::FULL.0 { Self::FULL } else { Self(zero_pages) }
+    }
+
+    /// The density nearest to this share (0 to 1) of a huge page.
+    #[must_use]
+    pub fn from_share(share: f64) -> Self {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float to integer cast saturates, and new() caps it"
+        )]
+        Self::new((share * f64::from(Self::FULL.0) + 0.5) as u16)
+    }
+
+    /// The zero-filled base pages, as a plain number for arithmetic on samples.
+    #[must_use]
+    pub const fn zero_pages(self) -> u16 {
+        self.0
+    }
+
+    /// The base pages that breaking a huge page of this density frees.
+    #[must_use]
+    pub const fn base_pages(self) -> BasePages {
+        BasePages(self.0 as u64)
+    }
+
+    /// As a share of the huge page, 0 to 1.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        f64::from(self.0) / f64::from(Self::FULL.0)
+    }
+
+    /// The bucket of the bloat map that this density belongs in.
+    #[must_use]
+    pub const fn bucket(self) -> Bucket {
+        Bucket::new((self.0 / Bucket::WIDTH).to_le_bytes()[0])
+    }
+}
+
+/// One of the ten buckets of a bloat map: densities 0-49, 50-99, ... 450-512 (EMD, section 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bucket(u8);
+
+impl Bucket {
+    /// How many buckets a bloat map has.
+    pub const COUNT: usize = 10;
+    const TOP: u8 = 9;
+    /// How many densities a bucket spans; the last one spans 63 (450 to 512).
+    pub const WIDTH: u16 = 50;
+
+    /// Bucket `index`; anything past the last is the last.
+    #[must_use]
+    pub const fn new(index: u8) -> Self {
+        if index > Self::TOP { Self(Self::TOP) } else { Self(index) }
+    }
+
+    /// All buckets, densest first.
+    pub fn densest_first() -> impl Iterator<Item = Self> {
+        (0..=Self::TOP).rev().map(Self)
+    }
+
+    /// 0 to 9.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The lowest density in it.
+    #[must_use]
+    pub const fn floor(self) -> BloatDensity {
+        BloatDensity(self.0 as u16 * Self::WIDTH)
+    }
+
+    /// The highest density in it.
+    #[must_use]
+    pub const fn ceiling(self) -> BloatDensity {
+        if self.0 == Self::TOP {
+            BloatDensity::FULL
+        } else {
+            BloatDensity(self.floor().0 + Self::WIDTH - 1)
+        }
+    }
+
+    /// The bucket `steps` below, or the lowest.
+    #[must_use]
+    pub const fn below(self, steps: u8) -> Self {
+        Self(self.0.saturating_sub(steps))
+    }
+}
+
+/// The range of densities: `400-449`.
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.floor().0, self.ceiling().0)
+    }
+}
+
+/// What is known about one region's density.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knowledge {
+    /// Nobody has looked yet.
+    Unknown,
+    /// Some of its base pages were looked at.
+    Sampled(Sample),
+    /// All of its base pages were read.
+    Exact(BloatDensity),
+}
+
+impl Knowledge {
+    /// The best guess at the density, if anybody has looked.
+    #[must_use]
+    pub fn density(self) -> Option<BloatDensity> {
+        match self {
+            Self::Unknown => None,
+            Self::Sampled(sample) => Some(sample.density()),
+            Self::Exact(density) => Some(density),
+        }
+    }
+
+    /// This knowledge together with a further, independent look.
+    ///
+    /// Samples add up. An exact reading replaces whatever was known: it is newer and complete.
+    #[must_use]
+    pub fn refined(self, look: Self) -> Self {
+        match (self, look) {
+            (Self::Sampled(before), Self::Sampled(now)) => Self::Sampled(before.pooled(now)),
+            (known, Self::Unknown) => known,
+            (_, look) => look,
+        }
+    }
+}
+
+/// The huge pages of one process by bloat density (EMD, section 4.2: `bloat_map`).
+///
+/// Regions nobody has looked at are held too, outside the buckets.
+#[derive(Clone, Debug, Default)]
+pub struct BloatMap {
+    regions: BTreeMap<Region, Knowledge>,
+    unknown: BTreeSet<Region>,
+    buckets: [BTreeSet<Region>; Bucket::COUNT],
+    zero_pages: [u64; Bucket::COUNT],
+}
+
+impl BloatMap {
+    /// A map with no regions.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a region, or replaces what was known about it.
+    pub fn insert(&mut self, region: Region, knowledge: Knowledge) {
+        self.remove(region);
+        self.regions.insert(region, knowledge);
+        match knowledge.density() {
+            None => {
+                self.unknown.insert(region);
+            }
+            Some(density) => {
+                let index = density.bucket().index();
+                self.buckets[index].insert(region);
+                self.zero_pages[index] += density.base_pages().0;
+            }
+        }
+    }
+
+    /// Adds a further look at a region. A region that is not in the map stays out.
+    pub fn refine(&mut self, region: Region, look: Knowledge) {
+        if let Some(known) = self.regions.get(&region) {
+            self.insert(region, known.refined(look));
+        }
+    }
+
+    /// Takes a region out; returns what was known about it.
+    pub fn remove(&mut self, region: Region) -> Option<Knowledge> {
+        let knowledge = self.regions.remove(&region)?;
+        match knowledge.density() {
+            None => {
+                self.unknown.remove(&region);
+            }
+            Some(density) => {
+                let index = density.bucket().index();
+                self.buckets[index].remove(&region);
+                self.zero_pages[index] -= density.base_pages().0;
+            }
+        }
+        Some(knowledge)
+    }
+
+    /// What is known about a region; `None` if it is not in the map.
+    #[must_use]
+    pub fn get(&self, region: Region) -> Option<Knowledge> {
+        self.regions.get(&region).copied()
+    }
+
+    /// All regions in address order.
+    pub fn by_address(&self) -> impl Iterator<Item = (Region, Knowledge)> {
+        self.regions.iter().map(|(region, knowledge)| (*region, *knowledge))
+    }
+
+    /// The regions of one bucket in address order, with their densities.
+    pub fn in_bucket(&self, bucket: Bucket) -> impl Iterator<Item = (Region, Knowledge)> {
+        self.buckets[bucket.index()].iter().filter_map(|region| Some((*region, self.get(*region)?)))
+    }
+
+    /// The regions nobody has looked at, in address order.
+    pub fn unknown(&self) -> impl Iterator<Item = Region> {
+        self.unknown.iter().copied()
+    }
+
+    /// How many regions a bucket holds.
+    #[must_use]
+    pub fn count(&self, bucket: Bucket) -> HugePages {
+        HugePages(self.buckets[bucket.index()].len() as u64)
+    }
+
+    /// The (estimated) zero-filled base pages in a bucket.
+    #[must_use]
+    pub fn zero_pages(&self, bucket: Bucket) -> BasePages {
+        BasePages(self.zero_pages[bucket.index()])
+    }
+
+    /// The (estimated) zero-filled base pages in all regions somebody has looked at.
+    #[must_use]
+    pub fn total_zero_pages(&self) -> BasePages {
+        BasePages(self.zero_pages.iter().sum())
+    }
+
+    /// The highest bucket that is not empty.
+    #[must_use]
+    pub fn top_bucket(&self) -> Option<Bucket> {
+        Bucket::densest_first().find(|bucket| !self.buckets[bucket.index()].is_empty())
+    }
+
+    /// How many regions there are.
+    #[must_use]
+    pub fn len(&self) -> HugePages {
+        HugePages(self.regions.len() as u64)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    /// Asserts that every region stands where its density says, once, and that the sums agree.
+    ///
+    /// # Panics
+    /// If one does not. For tests and simulators.
+    pub fn check(&self) {
+        let held = self.unknown.len() + self.buckets.iter().map(BTreeSet::len).sum::<usize>();
+        assert_eq!(held, self.regions.len(), "every region stands in one place");
+        for bucket in Bucket::densest_first() {
+            let mut sum = 0;
+            for region in &self.buckets[bucket.index()] {
+                let density = self.regions.get(region).and_then(|known| known.density());
+                assert_eq!(density.map(BloatDensity::bucket), Some(bucket), "region {region}");
+                sum += density.unwrap_or_default().base_pages().0;
+            }
+            assert_eq!(sum, self.zero_pages[bucket.index()], "sum of bucket {bucket}");
+        }
+        for region in &self.unknown {
+            assert_eq!(self.regions.get(region), Some(&Knowledge::Unknown), "region {region}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{HUGE_PAGE_BYTES, VirtAddr};
+    use alloc::string::ToString;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn region(index: u64) -> Region {
+        Region::new(VirtAddr((index + 1) * HUGE_PAGE_BYTES)).unwrap()
+    }
+
+    #[test]
+    fn a_full_huge_page_is_all_of_its_base_pages() {
+        assert_eq!(BloatDensity::FULL.base_pages(), HugePages(1).base_pages());
+        assert_eq!(Bucket::densest_first().count(), Bucket::COUNT);
+    }
+
+    #[test]
+    fn buckets_are_the_papers() {
+        let bucket = |density| BloatDensity::new(density).bucket().index();
+        assert_eq!([bucket(0), bucket(49), bucket(50), bucket(449)], [0, 0, 1, 8]);
+        assert_eq!([bucket(450), bucket(500), bucket(512)], [9, 9, 9]);
+        assert_eq!(Bucket::new(8).to_string(), "400-449");
+        assert_eq!(Bucket::new(9).to_string(), "450-512");
+    }
+
+    #[test]
+    fn every_density_lies_between_its_buckets_borders() {
+        for zero_pages in 0..=512 {
+            let density = BloatDensity::new(zero_pages);
+            let bucket = density.bucket();
+            assert!(bucket.floor() <= density && density <= bucket.ceiling());
+        }
+    }
+
+    #[test]
+    fn exact_replaces_samples_and_samples_add_up() {
+        let sample = |pages, zero| Knowledge::Sampled(Sample::new(pages, zero).unwrap());
+        let exact = Knowledge::Exact(BloatDensity::new(7));
+        assert_eq!(sample(16, 4).refined(sample(64, 20)), sample(80, 24));
+        assert_eq!(sample(16, 4).refined(exact), exact);
+        assert_eq!(exact.refined(Knowledge::Unknown), exact);
+        assert_eq!(Knowledge::Unknown.refined(sample(16, 4)), sample(16, 4));
+    }
+
+    proptest! {
+        /// Random programs against the slow, obvious model: a plain list of densities.
+        #[test]
+        fn the_map_agrees_with_a_plain_list(
+            steps in prop::collection::vec((0u64..40, prop::option::of(0u16..=512), any::<bool>()), 0..200)
+        ) {
+            let mut map = BloatMap::new();
+            let mut model: BTreeMap<Region, Option<u16>> = BTreeMap::new();
+            for (index, density, keep) in steps {
+                if keep {
+                    let known = density.map_or(Knowledge::Unknown, |d| Knowledge::Exact(BloatDensity::new(d)));
+                    map.insert(region(index), known);
+                    model.insert(region(index), density);
+                } else {
+                    prop_assert_eq!(map.remove(region(index)).is_some(), model.remove(&region(index)).is_some());
+                }
+                map.check();
+            }
+            for bucket in Bucket::densest_first() {
+                let expected: Vec<Region> = model
+                    .iter()
+                    .filter(|(_, d)| d.is_some_and(|d| BloatDensity::new(d).bucket() == bucket))
+                    .map(|(r, _)| *r)
+                    .collect();
+                let found: Vec<Region> = map.in_bucket(bucket).map(|(r, _)| r).collect();
+                prop_assert_eq!(found, expected);
+            }
+            let sum: u64 = model.values().flatten().map(|d| u64::from(*d)).sum();
+            prop_assert_eq!(map.total_zero_pages(), BasePages(sum));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! HawkEye's bloat recovery, as the EMD paper describes it (sections 3.1 and 3.2): the policy to
+//! compare with.
+//!
+//! Processes come in the order of their creation, each de-bloated fully before the next; within
+//! one, huge pages come in address order, and each that holds a zero-filled base page is broken.
+//!
+//! Deviations:
+//! - HawkEye reads a huge page, breaks it and goes on. Here up to [`BATCH`] are read and then
+//!   broken together, so that the comparison is of orders and not of system call counts.
+//! - HawkEye chooses the first process by memory use and TLB cost; the EMD paper runs it first
+//!   come, first served, and so do we.
+
+use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause, ProcessKey};
+use crate::bloat::{BloatDensity, BloatMap, Knowledge};
+use crate::region::Region;
+use crate::units::BasePages;
+use alloc::vec::Vec;
+
+/// Regions in one look and one break. Chosen, not measured: enough to share a system call, few
+/// enough that little is read beyond the need.
+pub const BATCH: usize = 16;
+
+/// HawkEye's order. It has no state: the maps say where it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HawkEye;
+
+impl Debloat for HawkEye {
+    fn decide(&mut self, maps: &BloatMaps, need: BasePages) -> Decision {
+        if need.is_zero() {
+            return Decision::Done(DoneCause::NeedMet);
+        }
+        maps.iter()
+            .find_map(|(process, map)| next_in(*process, map, need))
+            .unwrap_or(Decision::Done(DoneCause::NothingLeft))
+    }
+}
+
+/// What to do next in this process, unless nothing is left to gain in it.
+fn next_in(process: ProcessKey, map: &BloatMap, need: BasePages) -> Option<Decision> {
+    let mut worth = map.by_address().filter(|(_, known)| !is_dense(*known)).peekable();
+    let (_, first) = worth.peek()?;
+    if is_exact(*first) {
+        let regions = until_met(worth.take_while(|(_, known)| is_exact(*known)), need);
+        let cause = BreakCause::FirstInOrder;
+        return Some(Decision::Break { process, regions, cause });
+    }
+    let regions = worth
+        .take_while(|(_, known)| !is_exact(*known))
+        .take(BATCH)
+        .map(|(region, _)| region)
+        .collect();
+    Some(Decision::Look { process, regions, depth: Depth::Exact, cause: LookCause::Unknown })
+}
+
+/// A huge page without a zero-filled base page: nothing to gain.
+fn is_dense(known: Knowledge) -> bool {
+    known == Knowledge::Exact(BloatDensity::NONE)
+}
+
+fn is_exact(known: Knowledge) -> bool {
+    matches!(known, Knowledge::Exact(_))
+}
+
+/// The first of `regions` that together free `need`, at most a batch.
+fn until_met(regions: impl Iterator<Item = (Region, Knowledge)>, need: BasePages) -> Vec<Region> {
+    let mut freed = BasePages::ZERO;
+    regions
+        .take(BATCH)
+        .take_while(|(_, known)| {
+            let more = freed < need;
+            freed += known.density().unwrap_or_default().base_pages();
+            more
+        })
+        .map(|(region, _)| region)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{World, play};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The paper's Table 1 on 8 GiB: 250,000 base pages, both variants.
+    #[test]
+    fn table_1_of_the_emd_paper() {
+        let halves = |first: u16, second: u16| -> World {
+            let half = |density| core::iter::repeat_n(density, 2048);
+            alloc::vec![half(first).chain(half(second)).collect()]
+        };
+        let broken = |world| play(&mut HawkEye, &world, 250_000).broken.len();
+        assert_eq!(broken(halves(410, 102)), 610);
+        assert_eq!(broken(halves(102, 410)), 2149);
+    }
+
+    proptest! {
+        /// The obvious model: walk processes and addresses, break what has zeros, until it is
+        /// enough.
+        #[test]
+        fn breaks_exactly_the_sequential_prefix(
+            world in prop::collection::vec(prop::collection::vec(0u16..=512, 0..60), 0..4),
+            need in 0u64..20_000
+        ) {
+            let mut expected = Vec::new();
+            let mut left = need;
+            for (p, densities) in world.iter().enumerate() {
+                for (r, density) in densities.iter().enumerate() {
+                    if *density > 0 && left > 0 {
+                        expected.push((p, r, *density));
+                        left = left.saturating_sub(u64::from(*density));
+                    }
+                }
+            }
+            let played = play(&mut HawkEye, &world, need);
+            prop_assert_eq!(played.broken, expected);
+            prop_assert_eq!(played.done == DoneCause::NeedMet, left == 0);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! De-bloating: which huge pages to break, in which order, and what must be known first.
+//!
+//! A policy is asked again and again for one [`Decision`]. It may ask to look at regions, or to
+//! break some, or say that it is done and why. The caller carries the decision out and brings the
+//! bloat maps up to date: a region that was looked at is refined (or removed if it is gone), a
+//! region that was broken, or that would not break, is removed. Every decision therefore changes
+//! a map, and a policy never waits.
+//!
+//! | policy | file | order |
+//! |---|---|---|
+//! | EMD | [`emd`] | densest bucket first; processes in it take turns |
+//! | HawkEye | [`hawkeye`] | address order, one process after the other |
+
+pub mod emd;
+pub mod hawkeye;
+
+use crate::bloat::{BloatMap, Bucket};
+use crate::region::Region;
+use crate::sampling::SampleSize;
+use crate::units::{BasePages, HugePages};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Names a process towards a policy. Keys sort in the order of the processes' creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessKey(pub u64);
+
+/// The bloat maps of all processes that may be de-bloated.
+pub type BloatMaps = BTreeMap<ProcessKey, BloatMap>;
+
+/// How closely to look at regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// At a sample of base pages.
+    Sample(SampleSize),
+    /// At every base page.
+    Exact,
+}
+
+/// Why regions must be looked at before anything can be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookCause {
+    /// Nothing is known about them.
+    Unknown,
+    /// The estimates lie near the lower border of their bucket, and what is broken depends on it.
+    NearBorder(Bucket),
+    /// A first look saw no zero page, and nothing else is left to break.
+    LastResort,
+}
+
+/// Why regions are to be broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakCause {
+    /// They are in the densest bucket; `sharers` processes with regions in it take turns of at
+    /// most `turn` huge pages.
+    Densest {
+        /// The bucket.
+        bucket: Bucket,
+        /// Processes with regions in it when the round began.
+        sharers: usize,
+        /// What each may break in this round.
+        turn: HugePages,
+    },
+    /// They come first in address order, in the process created first.
+    FirstInOrder,
+}
+
+impl fmt::Display for BreakCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Densest { bucket, sharers, turn } => write!(
+                f,
+                "densest bucket {bucket}, {sharers} process(es) in it, {turn} huge pages a turn"
+            ),
+            Self::FirstInOrder => f.write_str("first in address order"),
+        }
+    }
+}
+
+/// Why there is nothing more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoneCause {
+    /// As much was freed as was asked for.
+    NeedMet,
+    /// No huge page is left from which anything could be freed.
+    NothingLeft,
+}
+
+/// What a policy wants done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Look at these regions of this process.
+    Look {
+        /// Whose.
+        process: ProcessKey,
+        /// Which, in address order.
+        regions: Vec<Region>,
+        /// How closely.
+        depth: Depth,
+        /// Why.
+        cause: LookCause,
+    },
+    /// Break these huge pages of this process and free their zero-filled base pages.
+    Break {
+        /// Whose.
+        process: ProcessKey,
+        /// Which, in address order.
+        regions: Vec<Region>,
+        /// Why.
+        cause: BreakCause,
+    },
+    /// Stop.
+    Done(DoneCause),
+}
+
+/// A rule for taking bloat back.
+pub trait Debloat: fmt::Debug + Send {
+    /// What to do next, given what is known and how much is still to be freed.
+    fn decide(&mut self, maps: &BloatMaps, need: BasePages) -> Decision;
+}
+
+/// The policies by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyName {
+    /// EMD on sampled bloat maps.
+    Emd,
+    /// EMD as published, every base page read.
+    EmdExact,
+    /// HawkEye's sequential bloat recovery.
+    HawkEye,
+}
+
+impl PolicyName {
+    /// All of them, in the order to show them.
+    pub const ALL: [Self; 3] = [Self::Emd, Self::EmdExact, Self::HawkEye];
+
+    /// The name on the command line, in configurations and in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Emd => "emd",
+            Self::EmdExact => "emd-exact",
+            Self::HawkEye => "hawkeye",
+        }
+    }
+
+    /// The policy with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+
+    /// A fresh policy value; `options` matter to the EMD variants.
+    #[must_use]
+    pub fn build(self, options: emd::Options) -> Box<dyn Debloat> {
+        match self {
+            Self::Emd => Box::new(emd::Emd::new(options)),
+            Self::EmdExact => Box::new(emd::Emd::new(emd::Options {
+                observation: emd::Observation::Exact,
+                ..options
+            })),
+            Self::HawkEye => Box::new(hawkeye::HawkEye),
+        }
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod model {
+    //! A slow, obvious world to run a policy in: every region's true density in a list.
+
+    use super::*;
+    use crate::bloat::{BloatDensity, Knowledge};
+    use crate::sampling::Sample;
+    use crate::units::{HUGE_PAGE_BYTES, VirtAddr};
+
+    /// One process as a list of true densities; region `i` has density `densities[i]`.
+    pub(crate) type World = Vec<Vec<u16>>;
+
+    /// What a policy did: (process, region index, density) in order, and why it stopped.
+    #[derive(Debug)]
+    pub(crate) struct Played {
+        pub(crate) broken: Vec<(usize, usize, u16)>,
+        pub(crate) looks: usize,
+        pub(crate) done: DoneCause,
+    }
+
+    impl Played {
+        pub(crate) fn freed(&self) -> u64 {
+            self.broken.iter().map(|(_, _, density)| u64::from(*density)).sum()
+        }
+    }
+
+    fn region(index: usize) -> Region {
+        Region::new(VirtAddr((index as u64 + 1) * HUGE_PAGE_BYTES)).unwrap()
+    }
+
+    fn index(region: Region) -> usize {
+        usize::try_from(region.start().0 / HUGE_PAGE_BYTES - 1).unwrap()
+    }
+
+    /// The first `density` base pages of a region are its zero pages, after a shuffle.
+    fn look(density: u16, region: Region, depth: Depth, seed: u64) -> Knowledge {
+        match depth {
+            Depth::Exact => Knowledge::Exact(BloatDensity::new(density)),
+            Depth::Sample(size) => {
+                let zero = size
+                    .positions(region, seed)
+                    .filter(|page| (u32::from(*page) * 333 + 17) % 512 < u32::from(density))
+                    .count();
+                let zero = u16::try_from(zero).unwrap();
+                Knowledge::Sampled(Sample::new(size.pages(), zero).unwrap())
+            }
+        }
+    }
+
+    pub(crate) fn unknown_maps(world: &World) -> BloatMaps {
+        let map = |densities: &Vec<u16>| {
+            let mut map = BloatMap::new();
+            for at in 0..densities.len() {
+                map.insert(region(at), Knowledge::Unknown);
+            }
+            map
+        };
+        world.iter().enumerate().map(|(p, d)| (ProcessKey(p as u64), map(d))).collect()
+    }
+
+    /// Runs `policy` until it is done; checks every map and that each decision changes one.
+    pub(crate) fn play(policy: &mut dyn Debloat, world: &World, need: u64) -> Played {
+        let mut maps = unknown_maps(world);
+        let mut left = BasePages(need);
+        let mut broken = Vec::new();
+        let mut looks = 0;
+        for step in 0..100_000 {
+            match policy.decide(&maps, left) {
+                Decision::Look { process, regions, depth, .. } => {
+                    assert!(!regions.is_empty(), "an empty look");
+                    looks += regions.len();
+                    let map = maps.get_mut(&process).unwrap();
+                    for r in regions {
+                        let before = map.get(r).unwrap();
+                        let density = world[process.0 as usize][index(r)];
+                        map.refine(r, look(density, r, depth, step));
+                        assert_ne!(map.get(r), Some(before), "a look must teach something");
+                    }
+                    map.check();
+                }
+                Decision::Break { process, regions, .. } => {
+                    assert!(!regions.is_empty(), "an empty break");
+                    let map = maps.get_mut(&process).unwrap();
+                    for r in regions {
+                        assert!(map.remove(r).is_some(), "broke a region that was not there");
+                        let density = world[process.0 as usize][index(r)];
+                        broken.push((process.0 as usize, index(r), density));
+                        left = left.saturating_sub(BasePages(u64::from(density)));
+                    }
+                    map.check();
+                }
+                Decision::Done(done) => {
+                    return Played { broken, looks, done };
+                }
+            }
+        }
+        panic!("the policy does not come to an end");
+    }
+}

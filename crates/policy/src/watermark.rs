@@ -1,0 +1,174 @@
+//! When to start and stop taking back: two watermarks with hysteresis (EMD, section 4.5).
+//!
+//! De-bloating starts when used memory exceeds the high watermark and goes on until it is below
+//! the low one. Where the used memory is read, and of what (the machine, a cgroup), is the
+//! caller's business.
+//!
+//! Deviation: the paper watches "allocated memory". Callers pass what cannot be reclaimed without
+//! cost (on Linux, total minus `MemAvailable`), because memory full of droppable page cache is
+//! not a reason to break huge pages.
+
+use crate::units::{BasePages, Bytes};
+use core::fmt;
+
+/// A high and a low watermark, as shares of the total.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Watermarks {
+    high: f64,
+    low: f64,
+}
+
+/// Why two numbers do not make watermarks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BadWatermarks {
+    /// One is not a share between 0 and 1.
+    NotAShare,
+    /// The low one is not below the high one.
+    LowNotBelowHigh,
+}
+
+impl fmt::Display for BadWatermarks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAShare => "a watermark must lie between 0 % and 100 %",
+            Self::LowNotBelowHigh => "the low watermark must lie below the high one",
+        })
+    }
+}
+
+impl core::error::Error for BadWatermarks {}
+
+/// 80 % and 65 %, as in the paper's prototype.
+impl Default for Watermarks {
+    fn default() -> Self {
+        Self { high: 0.80, low: 0.65 }
+    }
+}
+
+impl Watermarks {
+    /// Watermarks at these shares (0 to 1).
+    ///
+    /// # Errors
+    /// [`BadWatermarks`].
+    pub fn new(high: f64, low: f64) -> Result<Self, BadWatermarks> {
+        let share = |x: f64| (0.0..=1.0).contains(&x);
+        if !share(high) || !share(low) {
+            return Err(BadWatermarks::NotAShare);
+        }
+        if low >= high {
+            return Err(BadWatermarks::LowNotBelowHigh);
+        }
+        Ok(Self { high, low })
+    }
+
+    /// Above this share de-bloating starts.
+    #[must_use]
+    pub fn high(self) -> f64 {
+        self.high
+    }
+
+    /// Below this share de-bloating stops.
+    #[must_use]
+    pub fn low(self) -> f64 {
+        self.low
+    }
+}
+
+/// How much of the total is used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Memory in use.
+    pub used: Bytes,
+    /// Memory that there is.
+    pub total: Bytes,
+}
+
+impl Usage {
+    /// Used over total, 0 to 1.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        self.used.share_of(self.total)
+    }
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Order {
+    /// Nothing: `share` is in use, and `limit` has not been passed.
+    Rest {
+        /// Share in use.
+        share: f64,
+        /// The high watermark.
+        limit: f64,
+    },
+    /// Free `need` base pages: `share` is in use and the low watermark lies at `limit`.
+    Free {
+        /// How much, to reach the low watermark.
+        need: BasePages,
+        /// Share in use.
+        share: f64,
+        /// The low watermark.
+        limit: f64,
+    },
+}
+
+/// The state between two looks at the used memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hysteresis {
+    /// Below the high watermark since the last time below the low one.
+    #[default]
+    Resting,
+    /// Passed the high watermark and not yet below the low one.
+    Debloating,
+}
+
+impl Hysteresis {
+    /// Takes in the usage now and says what to do.
+    pub fn step(&mut self, marks: Watermarks, now: Usage) -> Order {
+        let share = now.share();
+        *self = match *self {
+            Self::Resting if share > marks.high => Self::Debloating,
+            Self::Debloating if share <= marks.low => Self::Resting,
+            unchanged => unchanged,
+        };
+        match *self {
+            Self::Resting => Order::Rest { share, limit: marks.high },
+            Self::Debloating => {
+                let excess = now.used.saturating_sub(now.total.scaled(marks.low));
+                Order::Free { need: excess.to_base_pages(), share, limit: marks.low }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(percent: u64) -> Usage {
+        Usage { used: Bytes::from_mib(percent), total: Bytes::from_mib(100) }
+    }
+
+    #[test]
+    fn starts_above_high_and_stops_at_low() {
+        let mut state = Hysteresis::default();
+        let marks = Watermarks::default();
+        let frees: [bool; 8] = [70, 80, 81, 79, 66, 65, 79, 90]
+            .map(|percent| matches!(state.step(marks, usage(percent)), Order::Free { .. }));
+        assert_eq!(frees, [false, false, true, true, true, false, false, true]);
+    }
+
+    #[test]
+    fn needs_what_lies_above_the_low_watermark() {
+        let order = Hysteresis::default().step(Watermarks::default(), usage(85));
+        let Order::Free { need, .. } = order else { panic!("{order:?}") };
+        assert_eq!(need, Bytes::from_mib(20).to_base_pages());
+    }
+
+    #[test]
+    fn refuses_watermarks_that_make_no_sense() {
+        assert_eq!(Watermarks::new(1.2, 0.5), Err(BadWatermarks::NotAShare));
+        assert_eq!(Watermarks::new(f64::NAN, 0.5), Err(BadWatermarks::NotAShare));
+        assert_eq!(Watermarks::new(0.5, 0.5), Err(BadWatermarks::LowNotBelowHigh));
+    }
+}
