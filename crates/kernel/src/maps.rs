@@ -1,0 +1,306 @@
+//! `/proc/PID/maps`: the areas of a process's address space, and what backs them.
+//!
+//! Not what is resident in them: that takes [`pagemap`](crate::pagemap) or
+//! [`smaps`](crate::smaps). The list is not one snapshot; a process that maps and unmaps while it
+//! is read can show an area twice or not at all.
+//! [proc_pid_maps(5)](https://man7.org/linux/man-pages/man5/proc_pid_maps.5.html).
+
+use crate::error::{Error, Result};
+use crate::process::Process;
+use crate::text;
+use std::path::Path;
+use superpage_policy::units::{Bytes, VirtAddr};
+
+/// What a process may do in an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permissions {
+    /// Read.
+    pub read: bool,
+    /// Write.
+    pub write: bool,
+    /// Execute.
+    pub execute: bool,
+}
+
+/// Who sees what is written to an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Only the process itself (copy on write).
+    Private,
+    /// Everybody who maps the same thing.
+    Shared,
+}
+
+/// One line of `maps`: a range of addresses that are mapped alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Its first address.
+    pub start: VirtAddr,
+    /// The first address after it.
+    pub end: VirtAddr,
+    /// What the process may do there.
+    pub permissions: Permissions,
+    /// Whether it is private or shared.
+    pub sharing: Sharing,
+    /// The inode of the file behind it; 0 if there is no file. Hugetlb and shared memory have one.
+    pub inode: u64,
+    /// The file or the kernel's name for it, as the kernel writes it: not necessarily UTF-8,
+    /// newlines as `\012`, ` (deleted)` behind deleted files, empty for nameless memory.
+    pub name: Vec<u8>,
+}
+
+impl Area {
+    /// How long it is.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        self.end.since(self.start)
+    }
+
+    /// Whether it holds private anonymous memory, the only kind whose huge pages can be split and
+    /// freed: nameless memory, heap, stacks and `[anon:…]`; no file, no shared memory, no
+    /// hugetlb, none of the kernel's own pages such as `[vdso]`.
+    #[must_use]
+    pub fn is_private_anonymous(&self) -> bool {
+        self.sharing == Sharing::Private && self.inode == 0 && names_anonymous_memory(&self.name)
+    }
+}
+
+/// A list of what is known to be anonymous, because kernels keep adding special mappings.
+fn names_anonymous_memory(name: &[u8]) -> bool {
+    matches!(name, b"" | b"[heap]" | b"[stack]")
+        || name.starts_with(b"[stack:")
+        || name.starts_with(b"[anon:")
+}
+
+/// The areas of `process`, in ascending order; none for a kernel thread.
+///
+/// # Errors
+/// [`Error::Gone`], [`Error::Denied`] (it is somebody else's) or [`Error::Malformed`].
+pub fn of(process: &Process) -> Result<Vec<Area>> {
+    parse(&process.read_file("maps")?, &process.path("maps"))
+}
+
+/// Understands the text of a `maps` file; `path` is for the message if it cannot be.
+///
+/// # Errors
+/// [`Error::Malformed`] with the line.
+pub fn parse(text: &[u8], path: &Path) -> Result<Vec<Area>> {
+    text::lines(text)
+        .map(|(number, line)| {
+            area(line).ok_or_else(|| {
+                let expected = "an area, as in '1000-2000 rw-p 0 00:00 0 [heap]'";
+                Error::malformed(path, number, expected, line)
+            })
+        })
+        .collect()
+}
+
+/// `start-end perms offset device inode   name`.
+fn area(line: &[u8]) -> Option<Area> {
+    let (range, rest) = word(line)?;
+    let (flags, rest) = word(rest)?;
+    let (_offset, rest) = word(rest)?;
+    let (_device, rest) = word(rest)?;
+    let (inode, rest) = word(rest)?;
+    let (start, end) = addresses(range)?;
+    let (permissions, sharing) = access(flags)?;
+    Some(Area {
+        start,
+        end,
+        permissions,
+        sharing,
+        inode: text::decimal(inode)?,
+        name: rest.trim_ascii_start().to_vec(),
+    })
+}
+
+/// The first word of `line` and what follows the space behind it.
+fn word(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    if line.is_empty() {
+        return None;
+    }
+    let end = line.iter().position(|byte| *byte == b' ');
+    let end = end.unwrap_or(line.len());
+    Some((&line[..end], line.get(end + 1..).unwrap_or_default()))
+}
+
+fn addresses(range: &[u8]) -> Option<(VirtAddr, VirtAddr)> {
+    let dash = range.iter().position(|byte| *byte == b'-')?;
+    let start = text::hexadecimal(&range[..dash])?;
+    let end = text::hexadecimal(&range[dash + 1..])?;
+    (start < end).then_some((VirtAddr(start), VirtAddr(end)))
+}
+
+fn access(flags: &[u8]) -> Option<(Permissions, Sharing)> {
+    let &[read, write, execute, sharing] = flags else {
+        return None;
+    };
+    let permissions = Permissions {
+        read: granted(read, b'r')?,
+        write: granted(write, b'w')?,
+        execute: granted(execute, b'x')?,
+    };
+    let sharing = match sharing {
+        b'p' => Sharing::Private,
+        b's' => Sharing::Shared,
+        _ => return None,
+    };
+    Some((permissions, sharing))
+}
+
+fn granted(found: u8, letter: u8) -> Option<bool> {
+    match found {
+        b'-' => Some(false),
+        found => (found == letter).then_some(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GOOD: &[u8] = include_bytes!("../tests/fixtures/proc/maps");
+
+    fn parsed(text: &[u8]) -> Result<Vec<Area>> {
+        parse(text, Path::new("maps"))
+    }
+
+    /// The line for `area`, as the kernel would print it.
+    fn line(area: &Area) -> Vec<u8> {
+        let flag = |set: bool, letter: char| if set { letter } else { '-' };
+        let mut text = format!(
+            "{:x}-{:x} {}{}{}{} 0001f000 fe:00 {}",
+            area.start.0,
+            area.end.0,
+            flag(area.permissions.read, 'r'),
+            flag(area.permissions.write, 'w'),
+            flag(area.permissions.execute, 'x'),
+            if area.sharing == Sharing::Shared { 's' } else { 'p' },
+            area.inode,
+        )
+        .into_bytes();
+        if !area.name.is_empty() {
+            text.resize(text.len().max(72), b' ');
+            text.push(b' ');
+            text.extend_from_slice(&area.name);
+        }
+        text.push(b'\n');
+        text
+    }
+
+    #[test]
+    fn only_anonymous_memory_counts_as_such() {
+        let areas = parsed(GOOD).expect("the fixture is good");
+        let anonymous: Vec<_> = areas
+            .iter()
+            .filter(|area| area.is_private_anonymous())
+            .map(|area| String::from_utf8_lossy(&area.name).into_owned())
+            .collect();
+        assert_eq!(anonymous, ["[heap]", "", "[anon:arena]", "[stack]"]);
+        let names: Vec<&[u8]> = areas.iter().map(|area| area.name.as_slice()).collect();
+        assert!(names.contains(&&b"/tmp/caf\xe9 au lait (deleted)"[..]));
+        assert!(names.contains(&&b"/anon_hugepage (deleted)"[..]));
+        assert!(names.contains(&&b"[vvar_vclock]"[..]));
+    }
+
+    #[test]
+    fn a_line_is_understood_whole() {
+        let areas =
+            parsed(b"7f0000000000-7f0000200000 rw-s 00001000 00:01 1057  /dev/zero (deleted)\n");
+        let areas = areas.expect("the line is good");
+        assert_eq!(areas[0].size(), Bytes::from_mib(2));
+        assert_eq!(areas[0].sharing, Sharing::Shared);
+        assert!(areas[0].permissions.write && !areas[0].permissions.execute);
+        assert_eq!(areas[0].inode, 1057);
+        assert_eq!(areas[0].name, b"/dev/zero (deleted)");
+        assert_eq!(parsed(b""), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        for bad in [
+            "2000-1000 rw-p 0 00:00 0",
+            "1000-2000 rwzp 0 00:00 0",
+            "1000-2000 rw-q 0 00:00 0",
+            "1000-2000 rw-p 0 00:00",
+            "1000-2000 rw-p 0 00:00 many",
+            "1000 rw-p 0 00:00 0",
+        ] {
+            let text = format!("1000-2000 rw-p 0 00:00 0 \n{bad}\n");
+            let error = parsed(text.as_bytes()).expect_err(bad);
+            assert!(matches!(error, Error::Malformed { line: 2, .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn procfs_sees_the_same_areas() {
+        let me = Process::current().expect("we are alive");
+        // Our own allocations may change the list between the two readings; most stays.
+        let theirs = procfs::process::Process::myself()
+            .and_then(|me| me.maps())
+            .expect("procfs reads it too");
+        let ours = of(&me).expect("our own maps read");
+        let same = theirs.iter().filter(|map| ours.iter().any(|area| agree(area, map))).count();
+        assert!(same + 4 >= ours.len().max(theirs.len()), "{ours:?}\n{theirs:?}");
+    }
+
+    fn agree(area: &Area, map: &procfs::process::MemoryMap) -> bool {
+        use procfs::process::MMPermissions as P;
+        (area.start.0, area.end.0) == map.address
+            && area.inode == map.inode
+            && area.permissions.read == map.perms.contains(P::READ)
+            && area.permissions.write == map.perms.contains(P::WRITE)
+            && area.permissions.execute == map.perms.contains(P::EXECUTE)
+            && (area.sharing == Sharing::Private) == map.perms.contains(P::PRIVATE)
+    }
+
+    #[test]
+    fn forty_thousand_areas_are_no_matter() {
+        let one = b"7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \n";
+        let text = one.repeat(40_000);
+        let start = std::time::Instant::now();
+        assert_eq!(parsed(&text).map(|areas| areas.len()), Ok(40_000));
+        // Some 5 ms here; the limit is only there to notice something quadratic.
+        assert!(start.elapsed() < std::time::Duration::from_secs(2));
+    }
+
+    prop_compose! {
+        fn any_area()(
+            start in 0..u64::MAX,
+            length in 1..u64::MAX,
+            flags: [bool; 4],
+            inode: u64,
+            name in "([/\\[][^\n]{0,30})?",
+        ) -> Area {
+            Area {
+                start: VirtAddr(start),
+                end: VirtAddr(start.saturating_add(length)),
+                permissions: Permissions { read: flags[0], write: flags[1], execute: flags[2] },
+                sharing: if flags[3] { Sharing::Shared } else { Sharing::Private },
+                inode,
+                name: name.into_bytes(),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(text: Vec<u8>) {
+            let _ = parsed(&text);
+        }
+
+        #[test]
+        fn damaged_files_never_panic(at in 0..GOOD.len(), byte: u8) {
+            let mut text = GOOD.to_vec();
+            text[at] = byte;
+            let _ = parsed(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_read(areas in prop::collection::vec(any_area(), 0..20)) {
+            let text: Vec<u8> = areas.iter().flat_map(line).collect();
+            prop_assert_eq!(parsed(&text), Ok(areas));
+        }
+    }
+}

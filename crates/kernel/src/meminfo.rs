@@ -1,0 +1,194 @@
+//! `/proc/meminfo`: how much memory the machine has and how much is left.
+//!
+//! Not whose it is (that is [`smaps`](crate::smaps) and [`cgroup`](crate::cgroup)), and not what
+//! happened to it ([`vmstat`](crate::vmstat)).
+//! [proc_meminfo(5)](https://man7.org/linux/man-pages/man5/proc_meminfo.5.html).
+
+use crate::error::{Error, Result};
+use crate::text;
+use std::path::Path;
+use superpage_policy::units::Bytes;
+
+/// The machine's memory at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meminfo {
+    /// What the kernel manages at all.
+    pub total: Bytes,
+    /// What nobody uses for anything.
+    pub free: Bytes,
+    /// What new programs could have without swapping: free memory and what can be dropped.
+    pub available: Bytes,
+    /// Anonymous memory that is mapped by huge pages; `None` on a kernel built without them.
+    pub anon_huge_pages: Option<Bytes>,
+    /// All swap space.
+    pub swap_total: Bytes,
+    /// Swap space not in use.
+    pub swap_free: Bytes,
+}
+
+impl Meminfo {
+    /// What is in use and could not be had back without swapping or killing.
+    #[must_use]
+    pub fn used(&self) -> Bytes {
+        self.total.saturating_sub(self.available)
+    }
+}
+
+/// The machine's memory now, from `meminfo` in `proc_root` (normally `/proc`).
+///
+/// # Errors
+/// [`Error::Missing`], [`Error::Denied`] or [`Error::Malformed`].
+pub fn read(proc_root: &Path) -> Result<Meminfo> {
+    let path = proc_root.join("meminfo");
+    parse(&text::read(&path)?, &path)
+}
+
+/// Understands the text of a `meminfo` file; `path` is for the message if it cannot be.
+///
+/// # Errors
+/// [`Error::Malformed`] if a line that is always there is not, or has no size in kB.
+pub fn parse(text: &[u8], path: &Path) -> Result<Meminfo> {
+    let fields = Fields::of(text, path);
+    Ok(Meminfo {
+        total: fields.size("MemTotal")?,
+        free: fields.size("MemFree")?,
+        available: fields.size("MemAvailable")?,
+        anon_huge_pages: fields.optional_size("AnonHugePages")?,
+        swap_total: fields.size("SwapTotal")?,
+        swap_free: fields.size("SwapFree")?,
+    })
+}
+
+/// The `Key:  value` lines that several files of `/proc` consist of.
+///
+/// Found by walking the text for each key: these files have some dozens of short lines, of which
+/// a handful is wanted, so an index would cost more than it saves.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    text: &'a [u8],
+    path: &'a Path,
+}
+
+impl<'a> Fields<'a> {
+    /// The lines of `text`, which was read from `path`.
+    pub(crate) fn of(text: &'a [u8], path: &'a Path) -> Self {
+        Self { text, path }
+    }
+
+    /// The number of the line with `key`, and what follows the colon, without surrounding space.
+    pub(crate) fn find(self, key: &str) -> Option<(usize, &'a [u8])> {
+        text::lines(self.text).find_map(|(number, line)| {
+            let value = line.strip_prefix(key.as_bytes())?.strip_prefix(b":")?;
+            Some((number, value.trim_ascii()))
+        })
+    }
+
+    /// As [`Fields::find`]; without such a line, an error that says so with `expected`.
+    pub(crate) fn require(self, key: &str, expected: &'static str) -> Result<(usize, &'a [u8])> {
+        let missing = || Error::malformed(self.path, 0, expected, key.as_bytes());
+        self.find(key).ok_or_else(missing)
+    }
+
+    /// The size that the line with `key` states in kB.
+    pub(crate) fn size(self, key: &str) -> Result<Bytes> {
+        let (number, value) = self.require(key, "a line for every key, also for this one")?;
+        self.kibibytes(number, value)
+    }
+
+    /// As [`Fields::size`], or `None` if there is no such line.
+    pub(crate) fn optional_size(self, key: &str) -> Result<Option<Bytes>> {
+        self.find(key).map(|(number, value)| self.kibibytes(number, value)).transpose()
+    }
+
+    fn kibibytes(self, number: usize, value: &[u8]) -> Result<Bytes> {
+        value
+            .strip_suffix(b" kB")
+            .and_then(|digits| text::decimal(digits.trim_ascii()))
+            .map(Bytes::from_kib)
+            .ok_or_else(|| Error::malformed(self.path, number, "a size in kB", value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GOOD: &[u8] = include_bytes!("../tests/fixtures/proc/meminfo");
+
+    fn parsed(text: &[u8]) -> Result<Meminfo> {
+        parse(text, Path::new("meminfo"))
+    }
+
+    #[test]
+    fn a_real_file_reads() {
+        let info = parsed(GOOD).expect("the fixture is good");
+        assert_eq!(info.total, Bytes::from_kib(24_684_096));
+        assert_eq!(info.free, Bytes::from_kib(24_263_696));
+        assert_eq!(info.available, Bytes::from_kib(24_315_960));
+        assert_eq!(info.anon_huge_pages, Some(Bytes::from_mib(4)));
+        assert_eq!(info.used(), info.total - info.available);
+    }
+
+    #[test]
+    fn a_kernel_without_huge_pages_reads_too() {
+        let text =
+            b"MemTotal: 4 kB\nMemFree: 3 kB\nMemAvailable: 2 kB\nSwapTotal: 1 kB\nSwapFree: 0 kB\n";
+        let info = parsed(text).expect("nothing that is required is missing");
+        assert_eq!(info.anon_huge_pages, None);
+        assert_eq!(info.swap_total, Bytes::from_kib(1));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let missing = parsed(b"MemTotal: 4 kB\n").expect_err("MemFree is missing");
+        assert!(missing.to_string().contains("MemFree"), "{missing}");
+        let no_unit = parsed(b"MemTotal: 4 kB\nMemFree: many\n").expect_err("no size");
+        assert!(no_unit.to_string().contains("meminfo:2:"), "{no_unit}");
+        let missing_file = read(Path::new("/nonexistent"));
+        assert!(matches!(missing_file, Err(Error::Missing { .. })));
+    }
+
+    #[test]
+    fn procfs_sees_the_same_machine() {
+        use procfs::Current;
+        let ours = read(Path::new("/proc")).expect("we have /proc");
+        let theirs = procfs::Meminfo::current().expect("procfs reads it too");
+        assert_eq!(ours.total, Bytes(theirs.mem_total));
+        assert_eq!(ours.swap_total, Bytes(theirs.swap_total));
+        let apart = ours.free.0.abs_diff(theirs.mem_free);
+        assert!(apart < ours.total.0 / 10, "{apart} bytes apart");
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(text: Vec<u8>) {
+            let _ = parsed(&text);
+        }
+
+        #[test]
+        fn damaged_files_never_panic(at in 0..GOOD.len(), byte: u8) {
+            let mut text = GOOD.to_vec();
+            text[at] = byte;
+            let _ = parsed(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_read(sizes: [u32; 5]) {
+            let [total, free, available, huge, swap] = sizes;
+            let text = format!(
+                "MemTotal: {total} kB\nMemFree:{free} kB\nMemAvailable:  {available} kB\n\
+                 SwapTotal: {swap} kB\nSwapFree: {swap} kB\nAnonHugePages: {huge} kB\n"
+            );
+            let size = |kib: u32| Bytes::from_kib(kib.into());
+            prop_assert_eq!(parsed(text.as_bytes()), Ok(Meminfo {
+                total: size(total),
+                free: size(free),
+                available: size(available),
+                anon_huge_pages: Some(size(huge)),
+                swap_total: size(swap),
+                swap_free: size(swap),
+            }));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `/proc/PID/status`, `/proc/PID/stat` and `/proc/PID/comm`: who a process is, and its size.
+//!
+//! Also the names of users, from `/etc/passwd`; other name services are not asked.
+//! [proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html),
+//! [proc_pid_stat(5)](https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html),
+//! [passwd(5)](https://man7.org/linux/man-pages/man5/passwd.5.html).
+
+use crate::error::{Error, Result};
+use crate::meminfo::Fields;
+use crate::process::Process;
+use crate::text;
+use std::path::Path;
+use superpage_policy::units::Bytes;
+
+/// A user's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(pub u32);
+
+/// A point in time in clock ticks (normally 10 ms) since the machine started. With the pid it
+/// tells one process from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticks(pub u64);
+
+/// What `status` says. The sizes are `None` for a kernel thread and for a process that is ending,
+/// which have no memory of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its command, up to 15 bytes; the name of the kernel thread.
+    pub name: Vec<u8>,
+    /// The process that the thread belongs to; equals the pid unless the pid is a thread's.
+    pub tgid: u32,
+    /// Who started it.
+    pub real_uid: Uid,
+    /// Whose rights it has.
+    pub effective_uid: Uid,
+    /// Resident memory.
+    pub rss: Option<Bytes>,
+    /// The most that was ever resident.
+    pub peak_rss: Option<Bytes>,
+    /// Resident anonymous memory (Linux 4.5).
+    pub rss_anon: Option<Bytes>,
+    /// Swapped-out memory.
+    pub swap: Option<Bytes>,
+    /// Memory locked by mlock(2), which is not to be touched.
+    pub locked: Option<Bytes>,
+}
+
+/// What `status` says about `process`.
+///
+/// # Errors
+/// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+pub fn of(process: &Process) -> Result<Status> {
+    parse(&process.read_file("status")?, &process.path("status"))
+}
+
+/// Understands the text of a `status` file; `path` is for the message if it cannot be.
+///
+/// # Errors
+/// [`Error::Malformed`].
+pub fn parse(text: &[u8], path: &Path) -> Result<Status> {
+    let fields = Fields::of(text, path);
+    let (_, name) = fields.require("Name", "a line with the name")?;
+    let (tgid_line, tgid) = fields.require("Tgid", "a line with the process")?;
+    let (uid_line, uids) = fields.require("Uid", "a line with the users")?;
+    let mut uids = text::words(uids).map(small);
+    let (Some(Some(real)), Some(Some(effective))) = (uids.next(), uids.next()) else {
+        return Err(Error::malformed(path, uid_line, "real and effective uid", b""));
+    };
+    Ok(Status {
+        name: unescaped(name),
+        tgid: small(tgid).ok_or_else(|| Error::malformed(path, tgid_line, "a pid", tgid))?,
+        real_uid: Uid(real),
+        effective_uid: Uid(effective),
+        rss: fields.optional_size("VmRSS")?,
+        peak_rss: fields.optional_size("VmHWM")?,
+        rss_anon: fields.optional_size("RssAnon")?,
+        swap: fields.optional_size("VmSwap")?,
+        locked: fields.optional_size("VmLck")?,
+    })
+}
+
+fn small(word: &[u8]) -> Option<u32> {
+    text::decimal(word)?.try_into().ok()
+}
+
+/// The name that `status` shows with newline and backslash as `\n` and `\\`.
+fn unescaped(name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut bytes = name.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        let escaped = match (byte, bytes.peek()) {
+            (b'\\', Some(b'n')) => Some(b'\n'),
+            (b'\\', Some(b'\\')) => Some(b'\\'),
+            _ => None,
+        };
+        if escaped.is_some() {
+            bytes.next();
+        }
+        plain.push(escaped.unwrap_or(byte));
+    }
+    plain
+}
+
+/// What `stat` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its command, up to 15 bytes (a kernel thread's may be longer).
+    pub comm: Vec<u8>,
+    /// The letter of its state, such as `R`, `S`, `D`, `Z`.
+    pub state: u8,
+    /// The kernel's `PF_` flags, also those not known here.
+    pub flags: u32,
+    /// When it was started.
+    pub start: Ticks,
+}
+
+impl Stat {
+    /// Whether it is a thread of the kernel, which has no memory of its own.
+    #[must_use]
+    pub fn is_kernel_thread(&self) -> bool {
+        // From linux/sched.h; part of what stat(5) promises.
+        const PF_KTHREAD: u32 = 0x0020_0000;
+        self.flags & PF_KTHREAD != 0
+    }
+}
+
+/// What `stat` says about `process`.
+///
+/// # Errors
+/// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+pub fn stat_of(process: &Process) -> Result<Stat> {
+    parse_stat(&process.read_file("stat")?, &process.path("stat"))
+}
+
+/// Understands the text of a `stat` file; `path` is for the message if it cannot be.
+///
+/// # Errors
+/// [`Error::Malformed`].
+pub fn parse_stat(text: &[u8], path: &Path) -> Result<Stat> {
+    stat(text).ok_or_else(|| Error::malformed(path, 1, "'pid (comm) state …', 22 fields", text))
+}
+
+/// `pid (comm) state …`. There may be spaces and parentheses in `comm`, none after it.
+fn stat(text: &[u8]) -> Option<Stat> {
+    let open = text.iter().position(|byte| *byte == b'(')?;
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let comm = text.get(open + 1..close)?.to_vec();
+    let rest = text[close + 1..].trim_ascii_end();
+    // Counted as in the manual page, where the state is field 3.
+    let field = |number: usize| text::words(rest).nth(number - 3);
+    let &[state] = field(3)? else { return None };
+    Some(Stat { comm, state, flags: small(field(9)?)?, start: Ticks(text::decimal(field(22)?)?) })
+}
+
+/// The command of `process`, up to 15 bytes. The process itself can change it at any time.
+///
+/// # Errors
+/// [`Error::Gone`], [`Error::Denied`].
+pub fn comm(process: &Process) -> Result<Vec<u8>> {
+    let mut text = process.read_file("comm")?;
+    if text.last() == Some(&b'\n') {
+        text.pop();
+    }
+    Ok(text)
+}
+
+/// The name of user `uid` in `etc/passwd` under `root` (normally `/`), if it has one there.
+///
+/// # Errors
+/// [`Error::Missing`], [`Error::Denied`].
+pub fn user_name(root: &Path, uid: Uid) -> Result<Option<String>> {
+    let text = text::read(&root.join("etc/passwd"))?;
+    let found = users(&text).find(|(_, number)| *number == uid);
+    Ok(found.map(|(name, _)| String::from_utf8_lossy(name).into_owned()))
+}
+
+/// The number of the user called `name` in `etc/passwd` under `root` (normally `/`).
+///
+/// # Errors
+/// [`Error::Missing`], [`Error::Denied`].
+pub fn uid_of(root: &Path, name: &str) -> Result<Option<Uid>> {
+    let text = text::read(&root.join("etc/passwd"))?;
+    let found = users(&text).find(|(found, _)| *found == name.as_bytes());
+    Ok(found.map(|(_, uid)| uid))
+}
+
+/// The lines `name:password:uid:…`; others (comments, references to name services) are left out.
+fn users(text: &[u8]) -> impl Iterator<Item = (&[u8], Uid)> {
+    text::lines(text).filter_map(|(_, line)| {
+        let mut parts = line.split(|byte| *byte == b':');
+        let name = parts.next().filter(|name| !name.is_empty())?;
+        Some((name, Uid(small(parts.nth(1)?)?)))
+    })
+}
