@@ -48,6 +48,34 @@ pub enum Error {
         /// What was there, shortened.
         found: String,
     },
+    /// Somebody else holds what only one may hold.
+    Busy {
+        /// The process that holds it, where it said so.
+        pid: Option<u32>,
+    },
+    /// We ourselves refuse, before anything was touched.
+    Refused {
+        /// The file or directory it is about.
+        path: PathBuf,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A setting was written and the kernel kept another value.
+    NotTaken {
+        /// The file.
+        path: PathBuf,
+        /// What was written.
+        wanted: String,
+        /// What it holds all the same.
+        found: String,
+    },
+    /// The record of changed settings cannot be understood, so nothing can be put back from it.
+    Journal {
+        /// The record.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Anything else that the kernel refused.
     Failed {
         /// What was tried.
@@ -97,9 +125,21 @@ impl fmt::Display for Error {
             }
             Self::Gone { pid } => write!(f, "process {pid} has exited"),
             Self::Missing { path } => write!(f, "{} does not exist", path.display()),
-            Self::Malformed { path, line, expected, found } => write!(
+            Self::Malformed { path, line, expected, found } => {
+                write!(f, "{}:{line}: expected {expected}, found {found:?}", path.display())
+            }
+            Self::Busy { pid: Some(pid) } => write!(f, "process {pid} already holds the lock"),
+            Self::Busy { pid: None } => write!(f, "another process already holds the lock"),
+            Self::Refused { path, reason } => {
+                write!(f, "left {} alone: {reason}", path.display())
+            }
+            Self::NotTaken { path, wanted, found } => {
+                write!(f, "{} was set to {wanted:?} but still says {found:?}", path.display())
+            }
+            Self::Journal { path, why } => write!(
                 f,
-                "{}:{line}: expected {expected}, found {found:?}",
+                "{} cannot be read as a record of changed settings ({why}): \
+                 check the settings it names by hand, then delete it",
                 path.display()
             ),
             Self::Failed { what, errno } => write!(f, "could not {what} ({errno})"),

@@ -1,0 +1,500 @@
+//! Memory cgroups, version 1 and 2 behind one type: who is in a group, what it uses, its limit.
+//!
+//! A machine carries the memory controller in exactly one hierarchy: the v1 hierarchy of that
+//! name, or the v2 hierarchy. [`Hierarchy::find`] says which; a v2 mount beside it without the
+//! controller is of no use here. Nothing here changes anybody's group; [`Scratch`] makes one of
+//! our own and takes it away again.
+//! [cgroups(7)](https://man7.org/linux/man-pages/man7/cgroups.7.html),
+//! [Control Group v2](https://docs.kernel.org/admin-guide/cgroup-v2.html),
+//! [Memory Resource Controller](https://docs.kernel.org/admin-guide/cgroup-v1/memory.html).
+
+use crate::error::{Error, Result};
+use crate::process::Process;
+use crate::settings::write_value;
+use crate::text;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use superpage_policy::units::Bytes;
+
+/// Which interface a group speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// `memory.usage_in_bytes` and friends.
+    V1,
+    /// `memory.current` and friends.
+    V2,
+}
+
+/// The hierarchy that carries the memory controller, as it is mounted here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hierarchy {
+    version: Version,
+    mount: PathBuf,
+    /// Which of its groups is mounted there: `/`, except in containers.
+    base: PathBuf,
+}
+
+impl Hierarchy {
+    /// The memory hierarchy according to `proc/self/mountinfo` under `root` (normally `/`), or
+    /// `None` if none is mounted or the controller is switched off.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Denied`] or [`Error::Malformed`].
+    pub fn find(root: &Path) -> Result<Option<Self>> {
+        let path = root.join("proc/self/mountinfo");
+        let candidates = mounts(&text::read(&path)?, &path)?;
+        let found =
+            candidates.into_iter().map(|found| Self { mount: below(root, &found.mount), ..found });
+        let (v1, v2): (Vec<_>, Vec<_>) = found.partition(|found| found.version == Version::V1);
+        let v2 = v2.into_iter().filter(Self::has_memory_controller);
+        Ok(v1.into_iter().chain(v2).next())
+    }
+
+    /// Which version it is.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn mount(&self) -> &Path {
+        &self.mount
+    }
+
+    /// The group that `process` is in, or `None` if it lies outside what is mounted here.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`]; [`Error::Missing`] if the group
+    /// was removed.
+    pub fn group_of(&self, process: &Process) -> Result<Option<Group>> {
+        let text = process.read_file("cgroup")?;
+        self.directory(&text, &process.path("cgroup"))?
+            .map(|directory| Group::open(&directory))
+            .transpose()
+    }
+
+    /// The directory of the group that the text of a `/proc/PID/cgroup` file names; `path` is for
+    /// the message if it cannot be understood.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn directory(&self, text: &[u8], path: &Path) -> Result<Option<PathBuf>> {
+        for (number, line) in text::lines(text) {
+            let membership = Membership::of(line).ok_or_else(|| {
+                Error::malformed(path, number, "'number:controllers:/path'", line)
+            })?;
+            if membership.is_in(self.version) {
+                let within = membership.group.strip_prefix(&self.base).ok();
+                return Ok(within.map(|within| self.mount.join(within)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn has_memory_controller(&self) -> bool {
+        lists_memory(&self.mount.join("cgroup.controllers"))
+    }
+}
+
+/// Whether the file at `path`, a list of controllers, has `memory` in it.
+fn lists_memory(path: &Path) -> bool {
+    text::read(path).is_ok_and(|list| text::words(list.trim_ascii()).any(|word| word == b"memory"))
+}
+
+/// `path`, which is absolute, as it appears under `root`.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// A line of `/proc/PID/cgroup`.
+struct Membership<'a> {
+    hierarchy: u64,
+    controllers: &'a [u8],
+    group: &'a Path,
+}
+
+impl<'a> Membership<'a> {
+    /// `number:controllers:/path`; there may be colons in the path.
+    fn of(line: &'a [u8]) -> Option<Self> {
+        let mut parts = line.splitn(3, |byte| *byte == b':');
+        let hierarchy = text::decimal(parts.next()?)?;
+        let controllers = parts.next()?;
+        let group = Path::new(OsStr::from_bytes(parts.next()?));
+        group.is_absolute().then_some(Self { hierarchy, controllers, group })
+    }
+
+    /// Whether this is the line about the memory hierarchy, if that has `version`.
+    fn is_in(&self, version: Version) -> bool {
+        match version {
+            Version::V1 => self.controllers.split(|byte| *byte == b',').any(|c| c == b"memory"),
+            Version::V2 => self.hierarchy == 0 && self.controllers.is_empty(),
+        }
+    }
+}
+
+/// The mounts of a v1 memory hierarchy or of the v2 hierarchy in the text of a `mountinfo` file.
+fn mounts(text: &[u8], path: &Path) -> Result<Vec<Hierarchy>> {
+    text::lines(text)
+        .map(|(number, line)| {
+            mount(line).ok_or_else(|| Error::malformed(path, number, "a mount", line))
+        })
+        .filter_map(Result::transpose)
+        .collect()
+}
+
+/// `id parent device root mount options [tags…] - type source super-options`. The outer `None` is
+/// for a line that is not that, the inner one for a mount that does not matter here.
+fn mount(line: &[u8]) -> Option<Option<Hierarchy>> {
+    let mut words = text::words(line).skip(3);
+    let base = unescaped(words.next()?);
+    let mount = unescaped(words.next()?);
+    let mut words = words.skip_while(|word| *word != b"-").skip(1);
+    let kind = words.next()?;
+    let mut options = words.last()?.split(|byte| *byte == b',');
+    let version = match kind {
+        b"cgroup" if options.any(|option| option == b"memory") => Version::V1,
+        b"cgroup2" => Version::V2,
+        _ => return Some(None),
+    };
+    Some(Some(Hierarchy { version, mount, base }))
+}
+
+/// The path that `word` means: the kernel writes space, tab, newline and backslash as `\ooo`.
+fn unescaped(word: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&first, after)) = rest.split_first() {
+        let code = if first == b'\\' { octal(after) } else { None };
+        bytes.push(code.unwrap_or(first));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(OsStr::from_bytes(&bytes))
+}
+
+/// The byte that the first three digits of `digits` mean.
+fn octal(digits: &[u8]) -> Option<u8> {
+    let digits = std::str::from_utf8(digits.get(..3)?).ok()?;
+    u8::from_str_radix(digits, 8).ok()
+}
+
+/// What a group uses and may use, with all groups below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// All memory charged to it, file cache included.
+    pub current: Bytes,
+    /// What of it reclaim would not get back without effort: all but the inactive file cache.
+    pub working: Bytes,
+    /// What it may use; `None` if it has no limit of its own. A group above it may have one.
+    pub limit: Option<Bytes>,
+    /// Where the kernel begins to slow it down and to reclaim from it (v2 only).
+    pub high: Option<Bytes>,
+}
+
+/// A memory cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    version: Version,
+    path: PathBuf,
+}
+
+impl Group {
+    /// The group whose directory is at the absolute path `path`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if there is no such directory, [`Error::Refused`] if it is not a memory
+    /// cgroup.
+    pub fn open(path: &Path) -> Result<Self> {
+        let refuse = |reason| Error::Refused { path: path.to_owned(), reason };
+        if !path.is_absolute() {
+            return Err(refuse("a cgroup is named by its absolute path"));
+        }
+        if !path.is_dir() {
+            return Err(Error::Missing { path: path.to_owned() });
+        }
+        let group = |version| Self { version, path: path.to_owned() };
+        if path.join("memory.usage_in_bytes").exists() {
+            Ok(group(Version::V1))
+        } else if lists_memory(&path.join("cgroup.controllers")) {
+            Ok(group(Version::V2))
+        } else if path.join("cgroup.controllers").exists() {
+            Err(refuse("the memory controller is not enabled for this cgroup"))
+        } else {
+            Err(refuse("it is not a memory cgroup"))
+        }
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which interface it speaks.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// What it uses and may use now.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if it was removed, or is the root of the v2 hierarchy, which has no
+    /// accounts; [`Error::Malformed`].
+    pub fn usage(&self) -> Result<Usage> {
+        let (current, inactive_file, limit) = match self.version {
+            Version::V1 => ("memory.usage_in_bytes", "total_inactive_file", self.limit_v1()?),
+            Version::V2 => ("memory.current", "inactive_file", self.limit_v2("memory.max")?),
+        };
+        let current = Bytes(text::read_decimal(&self.path.join(current))?);
+        let high = match self.version {
+            Version::V1 => None,
+            Version::V2 => self.limit_v2("memory.high")?,
+        };
+        Ok(Usage {
+            current,
+            working: current.saturating_sub(self.statistic(inactive_file)?),
+            limit,
+            high,
+        })
+    }
+
+    /// The numbers of the processes in it and in all groups below it, in ascending order. Only
+    /// those that our pid namespace shows.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if it was removed, [`Error::Denied`], [`Error::Malformed`].
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        let mut directories = vec![self.path.clone()];
+        while let Some(directory) = directories.pop() {
+            match members(&directory, &mut pids).and_then(|()| children(&directory)) {
+                Ok(found) => directories.extend(found),
+                // Groups below come and go while we look.
+                Err(error) if directory != self.path && is_removed(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        Ok(pids)
+    }
+
+    fn limit_v1(&self) -> Result<Option<Bytes>> {
+        let limit = text::read_decimal(&self.path.join("memory.limit_in_bytes"))?;
+        Ok((limit < NO_LIMIT_V1).then_some(Bytes(limit)))
+    }
+
+    fn limit_v2(&self, file: &str) -> Result<Option<Bytes>> {
+        let path = self.path.join(file);
+        match text::read(&path)?.trim_ascii() {
+            b"max" => Ok(None),
+            digits => text::decimal(digits)
+                .map(|limit| Some(Bytes(limit)))
+                .ok_or_else(|| Error::malformed(&path, 1, "a number of bytes or 'max'", digits)),
+        }
+    }
+
+    /// The line `name` of `memory.stat`.
+    fn statistic(&self, name: &'static str) -> Result<Bytes> {
+        let path = self.path.join("memory.stat");
+        let text = text::read(&path)?;
+        let malformed = |number, found: &[u8]| {
+            Error::malformed(&path, number, "a line 'name number' for each statistic", found)
+        };
+        for (number, line) in text::lines(&text) {
+            let mut words = text::words(line);
+            if words.next() == Some(name.as_bytes()) {
+                let value = words.next().and_then(text::decimal).map(Bytes);
+                return value.ok_or_else(|| malformed(number, line));
+            }
+        }
+        Err(malformed(0, name.as_bytes()))
+    }
+}
+
+/// From here on a v1 limit means none: it is the largest signed number, rounded down to a page
+/// of up to 64 KiB.
+const NO_LIMIT_V1: u64 = (i64::MAX as u64) & !0xffff;
+
+/// Adds the processes that are in the group at `directory` itself.
+fn members(directory: &Path, pids: &mut Vec<u32>) -> Result<()> {
+    let path = directory.join("cgroup.procs");
+    let text = match text::read(&path) {
+        // A threaded group; its processes are listed by the group above that holds them.
+        Err(Error::Unsupported { .. }) => return Ok(()),
+        other => other?,
+    };
+    for (number, line) in text::lines(&text) {
+        let pid = text::decimal(line).and_then(|pid| u32::try_from(pid).ok());
+        match pid {
+            // Somebody in a pid namespace that we do not see.
+            Some(0) => {}
+            Some(pid) => pids.push(pid),
+            None => return Err(Error::malformed(&path, number, "a pid", line)),
+        }
+    }
+    Ok(())
+}
+
+/// The groups right below the one at `directory`.
+fn children(directory: &Path) -> Result<Vec<PathBuf>> {
+    let fail = |error: std::io::Error| Error::from_io(&error, "list", directory);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+fn is_removed(error: &Error) -> bool {
+    let nodev = |errno: &Errno| *errno == Errno::NODEV;
+    matches!(error, Error::Missing { .. })
+        || matches!(error, Error::Failed { errno, .. } if nodev(errno))
+}
+
+/// A group of our own for an experiment, removed when dropped; what still runs in it then goes
+/// back to the group we ourselves are in.
+#[derive(Debug)]
+pub struct Scratch {
+    group: Group,
+    /// Where the processes go in the end.
+    home: PathBuf,
+}
+
+impl Scratch {
+    /// Creates the group `name` at the top of `hierarchy`. An empty one that a crash left behind
+    /// is replaced.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if `name` is not a plain name, or if the v2 hierarchy does not pass the
+    /// memory controller on to its groups; [`Error::Denied`]; [`Error::Failed`] if it exists and
+    /// is in use.
+    pub fn create(hierarchy: &Hierarchy, name: &str) -> Result<Self> {
+        let path = hierarchy.mount.join(name);
+        check_name(&path, name)?;
+        check_delegation(hierarchy)?;
+        let home = home(hierarchy);
+        // Fails unless it exists and is empty, which is all that is wanted.
+        let _ = std::fs::remove_dir(&path);
+        std::fs::create_dir(&path).map_err(|error| Error::from_io(&error, "create", &path))?;
+        let version = hierarchy.version;
+        Ok(Self { group: Group { version, path }, home })
+    }
+
+    /// The group.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Moves `process` into it. Memory that it already has stays charged to where it was.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
+    pub fn add(&self, process: &Process) -> Result<()> {
+        process.check_alive()?;
+        let procs = self.group.path.join("cgroup.procs");
+        let moved = write_value(&procs, &process.pid().to_string());
+        // Says which of the two it was if the process ended meanwhile.
+        process.check_alive()?;
+        moved
+    }
+
+    /// Asks the kernel to reclaim `amount` from the group, and says by how much its use fell,
+    /// which can be less, or more.
+    ///
+    /// On v2 by `memory.reclaim`; on v1 by a limit below what is used, lifted again at once.
+    ///
+    /// # Errors
+    /// [`Error::Denied`], [`Error::Missing`] on a v2 kernel without `memory.reclaim` (5.19), and
+    /// [`Error::Failed`]. Not having found enough is no error.
+    pub fn reclaim(&self, amount: Bytes) -> Result<Bytes> {
+        let before = self.group.usage()?.current;
+        match self.group.version {
+            Version::V1 => self.squeeze(before.saturating_sub(amount))?,
+            Version::V2 => tolerate(write_value(
+                &self.group.path.join("memory.reclaim"),
+                &amount.0.to_string(),
+            ))?,
+        }
+        Ok(before.saturating_sub(self.group.usage()?.current))
+    }
+
+    /// Lowers the v1 limit to `size` and puts it back, whatever became of it.
+    fn squeeze(&self, size: Bytes) -> Result<()> {
+        let path = self.group.path.join("memory.limit_in_bytes");
+        let limit = self.group.limit_v1()?;
+        let lowered = tolerate(write_value(&path, &size.0.to_string()));
+        let old = limit.map_or_else(|| "-1".to_owned(), |limit| limit.0.to_string());
+        write_value(&path, &old)?;
+        lowered
+    }
+
+    /// Moves what is left in the group to `home`.
+    fn empty(&self) {
+        let procs = self.home.join("cgroup.procs");
+        for pid in self.group.processes().unwrap_or_default() {
+            // A process that has exited needs no move.
+            let _ = write_value(&procs, &pid.to_string());
+        }
+    }
+}
+
+/// Tries for a while: a process that was just killed holds its group until it is gone.
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Chosen, not measured: a second for a large process to be torn down.
+        for _ in 0..50 {
+            self.empty();
+            match std::fs::remove_dir(&self.group.path) {
+                Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Less than was asked for: v1 says EBUSY, v2 EAGAIN, either EINTR when a signal came.
+fn tolerate(written: Result<()>) -> Result<()> {
+    match written {
+        Err(Error::Failed { errno: Errno::BUSY | Errno::AGAIN | Errno::INTR, .. }) => Ok(()),
+        other => other,
+    }
+}
+
+fn check_name(path: &Path, name: &str) -> Result<()> {
+    if !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0', '\n']) {
+        return Ok(());
+    }
+    Err(Error::Refused { path: path.to_owned(), reason: "a new cgroup needs a plain name" })
+}
+
+/// On v2 a group has the memory controller only if the group above it hands it down.
+fn check_delegation(hierarchy: &Hierarchy) -> Result<()> {
+    let path = hierarchy.mount.join("cgroup.subtree_control");
+    if hierarchy.version == Version::V1 || lists_memory(&path) {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        path,
+        reason: "it does not hand the memory controller down; write +memory to it",
+    })
+}
+
+/// The group we ourselves are in, or the top one.
+fn home(hierarchy: &Hierarchy) -> PathBuf {
+    Process::current()
+        .and_then(|me| hierarchy.group_of(&me))
+        .ok()
+        .flatten()
+        .map_or_else(|| hierarchy.mount.clone(), |group| group.path)
+}
