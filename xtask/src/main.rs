@@ -1,1 +1,47 @@
-fn main() {}
+//! Developer automation: what `make` calls. Not part of the product, and installs nothing of it.
+//!
+//! `cargo xtask COMMAND`, from anywhere in the repository.
+#![expect(clippy::print_stdout, reason = "a developer's tool: printing is its only output")]
+
+mod setup;
+mod test;
+mod tidy;
+
+use anyhow::{Context, Result};
+use std::process::ExitCode;
+use xshell::Shell;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  setup   see that this machine can build and test; install what is missing, where that is possible
+  tidy    check the house rules that no compiler checks
+  test    the whole gate: setup, formatting, clippy, tidy, documentation, every test
+";
+
+fn main() -> Result<ExitCode> {
+    let command = std::env::args().nth(1).unwrap_or_default();
+    let shell = Shell::new()?;
+    shell.change_dir(root()?);
+    match command.as_str() {
+        "setup" => setup::run(&shell),
+        "tidy" => tidy::run(&shell),
+        "test" => test::run(&shell),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => {
+            print!("unknown command {other:?}\n\n{HELP}");
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+/// The repository's root: the directory above this crate.
+fn root() -> Result<std::path::PathBuf> {
+    let manifest =
+        std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    let root = std::path::Path::new(&manifest).parent();
+    Ok(root.context("this crate lies in the repository")?.to_path_buf())
+}

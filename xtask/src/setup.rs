@@ -1,0 +1,167 @@
+//! Is this machine able to build and test the project? Says so, and installs the one Debian
+//! package that the tests can use. Touches nothing else.
+
+use crate::tidy::manifest;
+use anyhow::{Context, Result};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use xshell::{Shell, cmd};
+
+/// The Debian package that one workload and its tests need; its program has the same name.
+const MEMCACHED: &str = "memcached";
+
+/// Installs a package without starting its service. `policy-rc.d` is Debian's own way to say
+/// so; ours stands only while apt-get runs, is removed however that ends, and is never put in
+/// the place of one that exists. A shell does this, because its trap also runs on an interrupt.
+const INSTALL: &str = r#"
+set -eu
+policy=/usr/sbin/policy-rc.d
+marker='# superpage setup: do not start the service that is being installed'
+if [ ! -e "$policy" ] || grep -qxF "$marker" "$policy"; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 130' HUP INT TERM
+    printf '#!/bin/sh\n%s\nexit 101\n' "$marker" >"$policy"
+    chmod 755 "$policy"
+fi
+apt-get -o DPkg::Lock::Timeout=120 install -y -q --no-install-recommends "$1"
+"#;
+
+/// Checks, installs, reports. Fails only where nothing could be built.
+pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
+    let able = [toolchain(shell)?, linker(shell)];
+    workload(shell);
+    Ok(if able.contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Are cargo and rustc there, and new enough?
+fn toolchain(shell: &Shell) -> Result<bool> {
+    let wanted = rust_version(shell)?;
+    for tool in ["cargo", "rustc"] {
+        let Ok(line) = cmd!(shell, "{tool} --version").quiet().ignore_stderr().read() else {
+            println!("setup: {tool} is missing: install Rust {wanted} or later");
+            return Ok(false);
+        };
+        let found = version(&line).with_context(|| format!("`{tool} --version` said {line:?}"))?;
+        if Some(found) < version(&wanted) {
+            println!(
+                "setup: {line} is too old: Cargo.toml asks for rust-version {wanted} or later"
+            );
+            return Ok(false);
+        }
+        println!("setup: {line}");
+    }
+    Ok(true)
+}
+
+/// The workspace's `rust-version`.
+fn rust_version(shell: &Shell) -> Result<String> {
+    let text = shell.read_file("Cargo.toml")?;
+    manifest::value(&text, "workspace.package", "rust-version")
+        .context("Cargo.toml has no rust-version in [workspace.package]")
+}
+
+/// The first two numbers of a version: of `rustc 1.95.0 (59807616e)`, 1 and 95.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let word = text
+        .split_whitespace()
+        .find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
+    let mut numbers = word.split(['.', '-']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// rustc links through `cc`.
+fn linker(shell: &Shell) -> bool {
+    let found = cmd!(shell, "cc --version").quiet().ignore_stderr().read();
+    match &found {
+        Ok(text) => println!("setup: linker {}", text.lines().next().unwrap_or("cc")),
+        Err(_) => println!("setup: no C linker (cc): install gcc, on Debian `apt-get install gcc`"),
+    }
+    found.is_ok()
+}
+
+/// Sees to it that memcached is there, if that can be done; goes on without it if not.
+fn workload(shell: &Shell) {
+    const WITHOUT: &str = "its workload, experiments and tests will be skipped";
+    if let Some(path) = in_path(MEMCACHED) {
+        println!("setup: {}", path.display());
+    } else if !is_root() {
+        println!("setup: memcached is missing and only root can install it: {WITHOUT}");
+    } else if in_path("apt-get").is_none() {
+        println!("setup: memcached is missing and there is no apt-get to install it: {WITHOUT}");
+    } else if let Err(error) = install(shell) {
+        println!("setup: memcached could not be installed, {WITHOUT}: {error:#}");
+    }
+}
+
+/// Installs memcached, with fresh package lists where the ones at hand do not lead to it.
+fn install(shell: &Shell) -> Result<()> {
+    let known = cmd!(shell, "apt-cache madison {MEMCACHED}").quiet().read();
+    let mut updated = false;
+    if known.unwrap_or_default().trim().is_empty() {
+        update()?;
+        updated = true;
+    }
+    println!("setup: installing the Debian package memcached, without starting its service");
+    let first = quietly("sh", &["-c", INSTALL, "sh", MEMCACHED]);
+    if updated || first.is_ok() {
+        return first;
+    }
+    update()?;
+    quietly("sh", &["-c", INSTALL, "sh", MEMCACHED])
+}
+
+fn update() -> Result<()> {
+    println!("setup: apt-get update, to learn which packages there are");
+    quietly("apt-get", &["-o", "DPkg::Lock::Timeout=120", "update", "-q"])
+}
+
+/// Runs a command that may not ask anything; its last words are the error if it fails.
+fn quietly(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program)
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("starting {program}"))?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    let last = words.lines().rev().find(|line| !line.trim().is_empty());
+    anyhow::ensure!(
+        output.status.success(),
+        "apt-get ended with {}: {}",
+        output.status,
+        last.unwrap_or("it gave no reason")
+    );
+    Ok(())
+}
+
+/// Where `PATH` has `program`.
+fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Are we root? `/proc/self` belongs to the effective user, so no system call is needed.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn versions_are_read_from_what_the_tools_say() {
+        assert_eq!(version("rustc 1.95.0 (59807616e 2026-04-14)"), Some((1, 95)));
+        assert_eq!(version("cargo 1.90.0-nightly"), Some((1, 90)));
+        assert_eq!(version("1.90"), Some((1, 90)));
+        assert_eq!(version("gcc"), None);
+    }
+
+    #[test]
+    fn a_higher_minor_number_is_newer_even_with_more_digits() {
+        assert!(version("1.100.0") > version("1.90"));
+    }
+}

@@ -1,0 +1,115 @@
+//! The whole gate: every stage in order, each timed, and one count at the end.
+//!
+//! A failing stage does not stop the ones after it, so that one run shows everything. The last
+//! line is `N passed, N failed, N skipped`; a stage that fails without a failing test counts as
+//! one failure, so that the line never says 0 for a gate that is shut.
+
+mod tally;
+
+use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+use tally::Tally;
+use xshell::Shell;
+
+/// One stage's name and what it runs.
+type Stage = (&'static str, fn(&Shell, &mut Tally) -> Result<bool>);
+
+const STAGES: [Stage; 6] = [
+    ("setup", |shell, _| Ok(crate::setup::run(shell)? == ExitCode::SUCCESS)),
+    ("formatting", |_, _| cargo(&["fmt", "--all", "--check"], &[])),
+    ("clippy", |_, _| {
+        cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])
+    }),
+    ("tidy", |shell, _| Ok(crate::tidy::run(shell)? == ExitCode::SUCCESS)),
+    ("documentation", |_, _| {
+        cargo(&["doc", "--no-deps", "--workspace"], &[("RUSTDOCFLAGS", "-D warnings")])
+    }),
+    ("tests", |_, tally| tests(tally)),
+];
+
+/// Runs every stage and says what came of it.
+pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
+    let mut tally = Tally::default();
+    let mut failed = Vec::new();
+    let mut times = Vec::new();
+    for (name, stage) in STAGES {
+        println!("==> {name}");
+        let begin = Instant::now();
+        let passed = stage(shell, &mut tally).unwrap_or_else(|error| {
+            println!("{name}: {error:#}");
+            false
+        });
+        times.push((name, begin.elapsed().as_secs_f64()));
+        if !passed {
+            failed.push(name);
+        }
+    }
+    Ok(summary(&tally, &failed, &times))
+}
+
+/// Prints the end of the report.
+fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
+    println!("\n==> summary");
+    for (name, seconds) in times {
+        let verdict = if failed.contains(name) { "FAILED" } else { "ok" };
+        println!("{name:<14}{seconds:>8.1} s  {verdict}");
+    }
+    for reason in &tally.skips {
+        println!("{reason}");
+    }
+    // The stage of the tests has its own failures, where it could count them.
+    let uncounted = failed.iter().filter(|name| **name != "tests" || tally.failed == 0).count();
+    println!(
+        "{} passed, {} failed, {} skipped",
+        tally.passed,
+        tally.failed + uncounted,
+        tally.skipped
+    );
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs cargo, its output where ours goes.
+fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<bool> {
+    let status =
+        command(arguments).envs(environment.iter().copied()).status().context("starting cargo")?;
+    Ok(status.success())
+}
+
+/// Runs every test of the workspace, shows what they print as it comes, and counts.
+///
+/// Test binaries run one after the other: the live ones use the machine's real memory.
+fn tests(tally: &mut Tally) -> Result<bool> {
+    let (reader, writer) = std::io::pipe()?;
+    let mut command = command(&["test", "--workspace", "--no-fail-fast"]);
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().context("starting cargo")?;
+    // The writing end that the command holds would keep the pipe open for ever.
+    drop(command);
+    follow(BufReader::new(reader), tally)?;
+    let passed = child.wait()?.success();
+    if tally.ran() == 0 {
+        println!("no test ran: that is a failure");
+    }
+    Ok(passed && tally.failed == 0 && tally.ran() > 0)
+}
+
+/// Passes `output` on line by line, and counts what it says.
+fn follow(mut output: impl BufRead, tally: &mut Tally) -> Result<()> {
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line)? > 0 {
+        std::io::stdout().write_all(&line)?;
+        tally.add(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    Ok(())
+}
+
+/// The cargo that runs us.
+fn command(arguments: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments).stdin(std::process::Stdio::null());
+    command
+}

@@ -1,0 +1,112 @@
+//! Counts tests from what test binaries print: libtest's and libtest-mimic's words alike.
+
+/// How many tests did what, and why some did not run.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
+    /// One `skipped NAME: REASON` for each test that said why it did not run.
+    pub(crate) skips: Vec<String>,
+}
+
+impl Tally {
+    /// Takes in one line of a test binary's output.
+    pub(crate) fn add(&mut self, line: &str) {
+        let line = line.trim_end();
+        if let Some((_, counts)) = line.split_once("test result: ") {
+            self.passed += count(counts, "passed");
+            self.failed += count(counts, "failed");
+            self.skipped += count(counts, "ignored");
+        } else if let Some(reason) = skip(line)
+            && !self.skips.contains(&reason)
+        {
+            self.skips.push(reason);
+        }
+    }
+
+    /// How many tests ran.
+    pub(crate) fn ran(&self) -> usize {
+        self.passed + self.failed
+    }
+}
+
+/// The number before `word` in `ok. 3 passed; 0 failed; 1 ignored; …`.
+fn count(text: &str, word: &str) -> usize {
+    text.split(word)
+        .next()
+        .and_then(|before| before.split_whitespace().next_back())
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+/// The reason in a line that gives one: a test's own `skipped NAME: REASON`, which follows
+/// `test NAME ... ` where nothing captures the output, or `test NAME ... ignored, REASON`.
+fn skip(line: &str) -> Option<String> {
+    let (announced, said) = match line.split_once(" ... ") {
+        Some((name, said)) => (name.strip_prefix("test ").map(str::trim), said),
+        None => (None, line),
+    };
+    if said.starts_with("skipped ") && said.contains(": ") {
+        return Some(said.to_owned());
+    }
+    // The word may be coloured; what separates it from the reason is not.
+    let (verdict, reason) = said.split_once(", ")?;
+    let name = announced.filter(|_| verdict.contains("ignored"))?;
+    Some(format!("skipped {name}: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    fn tally(output: &str) -> Tally {
+        let mut tally = Tally::default();
+        output.lines().for_each(|line| tally.add(line));
+        tally
+    }
+
+    #[test]
+    fn results_of_all_binaries_are_added_up() {
+        let seen = tally(
+            "running 4 tests\n\
+             test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n\
+             test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n",
+        );
+        assert_eq!((seen.passed, seen.failed, seen.skipped), (8, 2, 1));
+        assert_eq!(seen.ran(), 10);
+    }
+
+    #[test]
+    fn a_coloured_result_counts_too() {
+        let seen = tally("test result: \u{1b}[32mok\u{1b}[0m. 7 passed; 0 failed; 0 ignored");
+        assert_eq!(seen.passed, 7);
+    }
+
+    #[test]
+    fn every_form_of_a_reason_is_seen_once() {
+        let seen = tally(
+            "skipped live::split: needs CAP_SYS_NICE\n\
+             test live::scan   ... skipped live::scan: no PAGEMAP_SCAN\n\
+             test live::scan   ... ignored, no PAGEMAP_SCAN\n\
+             test live::psi ... \u{1b}[33mignored\u{1b}[0m, no PSI\n\
+             skipped live::split: needs CAP_SYS_NICE\n",
+        );
+        assert_eq!(
+            seen.skips,
+            [
+                "skipped live::split: needs CAP_SYS_NICE",
+                "skipped live::scan: no PAGEMAP_SCAN",
+                "skipped live::psi: no PSI",
+            ]
+        );
+    }
+
+    #[test]
+    fn other_output_counts_for_nothing() {
+        let seen = tally(
+            "test a::b ... ok\n3 passed the door, skipped\nskipped lunch\nwell, ... yes, ignored\n",
+        );
+        assert_eq!(seen, Tally::default());
+    }
+}

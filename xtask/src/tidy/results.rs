@@ -1,0 +1,67 @@
+//! Every experiment has its table in the results.
+
+use super::tree::{Tree, Violation};
+
+const RESULTS: &str = "docs/results.md";
+const EXPERIMENTS: &str = "crates/lab/src/experiment/";
+
+pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
+    // Results come with the first experiment that has run.
+    let Some(results) = tree.text(RESULTS) else {
+        return Vec::new();
+    };
+    let named = |name: &str| {
+        let word = |c: char| c.is_alphanumeric() || c == '-';
+        results.split(|c| !word(c)).any(|found| found == name)
+    };
+    tree.paths()
+        .filter_map(|path| Some((path, experiment(path)?)))
+        .filter(|(_, name)| !named(name))
+        .map(|(path, name)| {
+            let message =
+                format!("{name} is not in {RESULTS}, add its table and the command that makes it");
+            Violation::new(path, 1, message)
+        })
+        .collect()
+}
+
+/// The name of the experiment in the file at `path`: of `emd_table1.rs`, `emd-table1`.
+fn experiment(path: &str) -> Option<String> {
+    let name = path.strip_prefix(EXPERIMENTS)?.strip_suffix(".rs")?;
+    let is_one = !name.contains('/') && name != "mod" && !name.starts_with("support");
+    is_one.then(|| name.replace('_', "-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::say;
+    use super::check;
+
+    const FILES: [(&str, &str); 4] = [
+        ("crates/lab/src/experiment/mod.rs", ""),
+        ("crates/lab/src/experiment/support_table.rs", ""),
+        ("crates/lab/src/experiment/emd_fig1.rs", ""),
+        ("crates/lab/src/experiment/emd_fig10.rs", ""),
+    ];
+
+    fn say_with(results: &str) -> Vec<String> {
+        let mut files = FILES.to_vec();
+        files.push(("docs/results.md", results));
+        say(check, &files)
+    }
+
+    #[test]
+    fn nothing_is_asked_before_there_are_results() {
+        assert!(say(check, &FILES).is_empty());
+    }
+
+    #[test]
+    fn a_missing_experiment_is_named() {
+        assert!(say_with("## emd-fig1\n`superpage lab run emd-fig10`\n").is_empty());
+        assert_eq!(
+            say_with("emd-fig10\n"),
+            ["crates/lab/src/experiment/emd_fig1.rs:1: emd-fig1 is not in docs/results.md, \
+              add its table and the command that makes it"]
+        );
+    }
+}
