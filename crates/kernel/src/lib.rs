@@ -11,6 +11,7 @@ pub mod cgroup;
 pub mod error;
 pub mod maps;
 pub mod meminfo;
+pub mod own_memory;
 pub mod pagemap;
 pub mod pressure;
 pub mod probe;
@@ -24,5 +25,6 @@ pub mod text;
 pub mod thp;
 pub mod usage;
 pub mod vmstat;
+mod width;
 
 pub use error::{Error, Result};

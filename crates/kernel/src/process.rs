@@ -94,12 +94,10 @@ impl Process {
     /// As [`Process::open_file`].
     pub fn read_file(&self, name: &str) -> Result<Vec<u8>> {
         let mut text = Vec::new();
-        File::from(self.open_file(name)?)
-            .read_to_end(&mut text)
-            .map_err(|error| {
-                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                explain(errno, self.pid, &format!("read its {name} file"))
-            })?;
+        File::from(self.open_file(name)?).read_to_end(&mut text).map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            explain(errno, self.pid, &format!("read its {name} file"))
+        })?;
         Ok(text)
     }
 
@@ -124,8 +122,8 @@ pub(crate) fn explain(errno: Errno, pid: u32, what: &str) -> Error {
 /// # Errors
 /// [`Error::Missing`] or [`Error::Denied`] if the directory cannot be read.
 pub fn list(proc_root: &Path) -> Result<Vec<u32>> {
-    let entries = std::fs::read_dir(proc_root)
-        .map_err(|error| Error::from_io(&error, "list", proc_root))?;
+    let entries =
+        std::fs::read_dir(proc_root).map_err(|error| Error::from_io(&error, "list", proc_root))?;
     let mut pids: Vec<u32> = entries
         .filter_map(|entry| text::decimal(entry.ok()?.file_name().as_encoded_bytes()))
         .filter_map(|pid| u32::try_from(pid).ok())

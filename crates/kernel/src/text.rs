@@ -23,8 +23,7 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 
 /// The words of `line`, split at spaces and tabs.
 pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|byte| matches!(byte, b' ' | b'\t'))
-        .filter(|word| !word.is_empty())
+    line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty())
 }
 
 /// A decimal number that fills all of `word` and fits.

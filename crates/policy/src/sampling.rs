@@ -245,7 +245,7 @@ mod tests {
             |page| page >= 410,
             |page| page % 8 == 0,
             |page| page % 32 < 24,
-            |page| mix(u64::from(page)) % 5 == 0,
+            |page| mix(u64::from(page)).is_multiple_of(5),
             |page| page == 0,
         ];
         for (number, is_zero) in layouts.iter().enumerate() {

@@ -1,0 +1,101 @@
+//! Memory of our own to try things on: whole, aligned regions of private anonymous memory.
+//!
+//! Probes, benches and tests use it; nothing of another process is ever reached through it.
+//! [mmap(2)](https://man7.org/linux/man-pages/man2/mmap.2.html).
+
+#![expect(unsafe_code, reason = "maps memory and hands out bytes of it")]
+
+use crate::error::{Error, Result};
+use crate::width::to_usize;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use superpage_policy::region::Region;
+use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+
+/// Which page size to ask the kernel for at first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// 2 MiB pages (MADV_HUGEPAGE), unless the machine's setting is `never`.
+    HugePages,
+    /// 4 KiB pages (MADV_NOHUGEPAGE).
+    BasePages,
+}
+
+/// A mapping of whole regions, unmapped when dropped.
+#[derive(Debug)]
+pub struct OwnMemory {
+    mapping: *mut u8,
+    mapped: usize,
+    first: *mut u8,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, and every write takes `&mut self`.
+unsafe impl Send for OwnMemory {}
+// SAFETY: as above; `&self` only reads.
+unsafe impl Sync for OwnMemory {}
+
+impl OwnMemory {
+    /// Maps `size` huge pages' worth of untouched memory.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if there is no room or the advice is refused.
+    pub fn map(size: HugePages, wish: Wish) -> Result<Self> {
+        let too_big = || Error::from_errno(Errno::NOMEM, format!("map {size} huge pages"));
+        let length = size.0.checked_mul(HUGE_PAGE_BYTES).map(to_usize).ok_or_else(too_big)?;
+        // One region more, so that an aligned part of the right length lies inside.
+        let slack = to_usize(HUGE_PAGE_BYTES);
+        let mapped = length.checked_add(slack).ok_or_else(too_big)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses an unused place.
+        let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, protection, flags) }
+            .map_err(|errno| Error::from_errno(errno, format!("map {}", size.bytes())))?
+            .cast::<u8>();
+        let offset = mapping.align_offset(slack);
+        // SAFETY: `offset` is below `slack`, so this stays inside the mapping.
+        let first = unsafe { mapping.add(offset) };
+        let memory = Self { mapping, mapped, first, length };
+        let advice = match wish {
+            Wish::HugePages => Advice::LinuxHugepage,
+            Wish::BasePages => Advice::LinuxNoHugepage,
+        };
+        // SAFETY: the range lies inside our mapping, and the advice only concerns page sizes.
+        unsafe { madvise(memory.first.cast(), length, advice) }
+            .map_err(|errno| Error::from_errno(errno, "advise on page sizes"))?;
+        Ok(memory)
+    }
+
+    /// Its regions, in address order.
+    pub fn regions(&self) -> impl Iterator<Item = Region> + use<> {
+        let start = VirtAddr(self.first.addr() as u64);
+        Region::within(start, start.offset(Bytes(self.length as u64)))
+    }
+
+    /// All of its bytes. Reading an untouched one maps the zero page.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `first..first + length` is mapped and readable for as long as `self` lives.
+        unsafe { std::slice::from_raw_parts(self.first, self.length) }
+    }
+
+    /// All of its bytes, to write to.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and nobody else has access while `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.first, self.length) }
+    }
+
+    /// The size of the usable part.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        Bytes(self.length as u64)
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `map` mapped; no slice of it outlives `self`.
+        let unmapped = unsafe { munmap(self.mapping.cast(), self.mapped) };
+        debug_assert!(unmapped.is_ok(), "our own mapping unmaps");
+    }
+}

@@ -1,0 +1,328 @@
+//! What is mapped where in a process: the `PAGEMAP_SCAN` ioctl and the entries of
+//! `/proc/PID/pagemap`.
+//!
+//! Finds the anonymous huge pages of a process, and says of a region whether it is still one huge
+//! page and how many of its base pages are mapped to the shared zero page, which is how a split
+//! is verified from outside. Nothing here changes anything.
+//! [PAGEMAP_SCAN](https://docs.kernel.org/admin-guide/mm/pagemap.html), since Linux 6.7.
+//!
+//! What can go wrong: the kernel is older (`Unsupported`), the process belongs to somebody we may
+//! not read (`Denied`), or it exits (`Gone`). The descriptor stays with the memory that the
+//! process had when it was opened: after an `execve` it reads as empty.
+
+#![expect(unsafe_code, reason = "one ioctl that the kernel crates do not wrap")]
+
+use crate::error::{Error, Result};
+use crate::maps::Area;
+use crate::process::{Process, explain};
+use linux_raw_sys::general::{
+    PAGE_IS_FILE, PAGE_IS_HUGE, PAGE_IS_PFNZERO, PAGE_IS_PRESENT, page_region, pm_scan_arg,
+};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
+use superpage_policy::region::Region;
+use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, VirtAddr};
+
+const _: () = assert!(size_of::<pm_scan_arg>() == 96 && size_of::<page_region>() == 24);
+
+/// Ranges fetched with one ioctl. Chosen, not measured: 24 KiB of buffer.
+const RANGES_PER_CALL: usize = 1024;
+
+/// The end of the lower canonical half: no user address lies above.
+const USER_END: VirtAddr = VirtAddr(1 << 47);
+
+/// Categories of a page. Bits that this program does not know are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Categories(pub u64);
+
+impl Categories {
+    /// Mapped by a huge page, at the level of the page table where 2 MiB pages are.
+    pub const HUGE: Self = Self(PAGE_IS_HUGE as u64);
+    /// Mapped to the shared zero page (of either size).
+    pub const ZERO: Self = Self(PAGE_IS_PFNZERO as u64);
+    /// Of a file, shared memory or a memfd.
+    pub const FILE: Self = Self(PAGE_IS_FILE as u64);
+    /// In memory.
+    pub const PRESENT: Self = Self(PAGE_IS_PRESENT as u64);
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `other` is in here.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Which pages a scan returns, and what it says about them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filter {
+    /// A page must have all of these.
+    all: Categories,
+    /// A page must have none of these.
+    none: Categories,
+    /// A page must have at least one of these, if there are any.
+    any: Categories,
+    /// What to report of it.
+    report: Categories,
+}
+
+/// What a region looks like from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// Still one huge page.
+    Huge,
+    /// Base pages, or nothing; so many of them are mapped to the shared zero page.
+    Split {
+        /// Base pages mapped to the shared zero page: each of them gave its memory back.
+        zero_pages: BasePages,
+    },
+}
+
+/// An open pagemap.
+#[derive(Debug)]
+pub struct Pagemap {
+    file: OwnedFd,
+    pid: u32,
+    ranges: Vec<page_region>,
+}
+
+impl Pagemap {
+    /// Opens the pagemap of `process`.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
+    pub fn open(process: &Process) -> Result<Self> {
+        let empty = page_region { start: 0, end: 0, categories: 0 };
+        Ok(Self {
+            file: process.open_file("pagemap")?,
+            pid: process.pid(),
+            ranges: vec![empty; RANGES_PER_CALL],
+        })
+    }
+
+    /// The regions that are anonymous huge pages now, in address order.
+    ///
+    /// `areas` are the process's areas ([`crate::maps`]); only private anonymous ones count,
+    /// which leaves out files, shared memory and hugetlb pools. The shared huge zero page does
+    /// not count either: there is nothing in it to free.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] before Linux 6.7; [`Error::Gone`]; [`Error::Failed`].
+    pub fn huge_pages(&mut self, areas: &[Area]) -> Result<Vec<Region>> {
+        let filter = Filter {
+            all: Categories::HUGE.and(Categories::PRESENT),
+            none: Categories::FILE.and(Categories::ZERO),
+            report: Categories::HUGE,
+            ..Filter::default()
+        };
+        let mut found = Vec::new();
+        self.scan(VirtAddr(0), USER_END, filter, |start, end, _| {
+            found.extend(Region::within(start, end));
+        })?;
+        let mut areas = areas.iter().filter(|area| area.is_private_anonymous()).peekable();
+        found.retain(|region| {
+            while areas.next_if(|area| area.end <= region.start()).is_some() {}
+            areas.peek().is_some_and(|a| a.start <= region.start() && region.end() <= a.end)
+        });
+        Ok(found)
+    }
+
+    /// How each of `regions` (in address order) is mapped now.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn mappings(&mut self, regions: &[Region]) -> Result<Vec<Mapping>> {
+        let mut mappings = Vec::with_capacity(regions.len());
+        for run in runs(regions) {
+            self.mappings_of_run(run, &mut mappings)?;
+        }
+        Ok(mappings)
+    }
+
+    fn mappings_of_run(&mut self, run: &[Region], mappings: &mut Vec<Mapping>) -> Result<()> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
+        let kinds = Categories::HUGE.and(Categories::ZERO);
+        let filter = Filter { any: kinds, report: kinds, ..Filter::default() };
+        let origin = first.start();
+        let mut huge = vec![false; run.len()];
+        let mut zero_bytes = vec![0; run.len()];
+        self.scan(origin, last.end(), filter, |start, end, categories| {
+            let (mut from, end) = (start.since(origin).0, end.since(origin).0);
+            while from < end {
+                let Ok(index) = usize::try_from(from / HUGE_PAGE_BYTES) else { return };
+                let to = end.min((from / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES);
+                if categories.contains(Categories::HUGE) {
+                    huge[index] = true;
+                } else {
+                    zero_bytes[index] += to - from;
+                }
+                from = to;
+            }
+        })?;
+        mappings.extend(huge.iter().zip(zero_bytes).map(|(huge, bytes)| match huge {
+            true => Mapping::Huge,
+            false => Mapping::Split { zero_pages: BasePages(bytes / BASE_PAGE_BYTES) },
+        }));
+        Ok(())
+    }
+
+    /// Whether the page at `address` is mapped by this process alone, as far as the kernel says;
+    /// `None` if nothing is mapped there.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn is_exclusive(&self, address: VirtAddr) -> Result<Option<bool>> {
+        const PRESENT: u64 = 1 << 63;
+        const EXCLUSIVE: u64 = 1 << 56;
+        let mut entry = [0; size_of::<u64>()];
+        let offset = address.0 / BASE_PAGE_BYTES * size_of::<u64>() as u64;
+        let read = rustix::io::pread(&self.file, &mut entry, offset)
+            .map_err(|errno| explain(errno, self.pid, "read its pagemap"))?;
+        let entry = u64::from_ne_bytes(entry);
+        let present = read == size_of::<u64>() && entry & PRESENT != 0;
+        Ok(present.then_some(entry & EXCLUSIVE != 0))
+    }
+
+    /// Calls `each` for every range between `start` and `end` that passes `filter`.
+    fn scan(
+        &mut self,
+        start: VirtAddr,
+        end: VirtAddr,
+        filter: Filter,
+        mut each: impl FnMut(VirtAddr, VirtAddr, Categories),
+    ) -> Result<()> {
+        let mut at = start;
+        while at < end {
+            let mut call = ScanCall::new(at, end, filter, &mut self.ranges);
+            // SAFETY: `ScanCall` points into `self.ranges`, which nothing else touches meanwhile,
+            // and the kernel writes at most the number of ranges given with it.
+            let count = unsafe { rustix::ioctl::ioctl(self.file.as_fd(), &mut call) }
+                .map_err(|errno| self.explain(errno))?;
+            let walked = VirtAddr(call.argument.walk_end);
+            for range in &self.ranges[..count.min(RANGES_PER_CALL)] {
+                each(VirtAddr(range.start), VirtAddr(range.end), Categories(range.categories));
+            }
+            if walked <= at {
+                break;
+            }
+            at = walked;
+        }
+        Ok(())
+    }
+
+    fn explain(&self, errno: rustix::io::Errno) -> Error {
+        let what = "find huge pages by PAGEMAP_SCAN (Linux 6.7 or later)";
+        match errno {
+            // The ioctl exists but knows a flag or size less than we ask for.
+            rustix::io::Errno::INVAL => Error::Unsupported { what: what.to_owned(), errno },
+            other => explain(other, self.pid, what),
+        }
+    }
+}
+
+/// The longest runs of neighbouring regions.
+fn runs(regions: &[Region]) -> impl Iterator<Item = &[Region]> {
+    regions.chunk_by(|region, next| region.end() == next.start())
+}
+
+/// One call of the ioctl.
+struct ScanCall {
+    argument: pm_scan_arg,
+}
+
+impl ScanCall {
+    fn new(start: VirtAddr, end: VirtAddr, filter: Filter, ranges: &mut [page_region]) -> Self {
+        let argument = pm_scan_arg {
+            size: size_of::<pm_scan_arg>() as u64,
+            flags: 0,
+            start: start.0,
+            end: end.0,
+            walk_end: 0,
+            vec: ranges.as_mut_ptr().expose_provenance() as u64,
+            vec_len: ranges.len() as u64,
+            max_pages: 0,
+            category_inverted: filter.none.0,
+            category_mask: filter.all.and(filter.none).0,
+            category_anyof_mask: filter.any.0,
+            return_mask: filter.report.0,
+        };
+        Self { argument }
+    }
+}
+
+// SAFETY: the opcode is PAGEMAP_SCAN's, whose argument is a `pm_scan_arg`; its result is the
+// number of ranges written.
+unsafe impl Ioctl for &mut ScanCall {
+    type Output = usize;
+
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        opcode::read_write::<pm_scan_arg>(b'f', 16)
+    }
+
+    fn as_ptr(&mut self) -> *mut core::ffi::c_void {
+        (&raw mut self.argument).cast()
+    }
+
+    unsafe fn output_from_ptr(
+        out: IoctlOutput,
+        _: *mut core::ffi::c_void,
+    ) -> rustix::io::Result<usize> {
+        Ok(usize::try_from(out).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(index: u64) -> Region {
+        Region::containing(VirtAddr(index * HUGE_PAGE_BYTES))
+    }
+
+    #[test]
+    fn runs_break_where_regions_do_not_touch() {
+        let regions: Vec<Region> = [1, 2, 3, 7, 9, 10].map(region).to_vec();
+        let lengths: Vec<usize> = runs(&regions).map(<[Region]>::len).collect();
+        assert_eq!(lengths, [3, 1, 2]);
+        assert_eq!(runs(&[]).count(), 0);
+    }
+
+    #[test]
+    fn unknown_categories_are_kept() {
+        let odd = Categories(1 << 40).and(Categories::HUGE);
+        assert!(odd.contains(Categories::HUGE) && odd.contains(Categories(1 << 40)));
+        assert!(!odd.contains(Categories::ZERO));
+    }
+
+    #[test]
+    fn our_own_pagemap_can_be_walked() {
+        let me = Process::current().expect("we run");
+        let mut pagemap = Pagemap::open(&me).expect("our pagemap opens");
+        let mut present = 0;
+        let filter =
+            Filter { all: Categories::PRESENT, report: Categories::PRESENT, ..Filter::default() };
+        match pagemap
+            .scan(VirtAddr(0), USER_END, filter, |start, end, _| present += end.since(start).0)
+        {
+            Ok(()) => assert!(present > HUGE_PAGE_BYTES / 4, "a running program has some pages"),
+            Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
+        }
+    }
+
+    #[test]
+    fn what_is_on_the_stack_is_ours_alone() {
+        let me = Process::current().expect("we run");
+        let pagemap = Pagemap::open(&me).expect("our pagemap opens");
+        let here = 0u8;
+        let address = VirtAddr((&raw const here).addr() as u64);
+        assert_eq!(pagemap.is_exclusive(address), Ok(Some(true)));
+        assert_eq!(pagemap.is_exclusive(VirtAddr(0)), Ok(None));
+    }
+}

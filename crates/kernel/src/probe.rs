@@ -1,0 +1,406 @@
+//! What this kernel and these rights allow: each ability tried once, on memory of our own.
+//!
+//! Every answer is yes, no, or could not tell, with the reason and what to do about it. Never by
+//! version number: distributions move features both ways. Changes nothing on the system.
+
+use crate::cgroup;
+use crate::error::{Error, Result};
+use crate::maps;
+use crate::own_memory::{OwnMemory, Wish};
+use crate::pagemap::{Mapping, Pagemap};
+use crate::pressure;
+use crate::process::Process;
+use crate::process_madvise;
+use crate::sample::{Content, Sampler};
+use crate::text;
+use crate::thp::{self, Thp};
+use crate::width::to_usize;
+use rustix::fs::{Access, access};
+use std::path::Path;
+use superpage_policy::region::Region;
+use superpage_policy::units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, VirtAddr,
+};
+
+/// Something that the rest of the program builds on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ability {
+    /// Pinning a process by pidfd.
+    HoldProcesses,
+    /// Finding huge pages by PAGEMAP_SCAN.
+    FindHugePages,
+    /// Reading pages by process_vm_readv.
+    ReadMemory,
+    /// Getting a huge page at all.
+    MakeHugePages,
+    /// Splitting a huge page frees its zero-filled base pages.
+    SplitAndFree,
+    /// Turning a region back into a huge page by MADV_COLLAPSE.
+    Collapse,
+    /// Doing all that to processes of other users.
+    ReachOthers,
+    /// Holding khugepaged back by its `max_ptes_none`.
+    HoldKhugepaged,
+    /// Being woken by memory pressure.
+    Pressure,
+    /// Reading memory use by cgroup.
+    Cgroups,
+    /// The kernel's own de-bloater, to compare with.
+    UnderusedShrinker,
+}
+
+impl Ability {
+    /// All of them, in the order to show them.
+    pub const ALL: [Self; 11] = [
+        Self::HoldProcesses,
+        Self::FindHugePages,
+        Self::ReadMemory,
+        Self::MakeHugePages,
+        Self::SplitAndFree,
+        Self::Collapse,
+        Self::ReachOthers,
+        Self::HoldKhugepaged,
+        Self::Pressure,
+        Self::Cgroups,
+        Self::UnderusedShrinker,
+    ];
+
+    /// What de-bloating cannot do without.
+    pub const ESSENTIAL: [Self; 4] =
+        [Self::HoldProcesses, Self::FindHugePages, Self::ReadMemory, Self::SplitAndFree];
+
+    /// A short name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HoldProcesses => "hold-processes",
+            Self::FindHugePages => "find-huge-pages",
+            Self::ReadMemory => "read-memory",
+            Self::MakeHugePages => "make-huge-pages",
+            Self::SplitAndFree => "split-and-free",
+            Self::Collapse => "collapse",
+            Self::ReachOthers => "reach-others",
+            Self::HoldKhugepaged => "hold-khugepaged",
+            Self::Pressure => "pressure",
+            Self::Cgroups => "cgroups",
+            Self::UnderusedShrinker => "underused-shrinker",
+        }
+    }
+
+    /// What it is for, in a few words.
+    #[must_use]
+    pub const fn purpose(self) -> &'static str {
+        match self {
+            Self::HoldProcesses => "act on exactly the process that was meant (pidfd)",
+            Self::FindHugePages => "find the huge pages of a process (PAGEMAP_SCAN)",
+            Self::ReadMemory => "see which base pages are zero-filled (process_vm_readv)",
+            Self::MakeHugePages => "get huge pages at first touch (transparent huge pages)",
+            Self::SplitAndFree => "break a huge page and free its zero-filled base pages",
+            Self::Collapse => "turn memory back into huge pages (MADV_COLLAPSE)",
+            Self::ReachOthers => "do this to processes of other users",
+            Self::HoldKhugepaged => "keep khugepaged from rebuilding bloat (max_ptes_none)",
+            Self::Pressure => "be woken by memory pressure (PSI)",
+            Self::Cgroups => "watch memory by cgroup",
+            Self::UnderusedShrinker => "compare with the kernel's own de-bloater",
+        }
+    }
+}
+
+/// Whether an ability is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was tried and worked.
+    Yes,
+    /// It was tried and did not work.
+    No,
+    /// It could not be tried.
+    CouldNotTell,
+}
+
+/// What a probe found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Which ability.
+    pub ability: Ability,
+    /// Whether it is there.
+    pub answer: Answer,
+    /// What was seen.
+    pub why: String,
+    /// What to do about it; `None` where there is nothing to do.
+    pub advice: Option<&'static str>,
+}
+
+/// An answer, what was seen, and what to do.
+type Verdict = (Answer, String, Option<&'static str>);
+
+const OLDER_KERNEL: &str = "Linux 6.12 or later is needed; upgrade the kernel.";
+const BE_ROOT: &str =
+    "Run as root, or give CAP_SYS_NICE and CAP_SYS_PTRACE (the systemd unit does).";
+const THP_NEVER: &str =
+    "If transparent_hugepage/enabled is 'never', set it to 'madvise' or 'always'.";
+
+/// Tries every ability. Takes a few milliseconds.
+#[must_use]
+pub fn all() -> Vec<Finding> {
+    Ability::ALL.into_iter().map(probe).collect()
+}
+
+/// Tries one ability.
+#[must_use]
+pub fn probe(ability: Ability) -> Finding {
+    let (answer, why, advice) = match ability {
+        Ability::HoldProcesses => hold_processes(),
+        Ability::FindHugePages => on_a_huge_page(find_huge_pages),
+        Ability::ReadMemory => read_memory(),
+        Ability::MakeHugePages => make_huge_pages(),
+        Ability::SplitAndFree => on_a_huge_page(split_and_free),
+        Ability::Collapse => collapse(),
+        Ability::ReachOthers => reach_others(Path::new("/proc")),
+        Ability::HoldKhugepaged => hold_khugepaged(),
+        Ability::Pressure => pressure_stall(Path::new("/proc")),
+        Ability::Cgroups => cgroups(),
+        Ability::UnderusedShrinker => underused_shrinker(),
+    };
+    Finding { ability, answer, why, advice }
+}
+
+/// The essential abilities that are not there.
+#[must_use]
+pub fn missing_essentials() -> Vec<Finding> {
+    let findings = Ability::ESSENTIAL.into_iter().map(probe);
+    findings.filter(|finding| finding.answer != Answer::Yes).collect()
+}
+
+fn refused(error: &Error) -> Verdict {
+    let (answer, advice) = match error {
+        Error::Unsupported { .. } | Error::Missing { .. } => (Answer::No, OLDER_KERNEL),
+        Error::Denied { .. } => (Answer::No, BE_ROOT),
+        _ => (Answer::CouldNotTell, "Run `superpage doctor` again; report it if it stays."),
+    };
+    (answer, error.to_string(), Some(advice))
+}
+
+fn hold_processes() -> Verdict {
+    match Process::current() {
+        Ok(_) => (Answer::Yes, "opened a pidfd of our own process".to_owned(), None),
+        Err(error) => refused(&error),
+    }
+}
+
+fn read_memory() -> Verdict {
+    let page = vec![1u8; 2 * to_usize(BASE_PAGE_BYTES)];
+    let address = (page.as_ptr().addr() as u64).next_multiple_of(BASE_PAGE_BYTES);
+    let read = Process::current().and_then(|me| Sampler::new().contents(&me, &[VirtAddr(address)]));
+    match read.as_deref() {
+        Ok([Content::Used]) => (Answer::Yes, "read a page of our own".to_owned(), None),
+        Ok(other) => (Answer::No, format!("a page read as {other:?}"), Some(OLDER_KERNEL)),
+        Err(error) => refused(error),
+    }
+}
+
+/// A region of our own with one used base page, and our own process to look at it through.
+struct Subject {
+    me: Process,
+    memory: OwnMemory,
+    region: Region,
+}
+
+impl Subject {
+    fn new() -> Result<Self> {
+        let mut memory = OwnMemory::map(HugePages(1), Wish::HugePages)?;
+        memory.bytes_mut()[0] = 1;
+        let region = memory.regions().next().unwrap_or(Region::containing(Default::default()));
+        Ok(Self { me: Process::current()?, memory, region })
+    }
+
+    fn mapping(&self) -> Result<Mapping> {
+        let mut pagemap = Pagemap::open(&self.me)?;
+        let mapping = pagemap.mappings(&[self.region])?.pop();
+        Ok(mapping.unwrap_or(Mapping::Split { zero_pages: BasePages::ZERO }))
+    }
+
+    /// Makes sure that it is a huge page, by first touch or by collapsing.
+    fn ensure_huge(&self) -> Result<bool> {
+        if self.mapping()? != Mapping::Huge {
+            process_madvise::collapse(&self.me, &[self.region])?;
+        }
+        Ok(self.mapping()? == Mapping::Huge)
+    }
+}
+
+/// Runs `attempt` on a huge page of our own, if one can be had.
+fn on_a_huge_page(attempt: fn(&Subject) -> Result<Verdict>) -> Verdict {
+    let tried = Subject::new().and_then(|subject| {
+        if subject.ensure_huge()? {
+            attempt(&subject)
+        } else {
+            let why = "no huge page could be had to try it on".to_owned();
+            Ok((Answer::CouldNotTell, why, Some(THP_NEVER)))
+        }
+    });
+    tried.unwrap_or_else(|error| refused(&error))
+}
+
+fn make_huge_pages() -> Verdict {
+    let seen = Subject::new().and_then(|subject| subject.mapping());
+    match seen {
+        Ok(Mapping::Huge) => {
+            (Answer::Yes, "first touch of advised memory gave a huge page".to_owned(), None)
+        }
+        Ok(Mapping::Split { .. }) => {
+            (Answer::No, "first touch gave base pages".to_owned(), Some(THP_NEVER))
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn find_huge_pages(subject: &Subject) -> Result<Verdict> {
+    let areas = maps::of(&subject.me)?;
+    let found = Pagemap::open(&subject.me)?.huge_pages(&areas)?;
+    Ok(if found.contains(&subject.region) {
+        (Answer::Yes, "found a huge page of our own".to_owned(), None)
+    } else {
+        (Answer::No, "a huge page of our own was not found".to_owned(), Some(OLDER_KERNEL))
+    })
+}
+
+fn split_and_free(subject: &Subject) -> Result<Verdict> {
+    let unused = subject.region.base_page(1);
+    let refusals = process_madvise::split(&subject.me, &[unused])?;
+    if let Some(refusal) = refusals.first() {
+        let why = format!("the kernel refused to split a huge page of our own ({})", refusal.errno);
+        return Ok((Answer::No, why, Some(OLDER_KERNEL)));
+    }
+    let untouched = subject.memory.bytes()[0] == 1;
+    let expected = BasePages(BASE_PAGES_PER_HUGE_PAGE - 1);
+    Ok(match subject.mapping()? {
+        Mapping::Split { zero_pages } if zero_pages == expected && untouched => {
+            (Answer::Yes, format!("a split freed {zero_pages} zero-filled base pages"), None)
+        }
+        Mapping::Split { zero_pages } => {
+            let why = format!("a split freed {zero_pages} of {expected} zero-filled base pages");
+            let advice =
+                "Linux 6.12 or later is needed, with transparent_hugepage/shrink_underused at 1.";
+            (Answer::No, why, Some(advice))
+        }
+        Mapping::Huge => {
+            let why = "the huge page of our own was left whole".to_owned();
+            (Answer::No, why, Some(OLDER_KERNEL))
+        }
+    })
+}
+
+fn collapse() -> Verdict {
+    let tried = Subject::new().and_then(|subject| {
+        process_madvise::split(&subject.me, &[subject.region.base_page(1)])?;
+        subject.ensure_huge()
+    });
+    match tried {
+        Ok(true) => (Answer::Yes, "collapsed a region of our own".to_owned(), None),
+        Ok(false) => {
+            let why = "the kernel could not make a huge page of our own region".to_owned();
+            let advice = "Free memory may be too fragmented; writing 1 to /proc/sys/vm/compact_memory compacts it.";
+            (Answer::No, why, Some(advice))
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+/// CAP_SYS_PTRACE and CAP_SYS_NICE: [capabilities(7)](https://man7.org/linux/man-pages/man7/capabilities.7.html).
+const NEEDED_CAPABILITIES: [(u32, &str); 2] = [(19, "CAP_SYS_PTRACE"), (23, "CAP_SYS_NICE")];
+
+fn reach_others(proc_root: &Path) -> Verdict {
+    let path = proc_root.join("self/status");
+    let effective = text::read(&path).and_then(|status| {
+        text::lines(&status)
+            .find_map(|(_, line)| line.strip_prefix(b"CapEff:"))
+            .and_then(|set| text::hexadecimal(set.trim_ascii()))
+            .ok_or_else(|| Error::malformed(&path, 0, "a CapEff line", b""))
+    });
+    let effective = match effective {
+        Ok(effective) => effective,
+        Err(error) => return refused(&error),
+    };
+    let missing: Vec<&str> = NEEDED_CAPABILITIES
+        .iter()
+        .filter(|(bit, _)| effective & (1 << bit) == 0)
+        .map(|(_, name)| *name)
+        .collect();
+    if missing.is_empty() {
+        (Answer::Yes, "CAP_SYS_PTRACE and CAP_SYS_NICE are held".to_owned(), None)
+    } else {
+        (Answer::No, format!("missing: {}", missing.join(", ")), Some(BE_ROOT))
+    }
+}
+
+fn hold_khugepaged() -> Verdict {
+    let path = Thp::under(Path::new("/sys")).path(thp::MAX_PTES_NONE);
+    match access(&path, Access::WRITE_OK) {
+        Ok(()) => (Answer::Yes, format!("{} can be written", path.display()), None),
+        Err(errno) => {
+            let error = Error::from_errno(errno, format!("write {}", path.display()));
+            (
+                Answer::No,
+                error.to_string(),
+                Some("Run as root; without it khugepaged may rebuild what was freed."),
+            )
+        }
+    }
+}
+
+fn pressure_stall(proc_root: &Path) -> Verdict {
+    match pressure::read(&proc_root.join("pressure/memory")) {
+        Ok(_) => (Answer::Yes, "/proc/pressure/memory can be read".to_owned(), None),
+        Err(error) => {
+            let advice = "Boot with psi=1. Without it the daemon looks at memory on a timer only.";
+            (Answer::No, error.to_string(), Some(advice))
+        }
+    }
+}
+
+fn cgroups() -> Verdict {
+    const ADVICE: &str = "Watermarks for the whole machine work without it.";
+    match cgroup::Hierarchy::find(Path::new("/")) {
+        Ok(Some(hierarchy)) => {
+            let why = format!("{:?} at {}", hierarchy.version(), hierarchy.mount().display());
+            (Answer::Yes, why, None)
+        }
+        Ok(None) => {
+            let why = "no memory controller is mounted".to_owned();
+            (Answer::No, why, Some(ADVICE))
+        }
+        Err(error) => (Answer::CouldNotTell, error.to_string(), Some(ADVICE)),
+    }
+}
+
+fn underused_shrinker() -> Verdict {
+    match Thp::under(Path::new("/sys")).get(thp::SHRINK_UNDERUSED) {
+        Ok(_) => (Answer::Yes, "transparent_hugepage/shrink_underused is there".to_owned(), None),
+        Err(error) => (
+            Answer::No,
+            error.to_string(),
+            Some("Only the comparison with the kernel's own de-bloater needs it."),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ability_gets_an_answer_and_a_no_comes_with_advice() {
+        let findings = all();
+        assert_eq!(findings.len(), Ability::ALL.len());
+        for finding in findings {
+            assert!(!finding.why.is_empty(), "{finding:?}");
+            assert_eq!(finding.answer == Answer::Yes, finding.advice.is_none(), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn our_own_process_can_always_be_held() {
+        assert_eq!(probe(Ability::HoldProcesses).answer, Answer::Yes);
+        assert_eq!(probe(Ability::ReadMemory).answer, Answer::Yes);
+    }
+}
