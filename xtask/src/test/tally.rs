@@ -18,6 +18,8 @@ impl Tally {
             self.passed += count(counts, "passed");
             self.failed += count(counts, "failed");
             self.skipped += count(counts, "ignored");
+        } else if is_death(line) {
+            self.failed += 1;
         } else if let Some(reason) = skip(line)
             && !self.skips.contains(&reason)
         {
@@ -38,6 +40,11 @@ fn count(text: &str, word: &str) -> usize {
         .and_then(|before| before.split_whitespace().next_back())
         .and_then(|number| number.parse().ok())
         .unwrap_or(0)
+}
+
+/// Cargo's word on a test binary that a signal ended before it could give its result.
+fn is_death(line: &str) -> bool {
+    line.contains("process didn't exit successfully") && line.contains("(signal: ")
 }
 
 /// The reason in a line that gives one: a test's own `skipped NAME: REASON`, which follows
@@ -81,6 +88,12 @@ mod tests {
     fn a_coloured_result_counts_too() {
         let seen = tally("test result: \u{1b}[32mok\u{1b}[0m. 7 passed; 0 failed; 0 ignored");
         assert_eq!(seen.passed, 7);
+    }
+
+    #[test]
+    fn a_binary_that_died_is_a_failure() {
+        let seen = tally("  process didn't exit successfully: `/a/b` (signal: 6, SIGABRT)\n");
+        assert_eq!((seen.ran(), seen.failed), (1, 1));
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
         println!("tidy: {files} files, nothing to say");
         ExitCode::SUCCESS
     } else {
-        println!("tidy: {files} files, {} violations", found.len());
+        println!("tidy: {files} files, violations: {}", found.len());
         ExitCode::FAILURE
     })
 }
