@@ -21,8 +21,8 @@ cargo xtask COMMAND
 
 fn main() -> Result<ExitCode> {
     let command = std::env::args().nth(1).unwrap_or_default();
+    std::env::set_current_dir(root()?)?;
     let shell = Shell::new()?;
-    shell.change_dir(root()?);
     match command.as_str() {
         "setup" => setup::run(&shell),
         "tidy" => tidy::run(&shell),
