@@ -498,3 +498,184 @@ fn home(hierarchy: &Hierarchy) -> PathBuf {
         .flatten()
         .map_or_else(|| hierarchy.mount.clone(), |group| group.path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    fn fixture(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    }
+
+    fn v1() -> Hierarchy {
+        Hierarchy::find(&fixture("cgroup_v1")).expect("reads").expect("has one")
+    }
+
+    fn v2() -> Hierarchy {
+        Hierarchy::find(&fixture("cgroup_v2")).expect("reads").expect("has one")
+    }
+
+    fn group(hierarchy: &Hierarchy, name: &str) -> Group {
+        Group::open(&hierarchy.mount().join(name)).expect("the fixture is good")
+    }
+
+    #[test]
+    fn the_controller_is_found_in_either_version() {
+        assert_eq!(v1().version(), Version::V1);
+        assert_eq!(v1().mount(), fixture("cgroup_v1/sys/fs/cgroup/memory"));
+        assert_eq!(v2().version(), Version::V2);
+        assert_eq!(v2().mount(), fixture("cgroup_v2/sys/fs/cgroup"));
+        let missing = Hierarchy::find(Path::new("/nonexistent"));
+        assert!(matches!(missing, Err(Error::Missing { .. })));
+    }
+
+    #[test]
+    fn a_machine_may_do_without() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir_all(root.path().join("proc/self")).expect("created");
+        let mounts =
+            "41 31 0:38 / /unified rw - cgroup2 cgroup2 rw\n1 0 8:1 / / rw - ext4 /dev/sda rw\n";
+        fs::write(root.path().join("proc/self/mountinfo"), mounts).expect("written");
+        assert_eq!(Hierarchy::find(root.path()), Ok(None));
+        fs::write(root.path().join("proc/self/mountinfo"), "1 0 8:1 /\n").expect("written");
+        let bad = Hierarchy::find(root.path());
+        assert!(matches!(bad, Err(Error::Malformed { line: 1, .. })), "{bad:?}");
+    }
+
+    #[test]
+    fn a_process_names_its_group_in_every_hierarchy() {
+        let path = Path::new("cgroup");
+        let text = b"5:cpu:/a\n4:devices,memory:/system.slice/redis.service\n0::/b:c\n";
+        let one = v1().directory(text, path).expect("good").expect("inside");
+        assert_eq!(one, v1().mount().join("system.slice/redis.service"));
+        let two = v2().directory(text, path).expect("good").expect("inside");
+        assert_eq!(two, v2().mount().join("b:c"));
+        assert_eq!(v1().directory(b"0::/x\n", path), Ok(None));
+        let bad = v1().directory(b"4:memory:relative\n", path);
+        assert!(matches!(bad, Err(Error::Malformed { line: 1, .. })));
+    }
+
+    #[test]
+    fn a_container_sees_only_its_own_branch() {
+        let line = b"30 25 0:26 /box/one /sys/fs/cgroup/my\\040memory ro - cgroup cgroup rw,memory";
+        let found = mount(line).expect("a mount").expect("of the memory controller");
+        assert_eq!(found.mount(), Path::new("/sys/fs/cgroup/my memory"));
+        let at = |text: &str| found.directory(text.as_bytes(), Path::new("cgroup"));
+        let inside = PathBuf::from("/sys/fs/cgroup/my memory/deep");
+        assert_eq!(at("4:memory:/box/one/deep\n"), Ok(Some(inside)));
+        assert_eq!(at("4:memory:/box/two\n"), Ok(None));
+    }
+
+    #[test]
+    fn usage_reads_in_version_1() {
+        let redis = group(&v1(), "system.slice/redis.service").usage().expect("good");
+        assert_eq!(redis.current, Bytes::from_mib(150));
+        assert_eq!(redis.working, Bytes::from_mib(140));
+        assert_eq!((redis.limit, redis.high), (None, None));
+        let slice = group(&v1(), "system.slice").usage().expect("good");
+        assert_eq!(slice.limit, Some(Bytes::from_mib(256)));
+        assert_eq!(group(&v1(), "system.slice").processes(), Ok(vec![4201]));
+    }
+
+    #[test]
+    fn usage_reads_in_version_2() {
+        let app = group(&v2(), "app.slice").usage().expect("good");
+        assert_eq!(app.current, Bytes::from_gib(5));
+        assert_eq!(app.working, Bytes::from_mib(4608));
+        assert_eq!((app.limit, app.high), (Some(Bytes::from_gib(8)), None));
+        let redis = group(&v2(), "app.slice/redis.service").usage().expect("good");
+        assert_eq!((redis.limit, redis.high), (None, Some(Bytes::from_mib(4608))));
+        // Descendants too; no number twice, none of another pid namespace.
+        let pids = group(&v2(), "app.slice").processes();
+        assert_eq!(pids, Ok(vec![811, 812, 900, 901]));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let cache = group(&v2(), "app.slice/cache.service").usage().expect_err("bad limit");
+        assert!(cache.to_string().contains("memory.max:1: expected"), "{cache}");
+        let root = group(&v2(), "").usage().expect_err("the root has no accounts");
+        assert!(matches!(root, Error::Missing { .. }), "{root}");
+        let refused = |path: &Path| matches!(Group::open(path), Err(Error::Refused { .. }));
+        assert!(refused(&v2().mount().join("plain.slice")));
+        assert!(refused(&fixture("proc")));
+        assert!(refused(Path::new("relative")));
+        let missing = Group::open(&v2().mount().join("nobody"));
+        assert!(matches!(missing, Err(Error::Missing { .. })));
+    }
+
+    #[test]
+    fn scratch_groups_are_named_plainly_and_need_the_controller() {
+        for name in ["", ".", "..", "a/b", "/a", "a\n"] {
+            let refused = Scratch::create(&v2(), name).err();
+            assert!(matches!(refused, Some(Error::Refused { .. })), "{name:?}");
+        }
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let hierarchy = Hierarchy { mount: root.path().to_owned(), ..v2() };
+        fs::write(root.path().join("cgroup.subtree_control"), "cpu pids\n").expect("written");
+        let refused = Scratch::create(&hierarchy, "lab").err().map(|error| error.to_string());
+        assert!(refused.is_some_and(|why| why.contains("write +memory")));
+        fs::write(root.path().join("cgroup.subtree_control"), "cpu memory\n").expect("written");
+        let scratch = Scratch::create(&hierarchy, "lab").expect("created");
+        assert!(root.path().join("lab").is_dir());
+        drop(scratch);
+        assert!(!root.path().join("lab").exists());
+    }
+
+    #[test]
+    fn version_2_is_asked_to_reclaim() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let at = |name: &str| root.path().join(name);
+        fs::write(at("memory.current"), "8192\n").expect("written");
+        fs::write(at("memory.max"), "max\n").expect("written");
+        fs::write(at("memory.high"), "max\n").expect("written");
+        fs::write(at("memory.stat"), "inactive_file 0\n").expect("written");
+        let group = Group { version: Version::V2, path: root.path().to_owned() };
+        let home = root.path().to_owned();
+        let scratch = Scratch { group, home };
+        let missing = scratch.reclaim(Bytes::from_kib(4));
+        assert!(matches!(missing, Err(Error::Missing { .. })));
+        fs::write(at("memory.reclaim"), "").expect("written");
+        assert_eq!(scratch.reclaim(Bytes::from_kib(4)), Ok(Bytes::ZERO));
+        assert_eq!(fs::read(at("memory.reclaim")).expect("reads"), b"4096");
+    }
+
+    #[test]
+    fn not_having_found_enough_is_no_error() {
+        for errno in [Errno::BUSY, Errno::AGAIN, Errno::INTR] {
+            assert_eq!(tolerate(Err(Error::from_errno(errno, "reclaim"))), Ok(()));
+        }
+        assert!(tolerate(Err(Error::from_errno(Errno::INVAL, "reclaim"))).is_err());
+    }
+
+    /// As the kernel escapes a path in `mountinfo`.
+    fn escaped(path: &str) -> String {
+        path.bytes()
+            .map(|byte| match byte {
+                b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}"),
+                byte => char::from(byte).to_string(),
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(text: Vec<u8>) {
+            let path = Path::new("x");
+            let _ = mounts(&text, path);
+            let _ = v1().directory(&text, path);
+            let _ = v2().directory(&text, path);
+            let _ = unescaped(&text);
+        }
+
+        #[test]
+        fn what_is_written_is_read(base in "/[a-z \t\n\\\\]{0,9}", at in "/[a-z \t\n\\\\]{0,9}") {
+            let (root, point) = (escaped(&base), escaped(&at));
+            let line = format!("30 25 0:26 {root} {point} rw shared:9 - cgroup c rw,cpu,memory");
+            let expected = Hierarchy { version: Version::V1, mount: at.into(), base: base.into() };
+            prop_assert_eq!(mount(line.as_bytes()), Some(Some(expected)));
+        }
+    }
+}

@@ -20,6 +20,9 @@ const NANOS_PER_MICRO: u64 = 1000;
 /// The shortest and the longest window that the kernel takes.
 const WINDOWS: std::ops::RangeInclusive<u64> = 500_000_000..=10_000_000_000;
 
+/// Multiples of this are windows that anybody may have who may write the file.
+const FREE_WINDOW: u64 = 2_000_000_000;
+
 /// The share of time that tasks stalled, lately and altogether.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
@@ -112,9 +115,9 @@ impl Trigger {
     /// A window is 0.5 to 10 seconds; without CAP_SYS_RESOURCE it is a multiple of 2 seconds.
     ///
     /// # Errors
-    /// [`Error::Refused`] if `stall` and `window` make no sense, [`Error::Unsupported`] if the
-    /// kernel was built or started without PSI, [`Error::Denied`], [`Error::Missing`],
-    /// [`Error::Failed`] (EINVAL: the window needs more rights).
+    /// [`Error::Refused`] if `stall` and `window` make no sense, [`Error::Denied`] if we may not
+    /// write the file or may not have such a window, [`Error::Unsupported`] if the kernel was
+    /// built or started without PSI, [`Error::Missing`], [`Error::Failed`].
     pub fn arm(path: &Path, stall: Nanos, window: Nanos) -> Result<Self> {
         check_window(path, stall, window)?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -122,8 +125,15 @@ impl Trigger {
             .map_err(|errno| explain(errno, "open", path))?;
         let micros = |time: Nanos| time.0 / NANOS_PER_MICRO;
         let request = format!("some {} {}\0", micros(stall), micros(window));
-        write(&file, request.as_bytes())
-            .map_err(|errno| explain(errno, "arm a trigger on", path))?;
+        write(&file, request.as_bytes()).map_err(|errno| match errno {
+            Errno::INVAL if !window.0.is_multiple_of(FREE_WINDOW) => Error::Denied {
+                what: "watch memory pressure in windows of other than 2, 4, 6, 8 or 10 seconds \
+                       without CAP_SYS_RESOURCE"
+                    .into(),
+                errno,
+            },
+            errno => explain(errno, "arm a trigger on", path),
+        })?;
         Ok(Self { file })
     }
 

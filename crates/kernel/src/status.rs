@@ -192,3 +192,135 @@ fn users(text: &[u8]) -> impl Iterator<Item = (&[u8], Uid)> {
         Some((name, Uid(small(parts.nth(1)?)?)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STATUS: &[u8] = include_bytes!("../tests/fixtures/proc/status");
+    const KERNEL_STATUS: &[u8] = include_bytes!("../tests/fixtures/proc/status.kernel_thread");
+    const STAT: &[u8] = include_bytes!("../tests/fixtures/proc/stat");
+    const KERNEL_STAT: &[u8] = include_bytes!("../tests/fixtures/proc/stat.kernel_thread");
+
+    fn fixtures() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures"))
+    }
+
+    fn parsed(text: &[u8]) -> Result<Status> {
+        parse(text, Path::new("status"))
+    }
+
+    fn parsed_stat(text: &[u8]) -> Result<Stat> {
+        parse_stat(text, Path::new("stat"))
+    }
+
+    #[test]
+    fn a_real_status_reads() {
+        let status = parsed(STATUS).expect("the fixture is good");
+        assert_eq!(status.name, b"two\nlines");
+        assert_eq!((status.real_uid, status.effective_uid), (Uid(104), Uid(0)));
+        assert_eq!(status.rss, Some(Bytes::from_kib(2128)));
+        assert_eq!(status.rss_anon, Some(Bytes::from_kib(156)));
+        assert_eq!(status.locked, Some(Bytes::from_kib(64)));
+    }
+
+    #[test]
+    fn a_kernel_thread_has_no_memory() {
+        let status = parsed(KERNEL_STATUS).expect("the fixture is good");
+        assert_eq!((status.tgid, status.rss, status.locked), (2, None, None));
+        let stat = parsed_stat(KERNEL_STAT).expect("the fixture is good");
+        assert_eq!(stat.comm, b"kthreadd");
+        assert!(stat.is_kernel_thread());
+    }
+
+    #[test]
+    fn a_command_may_look_like_the_fields_after_it() {
+        let stat = parsed_stat(STAT).expect("the fixture is good");
+        assert_eq!(stat.comm, b"tricky) R (x");
+        assert_eq!((stat.state, stat.flags), (b'R', 4_194_304));
+        assert_eq!(stat.start, Ticks(214_848));
+        assert!(!stat.is_kernel_thread());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let missing = parsed(b"Name:\tx\nTgid:\t1\n").expect_err("no Uid");
+        assert!(missing.to_string().contains("Uid"), "{missing}");
+        let half = parsed(b"Name:\tx\nTgid:\t1\nUid:\t0\n");
+        assert!(matches!(half, Err(Error::Malformed { line: 3, .. })), "{half:?}");
+        for bad in [&b""[..], b"1 x R", b"1 )x( R", b"1 (x) R 1 2 3", b"1 (x)"] {
+            assert!(matches!(parsed_stat(bad), Err(Error::Malformed { .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn we_know_ourselves() {
+        let me = Process::current().expect("we are alive");
+        let (status, stat) = (of(&me).expect("reads"), stat_of(&me).expect("reads"));
+        assert_eq!(status.tgid, me.pid());
+        assert_eq!(status.effective_uid, Uid(rustix::process::geteuid().as_raw()));
+        assert_eq!(comm(&me), Ok(stat.comm.clone()));
+        assert!(!stat.is_kernel_thread());
+        let theirs = procfs::process::Process::myself().and_then(|me| me.stat());
+        let theirs = theirs.expect("procfs reads it too");
+        assert_eq!((stat.start.0, stat.flags), (theirs.starttime, theirs.flags));
+    }
+
+    #[test]
+    fn users_have_names_and_numbers() {
+        let root = fixtures();
+        assert_eq!(user_name(root, Uid(104)), Ok(Some("redis".to_owned())));
+        assert_eq!(user_name(root, Uid(7)), Ok(None));
+        assert_eq!(uid_of(root, "daemon"), Ok(Some(Uid(1))));
+        assert_eq!(uid_of(root, "huge"), Ok(None));
+        assert_eq!(uid_of(root, "+"), Ok(None));
+        assert!(matches!(uid_of(Path::new("/nonexistent"), "x"), Err(Error::Missing { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(text: Vec<u8>) {
+            let _ = parsed(&text);
+            let _ = parsed_stat(&text);
+            let _ = users(&text).count();
+        }
+
+        #[test]
+        fn damaged_files_never_panic(at in 0..STAT.len(), byte: u8) {
+            for good in [STATUS, STAT] {
+                let mut text = good.to_vec();
+                text[at.min(good.len() - 1)] = byte;
+                let _ = parsed(&text);
+                let _ = parsed_stat(&text);
+            }
+        }
+
+        #[test]
+        fn a_written_stat_is_read(comm: Vec<u8>, state in b'A'..=b'Z', flags: u32, start: u64) {
+            let mut text = b"42 (".to_vec();
+            text.extend_from_slice(&comm);
+            let letter = char::from(state);
+            text.extend_from_slice(format!(") {letter} 1 1 1 0 -1 {flags}").as_bytes());
+            text.extend_from_slice(&b" 0".repeat(12));
+            text.extend_from_slice(format!(" {start} 0 0\n").as_bytes());
+            let start = Ticks(start);
+            prop_assert_eq!(parsed_stat(&text), Ok(Stat { comm, state, flags, start }));
+        }
+
+        #[test]
+        fn a_written_status_is_read(name in "[a-z\n\\\\]{1,15}", ids: [u32; 3], rss: u32) {
+            let [tgid, real, effective] = ids;
+            let shown = name.replace('\\', "\\\\").replace('\n', "\\n");
+            let text = format!(
+                "Name:\t{shown}\nTgid:\t{tgid}\nUid:\t{real}\t{effective}\t0\t0\nVmRSS:\t{rss:8} kB\n"
+            );
+            let status = parsed(text.as_bytes()).expect("good");
+            prop_assert_eq!(status.name, name.into_bytes());
+            prop_assert_eq!(status.tgid, tgid);
+            prop_assert_eq!((status.real_uid, status.effective_uid), (Uid(real), Uid(effective)));
+            prop_assert_eq!(status.rss, Some(Bytes::from_kib(rss.into())));
+            prop_assert_eq!(status.locked, None);
+        }
+    }
+}

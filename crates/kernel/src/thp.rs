@@ -288,3 +288,130 @@ pub struct State {
 pub fn drop_slab(settings: &Settings) -> Result<()> {
     settings.act(&settings.root().join("proc/sys/vm/drop_caches"), "2")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Mode;
+    use proptest::prelude::*;
+    use std::fs;
+
+    fn fixture() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sys")
+    }
+
+    /// A copy of the fixture that may be written, with `proc/sys/vm/drop_caches`.
+    fn copy() -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let to = Thp::under(&root.path().join("sys")).directory;
+        let from = Thp::under(&fixture()).directory;
+        fs::create_dir_all(to.join("khugepaged")).expect("created");
+        for sub in ["", "khugepaged"] {
+            for entry in fs::read_dir(from.join(sub)).expect("listed").flatten() {
+                if entry.path().is_file() {
+                    fs::copy(entry.path(), to.join(sub).join(entry.file_name())).expect("copied");
+                }
+            }
+        }
+        fs::create_dir_all(root.path().join("proc/sys/vm")).expect("created");
+        fs::write(root.path().join("proc/sys/vm/drop_caches"), "0\n").expect("written");
+        root
+    }
+
+    fn open(root: &Path, mode: Mode) -> Settings {
+        Settings::open_under(root, &root.join("state"), mode).expect("opens").0
+    }
+
+    #[test]
+    fn a_real_directory_reads() {
+        let state = Thp::under(&fixture()).state().expect("the fixture is good");
+        assert_eq!(state.enabled, Enabled::Madvise);
+        assert_eq!(state.defrag, Defrag::Madvise);
+        assert_eq!(state.shmem_enabled, Some(ShmemEnabled::Never));
+        assert_eq!(state.shrink_underused, Some(Switch::On));
+        assert_eq!(state.max_ptes_none, BasePages(511));
+        assert_eq!(state.scan_sleep, Nanos(10_000 * NANOS_PER_MILLI));
+    }
+
+    #[test]
+    fn an_older_kernel_lacks_a_knob() {
+        let root = copy();
+        let thp = Thp::under(&root.path().join("sys"));
+        fs::remove_file(thp.path(SHRINK_UNDERUSED)).expect("removed");
+        assert_eq!(thp.state().map(|state| state.shrink_underused), Ok(None));
+        assert!(matches!(thp.get(SHRINK_UNDERUSED), Err(Error::Missing { .. })));
+        let mut settings = open(root.path(), Mode::Apply);
+        let set = thp.set(&mut settings, SHRINK_UNDERUSED, Switch::Off);
+        assert!(matches!(set, Err(Error::Missing { .. })));
+    }
+
+    #[test]
+    fn an_unknown_word_is_malformed() {
+        let root = copy();
+        let thp = Thp::under(&root.path().join("sys"));
+        fs::write(thp.path(ENABLED), "always [sometimes] never\n").expect("written");
+        let error = thp.get(ENABLED).expect_err("no such word");
+        assert!(error.to_string().contains("one of always madvise never"), "{error}");
+        assert!(error.to_string().contains("sometimes"), "{error}");
+    }
+
+    #[test]
+    fn what_is_set_is_put_back() {
+        let root = copy();
+        let thp = Thp::under(&root.path().join("sys"));
+        let mut settings = open(root.path(), Mode::Apply);
+        let change = thp.set(&mut settings, MAX_PTES_NONE, BasePages(51)).expect("set");
+        assert_eq!((change.from.as_str(), change.to.as_str()), ("511", "51"));
+        thp.set(&mut settings, ENABLED, Enabled::Always).expect("set");
+        thp.set(&mut settings, SCAN_SLEEP, Nanos(1)).expect("set");
+        assert_eq!(thp.get(MAX_PTES_NONE), Ok(BasePages(51)));
+        assert_eq!(thp.get(ENABLED), Ok(Enabled::Always));
+        assert_eq!(thp.get(SCAN_SLEEP), Ok(Nanos(NANOS_PER_MILLI)));
+        drop(settings);
+        assert_eq!(thp.get(MAX_PTES_NONE), Ok(BasePages(511)));
+        assert_eq!(thp.get(ENABLED), Ok(Enabled::Madvise));
+    }
+
+    #[test]
+    fn dropping_slab_is_an_action() {
+        let root = copy();
+        let file = root.path().join("proc/sys/vm/drop_caches");
+        let refused = drop_slab(&open(root.path(), Mode::DryRun));
+        assert!(matches!(refused, Err(Error::Refused { .. })));
+        assert_eq!(fs::read(&file).expect("reads"), b"0\n");
+        drop_slab(&open(root.path(), Mode::Apply)).expect("written");
+        assert_eq!(fs::read(&file).expect("reads"), b"2");
+    }
+
+    #[test]
+    fn every_value_reads_as_it_is_written() {
+        fn check<T: Value + PartialEq>(values: &[T]) {
+            for value in values {
+                assert!(T::from_text(&value.to_text()).as_ref() == Some(value));
+            }
+        }
+        check(Enabled::ALL);
+        check(Defrag::ALL);
+        check(ShmemEnabled::ALL);
+        check(Switch::ALL);
+    }
+
+    proptest! {
+        #[test]
+        fn random_text_never_panics(text: String) {
+            let _ = Enabled::from_text(&text);
+            let _ = Defrag::from_text(&text);
+            let _ = ShmemEnabled::from_text(&text);
+            let _ = Switch::from_text(&text);
+            let _ = Nanos::from_text(&text);
+            let _ = BasePages::from_text(&text);
+        }
+
+        #[test]
+        fn numbers_read_as_they_are_written(number in 0..u64::MAX / NANOS_PER_MILLI) {
+            prop_assert_eq!(BasePages::from_text(&number.to_string()), Some(BasePages(number)));
+            let time = Nanos(number * NANOS_PER_MILLI);
+            prop_assert_eq!(Nanos::from_text(&time.to_text()), Some(time));
+        }
+    }
+}
