@@ -1,7 +1,7 @@
 //! What we ourselves cost: CPU time of the calling thread or the whole process, resident memory.
 //!
-//! Not what other processes cost. The clocks count user and system time together, to the
-//! nanosecond, which getrusage(2) does not on every kernel.
+//! Not what other processes cost. The clocks count user and system time together, in
+//! nanoseconds where getrusage(2) gives microseconds, and need no `unsafe`.
 //! [clock_gettime(2)](https://man7.org/linux/man-pages/man2/clock_gettime.2.html).
 
 use crate::error::Result;
