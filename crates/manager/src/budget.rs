@@ -1,0 +1,56 @@
+//! A CPU budget: how long to pause so that work takes no more than its share of one core.
+
+use std::time::Duration;
+use superpage_policy::units::Nanos;
+
+/// A share of one core.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuBudget {
+    share: f64,
+}
+
+impl CpuBudget {
+    /// All of one core: no pauses.
+    pub const UNLIMITED: Self = Self { share: 1.0 };
+
+    /// `share` (above 0, up to 1) of one core.
+    #[must_use]
+    pub fn new(share: f64) -> Option<Self> {
+        (share > 0.0 && share <= 1.0).then_some(Self { share })
+    }
+
+    /// The share.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        self.share
+    }
+
+    /// How long to pause after `cpu` of work in the last `wall`, so that their quotient falls to
+    /// the share.
+    #[must_use]
+    pub fn pause(self, cpu: Nanos, wall: Nanos) -> Duration {
+        let due = cpu.as_secs_f64() / self.share;
+        Duration::from_secs_f64((due - wall.as_secs_f64()).max(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_make_up_for_work() {
+        let budget = CpuBudget::new(0.05).expect("a share");
+        let pause = budget.pause(Nanos(5_000_000), Nanos(5_000_000));
+        assert_eq!(pause, Duration::from_millis(95));
+        assert_eq!(budget.pause(Nanos(1_000_000), Nanos(1_000_000_000)), Duration::ZERO);
+        assert_eq!(CpuBudget::UNLIMITED.pause(Nanos(7), Nanos(7)), Duration::ZERO);
+    }
+
+    #[test]
+    fn shares_that_make_no_sense_are_none() {
+        assert_eq!(CpuBudget::new(0.0), None);
+        assert_eq!(CpuBudget::new(1.5), None);
+        assert_eq!(CpuBudget::new(f64::NAN), None);
+    }
+}

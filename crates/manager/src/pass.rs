@@ -1,0 +1,370 @@
+//! One pass: a policy asked again and again, its decisions carried out, verified and counted.
+
+use crate::account::{Account, ProcessAccount};
+use crate::budget::CpuBudget;
+use crate::cooldown::CoolDown;
+use crate::target::{Broken, Target, is_about_one_process};
+use std::collections::BTreeMap;
+use std::time::Instant;
+use superpage_kernel::sample::Sampler;
+use superpage_kernel::usage::CpuTime;
+use superpage_kernel::{Error, Result};
+use superpage_policy::bloat::{BloatMap, Knowledge};
+use superpage_policy::debloat::{
+    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, ProcessKey,
+};
+use superpage_policy::region::Region;
+use superpage_policy::units::{BasePages, HugePages, Nanos};
+
+/// Whether to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Break and free.
+    Act,
+    /// Look and decide only; a region counts as broken as the bloat map estimates it.
+    DryRun,
+}
+
+/// How a pass goes about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether to act.
+    pub mode: Mode,
+    /// What of one core it may use.
+    pub budget: CpuBudget,
+    /// Makes samples differ from pass to pass.
+    pub seed: u64,
+    /// How long a region that a split left alone is not tried again.
+    pub cool_down: Nanos,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Act,
+            budget: CpuBudget::UNLIMITED,
+            seed: 0,
+            cool_down: Nanos::from_secs_f64(600.0),
+        }
+    }
+}
+
+/// Something that happened in a pass.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// Regions were looked at.
+    Looked {
+        /// Whose.
+        process: &'a ProcessAccount,
+        /// How many.
+        regions: HugePages,
+    },
+    /// Huge pages were broken.
+    Broke {
+        /// Whose, with its sums so far.
+        process: &'a ProcessAccount,
+        /// How many in this step.
+        broken: HugePages,
+        /// What that freed.
+        freed: BasePages,
+        /// Why these.
+        cause: BreakCause,
+    },
+    /// A process exited or cannot be reached any more; the pass goes on without it.
+    Lost {
+        /// Which.
+        process: &'a ProcessAccount,
+        /// What was seen.
+        error: &'a Error,
+    },
+}
+
+/// Whether to go on after an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on.
+    Continue,
+    /// Stop after this step.
+    Stop,
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The policy was done.
+    Done(DoneCause),
+    /// The caller stopped it.
+    Stopped,
+}
+
+/// What a pass works on.
+#[derive(Debug)]
+pub struct Pass {
+    targets: BTreeMap<ProcessKey, Target>,
+    maps: BloatMaps,
+    sampler: Sampler,
+    options: Options,
+    need: BasePages,
+    looks: u64,
+    account: Account,
+    started: Instant,
+    cpu_before: CpuTime,
+}
+
+impl Pass {
+    /// A pass over `targets` to free `need`, with every huge page unknown as yet; regions in
+    /// `cooling` are left out.
+    ///
+    /// A target that exits or cannot be read is left out.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] and whatever is not about one process.
+    pub fn new(
+        targets: Vec<Target>,
+        need: BasePages,
+        options: Options,
+        cooling: &CoolDown,
+        now: Nanos,
+    ) -> Result<Self> {
+        let mut pass = Self {
+            targets: BTreeMap::new(),
+            maps: BloatMaps::new(),
+            sampler: Sampler::new(),
+            options,
+            need,
+            looks: 0,
+            account: Account::default(),
+            started: Instant::now(),
+            cpu_before: CpuTime::of_thread(),
+        };
+        for target in targets {
+            pass.add(target, cooling, now)?;
+        }
+        Ok(pass)
+    }
+
+    fn add(&mut self, mut target: Target, cooling: &CoolDown, now: Nanos) -> Result<()> {
+        let regions = match target.huge_pages() {
+            Ok(regions) => regions,
+            Err(error) if is_about_one_process(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let key = target.key();
+        let mut map = BloatMap::new();
+        for region in regions.iter().filter(|region| !cooling.contains(key, **region, now)) {
+            map.insert(*region, Knowledge::Unknown);
+        }
+        let process = ProcessAccount {
+            pid: target.process().pid(),
+            command: target.command().to_owned(),
+            huge_pages: HugePages(regions.len() as u64),
+            ..ProcessAccount::default()
+        };
+        self.account.processes.insert(key, process);
+        self.maps.insert(key, map);
+        self.targets.insert(key, target);
+        Ok(())
+    }
+
+    /// What is known so far.
+    #[must_use]
+    pub fn maps(&self) -> &BloatMaps {
+        &self.maps
+    }
+
+    /// The targets still in the pass.
+    #[must_use]
+    pub fn targets(&self) -> &BTreeMap<ProcessKey, Target> {
+        &self.targets
+    }
+
+    /// What is still to be freed.
+    #[must_use]
+    pub fn need(&self) -> BasePages {
+        self.need
+    }
+
+    /// Changes what is still to be freed.
+    pub fn set_need(&mut self, need: BasePages) {
+        self.need = need;
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Looks at every huge page at `depth` and breaks none.
+    ///
+    /// # Errors
+    /// As [`Pass::run`].
+    pub fn survey(&mut self, depth: Depth) -> Result<()> {
+        const BATCH: usize = 256;
+        let all: Vec<(ProcessKey, Vec<Region>)> = self
+            .maps
+            .iter()
+            .map(|(key, map)| (*key, map.by_address().map(|(region, _)| region).collect()))
+            .collect();
+        for (process, regions) in all {
+            for batch in regions.chunks(BATCH) {
+                self.carry_out(process, |pass| pass.look(process, batch, depth), &mut |_| {
+                    Flow::Continue
+                })?;
+                self.pause();
+            }
+        }
+        self.settle_account();
+        Ok(())
+    }
+
+    /// Asks `policy` and carries out what it says until it is done or `watch` says to stop.
+    /// Regions that a split left alone go to `cooling`, as of `now`.
+    ///
+    /// # Errors
+    /// Whatever is not about one process: no rights at all, or an ability that is missing.
+    pub fn run(
+        &mut self,
+        policy: &mut dyn Debloat,
+        cooling: &mut CoolDown,
+        now: Nanos,
+        watch: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<End> {
+        let end = loop {
+            let flow = match policy.decide(&self.maps, self.need) {
+                Decision::Done(cause) => break End::Done(cause),
+                Decision::Look { process, regions, depth, .. } => {
+                    self.carry_out(process, |pass| pass.look(process, &regions, depth), watch)?
+                }
+                Decision::Break { process, regions, cause } => {
+                    let mut left_alone = Vec::new();
+                    let flow = self.carry_out(
+                        process,
+                        |pass| pass.break_up(process, &regions, cause, &mut left_alone),
+                        watch,
+                    )?;
+                    for region in left_alone {
+                        cooling.add(process, region, now + self.options.cool_down);
+                    }
+                    flow
+                }
+            };
+            if flow == Flow::Stop {
+                break End::Stopped;
+            }
+            self.pause();
+        };
+        self.settle_account();
+        Ok(end)
+    }
+
+    /// Carries out one step about one process and tells `watch`; a process that is lost leaves
+    /// the pass.
+    fn carry_out(
+        &mut self,
+        process: ProcessKey,
+        step: impl FnOnce(&mut Self) -> Result<StepDone>,
+        watch: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<Flow> {
+        let done = step(self);
+        let Some(account) = self.account.processes.get_mut(&process) else {
+            return Ok(Flow::Continue);
+        };
+        match done {
+            Ok(StepDone::Looked(regions)) => Ok(watch(Event::Looked { process: account, regions })),
+            Ok(StepDone::Broke { broken, freed, cause }) => {
+                Ok(watch(Event::Broke { process: account, broken, freed, cause }))
+            }
+            Err(error) if is_about_one_process(&error) => {
+                account.exited = matches!(error, Error::Gone { .. });
+                self.targets.remove(&process);
+                self.maps.remove(&process);
+                Ok(watch(Event::Lost { process: account, error: &error }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn look(&mut self, process: ProcessKey, regions: &[Region], depth: Depth) -> Result<StepDone> {
+        let (Some(target), Some(map), Some(account)) = (
+            self.targets.get_mut(&process),
+            self.maps.get_mut(&process),
+            self.account.processes.get_mut(&process),
+        ) else {
+            return Ok(StepDone::Looked(HugePages::ZERO));
+        };
+        self.looks += 1;
+        let seed = self.options.seed.wrapping_add(self.looks);
+        let looks = target.look(&mut self.sampler, regions, depth, seed)?;
+        for (region, look) in regions.iter().zip(looks) {
+            match look {
+                Some(knowledge) => map.refine(*region, knowledge),
+                None => {
+                    map.remove(*region);
+                    account.vanished += HugePages(1);
+                }
+            }
+        }
+        Ok(StepDone::Looked(HugePages(regions.len() as u64)))
+    }
+
+    fn break_up(
+        &mut self,
+        process: ProcessKey,
+        regions: &[Region],
+        cause: BreakCause,
+        left_alone: &mut Vec<Region>,
+    ) -> Result<StepDone> {
+        let (Some(target), Some(map), Some(account)) = (
+            self.targets.get_mut(&process),
+            self.maps.get_mut(&process),
+            self.account.processes.get_mut(&process),
+        ) else {
+            return Ok(StepDone::Looked(HugePages::ZERO));
+        };
+        let results = match self.options.mode {
+            Mode::Act => Some(target.break_up(regions)?),
+            Mode::DryRun => None,
+        };
+        let before = account.clone();
+        for (index, region) in regions.iter().enumerate() {
+            let known = map.remove(*region).and_then(Knowledge::density).unwrap_or_default();
+            let became = results.as_ref().map_or(Broken::Freed(known.base_pages()), |r| r[index]);
+            match became {
+                Broken::Freed(pages) => {
+                    account.broken += HugePages(1);
+                    account.freed += pages;
+                    account.expected += known.base_pages();
+                    self.need = self.need.saturating_sub(pages);
+                }
+                Broken::LeftAlone(reason) => {
+                    account.left_alone.add(reason);
+                    left_alone.push(*region);
+                }
+            }
+        }
+        let (broken, freed) = (account.broken - before.broken, account.freed - before.freed);
+        Ok(StepDone::Broke { broken, freed, cause })
+    }
+
+    /// Keeps to the CPU budget.
+    fn pause(&mut self) {
+        self.settle_account();
+        let pause = self.options.budget.pause(self.account.cpu, self.account.wall);
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
+    }
+
+    fn settle_account(&mut self) {
+        self.account.cpu = CpuTime::of_thread().since(self.cpu_before);
+        self.account.wall = Nanos::from_secs_f64(self.started.elapsed().as_secs_f64());
+        self.account.read = self.sampler.bytes_read();
+    }
+}
+
+/// What a step did.
+enum StepDone {
+    Looked(HugePages),
+    Broke { broken: HugePages, freed: BasePages, cause: BreakCause },
+}

@@ -1,0 +1,243 @@
+//! Which processes to look at: by number, or all that an include and an exclude list let through.
+//!
+//! Kernel threads and we ourselves are never among them.
+
+use crate::target::Target;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use superpage_kernel::cgroup::Hierarchy;
+use superpage_kernel::process::{self, Process};
+use superpage_kernel::status::{self, Uid};
+use superpage_kernel::{Error, Result};
+use superpage_policy::debloat::ProcessKey;
+
+/// Describes processes; one that matches any entry matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Process numbers.
+    pub pids: Vec<u32>,
+    /// Commands, as `ps -o comm` shows them (the first 15 bytes).
+    pub commands: Vec<String>,
+    /// Effective user ids.
+    pub users: Vec<Uid>,
+    /// Directories of memory cgroups; processes in groups below count too.
+    pub cgroups: Vec<PathBuf>,
+}
+
+impl Filter {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn matches(&self, candidate: &Candidate) -> bool {
+        self.pids.contains(&candidate.process.pid())
+            || self.commands.contains(&candidate.command)
+            || self.users.contains(&candidate.user)
+            || candidate
+                .cgroup
+                .as_ref()
+                .is_some_and(|group| self.cgroups.iter().any(|wanted| group.starts_with(wanted)))
+    }
+}
+
+/// An include and an exclude list. An empty include list lets everything through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Only these, if any are given.
+    pub include: Filter,
+    /// None of these, also if they are included.
+    pub exclude: Filter,
+    /// Only processes in this memory cgroup (its directory) or in groups below it.
+    pub within: Option<PathBuf>,
+}
+
+impl Selection {
+    fn admits(&self, candidate: &Candidate) -> bool {
+        let included = self.include.is_empty() || self.include.matches(candidate);
+        let within = match (&self.within, &candidate.cgroup) {
+            (Some(wanted), Some(group)) => group.starts_with(wanted),
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        within && included && !self.exclude.matches(candidate)
+    }
+
+    fn asks_for_cgroups(&self) -> bool {
+        let filters = [&self.include, &self.exclude];
+        self.within.is_some() || filters.iter().any(|filter| !filter.cgroups.is_empty())
+    }
+}
+
+/// Why a process that was asked for cannot be a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such process, or it exited.
+    Gone(u32),
+    /// It is a thread of the kernel.
+    KernelThread(u32),
+    /// It is this very process.
+    Ourselves(u32),
+    /// It belongs to somebody we may not touch.
+    Denied(u32),
+    /// Something else went wrong.
+    Failed(Error),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone(pid) => write!(
+                f,
+                "there is no process {pid}; run `superpage scan` to see which processes hold huge pages"
+            ),
+            Self::KernelThread(pid) => write!(
+                f,
+                "process {pid} is a thread of the kernel and has no memory of its own; choose a program"
+            ),
+            Self::Ourselves(pid) => {
+                write!(f, "process {pid} is this very program; choose another process")
+            }
+            Self::Denied(pid) => write!(
+                f,
+                "not allowed to look into process {pid}; run as root (sudo) or as its owner"
+            ),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// A process that might be a target.
+struct Candidate {
+    process: Process,
+    key: ProcessKey,
+    command: String,
+    user: Uid,
+    cgroup: Option<PathBuf>,
+}
+
+/// Takes hold of process `pid` as a target.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn hold(pid: u32) -> std::result::Result<Target, Refusal> {
+    let refuse = |error| match error {
+        Error::Gone { .. } | Error::Missing { .. } => Refusal::Gone(pid),
+        Error::Denied { .. } => Refusal::Denied(pid),
+        other => Refusal::Failed(other),
+    };
+    if pid == std::process::id() {
+        return Err(Refusal::Ourselves(pid));
+    }
+    match candidate(pid, None).map_err(refuse)? {
+        None => Err(Refusal::KernelThread(pid)),
+        Some(found) => Target::new(found.key, found.process, found.command).map_err(refuse),
+    }
+}
+
+/// What a search found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The processes with huge pages.
+    pub targets: Vec<Target>,
+    /// How many processes could not be looked into for lack of rights.
+    pub denied: usize,
+}
+
+/// All processes under `/proc` that hold anonymous huge pages and that `selection` admits.
+///
+/// # Errors
+/// If `/proc` cannot be read, or the kernel cannot find huge pages at all.
+pub fn search(selection: &Selection) -> Result<Found> {
+    let hierarchy = match selection.asks_for_cgroups() {
+        true => Hierarchy::find(Path::new("/"))?,
+        false => None,
+    };
+    let mut found = Found::default();
+    for pid in process::list(Path::new("/proc"))? {
+        match admitted(pid, selection, hierarchy.as_ref()) {
+            Ok(Some(target)) => found.targets.push(target),
+            Ok(None) | Err(Error::Gone { .. } | Error::Missing { .. }) => {}
+            Err(Error::Denied { .. }) => found.denied += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn admitted(
+    pid: u32,
+    selection: &Selection,
+    hierarchy: Option<&Hierarchy>,
+) -> Result<Option<Target>> {
+    if pid == std::process::id() {
+        return Ok(None);
+    }
+    let Some(found) = candidate(pid, hierarchy)? else { return Ok(None) };
+    if !selection.admits(&found) {
+        return Ok(None);
+    }
+    let mut target = Target::new(found.key, found.process, found.command)?;
+    let holds_any = !target.huge_pages()?.is_empty();
+    Ok(holds_any.then_some(target))
+}
+
+/// What there is to know about process `pid`; `None` for a kernel thread.
+fn candidate(pid: u32, hierarchy: Option<&Hierarchy>) -> Result<Option<Candidate>> {
+    let process = Process::open(pid)?;
+    let stat = status::stat_of(&process)?;
+    if stat.is_kernel_thread() {
+        return Ok(None);
+    }
+    let user = status::of(&process)?.effective_uid;
+    let cgroup = match hierarchy {
+        Some(hierarchy) => hierarchy.group_of(&process)?.map(|group| group.path().to_owned()),
+        None => None,
+    };
+    let command = String::from_utf8_lossy(&stat.comm).into_owned();
+    Ok(Some(Candidate { key: key(stat.start.0, pid), process, command, user, cgroup }))
+}
+
+/// Sorts by start time, then by number, and names one process until the next boot.
+fn key(start_ticks: u64, pid: u32) -> ProcessKey {
+    /// The kernel's PID_MAX_LIMIT is 2^22.
+    const PID_BITS: u32 = 22;
+    ProcessKey(start_ticks << PID_BITS | u64::from(pid) & ((1 << PID_BITS) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_by_start_time_first() {
+        assert!(key(1, 4_000_000) < key(2, 1));
+        assert_ne!(key(1, 1), key(1, 2));
+    }
+
+    #[test]
+    fn what_cannot_be_a_target_says_why_and_what_to_do() {
+        let me = std::process::id();
+        assert_eq!(hold(me).err(), Some(Refusal::Ourselves(me)));
+        assert_eq!(hold(u32::MAX).err(), Some(Refusal::Gone(u32::MAX)));
+        assert!(Refusal::Denied(7).to_string().contains("sudo"));
+    }
+
+    #[test]
+    fn exclusion_wins_over_inclusion() {
+        let found = candidate(std::process::id(), None).expect("we run").expect("not the kernel");
+        let us = Filter { pids: vec![std::process::id()], ..Filter::default() };
+        let selection = |include: &Filter, exclude: &Filter| Selection {
+            include: include.clone(),
+            exclude: exclude.clone(),
+            within: None,
+        };
+        let nobody = Filter::default();
+        let other = Filter { commands: vec!["no such command".into()], ..Filter::default() };
+        assert!(selection(&nobody, &nobody).admits(&found));
+        assert!(selection(&us, &other).admits(&found));
+        assert!(!selection(&other, &nobody).admits(&found));
+        assert!(!selection(&us, &us).admits(&found));
+    }
+}

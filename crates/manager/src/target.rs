@@ -1,0 +1,200 @@
+//! One process that is looked at and de-bloated: carries out what a policy decides about it.
+//!
+//! Only hints are ever given to the process (`process_madvise`), and each is verified from outside
+//! afterwards.
+
+use std::collections::HashMap;
+use superpage_kernel::maps;
+use superpage_kernel::pagemap::{Mapping, Pagemap};
+use superpage_kernel::process::Process;
+use superpage_kernel::process_madvise;
+use superpage_kernel::sample::{Content, Sampler};
+use superpage_kernel::{Error, Result};
+use superpage_policy::bloat::{BloatDensity, Knowledge};
+use superpage_policy::debloat::{Depth, ProcessKey};
+use superpage_policy::region::Region;
+use superpage_policy::sampling::{Sample, SampleSize};
+use superpage_policy::units::BasePages;
+
+/// Why a huge page stayed whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftAlone {
+    /// Another process maps it too, as after a fork.
+    Shared,
+    /// It is this process's alone, yet the split did not happen: pinned for I/O, or in use by the
+    /// kernel just then.
+    Busy,
+    /// The kernel said no, with this error number: locked memory, or not mapped any more.
+    Refused(i32),
+}
+
+/// What became of a region that was to be broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// It is base pages now, so many of which gave their memory back.
+    Freed(BasePages),
+    /// It is still one huge page.
+    LeftAlone(LeftAlone),
+}
+
+/// A held process with what is needed to look into it.
+#[derive(Debug)]
+pub struct Target {
+    key: ProcessKey,
+    process: Process,
+    command: String,
+    pagemap: Pagemap,
+    /// A base page seen zero-filled in each region, to give the hint on: it has no one to disturb.
+    zero_spots: HashMap<Region, u16>,
+}
+
+impl Target {
+    /// A target from a held process.
+    ///
+    /// # Errors
+    /// [`Error::Denied`] if we may not read its pagemap; [`Error::Gone`].
+    pub fn new(key: ProcessKey, process: Process, command: String) -> Result<Self> {
+        let pagemap = Pagemap::open(&process)?;
+        Ok(Self { key, process, command, pagemap, zero_spots: HashMap::new() })
+    }
+
+    /// Its key towards policies.
+    #[must_use]
+    pub fn key(&self) -> ProcessKey {
+        self.key
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Its command.
+    #[must_use]
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// Its anonymous huge pages now.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn huge_pages(&mut self) -> Result<Vec<Region>> {
+        let areas = maps::of(&self.process)?;
+        self.pagemap.huge_pages(&areas)
+    }
+
+    /// How each of `regions` is mapped now.
+    ///
+    /// # Errors
+    /// As [`Pagemap::mappings`].
+    pub fn mappings(&mut self, regions: &[Region]) -> Result<Vec<Mapping>> {
+        self.pagemap.mappings(regions)
+    }
+
+    /// Looks at `regions`; `None` for a region that cannot be read any more.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`].
+    pub fn look(
+        &mut self,
+        sampler: &mut Sampler,
+        regions: &[Region],
+        depth: Depth,
+        seed: u64,
+    ) -> Result<Vec<Option<Knowledge>>> {
+        match depth {
+            Depth::Exact => {
+                regions.iter().map(|region| self.read_whole(sampler, *region)).collect()
+            }
+            Depth::Sample(size) => self.sample(sampler, regions, size, seed),
+        }
+    }
+
+    fn read_whole(&mut self, sampler: &mut Sampler, region: Region) -> Result<Option<Knowledge>> {
+        let Some(found) = sampler.zero_pages(&self.process, region)? else { return Ok(None) };
+        if let Some(spot) = found.first {
+            self.zero_spots.insert(region, spot);
+        }
+        Ok(Some(Knowledge::Exact(BloatDensity::new(found.count))))
+    }
+
+    fn sample(
+        &mut self,
+        sampler: &mut Sampler,
+        regions: &[Region],
+        size: SampleSize,
+        seed: u64,
+    ) -> Result<Vec<Option<Knowledge>>> {
+        let spots: Vec<(Region, u16)> = regions
+            .iter()
+            .flat_map(|region| size.positions(*region, seed).map(|spot| (*region, spot)))
+            .collect();
+        let addresses: Vec<_> =
+            spots.iter().map(|(region, spot)| region.base_page(*spot)).collect();
+        let contents = sampler.contents(&self.process, &addresses)?;
+        let per_region = usize::from(size.pages());
+        let looks = spots.chunks(per_region).zip(contents.chunks(per_region));
+        Ok(looks.map(|(spots, contents)| self.take_in(spots, contents)).collect())
+    }
+
+    /// What a sample of one region says.
+    fn take_in(&mut self, spots: &[(Region, u16)], contents: &[Content]) -> Option<Knowledge> {
+        if contents.contains(&Content::Unreadable) {
+            return None;
+        }
+        let zeros = || spots.iter().zip(contents).filter(|(_, c)| **c == Content::Zero);
+        if let Some(((region, spot), _)) = zeros().next() {
+            self.zero_spots.insert(*region, *spot);
+        }
+        let pages = u16::try_from(contents.len()).ok()?;
+        let zero = u16::try_from(zeros().count()).ok()?;
+        Sample::new(pages, zero).map(Knowledge::Sampled)
+    }
+
+    /// Breaks the huge pages at `regions` and verifies what became of each.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`].
+    pub fn break_up(&mut self, regions: &[Region]) -> Result<Vec<Broken>> {
+        let spot = |region: &Region| self.zero_spots.get(region).copied().unwrap_or(0);
+        let addresses: Vec<_> = regions.iter().map(|r| r.base_page(spot(r))).collect();
+        let refusals = process_madvise::split(&self.process, &addresses)?;
+        let mappings = self.pagemap.mappings(regions)?;
+        let mut broken = Vec::with_capacity(regions.len());
+        for (index, (region, mapping)) in regions.iter().zip(mappings).enumerate() {
+            self.zero_spots.remove(region);
+            let refusal = refusals.iter().find(|refusal| refusal.index == index);
+            broken.push(match (mapping, refusal) {
+                (_, Some(refusal)) => {
+                    Broken::LeftAlone(LeftAlone::Refused(refusal.errno.raw_os_error()))
+                }
+                (Mapping::Split { zero_pages }, None) => Broken::Freed(zero_pages),
+                (Mapping::Huge, None) => Broken::LeftAlone(self.why_whole(*region)?),
+            });
+        }
+        Ok(broken)
+    }
+
+    fn why_whole(&self, region: Region) -> Result<LeftAlone> {
+        Ok(match self.pagemap.is_exclusive(region.start())? {
+            Some(false) => LeftAlone::Shared,
+            Some(true) | None => LeftAlone::Busy,
+        })
+    }
+
+    /// Turns `regions` back into huge pages; returns how many the kernel refused.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`].
+    pub fn collapse(&self, regions: &[Region]) -> Result<usize> {
+        Ok(process_madvise::collapse(&self.process, regions)?.len())
+    }
+}
+
+/// Whether `error` only concerns the process at hand, so that the work can go on with others.
+#[must_use]
+pub fn is_about_one_process(error: &Error) -> bool {
+    matches!(error, Error::Gone { .. } | Error::Denied { .. } | Error::Missing { .. })
+}
