@@ -436,6 +436,17 @@ const fn records_on(pages: u64) -> u64 {
     (pages * BASE_PAGE_BYTES / WORD_BYTES - HEADER as u64) / 2
 }
 
+/// The arenas of a tree whose footprint is `size`: leaves, a level above them, and a root above
+/// that if one node is not enough.
+fn shape(size: HugePages, pages: PageSize) -> Shape {
+    let room = records_on(SLOT.to_base_pages().0);
+    // A huge page holds as many inner nodes as leaves, each of which has this many children.
+    let inner = HugePages(size.0.div_ceil(room + 1));
+    let leaves = size.saturating_sub(inner);
+    let roots = HugePages(u64::from(leaves.bytes().0 / SLOT.0 > room));
+    Shape { slot: SLOT, leaves: leaves.saturating_sub(roots), inner, pages }
+}
+
 /// The workload: a tree and lookups in it.
 #[derive(Debug)]
 pub struct Lookups {
@@ -448,14 +459,8 @@ impl Lookups {
     /// # Errors
     /// [`Error::Memory`].
     pub fn populate(size: Bytes, pages: PageSize) -> Result<Self> {
-        let size = size.to_huge_pages();
-        // One huge page of inner nodes has 32 * 4095 children: enough leaves for 8 GiB.
-        let per_inner = HugePages(4096);
-        let inner = HugePages(size.0.div_ceil(per_inner.0));
-        let roots = HugePages(u64::from(inner.0 > 1));
-        let leaves = size.saturating_sub(inner).saturating_sub(roots);
-        let shape = Shape { slot: SLOT, leaves, inner, pages };
-        let count = leaves.bytes().0 / SLOT.0;
+        let shape = shape(size.to_huge_pages(), pages);
+        let count = shape.leaves.bytes().0 / SLOT.0;
         let mut next = 0;
         let fills = RANGES.into_iter().enumerate().flat_map(|(i, range)| {
             let before: u64 = RANGES[..i].iter().map(|range| range.percent).sum();
@@ -634,6 +639,18 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_tree_below_a_tebibyte_fits_its_arenas(size in 8_u64..500_000) {
+            let shape = shape(HugePages(size), PageSize::Huge);
+            let room = records_on(SLOT.to_base_pages().0);
+            let nodes = (shape.leaves.bytes().0 / SLOT.0).div_ceil(room);
+            prop_assert!(SLOT.0 * nodes <= shape.inner.bytes().0);
+            prop_assert!(nodes <= room, "one root is enough");
+            let root = HugePages(u64::from(nodes > 1));
+            let whole = shape.leaves + shape.inner + root;
+            prop_assert!(whole.0 == size || whole.0 + 1 == size, "{:?}", shape);
+        }
+
         #[test]
         fn inserts_and_lookups_agree_with_a_map(
             inserts in prop::collection::vec((any_key(), any::<u64>()), 0..400),
