@@ -407,6 +407,19 @@ impl Scratch {
         moved
     }
 
+    /// Does `work` while we ourselves are in the group: what it starts is charged to the group from
+    /// its first page on. We go back to where we were afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Denied`], [`Error::Failed`].
+    pub fn while_in<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        let me = std::process::id().to_string();
+        write_value(&self.group.path.join("cgroup.procs"), &me)?;
+        let done = work();
+        write_value(&self.home.join("cgroup.procs"), &me)?;
+        Ok(done)
+    }
+
     /// Asks the kernel to reclaim `amount` from the group, and says by how much its use fell,
     /// which can be less, or more.
     ///

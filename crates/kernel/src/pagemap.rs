@@ -189,6 +189,11 @@ impl Pagemap {
     }
 
     /// Calls `each` for every range between `start` and `end` that passes `filter`.
+    ///
+    /// `walk_end` alone does not say where to go on: the kernel collects ranges in a buffer of its
+    /// own, notes `walk_end` when that is full, and leaves it there when it then comes to the end
+    /// without filling ours (seen on 6.18). Fewer ranges than there is room for mean that all was
+    /// walked.
     fn scan(
         &mut self,
         start: VirtAddr,
@@ -204,13 +209,16 @@ impl Pagemap {
             let count = unsafe { rustix::ioctl::ioctl(self.file.as_fd(), &mut call) }
                 .map_err(|errno| self.explain(errno))?;
             let walked = VirtAddr(call.argument.walk_end);
-            for range in &self.ranges[..count.min(RANGES_PER_CALL)] {
+            let ranges = &self.ranges[..count.min(RANGES_PER_CALL)];
+            for range in ranges {
                 each(VirtAddr(range.start), VirtAddr(range.end), Categories(range.categories));
             }
-            if walked <= at {
-                break;
+            match ranges.last() {
+                Some(last) if ranges.len() == RANGES_PER_CALL => {
+                    at = walked.max(VirtAddr(last.end));
+                }
+                _ => break,
             }
-            at = walked;
         }
         Ok(())
     }

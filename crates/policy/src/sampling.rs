@@ -20,33 +20,37 @@
 //!
 //! | looked at | worst standard error (p = 1/2) | in buckets |
 //! |---|---|---|
-//! | [`FIRST_LOOK`] = 16 | 63 base pages | 1.3 |
-//! | first and [`SECOND_LOOK`] = 80 | 26 base pages | 0.5 |
+//! | [`FIRST_LOOK`] = 8 | 90 base pages | 1.8 |
+//! | first and [`SECOND_LOOK`] = 40 | 39 base pages | 0.8 |
 //! | 512 | 0 | 0 |
 //!
 //! The chance that the estimated bucket is not the true one depends on how near a border the true
 //! density lies: [`chance_of_other_bucket`] computes it, and a test holds this table against it:
 //!
-//! | chance of another bucket | 16 looked at | 80 looked at |
+//! | true density | 8 looked at | 40 looked at |
 //! |---|---|---|
-//! | 25 (middle of the lowest bucket) | 18 % | 3 % |
-//! | 275 (middle of bucket 5, where samples spread most) | 61 % | 33 % |
-//! | 275, two or more buckets off | 31 % | 0.5 % |
-//! | 410 (ten above a border) | 54 % | 33 % |
-//! | 500 (top bucket) | 5 % | 0 % |
+//! | 25 (middle of the lowest bucket) | 33 % | 12 % |
+//! | 275 (middle of bucket 5, where samples spread most) | 73 % | 51 % |
+//! | 275, two or more buckets off | 48 % | 4.6 % |
+//! | 275, three or more buckets off | 15 % | 0.08 % |
+//! | 410 (ten above a border) | 66 % | 47 % |
+//! | 500 (top bucket) | 17 % | 0.1 % |
 //!
-//! The first look therefore separates full, half and empty, which is most of what there is to
-//! gain; the second one is taken where the decision depends on more.
+//! The first look is a screen: it separates full, half and empty, which is most of what there is
+//! to gain. Before a huge page is broken, a second look is taken wherever the decision depends on
+//! more; after it, one region in twenty is two buckets off and hardly any three.
 
 use crate::bloat::BloatDensity;
 use crate::region::Region;
 use crate::units::BASE_PAGES_PER_HUGE_PAGE;
 
-/// Base pages in the first look at a region. Chosen by measurement: reading 16 costs about 6 % of
-/// reading all 512, and full, half and empty pages come apart.
-pub const FIRST_LOOK: SampleSize = SampleSize(16);
+/// Base pages in the first look at a region. Chosen by measurement (`make bench`): a base page in a
+/// sample costs about twice what it costs in a full reading, so 8 of 512 are 3 % of it, and full,
+/// half and empty huge pages still come apart.
+pub const FIRST_LOOK: SampleSize = SampleSize(8);
 /// Base pages in a second look, taken only where the first lies near a border that matters.
-pub const SECOND_LOOK: SampleSize = SampleSize(64);
+/// Together with the first they are a few dozen, for the huge pages that matter.
+pub const SECOND_LOOK: SampleSize = SampleSize(32);
 
 /// How many standard errors from a border count as near: at two, about one region in forty beyond
 /// the border is missed.
@@ -209,19 +213,21 @@ mod tests {
         let close = |found: f64, stated: f64| {
             assert!((found - stated).abs() <= stated * 0.1 + 0.005, "{found} is not {stated}");
         };
-        close(percent(25, 16, 1), 18.0);
-        close(percent(25, 80, 1), 2.8);
-        close(percent(275, 16, 1), 61.0);
-        close(percent(275, 80, 1), 33.0);
-        close(percent(275, 16, 2), 31.0);
-        close(percent(275, 80, 2), 0.48);
-        close(percent(410, 16, 1), 54.0);
-        close(percent(410, 80, 1), 33.0);
-        close(percent(500, 16, 1), 5.0);
-        close(percent(500, 80, 1), 0.0);
+        close(percent(25, 8, 1), 33.0);
+        close(percent(25, 40, 1), 12.0);
+        close(percent(275, 8, 1), 73.0);
+        close(percent(275, 40, 1), 51.0);
+        close(percent(275, 8, 2), 48.0);
+        close(percent(275, 40, 2), 4.6);
+        close(percent(275, 8, 3), 15.0);
+        close(percent(275, 40, 3), 0.08);
+        close(percent(410, 8, 1), 66.0);
+        close(percent(410, 40, 1), 47.0);
+        close(percent(500, 8, 1), 17.0);
+        close(percent(500, 40, 1), 0.12);
         let error = |pages| Sample::new(pages, pages / 2).unwrap().standard_error();
-        close(error(16), 63.0);
-        close(error(80), 26.0);
+        close(error(8), 90.0);
+        close(error(40), 39.0);
         assert!(error(512) < 1e-9);
     }
 
@@ -261,7 +267,7 @@ mod tests {
                 looks.iter().map(|x| (x - truth) * (x - truth)).sum::<f64>() / looks.len() as f64,
             );
             let p = truth / 512.0;
-            let free = 512.0 * libm::sqrt(p * (1.0 - p) / 16.0 * (512.0 - 16.0) / 511.0);
+            let free = 512.0 * libm::sqrt(p * (1.0 - p) / 8.0 * (512.0 - 8.0) / 511.0);
             assert!(
                 (mean - truth).abs() < 5.0 * free / 63.0 + 0.5,
                 "layout {number}: {mean} {truth}"

@@ -29,8 +29,8 @@ use alloc::vec::Vec;
 const LOOK_BATCH: usize = 256;
 
 /// How many buckets below its own a region's density may really lie after a first look: two
-/// standard errors of 16 pages out of 512 are 126 base pages, or two and a half buckets.
-const REACH: u8 = 3;
+/// standard errors of 8 pages out of 512 are 180 base pages, or three and a half buckets.
+const REACH: u8 = 4;
 
 /// How densities come to be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -354,7 +354,8 @@ mod tests {
                 let count = |p| played.broken.iter().filter(|(q, _, _)| *q == p).count();
                 let counts = [count(0), count(1), count(2), count(3)];
                 let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
-                assert!(spread <= 40, "{need}: {counts:?}");
+                // Estimates put regions next to a border into either bucket: a few standard deviations.
+                assert!(spread <= 4096 / 50, "{need}: {counts:?}");
             }
         }
     }
