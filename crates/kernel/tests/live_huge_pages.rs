@@ -1,5 +1,7 @@
 //! Live tests of finding, looking into, splitting and rebuilding huge pages, on memory of our own.
 
+#![expect(clippy::print_stdout, reason = "says why a test is skipped")]
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::pagemap::{Mapping, Pagemap};
@@ -9,6 +11,15 @@ use superpage_kernel::sample::{Content, Sampler};
 use superpage_kernel::{maps, process_madvise};
 use superpage_policy::region::Region;
 use superpage_policy::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages};
+
+/// Fails the test with `$what` unless `$holds`.
+macro_rules! ensure {
+    ($holds:expr, $what:expr) => {
+        if !$holds {
+            return Err(Failed::from($what));
+        }
+    };
+}
 
 type Test = fn(Subject) -> Result<(), Failed>;
 
@@ -77,36 +88,32 @@ impl Subject {
         let page = usize::try_from(BASE_PAGE_BYTES)?;
         for (index, bytes) in (0..).zip(self.memory.bytes().chunks_exact(page)) {
             let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
-            ensure(sum == u64::from(is_used(index % BASE_PAGES_PER_HUGE_PAGE)), "contents")?;
+            ensure!(sum == u64::from(is_used(index % BASE_PAGES_PER_HUGE_PAGE)), "contents");
         }
         Ok(())
     }
 }
 
-fn ensure(holds: bool, what: &str) -> Result<(), Failed> {
-    if holds { Ok(()) } else { Err(what.into()) }
-}
-
 fn found_and_read(subject: Subject) -> Result<(), Failed> {
     let found = Pagemap::open(&subject.me)?.huge_pages(&maps::of(&subject.me)?)?;
     let all = subject.regions.iter().all(|region| found.contains(region));
-    ensure(all, "all of our huge pages are found")?;
+    ensure!(all, "all of our huge pages are found");
     let mut sampler = Sampler::new();
     for region in &subject.regions {
         let zero = sampler.zero_pages(&subject.me, *region)?.ok_or("readable")?;
-        ensure(u64::from(zero.count) == ZERO.0 && zero.first == Some(1), "zero pages are counted")?;
+        ensure!(u64::from(zero.count) == ZERO.0 && zero.first == Some(1), "zero pages are counted");
         let contents =
             sampler.contents(&subject.me, &[region.base_page(5), region.base_page(6)])?;
-        ensure(contents == [Content::Used, Content::Zero], "pages are judged")?;
+        ensure!(contents == [Content::Used, Content::Zero], "pages are judged");
     }
     Ok(())
 }
 
 fn frees_exactly(subject: Subject) -> Result<(), Failed> {
-    ensure(subject.split()?.is_empty(), "nothing is refused")?;
+    ensure!(subject.split()?.is_empty(), "nothing is refused");
     let expected = Mapping::Split { zero_pages: ZERO };
     let mappings = subject.mappings()?;
-    ensure(mappings.iter().all(|found| *found == expected), &format!("{mappings:?}"))?;
+    ensure!(mappings.iter().all(|found| *found == expected), &format!("{mappings:?}"));
     subject.check_contents()
 }
 
@@ -118,7 +125,7 @@ fn counts_nothing_twice(subject: Subject) -> Result<(), Failed> {
     for length in 1..=subject.regions.len() {
         let mappings = pagemap.mappings(&subject.regions[..length])?;
         let expected = vec![Mapping::Split { zero_pages: ZERO }; length];
-        ensure(mappings == expected, &format!("{length} regions: {mappings:?}"))?;
+        ensure!(mappings == expected, &format!("{length} regions: {mappings:?}"));
     }
     Ok(())
 }
@@ -126,9 +133,9 @@ fn counts_nothing_twice(subject: Subject) -> Result<(), Failed> {
 fn collapse_brings_back(subject: Subject) -> Result<(), Failed> {
     subject.split()?;
     let refusals = process_madvise::collapse(&subject.me, &subject.regions)?;
-    ensure(refusals.is_empty(), "nothing is refused")?;
+    ensure!(refusals.is_empty(), "nothing is refused");
     let mappings = subject.mappings()?;
-    ensure(mappings.iter().all(|found| *found == Mapping::Huge), "huge again")?;
+    ensure!(mappings.iter().all(|found| *found == Mapping::Huge), "huge again");
     subject.check_contents()
 }
 
@@ -139,10 +146,10 @@ fn locked_is_refused(subject: Subject) -> Result<(), Failed> {
     let part = &subject.memory.bytes()[middle * huge_page..][..huge_page];
     lock(part)?;
     let refusals = subject.split()?;
-    ensure(refusals.len() == 1 && refusals[0].index == middle, &format!("{refusals:?}"))?;
+    ensure!(refusals.len() == 1 && refusals[0].index == middle, &format!("{refusals:?}"));
     let mappings = subject.mappings()?;
     for (index, mapping) in mappings.iter().enumerate() {
-        ensure((*mapping == Mapping::Huge) == (index == middle), "only the locked one is whole")?;
+        ensure!((*mapping == Mapping::Huge) == (index == middle), "only the locked one is whole");
     }
     subject.check_contents()
 }

@@ -1,0 +1,301 @@
+//! The command line: one table that gives parsing, help, the man pages and the completions.
+
+use crate::exit;
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::path::PathBuf;
+use superpage_manager::config::parse_percent;
+use superpage_policy::debloat::PolicyName;
+use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
+
+/// Manage huge pages from user space, on the stock Linux kernel.
+///
+/// Finds the memory that huge pages waste (base pages that hold nothing but zeroes) and takes it
+/// back in the order that costs the programs least.
+#[derive(Debug, Parser)]
+#[command(name = "superpage", version, after_help = exit::TABLE, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say what this kernel and these rights allow, and what to do about the rest
+    Doctor(Doctor),
+    /// Show huge pages and the bloat in them, of all processes or of one
+    Scan(Scan),
+    /// Break the huge pages that waste most and free what they waste
+    Debloat(Debloat),
+    /// Watch memory and take bloat back when it gets short
+    Daemon(Daemon),
+    /// Reproduce the tables and figures of the papers
+    Lab(Lab),
+    /// Print completions for a shell
+    Completions(Completions),
+    /// Write the man pages into a directory
+    Man(Man),
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Print one JSON object per ability
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `scan`.
+#[derive(Debug, Args)]
+#[command(after_help = "Densities are estimated from 8 of the 512 base pages of each huge page; \
+                        --exact reads all of them. Nothing is changed.")]
+pub(crate) struct Scan {
+    /// The process to look into; without one, all processes that hold huge pages
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// Read every base page instead of a sample
+    #[arg(long)]
+    pub(crate) exact: bool,
+    /// Draw bloat by address into this file (needs a PID)
+    #[arg(long, value_name = "FILE", requires = "pid", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print JSON: one object per process, or with a PID one per huge page
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `debloat`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("amount").required(true),
+          after_help = "khugepaged may rebuild what is broken here; `superpage daemon` holds it back.")]
+pub(crate) struct Debloat {
+    /// The processes to de-bloat
+    #[arg(required = true, value_name = "PID")]
+    pub(crate) pids: Vec<u32>,
+    /// Free this much memory: a size such as 512M, 1.5GiB (units are binary)
+    #[arg(long, value_name = "SIZE", value_parser = size, group = "amount")]
+    pub(crate) free: Option<Bytes>,
+    /// Free this much of the memory that the processes hold in huge pages, such as 20%
+    #[arg(long, value_name = "PERCENT", value_parser = percent, group = "amount")]
+    pub(crate) fraction: Option<Percent>,
+    /// Free all bloat there is
+    #[arg(long, group = "amount")]
+    pub(crate) all: bool,
+    /// Which policy decides the order
+    #[arg(long, value_enum, default_value = "emd")]
+    pub(crate) policy: Policy,
+    /// Huge pages that a process gives up in one turn, when there are several processes
+    #[arg(long, value_name = "N", default_value = "100", value_parser = quantum)]
+    pub(crate) quantum: HugePages,
+    /// Only look and decide; change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print one JSON object per process instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `daemon`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "SIGHUP reads the configuration again; SIGTERM puts every setting back and leaves."
+)]
+pub(crate) struct Daemon {
+    /// The configuration, a TOML file; without one the defaults hold
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// Only check the configuration
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// How to write the log, which goes to standard error
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) log: LogFormat,
+    /// How much to log
+    #[arg(long, value_enum, default_value = "info")]
+    pub(crate) level: LogLevel,
+    /// Where the lock and the record of changed settings are kept
+    #[arg(long, value_name = "DIR", default_value = superpage_kernel::settings::STATE_DIRECTORY,
+          value_hint = ValueHint::DirPath)]
+    pub(crate) state: PathBuf,
+}
+
+/// Arguments of `lab`.
+#[derive(Debug, Args)]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    pub(crate) command: LabCommand,
+}
+
+/// The commands of `lab`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// List the experiments, each a table or figure of a paper
+    List(LabList),
+    /// Run an experiment and print the paper's numbers beside the measured ones
+    Run(LabRun),
+    /// Run the first experiment at the size that fits, in plain words
+    Demo {
+        /// Where to put the pictures
+        #[arg(long, value_name = "DIR", default_value = "demo-out", value_hint = ValueHint::DirPath)]
+        out: PathBuf,
+        /// Memory of the workload; by default what fits
+        #[arg(long, value_name = "SIZE", value_parser = workload_size)]
+        size: Option<Bytes>,
+    },
+    /// Be the process that an experiment looks at
+    #[command(hide = true)]
+    Worker {
+        /// What to be, as JSON
+        spec: String,
+    },
+}
+
+/// Arguments of `lab list`.
+#[derive(Debug, Args)]
+pub(crate) struct LabList {
+    /// Print one JSON object per experiment
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `lab run`.
+#[derive(Debug, Args)]
+pub(crate) struct LabRun {
+    /// The experiment (see `superpage lab list`)
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Memory of each workload; by default the paper's, or what fits this machine
+    #[arg(long, value_name = "SIZE", value_parser = workload_size)]
+    pub(crate) size: Option<Bytes>,
+    /// How often each variant is timed; medians are reported
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) rounds: u32,
+    /// Print one JSON object per row instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write pictures and rows.json into this directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The directory; it is made if it is missing
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+}
+
+/// Policies on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Policy {
+    /// Densest huge pages first, processes take turns; densities from samples
+    Emd,
+    /// The same, every byte read
+    EmdExact,
+    /// Address order, one process after the other (to compare with)
+    #[value(name = "hawkeye")]
+    HawkEye,
+}
+
+impl From<Policy> for PolicyName {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Emd => Self::Emd,
+            Policy::EmdExact => Self::EmdExact,
+            Policy::HawkEye => Self::HawkEye,
+        }
+    }
+}
+
+/// How to write the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object on each line
+    Json,
+}
+
+/// How much to log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// What went wrong
+    Error,
+    /// And what may be wrong
+    Warn,
+    /// And what was done
+    Info,
+    /// And every look at memory
+    Debug,
+}
+
+/// A share, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Percent(pub(crate) f64);
+
+fn size(text: &str) -> Result<Bytes, String> {
+    let config = parse_size::Config::new().with_binary();
+    match config.parse_size(text) {
+        Ok(0) => Err("a size of 0 frees nothing; give one such as 512M".to_owned()),
+        Ok(bytes) => Ok(Bytes(bytes)),
+        Err(error) => Err(format!("{error}; give a size such as 512M or 1.5GiB")),
+    }
+}
+
+fn workload_size(text: &str) -> Result<Bytes, String> {
+    /// Smaller ones fit into the TLB and show nothing.
+    const SMALLEST: Bytes = Bytes::from_mib(64);
+    let bytes = size(text)?;
+    let whole = Bytes(bytes.0 / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+    if whole < SMALLEST {
+        return Err(format!("a workload needs at least {SMALLEST}"));
+    }
+    Ok(whole)
+}
+
+fn percent(text: &str) -> Result<Percent, String> {
+    let signed = if text.ends_with('%') { text.to_owned() } else { format!("{text}%") };
+    match parse_percent(&signed) {
+        Some(share) if share > 0.0 => Ok(Percent(share)),
+        _ => Err("give a percentage above 0% and up to 100%, such as 20%".to_owned()),
+    }
+}
+
+fn quantum(text: &str) -> Result<HugePages, String> {
+    match text.parse() {
+        Ok(pages) if pages > 0 => Ok(HugePages(pages)),
+        _ => Err("give a number of huge pages, 1 or more".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_table_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_binary_and_percentages_may_go_without_sign() {
+        assert_eq!(size("2M"), Ok(Bytes::from_mib(2)));
+        assert_eq!(size("1.5GiB"), Ok(Bytes::from_mib(1536)));
+        assert!(size("0").is_err() && size("12Q").is_err() && size("-1").is_err());
+        assert_eq!(percent("20"), Ok(Percent(0.2)));
+        assert_eq!(percent("20%"), Ok(Percent(0.2)));
+        assert!(percent("0").is_err() && percent("101").is_err() && percent("x").is_err());
+        assert_eq!(workload_size("65M"), Ok(Bytes::from_mib(64)));
+        assert!(workload_size("1M").is_err());
+    }
+}

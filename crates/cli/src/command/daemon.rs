@@ -1,0 +1,35 @@
+//! `superpage daemon`: starts the manager's daemon with its log on standard error.
+
+use crate::args::{Daemon, LogFormat, LogLevel};
+use crate::exit::Outcome;
+use crate::show;
+use superpage_manager::{config, daemon};
+use tracing::level_filters::LevelFilter;
+
+/// Runs the daemon, or only checks its configuration.
+pub(super) fn run(arguments: &Daemon) -> Outcome {
+    if arguments.check {
+        if let Some(path) = &arguments.config {
+            config::read(path).map_err(daemon::DaemonError::from)?;
+        }
+        return show::print("The configuration is valid.\n");
+    }
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(filter(arguments.level))
+        .with_target(false);
+    match arguments.log {
+        LogFormat::Text => builder.with_ansi(false).init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+    Ok(daemon::run(arguments.config.as_deref(), &arguments.state)?)
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+    }
+}

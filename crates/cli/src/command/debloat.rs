@@ -1,0 +1,169 @@
+//! `superpage debloat`: break the huge pages that waste most, now.
+
+use crate::args::Debloat;
+use crate::exit::Outcome;
+use crate::show;
+use serde_json::json;
+use std::path::Path;
+use superpage_kernel::probe;
+use superpage_kernel::thp::{self, Thp};
+use superpage_manager::account::{Account, ProcessAccount};
+use superpage_manager::cooldown::CoolDown;
+use superpage_manager::daemon::DaemonError;
+use superpage_manager::pass::{End, Event, Flow, Mode, Options, Pass};
+use superpage_manager::select;
+use superpage_manager::target::Target;
+use superpage_policy::debloat::{Debloat as Decider, DoneCause, PolicyName, emd};
+use superpage_policy::units::{BasePages, HugePages, Nanos};
+
+/// De-bloats the processes and says what that did.
+pub(super) fn run(arguments: &Debloat) -> Outcome {
+    let mut pids = arguments.pids.clone();
+    pids.sort_unstable();
+    pids.dedup();
+    // All of them are checked before any is touched.
+    let targets = pids.into_iter().map(select::hold).collect::<Result<Vec<Target>, _>>()?;
+    if !arguments.dry_run {
+        let missing = probe::missing_essentials();
+        if !missing.is_empty() {
+            return Err(DaemonError::NotPossible(missing).into());
+        }
+    }
+    let mode = if arguments.dry_run { Mode::DryRun } else { Mode::Act };
+    let options = Options { mode, ..Options::default() };
+    let mut cooling = CoolDown::new();
+    let mut pass = Pass::new(targets, BasePages::ZERO, options, &cooling, Nanos::ZERO)?;
+    let huge_pages = pass.account().total().huge_pages;
+    pass.set_need(need(arguments, huge_pages));
+    let policy = PolicyName::from(arguments.policy);
+    let emd = emd::Options { quantum: arguments.quantum, ..emd::Options::default() };
+    let end = run_with_progress(&mut pass, policy.build(emd).as_mut(), &mut cooling)?;
+    if arguments.json {
+        let rows = pass.account().processes.values();
+        show::print(&rows.map(|row| as_json(row, mode)).collect::<String>())
+    } else {
+        show::print(&summary(pass.account(), arguments, end))
+    }
+}
+
+fn need(arguments: &Debloat, huge_pages: HugePages) -> BasePages {
+    match (arguments.free, arguments.fraction) {
+        (Some(size), _) => size.to_base_pages(),
+        (None, Some(share)) => huge_pages.bytes().scaled(share.0).to_base_pages(),
+        (None, None) => huge_pages.base_pages(),
+    }
+}
+
+/// Runs the policy; the bar first counts huge pages looked at, then base pages freed.
+fn run_with_progress(
+    pass: &mut Pass,
+    decider: &mut dyn Decider,
+    cooling: &mut CoolDown,
+) -> Result<End, superpage_kernel::Error> {
+    const FREEING: &str = "freeing {bar:30} {msg}";
+    let huge_pages = pass.account().total().huge_pages;
+    let bar = show::progress(huge_pages.0, "looking {bar:30} {pos}/{len} huge pages");
+    let goal = pass.need().0.min(huge_pages.base_pages().0);
+    let mut freed_so_far = BasePages::ZERO;
+    let mut watch = |event: Event<'_>| {
+        match event {
+            Event::Looked { regions, .. } if freed_so_far.is_zero() => bar.inc(regions.0),
+            Event::Looked { .. } => {}
+            Event::Broke { freed, .. } => {
+                if freed_so_far.is_zero() {
+                    bar.set_style(show::bar_style(FREEING));
+                    bar.set_length(goal);
+                }
+                freed_so_far += freed;
+                bar.set_position(freed_so_far.0.min(goal));
+                bar.set_message(format!("{} freed", freed_so_far.bytes()));
+            }
+            Event::Lost { process, error } => bar.println(format!("{}: {error}", process.pid)),
+        }
+        Flow::Continue
+    };
+    let end = pass.run(decider, cooling, Nanos::ZERO, &mut watch);
+    bar.finish_and_clear();
+    end
+}
+
+fn as_json(process: &ProcessAccount, mode: Mode) -> String {
+    let row = json!({
+        "pid": process.pid,
+        "command": process.command,
+        "dry_run": mode == Mode::DryRun,
+        "huge_pages": process.huge_pages.0,
+        "broken": process.broken.0,
+        "expected_base_pages": process.expected.0,
+        "freed_base_pages": process.freed.0,
+        "freed_bytes": process.freed.bytes().0,
+        "left_alone_shared": process.left_alone.shared.0,
+        "left_alone_busy": process.left_alone.busy.0,
+        "left_alone_refused": process.left_alone.refused.0,
+        "vanished": process.vanished.0,
+        "exited": process.exited,
+    });
+    format!("{row}\n")
+}
+
+fn summary(account: &Account, arguments: &Debloat, end: End) -> String {
+    let verb = if arguments.dry_run { "would break" } else { "broke" };
+    let freed = if arguments.dry_run { "would free (estimated)" } else { "freed (verified)" };
+    let mut table = show::table(&["pid", "command", "huge pages", verb, freed, "left alone"]);
+    for process in account.processes.values() {
+        let exited = if process.exited { " (exited)" } else { "" };
+        table.add_row([
+            process.pid.to_string(),
+            format!("{}{exited}", process.command),
+            process.huge_pages.to_string(),
+            process.broken.to_string(),
+            process.freed.bytes().to_string(),
+            left_alone(process),
+        ]);
+    }
+    let total = account.total();
+    let mut text = format!(
+        "{table}\n{} {} of {} huge pages, {} {}; read {}, {:.3} s of CPU time, {:.3} s in all.\n",
+        if arguments.dry_run { "Would break" } else { "Broke" },
+        total.broken,
+        total.huge_pages,
+        if arguments.dry_run { "would free about" } else { "freed and verified" },
+        total.freed.bytes(),
+        account.read,
+        account.cpu.as_secs_f64(),
+        account.wall.as_secs_f64(),
+    );
+    if end == End::Done(DoneCause::NothingLeft) && !arguments.all {
+        text.push_str("That is all the bloat there was: less than you asked for.\n");
+    }
+    if !arguments.dry_run && !total.broken.is_zero() {
+        text.push_str(&warning_about_khugepaged());
+    }
+    text
+}
+
+fn left_alone(process: &ProcessAccount) -> String {
+    let counts = process.left_alone;
+    let parts: Vec<String> = [
+        (counts.shared, "shared"),
+        (counts.busy, "pinned or busy"),
+        (counts.refused, "refused"),
+        (process.vanished, "gone"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| !count.is_zero())
+    .map(|(count, why)| format!("{count} {why}"))
+    .collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
+/// What was freed stays freed only as long as khugepaged does not rebuild it.
+fn warning_about_khugepaged() -> String {
+    match Thp::under(Path::new("/sys")).get(thp::MAX_PTES_NONE) {
+        Ok(limit) if limit > BasePages(50) => format!(
+            "khugepaged may rebuild these huge pages (khugepaged/max_ptes_none is {limit}); \
+             `superpage daemon` holds it back while it runs.\n"
+        ),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,70 @@
+//! `superpage doctor`: what this kernel and these rights allow.
+
+use crate::args::Doctor;
+use crate::exit::{Failure, Outcome};
+use crate::show;
+use serde_json::json;
+use std::path::Path;
+use superpage_kernel::probe::{self, Ability, Answer, Finding};
+use superpage_kernel::thp::Thp;
+
+/// Probes everything and says what was found.
+pub(super) fn run(arguments: &Doctor) -> Outcome {
+    let findings = probe::all();
+    if arguments.json {
+        show::print(&findings.iter().map(|f| format!("{}\n", as_json(f))).collect::<String>())?;
+    } else {
+        show::print(&report(&findings))?;
+    }
+    let essential = |f: &&Finding| Ability::ESSENTIAL.contains(&f.ability);
+    let missing = findings.iter().filter(essential).find(|f| f.answer != Answer::Yes);
+    match missing {
+        None => Ok(()),
+        Some(finding) => Err(Failure::NotPossible(format!(
+            "cannot {}: {}. {}",
+            finding.ability.purpose(),
+            finding.why,
+            finding.advice.unwrap_or_default()
+        ))),
+    }
+}
+
+fn word(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Yes => "yes",
+        Answer::No => "no",
+        Answer::CouldNotTell => "could not tell",
+    }
+}
+
+fn as_json(finding: &Finding) -> serde_json::Value {
+    json!({
+        "ability": finding.ability.name(),
+        "purpose": finding.ability.purpose(),
+        "answer": word(finding.answer),
+        "why": finding.why,
+        "advice": finding.advice,
+    })
+}
+
+fn report(findings: &[Finding]) -> String {
+    let mut table = show::table(&["", "can we ...", "seen"]);
+    for finding in findings {
+        let advice = finding.advice.map(|advice| format!("\n→ {advice}")).unwrap_or_default();
+        table.add_row([
+            word(finding.answer),
+            finding.ability.purpose(),
+            &format!("{}{advice}", finding.why),
+        ]);
+    }
+    let release = rustix::system::uname();
+    let kernel = release.release().to_string_lossy().into_owned();
+    let knobs = match Thp::under(Path::new("/sys")).state() {
+        Ok(state) => format!(
+            "Transparent huge pages: enabled={:?}, defrag={:?}, khugepaged/max_ptes_none={}.\n",
+            state.enabled, state.defrag, state.max_ptes_none
+        ),
+        Err(error) => format!("Transparent huge pages: {error}.\n"),
+    };
+    format!("Linux {kernel}. {knobs}{table}\n")
+}

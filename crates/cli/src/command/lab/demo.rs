@@ -1,0 +1,151 @@
+//! `superpage lab demo`, which `make demo` runs: the first experiment at the size that fits, its
+//! table in plain words, and what to try next. Without the rights or the kernel for it, it says
+//! what is missing and shows what can be shown.
+
+use super::{measure, setting, write_out};
+use crate::exit::{Failure, Outcome};
+use crate::show;
+use serde_json::Value;
+use std::path::Path;
+use superpage_kernel::probe::{self, Answer, Finding};
+use superpage_lab::experiment;
+use superpage_policy::units::{BasePages, Bytes};
+
+/// Rounds: enough for a median, few enough for somebody who waits.
+const ROUNDS: u32 = 3;
+
+const INTRODUCTION: &str = "\
+Huge pages (2 MiB instead of 4 KiB) make programs that use much memory faster, but they waste
+memory where a program uses only a part of each: the rest holds nothing but zeroes. That is bloat.
+
+Two programs will now fill the same memory with huge pages and update it at random. Both waste
+as much; they differ only in where. In RandomAccess-L the first half of the memory is 80 % bloat
+and the second 20 %; in RandomAccess-R it is the other way round. From each, the same amount of
+memory is then taken back, in different orders:
+
+  hawkeye    by address, from the bottom up (a published system, HawkEye)
+  emd        the most wasteful huge pages first (EMD), found by looking at a sample
+  emd-exact  the same, found by reading every byte, as in the EMD paper
+  kernel     the kernel's own de-bloater, which cannot be told how much to free
+
+";
+
+/// Runs the demonstration.
+pub(super) fn run(out: &Path, size: Option<Bytes>) -> Outcome {
+    show::print(INTRODUCTION)?;
+    let missing = missing();
+    if !missing.is_empty() {
+        return show_what_can_be_shown(&missing);
+    }
+    let Some(experiment) = experiment::find("emd-table1") else {
+        return Err(Failure::Usage("the experiment emd-table1 is not in this build".to_owned()));
+    };
+    let report = measure(experiment, &setting(size, ROUNDS)?)?;
+    let mut text = String::new();
+    for case in ["RandomAccess-L", "RandomAccess-R"] {
+        text.push_str(&table(&report.rows, case));
+    }
+    text.push_str(&conclusion(&report.rows));
+    for note in &report.notes {
+        text.push_str(&format!("{note}\n"));
+    }
+    text.push_str(&write_out(&report, experiment, out)?);
+    text.push_str(NEXT);
+    show::print(&text)
+}
+
+const NEXT: &str = "
+Next, on your own processes (nothing is changed by these):
+  target/release/superpage doctor                        what this machine allows
+  target/release/superpage scan                          which processes hold huge pages, and their bloat
+  target/release/superpage scan PID --svg bloat.svg      where the bloat of one is
+  target/release/superpage debloat PID --all --dry-run   what could be taken back
+  target/release/superpage lab list                      the other tables and figures
+";
+
+/// What the experiment needs beyond the essentials: to hold khugepaged off.
+fn missing() -> Vec<Finding> {
+    let mut missing = probe::missing_essentials();
+    let others = [probe::Ability::MakeHugePages, probe::Ability::HoldKhugepaged];
+    missing.extend(others.map(probe::probe).into_iter().filter(|f| f.answer != Answer::Yes));
+    missing
+}
+
+fn show_what_can_be_shown(missing: &[Finding]) -> Outcome {
+    let mut text = "That cannot be run here. What is missing:\n".to_owned();
+    for finding in missing {
+        let advice = finding.advice.unwrap_or_default();
+        text.push_str(&format!("  {}: {}. {advice}\n", finding.ability.purpose(), finding.why));
+    }
+    text.push_str(
+        "\nWhat the paper measured: to free the same memory, HawkEye broke 611 huge pages of \
+         RandomAccess-L\n(under 2 % slower) and 2146 of RandomAccess-R (65 % slower). The order \
+         matters, not the amount.\n\nYour own processes, as far as they can be seen:\n",
+    );
+    show::print(&text)?;
+    let all = crate::args::Scan { pid: None, exact: false, svg: None, json: false };
+    // What cannot be shown either has been explained above.
+    crate::command::scan::run(&all).or_else(|failure| show::print(&format!("  {failure}\n")))
+}
+
+fn of<'a>(rows: &'a [Value], case: &str, policy: &str) -> Option<&'a Value> {
+    rows.iter().find(|row| row["case"] == case && row["policy"] == policy)
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or(f64::NAN)
+}
+
+fn table(rows: &[Value], case: &str) -> String {
+    let heads = [
+        "order",
+        "huge pages broken",
+        "memory freed",
+        "program now takes",
+        "CPU time spent",
+        "in the paper",
+    ];
+    let mut table = show::table(&heads);
+    for row in rows.iter().filter(|row| row["case"] == case && row["policy"] != "none") {
+        let freed = bytes(number(row, "freed_base_pages"));
+        let paper = match (row["paper_broken"].as_u64(), row["paper_slowdown"].as_f64()) {
+            (Some(broken), Some(slowdown)) => format!("{broken} broken, {slowdown:.2} times"),
+            _ => "-".to_owned(),
+        };
+        table.add_row([
+            row["policy"].as_str().unwrap_or_default().to_owned(),
+            format!("{} of {}", number(row, "broken"), number(row, "huge_pages")),
+            freed.to_string(),
+            format!("{:.2} times as long", number(row, "slowdown")),
+            format!("{:.2} s", number(row, "cpu_s")),
+            paper,
+        ]);
+    }
+    let target = of(rows, case, "emd").map_or(0.0, |row| number(row, "target_base_pages"));
+    let target = bytes(target);
+    format!("{case}: {target} to be taken back\n{table}\n\n")
+}
+
+fn conclusion(rows: &[Value]) -> String {
+    let (Some(hawkeye), Some(emd), Some(exact)) = (
+        of(rows, "RandomAccess-R", "hawkeye"),
+        of(rows, "RandomAccess-R", "emd"),
+        of(rows, "RandomAccess-R", "emd-exact"),
+    ) else {
+        return String::new();
+    };
+    format!(
+        "In RandomAccess-R, address order broke {:.1} times as many huge pages as the densest-first \
+         order\nfor the same memory, and left the program {:.2} times as slow as before instead of \
+         {:.2} times.\nLooking at samples took {:.0} % of the CPU time that reading every byte \
+         took.\n\n",
+        number(hawkeye, "broken") / number(emd, "broken"),
+        number(hawkeye, "slowdown"),
+        number(emd, "slowdown"),
+        100.0 * number(emd, "cpu_s") / number(exact, "cpu_s"),
+    )
+}
+
+fn bytes(base_pages: f64) -> Bytes {
+    BasePages(1).bytes().scaled(base_pages)
+}

@@ -1,0 +1,24 @@
+//! One file for each command; each says what it did on standard output.
+
+mod daemon;
+mod debloat;
+mod doctor;
+mod generate;
+mod lab;
+mod scan;
+
+use crate::args::{Arguments, Command};
+use crate::exit::Outcome;
+
+/// Carries out the command.
+pub(crate) fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Scan(arguments) => scan::run(&arguments),
+        Command::Debloat(arguments) => debloat::run(&arguments),
+        Command::Daemon(arguments) => daemon::run(&arguments),
+        Command::Lab(arguments) => lab::run(arguments.command),
+        Command::Completions(arguments) => generate::completions(&arguments),
+        Command::Man(arguments) => generate::man(&arguments),
+    }
+}

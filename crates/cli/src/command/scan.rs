@@ -1,0 +1,201 @@
+//! `superpage scan`: huge pages and their bloat, of all processes or by address in one.
+
+use crate::args::Scan;
+use crate::exit::Outcome;
+use crate::show;
+use anyhow::{Context, anyhow};
+use serde_json::json;
+use std::path::Path;
+use superpage_lab::picture;
+use superpage_manager::account::ProcessAccount;
+use superpage_manager::cooldown::CoolDown;
+use superpage_manager::pass::{Options, Pass};
+use superpage_manager::select::{self, Selection};
+use superpage_manager::target::Target;
+use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
+use superpage_policy::debloat::Depth;
+use superpage_policy::region::Region;
+use superpage_policy::sampling::FIRST_LOOK;
+use superpage_policy::units::{BasePages, HugePages, Nanos};
+
+/// Shows all processes, or one.
+pub(super) fn run(arguments: &Scan) -> Outcome {
+    let depth = if arguments.exact { Depth::Exact } else { Depth::Sample(FIRST_LOOK) };
+    match arguments.pid {
+        None => all(arguments, depth),
+        Some(pid) => one(arguments, pid, depth),
+    }
+}
+
+/// A pass over `targets` that has looked and broken nothing.
+fn survey(targets: Vec<Target>, depth: Depth) -> Result<Pass, superpage_kernel::Error> {
+    let nothing = CoolDown::new();
+    let mut pass = Pass::new(targets, BasePages::ZERO, Options::default(), &nothing, Nanos::ZERO)?;
+    pass.survey(depth)?;
+    Ok(pass)
+}
+
+fn all(arguments: &Scan, depth: Depth) -> Outcome {
+    let found = select::search(&Selection::default())?;
+    let denied = found.denied;
+    let pass = survey(found.targets, depth)?;
+    let mut rows: Vec<(&ProcessAccount, &BloatMap)> = pass
+        .account()
+        .processes
+        .iter()
+        .filter_map(|(key, account)| Some((account, pass.maps().get(key)?)))
+        .collect();
+    rows.sort_by_key(|(_, map)| std::cmp::Reverse(map.total_zero_pages()));
+    if arguments.json {
+        let lines: String =
+            rows.iter().map(|(a, map)| format!("{}\n", process_json(a, map, depth))).collect();
+        return show::print(&lines);
+    }
+    show::print(&process_table(&rows, depth, denied))
+}
+
+fn process_json(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> serde_json::Value {
+    json!({
+        "pid": account.pid,
+        "command": account.command,
+        "huge_pages": map.len().0,
+        "huge_bytes": map.len().bytes().0,
+        "bloat_base_pages": map.total_zero_pages().0,
+        "bloat_bytes": map.total_zero_pages().bytes().0,
+        "bloat": bloat_share(map),
+        "exact": depth == Depth::Exact,
+    })
+}
+
+fn process_table(rows: &[(&ProcessAccount, &BloatMap)], depth: Depth, denied: usize) -> String {
+    let mut text = String::new();
+    if rows.is_empty() {
+        text.push_str("No process that we may look into holds huge pages.\n");
+    } else {
+        let mut table = show::table(&["pid", "command", "in huge pages", "of it bloat", ""]);
+        for (account, map) in rows {
+            let share = bloat_share(map);
+            table.add_row([
+                account.pid.to_string(),
+                account.command.clone(),
+                map.len().bytes().to_string(),
+                format!("{} ({})", map.total_zero_pages().bytes(), show::percent(share)),
+                show::bar(share, 20),
+            ]);
+        }
+        text = format!("{table}\nBloat is {}.\n", how(depth));
+        let pid = rows[0].0.pid;
+        text.push_str(&format!(
+            "Look closer with `superpage scan {pid}`; try `superpage debloat {pid} --all --dry-run`.\n"
+        ));
+    }
+    if denied > 0 {
+        text.push_str(&format!("{denied} processes belong to others; run as root to see them.\n"));
+    }
+    text
+}
+
+fn how(depth: Depth) -> String {
+    match depth {
+        Depth::Exact => "counted: every base page was read".to_owned(),
+        Depth::Sample(size) => {
+            format!("estimated from {} of the 512 base pages of each huge page", size.pages())
+        }
+    }
+}
+
+fn bloat_share(map: &BloatMap) -> f64 {
+    map.total_zero_pages().share_of(map.len().base_pages())
+}
+
+fn one(arguments: &Scan, pid: u32, depth: Depth) -> Outcome {
+    let target = select::hold(pid)?;
+    let pass = survey(vec![target], depth)?;
+    let Some((account, map)) =
+        pass.account().processes.values().next().zip(pass.maps().values().next())
+    else {
+        return Err(anyhow!("process {pid} exited while it was looked at").into());
+    };
+    if let Some(path) = &arguments.svg {
+        draw(path, account, map)?;
+    }
+    if arguments.json {
+        return show::print(&map.by_address().map(region_json).collect::<String>());
+    }
+    show::print(&map_report(account, map, depth))
+}
+
+fn draw(path: &Path, account: &ProcessAccount, map: &BloatMap) -> anyhow::Result<()> {
+    let densities: Vec<Option<f64>> =
+        map.by_address().map(|(_, known)| known.density().map(|d| d.share())).collect();
+    let title = format!("{} ({}): bloat by address", account.command, account.pid);
+    picture::bloat_by_address(path, &title, &densities)
+        .with_context(|| format!("the picture could not be written to {}", path.display()))
+}
+
+fn region_json((region, known): (Region, Knowledge)) -> String {
+    let looked = match known {
+        Knowledge::Unknown => 0,
+        Knowledge::Sampled(sample) => sample.pages(),
+        Knowledge::Exact(_) => 512, // tidy: allow(every base page)
+    };
+    let row = json!({
+        "address": region.start().to_string(),
+        "density": known.density().map(|density| density.zero_pages()),
+        "base_pages_looked_at": looked,
+    });
+    format!("{row}\n")
+}
+
+fn map_report(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> String {
+    let pid = account.pid;
+    if map.is_empty() {
+        return format!("Process {pid} ({}) holds no huge pages.\n", account.command);
+    }
+    let total = map.total_zero_pages();
+    format!(
+        "Process {pid} ({}): {} huge pages ({}), of it bloat {} ({}), {}.\n\n\
+         By bucket (zero-filled base pages of 512):\n{}\n\n\
+         By address, lowest first, each column the mean of {} huge pages:\n{}\n",
+        account.command,
+        map.len(),
+        map.len().bytes(),
+        total.bytes(),
+        show::percent(bloat_share(map)),
+        how(depth),
+        bucket_table(map),
+        per_column(map.len()),
+        strip(map),
+    )
+}
+
+fn bucket_table(map: &BloatMap) -> String {
+    let mut table = show::table(&["bucket", "huge pages", "would free", ""]);
+    for bucket in Bucket::densest_first() {
+        table.add_row([
+            bucket.to_string(),
+            map.count(bucket).to_string(),
+            map.zero_pages(bucket).bytes().to_string(),
+            show::bar(map.count(bucket).share_of(map.len()), 40),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Columns of the strip by address.
+const COLUMNS: u64 = 72;
+
+fn per_column(regions: HugePages) -> u64 {
+    regions.0.div_ceil(COLUMNS).max(1)
+}
+
+/// Bloat by address in one line of text.
+fn strip(map: &BloatMap) -> String {
+    let shares: Vec<f64> =
+        map.by_address().map(|(_, k)| k.density().map_or(0.0, |d| d.share())).collect();
+    let width = usize::try_from(per_column(map.len())).unwrap_or(usize::MAX);
+    shares
+        .chunks(width)
+        .map(|column| show::level(column.iter().sum::<f64>() / column.len() as f64))
+        .collect()
+}

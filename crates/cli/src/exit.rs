@@ -1,0 +1,106 @@
+//! Exit codes, and the one place where errors become one of them and a sentence.
+
+use std::fmt;
+use std::process::ExitCode;
+use superpage_kernel::Error;
+use superpage_manager::daemon::DaemonError;
+use superpage_manager::select::Refusal;
+
+/// The exit codes, as `--help` and the man page show them.
+pub(crate) const TABLE: &str = "Exit codes:
+  0  done
+  1  failed: a process is not there or exited, or the kernel refused something
+  2  usage: an argument or the configuration makes no sense; nothing was changed
+  3  not possible here: the kernel or our rights lack something; see `superpage doctor`";
+
+/// A failure, by exit code.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// 1.
+    Failed(anyhow::Error),
+    /// 2.
+    Usage(String),
+    /// 3.
+    NotPossible(String),
+}
+
+/// A command's result.
+pub(crate) type Outcome = Result<(), Failure>;
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => write!(f, "{error:#}"),
+            Self::Usage(what) | Self::NotPossible(what) => f.write_str(what),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Denied { .. } => Self::NotPossible(format!("{error}; run as root (sudo)")),
+            Error::Unsupported { .. } => {
+                Self::NotPossible(format!("{error}; `superpage doctor` says what is missing"))
+            }
+            Error::Busy { pid } => DaemonError::Busy { pid }.into(),
+            other => Self::Failed(other.into()),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Failed(error) => error.into(),
+            Refusal::Denied(_) => Self::NotPossible(refusal.to_string()),
+            Refusal::KernelThread(_) | Refusal::Ourselves(_) => Self::Usage(refusal.to_string()),
+            Refusal::Gone(_) => Self::Failed(refusal.into()),
+        }
+    }
+}
+
+impl From<DaemonError> for Failure {
+    fn from(error: DaemonError) -> Self {
+        match error {
+            DaemonError::NotPossible(_) => Self::NotPossible(error.to_string()),
+            DaemonError::Config(_) => Self::Usage(error.to_string()),
+            DaemonError::Kernel(error) => error.into(),
+            DaemonError::Busy { .. } | DaemonError::Signals(_) => Self::Failed(error.into()),
+        }
+    }
+}
+
+/// Says what went wrong, if anything did, and returns the exit code.
+pub(crate) fn code(outcome: Outcome) -> ExitCode {
+    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    if is_broken_pipe(&failure) {
+        // Whoever read our output has had enough.
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("superpage: {failure}");
+    ExitCode::from(match failure {
+        Failure::Failed(_) => 1,
+        Failure::Usage(_) => 2,
+        Failure::NotPossible(_) => 3,
+    })
+}
+
+fn is_broken_pipe(failure: &Failure) -> bool {
+    let Failure::Failed(error) = failure else { return false };
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,82 @@
+//! What people read: tables, bars and progress, and the one way onto standard output.
+
+use crate::exit::Outcome;
+use comfy_table::{ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::Write;
+
+/// Writes `text` to standard output.
+pub(crate) fn print(text: &str) -> Outcome {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes `bytes` to standard output.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// A table with these column heads, as wide as the terminal allows.
+pub(crate) fn table(heads: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(heads);
+    table
+}
+
+/// A bar of up to `width` characters for `share` (0 to 1).
+pub(crate) fn bar(share: f64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to the width just before"
+    )]
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+}
+
+/// One character for `share` (0 to 1): the higher, the fuller.
+pub(crate) fn level(share: f64) -> char {
+    const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to the table just before"
+    )]
+    let index = (share.clamp(0.0, 1.0) * 8.0).round() as usize;
+    LEVELS[index]
+}
+
+/// `0.4213` as `42.1 %`.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// A progress bar on standard error; invisible where that is not a terminal.
+pub(crate) fn progress(length: u64, template: &str) -> ProgressBar {
+    ProgressBar::new(length).with_style(bar_style(template))
+}
+
+/// How a progress bar looks; the templates are this program's own.
+pub(crate) fn bar_style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("█▌ ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_and_levels_grow_with_the_share() {
+        assert_eq!([bar(0.0, 4), bar(0.5, 4), bar(1.0, 4)], ["", "██", "████"]);
+        assert_eq!(bar(2.0, 4), "████");
+        assert_eq!([level(0.0), level(0.5), level(1.0)], [' ', '▄', '█']);
+    }
+}

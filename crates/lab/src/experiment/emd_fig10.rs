@@ -1,0 +1,124 @@
+//! `emd-fig10`: four instances of one program de-bloated together (EMD, section 5.3.2; covers
+//! Figures 9, 10 and 11: slowdown, fairness, huge pages retained).
+
+use super::support_bench::{Bench, Subject, fitting_size};
+use super::support_fairness::{Outcome, POLICIES, measure};
+use super::support_sweep::KINDS;
+use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use crate::workload::WorkloadKind;
+use serde::Serialize;
+use superpage_policy::debloat::PolicyName;
+use superpage_policy::units::Bytes;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "emd-fig10",
+    source: "EMD, Figures 9 to 11",
+    summary: "How evenly four instances of one program are hurt when 20 and 40 % are taken back",
+    columns: &[
+        ("case", "program"),
+        ("policy", "policy"),
+        ("fraction", "taken back"),
+        ("slowdowns", "slowdowns"),
+        ("huge_pages_retained", "huge pages retained"),
+        ("fairness", "fairness"),
+        ("paper_fairness", "in the paper"),
+    ],
+    run,
+};
+
+const INSTANCES: u64 = 4;
+const FRACTIONS: [f64; 2] = [0.2, 0.4];
+
+#[derive(Debug, Serialize)]
+struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    policy: &'static str,
+    fraction: f64,
+    slowdowns: Vec<f64>,
+    fairness: f64,
+    huge_pages_retained: Vec<f64>,
+    target_base_pages: u64,
+    freed_base_pages: f64,
+    paper_fairness: Option<f64>,
+}
+
+/// What the paper's text says of Figure 10.
+fn paper(kind: WorkloadKind, policy: PolicyName) -> Option<f64> {
+    match (kind, policy) {
+        (WorkloadKind::BTree | WorkloadKind::Memcached, PolicyName::Emd) => Some(1.0),
+        (WorkloadKind::RandomAccessL, PolicyName::HawkEye) => Some(0.65),
+        (WorkloadKind::RandomAccessR, PolicyName::HawkEye) => Some(0.72),
+        (WorkloadKind::RandomAccessL | WorkloadKind::RandomAccessR, PolicyName::Emd) => Some(0.95),
+        _ => None,
+    }
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let size = fitting_size(setting, Bytes::from_gib(4), INSTANCES)?;
+    let _bench = Bench::open(setting)?;
+    let mut report = Report::default();
+    for kind in KINDS {
+        let mut subjects = Vec::new();
+        for instance in 1..=INSTANCES {
+            progress(&format!("{kind}: filling {size} for instance {instance} of {INSTANCES}"));
+            subjects.push(Subject::start(setting, kind, size)?);
+        }
+        // Equal instances do equal work, whatever each one's calibration said.
+        let operations = subjects.iter().map(Subject::operations).min().unwrap_or(1);
+        subjects.iter_mut().for_each(|subject| subject.set_operations(operations));
+        for fraction in FRACTIONS {
+            let label = kind.name();
+            for outcome in measure(&mut subjects, fraction, setting.rounds, label, progress)? {
+                report.push(&row(kind, &outcome))?;
+            }
+        }
+        subjects.iter_mut().try_for_each(Subject::check)?;
+    }
+    report.notes.push(
+        "Runs are timed one instance at a time: four at once on two cores would measure the \
+         scheduler."
+            .to_owned(),
+    );
+    report.pictures.push(picture(&report));
+    Ok(report)
+}
+
+fn row(kind: WorkloadKind, outcome: &Outcome) -> Row {
+    Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case: kind.name(),
+        policy: outcome.policy.name(),
+        fraction: outcome.fraction,
+        slowdowns: outcome.slowdowns.clone(),
+        fairness: outcome.fairness,
+        huge_pages_retained: outcome.retained.clone(),
+        target_base_pages: outcome.target.0,
+        freed_base_pages: outcome.freed,
+        paper_fairness: paper(kind, outcome.policy),
+    }
+}
+
+fn picture(report: &Report) -> Picture {
+    let label = |row: &serde_json::Value| {
+        let percent = row["fraction"].as_f64().unwrap_or(0.0) * 100.0;
+        format!("{} {percent:.0} %", row["case"].as_str().unwrap_or_default())
+    };
+    let of = |policy: PolicyName| {
+        let mine = report.rows.iter().filter(move |row| row["policy"] == policy.name());
+        (policy.name().to_owned(), mine.map(|r| r["fairness"].as_f64().unwrap_or(0.0)).collect())
+    };
+    let emd = report.rows.iter().filter(|row| row["policy"] == PolicyName::Emd.name());
+    Picture {
+        file: "emd-fig10-fairness.svg".to_owned(),
+        title: "Fairness between four equal instances (1: all hurt alike)".to_owned(),
+        content: Content::Bars {
+            y_label: "fairness".to_owned(),
+            categories: emd.map(label).collect(),
+            series: POLICIES.into_iter().map(of).collect(),
+            reference: Some(1.0),
+        },
+    }
+}

@@ -1,0 +1,157 @@
+//! `emd-fig15`: what the daemon costs a program that has no bloat to give (EMD, section 6,
+//! Figure 15).
+//!
+//! The paper runs benchmarks without bloat and invokes EMD on them. Here: random updates of memory
+//! of which every base page is used, on one core, with the real daemon switched on and off in turn.
+//! Its watermarks are so low that it keeps trying as long as it runs.
+
+use super::support_bench::{Subject, fitting_size, median, rounded};
+use super::{Content, Error, Experiment, Picture, Progress, Report, Result, Setting};
+use crate::workload::WorkloadKind;
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use superpage_policy::units::Bytes;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "emd-fig15",
+    source: "EMD, Figure 15",
+    summary: "What the daemon costs a program without bloat",
+    columns: &[
+        ("case", "program"),
+        ("daemon", "daemon"),
+        ("rounds", "rounds"),
+        ("broken", "huge pages broken"),
+        ("normalized_runtime", "run time"),
+        ("paper_normalized_runtime", "in the paper"),
+    ],
+    run,
+};
+
+/// An effect of 1 % needs more pairs than the others. Chosen, not measured.
+const ROUNDS_FACTOR: u32 = 4;
+
+/// A daemon that never rests: above its watermarks whatever happens, at its default budget.
+const RESTLESS: &str = r#"
+[watermarks]
+high = "1%"
+low = "0.5%"
+[timing]
+interval = "200ms"
+back_off = "1s"
+"#;
+
+#[derive(Debug, Serialize)]
+struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    daemon: &'static str,
+    rounds: u32,
+    broken: u64,
+    normalized_runtime: f64,
+    paper_normalized_runtime: f64,
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let kind = WorkloadKind::RandomAccessDense;
+    let size = fitting_size(setting, Bytes::from_gib(8), 1)?;
+    progress(&format!("{kind}: filling {size} of memory"));
+    let mut subject = Subject::start(setting, kind, size)?;
+    let rounds = setting.rounds * ROUNDS_FACTOR;
+    let mut ratios = Vec::new();
+    for round in 0..rounds {
+        progress(&format!("{kind}: round {} of {rounds}", round + 1));
+        let before = subject.timing()?.wall.as_secs_f64();
+        let daemon = Daemon::start(setting)?;
+        let with = subject.timing()?.wall.as_secs_f64();
+        daemon.stop()?;
+        let after = subject.timing()?.wall.as_secs_f64();
+        ratios.push(with / f64::midpoint(before, after));
+    }
+    let (broken, _) = subject.broken()?;
+    subject.check()?;
+    let ratio = median(ratios);
+    let mut report = Report::default();
+    for (daemon, normalized, broken) in [("off", 1.0, 0), ("on", ratio, broken.0)] {
+        report.push(&Row {
+            experiment: EXPERIMENT.name,
+            machine: "live",
+            case: kind.name(),
+            daemon,
+            rounds,
+            broken,
+            normalized_runtime: rounded(normalized, 4),
+            paper_normalized_runtime: if daemon == "on" { 1.01 } else { 1.0 },
+        })?;
+    }
+    report.pictures.push(Picture {
+        file: "emd-fig15.svg".to_owned(),
+        title: "Run time of a program without bloat".to_owned(),
+        content: Content::Bars {
+            y_label: "relative run time".to_owned(),
+            categories: vec![kind.name().to_owned()],
+            series: vec![
+                ("daemon off".to_owned(), vec![1.0]),
+                ("daemon on".to_owned(), vec![ratio]),
+            ],
+            reference: Some(1.0),
+        },
+    });
+    Ok(report)
+}
+
+/// The real daemon in a process of its own, with a lock and journal of its own.
+struct Daemon {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Daemon {
+    fn start(setting: &Setting) -> Result<Self> {
+        let directory = std::env::temp_dir().join(format!("superpage-lab-{}", std::process::id()));
+        let config = directory.join("superpage.toml");
+        let state = setting.state.join("lab");
+        write_config(&directory, &config)
+            .map_err(|error| Error::Child(format!("{}: {error}", config.display())))?;
+        let child = Command::new(&setting.launcher.program)
+            .arg("daemon")
+            .arg("--config")
+            .arg(&config)
+            .arg("--state")
+            .arg(&state)
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| Error::Child(format!("the daemon did not start: {error}")))?;
+        // Its probes and first pass come at once; let it settle into its loop.
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(Self { child, directory })
+    }
+
+    fn stop(mut self) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(Error::Child(format!("the daemon ended with {status}"))),
+            Err(error) => Err(Error::Child(format!("the daemon was lost: {error}"))),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn write_config(directory: &Path, config: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    std::fs::File::create(config)?.write_all(RESTLESS.as_bytes())
+}

@@ -1,0 +1,114 @@
+//! `emd-fig4`: where the bloat is, by address, in the paper's four programs (EMD, Figure 4).
+//!
+//! Every base page is read, and beside it the ten buckets as a sample of 16 base pages per huge
+//! page gives them. The paper's figure has no numbers; its text names three kinds of huge pages in
+//! Memcached and BTree (nearly all bloat, about half, none), and 80 % and 20 % in RandomAccess.
+
+use super::support_bench::{Bench, Subject, fitting_size, hold, rounded};
+use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use crate::workload::WorkloadKind;
+use serde::Serialize;
+use superpage_manager::cooldown::CoolDown;
+use superpage_manager::pass::{Options, Pass};
+use superpage_policy::bloat::{BloatMap, Bucket};
+use superpage_policy::debloat::Depth;
+use superpage_policy::sampling::FIRST_LOOK;
+use superpage_policy::units::{BasePages, Bytes, Nanos};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "emd-fig4",
+    source: "EMD, Figure 4",
+    summary: "Bloat by address in BTree, Memcached, RandomAccess-L and RandomAccess-R",
+    columns: &[
+        ("case", "program"),
+        ("huge_pages", "huge pages"),
+        ("bloat", "bloat"),
+        ("sampled_bloat", "from samples"),
+        ("buckets", "huge pages by bucket, 0-49 first"),
+        ("sampled_buckets", "from samples"),
+        ("wrong_bucket", "in another bucket"),
+        ("paper", "in the paper"),
+    ],
+    run,
+};
+
+/// The programs in the paper's order, and what it says of each.
+const CASES: [(WorkloadKind, &str); 4] = [
+    (WorkloadKind::BTree, "three kinds: nearly all, about half, none"),
+    (WorkloadKind::Memcached, "three kinds: nearly all, about half, none"),
+    (WorkloadKind::RandomAccessL, "80 % in the first half, 20 % in the second"),
+    (WorkloadKind::RandomAccessR, "20 % in the first half, 80 % in the second"),
+];
+
+#[derive(Debug, Serialize)]
+struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    huge_pages: u64,
+    bloat: f64,
+    sampled_bloat: f64,
+    buckets: Vec<u64>,
+    sampled_buckets: Vec<u64>,
+    wrong_bucket: f64,
+    paper: &'static str,
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let size = fitting_size(setting, Bytes::from_gib(4), 1)?;
+    let _bench = Bench::open(setting)?;
+    let mut report = Report::default();
+    for (kind, paper) in CASES {
+        progress(&format!("{kind}: filling {size} of memory"));
+        let subject = Subject::start(setting, kind, size)?;
+        progress(&format!("{kind}: reading it"));
+        let exact = survey(&subject, Depth::Exact)?;
+        let sampled = survey(&subject, Depth::Sample(FIRST_LOOK))?;
+        report.push(&row(kind, paper, &exact, &sampled))?;
+        report.pictures.push(Picture {
+            file: format!("emd-fig4-{}.svg", kind.name().to_lowercase()),
+            title: format!("{kind}: bloat by address"),
+            content: Content::BloatByAddress(
+                exact.by_address().map(|(_, k)| k.density().map(|d| d.share())).collect(),
+            ),
+        });
+    }
+    Ok(report)
+}
+
+fn survey(subject: &Subject, depth: Depth) -> Result<BloatMap> {
+    let targets = vec![hold(subject.pid())?];
+    let nothing = CoolDown::new();
+    let mut pass = Pass::new(targets, BasePages::ZERO, Options::default(), &nothing, Nanos::ZERO)?;
+    pass.survey(depth)?;
+    Ok(pass.maps().values().next().cloned().unwrap_or_default())
+}
+
+fn row(kind: WorkloadKind, paper: &'static str, exact: &BloatMap, sampled: &BloatMap) -> Row {
+    let share = |map: &BloatMap| map.total_zero_pages().share_of(map.len().base_pages());
+    let buckets = |map: &BloatMap| {
+        let mut counts: Vec<u64> = Bucket::densest_first().map(|b| map.count(b).0).collect();
+        counts.reverse();
+        counts
+    };
+    let wrong = exact
+        .by_address()
+        .filter(|(region, known)| {
+            let bucket = |density: superpage_policy::bloat::BloatDensity| density.bucket();
+            let guess = sampled.get(*region).and_then(|known| known.density()).map(bucket);
+            guess != known.density().map(bucket)
+        })
+        .count();
+    Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case: kind.name(),
+        huge_pages: exact.len().0,
+        bloat: rounded(share(exact), 3),
+        sampled_bloat: rounded(share(sampled), 3),
+        buckets: buckets(exact),
+        sampled_buckets: buckets(sampled),
+        wrong_bucket: rounded(wrong as f64 / exact.len().0.max(1) as f64, 3),
+        paper,
+    }
+}

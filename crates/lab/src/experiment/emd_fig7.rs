@@ -1,0 +1,96 @@
+//! `emd-fig7`: how much slower each program gets when 20 to 50 % of its footprint is taken back
+//! (EMD, section 5.2, Figure 7).
+
+use super::support_sweep::{KINDS, Point, Timed, series, sweep};
+use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use crate::workload::WorkloadKind;
+use serde::Serialize;
+use superpage_policy::debloat::PolicyName;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "emd-fig7",
+    source: "EMD, Figure 7",
+    summary: "Slowdown of one program when 20 to 50 % of its footprint is taken back",
+    columns: &[
+        ("case", "program"),
+        ("policy", "policy"),
+        ("fraction", "taken back"),
+        ("freed_base_pages", "base pages freed"),
+        ("target_base_pages", "asked for"),
+        ("huge_pages_retained", "huge pages retained"),
+        ("slowdown", "slowdown"),
+        ("paper_mean_slowdown", "mean in the paper"),
+    ],
+    run,
+};
+
+#[derive(Debug, Serialize)]
+struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    policy: &'static str,
+    fraction: f64,
+    huge_pages: u64,
+    huge_pages_retained: f64,
+    target_base_pages: u64,
+    freed_base_pages: f64,
+    slowdown: f64,
+    paper_mean_slowdown: Option<f64>,
+}
+
+/// The paper's text gives means over the four shares.
+fn paper(kind: WorkloadKind, policy: PolicyName) -> Option<f64> {
+    match (kind, policy) {
+        (WorkloadKind::RandomAccessR, PolicyName::HawkEye) => Some(1.84),
+        (WorkloadKind::RandomAccessR, PolicyName::Emd) => Some(1.28),
+        (WorkloadKind::BTree | WorkloadKind::Memcached, PolicyName::HawkEye) => Some(1.1),
+        (WorkloadKind::BTree | WorkloadKind::Memcached, PolicyName::Emd) => Some(1.01),
+        _ => None,
+    }
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let points = sweep(setting, Timed::Rounds(setting.rounds), progress)?;
+    let mut report = Report::default();
+    for point in &points {
+        report.push(&row(point))?;
+    }
+    report.notes.push(
+        "The paper's text gives the mean over the four shares, and for EMD on BTree and Memcached \
+         only that it is below 1.01."
+            .to_owned(),
+    );
+    report.pictures = KINDS.iter().map(|kind| picture(&points, *kind)).collect();
+    Ok(report)
+}
+
+fn row(point: &Point) -> Row {
+    Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case: point.kind.name(),
+        policy: point.policy.name(),
+        fraction: point.fraction,
+        huge_pages: point.huge_pages,
+        huge_pages_retained: point.retained,
+        target_base_pages: point.target.0,
+        freed_base_pages: point.freed,
+        slowdown: point.slowdown,
+        paper_mean_slowdown: paper(point.kind, point.policy),
+    }
+}
+
+fn picture(points: &[Point], kind: WorkloadKind) -> Picture {
+    let (categories, series) = series(points, kind, |point| point.slowdown);
+    Picture {
+        file: format!("emd-fig7-{}.svg", kind.name().to_lowercase()),
+        title: format!("{kind}: run time relative to no de-bloating"),
+        content: Content::Bars {
+            y_label: "slowdown (times)".to_owned(),
+            categories,
+            series,
+            reference: Some(1.0),
+        },
+    }
+}

@@ -1,0 +1,90 @@
+//! `emd-fig8`: how many huge pages each program keeps when 20 to 50 % of its footprint is taken
+//! back (EMD, section 5.2, Figure 8).
+
+use super::support_sweep::{KINDS, Point, Timed, series, sweep};
+use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use crate::workload::WorkloadKind;
+use serde::Serialize;
+use superpage_policy::debloat::PolicyName;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "emd-fig8",
+    source: "EMD, Figure 8",
+    summary: "Huge pages retained by one program when 20 to 50 % of its footprint is taken back",
+    columns: &[
+        ("case", "program"),
+        ("policy", "policy"),
+        ("fraction", "taken back"),
+        ("freed_base_pages", "base pages freed"),
+        ("target_base_pages", "asked for"),
+        ("bloat_base_pages", "bloat there was"),
+        ("huge_pages_retained", "huge pages retained"),
+        ("paper_retained", "in the paper"),
+    ],
+    run,
+};
+
+#[derive(Debug, Serialize)]
+struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    policy: &'static str,
+    fraction: f64,
+    huge_pages: u64,
+    huge_pages_retained: f64,
+    target_base_pages: u64,
+    freed_base_pages: f64,
+    bloat_base_pages: u64,
+    paper_retained: Option<f64>,
+}
+
+/// The two points that the paper's text names: "about 18 %" and "more than 50 %".
+fn paper(point: &Point) -> Option<f64> {
+    let forty = (point.fraction - 0.4).abs() < 1e-9;
+    match (point.kind, point.policy) {
+        (WorkloadKind::RandomAccessR, PolicyName::HawkEye) if forty => Some(0.18),
+        (WorkloadKind::RandomAccessR, PolicyName::Emd) if forty => Some(0.5),
+        _ => None,
+    }
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let points = sweep(setting, Timed::No, progress)?;
+    let mut report = Report::default();
+    for point in &points {
+        report.push(&row(point))?;
+    }
+    report.pictures = KINDS.iter().map(|kind| picture(&points, *kind)).collect();
+    Ok(report)
+}
+
+fn row(point: &Point) -> Row {
+    Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case: point.kind.name(),
+        policy: point.policy.name(),
+        fraction: point.fraction,
+        huge_pages: point.huge_pages,
+        huge_pages_retained: point.retained,
+        target_base_pages: point.target.0,
+        freed_base_pages: point.freed,
+        bloat_base_pages: point.bloat.0,
+        paper_retained: paper(point),
+    }
+}
+
+fn picture(points: &[Point], kind: WorkloadKind) -> Picture {
+    let (categories, series) = series(points, kind, |point| point.retained * 100.0);
+    Picture {
+        file: format!("emd-fig8-{}.svg", kind.name().to_lowercase()),
+        title: format!("{kind}: huge pages retained"),
+        content: Content::Bars {
+            y_label: "huge pages retained (%)".to_owned(),
+            categories,
+            series,
+            reference: None,
+        },
+    }
+}

@@ -1,0 +1,214 @@
+//! The registry of experiments: one file for each table or figure of a paper that is reproduced.
+//!
+//! An experiment measures; it prints nothing. It returns rows (JSON objects, the paper's numbers
+//! beside the measured ones), notes in plain words, and pictures to draw.
+
+mod emd_fig10;
+mod emd_fig13;
+mod emd_fig15;
+mod emd_fig4;
+mod emd_fig7;
+mod emd_fig8;
+mod emd_table1;
+mod emd_table3;
+mod support_bench;
+mod support_fairness;
+mod support_sweep;
+
+use crate::picture;
+use crate::worker::{self, Launcher};
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use superpage_kernel::Error as KernelError;
+use superpage_policy::units::Bytes;
+
+/// A table or figure that can be reproduced.
+pub struct Experiment {
+    /// Its name on the command line: paper and table or figure.
+    pub name: &'static str,
+    /// Where it is in the paper.
+    pub source: &'static str,
+    /// What it shows, in one sentence.
+    pub summary: &'static str,
+    /// What to take from each row for the table on the screen: key, column head.
+    pub columns: &'static [(&'static str, &'static str)],
+    run: fn(&Setting, Progress<'_>) -> Result<Report>,
+}
+
+/// All experiments, in the order of the paper.
+pub const ALL: [&Experiment; 8] = [
+    &emd_table1::EXPERIMENT,
+    &emd_fig4::EXPERIMENT,
+    &emd_fig7::EXPERIMENT,
+    &emd_fig8::EXPERIMENT,
+    &emd_fig10::EXPERIMENT,
+    &emd_fig13::EXPERIMENT,
+    &emd_table3::EXPERIMENT,
+    &emd_fig15::EXPERIMENT,
+];
+
+/// The experiment with this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    ALL.into_iter().find(|experiment| experiment.name == name)
+}
+
+impl Experiment {
+    /// Runs it; `progress` hears what is being done.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn run(&self, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+        (self.run)(setting, progress)
+    }
+}
+
+/// How an experiment is to be run.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// How to start workloads.
+    pub launcher: Launcher,
+    /// Memory of each workload; `None`: what the paper used or what fits.
+    pub size: Option<Bytes>,
+    /// How often each variant is timed.
+    pub rounds: u32,
+    /// Where the record of changed settings is kept.
+    pub state: PathBuf,
+}
+
+/// Hears what is being done, in a few words.
+pub type Progress<'a> = &'a mut dyn FnMut(&str);
+
+/// What an experiment found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// One object per row.
+    pub rows: Vec<serde_json::Value>,
+    /// What else a reader must know, each in a sentence.
+    pub notes: Vec<String>,
+    /// What to draw.
+    pub pictures: Vec<Picture>,
+}
+
+impl Report {
+    fn push<T: Serialize>(&mut self, row: &T) -> Result<()> {
+        let value = serde_json::to_value(row).map_err(|error| Error::Row(error.to_string()))?;
+        self.rows.push(value);
+        Ok(())
+    }
+}
+
+/// A picture, not yet drawn.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// The file's name, with `.svg`.
+    pub file: String,
+    /// Its title.
+    pub title: String,
+    /// What it shows.
+    pub content: Content,
+}
+
+/// What a picture shows.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// Bloat (0 to 1) by huge page in address order.
+    BloatByAddress(Vec<Option<f64>>),
+    /// Groups of bars.
+    Bars {
+        /// The y axis, with its unit.
+        y_label: String,
+        /// The groups.
+        categories: Vec<String>,
+        /// Name and a value for each group.
+        series: Vec<(String, Vec<f64>)>,
+        /// A line across, such as "no slowdown".
+        reference: Option<f64>,
+    },
+}
+
+impl Picture {
+    /// Draws it into `directory`.
+    ///
+    /// # Errors
+    /// [`Error::Picture`].
+    pub fn draw(&self, directory: &Path) -> Result<PathBuf> {
+        let path = directory.join(&self.file);
+        let drawn = match &self.content {
+            Content::BloatByAddress(shares) => {
+                picture::bloat_by_address(&path, &self.title, shares)
+            }
+            Content::Bars { y_label, categories, series, reference } => {
+                let chart = picture::Bars { y_label, categories, series, reference: *reference };
+                picture::bars(&path, &self.title, &chart)
+            }
+        };
+        drawn.map_err(|error| Error::Picture(format!("{}: {error}", path.display())))?;
+        Ok(path)
+    }
+}
+
+/// This module's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an experiment did not come to its end.
+#[derive(Clone, Debug)]
+pub enum Error {
+    /// A workload did not start or failed.
+    Worker(worker::Error),
+    /// The kernel refused something.
+    Kernel(KernelError),
+    /// The machine lacks something; what and what to do.
+    NotPossible(String),
+    /// A picture could not be drawn.
+    Picture(String),
+    /// A row could not be written down.
+    Row(String),
+    /// A child of the experiment did not do its part.
+    Child(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Worker(error) => error.fmt(f),
+            Self::Kernel(error) => error.fmt(f),
+            Self::NotPossible(what) | Self::Picture(what) | Self::Row(what) | Self::Child(what) => {
+                f.write_str(what)
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<worker::Error> for Error {
+    fn from(error: worker::Error) -> Self {
+        match error {
+            worker::Error::Unavailable { message } => Self::NotPossible(message),
+            other => Self::Worker(other),
+        }
+    }
+}
+
+impl From<KernelError> for Error {
+    fn from(error: KernelError) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for experiment in ALL {
+            let found = find(experiment.name).expect("it is in the list");
+            assert!(std::ptr::eq(found, experiment));
+            assert!(!experiment.columns.is_empty() && !experiment.summary.is_empty());
+        }
+        assert!(find("emd-table9").is_none());
+    }
+}

@@ -1,0 +1,263 @@
+//! What experiments share: a bench with workloads on it, de-bloated and restored again and again.
+//!
+//! All variants are measured on the same process in turn: de-bloat it, time it, turn what was
+//! broken back into huge pages (which brings the bloat back), and go on with the next variant.
+
+use super::{Error, Result, Setting};
+use crate::worker::Worker;
+use crate::workload::{PageSize, Timing, WorkloadKind, WorkloadSpec};
+use std::path::Path;
+use superpage_kernel::meminfo;
+use superpage_kernel::pagemap::Mapping;
+use superpage_kernel::settings::{self, Settings};
+use superpage_kernel::thp::{self, Thp};
+use superpage_manager::account::Account;
+use superpage_manager::cooldown::CoolDown;
+use superpage_manager::pass::{Flow, Options, Pass};
+use superpage_manager::select::{self, Refusal};
+use superpage_manager::target::Target;
+use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::region::Region;
+use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos};
+
+/// Memory left to the rest of the machine, at least. Chosen, not measured.
+const HEADROOM: Bytes = Bytes::from_mib(1536);
+
+/// How long a timed run should take. Long enough that a timer tick does not show, short enough
+/// that variants alternate within the drift of a shared machine. Chosen, not measured.
+const RUN_SECONDS: f64 = 1.0;
+
+/// The size of each of `instances` workloads: what was asked for, else `preferred`, else what fits.
+pub(super) fn fitting_size(setting: &Setting, preferred: Bytes, instances: u64) -> Result<Bytes> {
+    if let Some(size) = setting.size {
+        return Ok(size);
+    }
+    let memory = meminfo::read(Path::new("/proc"))?;
+    let room = memory.available.saturating_sub(HEADROOM).scaled(0.9);
+    let each = Bytes(room.0 / instances / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+    Ok(preferred.min(each))
+}
+
+/// Holds the kernel's own machinery off the workloads while it lives.
+#[derive(Debug)]
+pub(super) struct Bench {
+    settings: Settings,
+}
+
+impl Bench {
+    /// Opens the settings gate and holds khugepaged back.
+    pub(super) fn open(setting: &Setting) -> Result<Self> {
+        let (mut settings, _) = Settings::open(&setting.state, settings::Mode::Apply)?;
+        Thp::under(Path::new("/sys")).set(&mut settings, thp::MAX_PTES_NONE, BasePages::ZERO)?;
+        Ok(Self { settings })
+    }
+
+    /// The gate, for an experiment that sets more.
+    pub(super) fn settings(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+}
+
+/// A workload in a process, and what is needed to de-bloat and restore it.
+#[derive(Debug)]
+pub(super) struct Subject {
+    worker: Worker,
+    target: Target,
+    /// The huge pages it began with.
+    regions: Vec<Region>,
+    operations: u64,
+    seed: u64,
+}
+
+impl Subject {
+    /// Starts a workload on huge pages and finds out how many operations fill a timed run.
+    pub(super) fn start(setting: &Setting, kind: WorkloadKind, size: Bytes) -> Result<Self> {
+        let spec = WorkloadSpec { kind, size, pages: PageSize::Huge, cpu: Some(0) };
+        let worker = Worker::spawn(&setting.launcher, &spec)?;
+        if !worker.populated().is_on_huge_pages() {
+            return Err(Error::NotPossible(format!(
+                "{kind} got only {} huge pages for {size}; set transparent_hugepage/enabled to \
+                 'madvise' or 'always', or choose a smaller --size",
+                worker.populated().huge_pages
+            )));
+        }
+        let mut target = hold(worker.pid())?;
+        let regions = target.huge_pages()?;
+        let mut subject = Self { worker, target, regions, operations: 0, seed: 0 };
+        subject.calibrate()?;
+        Ok(subject)
+    }
+
+    fn calibrate(&mut self) -> Result<()> {
+        const FEW: u64 = 20_000;
+        self.worker.run(FEW, 1)?;
+        let mut operations = FEW;
+        // Twice: the first guess comes from a run too short to trust.
+        for _ in 0..2 {
+            let timing = self.worker.run(operations, 2)?;
+            operations = operations_for(timing);
+        }
+        self.operations = operations;
+        Ok(())
+    }
+
+    /// The workload's process.
+    pub(super) fn pid(&self) -> u32 {
+        self.worker.pid()
+    }
+
+    /// The huge pages it began with.
+    pub(super) fn huge_pages(&self) -> HugePages {
+        HugePages(self.regions.len() as u64)
+    }
+
+    /// The memory it began with on huge pages.
+    pub(super) fn footprint(&self) -> Bytes {
+        self.huge_pages().bytes()
+    }
+
+    /// What there is to free at most.
+    pub(super) fn bloat(&self) -> BasePages {
+        self.worker.populated().bloat()
+    }
+
+    /// Operations in a timed run.
+    pub(super) fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// Starts every timed run with the same operations from now on.
+    pub(super) fn set_operations(&mut self, operations: u64) {
+        self.operations = operations;
+    }
+
+    /// Times the workload once, in seconds of CPU time of the process with the memory; each call
+    /// does other operations of the same kind.
+    ///
+    /// Not by the clock on the wall: a client, another program or a busy host would be measured
+    /// along with the page walks.
+    pub(super) fn time(&mut self) -> Result<f64> {
+        Ok(self.timing()?.cpu.as_secs_f64())
+    }
+
+    /// As [`Subject::time`], by both clocks.
+    pub(super) fn timing(&mut self) -> Result<Timing> {
+        self.seed += 1;
+        let seed = self.seed;
+        // The first accesses after a change pay for faults and cold caches.
+        self.worker.run(self.operations / 8, seed ^ 1 << 32)?;
+        Ok(self.worker.run(self.operations, seed)?)
+    }
+
+    /// What became of the huge pages it began with: how many are broken, and what that freed.
+    pub(super) fn broken(&mut self) -> Result<(HugePages, BasePages)> {
+        let mappings = self.target.mappings(&self.regions)?;
+        let freed = mappings.iter().filter_map(|mapping| match mapping {
+            Mapping::Split { zero_pages } => Some(*zero_pages),
+            Mapping::Huge => None,
+        });
+        Ok((HugePages(freed.clone().count() as u64), freed.sum()))
+    }
+
+    /// Turns everything that was broken back into huge pages, bloat included.
+    pub(super) fn restore(&mut self) -> Result<()> {
+        /// The kernel may need a few attempts while it compacts memory.
+        const ATTEMPTS: u32 = 5;
+        for _ in 0..ATTEMPTS {
+            let mappings = self.target.mappings(&self.regions)?;
+            let broken: Vec<Region> = self
+                .regions
+                .iter()
+                .zip(mappings)
+                .filter(|(_, mapping)| *mapping != Mapping::Huge)
+                .map(|(region, _)| *region)
+                .collect();
+            if broken.is_empty() {
+                return Ok(());
+            }
+            self.target.collapse(&broken)?;
+        }
+        let (left, _) = self.broken()?;
+        let few = self.regions.len() as u64 / 100;
+        if left.0 <= few {
+            return Ok(());
+        }
+        Err(Error::NotPossible(format!(
+            "{left} huge pages could not be restored between two variants: free memory is too \
+             fragmented or too scarce; choose a smaller --size"
+        )))
+    }
+
+    /// Makes the workload compare all its data with what it wrote.
+    pub(super) fn check(&mut self) -> Result<()> {
+        self.worker.check()?;
+        Ok(())
+    }
+}
+
+/// Takes hold of a workload's process.
+pub(super) fn hold(pid: u32) -> Result<Target> {
+    select::hold(pid).map_err(|refusal| match refusal {
+        Refusal::Denied(_) => Error::NotPossible(refusal.to_string()),
+        Refusal::Failed(error) => error.into(),
+        other => Error::Child(other.to_string()),
+    })
+}
+
+fn operations_for(timing: Timing) -> u64 {
+    let seconds = timing.wall.as_secs_f64().max(1e-6);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float to integer cast saturates"
+    )]
+    let operations = (timing.operations as f64 * RUN_SECONDS / seconds) as u64;
+    operations.max(1000)
+}
+
+/// De-bloats `subjects` (in the order of their creation) by `policy` until `need` is freed.
+pub(super) fn debloat(
+    subjects: &[Subject],
+    policy: PolicyName,
+    need: BasePages,
+    seed: u64,
+) -> Result<Account> {
+    let targets =
+        subjects.iter().map(|subject| hold(subject.pid())).collect::<Result<Vec<Target>>>()?;
+    let mut cooling = CoolDown::new();
+    let options = Options { seed: seed << 32, ..Options::default() };
+    let mut pass = Pass::new(targets, need, options, &cooling, Nanos::ZERO)?;
+    let mut decider = policy.build(emd::Options::default());
+    pass.run(decider.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+    Ok(pass.account().clone())
+}
+
+/// The middle of some numbers; the mean of the two middle ones if their count is even.
+pub(super) fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.into_iter().collect();
+    numbers.sort_by(f64::total_cmp);
+    match numbers.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => numbers[odd / 2],
+        even => f64::midpoint(numbers[even / 2 - 1], numbers[even / 2]),
+    }
+}
+
+/// Rounded to `digits` decimals, for rows.
+pub(super) fn rounded(number: f64, digits: i32) -> f64 {
+    let scale = 10_f64.powi(digits);
+    (number * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_even_and_none() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median([]).is_nan());
+        assert_eq!(rounded(1.23456, 3), 1.235);
+    }
+}

@@ -1,0 +1,114 @@
+//! What `emd-fig10` and `emd-fig13` share: several programs de-bloated together, and how evenly
+//! that hurts them (EMD, section 5.3).
+//!
+//! The programs are all there and populated, one started after the other, and are de-bloated
+//! together. Their runs are timed one at a time, because this kind of machine has two cores: four
+//! programs at once would measure the scheduler.
+
+use super::support_bench::{Subject, debloat, median, rounded};
+use super::{Progress, Result};
+use superpage_policy::debloat::PolicyName;
+use superpage_policy::fairness::fairness;
+use superpage_policy::units::{BasePages, Bytes, HugePages};
+
+/// The policies that the paper compares.
+pub(super) const POLICIES: [PolicyName; 2] = [PolicyName::HawkEye, PolicyName::Emd];
+
+/// What was measured for one policy and share.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) policy: PolicyName,
+    pub(super) fraction: f64,
+    pub(super) slowdowns: Vec<f64>,
+    pub(super) fairness: f64,
+    /// Share of its huge pages that each program keeps.
+    pub(super) retained: Vec<f64>,
+    pub(super) target: BasePages,
+    pub(super) freed: f64,
+}
+
+/// One policy's measurements, round by round: per program.
+#[derive(Clone, Debug, Default)]
+struct Rounds {
+    slowdowns: Vec<Vec<f64>>,
+    broken: Vec<Vec<f64>>,
+    freed: Vec<f64>,
+}
+
+/// Takes `fraction` of the programs' footprint back by each policy in turn, `rounds` times.
+pub(super) fn measure(
+    subjects: &mut [Subject],
+    fraction: f64,
+    rounds: u32,
+    label: &str,
+    progress: Progress<'_>,
+) -> Result<Vec<Outcome>> {
+    let footprint: Bytes = subjects.iter().map(Subject::footprint).sum();
+    let target = footprint.scaled(fraction).to_base_pages();
+    let mut measured = vec![Rounds::default(); POLICIES.len()];
+    for round in 0..rounds {
+        progress(&format!(
+            "{label}: taking back {:.0} %, round {} of {rounds}",
+            fraction * 100.0,
+            round + 1
+        ));
+        let baselines = time_all(subjects)?;
+        for (policy, measured) in POLICIES.into_iter().zip(&mut measured) {
+            debloat(subjects, policy, target, u64::from(round))?;
+            let (broken, freed) = broken_of_all(subjects)?;
+            measured.broken.push(broken);
+            measured.freed.push(freed);
+            let times = time_all(subjects)?;
+            let ratios = times.iter().zip(&baselines).map(|(time, base)| time / base);
+            measured.slowdowns.push(ratios.collect());
+            subjects.iter_mut().try_for_each(Subject::restore)?;
+        }
+    }
+    let sizes: Vec<HugePages> = subjects.iter().map(Subject::huge_pages).collect();
+    let outcomes = POLICIES.into_iter().zip(measured);
+    Ok(outcomes.map(|(policy, m)| outcome(policy, fraction, target, &m, &sizes)).collect())
+}
+
+fn time_all(subjects: &mut [Subject]) -> Result<Vec<f64>> {
+    subjects.iter_mut().map(Subject::time).collect()
+}
+
+fn broken_of_all(subjects: &mut [Subject]) -> Result<(Vec<f64>, f64)> {
+    let mut broken = Vec::new();
+    let mut freed = 0.0;
+    for subject in subjects {
+        let (pages, base_pages) = subject.broken()?;
+        broken.push(pages.0 as f64);
+        freed += base_pages.0 as f64;
+    }
+    Ok((broken, freed))
+}
+
+fn outcome(
+    policy: PolicyName,
+    fraction: f64,
+    target: BasePages,
+    rounds: &Rounds,
+    sizes: &[HugePages],
+) -> Outcome {
+    let per_program = |rows: &[Vec<f64>], program: usize| median(rows.iter().map(|r| r[program]));
+    let slowdowns: Vec<f64> = (0..sizes.len())
+        .map(|program| rounded(per_program(&rounds.slowdowns, program), 3))
+        .collect();
+    let retained = sizes
+        .iter()
+        .enumerate()
+        .map(|(program, size)| {
+            rounded(1.0 - per_program(&rounds.broken, program) / size.0.max(1) as f64, 4)
+        })
+        .collect();
+    Outcome {
+        policy,
+        fraction,
+        fairness: rounded(fairness(&slowdowns).unwrap_or(f64::NAN), 3),
+        slowdowns,
+        retained,
+        target,
+        freed: median(rounds.freed.iter().copied()),
+    }
+}

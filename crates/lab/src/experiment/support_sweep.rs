@@ -1,0 +1,128 @@
+//! What `emd-fig7` and `emd-fig8` share: one instance of each program, 20 to 50 % of its footprint
+//! taken back, by HawkEye and by EMD (EMD, section 5.2).
+//!
+//! The paper's text says a share of the bloat in one place and of the memory in another. Its own
+//! results only fit a share of the footprint (at 50 % nearly all huge pages of RandomAccess are
+//! broken, and all of its bloat is half of its footprint), so that is what is taken.
+
+use super::support_bench::{Bench, Subject, debloat, fitting_size, median, rounded};
+use super::{Progress, Result, Setting};
+use crate::workload::WorkloadKind;
+use superpage_policy::debloat::PolicyName;
+use superpage_policy::units::{BasePages, Bytes};
+
+/// The paper's programs, in its order.
+pub(super) const KINDS: [WorkloadKind; 4] = [
+    WorkloadKind::BTree,
+    WorkloadKind::Memcached,
+    WorkloadKind::RandomAccessL,
+    WorkloadKind::RandomAccessR,
+];
+/// The paper's shares of the footprint.
+pub(super) const FRACTIONS: [f64; 4] = [0.2, 0.3, 0.4, 0.5];
+/// The policies that the paper compares.
+pub(super) const POLICIES: [PolicyName; 2] = [PolicyName::HawkEye, PolicyName::Emd];
+
+/// Whether to time the program after each de-bloating.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timed {
+    /// Yes, this often.
+    Rounds(u32),
+    /// No: only count huge pages.
+    No,
+}
+
+/// What was measured for one program, policy and share.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) kind: WorkloadKind,
+    pub(super) policy: PolicyName,
+    pub(super) fraction: f64,
+    pub(super) huge_pages: u64,
+    pub(super) retained: f64,
+    pub(super) target: BasePages,
+    pub(super) freed: f64,
+    pub(super) bloat: BasePages,
+    /// NaN if it was not timed.
+    pub(super) slowdown: f64,
+}
+
+/// Measures every point.
+pub(super) fn sweep(setting: &Setting, timed: Timed, progress: Progress<'_>) -> Result<Vec<Point>> {
+    let size = fitting_size(setting, Bytes::from_gib(8), 1)?;
+    let _bench = Bench::open(setting)?;
+    let mut points = Vec::new();
+    for kind in KINDS {
+        progress(&format!("{kind}: filling {size} of memory"));
+        let mut subject = Subject::start(setting, kind, size)?;
+        for fraction in FRACTIONS {
+            progress(&format!("{kind}: taking back {:.0} %", fraction * 100.0));
+            points.extend(measure(&mut subject, kind, fraction, timed)?);
+        }
+        subject.check()?;
+    }
+    Ok(points)
+}
+
+/// Both policies in turn, round by round.
+fn measure(
+    subject: &mut Subject,
+    kind: WorkloadKind,
+    fraction: f64,
+    timed: Timed,
+) -> Result<Vec<Point>> {
+    let target = subject.footprint().scaled(fraction).to_base_pages();
+    let rounds = match timed {
+        Timed::Rounds(rounds) => rounds,
+        Timed::No => 1,
+    };
+    let mut broken = vec![Vec::new(); POLICIES.len()];
+    let mut freed = vec![Vec::new(); POLICIES.len()];
+    let mut slowdowns = vec![Vec::new(); POLICIES.len()];
+    for round in 0..rounds {
+        let baseline = time(subject, timed)?;
+        for (index, policy) in POLICIES.into_iter().enumerate() {
+            debloat(std::slice::from_ref(subject), policy, target, u64::from(round))?;
+            let (pages, base_pages) = subject.broken()?;
+            broken[index].push(pages.0 as f64);
+            freed[index].push(base_pages.0 as f64);
+            slowdowns[index].push(time(subject, timed)? / baseline);
+            subject.restore()?;
+        }
+    }
+    let huge_pages = subject.huge_pages().0;
+    let bloat = subject.bloat();
+    let point = |(index, policy): (usize, PolicyName)| Point {
+        kind,
+        policy,
+        fraction,
+        huge_pages,
+        retained: rounded(1.0 - median(broken[index].iter().copied()) / huge_pages as f64, 4),
+        target,
+        freed: median(freed[index].iter().copied()),
+        bloat,
+        slowdown: rounded(median(slowdowns[index].iter().copied()), 3),
+    };
+    Ok(POLICIES.into_iter().enumerate().map(point).collect())
+}
+
+fn time(subject: &mut Subject, timed: Timed) -> Result<f64> {
+    match timed {
+        Timed::Rounds(_) => subject.time(),
+        Timed::No => Ok(f64::NAN),
+    }
+}
+
+/// One group of bars per share of one program, one series per policy.
+pub(super) fn series(
+    points: &[Point],
+    kind: WorkloadKind,
+    value: fn(&Point) -> f64,
+) -> (Vec<String>, Vec<(String, Vec<f64>)>) {
+    let of = |policy: PolicyName| {
+        let mine = points.iter().filter(|p| p.kind == kind && p.policy == policy);
+        (policy.name().to_owned(), mine.map(value).collect())
+    };
+    let categories = FRACTIONS.iter().map(|fraction| format!("{:.0} %", fraction * 100.0));
+    (categories.collect(), POLICIES.into_iter().map(of).collect())
+}
