@@ -47,7 +47,7 @@ pub(crate) struct Doctor {
 
 /// Arguments of `scan`.
 #[derive(Debug, Args)]
-#[command(after_help = "Densities are estimated from 8 of the 512 base pages of each huge page; \
+#[command(after_help = "Densities are estimated from 24 of the 512 base pages of each huge page; \
                         --exact reads all of them. Nothing is changed.")]
 pub(crate) struct Scan {
     /// The process to look into; without one, all processes that hold huge pages

@@ -12,8 +12,10 @@ use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
 use superpage_kernel::sample::Sampler;
 use superpage_policy::region::Region;
-use superpage_policy::sampling::SampleSize;
-use superpage_policy::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, HugePages, VirtAddr};
+use superpage_policy::sampling::{EXCERPT, SampleSize};
+use superpage_policy::units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HugePages, VirtAddr,
+};
 
 /// Enough that no cache holds it.
 const HUGE_PAGES: HugePages = HugePages(512);
@@ -75,18 +77,20 @@ fn looking(c: &mut Criterion) {
     let mut sampler = Sampler::new();
     let mut group = c.benchmark_group("look");
     group.throughput(Throughput::Elements(1)).sample_size(10);
-    for pages in [8, 16, 32, 64] {
+    let whole = Bytes(BASE_PAGE_BYTES);
+    for (name, pages, piece) in
+        [("glance", 8, EXCERPT), ("sample", 8, whole), ("sample", 24, whole)]
+    {
         let size = SampleSize::new(pages).expect("a sample size");
         let addresses: Vec<VirtAddr> = subject
             .regions
             .iter()
             .flat_map(|r| size.positions(*r, 7).map(|page| r.base_page(page)))
             .collect();
-        group.bench_function(BenchmarkId::new("sample", pages), |b| {
+        group.bench_function(BenchmarkId::new(name, pages), |b| {
             b.iter_custom(|times| {
-                over_all(times, || {
-                    timed(|| sampler.contents(&subject.me, &addresses).expect("read"))
-                })
+                let mut look = || sampler.contents(&subject.me, &addresses, piece).expect("read");
+                over_all(times, || timed(&mut look))
             });
         });
     }

@@ -19,7 +19,7 @@ use rustix::fs::{Access, access};
 use std::path::Path;
 use superpage_policy::region::Region;
 use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, VirtAddr,
 };
 
 /// Something that the rest of the program builds on.
@@ -190,7 +190,8 @@ fn hold_processes() -> Verdict {
 fn read_memory() -> Verdict {
     let page = vec![1u8; 2 * to_usize(BASE_PAGE_BYTES)];
     let address = (page.as_ptr().addr() as u64).next_multiple_of(BASE_PAGE_BYTES);
-    let read = Process::current().and_then(|me| Sampler::new().contents(&me, &[VirtAddr(address)]));
+    let read = Process::current()
+        .and_then(|me| Sampler::new().contents(&me, &[VirtAddr(address)], Bytes(BASE_PAGE_BYTES)));
     match read.as_deref() {
         Ok([Content::Used]) => (Answer::Yes, "read a page of our own".to_owned(), None),
         Ok(other) => (Answer::No, format!("a page read as {other:?}"), Some(OLDER_KERNEL)),

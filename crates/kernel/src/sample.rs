@@ -1,7 +1,7 @@
 //! Looking into another process's base pages: zero-filled or not. `process_vm_readv(2)`.
 //!
-//! Which pages to look at is the caller's affair. A page is zero-filled only if all of it is, so
-//! a page is read whole. Reading needs the right to ptrace-read the process.
+//! Which pages to look at, and whether whole or in an excerpt, is the caller's affair: a page is
+//! zero-filled only if all of it is, but an excerpt can show that it is not. Reading needs the right to ptrace-read the process.
 //! [process_vm_readv(2)](https://man7.org/linux/man-pages/man2/process_vm_readv.2.html).
 //!
 //! What can go wrong: pages that went away since they were found read as [`Content::Unreadable`].
@@ -73,18 +73,26 @@ impl Sampler {
         self.read
     }
 
-    /// What the base pages of `process` at `addresses` (4 KiB aligned) hold, one answer each.
+    /// What `piece` bytes (at most a base page, and not across its end) of `process` at each of
+    /// `addresses` hold, one answer each.
     ///
     /// # Errors
     /// [`crate::Error::Gone`], [`crate::Error::Denied`].
-    pub fn contents(&mut self, process: &Process, addresses: &[VirtAddr]) -> Result<Vec<Content>> {
+    pub fn contents(
+        &mut self,
+        process: &Process,
+        addresses: &[VirtAddr],
+        piece: Bytes,
+    ) -> Result<Vec<Content>> {
+        let piece = to_usize(piece.0).clamp(1, PAGE);
         let mut contents = Vec::with_capacity(addresses.len());
         for batch in addresses.chunks(PAGES_PER_CALL) {
             let mut done = 0;
             while done < batch.len() {
                 let rest = &batch[done..];
-                let pages = self.read_pages(process, rest.iter().map(|start| (*start, PAGE)))?;
-                contents.extend(self.judge(pages));
+                let pieces = rest.iter().map(|start| (*start, piece));
+                let pages = self.read(process, pieces)? / piece;
+                contents.extend(self.judge(pages, piece));
                 done += pages;
                 if pages < rest.len() {
                     contents.push(Content::Unreadable);
@@ -104,13 +112,15 @@ impl Sampler {
     pub fn zero_pages(&mut self, process: &Process, region: Region) -> Result<Option<ZeroPages>> {
         let mut found = ZeroPages { count: 0, first: None };
         for at in (0..PAGES_PER_REGION).step_by(PAGES_PER_CALL) {
-            let piece = (region.base_page(at), PAGES_PER_CALL * PAGE);
-            let pages = self.read_pages(process, std::iter::once(piece))?;
+            let part = (region.base_page(at), PAGES_PER_CALL * PAGE);
+            let pages = self.read(process, std::iter::once(part))? / PAGE;
             if pages < PAGES_PER_CALL {
                 process.check_alive()?;
                 return Ok(None);
             }
-            for (index, _) in (at..).zip(self.judge(pages)).filter(|(_, c)| *c == Content::Zero) {
+            for (index, _) in
+                (at..).zip(self.judge(pages, PAGE)).filter(|(_, c)| *c == Content::Zero)
+            {
                 found.count += 1;
                 found.first.get_or_insert(index);
             }
@@ -119,16 +129,16 @@ impl Sampler {
         Ok(Some(found))
     }
 
-    fn judge(&self, pages: usize) -> impl Iterator<Item = Content> {
+    fn judge(&self, pages: usize, piece: usize) -> impl Iterator<Item = Content> {
         self.buffer
-            .chunks_exact(PAGE)
+            .chunks_exact(piece)
             .take(pages)
             .map(|page| if is_zero(page) { Content::Zero } else { Content::Used })
     }
 
     /// Reads the given ranges one after the other into the buffer, as far as they fit and can be
-    /// read; returns the whole pages read.
-    fn read_pages(
+    /// read; returns the bytes read.
+    fn read(
         &mut self,
         process: &Process,
         ranges: impl Iterator<Item = (VirtAddr, usize)>,
@@ -156,7 +166,7 @@ impl Sampler {
         match usize::try_from(read) {
             Ok(bytes) => {
                 self.read += Bytes(bytes as u64);
-                Ok(bytes / PAGE)
+                Ok(bytes)
             }
             Err(_) => none_read(process),
         }
@@ -202,8 +212,11 @@ mod tests {
             |data: &[u8]| VirtAddr((data.as_ptr().addr() as u64).next_multiple_of(BASE_PAGE_BYTES));
         let addresses = [page_of(&memory), VirtAddr(BASE_PAGE_BYTES), page_of(&first)];
         let mut sampler = Sampler::new();
-        let contents = sampler.contents(&me, &addresses).expect("we may read ourselves");
+        let whole = Bytes(BASE_PAGE_BYTES);
+        let contents = sampler.contents(&me, &addresses, whole).expect("we may read ourselves");
         assert_eq!(contents, [Content::Zero, Content::Unreadable, Content::Used]);
-        assert_eq!(sampler.bytes_read(), Bytes(2 * BASE_PAGE_BYTES));
+        assert_eq!(sampler.bytes_read(), whole * 2);
+        let excerpt = sampler.contents(&me, &addresses, Bytes(64)).expect("we may read ourselves");
+        assert_eq!(excerpt, contents);
     }
 }

@@ -10,7 +10,9 @@ use superpage_kernel::process::Process;
 use superpage_kernel::sample::{Content, Sampler};
 use superpage_kernel::{maps, process_madvise};
 use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages};
+use superpage_policy::units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages,
+};
 
 /// Fails the test with `$what` unless `$holds`.
 macro_rules! ensure {
@@ -102,8 +104,11 @@ fn found_and_read(subject: Subject) -> Result<(), Failed> {
     for region in &subject.regions {
         let zero = sampler.zero_pages(&subject.me, *region)?.ok_or("readable")?;
         ensure!(u64::from(zero.count) == ZERO.0 && zero.first == Some(1), "zero pages are counted");
-        let contents =
-            sampler.contents(&subject.me, &[region.base_page(5), region.base_page(6)])?;
+        let contents = sampler.contents(
+            &subject.me,
+            &[region.base_page(5), region.base_page(6)],
+            Bytes(BASE_PAGE_BYTES),
+        )?;
         ensure!(contents == [Content::Used, Content::Zero], "pages are judged");
     }
     Ok(())

@@ -13,8 +13,8 @@ use superpage_kernel::{Error, Result};
 use superpage_policy::bloat::{BloatDensity, Knowledge};
 use superpage_policy::debloat::{Depth, ProcessKey};
 use superpage_policy::region::Region;
-use superpage_policy::sampling::{Sample, SampleSize};
-use superpage_policy::units::BasePages;
+use superpage_policy::sampling::{self, EXCERPT, Sample, SampleSize};
+use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, VirtAddr};
 
 /// Why a huge page stayed whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,16 @@ pub enum Broken {
     Freed(BasePages),
     /// It is still one huge page.
     LeftAlone(LeftAlone),
+}
+
+/// A whole base page.
+const PAGE: Bytes = Bytes(BASE_PAGE_BYTES);
+
+/// What to read of a base page: from where (by region, page and seed), and how much.
+#[derive(Clone, Copy)]
+struct Piece {
+    start: fn(Region, u16, u64) -> VirtAddr,
+    length: Bytes,
 }
 
 /// A held process with what is needed to look into it.
@@ -108,7 +118,16 @@ impl Target {
             Depth::Exact => {
                 regions.iter().map(|region| self.read_whole(sampler, *region)).collect()
             }
-            Depth::Sample(size) => self.sample(sampler, regions, size, seed),
+            Depth::Sample(size) => {
+                let whole = Piece { start: |region, page, _| region.base_page(page), length: PAGE };
+                let samples = self.sample(sampler, regions, size, seed, whole)?;
+                Ok(samples.into_iter().map(|s| s.map(Knowledge::Sampled)).collect())
+            }
+            Depth::Glance(size) => {
+                let excerpt = Piece { start: sampling::excerpt, length: EXCERPT };
+                let glances = self.sample(sampler, regions, size, seed, excerpt)?;
+                Ok(glances.into_iter().map(|s| s.map(Knowledge::Glanced)).collect())
+            }
         }
     }
 
@@ -120,27 +139,29 @@ impl Target {
         Ok(Some(Knowledge::Exact(BloatDensity::new(found.count))))
     }
 
+    /// Looks at one piece each of `size` base pages of each region.
     fn sample(
         &mut self,
         sampler: &mut Sampler,
         regions: &[Region],
         size: SampleSize,
         seed: u64,
-    ) -> Result<Vec<Option<Knowledge>>> {
+        piece: Piece,
+    ) -> Result<Vec<Option<Sample>>> {
         let spots: Vec<(Region, u16)> = regions
             .iter()
             .flat_map(|region| size.positions(*region, seed).map(|spot| (*region, spot)))
             .collect();
         let addresses: Vec<_> =
-            spots.iter().map(|(region, spot)| region.base_page(*spot)).collect();
-        let contents = sampler.contents(&self.process, &addresses)?;
+            spots.iter().map(|(region, spot)| (piece.start)(*region, *spot, seed)).collect();
+        let contents = sampler.contents(&self.process, &addresses, piece.length)?;
         let per_region = usize::from(size.pages());
         let looks = spots.chunks(per_region).zip(contents.chunks(per_region));
         Ok(looks.map(|(spots, contents)| self.take_in(spots, contents)).collect())
     }
 
     /// What a sample of one region says.
-    fn take_in(&mut self, spots: &[(Region, u16)], contents: &[Content]) -> Option<Knowledge> {
+    fn take_in(&mut self, spots: &[(Region, u16)], contents: &[Content]) -> Option<Sample> {
         if contents.contains(&Content::Unreadable) {
             return None;
         }
@@ -150,7 +171,7 @@ impl Target {
         }
         let pages = u16::try_from(contents.len()).ok()?;
         let zero = u16::try_from(zeros().count()).ok()?;
-        Sample::new(pages, zero).map(Knowledge::Sampled)
+        Sample::new(pages, zero)
     }
 
     /// Breaks the huge pages at `regions` and verifies what became of each.

@@ -125,7 +125,9 @@ impl fmt::Display for Bucket {
 pub enum Knowledge {
     /// Nobody has looked yet.
     Unknown,
-    /// Some of its base pages were looked at.
+    /// Excerpts of some of its base pages were looked at: enough to rank it, not to break it.
+    Glanced(Sample),
+    /// Some of its base pages were read whole.
     Sampled(Sample),
     /// All of its base pages were read.
     Exact(BloatDensity),
@@ -137,21 +139,21 @@ impl Knowledge {
     pub fn density(self) -> Option<BloatDensity> {
         match self {
             Self::Unknown => None,
-            Self::Sampled(sample) => Some(sample.density()),
+            Self::Glanced(sample) | Self::Sampled(sample) => Some(sample.density()),
             Self::Exact(density) => Some(density),
         }
     }
 
-    /// This knowledge together with a further, independent look.
-    ///
-    /// Samples add up. An exact reading replaces whatever was known: it is newer and complete.
+    /// This knowledge after a further look: the closer one counts, and of two alike the newer.
     #[must_use]
     pub fn refined(self, look: Self) -> Self {
-        match (self, look) {
-            (Self::Sampled(before), Self::Sampled(now)) => Self::Sampled(before.pooled(now)),
-            (known, Self::Unknown) => known,
-            (_, look) => look,
-        }
+        let closeness = |knowledge| match knowledge {
+            Self::Unknown => 0,
+            Self::Glanced(_) => 1,
+            Self::Sampled(_) => 2,
+            Self::Exact(_) => 3,
+        };
+        if closeness(look) >= closeness(self) { look } else { self }
     }
 }
 
@@ -328,13 +330,19 @@ mod tests {
     }
 
     #[test]
-    fn exact_replaces_samples_and_samples_add_up() {
-        let sample = |pages, zero| Knowledge::Sampled(Sample::new(pages, zero).unwrap());
+    fn the_closer_look_counts() {
+        let of = |pages, zero| Sample::new(pages, zero).unwrap();
+        let glance = Knowledge::Glanced(of(8, 8));
+        let sample = Knowledge::Sampled(of(24, 12));
         let exact = Knowledge::Exact(BloatDensity::new(7));
-        assert_eq!(sample(16, 4).refined(sample(64, 20)), sample(80, 24));
-        assert_eq!(sample(16, 4).refined(exact), exact);
-        assert_eq!(exact.refined(Knowledge::Unknown), exact);
-        assert_eq!(Knowledge::Unknown.refined(sample(16, 4)), sample(16, 4));
+        let rising = [Knowledge::Unknown, glance, sample, exact];
+        for (index, closer) in rising.iter().enumerate() {
+            for known in &rising[..=index] {
+                assert_eq!(known.refined(*closer), *closer);
+                assert_eq!(closer.refined(*known), *closer);
+            }
+        }
+        assert_eq!(sample.refined(Knowledge::Sampled(of(24, 9))), Knowledge::Sampled(of(24, 9)));
     }
 
     proptest! {

@@ -4,57 +4,59 @@
 //! bucket, so a sample does. This file says which base pages to look at and what follows from
 //! what was seen; reading them is done elsewhere.
 //!
+//! # Two looks
+//!
+//! - A **glance** at every huge page, to rank them: an excerpt of [`EXCERPT`] bytes of each of
+//!   [`GLANCE`] base pages. HawkEye found that a page in use shows it within some ten bytes, but
+//!   a page may be used elsewhere than in the excerpt, so a glance can only overstate bloat.
+//! - A **sample** of those that a decision is about to break: [`SAMPLE`] base pages, each read
+//!   whole. It replaces the glance, and nothing is broken without one.
+//!
 //! # Which pages
 //!
-//! A look at `n` base pages cuts the huge page into `n` equal strata and takes one base page at
-//! random from each. Every base page then has the same chance of being looked at, whatever the
-//! program's layout (a fixed stride would see only one phase of a periodic layout), and layouts
-//! that fill a huge page from one end, the common case, are estimated better than by drawing
-//! freely. A second look draws afresh and the two are pooled.
+//! A look at `n` base pages cuts the huge page into `n` strata, equal to within one base page, and
+//! takes one base page at random from each. Every base page then has (nearly) the same chance of
+//! being looked at, whatever the program's layout (a fixed stride would see only one phase of a
+//! periodic layout), and layouts that fill a huge page from one end, the common case, are
+//! estimated better than by drawing freely.
 //!
 //! # How wrong
 //!
 //! Drawing freely, the zero pages in a sample of `n` out of 512 follow the hypergeometric
 //! distribution; stratifying can only narrow it. With `p` the true share, the estimate's standard
-//! error is `512 * sqrt(p * (1 - p) / n * (512 - n) / 511)` base pages:
-//!
-//! | looked at | worst standard error (p = 1/2) | in buckets |
-//! |---|---|---|
-//! | [`FIRST_LOOK`] = 8 | 90 base pages | 1.8 |
-//! | first and [`SECOND_LOOK`] = 40 | 39 base pages | 0.8 |
-//! | 512 | 0 | 0 |
+//! error is `512 * sqrt(p * (1 - p) / n * (512 - n) / 511)` base pages: at worst (p = 1/2) 90 for
+//! a glance, 51 or one bucket for a sample.
 //!
 //! The chance that the estimated bucket is not the true one depends on how near a border the true
 //! density lies: [`chance_of_other_bucket`] computes it, and a test holds this table against it:
 //!
-//! | true density | 8 looked at | 40 looked at |
+//! | true density | glance (8) | sample (24) |
 //! |---|---|---|
-//! | 25 (middle of the lowest bucket) | 33 % | 12 % |
-//! | 275 (middle of bucket 5, where samples spread most) | 73 % | 51 % |
-//! | 275, two or more buckets off | 48 % | 4.6 % |
-//! | 275, three or more buckets off | 15 % | 0.08 % |
-//! | 410 (ten above a border) | 66 % | 47 % |
-//! | 500 (top bucket) | 17 % | 0.1 % |
+//! | 25 (middle of the lowest bucket) | 33 % | 11 % |
+//! | 275 (middle of bucket 5, where samples spread most) | 73 % | 53 % |
+//! | 275, two or more buckets off | 48 % | 14 % |
+//! | 275, three or more buckets off | 15 % | 1.9 % |
+//! | 410 (ten above a border) | 66 % | 45 % |
+//! | 410, two or more buckets off | 20 % | 8.2 % |
+//! | 500 (top bucket) | 17 % | 1.5 % |
 //!
-//! The first look is a screen: it separates full, half and empty, which is most of what there is
-//! to gain. Before a huge page is broken, a second look is taken wherever the decision depends on
-//! more; after it, one region in twenty is two buckets off and hardly any three.
+//! A glance separates full, half and empty; after a sample, few regions are two buckets off and
+//! hardly any three. What is gained by certainty beyond that is at most a bucket's width per huge
+//! page, and every split is verified, so an error never adds up.
 
 use crate::bloat::BloatDensity;
 use crate::region::Region;
-use crate::units::BASE_PAGES_PER_HUGE_PAGE;
+use crate::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, VirtAddr};
 
-/// Base pages in the first look at a region. Chosen by measurement (`make bench`): a base page in a
-/// sample costs about twice what it costs in a full reading, so 8 of 512 are 3 % of it, and full,
-/// half and empty huge pages still come apart.
-pub const FIRST_LOOK: SampleSize = SampleSize(8);
-/// Base pages in a second look, taken only where the first lies near a border that matters.
-/// Together with the first they are a few dozen, for the huge pages that matter.
-pub const SECOND_LOOK: SampleSize = SampleSize(32);
-
-/// How many standard errors from a border count as near: at two, about one region in forty beyond
-/// the border is missed.
-const NEAR: f64 = 2.0;
+/// Base pages in a glance. Chosen by measurement: at 8 excerpts of 512, ranking costs 3 % of what
+/// reading everything does, and full, half and empty huge pages come apart.
+pub const GLANCE: SampleSize = SampleSize(8);
+/// Base pages in a sample: two dozen. Chosen by measurement: a base page in a sample costs two to
+/// five times what it costs in a full reading, so more would eat up what sampling saves.
+pub const SAMPLE: SampleSize = SampleSize(24);
+/// What a glance reads of a base page: an eighth, anywhere in it. Chosen by measurement: reading
+/// whole pages in random order takes up to five times as long, by how the host backs them.
+pub const EXCERPT: Bytes = Bytes(BASE_PAGE_BYTES / 8);
 
 /// How many base pages of a huge page a look reads: 1 to 512.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,6 +94,14 @@ impl SampleSize {
             }
         })
     }
+}
+
+/// Where in `region` the excerpt of base page `page` lies, for a glance with this `seed`.
+#[must_use]
+pub fn excerpt(region: Region, page: u16, seed: u64) -> VirtAddr {
+    let start = region.base_page(page);
+    let pieces = BASE_PAGE_BYTES / EXCERPT.0;
+    start.offset(EXCERPT * (mix(seed ^ mix(start.0)) % pieces))
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.
@@ -134,15 +144,6 @@ impl Sample {
         BloatDensity::from_share(f64::from(self.zero) / f64::from(self.pages))
     }
 
-    /// Two independent looks as one.
-    #[must_use]
-    pub const fn pooled(self, other: Self) -> Self {
-        Self {
-            pages: self.pages.saturating_add(other.pages),
-            zero: self.zero.saturating_add(other.zero),
-        }
-    }
-
     /// The estimate's standard error, in base pages.
     ///
     /// The true share is not known, so the sample's is used after adding one page of each kind
@@ -153,13 +154,6 @@ impl Sample {
         let n = f64::from(self.pages).min(all);
         let share = (f64::from(self.zero) + 1.0) / (f64::from(self.pages) + 2.0);
         all * libm::sqrt(share * (1.0 - share) / n * (all - n) / (all - 1.0))
-    }
-
-    /// Whether the true density may well lie below `border`, although the estimate does not.
-    #[must_use]
-    pub fn may_lie_below(self, border: BloatDensity) -> bool {
-        let distance = f64::from(self.density().zero_pages()) - f64::from(border.zero_pages());
-        border > BloatDensity::NONE && distance < NEAR * self.standard_error()
     }
 }
 
@@ -194,7 +188,7 @@ fn ln_choose(n: f64, k: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{HUGE_PAGE_BYTES, VirtAddr};
+    use crate::units::HUGE_PAGE_BYTES;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
@@ -214,20 +208,22 @@ mod tests {
             assert!((found - stated).abs() <= stated * 0.1 + 0.005, "{found} is not {stated}");
         };
         close(percent(25, 8, 1), 33.0);
-        close(percent(25, 40, 1), 12.0);
+        close(percent(25, 24, 1), 11.0);
         close(percent(275, 8, 1), 73.0);
-        close(percent(275, 40, 1), 51.0);
+        close(percent(275, 24, 1), 53.0);
         close(percent(275, 8, 2), 48.0);
-        close(percent(275, 40, 2), 4.6);
+        close(percent(275, 24, 2), 14.0);
         close(percent(275, 8, 3), 15.0);
-        close(percent(275, 40, 3), 0.08);
+        close(percent(275, 24, 3), 1.9);
         close(percent(410, 8, 1), 66.0);
-        close(percent(410, 40, 1), 47.0);
+        close(percent(410, 24, 1), 45.0);
+        close(percent(410, 8, 2), 20.0);
+        close(percent(410, 24, 2), 8.2);
         close(percent(500, 8, 1), 17.0);
-        close(percent(500, 40, 1), 0.12);
+        close(percent(500, 24, 1), 1.5);
         let error = |pages| Sample::new(pages, pages / 2).unwrap().standard_error();
         close(error(8), 90.0);
-        close(error(40), 39.0);
+        close(error(24), 51.0);
         assert!(error(512) < 1e-9);
     }
 
@@ -258,8 +254,8 @@ mod tests {
             let truth = (0..512).filter(|page| is_zero(*page)).count() as f64;
             let looks: Vec<f64> = (0..4000)
                 .map(|i| {
-                    let zero = FIRST_LOOK.positions(region(i), 42).filter(|p| is_zero(*p)).count();
-                    512.0 * zero as f64 / f64::from(FIRST_LOOK.pages())
+                    let zero = GLANCE.positions(region(i), 42).filter(|p| is_zero(*p)).count();
+                    512.0 * zero as f64 / f64::from(GLANCE.pages())
                 })
                 .collect();
             let mean = looks.iter().sum::<f64>() / looks.len() as f64;
@@ -280,7 +276,6 @@ mod tests {
     fn no_zero_page_seen_does_not_prove_that_there_is_none() {
         let nothing = Sample::new(16, 0).unwrap();
         assert!(nothing.standard_error() > 20.0);
-        assert!(!nothing.may_lie_below(BloatDensity::NONE));
     }
 
     proptest! {

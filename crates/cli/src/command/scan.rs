@@ -15,12 +15,12 @@ use superpage_manager::target::Target;
 use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::region::Region;
-use superpage_policy::sampling::FIRST_LOOK;
+use superpage_policy::sampling::SAMPLE;
 use superpage_policy::units::{BasePages, HugePages, Nanos};
 
 /// Shows all processes, or one.
 pub(super) fn run(arguments: &Scan) -> Outcome {
-    let depth = if arguments.exact { Depth::Exact } else { Depth::Sample(FIRST_LOOK) };
+    let depth = if arguments.exact { Depth::Exact } else { Depth::Sample(SAMPLE) };
     match arguments.pid {
         None => all(arguments, depth),
         Some(pid) => one(arguments, pid, depth),
@@ -98,7 +98,7 @@ fn process_table(rows: &[(&ProcessAccount, &BloatMap)], depth: Depth, denied: us
 fn how(depth: Depth) -> String {
     match depth {
         Depth::Exact => "counted: every base page was read".to_owned(),
-        Depth::Sample(size) => {
+        Depth::Glance(size) | Depth::Sample(size) => {
             format!("estimated from {} of the 512 base pages of each huge page", size.pages())
         }
     }
@@ -136,7 +136,7 @@ fn draw(path: &Path, account: &ProcessAccount, map: &BloatMap) -> anyhow::Result
 fn region_json((region, known): (Region, Knowledge)) -> String {
     let looked = match known {
         Knowledge::Unknown => 0,
-        Knowledge::Sampled(sample) => sample.pages(),
+        Knowledge::Glanced(sample) | Knowledge::Sampled(sample) => sample.pages(),
         Knowledge::Exact(_) => 512, // tidy: allow(every base page)
     };
     let row = json!({

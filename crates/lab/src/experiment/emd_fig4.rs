@@ -1,7 +1,7 @@
 //! `emd-fig4`: where the bloat is, by address, in the paper's four programs (EMD, Figure 4).
 //!
-//! Every base page is read, and beside it the ten buckets as a sample of 16 base pages per huge
-//! page gives them. The paper's figure has no numbers; its text names three kinds of huge pages in
+//! Every base page is read, and beside it the ten buckets as a sample of two dozen base pages
+//! per huge page gives them. The paper's figure has no numbers; its text names three kinds of huge pages in
 //! Memcached and BTree (nearly all bloat, about half, none), and 80 % and 20 % in RandomAccess.
 
 use super::support_bench::{Bench, Subject, fitting_size, hold, rounded};
@@ -12,7 +12,7 @@ use superpage_manager::cooldown::CoolDown;
 use superpage_manager::pass::{Options, Pass};
 use superpage_policy::bloat::{BloatMap, Bucket};
 use superpage_policy::debloat::Depth;
-use superpage_policy::sampling::FIRST_LOOK;
+use superpage_policy::sampling::SAMPLE;
 use superpage_policy::units::{BasePages, Bytes, Nanos};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -63,7 +63,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let subject = Subject::start(setting, kind, size)?;
         progress(&format!("{kind}: reading it"));
         let exact = survey(&subject, Depth::Exact)?;
-        let sampled = survey(&subject, Depth::Sample(FIRST_LOOK))?;
+        let sampled = survey(&subject, Depth::Sample(SAMPLE))?;
         report.push(&row(kind, paper, &exact, &sampled))?;
         report.pictures.push(Picture {
             file: format!("emd-fig4-{}.svg", kind.name().to_lowercase()),

@@ -97,7 +97,6 @@ pub(super) struct Axes<'a> {
 /// The numbers along an axis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Numbers {
-    All,
     /// Only whole ones, for counts.
     Whole,
     None,

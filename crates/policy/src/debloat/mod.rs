@@ -33,7 +33,9 @@ pub type BloatMaps = BTreeMap<ProcessKey, BloatMap>;
 /// How closely to look at regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// At a sample of base pages.
+    /// At excerpts of some base pages ([`crate::sampling::excerpt`]).
+    Glance(SampleSize),
+    /// At some base pages, each read whole.
     Sample(SampleSize),
     /// At every base page.
     Exact,
@@ -44,10 +46,8 @@ pub enum Depth {
 pub enum LookCause {
     /// Nothing is known about them.
     Unknown,
-    /// The estimates lie near the lower border of their bucket, and what is broken depends on it.
-    NearBorder(Bucket),
-    /// A first look saw no zero page, and nothing else is left to break.
-    LastResort,
+    /// They are next, and only glanced at: their buckets are not certain enough.
+    AboutToBreak(Bucket),
 }
 
 /// Why regions are to be broken.
@@ -210,15 +210,15 @@ pub(crate) mod model {
     fn look(density: u16, region: Region, depth: Depth, seed: u64) -> Knowledge {
         match depth {
             Depth::Exact => Knowledge::Exact(BloatDensity::new(density)),
-            Depth::Sample(size) => {
-                let zero = size
-                    .positions(region, seed)
-                    .filter(|page| (u32::from(*page) * 333 + 17) % 512 < u32::from(density))
-                    .count();
-                let zero = u16::try_from(zero).unwrap();
-                Knowledge::Sampled(Sample::new(size.pages(), zero).unwrap())
-            }
+            Depth::Glance(size) => Knowledge::Glanced(sample(density, region, size, seed)),
+            Depth::Sample(size) => Knowledge::Sampled(sample(density, region, size, seed)),
         }
+    }
+
+    fn sample(density: u16, region: Region, size: SampleSize, seed: u64) -> Sample {
+        let is_zero = |page: &u16| (u32::from(*page) * 333 + 17) % 512 < u32::from(density);
+        let zero = size.positions(region, seed).filter(is_zero).count();
+        Sample::new(size.pages(), u16::try_from(zero).unwrap()).unwrap()
     }
 
     pub(crate) fn unknown_maps(world: &World) -> BloatMaps {
