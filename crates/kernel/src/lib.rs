@@ -11,6 +11,7 @@ pub mod cgroup;
 pub mod error;
 pub mod maps;
 pub mod meminfo;
+pub mod own_child;
 pub mod own_memory;
 pub mod pagemap;
 pub mod pressure;

@@ -6,6 +6,7 @@
 use crate::cgroup;
 use crate::error::{Error, Result};
 use crate::maps;
+use crate::own_child::OwnChild;
 use crate::own_memory::{OwnMemory, Wish};
 use crate::pagemap::{Mapping, Pagemap};
 use crate::pressure;
@@ -266,6 +267,8 @@ fn find_huge_pages(subject: &Subject) -> Result<Verdict> {
 }
 
 fn split_and_free(subject: &Subject) -> Result<Verdict> {
+    // We may advise ourselves in any case; a child of our own shows whether we may advise others.
+    process_madvise::check_rights(OwnChild::fork()?.process())?;
     let unused = subject.region.base_page(1);
     let refusals = process_madvise::split(&subject.me, &[unused])?;
     if let Some(refusal) = refusals.first() {

@@ -108,6 +108,18 @@ pub fn collapse(process: &Process, regions: &[Region]) -> Result<Vec<Refusal>> {
     Ok(refusals)
 }
 
+/// Whether we may advise `process` at all: advises it about no range.
+///
+/// Rights over our own process say nothing here: since Linux 6.13 it may always be advised.
+///
+/// # Errors
+/// [`crate::Error::Denied`] if not, [`crate::Error::Gone`], [`crate::Error::Unsupported`].
+pub fn check_rights(process: &Process) -> Result<()> {
+    advise(process.pidfd(), &[], BASE_PAGE_BYTES, Advice::Cold)
+        .map(drop)
+        .map_err(|errno| explain(errno, process.pid(), "advise another process about its memory"))
+}
+
 /// Gives `advice` about the ranges of `length` bytes at `starts`; returns how many it took.
 fn advise(
     pidfd: BorrowedFd<'_>,

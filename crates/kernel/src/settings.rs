@@ -454,9 +454,14 @@ fn prepare_state_directory(path: &Path) -> Result<()> {
     created.map_err(|error| Error::from_io(&error, "create", path))?;
     let found =
         std::fs::symlink_metadata(path).map_err(|error| Error::from_io(&error, "look at", path))?;
-    let ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    let me = rustix::process::geteuid();
+    let ours = found.is_dir() && found.uid() == me.as_raw();
     if ours && found.mode() & 0o022 == 0 {
         return Ok(());
+    }
+    if !ours && !me.is_root() {
+        let what = format!("use {}, which belongs to somebody else", path.display());
+        return Err(Error::from_errno(Errno::ACCESS, what));
     }
     Err(Error::Refused {
         path: path.to_owned(),

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "says why a test is skipped")]
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use superpage_kernel::own_child::OwnChild;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::pagemap::{Mapping, Pagemap};
 use superpage_kernel::probe::{self, Ability, Answer};
@@ -25,16 +26,19 @@ macro_rules! ensure {
 
 type Test = fn(Subject) -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 5] = [
+const TESTS: [(&str, Test); 6] = [
     ("huge_pages_are_found_and_read", found_and_read),
     ("a_split_frees_exactly_the_zero_pages", frees_exactly),
     ("a_long_walk_counts_nothing_twice", counts_nothing_twice),
     ("collapse_brings_the_bloat_back", collapse_brings_back),
     ("locked_memory_is_refused_by_range", locked_is_refused),
+    ("what_a_child_shares_stays_whole", shared_stays_whole),
 ];
 
 fn main() {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // A fork in one test would share the memory of all others.
+    arguments.test_threads = Some(1);
     let missing = [Ability::FindHugePages, Ability::SplitAndFree, Ability::Collapse]
         .map(probe::probe)
         .into_iter()
@@ -157,6 +161,19 @@ fn locked_is_refused(subject: Subject) -> Result<(), Failed> {
         ensure!((*mapping == Mapping::Huge) == (index == middle), "only the locked one is whole");
     }
     subject.check_contents()
+}
+
+/// The call succeeds and does nothing, which is why it is always verified.
+fn shared_stays_whole(subject: Subject) -> Result<(), Failed> {
+    let child = OwnChild::fork()?;
+    ensure!(subject.split()?.is_empty(), "nothing is refused");
+    ensure!(subject.mappings()?.iter().all(|found| *found == Mapping::Huge), "shared and whole");
+    let pagemap = Pagemap::open(&subject.me)?;
+    let shared = |region: &Region| pagemap.is_exclusive(region.start()) == Ok(Some(false));
+    ensure!(subject.regions.iter().all(shared), "it shows that they are shared");
+    drop(child);
+    ensure!(!subject.regions.iter().any(shared), "they are ours alone again");
+    frees_exactly(subject)
 }
 
 #[expect(unsafe_code, reason = "locking memory has no safe wrapper")]
