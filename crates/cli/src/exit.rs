@@ -1,6 +1,7 @@
 //! Exit codes, and the one place where errors become one of them and a sentence.
 
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
 use superpage_kernel::Error;
 use superpage_manager::daemon::DaemonError;
@@ -90,7 +91,8 @@ pub(crate) fn code(outcome: Outcome) -> ExitCode {
         // Whoever read our output has had enough.
         return ExitCode::SUCCESS;
     }
-    eprintln!("superpage: {failure}");
+    // Nobody may be reading there either, and then the exit code has to do.
+    let _ = writeln!(std::io::stderr(), "superpage: {failure}");
     ExitCode::from(match failure {
         Failure::Failed(_) => 1,
         Failure::Usage(_) => 2,

@@ -17,7 +17,9 @@ pub(super) fn run(arguments: &Daemon) -> Outcome {
     let builder = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(filter(arguments.level))
-        .with_target(false);
+        .with_target(false)
+        // They would go to standard error too, by a macro that panics when that is closed.
+        .log_internal_errors(false);
     match arguments.log {
         LogFormat::Text => builder.with_ansi(false).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),

@@ -3,7 +3,9 @@
 use crate::args::Debloat;
 use crate::exit::Outcome;
 use crate::show;
+use anyhow::anyhow;
 use serde_json::json;
+use std::io::Write;
 use std::path::Path;
 use superpage_kernel::probe;
 use superpage_kernel::thp::{self, Thp};
@@ -33,6 +35,9 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
     let options = Options { mode, ..Options::default() };
     let mut cooling = CoolDown::new();
     let mut pass = Pass::new(targets, BasePages::ZERO, options, &cooling, Nanos::ZERO)?;
+    if pass.account().processes.is_empty() {
+        return Err(anyhow!("none of these processes is there any more").into());
+    }
     let huge_pages = pass.account().total().huge_pages;
     pass.set_need(need(arguments, huge_pages));
     let policy = PolicyName::from(arguments.policy);
@@ -78,7 +83,10 @@ fn run_with_progress(
                 bar.set_position(freed_so_far.0.min(goal));
                 bar.set_message(format!("{} freed", freed_so_far.bytes()));
             }
-            Event::Lost { process, error } => bar.println(format!("{}: {error}", process.pid)),
+            Event::Lost { error, .. } => bar.suspend(|| {
+                // Seen also where there is no bar; whether somebody reads it does not matter.
+                let _ = writeln!(std::io::stderr(), "superpage: {error}; going on without it");
+            }),
         }
         Flow::Continue
     };
