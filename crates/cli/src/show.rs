@@ -1,7 +1,7 @@
 //! What people read: tables, bars and progress, and the one way onto standard output.
 
 use crate::exit::Outcome;
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 
@@ -18,11 +18,17 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome {
     Ok(())
 }
 
+/// Lines above, under the head and below; none between rows.
+const STYLE: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
 /// A table with these column heads, as wide as the terminal allows.
 pub(crate) fn table(heads: &[&str]) -> Table {
     let mut table = Table::new();
     table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY)
+        .load_style(STYLE)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(heads);
     table

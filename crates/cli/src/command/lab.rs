@@ -7,7 +7,10 @@ use crate::exit::{Failure, Outcome};
 use crate::show;
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_lab::experiment::{self, Error, Experiment, Report, Setting};
 use superpage_lab::worker::{Launcher, worker_main};
@@ -76,14 +79,30 @@ fn setting(size: Option<Bytes>, rounds: u32) -> Result<Setting, Failure> {
 fn measure(experiment: &Experiment, setting: &Setting) -> Result<Report, Failure> {
     let spinner = show::progress(0, "{spinner} {elapsed_precise} {msg}");
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));
-    let mut progress = |what: &str| spinner.set_message(what.to_owned());
+    let stop = stop_flag()?;
+    let mut progress = |what: &str| {
+        spinner.set_message(what.to_owned());
+        if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    };
     let report = experiment.run(setting, &mut progress);
     spinner.finish_and_clear();
+    // The workloads get a terminal's interrupt too, and may be the first to end.
+    let report = if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { report };
     report.map_err(|error| match error {
         Error::Kernel(error) => error.into(),
         Error::NotPossible(what) => Failure::NotPossible(what),
         other => Failure::Failed(anyhow!(other)),
     })
+}
+
+/// A flag that SIGINT and SIGTERM raise, so that an experiment ends by putting everything back.
+fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("signals cannot be set up")?;
+    }
+    Ok(stop)
 }
 
 fn json_lines(report: &Report) -> String {

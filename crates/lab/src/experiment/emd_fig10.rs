@@ -62,7 +62,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for kind in KINDS {
         let mut subjects = Vec::new();
         for instance in 1..=INSTANCES {
-            progress(&format!("{kind}: filling {size} for instance {instance} of {INSTANCES}"));
+            progress(&format!("{kind}: filling {size} for instance {instance} of {INSTANCES}"))?;
             subjects.push(Subject::start(setting, kind, size)?);
         }
         // Equal instances do equal work, whatever each one's calibration said.

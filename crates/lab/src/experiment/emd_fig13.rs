@@ -45,7 +45,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let _bench = Bench::open(setting)?;
     let mut subjects = Vec::new();
     for kind in [WorkloadKind::BTree, WorkloadKind::Memcached] {
-        progress(&format!("{kind}: filling {size} of memory"));
+        progress(&format!("{kind}: filling {size} of memory"))?;
         subjects.push(Subject::start(setting, kind, size)?);
     }
     let mut report = Report::default();

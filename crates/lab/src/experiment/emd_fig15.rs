@@ -58,17 +58,17 @@ struct Row {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let kind = WorkloadKind::RandomAccessDense;
     let size = fitting_size(setting, Bytes::from_gib(8), 1)?;
-    progress(&format!("{kind}: filling {size} of memory"));
+    progress(&format!("{kind}: filling {size} of memory"))?;
     let mut subject = Subject::start(setting, kind, size)?;
     let rounds = setting.rounds * ROUNDS_FACTOR;
     let mut ratios = Vec::new();
     for round in 0..rounds {
-        progress(&format!("{kind}: round {} of {rounds}", round + 1));
-        let before = subject.timing()?.wall.as_secs_f64();
+        progress(&format!("{kind}: round {} of {rounds}", round + 1))?;
+        let before = subject.time_by_the_wall()?;
         let daemon = Daemon::start(setting)?;
-        let with = subject.timing()?.wall.as_secs_f64();
+        let with = subject.time_by_the_wall()?;
         daemon.stop()?;
-        let after = subject.timing()?.wall.as_secs_f64();
+        let after = subject.time_by_the_wall()?;
         ratios.push(with / f64::midpoint(before, after));
     }
     let (broken, _) = subject.broken()?;

@@ -59,9 +59,9 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let _bench = Bench::open(setting)?;
     let mut report = Report::default();
     for (kind, paper) in CASES {
-        progress(&format!("{kind}: filling {size} of memory"));
+        progress(&format!("{kind}: filling {size} of memory"))?;
         let subject = Subject::start(setting, kind, size)?;
-        progress(&format!("{kind}: reading it"));
+        progress(&format!("{kind}: reading it"))?;
         let exact = survey(&subject, Depth::Exact)?;
         let sampled = survey(&subject, Depth::Sample(SAMPLE))?;
         report.push(&row(kind, paper, &exact, &sampled))?;

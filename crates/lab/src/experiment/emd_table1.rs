@@ -114,7 +114,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut slowdowns = Vec::new();
     for kind in [WorkloadKind::RandomAccessL, WorkloadKind::RandomAccessR] {
         let cgroup = Cgroup::create();
-        progress(&format!("{kind}: touching {size} of memory"));
+        progress(&format!("{kind}: touching {size} of memory"))?;
         let subject = cgroup.start(setting, kind, size)?;
         let case = Case { kind, target, subject, cgroup };
         slowdowns.push(case.run(&mut bench, setting, progress, &mut report)?);
@@ -173,10 +173,10 @@ impl Case {
         let mut series = vec![Series::default(); VARIANTS.len()];
         for round in 0..setting.rounds {
             let which = format!("{}: round {} of {}", self.kind, round + 1, setting.rounds);
-            progress(&format!("{which}, none"));
-            let baseline = self.subject.time()?;
             for (variant, series) in VARIANTS.into_iter().zip(&mut series) {
-                progress(&format!("{which}, {}", variant.name()));
+                progress(&format!("{which}, {}", variant.name()))?;
+                // Right before each variant: what drifts from minute to minute cancels out.
+                let baseline = self.subject.time()?;
                 let Some(cost) = self.debloat(bench, variant, round)? else { continue };
                 series.costs.push(cost);
                 series.slowdowns.push(self.subject.time()? / baseline);

@@ -77,8 +77,8 @@ pub struct Setting {
     pub state: PathBuf,
 }
 
-/// Hears what is being done, in a few words.
-pub type Progress<'a> = &'a mut dyn FnMut(&str);
+/// Hears what is being done, in a few words, and says whether to go on.
+pub type Progress<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 
 /// What an experiment found.
 #[derive(Clone, Debug, Default)]
@@ -167,6 +167,8 @@ pub enum Error {
     Row(String),
     /// A child of the experiment did not do its part.
     Child(String),
+    /// Somebody asked us to stop. Everything was put back.
+    Interrupted,
 }
 
 impl fmt::Display for Error {
@@ -177,6 +179,7 @@ impl fmt::Display for Error {
             Self::NotPossible(what) | Self::Picture(what) | Self::Row(what) | Self::Child(what) => {
                 f.write_str(what)
             }
+            Self::Interrupted => f.write_str("interrupted; every setting was put back"),
         }
     }
 }

@@ -51,9 +51,9 @@ pub(super) fn measure(
             "{label}: taking back {:.0} %, round {} of {rounds}",
             fraction * 100.0,
             round + 1
-        ));
-        let baselines = time_all(subjects)?;
+        ))?;
         for (policy, measured) in POLICIES.into_iter().zip(&mut measured) {
+            let baselines = time_all(subjects)?;
             debloat(subjects, policy, target, u64::from(round))?;
             let (broken, freed) = broken_of_all(subjects)?;
             measured.broken.push(broken);

@@ -53,10 +53,10 @@ pub(super) fn sweep(setting: &Setting, timed: Timed, progress: Progress<'_>) -> 
     let _bench = Bench::open(setting)?;
     let mut points = Vec::new();
     for kind in KINDS {
-        progress(&format!("{kind}: filling {size} of memory"));
+        progress(&format!("{kind}: filling {size} of memory"))?;
         let mut subject = Subject::start(setting, kind, size)?;
         for fraction in FRACTIONS {
-            progress(&format!("{kind}: taking back {:.0} %", fraction * 100.0));
+            progress(&format!("{kind}: taking back {:.0} %", fraction * 100.0))?;
             points.extend(measure(&mut subject, kind, fraction, timed)?);
         }
         subject.check()?;
@@ -80,8 +80,8 @@ fn measure(
     let mut freed = vec![Vec::new(); POLICIES.len()];
     let mut slowdowns = vec![Vec::new(); POLICIES.len()];
     for round in 0..rounds {
-        let baseline = time(subject, timed)?;
         for (index, policy) in POLICIES.into_iter().enumerate() {
+            let baseline = time(subject, timed)?;
             debloat(std::slice::from_ref(subject), policy, target, u64::from(round))?;
             let (pages, base_pages) = subject.broken()?;
             broken[index].push(pages.0 as f64);
