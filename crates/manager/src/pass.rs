@@ -3,7 +3,7 @@
 use crate::account::{Account, ProcessAccount};
 use crate::budget::CpuBudget;
 use crate::cooldown::CoolDown;
-use crate::target::{Broken, Target, is_about_one_process};
+use crate::target::{Broken, LeftAlone, Look, Target, is_about_one_process};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use superpage_kernel::sample::Sampler;
@@ -208,9 +208,9 @@ impl Pass {
             .collect();
         for (process, regions) in all {
             for batch in regions.chunks(BATCH) {
-                self.carry_out(process, |pass| pass.look(process, batch, depth), &mut |_| {
-                    Flow::Continue
-                })?;
+                // What is shared stays in the map, unknown.
+                let look = |pass: &mut Self| pass.look(process, batch, depth, &mut Vec::new());
+                self.carry_out(process, look, &mut |_| Flow::Continue)?;
                 self.pause();
             }
         }
@@ -219,7 +219,7 @@ impl Pass {
     }
 
     /// Asks `policy` and carries out what it says until it is done or `watch` says to stop.
-    /// Regions that a split left alone go to `cooling`, as of `now`.
+    /// Regions that are shared, or that a split left alone, go to `cooling`, as of `now`.
     ///
     /// # Errors
     /// Whatever is not about one process: no rights at all, or an ability that is missing.
@@ -231,24 +231,26 @@ impl Pass {
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<End> {
         let end = loop {
-            let flow = match policy.decide(&self.maps, self.need) {
+            let mut left_alone = Vec::new();
+            let (process, flow) = match policy.decide(&self.maps, self.need) {
                 Decision::Done(cause) => break End::Done(cause),
                 Decision::Look { process, regions, depth, .. } => {
-                    self.carry_out(process, |pass| pass.look(process, &regions, depth), watch)?
+                    let look =
+                        |pass: &mut Self| pass.look(process, &regions, depth, &mut left_alone);
+                    (process, self.carry_out(process, look, watch)?)
                 }
                 Decision::Break { process, regions, cause } => {
-                    let mut left_alone = Vec::new();
-                    let flow = self.carry_out(
-                        process,
-                        |pass| pass.break_up(process, &regions, cause, &mut left_alone),
-                        watch,
-                    )?;
-                    for region in left_alone {
-                        cooling.add(process, region, now + self.options.cool_down);
-                    }
-                    flow
+                    let break_up =
+                        |pass: &mut Self| pass.break_up(process, &regions, cause, &mut left_alone);
+                    (process, self.carry_out(process, break_up, watch)?)
                 }
             };
+            for region in left_alone {
+                if let Some(map) = self.maps.get_mut(&process) {
+                    map.remove(region);
+                }
+                cooling.add(process, region, now + self.options.cool_down);
+            }
             if flow == Flow::Stop {
                 break End::Stopped;
             }
@@ -285,7 +287,13 @@ impl Pass {
         }
     }
 
-    fn look(&mut self, process: ProcessKey, regions: &[Region], depth: Depth) -> Result<StepDone> {
+    fn look(
+        &mut self,
+        process: ProcessKey,
+        regions: &[Region],
+        depth: Depth,
+        left_alone: &mut Vec<Region>,
+    ) -> Result<StepDone> {
         let (Some(target), Some(map), Some(account)) = (
             self.targets.get_mut(&process),
             self.maps.get_mut(&process),
@@ -298,8 +306,12 @@ impl Pass {
         let looks = target.look(&mut self.sampler, regions, depth, seed)?;
         for (region, look) in regions.iter().zip(looks) {
             match look {
-                Some(knowledge) => map.refine(*region, knowledge),
-                None => {
+                Look::Known(knowledge) => map.refine(*region, knowledge),
+                Look::Shared => {
+                    account.left_alone.add(LeftAlone::Shared);
+                    left_alone.push(*region);
+                }
+                Look::Vanished => {
                     map.remove(*region);
                     account.vanished += HugePages(1);
                 }

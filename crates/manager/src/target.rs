@@ -37,6 +37,18 @@ pub enum Broken {
     LeftAlone(LeftAlone),
 }
 
+/// What a look at a region found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// How much of it is zero-filled, as far as was looked.
+    Known(Knowledge),
+    /// Another process maps it too, and it was not read: reading through the kernel would give the
+    /// process a copy of each page read, and split its huge page for that.
+    Shared,
+    /// It is not there any more, or cannot be read.
+    Vanished,
+}
+
 /// A whole base page.
 const PAGE: Bytes = Bytes(BASE_PAGE_BYTES);
 
@@ -103,11 +115,32 @@ impl Target {
         self.pagemap.mappings(regions)
     }
 
-    /// Looks at `regions`; `None` for a region that cannot be read any more.
+    /// Looks at `regions`, but for what is shared with another process.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`].
     pub fn look(
+        &mut self,
+        sampler: &mut Sampler,
+        regions: &[Region],
+        depth: Depth,
+        seed: u64,
+    ) -> Result<Vec<Look>> {
+        let exclusive = regions.iter().map(|region| self.pagemap.is_exclusive(region.start()));
+        let exclusive: Vec<Option<bool>> = exclusive.collect::<Result<_>>()?;
+        let ours = regions.iter().zip(&exclusive).filter(|(_, ours)| **ours == Some(true));
+        let ours: Vec<Region> = ours.map(|(region, _)| *region).collect();
+        let mut read = self.read(sampler, &ours, depth, seed)?.into_iter();
+        let look = |exclusive| match exclusive {
+            Some(true) => read.next().flatten().map_or(Look::Vanished, Look::Known),
+            Some(false) => Look::Shared,
+            None => Look::Vanished,
+        };
+        Ok(exclusive.into_iter().map(look).collect())
+    }
+
+    /// Reads in `regions`; `None` for one that cannot be read any more.
+    fn read(
         &mut self,
         sampler: &mut Sampler,
         regions: &[Region],

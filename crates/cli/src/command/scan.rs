@@ -63,6 +63,7 @@ fn process_json(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> serde
         "bloat_base_pages": map.total_zero_pages().0,
         "bloat_bytes": map.total_zero_pages().bytes().0,
         "bloat": bloat_share(map),
+        "shared_huge_pages": account.left_alone.shared.0,
         "exact": depth == Depth::Exact,
     })
 }
@@ -152,9 +153,15 @@ fn map_report(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> String 
     if map.is_empty() {
         return format!("Process {pid} ({}) holds no huge pages.\n", account.command);
     }
+    let shared = account.left_alone.shared;
+    let not_looked_into = if shared.is_zero() {
+        String::new()
+    } else {
+        format!("Shared with other processes, as after a fork, and not looked into: {shared}.\n\n")
+    };
     let total = map.total_zero_pages();
     format!(
-        "Process {pid} ({}): {} huge pages ({}), of it bloat {} ({}), {}.\n\n\
+        "Process {pid} ({}): {} huge pages ({}), of it bloat {} ({}), {}.\n\n{not_looked_into}\
          By bucket (zero-filled base pages of 512):\n{}\n\n\
          By address, lowest first, each column the mean of {} huge pages:\n{}\n",
         account.command,
