@@ -1,0 +1,392 @@
+//! The command line as people and scripts meet it: help, completions, exit codes, error messages.
+//!
+//! Nothing here needs huge pages or root; what the program does with them is in the `live_` tests.
+
+#![expect(clippy::print_stdout, reason = "says why a test is skipped")]
+
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use superpage_kernel::process::{self, Process};
+use superpage_kernel::status;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
+
+/// Commands with a man page, as words on the command line; the one that is hidden has none.
+const COMMANDS: [&[&str]; 10] = [
+    &["doctor"],
+    &["scan"],
+    &["debloat"],
+    &["daemon"],
+    &["lab"],
+    &["lab", "list"],
+    &["lab", "run"],
+    &["lab", "demo"],
+    &["completions"],
+    &["man"],
+];
+
+/// No process has this number: the kernel's limit is 2^22.
+const NOBODY: &str = "4194305";
+
+fn superpage(arguments: &[&str]) -> Output {
+    assert_cmd::Command::new(PROGRAM).args(arguments).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+/// Asserts that the program failed with `code` and one sentence that has all of `parts` in it.
+fn assert_sentence(output: &Output, code: i32, parts: &[&str]) {
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    assert!(message.starts_with("superpage: "), "{message:?}");
+    assert_eq!(message.matches('\n').count(), 1, "one line: {message:?}");
+    assert!(message.ends_with('\n'), "{message:?}");
+    for part in parts {
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+    }
+    assert_eq!(text(&output.stdout), "", "nothing on standard output");
+}
+
+/// Asserts that the arguments were refused before anything was done.
+fn assert_usage(arguments: &[&str], part: &str) {
+    let output = superpage(arguments);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert!(message.starts_with("error: "), "{arguments:?}: {message:?}");
+    assert!(message.contains(part), "{arguments:?}: {message:?} lacks {part:?}");
+    assert_eq!(text(&output.stdout), "", "{arguments:?}");
+}
+
+#[test]
+fn every_command_has_help() {
+    let help = superpage(&["--help"]);
+    assert!(help.status.success() && help.stderr.is_empty());
+    for code in ["0  done", "1  failed", "2  usage", "3  not possible"] {
+        assert!(text(&help.stdout).contains(code), "the exit codes are documented");
+    }
+    for command in COMMANDS {
+        assert!(text(&help.stdout).contains(command[0]), "{command:?} is listed");
+        let help = superpage(&[command, &["--help"]].concat());
+        assert!(help.status.success(), "{command:?}");
+        let usage = format!("Usage: superpage {}", command.join(" "));
+        assert!(text(&help.stdout).contains(&usage), "{command:?}: {help:?}");
+    }
+    let version = superpage(&["--version"]);
+    assert_eq!(text(&version.stdout), concat!("superpage ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_usage_errors() {
+    assert_usage(&["nonsense"], "unrecognized subcommand");
+    assert_usage(&["scan", "x"], "invalid value 'x'");
+    assert_usage(&["scan", "-1"], "unexpected argument");
+    assert_usage(&["scan", "--svg", "a.svg"], "<PID>");
+    assert_usage(&["debloat", "--all"], "<PID>");
+    assert_usage(&["debloat", "1"], "--free");
+    assert_usage(&["debloat", "1", "--all", "--free", "1M"], "cannot be used with");
+    assert_usage(&["debloat", "1", "--free", "0"], "512M");
+    assert_usage(&["debloat", "1", "--free", "-3M"], "unexpected argument");
+    assert_usage(&["debloat", "1", "--free", "12 parsecs"], "512M");
+    assert_usage(&["debloat", "1", "--free", "99999999999999G"], "512M");
+    assert_usage(&["debloat", "1", "--fraction", "0"], "20%");
+    assert_usage(&["debloat", "1", "--fraction", "101%"], "20%");
+    assert_usage(&["debloat", "1", "--fraction", "NaN"], "20%");
+    assert_usage(&["debloat", "1", "--all", "--quantum", "0"], "1 or more");
+    assert_usage(&["debloat", "1", "--all", "--policy", "linux"], "emd, emd-exact, hawkeye");
+    assert_usage(&["daemon", "--log", "xml"], "text, json");
+    assert_usage(&["completions", "cmd"], "bash");
+    assert_usage(&["lab", "run"], "<NAME>");
+    assert_usage(&["lab", "run", "emd-table1", "--size", "1M"], "at least 64");
+    assert_usage(&["lab", "run", "emd-table1", "--rounds", "0"], "1..=99");
+}
+
+#[test]
+fn no_arguments_at_all_show_the_help() {
+    let output = superpage(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("Usage: superpage <COMMAND>"));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn an_unknown_experiment_names_the_known_ones() {
+    let output = superpage(&["lab", "run", "emd-table9"]);
+    assert_sentence(&output, 2, &["emd-table9", "emd-table1", "emd-fig10"]);
+}
+
+#[test]
+fn a_process_that_is_not_there_is_a_failure() {
+    let parts = ["there is no process", NOBODY, "superpage scan"];
+    assert_sentence(&superpage(&["scan", NOBODY]), 1, &parts);
+    assert_sentence(&superpage(&["debloat", NOBODY, "--all"]), 1, &parts);
+    assert_sentence(&superpage(&["debloat", "0", "--all", "--dry-run"]), 1, &["no process 0"]);
+}
+
+#[test]
+fn a_process_that_has_exited_but_was_not_reaped_is_not_there() {
+    let mut child = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).spawn();
+    let child = child.as_mut().expect("it starts");
+    let pid = child.id().to_string();
+    while Process::open(child.id()).is_ok() {
+        std::thread::yield_now();
+    }
+    assert_sentence(&superpage(&["debloat", &pid, "--all"]), 1, &["no process", &pid]);
+    child.wait().expect("it is ours");
+}
+
+#[test]
+fn one_bad_process_among_good_ones_stops_everything() {
+    let us = std::process::id().to_string();
+    let output = superpage(&["debloat", &us, NOBODY, "--all", "--dry-run"]);
+    assert_sentence(&output, 1, &[NOBODY]);
+}
+
+#[test]
+fn a_thread_of_the_kernel_is_a_usage_error() {
+    let is_kernel_thread = |pid: &u32| {
+        Process::open(*pid).and_then(|p| status::stat_of(&p)).is_ok_and(|s| s.is_kernel_thread())
+    };
+    let pids = process::list(Path::new("/proc")).expect("/proc lists");
+    let Some(pid) = pids.into_iter().find(is_kernel_thread) else {
+        println!("skipped a_thread_of_the_kernel_is_a_usage_error: none can be seen from here");
+        return;
+    };
+    let pid = pid.to_string();
+    assert_sentence(&superpage(&["scan", &pid]), 2, &["thread of the kernel"]);
+    assert_sentence(&superpage(&["debloat", &pid, "--all"]), 2, &["thread of the kernel", &pid]);
+}
+
+/// A shell that becomes the program keeps its number.
+#[test]
+fn its_own_process_is_a_usage_error() {
+    let mut shell = assert_cmd::Command::new("sh");
+    let output = shell.args(["-c", "exec \"$0\" debloat $$ --all", PROGRAM]).output();
+    assert_sentence(&output.expect("sh runs"), 2, &["this very program"]);
+}
+
+/// What is wrong in each, and what the message must have in it besides file and line.
+const BAD_CONFIGS: [(&str, usize, &str); 8] = [
+    ("[watermarks]\nhigher = \"80%\"\n", 2, "expected one of `enabled`, `high`, `low`"),
+    ("\n\n[watermark]\n", 3, "expected one of `watermarks`"),
+    ("[watermarks]\nhigh = 80\n", 2, "expected a string"),
+    ("[watermarks]\nhigh = \"80\"\n", 2, "expected one such as \"80%\""),
+    ("[policy]\nname = \"linux\"\n", 2, "expected emd, emd-exact, hawkeye"),
+    ("[policy]\nquantum = \"many\"\n", 2, "invalid type"),
+    ("[timing]\ncool_down = \"a while\"\n", 2, "expected one such as"),
+    ("[processes.include]\npids = [1,\n\"two\"]\n", 3, "expected u32"),
+];
+
+#[test]
+fn a_bad_configuration_names_file_line_and_what_was_expected() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("superpage.toml");
+    let file = path.to_str().expect("UTF-8");
+    for (config, line, expected) in BAD_CONFIGS {
+        std::fs::write(&path, config).expect("written");
+        let place = format!("{file}:{line}:");
+        let check = superpage(&["daemon", "--check", "--config", file]);
+        assert_sentence(&check, 2, &[&place, expected]);
+        // The daemon itself says the same, before it touches anything.
+        let state = directory.path().join("state");
+        let state = state.to_str().expect("UTF-8");
+        let daemon = superpage(&["daemon", "--config", file, "--state", state]);
+        assert_sentence(&daemon, 2, &[&place, expected]);
+        assert!(!Path::new(state).exists(), "nothing was made");
+    }
+}
+
+#[test]
+fn a_missing_configuration_points_to_the_example() {
+    let missing = ["daemon", "--check", "--config", "/nonexistent/superpage.toml"];
+    let parts = ["/nonexistent/superpage.toml", "packaging/superpage.toml"];
+    assert_sentence(&superpage(&missing), 2, &parts);
+    assert_sentence(&superpage(&["daemon", "--check", "--config", "/"]), 2, &["/: "]);
+}
+
+#[test]
+fn a_good_configuration_is_valid() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/superpage.toml");
+    for arguments in [&["daemon", "--check"][..], &["daemon", "--check", "--config", example]] {
+        let output = superpage(arguments);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(text(&output.stdout), "The configuration is valid.\n");
+    }
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = superpage(&["completions", shell]);
+        assert!(output.status.success() && output.stderr.is_empty(), "{shell}");
+        for command in COMMANDS {
+            let last = command[command.len() - 1];
+            assert!(text(&output.stdout).contains(last), "{shell}: {last}");
+        }
+        parse_with(shell, &output.stdout);
+    }
+}
+
+/// Lets the shell say whether it understands the script, where there is such a shell.
+fn parse_with(shell: &str, script: &[u8]) {
+    let mut command = assert_cmd::Command::new(shell);
+    match command.arg("-n").write_stdin(script).output() {
+        Ok(output) => assert!(output.status.success(), "{shell}: {}", text(&output.stderr)),
+        Err(error) => println!("skipped reading completions with {shell}: {error}"),
+    }
+}
+
+#[test]
+fn every_command_has_a_man_page() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let made = directory.path().join("not/yet/there");
+    let output = superpage(&["man", made.to_str().expect("UTF-8")]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let mut pages: Vec<_> = std::fs::read_dir(&made)
+        .expect("listed")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+        .collect();
+    let page = |command: &[&str]| format!("superpage-{}.1", command.join("-"));
+    let mut expected: Vec<_> = COMMANDS.iter().map(|command| page(command)).collect();
+    expected.push("superpage.1".to_owned());
+    pages.sort();
+    expected.sort();
+    assert_eq!(pages, expected);
+    for page in pages {
+        let text = std::fs::read_to_string(made.join(&page)).expect("a page");
+        assert!(text.contains(".TH ") && text.contains(".SH NAME"), "{page}");
+    }
+}
+
+#[test]
+fn a_directory_for_man_pages_that_cannot_be_made_is_a_failure() {
+    let output = superpage(&["man", "/proc/man"]);
+    assert_sentence(&output, 1, &["could not be written to /proc/man"]);
+}
+
+/// The writing end of a pipe that nobody reads.
+fn closed_pipe() -> Stdio {
+    let (_, writer) = std::io::pipe().expect("a pipe");
+    writer.into()
+}
+
+#[test]
+fn a_reader_that_has_had_enough_is_no_error() {
+    for arguments in [&["lab", "list"][..], &["doctor", "--json"], &["completions", "zsh"]] {
+        let whole = superpage(arguments);
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(arguments).stdout(closed_pipe()).output().expect("it starts");
+        // doctor ends with 3 where something essential is missing, read or not.
+        assert!(output.status.success() || output.status == whole.status, "{arguments:?}");
+        assert!(!text(&output.stderr).contains("ipe"), "{output:?}");
+    }
+}
+
+#[test]
+fn an_error_that_nobody_reads_keeps_its_exit_code() {
+    for (arguments, code) in
+        [(&["scan", NOBODY][..], 1), (&["lab", "run", "nothing"], 2), (&["nonsense"], 2)]
+    {
+        let status = Command::new(PROGRAM)
+            .args(arguments)
+            .stdout(closed_pipe())
+            .stderr(closed_pipe())
+            .status()
+            .expect("it starts");
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn lists_and_abilities_are_json_on_request() {
+    let rows = |arguments: &[&str]| -> Vec<Value> {
+        let output = superpage(arguments);
+        let lines = text(&output.stdout).lines();
+        lines.map(|line| serde_json::from_str(line).expect(line)).collect()
+    };
+    let experiments = rows(&["lab", "list", "--json"]);
+    assert!(experiments.iter().any(|row| row["name"] == "emd-table1" && row["source"] != ""));
+    let abilities = rows(&["doctor", "--json"]);
+    assert!(abilities.len() > 8);
+    for ability in abilities {
+        let answer = ability["answer"].as_str().expect("an answer");
+        assert!(["yes", "no", "could not tell"].contains(&answer), "{ability}");
+        assert_eq!(answer == "yes", ability["advice"].is_null(), "{ability}");
+        assert!(ability["why"].as_str().is_some_and(|why| !why.is_empty()), "{ability}");
+    }
+}
+
+/// The program run without rights: as we are, or if we are root, as the user nobody.
+struct Unprivileged {
+    /// A copy of the program where everybody may read it.
+    directory: tempfile::TempDir,
+}
+
+impl Unprivileged {
+    const NOBODY: u32 = 65534;
+
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), everybody).expect("ours");
+        std::fs::copy(PROGRAM, directory.path().join("superpage")).expect("copied");
+        Self { directory }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(self.directory.path().join("superpage"));
+        command.args(arguments).current_dir("/");
+        if rustix::process::geteuid().is_root() {
+            command.uid(Self::NOBODY).gid(Self::NOBODY);
+        }
+        command.output().expect("it starts")
+    }
+
+    /// A directory that it may not write to.
+    fn somebody_elses_state(&self) -> PathBuf {
+        let root = rustix::process::geteuid().is_root();
+        if root { self.directory.path().to_owned() } else { "/root-only/superpage".into() }
+    }
+}
+
+#[test]
+fn without_rights_the_doctor_says_what_to_do() {
+    let output = Unprivileged::new().run(&["doctor"]);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(message.starts_with("superpage: cannot ") && message.contains("Run as root"));
+    assert!(text(&output.stdout).contains("CAP_SYS_NICE"), "the report is there all the same");
+}
+
+#[test]
+fn without_rights_somebody_elses_process_is_not_touched() {
+    let unprivileged = Unprivileged::new();
+    for arguments in [&["debloat", "1", "--all"][..], &["debloat", "1", "--all", "--dry-run"]] {
+        assert_sentence(&unprivileged.run(arguments), 3, &["process 1;", "sudo"]);
+    }
+    assert_sentence(&unprivileged.run(&["scan", "1"]), 3, &["process 1;", "sudo"]);
+}
+
+#[test]
+fn without_rights_the_daemon_does_not_start() {
+    let unprivileged = Unprivileged::new();
+    let state = unprivileged.somebody_elses_state();
+    let state = state.to_str().expect("UTF-8");
+    let output = unprivileged.run(&["daemon", "--state", state]);
+    assert_sentence(&output, 3, &["not allowed", "root"]);
+    let own = std::env::temp_dir().join(format!("superpage-test-{}", std::process::id()));
+    let output = unprivileged.run(&["daemon", "--state", own.to_str().expect("UTF-8")]);
+    let _ = std::fs::remove_dir_all(&own);
+    assert_sentence(&output, 3, &["do not allow", "CAP_SYS_NICE"]);
+}
+
+#[test]
+fn without_rights_a_scan_says_how_much_it_did_not_see() {
+    let output = Unprivileged::new().run(&["scan"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).contains("belong to others; run as root"), "{output:?}");
+}

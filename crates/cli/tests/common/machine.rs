@@ -1,0 +1,54 @@
+//! What this machine and our rights allow, as reasons why a test cannot run.
+
+use libtest_mimic::{Arguments, Conclusion, Trial};
+use superpage_kernel::probe::{self, Ability, Answer};
+use superpage_kernel::process::{self, Process};
+
+use super::Ended;
+use std::path::Path;
+
+/// A test: its name, why it cannot run here, and itself.
+pub(crate) type Test = (&'static str, Option<String>, fn() -> Ended);
+
+/// Runs the tests one at a time: they use much memory, and some change settings of the machine.
+pub(crate) fn run(tests: impl IntoIterator<Item = Test>) -> Conclusion {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, tests.into_iter().map(trial).collect())
+}
+
+fn trial((name, hindrance, test): Test) -> Trial {
+    if let Some(reason) = &hindrance {
+        println!("skipped {name}: {reason}");
+    }
+    Trial::test(name, test).with_ignored_flag(hindrance.is_some())
+}
+
+/// Why nothing can be de-bloated here.
+pub(crate) fn without_debloating() -> Option<String> {
+    Ability::ESSENTIAL.into_iter().chain([Ability::MakeHugePages]).find_map(|ability| {
+        let finding = probe::probe(ability);
+        (finding.answer != Answer::Yes).then_some(finding.why)
+    })
+}
+
+/// Why khugepaged's settings cannot be held here: no rights, or somebody else is at it.
+pub(crate) fn without_settings() -> Option<String> {
+    let finding = probe::probe(Ability::HoldKhugepaged);
+    if finding.answer != Answer::Yes {
+        return Some(finding.why);
+    }
+    another_superpage().map(|pid| format!("process {pid} holds the settings of this machine"))
+}
+
+/// A daemon or an experiment that runs on this machine.
+fn another_superpage() -> Option<u32> {
+    let holds_settings = |pid: &u32| {
+        let line = Process::open(*pid).and_then(|process| process.read_file("cmdline"));
+        let line = line.unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let is_us = words[0].ends_with(b"superpage");
+        is_us && matches!(words[1..], [b"daemon", ..] | [b"lab", b"run" | b"demo", ..])
+    };
+    process::list(Path::new("/proc")).unwrap_or_default().into_iter().find(holds_settings)
+}

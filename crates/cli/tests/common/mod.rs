@@ -1,0 +1,129 @@
+//! What the live tests of the program share: running it and starting what it is let loose on.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub(crate) mod machine;
+pub(crate) mod subject;
+
+use libtest_mimic::Failed;
+use serde_json::Value;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use superpage_kernel::process::Process;
+use superpage_kernel::smaps;
+use superpage_lab::worker::{Launcher, Worker};
+use superpage_lab::workload::{PageSize, WorkloadKind, WorkloadSpec};
+use superpage_policy::units::{Bytes, HugePages};
+
+/// How a live test ends.
+pub(crate) type Ended = Result<(), Failed>;
+
+/// The program that is tested.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
+
+/// Ends the test with the message unless the condition holds.
+#[macro_export]
+macro_rules! ensure {
+    ($holds:expr, $($message:tt)+) => {
+        let holds: bool = $holds;
+        if !holds {
+            return Err(format!($($message)+).into());
+        }
+    };
+}
+
+/// What the program said and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Said {
+    /// Fails the test unless the program ended well.
+    pub(crate) fn done(self) -> Result<Self, Failed> {
+        if self.code == Some(0) { Ok(self) } else { Err(format!("{self:?}").into()) }
+    }
+
+    /// Its output as one JSON object per line.
+    pub(crate) fn rows(&self) -> Result<Vec<Value>, Failed> {
+        Ok(self.out.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Runs the program to its end.
+pub(crate) fn superpage(arguments: &[&str]) -> Result<Said, Failed> {
+    Ok(Command::new(PROGRAM).args(arguments).output()?.into())
+}
+
+/// Runs `superpage debloat … --json`, which must end well; one row for each process.
+pub(crate) fn debloat(arguments: &[&str]) -> Result<Vec<Value>, Failed> {
+    let arguments = [&["debloat", "--json"], arguments].concat();
+    superpage(&arguments)?.done()?.rows()
+}
+
+/// The number in a row.
+pub(crate) fn number(row: &Value, key: &str) -> Result<u64, Failed> {
+    row[key].as_u64().ok_or_else(|| format!("no number {key:?} in {row}").into())
+}
+
+/// A workload on huge pages in a process of its own.
+pub(crate) fn worker(kind: WorkloadKind, size: Bytes) -> Result<Worker, Failed> {
+    let leading_args = ["lab", "worker"].map(str::to_owned).to_vec();
+    worker_by(&Launcher { program: PROGRAM.into(), leading_args }, kind, size)
+}
+
+/// The same, started in another way.
+pub(crate) fn worker_by(
+    launcher: &Launcher,
+    kind: WorkloadKind,
+    size: Bytes,
+) -> Result<Worker, Failed> {
+    let spec = WorkloadSpec { kind, size, pages: PageSize::Huge, cpu: None };
+    let worker = Worker::spawn(launcher, &spec)?;
+    let populated = worker.populated();
+    ensure!(populated.is_on_huge_pages(), "not on huge pages: {populated:?}");
+    Ok(worker)
+}
+
+/// What a process holds, according to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holds {
+    pub(crate) resident: Bytes,
+    pub(crate) huge: HugePages,
+}
+
+impl Holds {
+    pub(crate) fn now(pid: u32) -> Result<Self, Failed> {
+        let rollup = smaps::of(&Process::open(pid)?)?;
+        let huge = rollup.anon_huge_pages.ok_or("no AnonHugePages")?.to_huge_pages();
+        Ok(Self { resident: rollup.rss, huge })
+    }
+}
+
+/// Asks again and again until there is an answer; `what` is what it waits for.
+pub(crate) fn wait_for<T>(
+    what: &str,
+    patience: Duration,
+    mut ask: impl FnMut() -> Result<Option<T>, Failed>,
+) -> Result<T, Failed> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        ensure!(Instant::now() < deadline, "waited {patience:?} for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

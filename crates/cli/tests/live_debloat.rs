@@ -1,0 +1,508 @@
+//! `scan` and `debloat` let loose on real processes, and what they say held against what the
+//! kernel and the processes themselves say. Needs root and a kernel that can.
+
+#![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
+
+mod common;
+
+use common::machine::{self, Test};
+use common::subject::{self, Subject};
+use common::{Ended, Holds, PROGRAM, Said, debloat, number, superpage, worker};
+use libtest_mimic::Failed;
+use rustix::mm::{MlockAllFlags, mlockall};
+use serde_json::Value;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use superpage_kernel::own_child::OwnChild;
+use superpage_kernel::own_memory::{OwnMemory, Wish};
+use superpage_lab::worker::Worker;
+use superpage_lab::workload::WorkloadKind;
+use superpage_policy::units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
+};
+
+type Check = fn() -> Ended;
+
+fn main() -> ExitCode {
+    let Some(role) = subject::role() else {
+        let hindrance = machine::without_debloating();
+        return machine::run(TESTS.map(|(name, test)| -> Test { (name, hindrance.clone(), test) }))
+            .exit_code();
+    };
+    let played = match role.as_str() {
+        "sharing" => be_sharing(),
+        "locked" => be_locked(),
+        "wild" => be_wild(),
+        other => Err(format!("no role {other:?}").into()),
+    };
+    // The parent may be gone, and its end is ours.
+    if played.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+const TESTS: [(&str, Check); 15] = [
+    ("a_scan_is_near_the_truth", a_scan_is_near_the_truth),
+    ("a_scan_of_everything_adds_up", a_scan_of_everything_adds_up),
+    ("a_scan_draws_a_picture", a_scan_draws_a_picture),
+    ("as_much_is_freed_as_was_asked_for", as_much_is_freed_as_was_asked_for),
+    ("a_fraction_is_of_what_is_in_huge_pages", a_fraction_is_of_what_is_in_huge_pages),
+    ("all_leaves_next_to_nothing", all_leaves_next_to_nothing),
+    ("a_dry_run_changes_nothing", a_dry_run_changes_nothing),
+    ("emd_breaks_fewer_than_hawkeye", emd_breaks_fewer_than_hawkeye),
+    ("two_processes_share_the_loss", two_processes_share_the_loss),
+    ("more_than_there_is_is_said", more_than_there_is_is_said),
+    ("a_process_that_exits_is_no_accident", a_process_that_exits_is_no_accident),
+    ("the_others_are_done_when_one_exits", the_others_are_done_when_one_exits),
+    ("what_a_fork_shares_is_left_alone", what_a_fork_shares_is_left_alone),
+    ("locked_memory_is_refused", locked_memory_is_refused),
+    ("a_wild_process_loses_nothing", a_wild_process_loses_nothing),
+];
+
+const SIZE: Bytes = Bytes::from_mib(256);
+
+/// What khugepaged may rebuild while a test looks: it gets this far before it sleeps again.
+const REBUILT: HugePages = HugePages(8);
+
+fn random_access() -> Result<Worker, Failed> {
+    worker(WorkloadKind::RandomAccessR, SIZE)
+}
+
+/// `a` and `b` differ by no more than `share` of `b`.
+fn is_near(a: u64, b: u64, share: f64) -> bool {
+    a.abs_diff(b) as f64 <= share * b as f64
+}
+
+/// The base pages that a `scan PID` found to be zero-filled, from its rows.
+fn zero_pages(rows: &[Value]) -> Result<u64, Failed> {
+    rows.iter().map(|row| number(row, "density")).sum()
+}
+
+fn scan(pid: u32, more: &[&str]) -> Result<Vec<Value>, Failed> {
+    superpage(&[&["scan", &pid.to_string(), "--json"], more].concat())?.done()?.rows()
+}
+
+fn a_scan_is_near_the_truth() -> Ended {
+    let mut worker = random_access()?;
+    let truth = worker.populated().bloat().0;
+    for (more, looked, share) in [(&[][..], 8..128, 0.05), (&["--exact"], 512..513, 0.01)] {
+        let rows = scan(worker.pid(), more)?;
+        let huge = Holds::now(worker.pid())?.huge.0;
+        ensure!(is_near(rows.len() as u64, huge, 0.05), "{} rows, {huge} huge pages", rows.len());
+        let found = zero_pages(&rows)?;
+        ensure!(is_near(found, truth, share), "{more:?}: {found} of {truth} zero pages");
+        for row in &rows {
+            ensure!(looked.contains(&number(row, "base_pages_looked_at")?), "{row}");
+            ensure!(number(row, "density")? <= BASE_PAGES_PER_HUGE_PAGE, "{row}");
+            ensure!(row["address"].as_str().is_some_and(|a| a.starts_with("0x")), "{row}");
+        }
+    }
+    worker.check()?;
+    // What is read to people says the same.
+    let text = superpage(&["scan", &worker.pid().to_string()])?.done()?.out;
+    ensure!(text.contains("By bucket") && text.contains("By address"), "{text}");
+    Ok(worker.quit()?)
+}
+
+fn a_scan_of_everything_adds_up() -> Ended {
+    let workers = [random_access()?, worker(WorkloadKind::RandomAccessDense, SIZE)?];
+    let said = superpage(&["scan", "--json"])?.done()?;
+    let rows = said.rows()?;
+    for worker in &workers {
+        let row = rows.iter().find(|row| row["pid"] == worker.pid()).ok_or("not in the list")?;
+        let (huge, bloat) = (number(row, "huge_pages")?, number(row, "bloat_base_pages")?);
+        ensure!(number(row, "huge_bytes")? == huge * HUGE_PAGE_BYTES, "{row}");
+        ensure!(number(row, "bloat_bytes")? == bloat * BASE_PAGE_BYTES, "{row}");
+        let share = bloat as f64 / HugePages(huge).base_pages().0 as f64;
+        ensure!((row["bloat"].as_f64().ok_or("no share")? - share).abs() < 1e-6, "{row}");
+        let truth = worker.populated().bloat().share_of(SIZE.to_base_pages());
+        ensure!((share - truth).abs() < 0.05, "{row}, but {truth} is bloat");
+        ensure!(row["exact"] == false, "{row}");
+    }
+    let bloat =
+        rows.iter().map(|row| number(row, "bloat_base_pages")).collect::<Result<Vec<_>, _>>()?;
+    ensure!(bloat.is_sorted_by(|a, b| a >= b), "the most wasteful come first: {bloat:?}");
+    Ok(())
+}
+
+fn a_scan_draws_a_picture() -> Ended {
+    let worker = random_access()?;
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("bloat.svg");
+    scan(worker.pid(), &["--svg", path.to_str().ok_or("UTF-8")?])?;
+    let svg = std::fs::read_to_string(&path)?;
+    ensure!(svg.contains(&format!("({}): bloat by address", worker.pid())), "no title");
+    check_xml(&svg)?;
+    let nowhere = superpage(&["scan", &worker.pid().to_string(), "--svg", "/proc/no.svg"])?;
+    ensure!(nowhere.code == Some(1) && nowhere.err.contains("/proc/no.svg"), "{nowhere:?}");
+    Ok(())
+}
+
+/// Every element that is opened is closed, in order, and the outermost is `svg`.
+fn check_xml(text: &str) -> Ended {
+    let mut open: Vec<&str> = Vec::new();
+    let mut outermost = Vec::new();
+    for tag in text.split('<').skip(1) {
+        let (tag, after) = tag.split_once('>').ok_or("a tag without end")?;
+        let name = tag.trim_matches('/').split_whitespace().next().unwrap_or_default();
+        if tag.starts_with(['?', '!']) {
+            continue;
+        }
+        ensure!(tag.matches('"').count() % 2 == 0, "quotes in <{tag}>");
+        if tag.starts_with('/') {
+            ensure!(open.pop() == Some(name), "</{name}> closes something else");
+        } else {
+            if open.is_empty() {
+                outermost.push(name);
+            }
+            if !tag.ends_with('/') {
+                open.push(name);
+            }
+        }
+        ensure!(!open.is_empty() || after.trim().is_empty(), "text outside of everything");
+    }
+    ensure!(open.is_empty() && outermost == ["svg"], "{open:?} left open in {outermost:?}");
+    Ok(())
+}
+
+fn as_much_is_freed_as_was_asked_for() -> Ended {
+    let mut worker = random_access()?;
+    let asked = Bytes::from_mib(64);
+    let pid = worker.pid().to_string();
+    let before = Holds::now(worker.pid())?;
+    let rows = debloat(&[&pid, "--free", "64M"])?;
+    let after = Holds::now(worker.pid())?;
+    let row = &rows[0];
+    let (freed, broken) = (Bytes(number(row, "freed_bytes")?), number(row, "broken")?);
+    ensure!(row["pid"] == worker.pid() && row["dry_run"] == false && rows.len() == 1, "{row}");
+    ensure!(freed >= asked && freed <= asked.scaled(1.1), "freed {freed} of {asked}");
+    ensure!(number(row, "freed_base_pages")? == freed.to_base_pages().0, "{row}");
+    // What the kernel says, but for what khugepaged may have rebuilt meanwhile.
+    let gone = before.resident.saturating_sub(after.resident);
+    let slack = REBUILT.bytes();
+    ensure!(gone + slack >= freed && gone <= freed + slack, "{gone} gone, {freed} freed");
+    let fewer = before.huge.saturating_sub(after.huge);
+    ensure!(fewer.0.abs_diff(broken) <= REBUILT.0, "{fewer} fewer huge pages, {broken} broken");
+    worker.run(10_000, 1)?;
+    worker.check()?;
+    Ok(worker.quit()?)
+}
+
+fn a_fraction_is_of_what_is_in_huge_pages() -> Ended {
+    let mut worker = random_access()?;
+    let before = Holds::now(worker.pid())?;
+    let rows = debloat(&[&worker.pid().to_string(), "--fraction", "20%"])?;
+    let asked = before.huge.bytes().scaled(0.20).0;
+    let freed = number(&rows[0], "freed_bytes")?;
+    ensure!(freed >= asked && is_near(freed, asked, 0.1), "freed {freed} of {asked}");
+    worker.check()?;
+    Ok(worker.quit()?)
+}
+
+/// More than once, should khugepaged have rebuilt something in between.
+fn all_leaves_next_to_nothing() -> Ended {
+    let mut worker = random_access()?;
+    let pid = worker.pid().to_string();
+    let footprint = SIZE.to_base_pages();
+    let mut left = BasePages::ZERO;
+    for _ in 0..3 {
+        let rows = debloat(&[&pid, "--all"])?;
+        ensure!(rows[0]["exited"] == false, "{}", rows[0]);
+        worker.check()?;
+        left = BasePages(zero_pages(&scan(worker.pid(), &["--exact"])?)?);
+        if left.share_of(footprint) < 0.01 {
+            return Ok(worker.quit()?);
+        }
+    }
+    Err(format!("{left} zero-filled base pages are left of {footprint}").into())
+}
+
+fn a_dry_run_changes_nothing() -> Ended {
+    let worker = random_access()?;
+    let pid = worker.pid().to_string();
+    let before = Holds::now(worker.pid())?;
+    for policy in ["emd", "emd-exact", "hawkeye"] {
+        let rows = debloat(&[&pid, "--all", "--dry-run", "--policy", policy])?;
+        let (broken, freed) = (number(&rows[0], "broken")?, number(&rows[0], "freed_base_pages")?);
+        ensure!(rows[0]["dry_run"] == true && broken > 0, "{policy}: {}", rows[0]);
+        let truth = worker.populated().bloat().0;
+        ensure!(is_near(freed, truth, 0.10), "{policy}: {freed} of {truth} zero pages");
+        let after = Holds::now(worker.pid())?;
+        ensure!(after.huge == before.huge, "{policy}: {before:?}, then {after:?}");
+    }
+    let said = superpage(&["debloat", &pid, "--free", "16M", "--dry-run"])?.done()?;
+    ensure!(said.out.contains("Would break") && said.out.contains("estimated"), "{}", said.out);
+    Ok(())
+}
+
+fn emd_breaks_fewer_than_hawkeye() -> Ended {
+    let broken_by = |policy: &str| -> Result<(u64, u64), Failed> {
+        let mut worker = random_access()?;
+        let pid = worker.pid().to_string();
+        let rows = debloat(&[&pid, "--fraction", "25", "--policy", policy])?;
+        worker.check()?;
+        worker.quit()?;
+        Ok((number(&rows[0], "broken")?, number(&rows[0], "freed_base_pages")?))
+    };
+    let (emd, by_emd) = broken_by("emd")?;
+    let (exact, by_exact) = broken_by("emd-exact")?;
+    let (hawkeye, by_hawkeye) = broken_by("hawkeye")?;
+    ensure!(is_near(by_emd, by_hawkeye, 0.05) && is_near(by_exact, by_hawkeye, 0.05), "not alike");
+    // 80 % of each for the one, 20 % of half of them and then 80 % for the other.
+    let said = format!("emd {emd}, emd-exact {exact}, hawkeye {hawkeye}");
+    ensure!(emd * 2 < hawkeye && exact * 2 < hawkeye, "{said}");
+    ensure!(is_near(emd, exact, 0.1), "{said}");
+    Ok(())
+}
+
+fn two_processes_share_the_loss() -> Ended {
+    let mut workers = [random_access()?, random_access()?];
+    let pids = [0, 1].map(|at: usize| workers[at].pid().to_string());
+    // A pid that is given twice is one process.
+    let rows = debloat(&[&pids[0], &pids[1], &pids[0], "--free", "120M", "--quantum", "10"])?;
+    ensure!(rows.len() == 2, "{rows:?}");
+    let broken = [number(&rows[0], "broken")?, number(&rows[1], "broken")?];
+    let freed = number(&rows[0], "freed_bytes")? + number(&rows[1], "freed_bytes")?;
+    ensure!(broken[0].abs_diff(broken[1]) <= 10, "{broken:?}");
+    ensure!(is_near(freed, Bytes::from_mib(120).0, 0.1), "{freed} freed");
+    for worker in &mut workers {
+        worker.check()?;
+    }
+    Ok(())
+}
+
+fn more_than_there_is_is_said() -> Ended {
+    let worker = worker(WorkloadKind::RandomAccessDense, SIZE)?;
+    let pid = worker.pid().to_string();
+    let said = superpage(&["debloat", &pid, "--free", "1G"])?.done()?;
+    ensure!(said.out.contains("That is all the bloat there was"), "{}", said.out);
+    ensure!(said.out.contains("freed and verified"), "{}", said.out);
+    let huge = Holds::now(worker.pid())?.huge;
+    ensure!(huge.bytes() >= SIZE.scaled(0.95), "huge pages without bloat were broken: {huge}");
+    Ok(())
+}
+
+/// Asserts that a run which lost its process ended as it should.
+fn ended_well(said: &Said) -> Ended {
+    ensure!(matches!(said.code, Some(0 | 1)), "{said:?}");
+    ensure!(!said.err.contains("panicked") && !said.out.contains("panicked"), "{said:?}");
+    let clear = |line: &str| line.starts_with("superpage: ");
+    ensure!(said.err.lines().all(clear), "{said:?}");
+    ensure!(said.code == Some(0) || said.err.lines().count() == 1, "{said:?}");
+    Ok(())
+}
+
+/// Killed sooner or later after the start, so that it happens in all the places there are.
+fn a_process_that_exits_is_no_accident() -> Ended {
+    let mut lost = 0;
+    for millis in [0, 2, 4, 7, 11, 16, 25, 40] {
+        let worker = random_access()?;
+        let pid = worker.pid().to_string();
+        let run = Command::new(PROGRAM)
+            .args(["debloat", &pid, "--all", "--policy", "emd-exact"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        std::thread::sleep(Duration::from_millis(millis));
+        drop(worker);
+        let said = Said::from(run.wait_with_output()?);
+        ended_well(&said)?;
+        let told = said.out.contains("(exited)") || said.err.contains("process");
+        lost += u32::from(told);
+    }
+    // Reading 256 MiB takes longer than most of these waits.
+    ensure!(lost > 0, "none was seen to exit");
+    Ok(())
+}
+
+fn the_others_are_done_when_one_exits() -> Ended {
+    let (victim, mut other) = (random_access()?, random_access()?);
+    let before = Holds::now(other.pid())?;
+    let pids = [victim.pid().to_string(), other.pid().to_string()];
+    let run = Command::new(PROGRAM)
+        .args(["debloat", &pids[0], &pids[1], "--all", "--policy", "emd-exact", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    std::thread::sleep(Duration::from_millis(10));
+    drop(victim);
+    let said = Said::from(run.wait_with_output()?);
+    ended_well(&said)?;
+    if said.code == Some(0) {
+        let row = said.rows()?.into_iter().find(|row| row["pid"] == other.pid());
+        let freed = number(&row.ok_or("not in the list")?, "freed_base_pages")?;
+        let truth = other.populated().bloat().0;
+        ensure!(is_near(freed, truth, 0.05), "{freed} of {truth} freed");
+        ensure!(Holds::now(other.pid())?.resident < before.resident, "nothing freed");
+    }
+    other.check()?;
+    Ok(other.quit()?)
+}
+
+/// Huge pages of the test's own processes.
+const OWN: HugePages = HugePages(32);
+
+/// Memory of which every other base page holds something, all of it on huge pages if there are any.
+fn half_used() -> Result<OwnMemory, Failed> {
+    let mut memory = OwnMemory::map(OWN, Wish::HugePages)?;
+    for (page, bytes) in pages(memory.bytes_mut()) {
+        if page % 2 == 0 {
+            bytes.fill(pattern(page));
+        } else {
+            // A touch without a trace.
+            bytes[0] = 0;
+        }
+    }
+    Ok(memory)
+}
+
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == BASE_PAGE_BYTES);
+
+fn pages(bytes: &mut [u8]) -> impl Iterator<Item = (usize, &mut [u8])> {
+    bytes.chunks_exact_mut(PAGE).enumerate()
+}
+
+/// Never zero.
+fn pattern(page: usize) -> u8 {
+    page.to_le_bytes()[0] | 1
+}
+
+/// Says whether what [`half_used`] wrote is still there.
+fn say_whether_intact(memory: &mut OwnMemory) -> Ended {
+    let wrong = pages(memory.bytes_mut()).find(|(page, bytes)| {
+        let expected = if page % 2 == 0 { pattern(*page) } else { 0 };
+        bytes.iter().any(|byte| *byte != expected)
+    });
+    subject::say(&wrong.map_or_else(|| "intact".to_owned(), |(page, _)| format!("page {page}")))
+}
+
+/// A process that shares its memory with a child until it is told to end that.
+fn be_sharing() -> Ended {
+    let mut memory = half_used()?;
+    let mut child = Some(OwnChild::fork()?);
+    subject::say("ready")?;
+    loop {
+        match subject::next_order()?.as_str() {
+            "check" => say_whether_intact(&mut memory)?,
+            "end child" => {
+                child = None;
+                subject::say("ended")?;
+            }
+            other => return Err(format!("no order {other:?}, {child:?}").into()),
+        }
+    }
+}
+
+fn what_a_fork_shares_is_left_alone() -> Ended {
+    let mut parent = Subject::start("sharing")?;
+    let pid = parent.pid().to_string();
+    let before = Holds::now(parent.pid())?;
+    // Reading them would break them: the kernel makes a copy of each page read.
+    for more in [&[][..], &["--exact"]] {
+        let rows = scan(parent.pid(), more)?;
+        let unknown = rows.iter().filter(|row| row["density"].is_null()).count();
+        ensure!(unknown as u64 == OWN.0, "{rows:?}");
+        let after = Holds::now(parent.pid())?;
+        ensure!(after.huge == before.huge, "a scan: {before:?}, then {after:?}");
+    }
+    let text = superpage(&["scan", &pid])?.done()?.out;
+    ensure!(text.contains(&format!("not looked into: {OWN}")), "{text}");
+    for policy in ["emd", "emd-exact", "hawkeye"] {
+        let rows = debloat(&[&pid, "--all", "--policy", policy])?;
+        ensure!(number(&rows[0], "left_alone_shared")? == OWN.0, "{}", rows[0]);
+        ensure!(number(&rows[0], "freed_base_pages")? == 0, "{}", rows[0]);
+        let after = Holds::now(parent.pid())?;
+        ensure!(after.huge == before.huge, "{policy}: {before:?}, then {after:?}");
+    }
+    let text = superpage(&["debloat", &pid, "--all"])?.done()?.out;
+    ensure!(text.contains(&format!("{OWN} shared")), "{text}");
+    parent.order("end child")?;
+    let rows = debloat(&[&pid, "--all"])?;
+    ensure!(number(&rows[0], "left_alone_shared")? == 0, "{}", rows[0]);
+    let freed = number(&rows[0], "freed_base_pages")?;
+    ensure!(freed >= OWN.base_pages().0 / 2, "{}", rows[0]);
+    let said = parent.order("check")?;
+    ensure!(said == "intact", "the parent says {said:?}");
+    Ok(())
+}
+
+fn be_locked() -> Ended {
+    let mut memory = half_used()?;
+    mlockall(MlockAllFlags::CURRENT)?;
+    subject::say("ready")?;
+    loop {
+        subject::next_order()?;
+        say_whether_intact(&mut memory)?;
+    }
+}
+
+fn locked_memory_is_refused() -> Ended {
+    let mut locked = Subject::start("locked")?;
+    let pid = locked.pid().to_string();
+    let before = Holds::now(locked.pid())?;
+    let rows = debloat(&[&pid, "--all"])?;
+    ensure!(number(&rows[0], "left_alone_refused")? >= OWN.0, "{}", rows[0]);
+    ensure!(number(&rows[0], "broken")? == 0, "{}", rows[0]);
+    ensure!(Holds::now(locked.pid())?.huge == before.huge, "some were broken");
+    let said = locked.order("check")?;
+    ensure!(said == "intact", "it says {said:?}");
+    Ok(())
+}
+
+/// Threads that map memory, write all over it, check it and unmap it, until told to stop.
+fn be_wild() -> Ended {
+    const THREADS: usize = 4;
+    let stop = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let threads = (0..THREADS).map(|seed| scope.spawn(move || go_wild(seed, stop)));
+        let threads: Vec<_> = threads.collect();
+        let told = subject::say("ready").and_then(|()| subject::next_order());
+        stop.store(true, Ordering::Relaxed);
+        let mut rounds = 0;
+        for thread in threads {
+            rounds += thread.join().map_err(|_| "a thread panicked")??;
+        }
+        told?;
+        subject::say(&format!("intact after {rounds}"))
+    })
+}
+
+/// Maps and unmaps memory with something in some base pages of it; says how often.
+fn go_wild(seed: usize, stop: &AtomicBool) -> Result<usize, Failed> {
+    let mut round = 0;
+    let mut kept: Vec<OwnMemory> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let step = seed + 2;
+        let mut memory =
+            OwnMemory::map(HugePages(4 + (round as u64 + seed as u64) % 5), Wish::HugePages)?;
+        for (page, bytes) in pages(memory.bytes_mut()).filter(|(page, _)| page % step == 0) {
+            bytes.fill(pattern(page));
+        }
+        kept.push(memory);
+        // Some live a little longer than others.
+        let at = round % kept.len();
+        for (page, bytes) in pages(kept[at].bytes_mut()) {
+            let expected = if page % step == 0 { pattern(page) } else { 0 };
+            ensure!(bytes.iter().all(|byte| *byte == expected), "page {page} of round {round}");
+        }
+        if kept.len() > 4 {
+            kept.swap_remove(at);
+        }
+        round += 1;
+    }
+    Ok(round)
+}
+
+fn a_wild_process_loses_nothing() -> Ended {
+    let mut wild = Subject::start("wild")?;
+    let pid = wild.pid().to_string();
+    let mut broken = 0;
+    for policy in ["emd", "emd-exact", "hawkeye"].into_iter().cycle().take(30) {
+        let said = superpage(&["debloat", &pid, "--all", "--json", "--policy", policy])?.done()?;
+        broken += number(&said.rows()?[0], "broken")?;
+    }
+    let said = wild.order("stop")?;
+    ensure!(said.starts_with("intact after ") && said != "intact after 0", "it says {said:?}");
+    ensure!(broken > 100, "only {broken} huge pages were broken under it");
+    Ok(())
+}
