@@ -113,7 +113,7 @@ pub(crate) struct Daemon {
     /// How much to log
     #[arg(long, value_enum, default_value = "info")]
     pub(crate) level: LogLevel,
-    /// Where the lock and the record of changed settings are kept
+    /// Where the lock and the record of changed settings are kept; another directory is for tests
     #[arg(long, value_name = "DIR", default_value = superpage_kernel::settings::STATE_DIRECTORY,
           value_hint = ValueHint::DirPath)]
     pub(crate) state: PathBuf,
@@ -167,13 +167,13 @@ pub(crate) struct LabRun {
     /// Memory of each workload; by default the paper's, or what fits this machine
     #[arg(long, value_name = "SIZE", value_parser = workload_size)]
     pub(crate) size: Option<Bytes>,
-    /// How often each variant is timed; medians are reported
+    /// How often each variant is timed (the fastest of three runs); medians are reported
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
     /// Print one JSON object per row instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write pictures and rows.json into this directory
+    /// Write pictures and the rows (NAME.jsonl) into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
 }

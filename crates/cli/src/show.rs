@@ -27,10 +27,7 @@ const STYLE: TableStyle = TableStyle::new()
 /// A table with these column heads, as wide as the terminal allows.
 pub(crate) fn table(heads: &[&str]) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(heads);
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_header(heads);
     table
 }
 

@@ -186,7 +186,7 @@ fn octal(digits: &[u8]) -> Option<u8> {
 pub struct Usage {
     /// All memory charged to it, file cache included.
     pub current: Bytes,
-    /// What of it reclaim would not get back without effort: all but the inactive file cache.
+    /// What of it reclaim would not get back without cost: all but the file cache.
     pub working: Bytes,
     /// What it may use; `None` if it has no limit of its own. A group above it may have one.
     pub limit: Option<Bytes>,
@@ -245,21 +245,24 @@ impl Group {
     /// [`Error::Missing`] if it was removed, or is the root of the v2 hierarchy, which has no
     /// accounts; [`Error::Malformed`].
     pub fn usage(&self) -> Result<Usage> {
-        let (current, inactive_file, limit) = match self.version {
-            Version::V1 => ("memory.usage_in_bytes", "total_inactive_file", self.limit_v1()?),
-            Version::V2 => ("memory.current", "inactive_file", self.limit_v2("memory.max")?),
+        let (current, file_cache, limit) = match self.version {
+            Version::V1 => (
+                "memory.usage_in_bytes",
+                ["total_inactive_file", "total_active_file"],
+                self.limit_v1()?,
+            ),
+            Version::V2 => {
+                ("memory.current", ["inactive_file", "active_file"], self.limit_v2("memory.max")?)
+            }
         };
         let current = Bytes(text::read_decimal(&self.path.join(current))?);
+        let [inactive, active] = file_cache;
+        let file_cache = self.statistic(inactive)? + self.statistic(active)?;
         let high = match self.version {
             Version::V1 => None,
             Version::V2 => self.limit_v2("memory.high")?,
         };
-        Ok(Usage {
-            current,
-            working: current.saturating_sub(self.statistic(inactive_file)?),
-            limit,
-            high,
-        })
+        Ok(Usage { current, working: current.saturating_sub(file_cache), limit, high })
     }
 
     /// The numbers of the processes in it and in all groups below it, in ascending order. Only
@@ -585,7 +588,7 @@ mod tests {
     fn usage_reads_in_version_1() {
         let redis = group(&v1(), "system.slice/redis.service").usage().expect("good");
         assert_eq!(redis.current, Bytes::from_mib(150));
-        assert_eq!(redis.working, Bytes::from_mib(140));
+        assert_eq!(redis.working, Bytes::from_mib(130));
         assert_eq!((redis.limit, redis.high), (None, None));
         let slice = group(&v1(), "system.slice").usage().expect("good");
         assert_eq!(slice.limit, Some(Bytes::from_mib(256)));
@@ -596,7 +599,7 @@ mod tests {
     fn usage_reads_in_version_2() {
         let app = group(&v2(), "app.slice").usage().expect("good");
         assert_eq!(app.current, Bytes::from_gib(5));
-        assert_eq!(app.working, Bytes::from_mib(4608));
+        assert_eq!(app.working, Bytes::from_mib(4096));
         assert_eq!((app.limit, app.high), (Some(Bytes::from_gib(8)), None));
         let redis = group(&v2(), "app.slice/redis.service").usage().expect("good");
         assert_eq!((redis.limit, redis.high), (None, Some(Bytes::from_mib(4608))));
@@ -644,7 +647,7 @@ mod tests {
         fs::write(at("memory.current"), "8192\n").expect("written");
         fs::write(at("memory.max"), "max\n").expect("written");
         fs::write(at("memory.high"), "max\n").expect("written");
-        fs::write(at("memory.stat"), "inactive_file 0\n").expect("written");
+        fs::write(at("memory.stat"), "inactive_file 0\nactive_file 0\n").expect("written");
         let group = Group { version: Version::V2, path: root.path().to_owned() };
         let home = root.path().to_owned();
         let scratch = Scratch { group, home };

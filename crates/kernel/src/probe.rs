@@ -9,7 +9,7 @@ use crate::maps;
 use crate::own_child::OwnChild;
 use crate::own_memory::{OwnMemory, Wish};
 use crate::pagemap::{Mapping, Pagemap};
-use crate::pressure;
+use crate::pressure::Trigger;
 use crate::process::Process;
 use crate::process_madvise;
 use crate::sample::{Content, Sampler};
@@ -20,7 +20,7 @@ use rustix::fs::{Access, access};
 use std::path::Path;
 use superpage_policy::region::Region;
 use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, VirtAddr,
 };
 
 /// Something that the rest of the program builds on.
@@ -135,8 +135,7 @@ pub struct Finding {
 type Verdict = (Answer, String, Option<&'static str>);
 
 const OLDER_KERNEL: &str = "Linux 6.12 or later is needed; upgrade the kernel.";
-const BE_ROOT: &str =
-    "Run as root, or give CAP_SYS_NICE and CAP_SYS_PTRACE (the systemd unit does).";
+const BE_ROOT: &str = "Run as root, or give CAP_SYS_NICE, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (the systemd unit does).";
 const THP_NEVER: &str =
     "If transparent_hugepage/enabled is 'never', set it to 'madvise' or 'always'.";
 
@@ -311,7 +310,8 @@ fn collapse() -> Verdict {
 }
 
 /// CAP_SYS_PTRACE and CAP_SYS_NICE: [capabilities(7)](https://man7.org/linux/man-pages/man7/capabilities.7.html).
-const NEEDED_CAPABILITIES: [(u32, &str); 2] = [(19, "CAP_SYS_PTRACE"), (23, "CAP_SYS_NICE")];
+const NEEDED_CAPABILITIES: [(u32, &str); 3] =
+    [(2, "CAP_DAC_READ_SEARCH"), (19, "CAP_SYS_PTRACE"), (23, "CAP_SYS_NICE")];
 
 fn reach_others(proc_root: &Path) -> Verdict {
     let path = proc_root.join("self/status");
@@ -331,7 +331,7 @@ fn reach_others(proc_root: &Path) -> Verdict {
         .map(|(_, name)| *name)
         .collect();
     if missing.is_empty() {
-        (Answer::Yes, "CAP_SYS_PTRACE and CAP_SYS_NICE are held".to_owned(), None)
+        (Answer::Yes, "the three capabilities for it are held".to_owned(), None)
     } else {
         (Answer::No, format!("missing: {}", missing.join(", ")), Some(BE_ROOT))
     }
@@ -353,8 +353,12 @@ fn hold_khugepaged() -> Verdict {
 }
 
 fn pressure_stall(proc_root: &Path) -> Verdict {
-    match pressure::read(&proc_root.join("pressure/memory")) {
-        Ok(_) => (Answer::Yes, "/proc/pressure/memory can be read".to_owned(), None),
+    let path = proc_root.join("pressure/memory");
+    let stall = Nanos(100_000_000);
+    // A window that is a multiple of two seconds needs no rights.
+    let window = Nanos(2_000_000_000);
+    match Trigger::arm(&path, stall, window) {
+        Ok(_) => (Answer::Yes, format!("armed a trigger on {}", path.display()), None),
         Err(error) => {
             let advice = "Boot with psi=1. Without it the daemon looks at memory on a timer only.";
             (Answer::No, error.to_string(), Some(advice))

@@ -133,7 +133,7 @@ impl Config {
                 exclude: filter(file.processes.exclude)?,
                 within: None,
             },
-            max_ptes_none: file.khugepaged.max_ptes_none.resolve(floor),
+            max_ptes_none: file.khugepaged.max_ptes_none.resolve(file.policy.name, floor),
         })
     }
 }
@@ -156,6 +156,18 @@ fn filter(file: FilterFile) -> Result<Filter, String> {
             Err(error) => Err(format!("processes: user {name:?}: {error}")),
         }
     };
+    if let Some(long) = file.commands.iter().find(|command| command.len() > LONGEST_COMMAND) {
+        return Err(format!(
+            "processes: {long:?} is longer than a command can be ({LONGEST_COMMAND} bytes); give it as \
+             `ps -o comm` shows it"
+        ));
+    }
+    if let Some(path) = file.cgroups.iter().find(|path| !path.is_absolute()) {
+        let path = path.display();
+        return Err(format!(
+            "processes: {path} is not an absolute path; give the cgroup's directory"
+        ));
+    }
     Ok(Filter {
         pids: file.pids,
         commands: file.commands,
@@ -163,6 +175,9 @@ fn filter(file: FilterFile) -> Result<Filter, String> {
         cgroups: file.cgroups,
     })
 }
+
+/// The kernel keeps this much of a command's name (TASK_COMM_LEN less its end).
+const LONGEST_COMMAND: usize = 15;
 
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -316,9 +331,12 @@ impl Default for Cpu {
 impl<'de> Deserialize<'de> for Cpu {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Percent(share) = Percent::deserialize(deserializer)?;
+        /// Less would mean pauses of minutes.
+        const LEAST: f64 = 0.001;
         CpuBudget::new(share)
+            .filter(|_| share >= LEAST)
             .map(Self)
-            .ok_or_else(|| D::Error::custom("a CPU budget must be above 0%, of one core"))
+            .ok_or_else(|| D::Error::custom("a CPU budget must be at least 0.1% (of one core)"))
     }
 }
 
@@ -328,9 +346,13 @@ struct Period(Duration);
 impl<'de> Deserialize<'de> for Period {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         const SHORTEST: Duration = Duration::from_millis(10);
+        const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
         let text = String::deserialize(deserializer)?;
         match humantime::parse_duration(&text) {
-            Ok(period) if period >= SHORTEST => Ok(Self(period)),
+            Ok(period) if (SHORTEST..=LONGEST).contains(&period) => Ok(Self(period)),
+            Ok(period) if period > LONGEST => {
+                Err(D::Error::custom(format!("{text:?} is too long; expected 30days or less")))
+            }
             Ok(_) => Err(D::Error::custom(format!("{text:?} is too short; expected 10ms or more"))),
             Err(error) => Err(D::Error::custom(format!(
                 "{text:?} is not a time ({error}); expected one such as \"5s\" or \"10min\""
@@ -362,8 +384,10 @@ enum Hold {
 }
 
 impl Hold {
-    fn resolve(self, floor: BloatDensity) -> Option<BasePages> {
+    fn resolve(self, policy: PolicyName, floor: BloatDensity) -> Option<BasePages> {
         match self {
+            // HawkEye breaks whatever has a zero page.
+            Self::Auto if policy == PolicyName::HawkEye => Some(BasePages::ZERO),
             Self::Auto => Some(floor.base_pages().saturating_sub(BasePages(1))),
             Self::Keep => None,
             Self::At(pages) => Some(pages),
@@ -437,7 +461,10 @@ mod tests {
         says("[policy]\nname = \"linux\"\n", &["test.toml:2", "emd, emd-exact, hawkeye"]);
         says("[policy]\nquantum = 0\n", &["test.toml:2", "1 or more"]);
         says("[timing]\ninterval = \"soon\"\n", &["test.toml:2", "5s"]);
-        says("[budget]\ncpu = \"0%\"\n", &["test.toml:2", "above 0%"]);
+        says("[budget]\ncpu = \"0%\"\n", &["test.toml:2", "at least 0.1%"]);
+        says("[timing]\ncool_down = \"1000years\"\n", &["test.toml:2", "30days"]);
+        says("[processes.exclude]\ncommands = [\"a-very-long-command\"]\n", &["15 bytes"]);
+        says("[processes.exclude]\ncgroups = [\"redis\"]\n", &["absolute"]);
         says("[khugepaged]\nmax_ptes_none = 512\n", &["test.toml:2", "0 to 511"]);
         says("[[cgroup]]\nhigh = \"50%\"\n", &["test.toml:1", "path"]);
         says("[processes.include]\nusers = [\"no such user\"]\n", &["no such user"]);

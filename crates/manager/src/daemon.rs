@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use superpage_kernel::Error;
 use superpage_kernel::pressure::Trigger;
-use superpage_kernel::probe::{self, Finding};
-use superpage_kernel::settings::{self, Lock, Settings};
+use superpage_kernel::probe::{self, Answer, Finding};
+use superpage_kernel::settings::{self, Lock, Outcome, Settings};
 use superpage_kernel::thp::{self, Thp};
 use superpage_policy::debloat::{Debloat, DoneCause};
 use superpage_policy::units::{BasePages, Bytes, Nanos};
@@ -36,6 +36,9 @@ use watch::Watch;
 const PRESSURE_STALL: Nanos = Nanos(100_000_000);
 /// A multiple of two seconds needs no rights beyond reading the file.
 const PRESSURE_WINDOW: Nanos = Nanos(2_000_000_000);
+
+/// How often used memory is looked at again during a pass.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Why the daemon did not start or had to stop.
 #[derive(Debug)]
@@ -106,22 +109,30 @@ impl From<ConfigError> for DaemonError {
 pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> {
     let config = read_config(config_path)?;
     let _lock = Lock::take(state)?;
-    let missing = probe::missing_essentials();
-    if !missing.is_empty() {
-        return Err(DaemonError::NotPossible(missing));
-    }
+    // First of all: whatever else fails, what a crash left behind is put back.
     let (settings, repairs) = Settings::open(state, settings::Mode::Apply)?;
     for repair in repairs {
         warn!("an earlier run did not end well: {repair}");
     }
+    check_essentials()?;
     let signals = Signals::install().map_err(DaemonError::Signals)?;
     let mut daemon = Daemon::new(config, config_path, settings);
     daemon.hold_khugepaged();
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     daemon.serve(&signals);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    daemon.leave();
-    Ok(())
+    daemon.leave().map_err(DaemonError::Kernel)
+}
+
+/// What cannot be told now (no huge page was free to try it on) may work later, and every pass is
+/// verified; only a plain no is final.
+fn check_essentials() -> Result<(), DaemonError> {
+    let (no, unclear): (Vec<Finding>, Vec<Finding>) =
+        probe::missing_essentials().into_iter().partition(|found| found.answer == Answer::No);
+    for finding in &unclear {
+        warn!("could not tell whether we can {}: {}", finding.ability.purpose(), finding.why);
+    }
+    if no.is_empty() { Ok(()) } else { Err(DaemonError::NotPossible(no)) }
 }
 
 fn read_config(path: Option<&Path>) -> Result<Config, ConfigError> {
@@ -191,7 +202,7 @@ impl Daemon {
             if signals.reload.swap(false, Ordering::Relaxed) {
                 self.reload();
             }
-            self.look_around(&signals.stop);
+            self.look_around(signals);
         }
     }
 
@@ -207,10 +218,13 @@ impl Daemon {
     fn reload(&mut self) {
         match read_config(self.config_path.as_deref()) {
             Ok(config) => {
-                self.watches = watch::all(&config);
+                let earlier = std::mem::replace(&mut self.watches, watch::all(&config));
+                self.watches.iter_mut().for_each(|watch| watch.resume(&earlier));
                 self.policy = config.policy.build(config.emd);
                 self.config = config;
-                let _ = self.settings.restore().inspect_err(|error| warn!("{error}"));
+                if let Err(error) = self.put_back() {
+                    warn!("{error}");
+                }
                 self.hold_khugepaged();
                 info!("configuration read again");
             }
@@ -219,7 +233,7 @@ impl Daemon {
     }
 
     /// Looks at the used memory of every watch and frees what its watermarks ask for.
-    fn look_around(&mut self, stop: &AtomicBool) {
+    fn look_around(&mut self, signals: &Signals) {
         let now = self.now();
         self.cooling.expire(now);
         for index in 0..self.watches.len() {
@@ -233,7 +247,7 @@ impl Daemon {
                         need = %need.bytes(),
                         "memory above its watermark"
                     );
-                    self.free(index, need, stop);
+                    self.free(index, need, signals);
                 }
                 Ok(Some(Order::Rest { share, limit })) => {
                     debug!(watch = %watch.name(), share, limit, "resting");
@@ -244,8 +258,8 @@ impl Daemon {
         }
     }
 
-    fn free(&mut self, index: usize, need: BasePages, stop: &AtomicBool) {
-        let outcome = self.pass(index, need, stop);
+    fn free(&mut self, index: usize, need: BasePages, signals: &Signals) {
+        let outcome = self.pass(index, need, signals);
         let now = self.now();
         let Some(watch) = self.watches.get_mut(index) else { return };
         match outcome {
@@ -264,7 +278,7 @@ impl Daemon {
         &mut self,
         index: usize,
         need: BasePages,
-        stop: &AtomicBool,
+        signals: &Signals,
     ) -> Result<(Account, End), Error> {
         self.passes += 1;
         let now = self.now();
@@ -277,21 +291,43 @@ impl Daemon {
             cool_down: Nanos::from_secs_f64(self.config.cool_down.as_secs_f64()),
         };
         let mut pass = Pass::new(found.targets, need, options, &self.cooling, now)?;
+        let memory = &self.watches[index];
+        let mut looked = Instant::now();
         let mut watch = |event: Event<'_>| {
             log_event(&event);
-            if stop.load(Ordering::Relaxed) { Flow::Stop } else { Flow::Continue }
+            // A pass can take long; whoever used the memory may have left meanwhile.
+            let relieved = looked.elapsed() >= LOOK_AGAIN && {
+                looked = Instant::now();
+                memory.is_relieved()
+            };
+            if relieved || signals.any() { Flow::Stop } else { Flow::Continue }
         };
         let end = pass.run(self.policy.as_mut(), &mut self.cooling, now, &mut watch)?;
         Ok((pass.account().clone(), end))
     }
 
-    /// Puts everything back.
-    fn leave(&mut self) {
-        match self.settings.restore() {
-            Ok(repairs) => repairs.iter().for_each(|repair| info!("{repair}")),
+    /// Puts everything back and goes; fails if something could not be put back.
+    fn leave(&mut self) -> Result<(), Error> {
+        let done = self.put_back();
+        match &done {
+            Ok(()) => info!("left"),
             Err(error) => error!("{error}; the next start will try again"),
         }
-        info!("left");
+        done
+    }
+
+    fn put_back(&mut self) -> Result<(), Error> {
+        let mut failed = None;
+        for repair in self.settings.restore()? {
+            match &repair.outcome {
+                Outcome::Failed(error) => {
+                    error!("{repair}");
+                    failed = Some(error.clone());
+                }
+                _ => info!("{repair}"),
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 }
 
@@ -300,6 +336,7 @@ fn log_event(event: &Event<'_>) {
         Event::Looked { process, regions } => {
             debug!(pid = process.pid, command = process.command, regions = regions.0, "looked");
         }
+        Event::Pausing => {}
         Event::Broke { process, broken, freed, cause } => info!(
             pid = process.pid,
             command = process.command,
@@ -361,6 +398,11 @@ impl Signals {
             signal_hook::low_level::pipe::register(signal, end.try_clone()?)?;
         }
         Ok(signals)
+    }
+
+    /// Whether a signal waits to be dealt with.
+    fn any(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.reload.load(Ordering::Relaxed)
     }
 
     fn drain(&self) {

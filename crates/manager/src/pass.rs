@@ -5,7 +5,7 @@ use crate::budget::CpuBudget;
 use crate::cooldown::CoolDown;
 use crate::target::{Broken, LeftAlone, Look, Target, is_about_one_process};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use superpage_kernel::sample::Sampler;
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
@@ -70,6 +70,8 @@ pub enum Event<'a> {
         /// Why these.
         cause: BreakCause,
     },
+    /// Time passes while the CPU budget is kept to.
+    Pausing,
     /// A process exited or cannot be reached any more; the pass goes on without it.
     Lost {
         /// Which.
@@ -211,7 +213,7 @@ impl Pass {
                 // What is shared stays in the map, unknown.
                 let look = |pass: &mut Self| pass.look(process, batch, depth, &mut Vec::new());
                 self.carry_out(process, look, &mut |_| Flow::Continue)?;
-                self.pause();
+                self.pause(&mut |_| Flow::Continue);
             }
         }
         self.settle_account();
@@ -251,10 +253,9 @@ impl Pass {
                 }
                 cooling.add(process, region, now + self.options.cool_down);
             }
-            if flow == Flow::Stop {
+            if flow == Flow::Stop || self.pause(watch) == Flow::Stop {
                 break End::Stopped;
             }
-            self.pause();
         };
         self.settle_account();
         Ok(end)
@@ -359,12 +360,19 @@ impl Pass {
         Ok(StepDone::Broke { broken, freed, cause })
     }
 
-    /// Keeps to the CPU budget.
-    fn pause(&mut self) {
-        self.settle_account();
-        let pause = self.options.budget.pause(self.account.cpu, self.account.wall);
-        if !pause.is_zero() {
-            std::thread::sleep(pause);
+    /// Keeps to the CPU budget; long pauses are cut into slices, so that `watch` can end them.
+    fn pause(&mut self, watch: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
+        const SLICE: Duration = Duration::from_millis(100);
+        loop {
+            self.settle_account();
+            let pause = self.options.budget.pause(self.account.cpu, self.account.wall);
+            if pause.is_zero() {
+                return Flow::Continue;
+            }
+            std::thread::sleep(pause.min(SLICE));
+            if watch(Event::Pausing) == Flow::Stop {
+                return Flow::Stop;
+            }
         }
     }
 

@@ -151,7 +151,7 @@ pub struct Found {
 /// If `/proc` cannot be read, or the kernel cannot find huge pages at all.
 pub fn search(selection: &Selection) -> Result<Found> {
     let hierarchy = match selection.asks_for_cgroups() {
-        true => Hierarchy::find(Path::new("/"))?,
+        true => Some(Hierarchy::find(Path::new("/"))?.ok_or_else(no_hierarchy)?),
         false => None,
     };
     let mut found = Found::default();
@@ -160,10 +160,20 @@ pub fn search(selection: &Selection) -> Result<Found> {
             Ok(Some(target)) => found.targets.push(target),
             Ok(None) | Err(Error::Gone { .. } | Error::Missing { .. }) => {}
             Err(Error::Denied { .. }) => found.denied += 1,
-            Err(error) => return Err(error),
+            Err(error @ Error::Unsupported { .. }) => return Err(error),
+            // What is odd about one process is no reason to leave the others alone.
+            Err(error) => tracing::debug!(pid, "passed over: {error}"),
         }
     }
     Ok(found)
+}
+
+/// Lists that name cgroups would let everything through if there were none.
+fn no_hierarchy() -> Error {
+    Error::Refused {
+        path: PathBuf::from("/proc/self/mountinfo"),
+        reason: "processes are selected by cgroup, but no memory cgroups are mounted",
+    }
 }
 
 fn admitted(
@@ -192,7 +202,10 @@ fn candidate(pid: u32, hierarchy: Option<&Hierarchy>) -> Result<Option<Candidate
     }
     let user = status::of(&process)?.effective_uid;
     let cgroup = match hierarchy {
-        Some(hierarchy) => hierarchy.group_of(&process)?.map(|group| group.path().to_owned()),
+        // By name only: a group without the memory controller is a group all the same.
+        Some(hierarchy) => {
+            hierarchy.directory(&process.read_file("cgroup")?, &process.path("cgroup"))?
+        }
         None => None,
     };
     let command = String::from_utf8_lossy(&stat.comm).into_owned();

@@ -144,6 +144,16 @@ impl Knowledge {
         }
     }
 
+    /// Whether a look at whole pages saw no zero-filled one.
+    #[must_use]
+    pub fn is_without_bloat(self) -> bool {
+        match self {
+            Self::Sampled(sample) => sample.zero() == 0,
+            Self::Exact(density) => density == BloatDensity::NONE,
+            Self::Unknown | Self::Glanced(_) => false,
+        }
+    }
+
     /// This knowledge after a further look: the closer one counts, and of two alike the newer.
     #[must_use]
     pub fn refined(self, look: Self) -> Self {
@@ -159,11 +169,13 @@ impl Knowledge {
 
 /// The huge pages of one process by bloat density (EMD, section 4.2: `bloat_map`).
 ///
-/// Regions nobody has looked at are held too, outside the buckets.
+/// Regions nobody has looked at are held too, outside the buckets. Those known to hold no
+/// zero-filled base page count into the lowest bucket, but nobody has to walk past them.
 #[derive(Clone, Debug, Default)]
 pub struct BloatMap {
     regions: BTreeMap<Region, Knowledge>,
     unknown: BTreeSet<Region>,
+    dense: BTreeSet<Region>,
     buckets: [BTreeSet<Region>; Bucket::COUNT],
     zero_pages: [u64; Bucket::COUNT],
 }
@@ -179,14 +191,22 @@ impl BloatMap {
     pub fn insert(&mut self, region: Region, knowledge: Knowledge) {
         self.remove(region);
         self.regions.insert(region, knowledge);
-        match knowledge.density() {
-            None => {
-                self.unknown.insert(region);
+        if let Some(density) = knowledge.density() {
+            self.zero_pages[density.bucket().index()] += density.base_pages().0;
+        }
+        self.place(knowledge).insert(region);
+    }
+
+    /// The set that a region of which this is known stands in.
+    fn place(&mut self, knowledge: Knowledge) -> &mut BTreeSet<Region> {
+        match knowledge {
+            Knowledge::Unknown => &mut self.unknown,
+            Knowledge::Sampled(_) | Knowledge::Exact(_) if knowledge.is_without_bloat() => {
+                &mut self.dense
             }
-            Some(density) => {
-                let index = density.bucket().index();
-                self.buckets[index].insert(region);
-                self.zero_pages[index] += density.base_pages().0;
+            Knowledge::Glanced(_) | Knowledge::Sampled(_) | Knowledge::Exact(_) => {
+                let density = knowledge.density().unwrap_or_default();
+                &mut self.buckets[density.bucket().index()]
             }
         }
     }
@@ -201,16 +221,10 @@ impl BloatMap {
     /// Takes a region out; returns what was known about it.
     pub fn remove(&mut self, region: Region) -> Option<Knowledge> {
         let knowledge = self.regions.remove(&region)?;
-        match knowledge.density() {
-            None => {
-                self.unknown.remove(&region);
-            }
-            Some(density) => {
-                let index = density.bucket().index();
-                self.buckets[index].remove(&region);
-                self.zero_pages[index] -= density.base_pages().0;
-            }
+        if let Some(density) = knowledge.density() {
+            self.zero_pages[density.bucket().index()] -= density.base_pages().0;
         }
+        self.place(knowledge).remove(&region);
         Some(knowledge)
     }
 
@@ -225,7 +239,8 @@ impl BloatMap {
         self.regions.iter().map(|(region, knowledge)| (*region, *knowledge))
     }
 
-    /// The regions of one bucket in address order, with their densities.
+    /// The regions of one bucket in address order, with what is known; without those that are
+    /// known to hold no zero-filled base page.
     pub fn in_bucket(&self, bucket: Bucket) -> impl Iterator<Item = (Region, Knowledge)> {
         self.buckets[bucket.index()].iter().filter_map(|region| Some((*region, self.get(*region)?)))
     }
@@ -238,7 +253,11 @@ impl BloatMap {
     /// How many regions a bucket holds.
     #[must_use]
     pub fn count(&self, bucket: Bucket) -> HugePages {
-        HugePages(self.buckets[bucket.index()].len() as u64)
+        HugePages(self.buckets[bucket.index()].len() as u64 + self.dense_in(bucket))
+    }
+
+    fn dense_in(&self, bucket: Bucket) -> u64 {
+        if bucket == BloatDensity::NONE.bucket() { self.dense.len() as u64 } else { 0 }
     }
 
     /// The (estimated) zero-filled base pages in a bucket.
@@ -256,7 +275,7 @@ impl BloatMap {
     /// The highest bucket that is not empty.
     #[must_use]
     pub fn top_bucket(&self) -> Option<Bucket> {
-        Bucket::densest_first().find(|bucket| !self.buckets[bucket.index()].is_empty())
+        Bucket::densest_first().find(|bucket| !self.count(*bucket).is_zero())
     }
 
     /// How many regions there are.
@@ -276,7 +295,9 @@ impl BloatMap {
     /// # Panics
     /// If one does not. For tests and simulators.
     pub fn check(&self) {
-        let held = self.unknown.len() + self.buckets.iter().map(BTreeSet::len).sum::<usize>();
+        let held = self.unknown.len()
+            + self.dense.len()
+            + self.buckets.iter().map(BTreeSet::len).sum::<usize>();
         assert_eq!(held, self.regions.len(), "every region stands in one place");
         for bucket in Bucket::densest_first() {
             let mut sum = 0;
@@ -286,6 +307,10 @@ impl BloatMap {
                 sum += density.unwrap_or_default().base_pages().0;
             }
             assert_eq!(sum, self.zero_pages[bucket.index()], "sum of bucket {bucket}");
+        }
+        for region in &self.dense {
+            let known = self.regions.get(region);
+            assert!(known.is_some_and(|known| known.is_without_bloat()), "region {region}");
         }
         for region in &self.unknown {
             assert_eq!(self.regions.get(region), Some(&Knowledge::Unknown), "region {region}");
@@ -366,7 +391,7 @@ mod tests {
             for bucket in Bucket::densest_first() {
                 let expected: Vec<Region> = model
                     .iter()
-                    .filter(|(_, d)| d.is_some_and(|d| BloatDensity::new(d).bucket() == bucket))
+                    .filter(|(_, d)| d.is_some_and(|d| d > 0 && BloatDensity::new(d).bucket() == bucket))
                     .map(|(r, _)| *r)
                     .collect();
                 let found: Vec<Region> = map.in_bucket(bucket).map(|(r, _)| r).collect();

@@ -23,7 +23,8 @@
 //! # How wrong
 //!
 //! Drawing freely, the zero pages in a sample of `n` out of 512 follow the hypergeometric
-//! distribution; stratifying can only narrow it. With `p` the true share, the estimate's standard
+//! distribution; stratifying narrows it, except on layouts that repeat from stratum to stratum,
+//! where it loses the factor for drawing without replacement (3 % at 24). With `p` the true share, the estimate's standard
 //! error is `512 * sqrt(p * (1 - p) / n * (512 - n) / 511)` base pages: at worst (p = 1/2) 90 for
 //! a glance, 51 or one bucket for a sample.
 //!

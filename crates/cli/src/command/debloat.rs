@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
         }
     }
     let mode = if arguments.dry_run { Mode::DryRun } else { Mode::Act };
-    let options = Options { mode, ..Options::default() };
+    let options = Options { mode, seed: u64::from(std::process::id()) << 32, ..Options::default() };
     let mut cooling = CoolDown::new();
     let mut pass = Pass::new(targets, BasePages::ZERO, options, &cooling, Nanos::ZERO)?;
     if pass.account().processes.is_empty() {
@@ -45,10 +45,20 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
     let end = run_with_progress(&mut pass, policy.build(emd).as_mut(), &mut cooling)?;
     if arguments.json {
         let rows = pass.account().processes.values();
-        show::print(&rows.map(|row| as_json(row, mode)).collect::<String>())
+        show::print(&rows.map(|row| as_json(row, mode)).collect::<String>())?;
     } else {
-        show::print(&summary(pass.account(), arguments, end))
+        show::print(&summary(pass.account(), arguments, end))?;
     }
+    let exited = pass.account().processes.values().filter(|process| process.exited);
+    let exited: Vec<String> = exited.map(|process| process.pid.to_string()).collect();
+    if exited.is_empty() {
+        return Ok(());
+    }
+    let pids = exited.join(", ");
+    Err(anyhow!(
+        "exited before the work was done: process {pids}; what was freed until then is above"
+    )
+    .into())
 }
 
 fn need(arguments: &Debloat, huge_pages: HugePages) -> BasePages {
@@ -73,7 +83,7 @@ fn run_with_progress(
     let mut watch = |event: Event<'_>| {
         match event {
             Event::Looked { regions, .. } if freed_so_far.is_zero() => bar.inc(regions.0),
-            Event::Looked { .. } => {}
+            Event::Looked { .. } | Event::Pausing => {}
             Event::Broke { freed, .. } => {
                 if freed_so_far.is_zero() {
                     bar.set_style(show::bar_style(FREEING));
@@ -141,8 +151,12 @@ fn summary(account: &Account, arguments: &Debloat, end: End) -> String {
         account.cpu.as_secs_f64(),
         account.wall.as_secs_f64(),
     );
-    if end == End::Done(DoneCause::NothingLeft) && !arguments.all {
-        text.push_str("That is all the bloat there was: less than you asked for.\n");
+    if end == End::Done(DoneCause::NothingLeft) && !arguments.all && !total.exited {
+        text.push_str(if total.left_alone.total().is_zero() {
+            "That is all the bloat there was: less than you asked for.\n"
+        } else {
+            "That is all that could be had: the rest is in huge pages that had to be left alone.\n"
+        });
     }
     if !arguments.dry_run && !total.broken.is_zero() {
         text.push_str(&warning_about_khugepaged());

@@ -30,7 +30,9 @@ pub(super) fn run(arguments: &Scan) -> Outcome {
 /// A pass over `targets` that has looked and broken nothing.
 fn survey(targets: Vec<Target>, depth: Depth) -> Result<Pass, superpage_kernel::Error> {
     let nothing = CoolDown::new();
-    let mut pass = Pass::new(targets, BasePages::ZERO, Options::default(), &nothing, Nanos::ZERO)?;
+    // Another sample each time: two scans can be compared.
+    let options = Options { seed: u64::from(std::process::id()) << 32, ..Options::default() };
+    let mut pass = Pass::new(targets, BasePages::ZERO, options, &nothing, Nanos::ZERO)?;
     pass.survey(depth)?;
     Ok(pass)
 }

@@ -3,16 +3,17 @@
 //!
 //! The paper runs benchmarks without bloat and invokes EMD on them. Here: random updates of memory
 //! of which every base page is used, on one core, with the real daemon switched on and off in turn.
-//! Its watermarks are so low that it keeps trying as long as it runs.
+//! Its watermarks are so low that it keeps trying as long as it runs; it is shown that program only.
 
 use super::support_bench::{Subject, fitting_size, median, rounded};
 use super::{Content, Error, Experiment, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
+use superpage_kernel::settings::{self, Lock, Settings};
 use superpage_policy::units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -33,15 +34,15 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// An effect of 1 % needs more pairs than the others. Chosen, not measured.
 const ROUNDS_FACTOR: u32 = 4;
 
-/// A daemon that never rests: above its watermarks whatever happens, at its default budget.
-const RESTLESS: &str = r#"
-[watermarks]
-high = "1%"
-low = "0.5%"
-[timing]
-interval = "200ms"
-back_off = "1s"
-"#;
+/// A daemon that never rests (above its watermarks whatever happens, at its default budget) and
+/// sees one process only: others on this machine are none of our business.
+fn restless(pid: u32) -> String {
+    format!(
+        "[watermarks]\nhigh = \"1%\"\nlow = \"0.5%\"\n\
+         [timing]\ninterval = \"200ms\"\nback_off = \"1s\"\n\
+         [processes.include]\npids = [{pid}]\n"
+    )
+}
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -65,7 +66,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for round in 0..rounds {
         progress(&format!("{kind}: round {} of {rounds}", round + 1))?;
         let before = subject.time_by_the_wall()?;
-        let daemon = Daemon::start(setting)?;
+        let daemon = Daemon::start(setting, subject.pid())?;
         let with = subject.time_by_the_wall()?;
         daemon.stop()?;
         let after = subject.time_by_the_wall()?;
@@ -103,18 +104,19 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// The real daemon in a process of its own, with a lock and journal of its own.
+/// The real daemon in a process of its own, with a lock and a record of its own.
 struct Daemon {
     child: Child,
-    directory: PathBuf,
+    state: PathBuf,
 }
 
 impl Daemon {
-    fn start(setting: &Setting) -> Result<Self> {
-        let directory = std::env::temp_dir().join(format!("superpage-lab-{}", std::process::id()));
-        let config = directory.join("superpage.toml");
+    fn start(setting: &Setting, pid: u32) -> Result<Self> {
+        // Below our own state directory, where nobody else can write.
         let state = setting.state.join("lab");
-        write_config(&directory, &config)
+        let config = state.join("superpage.toml");
+        drop(Lock::take(&state)?);
+        std::fs::write(&config, restless(pid))
             .map_err(|error| Error::Child(format!("{}: {error}", config.display())))?;
         let child = Command::new(&setting.launcher.program)
             .arg("daemon")
@@ -127,31 +129,32 @@ impl Daemon {
             .map_err(|error| Error::Child(format!("the daemon did not start: {error}")))?;
         // Its probes and first pass come at once; let it settle into its loop.
         std::thread::sleep(Duration::from_millis(300));
-        Ok(Self { child, directory })
+        Ok(Self { child, state })
     }
 
     fn stop(mut self) -> Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
-        if let Some(pid) = pid {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        match self.child.wait() {
+        match self.terminate() {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(Error::Child(format!("the daemon ended with {status}"))),
             Err(error) => Err(Error::Child(format!("the daemon was lost: {error}"))),
         }
     }
+
+    /// Asks it to leave, which puts its settings back, and waits.
+    fn terminate(&mut self) -> std::io::Result<ExitStatus> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let (Some(pid), None) = (pid, self.child.try_wait()?) {
+            kill_process(pid, Signal::TERM)?;
+        }
+        self.child.wait()
+    }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
+        let _ = self.terminate();
+        // Had it crashed, this repairs what it left.
+        let _ = Settings::open(&self.state, settings::Mode::Apply);
+        let _ = std::fs::remove_dir_all(&self.state);
     }
-}
-
-fn write_config(directory: &Path, config: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(directory)?;
-    std::fs::File::create(config)?.write_all(RESTLESS.as_bytes())
 }

@@ -212,12 +212,13 @@ impl Case {
     fn by_kernel(&mut self, bench: &mut Bench) -> Result<Option<Cost>> {
         let Ok(scratch) = &self.cgroup.0 else { return Ok(None) };
         let knobs = Thp::under(Path::new("/sys"));
+        let original = knobs.get(thp::MAX_PTES_NONE)?;
         knobs.set(bench.settings(), thp::MAX_PTES_NONE, UNDERUSED)?;
         let (cpu, wall) = (CpuTime::of_thread(), Instant::now());
         scratch.reclaim(self.target.bytes())?;
         let cpu = CpuTime::of_thread().since(cpu);
         let wall = Nanos::from_secs_f64(wall.elapsed().as_secs_f64());
-        knobs.set(bench.settings(), thp::MAX_PTES_NONE, BasePages::ZERO)?;
+        knobs.set(bench.settings(), thp::MAX_PTES_NONE, original)?;
         let (broken, freed) = self.subject.broken()?;
         Ok(Some(Cost { broken: broken.0 as f64, freed: freed.0 as f64, read: None, cpu, wall }))
     }

@@ -5,7 +5,7 @@
 
 use super::{Error, Result, Setting};
 use crate::worker::Worker;
-use crate::workload::{PageSize, Timing, WorkloadKind, WorkloadSpec};
+use crate::workload::{LEAST_SIZE, PageSize, Timing, WorkloadKind, WorkloadSpec};
 use std::path::Path;
 use superpage_kernel::meminfo;
 use superpage_kernel::pagemap::Mapping;
@@ -30,14 +30,21 @@ const RUN_SECONDS: f64 = 0.5;
 pub(super) const RUNS: u32 = 3;
 
 /// The size of each of `instances` workloads: what was asked for, else `preferred`, else what fits.
+///
+/// More than fits is refused: the kernel might make room by killing somebody else's program.
 pub(super) fn fitting_size(setting: &Setting, preferred: Bytes, instances: u64) -> Result<Bytes> {
-    if let Some(size) = setting.size {
-        return Ok(size);
-    }
     let memory = meminfo::read(Path::new("/proc"))?;
     let room = memory.available.saturating_sub(HEADROOM).scaled(0.9);
     let each = Bytes(room.0 / instances / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
-    Ok(preferred.min(each))
+    let size = setting.size.unwrap_or_else(|| preferred.min(each));
+    if size <= each && size >= LEAST_SIZE {
+        return Ok(size);
+    }
+    Err(Error::NotPossible(format!(
+        "{instances} workload(s) of {size} do not fit: {} of memory are available, and at most {each} \
+         each (at least {LEAST_SIZE}) leave enough to the machine",
+        memory.available
+    )))
 }
 
 /// Holds the kernel's own machinery off the workloads while it lives.
@@ -47,10 +54,15 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Opens the settings gate and holds khugepaged back.
+    /// Opens the settings gate and sends khugepaged to sleep.
+    ///
+    /// Not by its `max_ptes_none`: a lower one would let the kernel split huge pages of any process
+    /// when the workloads make memory short.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
+        /// Longer than any experiment.
+        const ASLEEP: Nanos = Nanos(24 * 3600 * 1_000_000_000);
         let (mut settings, _) = Settings::open(&setting.state, settings::Mode::Apply)?;
-        Thp::under(Path::new("/sys")).set(&mut settings, thp::MAX_PTES_NONE, BasePages::ZERO)?;
+        Thp::under(Path::new("/sys")).set(&mut settings, thp::SCAN_SLEEP, ASLEEP)?;
         Ok(Self { settings })
     }
 

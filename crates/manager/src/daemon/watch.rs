@@ -16,8 +16,12 @@ use superpage_policy::watermark::{Hysteresis, Order, Usage, Watermarks};
 /// The longest wait is this many times the configured one.
 const LONGEST_BACK_OFF: u32 = 16;
 
+/// A share of memory in use that grew by this much since nothing was left to free may have brought
+/// new bloat with it. Chosen, not measured.
+const WORTH_ANOTHER_LOOK: f64 = 0.02;
+
 /// Whose memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Machine,
     Cgroup(std::path::PathBuf),
@@ -32,6 +36,9 @@ pub(super) struct Watch {
     /// Not before this time; and how often in a row there was nothing to free.
     not_before: Nanos,
     vain: u32,
+    /// The share in use at the last look, and when nothing was left to free.
+    share: f64,
+    vain_share: f64,
 }
 
 /// The watches that a configuration asks for.
@@ -45,7 +52,20 @@ pub(super) fn all(config: &Config) -> Vec<Watch> {
 impl Watch {
     fn new(subject: Subject, marks: Watermarks) -> Self {
         let state = Hysteresis::default();
-        Self { subject, marks, state, not_before: Nanos::ZERO, vain: 0 }
+        let not_before = Nanos::ZERO;
+        Self { subject, marks, state, not_before, vain: 0, share: 0.0, vain_share: 0.0 }
+    }
+
+    /// Takes over where an earlier watch of the same memory stands between its watermarks.
+    pub(super) fn resume(&mut self, earlier: &[Self]) {
+        if let Some(same) = earlier.iter().find(|watch| watch.subject == self.subject) {
+            self.state = same.state;
+        }
+    }
+
+    /// Whether the memory is at or below the low watermark now, so that enough has been freed.
+    pub(super) fn is_relieved(&self) -> bool {
+        self.subject.usage().is_ok_and(|usage| usage.share() <= self.marks.low())
     }
 
     pub(super) fn name(&self) -> String {
@@ -59,7 +79,9 @@ impl Watch {
     pub(super) fn step(&mut self, now: Nanos) -> Result<Option<Order>> {
         let usage = self.subject.usage()?;
         let order = self.state.step(self.marks, usage);
-        if matches!(order, Order::Rest { .. }) {
+        self.share = usage.share();
+        let grew = self.share > self.vain_share + WORTH_ANOTHER_LOOK;
+        if grew || matches!(order, Order::Rest { .. }) {
             self.vain = 0;
             self.not_before = Nanos::ZERO;
         }
@@ -74,6 +96,7 @@ impl Watch {
         }
         let times = 1_u32.checked_shl(self.vain).unwrap_or(LONGEST_BACK_OFF).min(LONGEST_BACK_OFF);
         self.vain += 1;
+        self.vain_share = self.share;
         let wait = wait * times;
         self.not_before = now + Nanos::from_secs_f64(wait.as_secs_f64());
         Some(wait)
@@ -100,7 +123,7 @@ impl Subject {
                 let usage = Group::open(path)?.usage()?;
                 let reason = "it has no memory limit to take a share of";
                 let no_limit = || Error::Refused { path: path.clone(), reason };
-                let total = usage.limit.ok_or_else(no_limit)?;
+                let total = usage.limit.into_iter().chain(usage.high).min().ok_or_else(no_limit)?;
                 Ok(Usage { used: usage.working, total })
             }
         }

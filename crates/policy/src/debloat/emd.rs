@@ -7,7 +7,8 @@
 //! - **Sampled maps** ([`Observation::Sampled`]): the paper counts every zero page; an estimate
 //!   gives the bucket for a fraction of the reading ([`crate::sampling`]). A glance at every region
 //!   ranks them; at a glance all lie near some bucket's border, so the regions that a decision is
-//!   about to break are looked at more closely first. [`Observation::Exact`] is the paper's variant.
+//!   about to break are looked at more closely first, once. [`Observation::Exact`] is the paper's
+//!   variant.
 //! - **The last round is shared**: when what is still needed is less than a quantum for each
 //!   process in the bucket, each gets an equal part of it. With a full quantum each, the first
 //!   processes in the round would be hurt and the last spared, by up to 100 huge pages.
@@ -95,7 +96,9 @@ impl Emd {
     /// The policy at the start of its first round.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options, round: None, last_served: None }
+        // A turn of nothing would go on for ever.
+        let quantum = options.quantum.max(HugePages(1));
+        Self { options: Options { quantum, ..options }, round: None, last_served: None }
     }
 
     fn first_depth(&self) -> Depth {
@@ -121,7 +124,7 @@ impl Emd {
     /// Whether anything can be gained in this bucket of this process.
     fn has_worth(&self, map: &BloatMap, bucket: Bucket) -> bool {
         if bucket.floor() >= self.options.floor {
-            return !map.count(bucket).is_zero();
+            return map.in_bucket(bucket).next().is_some();
         }
         bucket == self.options.floor.bucket()
             && map.in_bucket(bucket).any(|(_, known)| self.worth(known) != Worth::Nothing)
@@ -247,11 +250,14 @@ fn unknown_regions(maps: &BloatMaps) -> Option<(ProcessKey, Vec<Region>)> {
 
 /// The huge pages of `bucket` that each of `sharers` processes must give up to meet the need.
 fn fair_share(maps: &BloatMaps, bucket: Bucket, need: BasePages, sharers: usize) -> HugePages {
-    let regions: HugePages = maps.values().map(|map| map.count(bucket)).sum();
+    let regions = HugePages(maps.values().map(|map| map.in_bucket(bucket).count() as u64).sum());
     let zero_pages: BasePages = maps.values().map(|map| map.zero_pages(bucket)).sum();
-    // Capped first: a need may be any number, and the product must fit.
-    let need = need.min(zero_pages);
-    let wanted = (need.0 * regions.0).div_ceil(zero_pages.0.max(1)).min(regions.0);
+    // A need may be any number and its product must fit; regions only glanced at may promise nothing.
+    let wanted = if need >= zero_pages {
+        regions.0
+    } else {
+        (need.0 * regions.0).div_ceil(zero_pages.0).min(regions.0)
+    };
     HugePages(wanted.div_ceil(sharers.max(1) as u64).max(1))
 }
 
