@@ -1,3 +1,409 @@
-//! The daemon on real processes: to come.
+//! The daemon on real processes: what it frees, what it leaves alone, what it puts back. Needs root
+//! and a kernel that can. The configurations admit only the tests' own processes.
 
-fn main() {}
+#![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
+
+mod common;
+
+use common::daemon::{Config, Daemon, Home, PATIENCE, says};
+use common::machine::{self, Test};
+use common::subject::{self, Subject};
+use common::{Ended, Holds, wait_for, worker};
+use libtest_mimic::Failed;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use superpage_kernel::cgroup::{Group, Hierarchy, Scratch, Version};
+use superpage_kernel::process::Process;
+use superpage_kernel::settings::{Mode, Settings};
+use superpage_kernel::thp::{MAX_PTES_NONE, Thp};
+use superpage_kernel::{meminfo, status};
+use superpage_lab::worker::Worker;
+use superpage_lab::workload::WorkloadKind;
+use superpage_policy::units::{BasePages, Bytes, HugePages};
+
+fn main() -> ExitCode {
+    match subject::role().as_deref() {
+        None => machine::run(tests()).exit_code(),
+        // The parent may be gone, and its end is ours.
+        Some("sharing") if subject::be_sharing().is_ok() => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    }
+}
+
+fn tests() -> [Test; 12] {
+    let able = machine::without_debloating;
+    let settings = able().or_else(machine::without_settings);
+    let group = able().or_else(without_groups);
+    let able = able();
+    [
+        ("it_frees_down_to_the_low_watermark", able.clone(), it_frees_down_to_the_low_watermark),
+        ("it_keeps_to_its_lists", able.clone(), it_keeps_to_its_lists),
+        ("a_full_cgroup_pays_for_itself", group, a_full_cgroup_pays_for_itself),
+        ("what_is_shared_is_left_to_cool_down", able.clone(), what_is_shared_is_left_to_cool_down),
+        ("it_keeps_to_its_budget_and_outlives_others", able.clone(), it_keeps_to_its_budget),
+        ("it_leaves_in_the_middle_of_a_pass", able.clone(), it_leaves_in_the_middle_of_a_pass),
+        ("it_reads_its_configuration_again", able.clone(), it_reads_its_configuration_again),
+        ("there_is_one_at_a_time", able.clone(), there_is_one_at_a_time),
+        ("it_needs_nobody_to_read_its_log", able.clone(), it_needs_nobody_to_read_its_log),
+        ("it_costs_next_to_nothing_when_idle", able, it_costs_next_to_nothing_when_idle),
+        ("khugepaged_is_held_and_let_go", settings.clone(), khugepaged_is_held_and_let_go),
+        ("a_killed_one_is_repaired_by_the_next", settings, a_killed_one_is_repaired_by_the_next),
+    ]
+}
+
+fn without_groups() -> Option<String> {
+    scratch("probe").err().map(|error| error.message().unwrap_or("no cgroups").to_owned())
+}
+
+const SIZE: Bytes = Bytes::from_mib(256);
+
+fn random_access() -> Result<Worker, Failed> {
+    worker(WorkloadKind::RandomAccessR, SIZE)
+}
+
+/// The share of the machine's memory in use, and all of its memory.
+fn memory_in_use() -> Result<(f64, Bytes), Failed> {
+    let memory = meminfo::read(Path::new("/proc"))?;
+    Ok((memory.used().share_of(memory.total), memory.total))
+}
+
+/// Waits until the daemon has found that there is nothing left to free.
+fn wait_until_nothing_is_left(daemon: &Daemon, mark: usize) -> Ended {
+    daemon.wait_since(mark, "nothing to be left", |line| says(line, "nothing left to free"))?;
+    Ok(())
+}
+
+/// More than half of its bloat is gone, and nothing of what it wrote.
+fn is_debloated(worker: &mut Worker) -> Ended {
+    let before = worker.populated().resident;
+    let after = Holds::now(worker.pid())?.resident;
+    let gone = before.saturating_sub(after);
+    let bloat = worker.populated().bloat().bytes();
+    ensure!(gone >= bloat.scaled(0.8), "only {gone} of {bloat} freed");
+    worker.check()?;
+    Ok(())
+}
+
+/// Other processes come and go, so that the watermarks may be wrong before they are tried.
+fn it_frees_down_to_the_low_watermark() -> Ended {
+    let mut worst = String::new();
+    for _ in 0..4 {
+        let mut worker = random_access()?;
+        let (used, total) = memory_in_use()?;
+        let step = worker.populated().bloat().bytes().share_of(total) / 3.0;
+        let [high, low] = [used - step, used - 2.0 * step];
+        let marks = [high, low].map(|share| format!("{:.4}%", share * 100.0));
+        let mut config = Config::all_of(&[worker.pid()]);
+        config.marks = Some(marks.into());
+        let home = Home::with(&config)?;
+        let daemon = home.start()?;
+        let done = daemon.wait_since(0, "a pass", |line| says(line, "pass done"));
+        let (after, _) = memory_in_use()?;
+        worker.check()?;
+        let log = daemon.stop()?;
+        let nothing_left = log.iter().any(|line| says(line, "nothing left to free"));
+        // The kernel counts what each core has freed only now and then.
+        if done.is_ok() && (nothing_left || after <= low + step) {
+            let line = log.iter().find(|line| says(line, "memory above its watermark"));
+            let line = line.ok_or("it did not say why it acted")?;
+            ensure!(line["watch"] == "machine" && line["used"].is_string(), "{line}");
+            return Ok(());
+        }
+        worst = format!("used {used}, high {high}, low {low}, after {after}, {done:?}");
+    }
+    Err(worst.into())
+}
+
+fn it_keeps_to_its_lists() -> Ended {
+    let [mut included, excluded, neither] = [random_access()?, random_access()?, random_access()?];
+    let spared = [excluded.pid(), neither.pid()];
+    let before = spared.map(|pid| Holds::now(pid).map(|holds| holds.huge));
+    let mut config = Config::all_of(&[included.pid(), excluded.pid()]);
+    config.exclude = vec![excluded.pid()];
+    let home = Home::with(&config)?;
+    let daemon = home.start()?;
+    wait_until_nothing_is_left(&daemon, 0)?;
+    let log = daemon.stop()?;
+    is_debloated(&mut included)?;
+    for (pid, before) in spared.into_iter().zip(before) {
+        ensure!(Holds::now(pid)?.huge == before?, "process {pid} was touched");
+        ensure!(!log.iter().any(|line| line["pid"] == pid), "process {pid} was looked at");
+    }
+    Ok(())
+}
+
+fn scratch(what: &str) -> Result<Scratch, Failed> {
+    let hierarchy = Hierarchy::find(Path::new("/"))?.ok_or("no memory cgroups are mounted")?;
+    Ok(Scratch::create(&hierarchy, &format!("superpage-test-{what}-{}", std::process::id()))?)
+}
+
+fn limit(group: &Group, limit: Bytes) -> Ended {
+    let file = match group.version() {
+        Version::V1 => "memory.limit_in_bytes",
+        Version::V2 => "memory.max",
+    };
+    Ok(std::fs::write(group.path().join(file), limit.0.to_string())?)
+}
+
+fn a_full_cgroup_pays_for_itself() -> Ended {
+    let scratch = scratch("daemon")?;
+    let group = scratch.group();
+    limit(group, SIZE * 2)?;
+    let mut inside = scratch.while_in(random_access)??;
+    let outside = random_access()?;
+    let before = Holds::now(outside.pid())?.huge;
+    let mut config = Config::all_of(&[inside.pid(), outside.pid()]);
+    config.marks = None;
+    config.cgroup = Some((group.path().to_owned(), "45%", "35%"));
+    let home = Home::with(&config)?;
+    let daemon = home.start()?;
+    let done = daemon.wait_since(0, "a pass", |line| says(line, "pass done"))?;
+    ensure!(done["watch"] == group.path().to_str().unwrap_or_default(), "{done}");
+    let used = || -> Result<f64, Failed> {
+        let usage = group.usage()?;
+        Ok(usage.working.share_of(usage.limit.ok_or("no limit")?))
+    };
+    // 50 % of the limit before. The kernel counts per core and adds up now and then.
+    wait_for("the group to get smaller", PATIENCE, || Ok((used()? < 0.40).then_some(())))?;
+    daemon.stop()?;
+    ensure!(used()? > 0.25, "all of it was freed, not only what was asked for");
+    inside.check()?;
+    ensure!(Holds::now(outside.pid())?.huge == before, "a process outside was touched");
+    Ok(())
+}
+
+/// Lines that report shared huge pages.
+fn reports_sharing(line: &Value) -> bool {
+    says(line, "huge pages that would not split") && line["shared"] == subject::OWN.0
+}
+
+fn what_is_shared_is_left_to_cool_down() -> Ended {
+    let mut parent = Subject::start("sharing")?;
+    let before = Holds::now(parent.pid())?.huge;
+    let home = Home::with(&Config::all_of(&[parent.pid()]))?;
+    let daemon = home.start()?;
+    daemon.wait_since(0, "a report", reports_sharing)?;
+    // They are in no later pass as long as they cool down.
+    let mark = daemon.mark();
+    for _ in 0..3 {
+        let mark = daemon.mark();
+        daemon.wait_since(mark, "another pass", |line| says(line, "pass done"))?;
+    }
+    ensure!(!daemon.log()[mark..].iter().any(reports_sharing), "tried again too soon");
+    ensure!(Holds::now(parent.pid())?.huge == before, "shared huge pages were broken");
+    drop(daemon);
+    // With a short time to cool down they are tried again, and work once they are shared no more.
+    let config = Config { cool_down: "300ms", ..Config::all_of(&[parent.pid()]) };
+    home.configure(&config.to_string())?;
+    let daemon = home.start()?;
+    daemon.wait_since(0, "a report", reports_sharing)?;
+    let mark = daemon.mark();
+    daemon.wait_since(mark, "a second report", reports_sharing)?;
+    parent.order("end child")?;
+    let mark = daemon.mark();
+    daemon.wait_since(mark, "them to break", |line| says(line, "broke huge pages"))?;
+    ensure!(parent.order("check")? == "intact", "something was lost");
+    Ok(())
+}
+
+/// And while it goes slowly, one of two processes exits.
+fn it_keeps_to_its_budget() -> Ended {
+    let (victim, mut other) = (random_access()?, random_access()?);
+    let slow = Config { cpu: "2%", quantum: 8, ..Config::all_of(&[victim.pid(), other.pid()]) };
+    let home = Home::with(&slow)?;
+    let daemon = home.start()?;
+    daemon.wait_since(0, "it to begin", |line| says(line, "broke huge pages"))?;
+    let (began, before) = (Instant::now(), daemon.cpu()?);
+    std::thread::sleep(Duration::from_millis(1500));
+    let share = (daemon.cpu()? - before).as_secs_f64() / began.elapsed().as_secs_f64();
+    // A tick of the kernel's clock is 1 % of this time.
+    ensure!(share < 0.05, "it used {share} of a core");
+    let lost = victim.pid();
+    drop(victim);
+    daemon.wait_since(0, "it to notice", |line| says(line, "left out") && line["pid"] == lost)?;
+    let mark = daemon.mark();
+    // The rest need not take so long.
+    home.configure(&Config::all_of(&[other.pid()]).to_string())?;
+    daemon.signal(Signal::HUP)?;
+    wait_until_nothing_is_left(&daemon, mark)?;
+    is_debloated(&mut other)?;
+    daemon.stop()?;
+    Ok(())
+}
+
+fn it_leaves_in_the_middle_of_a_pass() -> Ended {
+    let mut worker = random_access()?;
+    let slow = Config { cpu: "1%", quantum: 4, ..Config::all_of(&[worker.pid()]) };
+    let home = Home::with(&slow)?;
+    let daemon = home.start()?;
+    daemon.wait_since(0, "it to begin", |line| says(line, "broke huge pages"))?;
+    let told = Instant::now();
+    let log = daemon.stop()?;
+    ensure!(told.elapsed() < Duration::from_secs(5), "it took {:?}", told.elapsed());
+    ensure!(!log.iter().any(|line| says(line, "nothing left")), "the pass was over already");
+    ensure!(log.last().is_some_and(|line| says(line, "left")), "{:?}", log.last());
+    worker.check()?;
+    Ok(())
+}
+
+fn it_reads_its_configuration_again() -> Ended {
+    let mut worker = random_access()?;
+    let before = Holds::now(worker.pid())?.huge;
+    let home = Home::with(&Config::idle())?;
+    let daemon = home.start()?;
+    // A broken configuration changes nothing, and the log says where it is broken.
+    home.configure("[watermarks]\nhigh = \"1%\"\nlow = 0\n")?;
+    daemon.signal(Signal::HUP)?;
+    let error = daemon.wait_since(0, "an error", |line| line["level"] == "ERROR")?;
+    let message = error["message"].as_str().unwrap_or_default();
+    ensure!(message.starts_with(&format!("{}:3: ", home.config().display())), "{message}");
+    ensure!(message.contains("stays in force"), "{message}");
+    ensure!(Holds::now(worker.pid())?.huge == before, "it acted on half a configuration");
+    // A good one takes effect.
+    let mark = daemon.mark();
+    home.configure(&Config::all_of(&[worker.pid()]).to_string())?;
+    daemon.signal(Signal::HUP)?;
+    daemon.wait_since(mark, "it to read", |line| says(line, "configuration read again"))?;
+    wait_until_nothing_is_left(&daemon, mark)?;
+    is_debloated(&mut worker)?;
+    daemon.stop()?;
+    Ok(())
+}
+
+fn there_is_one_at_a_time() -> Ended {
+    let home = Home::with(&Config::idle())?;
+    let daemon = home.start()?;
+    let second = home.start_in_vain()?;
+    ensure!(second.code == Some(1) && second.err.starts_with("superpage: "), "{second:?}");
+    ensure!(second.err.contains(&format!("process {}", daemon.pid())), "{second:?}");
+    ensure!(second.err.lines().count() == 1, "{second:?}");
+    daemon.stop()?;
+    home.start()?.stop()?;
+    Ok(())
+}
+
+fn it_needs_nobody_to_read_its_log() -> Ended {
+    let mut worker = random_access()?;
+    let home = Home::with(&Config::all_of(&[worker.pid()]))?;
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let daemon = home.start_logging_to(writer.into())?;
+    let pid = worker.pid();
+    let half = worker.populated().huge_pages.0 / 2;
+    wait_for("huge pages to be broken", PATIENCE, || {
+        Ok((Holds::now(pid)?.huge < HugePages(half)).then_some(()))
+    })?;
+    daemon.stop()?;
+    worker.check()?;
+    Ok(())
+}
+
+/// The 8 GiB only where somebody asks for it.
+fn it_costs_next_to_nothing_when_idle() -> Ended {
+    const WORKERS: u64 = 10;
+    const WHILE: Duration = Duration::from_secs(10);
+    let full = std::env::var_os("SUPERPAGE_FULL").is_some();
+    let size = Bytes::from_mib(if full { 8192 } else { 2048 } / WORKERS);
+    let workers = (0..WORKERS).map(|_| worker(WorkloadKind::RandomAccessR, size));
+    let workers = workers.collect::<Result<Vec<_>, _>>()?;
+    let pids: Vec<u32> = workers.iter().map(Worker::pid).collect();
+    let mut config = Config { interval: "5s", ..Config::all_of(&pids) };
+    // The defaults, unless this machine is too full for them.
+    let marks = if memory_in_use()?.0 < 0.75 { ("80%", "65%") } else { ("99%", "98%") };
+    config.marks = Some((marks.0.to_owned(), marks.1.to_owned()));
+    let home = Home::with(&config)?;
+    let daemon = home.start()?;
+    let before = daemon.cpu()?;
+    std::thread::sleep(WHILE);
+    let share = (daemon.cpu()? - before).as_secs_f64() / WHILE.as_secs_f64();
+    let status = status::of(&Process::open(daemon.pid())?)?;
+    let peak = status.peak_rss.ok_or("no peak")?;
+    let log = daemon.stop()?;
+    ensure!(log.iter().any(|line| says(line, "resting")), "it never looked: {log:?}");
+    ensure!(share < 0.01, "it used {share} of a core");
+    ensure!(peak < Bytes::from_mib(20), "it used {peak}");
+    Ok(())
+}
+
+/// `max_ptes_none` at a known value, and at its own again when this is dropped.
+struct Knob {
+    settings: Settings,
+    original: BasePages,
+    _state: tempfile::TempDir,
+}
+
+impl Knob {
+    fn at(value: BasePages) -> Result<Self, Failed> {
+        let state = tempfile::tempdir()?;
+        let (settings, _) = Settings::open(state.path(), Mode::Apply)?;
+        let knob = Self { settings, original: Self::now()?, _state: state };
+        knob.write(value)?;
+        Ok(knob)
+    }
+
+    fn now() -> Result<BasePages, Failed> {
+        Ok(Thp::under(Path::new("/sys")).get(MAX_PTES_NONE)?)
+    }
+
+    fn write(&self, value: BasePages) -> Ended {
+        let path = Thp::under(Path::new("/sys")).path(MAX_PTES_NONE);
+        Ok(self.settings.act(&path, &value.0.to_string())?)
+    }
+}
+
+impl Drop for Knob {
+    fn drop(&mut self) {
+        if let Err(error) = self.write(self.original) {
+            println!("max_ptes_none was {} and is not again: {error:?}", self.original);
+        }
+    }
+}
+
+/// The kernel's default.
+const ORIGINAL: BasePages = BasePages(511);
+
+fn khugepaged_is_held_and_let_go() -> Ended {
+    let _knob = Knob::at(ORIGINAL)?;
+    let home = Home::with(&Config { max_ptes_none: "\"auto\"".to_owned(), ..Config::idle() })?;
+    let daemon = home.start()?;
+    // Just below the 10 % of a huge page that are worth breaking it.
+    let held = Knob::now()?;
+    ensure!(held == BasePages(50), "it is held at {held}");
+    // A change of the configuration changes it from what it was at first.
+    home.configure(&Config { max_ptes_none: "7".to_owned(), ..Config::idle() }.to_string())?;
+    daemon.signal(Signal::HUP)?;
+    let is_held = || Ok((Knob::now()? == BasePages(7)).then_some(()));
+    wait_for("the new value", PATIENCE, is_held)?;
+    daemon.stop()?;
+    let after = Knob::now()?;
+    ensure!(after == ORIGINAL, "it was left at {after}");
+    ensure!(!home.journal().exists(), "the journal is still there");
+    Ok(())
+}
+
+fn a_killed_one_is_repaired_by_the_next() -> Ended {
+    let _knob = Knob::at(ORIGINAL)?;
+    let home = Home::with(&Config { max_ptes_none: "33".to_owned(), ..Config::idle() })?;
+    home.start()?.kill()?;
+    ensure!(Knob::now()? == BasePages(33), "a killed daemon cannot put anything back");
+    let journal = std::fs::read_to_string(home.journal())?;
+    ensure!(journal.contains("\"511\"") && journal.contains("\"33\""), "{journal}");
+    home.configure(&Config { max_ptes_none: "44".to_owned(), ..Config::idle() }.to_string())?;
+    let next = home.start()?;
+    ensure!(Knob::now()? == BasePages(44), "the next one does not hold it");
+    let log = next.log();
+    let repair = log.iter().find(|line| says(line, "an earlier run did not end well"));
+    let repair = repair.and_then(|line| line["message"].as_str()).ok_or("no word on the repair")?;
+    ensure!(repair.contains("33 -> 511, put back"), "{repair}");
+    let message = |line: &Value| line["message"].as_str().map(str::to_owned);
+    let held = log.iter().filter_map(message).any(|text| text.contains("511 -> 44"));
+    ensure!(held, "the original is not what it holds down: {log:?}");
+    next.stop()?;
+    let after = Knob::now()?;
+    ensure!(after == ORIGINAL, "it was left at {after}");
+    ensure!(!home.journal().exists(), "the journal is still there");
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod daemon;
 pub(crate) mod machine;
 pub(crate) mod subject;
 
@@ -81,20 +82,13 @@ pub(crate) fn number(row: &Value, key: &str) -> Result<u64, Failed> {
 /// A workload on huge pages in a process of its own.
 pub(crate) fn worker(kind: WorkloadKind, size: Bytes) -> Result<Worker, Failed> {
     let leading_args = ["lab", "worker"].map(str::to_owned).to_vec();
-    worker_by(&Launcher { program: PROGRAM.into(), leading_args }, kind, size)
-}
-
-/// The same, started in another way.
-pub(crate) fn worker_by(
-    launcher: &Launcher,
-    kind: WorkloadKind,
-    size: Bytes,
-) -> Result<Worker, Failed> {
+    let launcher = Launcher { program: PROGRAM.into(), leading_args };
     let spec = WorkloadSpec { kind, size, pages: PageSize::Huge, cpu: None };
-    let worker = Worker::spawn(launcher, &spec)?;
-    let populated = worker.populated();
-    ensure!(populated.is_on_huge_pages(), "not on huge pages: {populated:?}");
-    Ok(worker)
+    // Right after somebody has broken many huge pages, the kernel may not have enough at once.
+    wait_for("enough huge pages", Duration::from_secs(20), || {
+        let worker = Worker::spawn(&launcher, &spec)?;
+        Ok(worker.populated().is_on_huge_pages().then_some(worker))
+    })
 }
 
 /// What a process holds, according to the kernel.

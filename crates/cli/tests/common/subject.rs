@@ -8,6 +8,9 @@ use crate::ensure;
 use libtest_mimic::Failed;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use superpage_kernel::own_child::OwnChild;
+use superpage_kernel::own_memory::{OwnMemory, Wish};
+use superpage_policy::units::{BASE_PAGE_BYTES, HugePages};
 
 const SUBJECT: &str = "SUPERPAGE_TEST_SUBJECT";
 
@@ -27,6 +30,61 @@ pub(crate) fn next_order() -> Result<String, Failed> {
     let mut line = String::new();
     ensure!(std::io::stdin().read_line(&mut line)? > 0, "the parent has gone");
     Ok(line.trim_end().to_owned())
+}
+
+/// Huge pages of the test's own processes.
+pub(crate) const OWN: HugePages = HugePages(32);
+
+/// Memory of which every other base page holds something, all of it on huge pages if there are any.
+pub(crate) fn half_used() -> Result<OwnMemory, Failed> {
+    let mut memory = OwnMemory::map(OWN, Wish::HugePages)?;
+    for (page, bytes) in pages(memory.bytes_mut()) {
+        if page % 2 == 0 {
+            bytes.fill(pattern(page));
+        } else {
+            // A touch without a trace.
+            bytes[0] = 0;
+        }
+    }
+    Ok(memory)
+}
+
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == BASE_PAGE_BYTES);
+
+pub(crate) fn pages(bytes: &mut [u8]) -> impl Iterator<Item = (usize, &mut [u8])> {
+    bytes.chunks_exact_mut(PAGE).enumerate()
+}
+
+/// Never zero.
+pub(crate) fn pattern(page: usize) -> u8 {
+    page.to_le_bytes()[0] | 1
+}
+
+/// Says whether what [`half_used`] wrote is still there.
+pub(crate) fn say_whether_intact(memory: &mut OwnMemory) -> Ended {
+    let wrong = pages(memory.bytes_mut()).find(|(page, bytes)| {
+        let expected = if page % 2 == 0 { pattern(*page) } else { 0 };
+        bytes.iter().any(|byte| *byte != expected)
+    });
+    say(&wrong.map_or_else(|| "intact".to_owned(), |(page, _)| format!("page {page}")))
+}
+
+/// A process that shares its memory with a child until it is told to end that.
+pub(crate) fn be_sharing() -> Ended {
+    let mut memory = half_used()?;
+    let mut child = Some(OwnChild::fork()?);
+    say("ready")?;
+    loop {
+        match next_order()?.as_str() {
+            "check" => say_whether_intact(&mut memory)?,
+            "end child" => {
+                child = None;
+                say("ended")?;
+            }
+            other => return Err(format!("no order {other:?}, {child:?}").into()),
+        }
+    }
 }
 
 /// The process, seen by the test. It ends when this is dropped.
