@@ -363,17 +363,19 @@ impl Pass {
     /// Keeps to the CPU budget; long pauses are cut into slices, so that `watch` can end them.
     fn pause(&mut self, watch: &mut dyn FnMut(Event<'_>) -> Flow) -> Flow {
         const SLICE: Duration = Duration::from_millis(100);
-        loop {
-            self.settle_account();
-            let pause = self.options.budget.pause(self.account.cpu, self.account.wall);
-            if pause.is_zero() {
-                return Flow::Continue;
-            }
-            std::thread::sleep(pause.min(SLICE));
+        self.settle_account();
+        // Waking up takes CPU time too. It counts in the next pause: were it added to this one, a
+        // small budget would go into nothing but waking up.
+        let mut left = self.options.budget.pause(self.account.cpu, self.account.wall);
+        while !left.is_zero() {
+            let slice = left.min(SLICE);
+            std::thread::sleep(slice);
+            left -= slice;
             if watch(Event::Pausing) == Flow::Stop {
                 return Flow::Stop;
             }
         }
+        Flow::Continue
     }
 
     fn settle_account(&mut self) {
