@@ -9,9 +9,10 @@
 //!   ranks them; at a glance all lie near some bucket's border, so the regions that a decision is
 //!   about to break are looked at more closely first, once. [`Observation::Exact`] is the paper's
 //!   variant.
-//! - **The last round is shared**: when what is still needed is less than a quantum for each
-//!   process in the bucket, each gets an equal part of it. With a full quantum each, the first
-//!   processes in the round would be hurt and the last spared, by up to 100 huge pages.
+//! - **The last rounds are shared**: when what is still needed is less than a quantum for each
+//!   process in the bucket, each gives half of an equal part, again and again. With a full quantum
+//!   each, the first processes in the round would be hurt and the last spared, by up to 100 huge
+//!   pages.
 //! - **Nothing is broken for nothing**: the paper's loop ends with a threshold of zero, which
 //!   breaks huge pages without bloat. [`Options::floor`] is the least density worth breaking.
 //! - **Turns go on where they stopped**: the next round starts with the process after the one
@@ -167,7 +168,7 @@ impl Emd {
         let served = waiting.iter().filter(|process| Some(**process) <= self.last_served).count();
         waiting.rotate_left(served % waiting.len().max(1));
         let sharers = waiting.len();
-        let turn = self.options.quantum.min(fair_share(maps, bucket, need, sharers));
+        let turn = turn(maps, bucket, need, sharers, self.options.quantum);
         Round { bucket, sharers, turn, waiting, left: turn }
     }
 
@@ -248,17 +249,24 @@ fn unknown_regions(maps: &BloatMaps) -> Option<(ProcessKey, Vec<Region>)> {
     })
 }
 
-/// The huge pages of `bucket` that each of `sharers` processes must give up to meet the need.
-fn fair_share(maps: &BloatMaps, bucket: Bucket, need: BasePages, sharers: usize) -> HugePages {
-    let regions = HugePages(maps.values().map(|map| map.in_bucket(bucket).count() as u64).sum());
+/// What each of `sharers` processes may give up of `bucket` in a round: a quantum, as long as that
+/// much or all of the bucket is needed from each; else half of its share, so that the last rounds
+/// get shorter and shorter and an estimate that errs does not spare whoever comes last.
+fn turn(
+    maps: &BloatMaps,
+    bucket: Bucket,
+    need: BasePages,
+    sharers: usize,
+    quantum: HugePages,
+) -> HugePages {
     let zero_pages: BasePages = maps.values().map(|map| map.zero_pages(bucket)).sum();
-    // A need may be any number and its product must fit; regions only glanced at may promise nothing.
-    let wanted = if need >= zero_pages {
-        regions.0
-    } else {
-        (need.0 * regions.0).div_ceil(zero_pages.0).min(regions.0)
-    };
-    HugePages(wanted.div_ceil(sharers.max(1) as u64).max(1))
+    if need >= zero_pages {
+        return quantum;
+    }
+    let regions: u64 = maps.values().map(|map| map.in_bucket(bucket).count() as u64).sum();
+    let wanted = (need.0 * regions).div_ceil(zero_pages.0);
+    let share = HugePages(wanted.div_ceil(sharers.max(1) as u64));
+    if share > quantum { quantum } else { HugePages(share.0.div_ceil(2).max(1)) }
 }
 
 /// `bucket` and the denser ones, densest first.
