@@ -39,6 +39,9 @@ fn tests() -> [Test; 12] {
     let group = able().or_else(without_groups);
     let able = able();
     [
+        // Right after it was seen that nobody else is at the settings.
+        ("khugepaged_is_held_and_let_go", settings.clone(), khugepaged_is_held_and_let_go),
+        ("a_killed_one_is_repaired_by_the_next", settings, a_killed_one_is_repaired_by_the_next),
         ("it_frees_down_to_the_low_watermark", able.clone(), it_frees_down_to_the_low_watermark),
         ("it_keeps_to_its_lists", able.clone(), it_keeps_to_its_lists),
         ("a_full_cgroup_pays_for_itself", group, a_full_cgroup_pays_for_itself),
@@ -49,8 +52,6 @@ fn tests() -> [Test; 12] {
         ("there_is_one_at_a_time", able.clone(), there_is_one_at_a_time),
         ("it_needs_nobody_to_read_its_log", able.clone(), it_needs_nobody_to_read_its_log),
         ("it_costs_next_to_nothing_when_idle", able, it_costs_next_to_nothing_when_idle),
-        ("khugepaged_is_held_and_let_go", settings.clone(), khugepaged_is_held_and_let_go),
-        ("a_killed_one_is_repaired_by_the_next", settings, a_killed_one_is_repaired_by_the_next),
     ]
 }
 
