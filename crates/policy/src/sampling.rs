@@ -49,8 +49,8 @@ use crate::bloat::BloatDensity;
 use crate::region::Region;
 use crate::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, VirtAddr};
 
-/// Base pages in a glance. Chosen by measurement: at 8 excerpts of 512, ranking costs 3 % of what
-/// reading everything does, and full, half and empty huge pages come apart.
+/// Base pages in a glance. Chosen, not measured: 8 of 512 are little to read, and full, half and
+/// empty huge pages come apart.
 pub const GLANCE: SampleSize = SampleSize(8);
 /// Base pages in a sample: two dozen. Chosen by measurement: a base page in a sample costs two to
 /// five times what it costs in a full reading, so more would eat up what sampling saves.
