@@ -25,9 +25,9 @@ const HEADROOM: Bytes = Bytes::from_mib(1536);
 
 /// How long a timed run should take. Long enough that a timer tick does not show, short enough
 /// that variants alternate within the drift of a shared machine. Chosen, not measured.
-const RUN_SECONDS: f64 = 0.5;
+const RUN_SECONDS: f64 = 0.3;
 /// Runs of which the fastest counts: what else happens on the machine can only add time.
-pub(super) const RUNS: u32 = 3;
+pub(super) const RUNS: u32 = 5;
 
 /// The size of each of `instances` workloads: what was asked for, else `preferred`, else what fits.
 ///
@@ -145,18 +145,9 @@ impl Subject {
         self.operations = operations;
     }
 
-    /// Times the workload: seconds of CPU time of the process with the memory, in the fastest of a
-    /// few runs, each of other operations of the same kind.
-    ///
-    /// Not by the clock on the wall: a client, another program or a busy host would be measured
-    /// along with the page walks.
+    /// Times the workload; see [`time_in_turn`].
     pub(super) fn time(&mut self) -> Result<f64> {
-        self.warm_up()?;
-        let mut fastest = f64::INFINITY;
-        for _ in 0..RUNS {
-            fastest = fastest.min(self.one_run(self.operations)?.cpu.as_secs_f64());
-        }
-        Ok(fastest)
+        Ok(time_in_turn(std::slice::from_mut(self))?[0])
     }
 
     /// As [`Subject::time`], but one long run by the clock on the wall.
@@ -239,6 +230,23 @@ fn operations_for(timing: Timing) -> u64 {
     )]
     let operations = (timing.operations as f64 * RUN_SECONDS / seconds) as u64;
     operations.max(1000)
+}
+
+/// Times each workload: seconds of CPU time of the process with the memory, in the fastest of a
+/// few runs, each of other operations of the same kind.
+///
+/// Not by the clock on the wall: a client, another program or a busy host would be measured along
+/// with the page walks. The workloads take turns, one run each, so that the drift of a shared
+/// machine meets all of them alike.
+pub(super) fn time_in_turn(subjects: &mut [Subject]) -> Result<Vec<f64>> {
+    subjects.iter_mut().try_for_each(Subject::warm_up)?;
+    let mut fastest = vec![f64::INFINITY; subjects.len()];
+    for _ in 0..RUNS {
+        for (subject, fastest) in subjects.iter_mut().zip(&mut fastest) {
+            *fastest = fastest.min(subject.one_run(subject.operations)?.cpu.as_secs_f64());
+        }
+    }
+    Ok(fastest)
 }
 
 /// De-bloats `subjects` (in the order of their creation) by `policy` until `need` is freed.

@@ -5,7 +5,7 @@
 //! together. Their runs are timed one at a time, because this kind of machine has two cores: four
 //! programs at once would measure the scheduler.
 
-use super::support_bench::{Subject, debloat, median, rounded};
+use super::support_bench::{Subject, debloat, median, rounded, time_in_turn};
 use super::{Progress, Result};
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::fairness::fairness;
@@ -53,12 +53,12 @@ pub(super) fn measure(
             round + 1
         ))?;
         for (policy, measured) in POLICIES.into_iter().zip(&mut measured) {
-            let baselines = time_all(subjects)?;
+            let baselines = time_in_turn(subjects)?;
             debloat(subjects, policy, target, u64::from(round))?;
             let (broken, freed) = broken_of_all(subjects)?;
             measured.broken.push(broken);
             measured.freed.push(freed);
-            let times = time_all(subjects)?;
+            let times = time_in_turn(subjects)?;
             let ratios = times.iter().zip(&baselines).map(|(time, base)| time / base);
             measured.slowdowns.push(ratios.collect());
             subjects.iter_mut().try_for_each(Subject::restore)?;
@@ -67,10 +67,6 @@ pub(super) fn measure(
     let sizes: Vec<HugePages> = subjects.iter().map(Subject::huge_pages).collect();
     let outcomes = POLICIES.into_iter().zip(measured);
     Ok(outcomes.map(|(policy, m)| outcome(policy, fraction, target, &m, &sizes)).collect())
-}
-
-fn time_all(subjects: &mut [Subject]) -> Result<Vec<f64>> {
-    subjects.iter_mut().map(Subject::time).collect()
 }
 
 fn broken_of_all(subjects: &mut [Subject]) -> Result<(Vec<f64>, f64)> {
