@@ -2,8 +2,9 @@
 //!
 //! What is here: the units every other crate speaks in ([`units`]), regions of virtual memory
 //! ([`region`]), what is known about the bloat in them ([`bloat`], [`sampling`]), the published
-//! policies that decide what to take back ([`debloat`]), the trigger ([`watermark`]) and the
-//! score of how evenly they hurt ([`fairness`]).
+//! systems that decide when a superpage is made ([`system`], with [`page`], [`supply`] and
+//! [`compaction`]), the policies that decide what to take back ([`debloat`]), the trigger
+//! ([`watermark`]) and the score of how evenly they hurt ([`fairness`]).
 //!
 //! What is deliberately absent: system calls, files, clocks, threads, logging, random sources and
 //! `unsafe`. Observations and the time come in as arguments; decisions go out as values. The same
@@ -17,9 +18,13 @@ extern crate alloc;
 extern crate std;
 
 pub mod bloat;
+pub mod compaction;
 pub mod debloat;
 pub mod fairness;
+pub mod page;
 pub mod region;
 pub mod sampling;
+pub mod supply;
+pub mod system;
 pub mod units;
 pub mod watermark;

@@ -1,0 +1,80 @@
+//! Compaction: which range of frames to empty, and where to put what was in it.
+//!
+//! Only the choice is here; moving pages is the machine's business. Physical memory is seen as
+//! chunks of equal size (1 GiB in Trident), each with two counters (Trident, section 5.1.3):
+//! free frames and unmovable frames.
+//!
+//! | kind | source | target |
+//! |---|---|---|
+//! | [`Compaction::Sequential`] (Linux) | frames from the bottom up, from where the last one stopped | free frames from the top down |
+//! | [`Compaction::Smart`] (Trident) | the chunk with most free and no unmovable frames | the fullest chunk with room, then the next fullest |
+
+use crate::units::BasePages;
+
+/// How to make contiguous free memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compaction {
+    /// As Linux does: move pages from the bottom of memory to its top, whatever they cost.
+    Sequential,
+    /// As Trident does: empty what is cheapest to empty.
+    Smart,
+}
+
+/// The counters of one chunk of physical memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkCounts {
+    /// Free frames.
+    pub free: BasePages,
+    /// Frames that cannot be moved: the kernel's own.
+    pub unmovable: BasePages,
+}
+
+/// The chunk that smart compaction empties: of those without unmovable frames and with something
+/// to move, the one with most free frames; the lowest of several.
+///
+/// `size` is the frames in a chunk. A chunk that is wholly free needs no emptying.
+#[must_use]
+pub fn smart_source(chunks: &[ChunkCounts], size: BasePages) -> Option<usize> {
+    chunks
+        .iter()
+        .enumerate()
+        .filter(|(_, chunk)| chunk.unmovable.is_zero() && chunk.free < size)
+        .max_by_key(|(index, chunk)| (chunk.free, core::cmp::Reverse(*index)))
+        .map(|(index, _)| index)
+}
+
+/// The chunk that smart compaction fills: the fullest with a free frame that is not `source`; the
+/// lowest of several. Asked again when it is full.
+#[must_use]
+pub fn smart_target(chunks: &[ChunkCounts], source: usize) -> Option<usize> {
+    chunks
+        .iter()
+        .enumerate()
+        .filter(|(index, chunk)| *index != source && !chunk.free.is_zero())
+        .min_by_key(|(index, chunk)| (chunk.free, *index))
+        .map(|(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(free: u64, unmovable: u64) -> ChunkCounts {
+        ChunkCounts { free: BasePages(free), unmovable: BasePages(unmovable) }
+    }
+
+    /// Trident's Figure 6 (b) in small: the emptiest movable chunk goes into the fullest.
+    #[test]
+    fn the_emptiest_movable_chunk_goes_into_the_fullest() {
+        let chunks =
+            [chunk(10, 0), chunk(90, 1), chunk(80, 0), chunk(3, 0), chunk(100, 0), chunk(0, 0)];
+        assert_eq!(smart_source(&chunks, BasePages(100)), Some(2));
+        assert_eq!(smart_target(&chunks, 2), Some(3));
+    }
+
+    #[test]
+    fn nothing_to_choose() {
+        assert_eq!(smart_source(&[chunk(100, 0), chunk(5, 2)], BasePages(100)), None);
+        assert_eq!(smart_target(&[chunk(0, 0), chunk(7, 0)], 1), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! Supply: what free memory there is, by contiguity, and how fragmented it is.
+
+use crate::page::PageSize;
+use crate::units::BasePages;
+
+/// Orders of a buddy allocator that keeps free chunks from a base page up to a giant page.
+pub const ORDERS: usize = 19; // PageSize::Giant.order() + 1; a test asserts
+
+/// Free memory by the size of its chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Supply {
+    /// All memory that programs and caches can have.
+    pub total: BasePages,
+    /// Free chunks of each order, each counted once, in its largest chunk.
+    pub chunks: [u64; ORDERS],
+    /// Of those of [`PageSize::Giant`], how many are zero-filled already.
+    pub zeroed_giant: u64,
+    /// Of those of [`PageSize::Huge`], how many are zero-filled already.
+    pub zeroed_huge: u64,
+    /// Memory that holds pages of files, which can be dropped without writing.
+    pub page_cache: BasePages,
+}
+
+impl Supply {
+    /// No memory at all.
+    pub const NONE: Self = Self {
+        total: BasePages::ZERO,
+        chunks: [0; ORDERS],
+        zeroed_giant: 0,
+        zeroed_huge: 0,
+        page_cache: BasePages::ZERO,
+    };
+
+    /// All free base pages.
+    #[must_use]
+    pub fn free(&self) -> BasePages {
+        self.free_from(0)
+    }
+
+    /// The free base pages in chunks of at least this order.
+    fn free_from(&self, order: usize) -> BasePages {
+        let pages = |(order, count): (usize, &u64)| BasePages(*count << order);
+        self.chunks.iter().enumerate().skip(order).map(pages).sum()
+    }
+
+    /// How many pages of this size could be had at once.
+    #[must_use]
+    pub fn available(&self, size: PageSize) -> u64 {
+        let order = size.order();
+        self.free_from(usize::from(order)).0 >> order
+    }
+
+    /// The free memory fragmentation index for pages of this size: the share of free memory that
+    /// lies in smaller chunks, 0 (none of it) to 1 (all of it).
+    ///
+    /// As in Trident (section 3) and Ingens, which take it from Gorman and Healy ("unusable free
+    /// space index", ISMM 2008). Without free memory it is 1: nothing can be had.
+    #[must_use]
+    pub fn fmfi(&self, size: PageSize) -> f64 {
+        let free = self.free();
+        if free.is_zero() {
+            return 1.0;
+        }
+        1.0 - self.free_from(usize::from(size.order())).share_of(free)
+    }
+
+    /// The share of all memory that is free.
+    #[must_use]
+    pub fn free_share(&self) -> f64 {
+        self.free().share_of(self.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragmentation_is_the_share_in_smaller_chunks() {
+        assert_eq!(usize::from(PageSize::Giant.order()) + 1, ORDERS);
+        let mut supply = Supply { total: BasePages(10_000), ..Supply::NONE };
+        assert_eq!(supply.fmfi(PageSize::Base), 1.0);
+        supply.chunks[0] = 512;
+        supply.chunks[10] = 1;
+        assert_eq!(supply.free(), BasePages(1536));
+        assert_eq!(supply.available(PageSize::Huge), 2);
+        assert_eq!(supply.fmfi(PageSize::Base), 0.0);
+        assert!((supply.fmfi(PageSize::Huge) - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(supply.fmfi(PageSize::Giant), 1.0);
+    }
+}

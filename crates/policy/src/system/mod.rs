@@ -1,0 +1,453 @@
+//! The published systems: when each allocates, prepares, maps, unmaps and deallocates superpages.
+//!
+//! A [`System`] is asked three things: what to map now, on a fault ([`System::fault`]); what to do
+//! next in the background ([`System::background`]); what to give up under pressure
+//! ([`System::pressure`]). It answers with values that say why; the machine carries them out and
+//! says what became of them ([`System::learn`]). It sees the machine through a [`View`].
+//!
+//! | file | system |
+//! |---|---|
+//! | [`linux`] | Linux THP and its 4 KiB pages |
+//! | `freebsd` | FreeBSD's reservations |
+//! | `ingens` | Ingens and Ingens* |
+//! | `hawkeye` | HawkEye and HawkEye* |
+//! | `quicksilver` | Quicksilver: Sync-t and Async-t |
+//! | `trident` | Trident, its ablations, Trident-pv |
+//! | `xheap` | xHeap |
+//! | `selective` | huge pages for chosen ranges |
+//!
+//! Taking bloat back is another rule, [`crate::debloat`]: any of its policies goes with any system.
+
+pub mod life;
+pub mod linux;
+mod scan;
+
+use crate::compaction::Compaction;
+use crate::debloat::ProcessKey;
+use crate::page::{Page, PageSize};
+use crate::region::Region;
+use crate::supply::Supply;
+use crate::units::{BasePages, HugePages, Nanos, VirtAddr};
+use core::fmt;
+use life::Life;
+
+/// What an area of virtual memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AreaKind {
+    /// Anonymous memory: heaps, mappings without a file.
+    Anonymous,
+    /// A thread's stack.
+    Stack,
+    /// Pages of a file.
+    File,
+}
+
+/// Whether an area is expected to become longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// It stays as it is.
+    Fixed,
+    /// It grows at its end, as a heap does.
+    Up,
+}
+
+/// What the program said about an area (`madvise`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing.
+    None,
+    /// Huge pages, please.
+    Huge,
+    /// No huge pages.
+    NoHuge,
+}
+
+/// A range of a process's virtual memory with one purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Its first address.
+    pub start: VirtAddr,
+    /// The first address after it.
+    pub end: VirtAddr,
+    /// What it holds.
+    pub kind: AreaKind,
+    /// Whether it grows.
+    pub growth: Growth,
+    /// What the program asked for.
+    pub advice: Advice,
+}
+
+impl Area {
+    /// Whether the whole page lies in it, so that it could be mapped by one entry of that size.
+    #[must_use]
+    pub fn holds(&self, page: Page) -> bool {
+        self.start <= page.start() && page.end() <= self.end
+    }
+}
+
+/// How a region is mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// Not at all.
+    #[default]
+    Empty,
+    /// By base pages, some of them perhaps missing.
+    Base,
+    /// By one huge page.
+    Huge,
+    /// As part of a giant page.
+    Giant,
+}
+
+/// What can be seen of a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionView {
+    /// How it is mapped.
+    pub mapping: Mapping,
+    /// The base pages that have been faulted in; all 512 where a larger page is mapped.
+    pub population: BasePages,
+    /// Whether a huge frame is reserved for it, which holds what has been populated in place.
+    pub is_reserved: bool,
+    /// The base pages accessed in the last sampling period (HawkEye's access coverage).
+    pub coverage: BasePages,
+    /// The time since it was accessed last.
+    pub idle: Nanos,
+}
+
+/// What a process has mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Footprint {
+    /// By base pages.
+    pub base: BasePages,
+    /// By huge pages.
+    pub huge: HugePages,
+    /// Giant pages.
+    pub giant: u64,
+    /// The share of its cycles that it spends on page walks, 0 to 1.
+    pub walk_share: f64,
+}
+
+impl Footprint {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> BasePages {
+        self.base + self.huge.base_pages() + PageSize::Giant.base_pages() * self.giant
+    }
+}
+
+/// What a system can see of the machine. Looking changes nothing.
+pub trait View {
+    /// The time.
+    fn now(&self) -> Nanos;
+    /// Free memory.
+    fn supply(&self) -> &Supply;
+    /// Free pages of the two pools that xHeap sets aside, if the machine has them.
+    fn pool(&self, size: PageSize) -> Option<Pool>;
+    /// The processes, in the order of their creation.
+    fn processes(&self) -> &[ProcessKey];
+    /// What a process has mapped; nothing if it is gone.
+    fn footprint(&self, process: ProcessKey) -> Footprint;
+    /// The areas of a process, in address order; none if it is gone.
+    fn areas(&self, process: ProcessKey) -> &[Area];
+    /// What can be seen of a region; empty if it is gone.
+    fn region(&self, process: ProcessKey, region: Region) -> RegionView;
+    /// The first region at or after `from` with anything mapped in it.
+    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region>;
+    /// The first page at or after `from` that is mapped, in the size it is mapped in.
+    fn next_page(&self, process: ProcessKey, from: VirtAddr) -> Option<Page>;
+    /// Whether a page was accessed since this was asked last (its access bit, and clears it).
+    fn take_accessed(&mut self, process: ProcessKey, page: Page) -> bool;
+}
+
+/// The state of one of xHeap's pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Pages in it that nothing uses.
+    pub free: u64,
+    /// All its pages.
+    pub size: u64,
+}
+
+/// A process touched a base page that is not mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Who.
+    pub process: ProcessKey,
+    /// The address.
+    pub address: VirtAddr,
+    /// The area it lies in.
+    pub area: Area,
+    /// The region it lies in, before the fault.
+    pub region: RegionView,
+    /// Whether anything is mapped in the giant page it lies in.
+    pub giant_is_empty: bool,
+}
+
+impl Fault {
+    /// The page of this size that the address lies in.
+    #[must_use]
+    pub const fn page(&self, size: PageSize) -> Page {
+        Page::containing(self.address, size)
+    }
+
+    /// Whether a page of this size could be mapped: it lies in the area, and nothing is mapped in
+    /// it yet.
+    #[must_use]
+    pub fn is_mappable(&self, size: PageSize) -> bool {
+        let is_empty = match size {
+            PageSize::Base => true,
+            PageSize::Huge => self.region.population.is_zero() && !self.region.is_reserved,
+            PageSize::Giant => self.giant_is_empty,
+        };
+        is_empty && self.area.holds(self.page(size))
+    }
+}
+
+/// One way to serve a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Map a base page from anywhere. Succeeds while there is memory.
+    Base,
+    /// Map a superpage, prepared whole. If none is free, compact memory for it first, or fail.
+    Map {
+        /// Its size.
+        size: PageSize,
+        /// How to make one if none is free.
+        compaction: Option<Compaction>,
+        /// Whether it must be zero-filled already.
+        zeroed: Zeroed,
+    },
+    /// Reserve a huge frame for the region, and map the base page in its place there.
+    Reserve,
+    /// Map the base page in its place in the region's reserved frame.
+    InPlace,
+    /// As [`Attempt::InPlace`], then prepare the rest of the frame and map it as a huge page.
+    Complete,
+}
+
+/// Whether a superpage may have to be zeroed while somebody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroed {
+    /// One zeroed ahead of time if there is one, else any.
+    Preferred,
+    /// Only one zeroed ahead of time.
+    Required,
+}
+
+/// How to serve a fault: the attempts in order; the first that succeeds counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultPlan {
+    attempts: [Option<Attempt>; 3],
+    /// Why.
+    pub cause: FaultCause,
+}
+
+impl FaultPlan {
+    /// Just a base page.
+    #[must_use]
+    pub const fn base(cause: FaultCause) -> Self {
+        Self { attempts: [Some(Attempt::Base), None, None], cause }
+    }
+
+    /// `first`, or else a base page.
+    #[must_use]
+    pub const fn try_first(first: Attempt, cause: FaultCause) -> Self {
+        Self { attempts: [Some(first), Some(Attempt::Base), None], cause }
+    }
+
+    /// `first`, or `second`, or else a base page.
+    #[must_use]
+    pub const fn try_both(first: Attempt, second: Attempt, cause: FaultCause) -> Self {
+        Self { attempts: [Some(first), Some(second), Some(Attempt::Base)], cause }
+    }
+
+    /// The attempts in order.
+    pub fn attempts(&self) -> impl Iterator<Item = Attempt> {
+        self.attempts.into_iter().flatten()
+    }
+}
+
+/// Why a fault is served the way it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultCause {
+    /// The system maps base pages on faults.
+    BasePages,
+    /// The program or the administrator asked for no huge pages here.
+    NotWanted,
+    /// The area leaves no room for a superpage here, or something is mapped in it already.
+    NoRoom,
+    /// The first touch of a range that a superpage of this size fits.
+    FirstTouch(PageSize),
+    /// The region's frame is reserved; so many base pages are prepared with this one.
+    Prepared(BasePages),
+    /// With this one, as many base pages are prepared as the system waits for.
+    Threshold(BasePages),
+    /// The range was chosen by the program.
+    Chosen,
+    /// Pages of this size are free in the pool, or are not.
+    Pool(PageSize),
+}
+
+/// How a superpage is made from what is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Into a new frame: what is populated is copied, the rest zeroed. If no frame is free, memory
+    /// is compacted for it, or it fails.
+    Copy(Option<Compaction>),
+    /// In the region's reserved frame: the rest is zeroed, nothing is copied.
+    InPlace,
+    /// Into a new frame of a guest, by exchanging what backs the frames (Trident-pv) instead of
+    /// copying, in one hypercall or in one for each page.
+    Exchange(Batching, Option<Compaction>),
+    /// Into a frame of the huge pool, what is not populated read from the backing store (xHeap).
+    Read,
+}
+
+/// How many exchanges a hypercall carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// As many as there are.
+    Whole,
+    /// One.
+    Single,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Map a page that is mapped by smaller ones (or partly) as one superpage.
+    Promote {
+        /// Whose.
+        process: ProcessKey,
+        /// Which.
+        page: Page,
+        /// By which means.
+        how: How,
+    },
+    /// Zero a free chunk of this size ahead of time.
+    Zero(PageSize),
+    /// Compact until one more chunk of this size is free.
+    Compact(PageSize, Compaction),
+    /// Give back the frames of a reservation that are not populated; what is populated stays.
+    Unreserve {
+        /// Whose.
+        process: ProcessKey,
+        /// For which region.
+        region: Region,
+    },
+    /// Move what is populated in a region's reserved or huge frame elsewhere, so that the frame is
+    /// free whole; the region is mapped by base pages after that.
+    Evacuate {
+        /// Whose.
+        process: ProcessKey,
+        /// Which region.
+        region: Region,
+    },
+    /// Write a page to its backing store if it is dirty, and unmap it.
+    Evict {
+        /// Whose.
+        process: ProcessKey,
+        /// Which.
+        page: Page,
+    },
+}
+
+/// What to do, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// What.
+    pub act: Act,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a system acts in the background or under pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A scan came by, and so many base pages are populated.
+    Scanned(BasePages),
+    /// So many base pages are populated, as many as the system waits for.
+    Threshold(BasePages),
+    /// So many of its base pages were accessed lately, more than in any other candidate.
+    Coverage(BasePages),
+    /// A growing heap has passed the region.
+    HeapGrew,
+    /// The supply of pages of this size is short.
+    Supply(PageSize),
+    /// Nobody accessed it for so long.
+    Idle(Nanos),
+    /// Its access bit was not set when the clock's hand came by.
+    Clock,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scanned(pages) => write!(f, "scanned, {pages} base pages populated"),
+            Self::Threshold(pages) => write!(f, "threshold reached: {pages} base pages populated"),
+            Self::Coverage(pages) => write!(f, "highest coverage: {pages} base pages accessed"),
+            Self::HeapGrew => f.write_str("the heap has grown past it"),
+            Self::Supply(size) => write!(f, "free {size} pages are short"),
+            Self::Idle(time) => write!(f, "idle for {:.1} s", time.as_secs_f64()),
+            Self::Clock => f.write_str("not accessed since the clock's hand came by"),
+        }
+    }
+}
+
+/// What became of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// No contiguous memory could be had.
+    NoFrame,
+    /// What it was about has changed or gone.
+    Stale,
+}
+
+/// What to do next in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// This.
+    Act(Action),
+    /// Nothing was to be done here, but looking took effort: so many base pages were scanned. Ask
+    /// again.
+    Scanned(BasePages),
+    /// Nothing until this time, or until something happens.
+    Rest(Option<Nanos>),
+}
+
+/// What is short, under pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// Pages of this size.
+    pub size: PageSize,
+    /// So many of them are needed.
+    pub pages: u64,
+}
+
+/// One published way to manage superpages.
+///
+/// A machine asks for one action at a time and carries it out before it asks again, so an answer
+/// never rests on what an earlier answer has changed.
+pub trait System: fmt::Debug + Send {
+    /// How to serve a fault.
+    fn fault(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan;
+
+    /// What to do next in the background, most valuable first. Asked while the budget lasts.
+    fn background(&mut self, view: &mut dyn View) -> Step;
+
+    /// What to give up next, least valuable first; `None`: nothing of this system's.
+    fn pressure(&mut self, shortage: Shortage, view: &mut dyn View) -> Option<Action>;
+
+    /// Hears what became of an action.
+    fn learn(&mut self, action: &Action, outcome: Outcome);
+
+    /// The share of one CPU that background work may take, 0 and up; 1 is one CPU.
+    fn background_share(&self) -> f64 {
+        1.0
+    }
+
+    /// When it does what in a superpage's life.
+    fn life(&self) -> Life;
+}

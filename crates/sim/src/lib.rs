@@ -1,0 +1,5 @@
+//! A machine in memory: physical frames, virtual memory, translation, costs and time, all from one
+//! seed.
+//!
+//! The policies that drive the real kernel run on it unchanged, at any size. It knows nothing of
+//! the kernel that it runs on: no system calls, no files, no clocks, no threads.
