@@ -55,12 +55,19 @@ pub struct Khugepaged {
     pub sleep: Nanos,
     /// How many base pages of a region may be missing (`max_ptes_none`).
     pub max_missing: BasePages,
+    /// How many may be in swap (`max_ptes_swap`).
+    pub max_swapped: BasePages,
 }
 
 impl Default for Khugepaged {
     /// The kernel's defaults: 4096 base pages, ten seconds, 511.
     fn default() -> Self {
-        Self { pages: BasePages(4096), sleep: Nanos(10_000_000_000), max_missing: BasePages(511) }
+        Self {
+            pages: BasePages(4096),
+            sleep: Nanos(10_000_000_000),
+            max_missing: BasePages(511),
+            max_swapped: BasePages(64),
+        }
     }
 }
 
@@ -84,6 +91,7 @@ impl Options {
             pages: BasePages(4096),
             sleep: Nanos(10_000_000_000),
             max_missing: BasePages(511),
+            max_swapped: BasePages(64),
         }),
     };
     /// Base pages only.
@@ -147,6 +155,7 @@ impl Linux {
         let is_candidate = seen.mapping == Mapping::Base
             && PageSize::Huge.base_pages().saturating_sub(seen.population)
                 <= khugepaged.max_missing
+            && seen.swapped <= khugepaged.max_swapped
             && area.is_some_and(|area| self.wants(&area));
         if !is_candidate {
             return Step::Scanned(PageSize::Huge.base_pages());
@@ -164,7 +173,7 @@ impl System for Linux {
         if !self.wants(&fault.area) {
             return FaultPlan::base(FaultCause::NotWanted);
         }
-        if !fault.is_mappable(PageSize::Huge) {
+        if !fault.is_mappable(PageSize::Huge) || !fault.region.swapped.is_zero() {
             return FaultPlan::base(FaultCause::NoRoom);
         }
         let compaction = self.compaction(&fault.area);

@@ -106,6 +106,8 @@ pub struct RegionView {
     pub mapping: Mapping,
     /// The base pages that have been faulted in; all 512 where a larger page is mapped.
     pub population: BasePages,
+    /// The base pages that are in the backing store and not in memory.
+    pub swapped: BasePages,
     /// Whether a huge frame is reserved for it, which holds what has been populated in place.
     pub is_reserved: bool,
     /// The base pages accessed in the last sampling period (HawkEye's access coverage).

@@ -1,0 +1,495 @@
+//! Carrying out what a system does in the background and under pressure.
+
+use super::fault::owner_of;
+use super::work::{Transfers, Work};
+use super::{Backing, Machine};
+use crate::physical::{Frame, Owner};
+use crate::virtual_memory::page_index;
+use crate::virtual_memory::slot::{PAGES, PageSet};
+use superpage_policy::bloat::BloatDensity;
+use superpage_policy::compaction::Compaction;
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::page::{Page, PageSize};
+use superpage_policy::region::Region;
+use superpage_policy::system::{Act, Action, Batching, How, Mapping, Outcome, Step};
+use superpage_policy::units::{BasePages, Nanos, VirtAddr};
+
+/// What a step in the background came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepped {
+    /// Something was done, or looked at.
+    Worked(Work),
+    /// Nothing is to be done until this time, or until something happens.
+    Resting(Option<Nanos>),
+}
+
+impl Machine {
+    /// Lets the system do one thing in the background.
+    pub fn step(&mut self) -> Stepped {
+        let step = self.with_system(|machine, system| system.background(machine));
+        match step.unwrap_or(Step::Rest(None)) {
+            Step::Act(action) => {
+                let mut work = Work::default();
+                self.carry_out(&action, &mut work);
+                Stepped::Worked(work)
+            }
+            Step::Scanned(pages) => Stepped::Worked(Work { scanned: pages, ..Work::default() }),
+            Step::Rest(until) => Stepped::Resting(until),
+        }
+    }
+
+    /// Carries an action out and tells the system what became of it.
+    pub fn carry_out(&mut self, action: &Action, work: &mut Work) -> Outcome {
+        let outcome = match action.act {
+            Act::Promote { process, page, how } => self.promote(process, page, how, work),
+            Act::Zero(size) => self.zero_ahead(size, work),
+            Act::Compact(size, kind) => self.compact(size, kind, work),
+            Act::Unreserve { process, region } => self.unreserve(process, region, work),
+            Act::Evacuate { process, region } => self.evacuate(process, region, work),
+            Act::Evict { process, page } => self.evict(process, page, work),
+        };
+        if outcome == Outcome::Stale {
+            self.counts.stale += 1;
+        }
+        self.with_system(|_, system| system.learn(action, outcome));
+        outcome
+    }
+
+    fn zero_ahead(&mut self, size: PageSize, work: &mut Work) -> Outcome {
+        if !self.physical.zero_ahead(size) {
+            return Outcome::NoFrame;
+        }
+        work.zeroed += size.base_pages();
+        Outcome::Done
+    }
+
+    fn compact(&mut self, size: PageSize, kind: Compaction, work: &mut Work) -> Outcome {
+        let compacted = self.physical.compact(size, kind, &mut self.processes);
+        work.compacted.add(compacted);
+        if compacted.made { Outcome::Done } else { Outcome::NoFrame }
+    }
+
+    fn promote(&mut self, process: ProcessKey, page: Page, how: How, work: &mut Work) -> Outcome {
+        if !self.can_promote(process, page) {
+            return Outcome::Stale;
+        }
+        let at = page.size().index();
+        self.counts.promotion_attempts[at] += 1;
+        let outcome = match how {
+            How::InPlace => self.promote_in_place(process, page, work),
+            How::Copy(compaction) => self.promote_anew(process, page, compaction, None, work),
+            How::Exchange(batching, compaction) => {
+                self.promote_anew(process, page, compaction, Some(batching), work)
+            }
+            How::Read => self.promote_anew(process, page, None, None, work),
+        };
+        match outcome {
+            Outcome::Done => self.counts.promotions[at] += 1,
+            Outcome::NoFrame => self.counts.promotion_failures[at] += 1,
+            Outcome::Stale => {}
+        }
+        outcome
+    }
+
+    /// Whether the page lies in an area and is mapped by smaller ones, at least in part.
+    fn can_promote(&self, key: ProcessKey, page: Page) -> bool {
+        let Some(process) = self.processes.get(key) else { return false };
+        let area = process.area_at(page.start());
+        let smaller = |mapping| match page.size() {
+            PageSize::Base => false,
+            PageSize::Huge => mapping == Mapping::Base,
+            PageSize::Giant => matches!(mapping, Mapping::Base | Mapping::Huge),
+        };
+        area.is_some_and(|area| area.holds(page))
+            && page.regions().any(|region| process.slot(region).is_some_and(|s| smaller(s.mapping)))
+    }
+
+    fn promote_in_place(&mut self, key: ProcessKey, page: Page, work: &mut Work) -> Outcome {
+        let is_done = page.size() == PageSize::Huge
+            && self.finish_reservation(key, Region::containing(page.start()), work);
+        if is_done { Outcome::Done } else { Outcome::Stale }
+    }
+
+    /// Into a new frame, by copying or by exchanging.
+    fn promote_anew(
+        &mut self,
+        key: ProcessKey,
+        page: Page,
+        compaction: Option<Compaction>,
+        exchange: Option<Batching>,
+        work: &mut Work,
+    ) -> Outcome {
+        let owner = owner_of(key, page);
+        let Some(taken) = self.take_contiguous(page.size(), owner, compaction, work) else {
+            return Outcome::NoFrame;
+        };
+        let mut used = PageSet::default();
+        let mut huge = 0;
+        let mut populated = BasePages::ZERO;
+        for region in page.regions() {
+            let Some(slot) = self.processes.get(key).and_then(|p| p.slot(region)) else { continue };
+            used = slot.data();
+            let swapped = slot.swapped().len();
+            if swapped > 0 {
+                work.reads += Transfers::one(BasePages(u64::from(swapped)));
+            }
+            if slot.mapping == Mapping::Huge {
+                huge += 1;
+            } else {
+                populated += slot.populated();
+            }
+            self.release_region(key, region);
+        }
+        let kept = PageSize::Huge.base_pages() * huge + populated;
+        match exchange {
+            None => work.copied += kept,
+            Some(batching) => {
+                work.exchanged += huge;
+                work.hypercalls +=
+                    if batching == Batching::Whole { u64::from(huge > 0) } else { huge };
+                work.copied += populated;
+            }
+        }
+        self.fill_rest(page.size().base_pages() - kept, taken.is_zeroed, work);
+        work.entries += page.size().base_pages().0 / u64::from(PAGES);
+        work.shootdowns += 1;
+        self.install(key, page, taken, used);
+        Outcome::Done
+    }
+
+    fn fill_rest(&self, missing: BasePages, is_zeroed: bool, work: &mut Work) {
+        if self.backing == Backing::File {
+            work.reads += Transfers::one(missing);
+        } else if !is_zeroed {
+            work.zeroed += missing;
+        }
+    }
+
+    /// Gives the frames of a region back; its slot keeps what it knows of its contents.
+    fn release_region(&mut self, key: ProcessKey, region: Region) {
+        let Some(process) = self.processes.get_mut(key) else { return };
+        let slot = process.slot_mut(region);
+        let population = u64::from(slot.population);
+        let frames: Vec<(Frame, PageSize)> = match slot.mapping {
+            _ if slot.is_reserved => vec![(slot.frame, PageSize::Huge)],
+            Mapping::Huge => vec![(slot.frame, PageSize::Huge)],
+            Mapping::Base => {
+                slot.present().iter().map(|page| (slot.frame_of(page), PageSize::Base)).collect()
+            }
+            Mapping::Empty | Mapping::Giant => Vec::new(),
+        };
+        slot.is_reserved = false;
+        match slot.mapping {
+            Mapping::Base => process.count(PageSize::Base, 0, population),
+            Mapping::Huge => process.count(PageSize::Huge, 0, 1),
+            Mapping::Empty | Mapping::Giant => {}
+        }
+        for (frame, size) in frames {
+            self.give(frame, size);
+        }
+    }
+
+    /// Gives the unpopulated frames of a reservation back.
+    fn unreserve(&mut self, key: ProcessKey, region: Region, work: &mut Work) -> Outcome {
+        let Some(process) = self.processes.get_mut(key) else { return Outcome::Stale };
+        let Some(slot) = process.existing_slot_mut(region).filter(|slot| slot.is_reserved) else {
+            return Outcome::Stale;
+        };
+        slot.is_reserved = false;
+        let (start, present) = (slot.frame, slot.present());
+        if slot.population > 0 {
+            slot.detail().frames = Some(frames_in_place(start));
+        }
+        self.scatter(key, region, start, present);
+        work.entries += u64::from(PAGES - present.len());
+        Outcome::Done
+    }
+
+    /// Frees the frames of a huge frame whose pages are not in `kept`; the others are base pages
+    /// of the process from now on.
+    fn scatter(&mut self, key: ProcessKey, region: Region, start: Frame, kept: PageSet) {
+        for page in 0..PAGES {
+            let frame = start.offset(u64::from(page));
+            if kept.contains(page) {
+                let owner = Owner::Process(key, region.base_page(page));
+                self.physical.reown(frame, PageSize::Base, owner);
+            } else {
+                self.physical.give(frame, PageSize::Base);
+            }
+        }
+    }
+
+    /// Maps a huge page by base pages, and frees those that hold only zeroes.
+    ///
+    /// Returns how many were freed; nothing if no huge page is mapped there.
+    pub(super) fn split(
+        &mut self,
+        key: ProcessKey,
+        region: Region,
+        work: &mut Work,
+    ) -> Option<BloatDensity> {
+        let process = self.processes.get_mut(key)?;
+        let slot = process.existing_slot_mut(region).filter(|s| s.mapping == Mapping::Huge)?;
+        let used = slot.data();
+        let start = slot.frame;
+        slot.population = used.len();
+        if used.len() == 0 {
+            slot.mapping = Mapping::Empty;
+            slot.detail = None;
+        } else {
+            slot.mapping = Mapping::Base;
+            let detail = slot.detail();
+            detail.present = used;
+            detail.used = used;
+            detail.frames = Some(frames_in_place(start));
+        }
+        process.count(PageSize::Huge, 0, 1);
+        process.count(PageSize::Base, u64::from(used.len()), 0);
+        self.scatter(key, region, start, used);
+        work.entries += u64::from(PAGES);
+        work.shootdowns += 1;
+        work.examined += PageSize::Huge.base_pages();
+        Some(BloatDensity::new(PAGES - used.len()))
+    }
+
+    /// Moves what is populated elsewhere, so that the huge frame is free whole.
+    fn evacuate(&mut self, key: ProcessKey, region: Region, work: &mut Work) -> Outcome {
+        let is_huge = |slot: &crate::virtual_memory::slot::Slot| {
+            slot.is_reserved || slot.mapping == Mapping::Huge
+        };
+        let slot = self.processes.get(key).and_then(|p| p.slot(region)).filter(|s| is_huge(s));
+        let Some(slot) = slot else { return Outcome::Stale };
+        let kept = if slot.is_reserved { slot.present() } else { slot.data() };
+        let mut frames = Box::new([0; PAGES as usize]);
+        let mut taken = Vec::new();
+        for page in kept.iter() {
+            let owner = Owner::Process(key, region.base_page(page));
+            let Some(one) = self.take(PageSize::Base, owner) else {
+                taken.into_iter().for_each(|frame| self.give(frame, PageSize::Base));
+                return Outcome::NoFrame;
+            };
+            taken.push(one.frame);
+            #[expect(clippy::cast_possible_truncation, reason = "below 16 TiB of memory")]
+            {
+                frames[usize::from(page)] = one.frame.0 as u32;
+            }
+        }
+        self.release_region(key, region);
+        self.remap_as_base(key, region, kept, frames);
+        work.copied += BasePages(u64::from(kept.len()));
+        work.entries += u64::from(kept.len());
+        work.shootdowns += 1;
+        Outcome::Done
+    }
+
+    fn remap_as_base(
+        &mut self,
+        key: ProcessKey,
+        region: Region,
+        kept: PageSet,
+        frames: Box<[u32; PAGES as usize]>,
+    ) {
+        let Some(process) = self.processes.get_mut(key) else { return };
+        let slot = process.slot_mut(region);
+        slot.population = kept.len();
+        if kept.len() == 0 {
+            slot.mapping = Mapping::Empty;
+            slot.detail = None;
+            return;
+        }
+        slot.mapping = Mapping::Base;
+        let detail = slot.detail();
+        detail.present = kept;
+        detail.frames = Some(frames);
+        process.count(PageSize::Base, u64::from(kept.len()), 0);
+    }
+
+    /// Writes a page out and unmaps it.
+    fn evict(&mut self, key: ProcessKey, page: Page, work: &mut Work) -> Outcome {
+        if self.backing == Backing::None || page.size() == PageSize::Giant {
+            return Outcome::Stale;
+        }
+        let region = Region::containing(page.start());
+        let Some(slot) = self.processes.get(key).and_then(|p| p.slot(region)) else {
+            return Outcome::Stale;
+        };
+        let gone = match (page.size(), slot.mapping) {
+            (PageSize::Huge, Mapping::Huge) => slot.data(),
+            (PageSize::Base, Mapping::Base) if !slot.is_reserved => {
+                let mut one = PageSet::default();
+                let index = page_index(page.start());
+                if !slot.present().contains(index) {
+                    return Outcome::Stale;
+                }
+                one.insert(index);
+                one
+            }
+            _ => return Outcome::Stale,
+        };
+        work.writes += Transfers::one(BasePages(u64::from(gone.len())));
+        work.entries += 1;
+        work.shootdowns += 1;
+        self.drop_pages(key, region, page.size(), gone);
+        Outcome::Done
+    }
+
+    /// Unmaps a page whose contents are in the backing store now.
+    fn drop_pages(&mut self, key: ProcessKey, region: Region, size: PageSize, gone: PageSet) {
+        if size == PageSize::Huge {
+            self.release_region(key, region);
+            let Some(process) = self.processes.get_mut(key) else { return };
+            let slot = process.slot_mut(region);
+            slot.mapping = Mapping::Empty;
+            slot.population = 0;
+            slot.detail = None;
+            slot.detail().swapped = gone;
+            return;
+        }
+        let Some(process) = self.processes.get_mut(key) else { return };
+        let slot = process.slot_mut(region);
+        let mut frames = Vec::new();
+        for page in gone.iter() {
+            frames.push(slot.frame_of(page));
+            let detail = slot.detail();
+            detail.present.remove(page);
+            if detail.used.contains(page) {
+                detail.swapped.insert(page);
+            }
+            slot.population -= 1;
+        }
+        if slot.population == 0 {
+            let swapped = slot.detail().swapped;
+            slot.mapping = Mapping::Empty;
+            slot.detail = None;
+            slot.detail().swapped = swapped;
+        }
+        process.count(PageSize::Base, 0, frames.len() as u64);
+        frames.into_iter().for_each(|frame| self.give(frame, PageSize::Base));
+    }
+
+    /// A program gives memory back: everything between two addresses is unmapped and freed. A huge
+    /// page that is only partly in there is split first, as Linux does.
+    pub fn discard(&mut self, key: ProcessKey, start: VirtAddr, end: VirtAddr) -> Work {
+        let mut work = Work::default();
+        let mut at = start;
+        while at < end {
+            let region = Region::containing(at);
+            let until = region.end().min(end);
+            self.discard_in(key, region, at, until, &mut work);
+            at = until;
+        }
+        work
+    }
+
+    fn discard_in(
+        &mut self,
+        key: ProcessKey,
+        region: Region,
+        start: VirtAddr,
+        end: VirtAddr,
+        work: &mut Work,
+    ) {
+        let Some(slot) = self.processes.get(key).and_then(|p| p.slot(region)) else { return };
+        let is_whole = start == region.start() && end == region.end();
+        match slot.mapping {
+            Mapping::Giant => {
+                self.split_giant(key, Page::containing(start, PageSize::Giant), work);
+                self.discard_in(key, region, start, end, work);
+            }
+            Mapping::Huge if is_whole => self.forget_region(key, region, work),
+            Mapping::Huge => {
+                self.demote(key, region, work);
+                self.discard_in(key, region, start, end, work);
+            }
+            Mapping::Base if is_whole => self.forget_region(key, region, work),
+            Mapping::Base => self.discard_pages(key, region, start, end, work),
+            Mapping::Empty => {}
+        }
+    }
+
+    fn forget_region(&mut self, key: ProcessKey, region: Region, work: &mut Work) {
+        self.release_region(key, region);
+        if let Some(slot) = self.processes.get_mut(key).map(|p| p.slot_mut(region)) {
+            *slot = crate::virtual_memory::slot::Slot::default();
+        }
+        work.entries += 1;
+        work.shootdowns += 1;
+    }
+
+    fn discard_pages(
+        &mut self,
+        key: ProcessKey,
+        region: Region,
+        start: VirtAddr,
+        end: VirtAddr,
+        work: &mut Work,
+    ) {
+        let Some(process) = self.processes.get_mut(key) else { return };
+        let slot = process.slot_mut(region);
+        let first = page_index(start);
+        let count = u16::try_from(end.since(start).to_base_pages().0).unwrap_or(PAGES);
+        let is_reserved = slot.is_reserved;
+        let mut frames = Vec::new();
+        let present = slot.present();
+        for page in (first..first + count).filter(|page| present.contains(*page)) {
+            frames.push(slot.frame_of(page));
+            let detail = slot.detail();
+            detail.present.remove(page);
+            detail.used.remove(page);
+        }
+        let gone = u16::try_from(frames.len()).unwrap_or(PAGES);
+        slot.population -= gone;
+        let is_empty = slot.population == 0;
+        process.count(PageSize::Base, 0, u64::from(gone));
+        work.entries += u64::from(gone);
+        work.shootdowns += 1;
+        if !is_reserved {
+            frames.into_iter().for_each(|frame| self.give(frame, PageSize::Base));
+        }
+        if is_empty {
+            self.forget_region(key, region, work);
+        }
+    }
+
+    /// Maps a huge page by base pages, all of which stay.
+    fn demote(&mut self, key: ProcessKey, region: Region, work: &mut Work) {
+        let Some(process) = self.processes.get_mut(key) else { return };
+        let slot = process.slot_mut(region);
+        let used = slot.data();
+        let start = slot.frame;
+        slot.mapping = Mapping::Base;
+        let detail = slot.detail();
+        detail.present = PageSet::ALL;
+        detail.used = used;
+        detail.frames = Some(frames_in_place(start));
+        process.count(PageSize::Huge, 0, 1);
+        process.count(PageSize::Base, u64::from(PAGES), 0);
+        self.scatter(key, region, start, PageSet::ALL);
+        work.entries += u64::from(PAGES);
+        work.shootdowns += 1;
+    }
+
+    /// Maps a giant page by huge pages.
+    fn split_giant(&mut self, key: ProcessKey, page: Page, work: &mut Work) {
+        let Some(process) = self.processes.get_mut(key) else { return };
+        let mut frames = Vec::new();
+        for region in page.regions() {
+            let slot = process.slot_mut(region);
+            slot.mapping = Mapping::Huge;
+            frames.push((region, slot.frame));
+        }
+        process.count(PageSize::Giant, 0, 1);
+        process.count(PageSize::Huge, frames.len() as u64, 0);
+        for (region, frame) in frames {
+            self.physical.reown(frame, PageSize::Huge, owner_of(key, region.into()));
+        }
+        work.entries += PageSize::Giant.base_pages().0 / u64::from(PAGES);
+        work.shootdowns += 1;
+    }
+}
+
+/// The frames of base pages that lie in place in a huge frame.
+fn frames_in_place(start: Frame) -> Box<[u32; PAGES as usize]> {
+    #[expect(clippy::cast_possible_truncation, reason = "below 16 TiB of memory")]
+    Box::new(std::array::from_fn(|page| start.offset(page as u64).0 as u32))
+}

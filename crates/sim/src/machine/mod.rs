@@ -1,0 +1,298 @@
+//! The machine: it takes faults to a system, carries out what the system answers, and counts.
+//!
+//! | file | what |
+//! |---|---|
+//! | `fault` | serving a fault, and finding memory for it |
+//! | `act` | carrying out background and pressure actions |
+//! | `debloat` | taking bloat back by one of [`superpage_policy::debloat`]'s policies |
+//! | `view` | what a system sees of it |
+//! | `work` | work counted, so that it can be priced |
+//!
+//! Time does not pass in here: whoever drives the machine sets [`Machine::now`].
+
+mod act;
+mod debloat;
+mod fault;
+mod view;
+pub mod work;
+
+use crate::physical::{Frame, Owner, Physical, Taken};
+use crate::random::Random;
+use crate::virtual_memory::{Process, Processes};
+use std::fmt;
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::page::PageSize;
+use superpage_policy::supply::Supply;
+use superpage_policy::system::{Area, Mapping, Pool, System};
+use superpage_policy::units::{BasePages, Bytes, Nanos, VirtAddr};
+use work::Work;
+
+pub use fault::{Content, Served};
+
+/// Free memory below which file pages are dropped ahead of need, as a share of all memory. Linux
+/// keeps about that much (`watermark_scale_factor` and `min_free_kbytes`); chosen, not measured.
+const LOW_WATERMARK: f64 = 0.005;
+
+/// How much happened, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Faults by the size of the page that served them.
+    pub faults: [u64; 3],
+    /// Attempts to map a superpage at a fault, by size.
+    pub fault_attempts: [u64; 3],
+    /// Of those, attempts for which no contiguous memory could be had.
+    pub fault_failures: [u64; 3],
+    /// Attempts to promote, by the size promoted to.
+    pub promotion_attempts: [u64; 3],
+    /// Of those, attempts for which no contiguous memory could be had.
+    pub promotion_failures: [u64; 3],
+    /// Promotions, by the size promoted to.
+    pub promotions: [u64; 3],
+    /// Reservations made.
+    pub reservations: u64,
+    /// Superpages broken to take their bloat back.
+    pub broken: u64,
+    /// Base pages freed by that.
+    pub freed: BasePages,
+    /// Actions that came too late.
+    pub stale: u64,
+}
+
+/// Memory was short and nothing more could be given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// Who needed it.
+    pub process: ProcessKey,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the simulated machine is out of memory: give it more, or a place to swap to")
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
+
+/// How a machine is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Its memory.
+    pub memory: Bytes,
+    /// Base and huge pages set aside for xHeap's pools; nothing else is used then.
+    pub pools: Option<[u64; 2]>,
+    /// Whether pages can be written to a device to make room.
+    pub backing: Backing,
+    /// The seed of all chance.
+    pub seed: u64,
+}
+
+/// Where pages can go that are not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Nowhere.
+    None,
+    /// To swap: a page is read only if it was written there.
+    Swap,
+    /// To the file that is mapped: every page is read when it is first touched.
+    File,
+}
+
+/// A machine.
+#[derive(Debug)]
+pub struct Machine {
+    /// The time.
+    pub now: Nanos,
+    pub(crate) physical: Physical,
+    pub(crate) processes: Processes,
+    system: Option<Box<dyn System>>,
+    pools: Option<[Pool; 2]>,
+    backing: Backing,
+    pub(crate) random: Random,
+    counts: Counts,
+}
+
+impl Machine {
+    /// A machine with nothing running.
+    #[must_use]
+    pub fn new(setup: Setup, system: Box<dyn System>) -> Self {
+        Self {
+            now: Nanos::ZERO,
+            physical: Physical::new(setup.memory),
+            processes: Processes::default(),
+            system: Some(system),
+            pools: setup.pools.map(|sizes| sizes.map(|size| Pool { free: size, size })),
+            backing: setup.backing,
+            random: Random::new(setup.seed),
+            counts: Counts::default(),
+        }
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Its physical memory.
+    #[must_use]
+    pub fn physical(&self) -> &Physical {
+        &self.physical
+    }
+
+    /// Its physical memory and its chance, to fragment it before anything runs.
+    pub fn prepare(&mut self, prepare: impl FnOnce(&mut Physical, &mut Random)) {
+        let mut random = self.random.fork();
+        prepare(&mut self.physical, &mut random);
+    }
+
+    /// Its processes.
+    #[must_use]
+    pub fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
+    /// One of its processes.
+    #[must_use]
+    pub fn process(&self, key: ProcessKey) -> Option<&Process> {
+        self.processes.get(key)
+    }
+
+    /// Free memory by contiguity.
+    #[must_use]
+    pub fn supply(&self) -> &Supply {
+        self.physical.supply()
+    }
+
+    /// Memory in use by programs: not free, and no file page.
+    #[must_use]
+    pub fn used(&self) -> BasePages {
+        self.physical.total() - self.supply().free() - self.physical.page_cache()
+    }
+
+    /// Starts a process.
+    pub fn spawn(&mut self) -> ProcessKey {
+        self.processes.spawn()
+    }
+
+    /// Gives a process an area.
+    pub fn map(&mut self, process: ProcessKey, area: Area) {
+        if let Some(process) = self.processes.get_mut(process) {
+            process.add_area(area);
+        }
+    }
+
+    /// Moves the end of the area that starts at `start`. What was mapped beyond a lower end is
+    /// discarded.
+    pub fn resize(&mut self, process: ProcessKey, start: VirtAddr, end: VirtAddr) -> Work {
+        let old = self
+            .processes
+            .get_mut(process)
+            .and_then(|p| p.area_mut(start))
+            .map(|area| std::mem::replace(&mut area.end, end));
+        match old {
+            Some(old) if old > end => self.discard(process, end, old),
+            _ => Work::default(),
+        }
+    }
+
+    /// Runs a function with the system taken out, so that both can be changed.
+    fn with_system<T>(&mut self, run: impl FnOnce(&mut Self, &mut dyn System) -> T) -> Option<T> {
+        let mut system = self.system.take()?;
+        let result = run(self, system.as_mut());
+        self.system = Some(system);
+        Some(result)
+    }
+
+    /// The system that manages it.
+    #[must_use]
+    pub fn system(&self) -> Option<&dyn System> {
+        self.system.as_deref()
+    }
+
+    /// Takes a page; from the pool of its size if there are pools.
+    fn take(&mut self, size: PageSize, owner: Owner) -> Option<Taken> {
+        if let Some(pools) = &mut self.pools {
+            let pool = pools.get_mut(size.index()).filter(|pool| pool.free > 0)?;
+            pool.free -= 1;
+        }
+        self.physical.take(size, owner)
+    }
+
+    fn give(&mut self, frame: Frame, size: PageSize) {
+        if let Some(pool) = self.pools.as_mut().and_then(|pools| pools.get_mut(size.index())) {
+            pool.free += 1;
+        }
+        self.physical.give(frame, size);
+    }
+
+    /// Asserts that no frame is lost or mapped twice, and that every count is right.
+    ///
+    /// # Panics
+    /// If something is wrong. Slow: for tests.
+    pub fn check(&self) {
+        self.physical.check();
+        let mut seen = std::collections::BTreeSet::new();
+        for process in self.processes.iter() {
+            process.check();
+            for (frame, size) in process.frames() {
+                for page in 0..size.base_pages().0 {
+                    let frame = frame.offset(page);
+                    assert!(seen.insert(frame), "{frame:?} is mapped twice");
+                    let owner = self.physical.owner(frame);
+                    let is_its = matches!(
+                        owner,
+                        Some(Owner::Process(key, _) | Owner::Reserved(key, _) | Owner::Giant(key, _))
+                            if key == process.key()
+                    );
+                    assert!(is_its, "{frame:?} of {:?} is owned by {owner:?}", process.key());
+                }
+            }
+        }
+        assert_eq!(seen.len() as u64, self.physical.owned_by_processes().0, "frames were lost");
+    }
+
+    /// Ends a process and frees its memory.
+    pub fn exit(&mut self, key: ProcessKey) -> Work {
+        let ranges: Vec<(VirtAddr, VirtAddr)> = self
+            .processes
+            .get(key)
+            .map(|process| process.areas().iter().map(|area| (area.start, area.end)).collect())
+            .unwrap_or_default();
+        let mut work = Work::default();
+        for (start, end) in ranges {
+            work += self.discard(key, start, end);
+        }
+        if let Some(process) = self.processes.remove(key) {
+            debug_assert!(process.frames().next().is_none(), "areas hold all memory");
+        }
+        work
+    }
+
+    /// Memory that a process has in memory, by its page tables (its resident set).
+    #[must_use]
+    pub fn resident(&self, key: ProcessKey) -> BasePages {
+        self.processes.get(key).map(|p| p.footprint().total()).unwrap_or_default()
+    }
+
+    /// Whether a base page of a process holds data, in memory or in the backing store.
+    #[must_use]
+    pub fn holds_data(&self, key: ProcessKey, address: VirtAddr) -> bool {
+        let region = superpage_policy::region::Region::containing(address);
+        let page = crate::virtual_memory::page_index(address);
+        self.processes.get(key).and_then(|process| process.slot(region)).is_some_and(|slot| {
+            let is_swapped = slot.detail.as_ref().is_some_and(|d| d.swapped.contains(page));
+            is_swapped || (slot.is_present(page) && slot.used().contains(page))
+        })
+    }
+
+    /// Base pages that hold only zeroes in the huge pages of a process.
+    #[must_use]
+    pub fn bloat(&self, key: ProcessKey) -> BasePages {
+        let Some(process) = self.processes.get(key) else { return BasePages::ZERO };
+        process
+            .mapped_slots(VirtAddr::default())
+            .filter(|(_, slot)| matches!(slot.mapping, Mapping::Huge | Mapping::Giant))
+            .map(|(_, slot)| slot.bloat().base_pages())
+            .sum()
+    }
+}

@@ -1,0 +1,78 @@
+//! Work that the machine did, counted. What it costs in time is priced elsewhere.
+
+use crate::physical::compact::Compacted;
+use std::ops::AddAssign;
+use superpage_policy::units::BasePages;
+
+/// What was done for one fault or one action.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Faults taken.
+    pub faults: u64,
+    /// Base pages zeroed.
+    pub zeroed: BasePages,
+    /// Base pages copied to build superpages or to move them out of the way.
+    pub copied: BasePages,
+    /// Base pages scanned: page-table entries and frames.
+    pub scanned: BasePages,
+    /// What compaction did for it.
+    pub compacted: Compacted,
+    /// Page-table entries written.
+    pub entries: u64,
+    /// Times that other CPUs were told to forget translations.
+    pub shootdowns: u64,
+    /// Pages of a guest whose backing was exchanged.
+    pub exchanged: u64,
+    /// Hypercalls for that.
+    pub hypercalls: u64,
+    /// Base pages read whole to look for data in them.
+    pub examined: BasePages,
+    /// Reads from the backing store, and their base pages.
+    pub reads: Transfers,
+    /// Writes to the backing store, and their base pages.
+    pub writes: Transfers,
+    /// File pages dropped to make room.
+    pub dropped: BasePages,
+}
+
+/// Transfers between memory and a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfers {
+    /// How many requests.
+    pub requests: u64,
+    /// How many base pages they moved.
+    pub pages: BasePages,
+}
+
+impl Transfers {
+    /// One request for so many base pages.
+    #[must_use]
+    pub const fn one(pages: BasePages) -> Self {
+        Self { requests: 1, pages }
+    }
+}
+
+impl AddAssign for Transfers {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.pages += other.pages;
+    }
+}
+
+impl AddAssign for Work {
+    fn add_assign(&mut self, other: Self) {
+        self.faults += other.faults;
+        self.zeroed += other.zeroed;
+        self.copied += other.copied;
+        self.scanned += other.scanned;
+        self.compacted.add(other.compacted);
+        self.entries += other.entries;
+        self.shootdowns += other.shootdowns;
+        self.exchanged += other.exchanged;
+        self.hypercalls += other.hypercalls;
+        self.examined += other.examined;
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.dropped += other.dropped;
+    }
+}

@@ -1,0 +1,242 @@
+//! Making contiguous memory by moving what is in the way: Linux's way and Trident's.
+//!
+//! Which chunk to empty and which to fill is [`superpage_policy::compaction`]'s choice; the moving
+//! and the counting of what was copied, and of what was copied for nothing, is here.
+
+use super::buddy::End;
+use super::{BLOCK, CHUNK, Frame, Mover, Owner, Physical, index};
+use std::ops::Range;
+use superpage_policy::compaction::{Compaction, smart_source};
+use superpage_policy::page::PageSize;
+use superpage_policy::units::BasePages;
+
+/// Where sequential compaction goes on next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pointers {
+    source: Frame,
+}
+
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Whether a chunk of the size asked for became free.
+    pub made: bool,
+    /// Base pages that were copied.
+    pub copied: BasePages,
+    /// Of those, copied for a chunk that could not be emptied in the end.
+    pub futile: BasePages,
+    /// Frames that were looked at.
+    pub scanned: BasePages,
+}
+
+impl Compacted {
+    /// Adds what a further compaction did.
+    pub fn add(&mut self, other: Self) {
+        self.made |= other.made;
+        self.copied += other.copied;
+        self.futile += other.futile;
+        self.scanned += other.scanned;
+    }
+}
+
+/// Why a range was not emptied.
+enum Stuck {
+    /// Something in it cannot be moved.
+    Unmovable,
+    /// There is no room elsewhere.
+    Full,
+}
+
+impl Physical {
+    /// Moves pages until a chunk of this size is free, or says that it cannot.
+    pub fn compact(
+        &mut self,
+        size: PageSize,
+        kind: Compaction,
+        mover: &mut dyn Mover,
+    ) -> Compacted {
+        let mut done = Compacted::default();
+        match kind {
+            Compaction::Sequential => self.compact_sequentially(size, mover, &mut done),
+            Compaction::Smart => self.compact_smartly(size, mover, &mut done),
+        }
+        self.refresh();
+        done
+    }
+
+    /// From the source pointer up, chunk by chunk; what is moved goes to the top of memory.
+    fn compact_sequentially(
+        &mut self,
+        size: PageSize,
+        mover: &mut dyn Mover,
+        done: &mut Compacted,
+    ) {
+        let length = size.base_pages().0;
+        let start = self.sequential.source.0 / length;
+        let count = self.frames / length;
+        for at in start..count {
+            let range = Frame(at * length)..Frame((at + 1) * length);
+            self.sequential.source = range.end;
+            let result = self.empty(range.clone(), done, mover, &mut |physical, size| {
+                let frame = physical.buddy.take(size.order(), End::Top)?;
+                if frame < range.end {
+                    physical.buddy.give(frame, size.order());
+                    return None;
+                }
+                Some(frame)
+            });
+            match result {
+                Ok(()) => {
+                    done.made = true;
+                    return;
+                }
+                Err(Stuck::Unmovable) => {}
+                Err(Stuck::Full) => break,
+            }
+        }
+        // The pointers have met: the next one begins at the bottom again.
+        self.sequential = Pointers::default();
+    }
+
+    /// The emptiest movable chunk into the fullest ones.
+    fn compact_smartly(&mut self, size: PageSize, mover: &mut dyn Mover, done: &mut Compacted) {
+        let chunk_size = BasePages(CHUNK);
+        let Some(source) = smart_source(&self.chunks, chunk_size) else { return };
+        let chunk = Frame(source as u64 * CHUNK)
+            ..Frame((source as u64 + 1) * CHUNK).min(Frame(self.frames));
+        let Some(range) = self.part_to_empty(chunk, size) else { return };
+        let mut targets = self.targets(source);
+        let result =
+            self.empty(range, done, mover, &mut |physical, size| targets.take(physical, size));
+        done.made = result.is_ok();
+    }
+
+    /// The whole chunk for a giant page; for a huge page the block in it with least to move.
+    fn part_to_empty(&self, chunk: Range<Frame>, size: PageSize) -> Option<Range<Frame>> {
+        match size {
+            PageSize::Giant => (chunk.end.0 - chunk.start.0 == CHUNK).then_some(chunk),
+            PageSize::Base => None,
+            PageSize::Huge => {
+                let blocks = chunk.start.0 / BLOCK..chunk.end.0 / BLOCK;
+                let used = |block: &u64| {
+                    let frames = block * BLOCK..(block + 1) * BLOCK;
+                    frames.filter(|frame| self.owner(Frame(*frame)).is_some()).count()
+                };
+                let block = blocks.filter(|block| used(block) > 0).min_by_key(used)?;
+                Some(Frame(block * BLOCK)..Frame((block + 1) * BLOCK))
+            }
+        }
+    }
+
+    fn targets(&self, source: usize) -> Targets {
+        let mut chunks: Vec<usize> = (0..self.chunks.len())
+            .filter(|chunk| *chunk != source && !self.chunks[*chunk].free.is_zero())
+            .collect();
+        chunks.sort_by_key(|chunk| (self.chunks[*chunk].free, *chunk));
+        Targets { chunks, at: [0; 2] }
+    }
+
+    /// Moves everything in `range` to where `target` says.
+    fn empty(
+        &mut self,
+        range: Range<Frame>,
+        done: &mut Compacted,
+        mover: &mut dyn Mover,
+        target: &mut dyn FnMut(&mut Self, PageSize) -> Option<Frame>,
+    ) -> Result<(), Stuck> {
+        let mut copied = BasePages::ZERO;
+        let mut at = range.start;
+        let mut result = Ok(());
+        while at < range.end {
+            let step = match self.next_used(at, range.end) {
+                Used::Nothing => break,
+                Used::Movable(frame, size, owner) => {
+                    self.move_page(frame, size, owner, mover, target).map(|()| {
+                        copied += size.base_pages();
+                        at = frame.offset(size.base_pages().0);
+                    })
+                }
+                Used::Stuck => Err(Stuck::Unmovable),
+            };
+            if let Err(stuck) = step {
+                result = Err(stuck);
+                break;
+            }
+        }
+        done.scanned += BasePages(at.0 - range.start.0);
+        done.copied += copied;
+        if result.is_err() {
+            done.futile += copied;
+        }
+        result
+    }
+
+    /// The first used page at or after `from`.
+    fn next_used(&self, from: Frame, end: Frame) -> Used {
+        let mut at = from;
+        while at < end {
+            if let Some((start, order)) = self.buddy.chunk_of(at) {
+                at = start.offset(1 << order);
+                continue;
+            }
+            return match self.owner(at) {
+                None => Used::Nothing,
+                Some(Owner::Unmovable | Owner::Giant(..)) => Used::Stuck,
+                Some(owner) if self.is_whole(at) => {
+                    // A range smaller than a huge page never cuts one: ranges are whole blocks.
+                    Used::Movable(at.huge_floor(), PageSize::Huge, owner)
+                }
+                Some(owner) => Used::Movable(at, PageSize::Base, owner),
+            };
+        }
+        Used::Nothing
+    }
+
+    fn move_page(
+        &mut self,
+        from: Frame,
+        size: PageSize,
+        owner: Owner,
+        mover: &mut dyn Mover,
+        target: &mut dyn FnMut(&mut Self, PageSize) -> Option<Frame>,
+    ) -> Result<(), Stuck> {
+        let to = target(self, size).ok_or(Stuck::Full)?;
+        self.settle(to, size, owner);
+        self.give(from, size);
+        mover.moved(owner, from, to, size);
+        Ok(())
+    }
+
+    /// Whether the frame's block belongs to one owner as a huge page.
+    fn is_whole(&self, frame: Frame) -> bool {
+        matches!(&self.blocks[index(frame.0 / BLOCK)], super::Block::Whole(packed) if packed.owner().is_some())
+    }
+}
+
+/// What lies next in a range.
+enum Used {
+    Nothing,
+    Movable(Frame, PageSize, Owner),
+    Stuck,
+}
+
+/// Chunks to fill, the fullest first; for base and for huge pages how far it has come.
+struct Targets {
+    chunks: Vec<usize>,
+    at: [usize; 2],
+}
+
+impl Targets {
+    fn take(&mut self, physical: &mut Physical, size: PageSize) -> Option<Frame> {
+        let at = &mut self.at[size.index().min(1)];
+        while let Some(chunk) = self.chunks.get(*at) {
+            let start = Frame(*chunk as u64 * CHUNK);
+            let range = start..start.offset(CHUNK).min(Frame(physical.frames));
+            if let Some(frame) = physical.buddy.take_in(size.order(), range) {
+                return Some(frame);
+            }
+            *at += 1;
+        }
+        None
+    }
+}

@@ -1,0 +1,280 @@
+//! Virtual memory: processes, their areas, and page tables with three page sizes.
+//!
+//! A [`Process`] says what is mapped where; it takes no frames and gives none back. That, and
+//! what a fault costs, is the machine's business ([`crate::machine`]).
+
+pub(crate) mod slot;
+
+use crate::physical::{Frame, Mover, Owner};
+use slot::{PAGES, Slot};
+use std::collections::BTreeMap;
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::page::{GIANT_PAGE_BYTES, Page, PageSize};
+use superpage_policy::region::Region;
+use superpage_policy::system::{Area, Footprint, Mapping};
+use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+
+/// Slots in a page-table page.
+const SLOTS: usize = 512;
+
+/// 1 GiB of virtual memory: one giant page, or 512 slots.
+type Table = Box<[Slot; SLOTS]>;
+
+/// A process's memory.
+#[derive(Clone, Debug)]
+pub struct Process {
+    key: ProcessKey,
+    areas: Vec<Area>,
+    tables: BTreeMap<u64, Table>,
+    /// What is mapped by each size, in pages of it.
+    mapped: [u64; 3],
+    /// The share of cycles spent on page walks lately.
+    pub(crate) walk_share: f64,
+}
+
+/// The index of a region in its table.
+#[expect(clippy::cast_possible_truncation, reason = "a remainder below 512")]
+const fn slot_index(address: VirtAddr) -> usize {
+    (address.0 % GIANT_PAGE_BYTES / HUGE_PAGE_BYTES) as usize
+}
+
+/// The index of a base page in its region.
+#[expect(clippy::cast_possible_truncation, reason = "a remainder below 512")]
+pub(crate) const fn page_index(address: VirtAddr) -> u16 {
+    (address.0 % HUGE_PAGE_BYTES / BASE_PAGE_BYTES) as u16
+}
+
+impl Process {
+    /// A process without memory.
+    #[must_use]
+    pub(crate) fn new(key: ProcessKey) -> Self {
+        Self { key, areas: Vec::new(), tables: BTreeMap::new(), mapped: [0; 3], walk_share: 0.0 }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn key(&self) -> ProcessKey {
+        self.key
+    }
+
+    /// Its areas, in address order.
+    #[must_use]
+    pub fn areas(&self) -> &[Area] {
+        &self.areas
+    }
+
+    pub(crate) fn add_area(&mut self, area: Area) {
+        let at = self.areas.partition_point(|other| other.start < area.start);
+        self.areas.insert(at, area);
+    }
+
+    pub(crate) fn remove_area(&mut self, start: VirtAddr) {
+        self.areas.retain(|area| area.start != start);
+    }
+
+    pub(crate) fn area_mut(&mut self, start: VirtAddr) -> Option<&mut Area> {
+        self.areas.iter_mut().find(|area| area.start == start)
+    }
+
+    /// The area that an address lies in.
+    #[must_use]
+    pub fn area_at(&self, address: VirtAddr) -> Option<Area> {
+        let after = self.areas.partition_point(|area| area.start <= address);
+        self.areas.get(after.checked_sub(1)?).copied().filter(|area| address < area.end)
+    }
+
+    /// What it has mapped.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        Footprint {
+            base: BasePages(self.mapped[0]),
+            huge: HugePages(self.mapped[1]),
+            giant: self.mapped[2],
+            walk_share: self.walk_share,
+        }
+    }
+
+    /// Changes what is counted as mapped by pages of this size.
+    pub(crate) fn count(&mut self, size: PageSize, more: u64, fewer: u64) {
+        let mapped = &mut self.mapped[size.index()];
+        *mapped = *mapped + more - fewer;
+    }
+
+    pub(crate) fn slot(&self, region: Region) -> Option<&Slot> {
+        let table = self.tables.get(&(region.start().0 / GIANT_PAGE_BYTES))?;
+        Some(&table[slot_index(region.start())])
+    }
+
+    pub(crate) fn slot_mut(&mut self, region: Region) -> &mut Slot {
+        let table = self
+            .tables
+            .entry(region.start().0 / GIANT_PAGE_BYTES)
+            .or_insert_with(|| Box::new(std::array::from_fn(|_| Slot::default())));
+        &mut table[slot_index(region.start())]
+    }
+
+    /// The slot of a region that may not exist, without making one.
+    pub(crate) fn existing_slot_mut(&mut self, region: Region) -> Option<&mut Slot> {
+        let table = self.tables.get_mut(&(region.start().0 / GIANT_PAGE_BYTES))?;
+        Some(&mut table[slot_index(region.start())])
+    }
+
+    /// Whether nothing is mapped or reserved in this giant page's range.
+    #[must_use]
+    pub(crate) fn is_empty_giant(&self, page: Page) -> bool {
+        self.tables.get(&(page.start().0 / GIANT_PAGE_BYTES)).is_none_or(|table| {
+            table.iter().all(|slot| slot.mapping == Mapping::Empty && !slot.is_reserved)
+        })
+    }
+
+    /// How an address is mapped; `None` if it is not.
+    #[must_use]
+    pub fn size_at(&self, address: VirtAddr) -> Option<PageSize> {
+        let slot = self.slot(Region::containing(address))?;
+        match slot.mapping {
+            Mapping::Giant => Some(PageSize::Giant),
+            Mapping::Huge => Some(PageSize::Huge),
+            Mapping::Base if slot.is_present(page_index(address)) => Some(PageSize::Base),
+            Mapping::Base | Mapping::Empty => None,
+        }
+    }
+
+    /// The slots with anything mapped, at or after `from`.
+    pub(crate) fn mapped_slots(&self, from: VirtAddr) -> impl Iterator<Item = (Region, &Slot)> {
+        let first = from.0 / GIANT_PAGE_BYTES;
+        self.tables.range(first..).flat_map(move |(number, table)| {
+            let skip = if *number == first { slot_index(from) } else { 0 };
+            table
+                .iter()
+                .enumerate()
+                .skip(skip)
+                .filter(|(_, slot)| slot.mapping != Mapping::Empty)
+                .map(move |(at, slot)| {
+                    let start = number * GIANT_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
+                    (Region::containing(VirtAddr(start)), slot)
+                })
+        })
+    }
+
+    /// The first page at or after `from` that is mapped, in its size.
+    pub(crate) fn next_page(&self, from: VirtAddr) -> Option<Page> {
+        self.mapped_slots(from).find_map(|(region, slot)| match slot.mapping {
+            Mapping::Empty => None,
+            Mapping::Giant => Some(Page::containing(region.start(), PageSize::Giant)),
+            Mapping::Huge => Some(region.into()),
+            Mapping::Base => {
+                let first = if region.start() < from { page_index(from) } else { 0 };
+                let page = slot.detail.as_ref()?.present.next(first)?;
+                Some(Page::containing(region.base_page(page), PageSize::Base))
+            }
+        })
+    }
+
+    /// Asserts that what is counted is what is mapped.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn check(&self) {
+        let mut mapped = [0; 3];
+        let mut giant_slots = 0;
+        for (region, slot) in self.mapped_slots(VirtAddr::default()) {
+            match slot.mapping {
+                Mapping::Empty => {}
+                Mapping::Base => mapped[0] += u64::from(slot.population),
+                Mapping::Huge => mapped[1] += 1,
+                Mapping::Giant => giant_slots += 1,
+            }
+            assert_eq!(slot.population, slot.present().len(), "population of {region}");
+            if slot.mapping == Mapping::Base {
+                let detail = slot.detail.as_ref().expect("base pages have a detail");
+                assert_ne!(slot.is_reserved, detail.frames.is_some(), "frames of {region}");
+            }
+        }
+        mapped[2] = giant_slots / SLOTS as u64;
+        assert_eq!(mapped, self.mapped, "what is counted is what is mapped");
+    }
+
+    /// Every frame it has, with the size it was taken in, and what for.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = (Frame, PageSize)> {
+        self.tables.values().flat_map(|table| table.iter()).flat_map(|slot| {
+            let pages: Vec<(Frame, PageSize)> = match slot.mapping {
+                _ if slot.is_reserved => vec![(slot.frame, PageSize::Huge)],
+                Mapping::Empty => Vec::new(),
+                Mapping::Huge | Mapping::Giant => vec![(slot.frame, PageSize::Huge)],
+                Mapping::Base => slot
+                    .present()
+                    .iter()
+                    .map(|page| (slot.frame_of(page), PageSize::Base))
+                    .collect(),
+            };
+            pages
+        })
+    }
+}
+
+/// The processes of a machine.
+#[derive(Clone, Debug, Default)]
+pub struct Processes {
+    keys: Vec<ProcessKey>,
+    processes: BTreeMap<ProcessKey, Process>,
+}
+
+impl Processes {
+    /// Adds one; its key is higher than all before it.
+    pub(crate) fn spawn(&mut self) -> ProcessKey {
+        let key = ProcessKey(self.keys.last().map_or(1, |last| last.0 + 1));
+        self.keys.push(key);
+        self.processes.insert(key, Process::new(key));
+        key
+    }
+
+    /// Takes one out.
+    pub(crate) fn remove(&mut self, key: ProcessKey) -> Option<Process> {
+        self.keys.retain(|other| *other != key);
+        self.processes.remove(&key)
+    }
+
+    /// Their keys, in the order of their creation.
+    #[must_use]
+    pub fn keys(&self) -> &[ProcessKey] {
+        &self.keys
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, key: ProcessKey) -> Option<&Process> {
+        self.processes.get(&key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: ProcessKey) -> Option<&mut Process> {
+        self.processes.get_mut(&key)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values()
+    }
+}
+
+impl Mover for Processes {
+    fn moved(&mut self, owner: Owner, _: Frame, to: Frame, size: PageSize) {
+        let (Owner::Process(key, address) | Owner::Reserved(key, address)) = owner else { return };
+        let slot = self
+            .processes
+            .get_mut(&key)
+            .and_then(|process| process.existing_slot_mut(Region::containing(address)));
+        let Some(slot) = slot else { return };
+        match size {
+            PageSize::Base => {
+                let page = page_index(address);
+                if let Some(frames) = slot.detail().frames.as_mut() {
+                    #[expect(clippy::cast_possible_truncation, reason = "below 16 TiB of memory")]
+                    {
+                        frames[usize::from(page % PAGES)] = to.0 as u32;
+                    }
+                }
+            }
+            PageSize::Huge | PageSize::Giant => slot.frame = to,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! A region in a page table: how its 512 base pages are mapped, and what they hold.
+
+use crate::physical::Frame;
+use superpage_policy::bloat::BloatDensity;
+use superpage_policy::system::Mapping;
+use superpage_policy::units::{BasePages, Nanos};
+
+/// Base pages in a region.
+pub(crate) const PAGES: u16 = 512; // tidy: allow(as u16; asserted below)
+const _: () = assert!(PAGES as u64 == superpage_policy::units::BASE_PAGES_PER_HUGE_PAGE);
+
+/// One bit for each base page of a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageSet([u64; 8]);
+
+impl PageSet {
+    pub(crate) const ALL: Self = Self([u64::MAX; 8]);
+
+    pub(crate) fn contains(&self, page: u16) -> bool {
+        self.0[usize::from(page / 64)] >> (page % 64) & 1 == 1
+    }
+
+    pub(crate) fn insert(&mut self, page: u16) {
+        self.0[usize::from(page / 64)] |= 1 << (page % 64);
+    }
+
+    pub(crate) fn remove(&mut self, page: u16) {
+        self.0[usize::from(page / 64)] &= !(1 << (page % 64));
+    }
+
+    pub(crate) fn union(&self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    pub(crate) fn len(&self) -> u16 {
+        self.0.iter().map(|word| u16::from(word.count_ones().to_le_bytes()[0])).sum()
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = u16> {
+        (0..PAGES).filter(move |page| self.contains(*page))
+    }
+
+    /// The first member at or after `from`.
+    pub(crate) fn next(&self, from: u16) -> Option<u16> {
+        let mut word = usize::from(from / 64);
+        let mut bits = *self.0.get(word)? & (u64::MAX << (from % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.0.get(word)?;
+        }
+        let bit = bits.trailing_zeros().to_le_bytes()[0];
+        u16::try_from(word * 64).ok().map(|base| base + u16::from(bit))
+    }
+}
+
+/// What a slot knows of single base pages. Absent where all are alike.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Detail {
+    /// Mapped.
+    pub(crate) present: PageSet,
+    /// Written with something else than zeroes.
+    pub(crate) used: PageSet,
+    /// Accessed since somebody asked.
+    pub(crate) accessed: PageSet,
+    /// Written to the backing store and not mapped.
+    pub(crate) swapped: PageSet,
+    /// Where each is, if they are base pages from anywhere.
+    pub(crate) frames: Option<Box<[u32; PAGES as usize]>>,
+}
+
+/// A region of a process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slot {
+    pub(crate) mapping: Mapping,
+    /// Whether `frame` is a huge frame in which base pages are mapped in place.
+    pub(crate) is_reserved: bool,
+    /// Base pages mapped; all of them by a larger page.
+    pub(crate) population: u16,
+    /// Base pages accessed in the last sampling period.
+    pub(crate) coverage: u16,
+    /// Whether it was accessed as a whole since somebody asked.
+    pub(crate) is_accessed: bool,
+    /// The huge frame, if one is mapped or reserved; part of the giant frame otherwise.
+    pub(crate) frame: Frame,
+    /// When it was accessed last.
+    pub(crate) accessed_at: Nanos,
+    pub(crate) detail: Option<Box<Detail>>,
+}
+
+impl Slot {
+    /// Whether this base page is mapped, by whatever page.
+    pub(crate) fn is_present(&self, page: u16) -> bool {
+        match self.mapping {
+            Mapping::Empty => false,
+            Mapping::Huge | Mapping::Giant => true,
+            Mapping::Base => {
+                self.detail.as_ref().is_some_and(|detail| detail.present.contains(page))
+            }
+        }
+    }
+
+    /// The base pages that are mapped.
+    pub(crate) fn present(&self) -> PageSet {
+        match self.mapping {
+            Mapping::Empty => PageSet::default(),
+            Mapping::Huge | Mapping::Giant => PageSet::ALL,
+            Mapping::Base => self.detail.as_ref().map(|d| d.present).unwrap_or_default(),
+        }
+    }
+
+    /// The base pages that were written with data.
+    pub(crate) fn used(&self) -> PageSet {
+        self.detail.as_ref().map_or(PageSet::ALL, |detail| detail.used)
+    }
+
+    /// The base pages that are in the backing store.
+    pub(crate) fn swapped(&self) -> PageSet {
+        self.detail.as_ref().map(|detail| detail.swapped).unwrap_or_default()
+    }
+
+    /// The base pages that hold data, in memory or in the backing store.
+    pub(crate) fn data(&self) -> PageSet {
+        let used = match self.mapping {
+            Mapping::Empty => PageSet::default(),
+            Mapping::Base | Mapping::Huge | Mapping::Giant => self.used(),
+        };
+        used.union(self.swapped())
+    }
+
+    /// The frame that base page `page` is in.
+    pub(crate) fn frame_of(&self, page: u16) -> Frame {
+        match self.detail.as_ref().and_then(|detail| detail.frames.as_ref()) {
+            Some(frames) if self.mapping == Mapping::Base && !self.is_reserved => {
+                Frame(u64::from(frames[usize::from(page)]))
+            }
+            _ => self.frame.offset(u64::from(page)),
+        }
+    }
+
+    pub(crate) fn detail(&mut self) -> &mut Detail {
+        self.detail.get_or_insert_default()
+    }
+
+    /// Writes down that base page `page` holds data.
+    pub(crate) fn write(&mut self, page: u16) {
+        if let Some(detail) = &mut self.detail {
+            detail.used.insert(page);
+            let is_superpage = matches!(self.mapping, Mapping::Huge | Mapping::Giant);
+            if is_superpage && detail.used == PageSet::ALL {
+                self.detail = None;
+            }
+        }
+    }
+
+    /// How many of its base pages hold only zeroes while a huge page maps them.
+    pub(crate) fn bloat(&self) -> BloatDensity {
+        let used = self.detail.as_ref().map_or(PAGES, |detail| detail.used.len());
+        BloatDensity::new(PAGES - used)
+    }
+
+    /// Base pages mapped, as a count.
+    pub(crate) fn populated(&self) -> BasePages {
+        BasePages(u64::from(self.population))
+    }
+}
