@@ -3,7 +3,7 @@
 use super::fault::owner_of;
 use super::work::{Transfers, Work};
 use super::{Backing, Machine};
-use crate::physical::{Frame, Owner};
+use crate::physical::{Frame, Owner, Taken};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::bloat::BloatDensity;
@@ -150,17 +150,18 @@ impl Machine {
                 work.copied += populated;
             }
         }
-        self.fill_rest(page.size().base_pages() - kept, taken.is_zeroed, work);
+        self.fill_rest(page.size().base_pages() - kept, taken, work);
         work.entries += page.size().base_pages().0 / u64::from(PAGES);
         work.shootdowns += 1;
         self.install(key, page, taken, used);
         Outcome::Done
     }
 
-    fn fill_rest(&self, missing: BasePages, is_zeroed: bool, work: &mut Work) {
+    /// What a new page holds where nothing was populated.
+    fn fill_rest(&self, missing: BasePages, taken: Taken, work: &mut Work) {
         if self.backing == Backing::File {
             work.reads += Transfers::one(missing);
-        } else if !is_zeroed {
+        } else if !taken.is_zeroed {
             work.zeroed += missing;
         }
     }
@@ -234,8 +235,7 @@ impl Machine {
         let start = slot.frame;
         slot.population = used.len();
         if used.len() == 0 {
-            slot.mapping = Mapping::Empty;
-            slot.detail = None;
+            slot.unmap();
         } else {
             slot.mapping = Mapping::Base;
             let detail = slot.detail();
@@ -293,8 +293,7 @@ impl Machine {
         let slot = process.slot_mut(region);
         slot.population = kept.len();
         if kept.len() == 0 {
-            slot.mapping = Mapping::Empty;
-            slot.detail = None;
+            slot.unmap();
             return;
         }
         slot.mapping = Mapping::Base;
@@ -358,10 +357,7 @@ impl Machine {
             slot.population -= 1;
         }
         if slot.population == 0 {
-            let swapped = slot.detail().swapped;
-            slot.mapping = Mapping::Empty;
-            slot.detail = None;
-            slot.detail().swapped = swapped;
+            slot.unmap();
         }
         process.count(PageSize::Base, 0, frames.len() as u64);
         frames.into_iter().for_each(|frame| self.give(frame, PageSize::Base));
@@ -389,7 +385,9 @@ impl Machine {
         end: VirtAddr,
         work: &mut Work,
     ) {
-        let Some(slot) = self.processes.get(key).and_then(|p| p.slot(region)) else { return };
+        let Some(process) = self.processes.get_mut(key) else { return };
+        let Some(slot) = process.existing_slot_mut(region) else { return };
+        slot.forget_swapped(page_index(start), end.since(start).to_base_pages());
         let is_whole = start == region.start() && end == region.end();
         match slot.mapping {
             Mapping::Giant => {
@@ -447,7 +445,10 @@ impl Machine {
             frames.into_iter().for_each(|frame| self.give(frame, PageSize::Base));
         }
         if is_empty {
-            self.forget_region(key, region, work);
+            self.release_region(key, region);
+            if let Some(slot) = self.processes.get_mut(key).map(|p| p.slot_mut(region)) {
+                slot.unmap();
+            }
         }
     }
 

@@ -141,10 +141,8 @@ impl Machine {
         let slot = process.slot_mut(Region::containing(address));
         let page = page_index(address);
         if slot.mapping == Mapping::Empty {
-            let swapped = slot.detail.as_ref().map(|d| d.swapped).unwrap_or_default();
+            slot.unmap();
             slot.mapping = Mapping::Base;
-            slot.detail = None;
-            slot.detail().swapped = swapped;
         }
         let detail = slot.detail();
         detail.present.insert(page);
@@ -296,8 +294,7 @@ impl Machine {
         let slot = self.processes.get_mut(fault.process)?.slot_mut(region);
         slot.is_reserved = true;
         slot.frame = taken.frame;
-        slot.mapping = Mapping::Empty;
-        slot.detail = None;
+        slot.unmap();
         self.map_in_place(fault, work)
     }
 
@@ -315,6 +312,10 @@ impl Machine {
         let detail = slot.detail();
         detail.present.insert(page);
         detail.used.remove(page);
+        if detail.swapped.contains(page) {
+            detail.swapped.remove(page);
+            detail.used.insert(page);
+        }
         process.count(PageSize::Base, 1, 0);
         Some(PageSize::Base)
     }

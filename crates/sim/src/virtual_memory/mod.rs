@@ -33,13 +33,11 @@ pub struct Process {
 }
 
 /// The index of a region in its table.
-#[expect(clippy::cast_possible_truncation, reason = "a remainder below 512")]
 const fn slot_index(address: VirtAddr) -> usize {
     (address.0 % GIANT_PAGE_BYTES / HUGE_PAGE_BYTES) as usize
 }
 
 /// The index of a base page in its region.
-#[expect(clippy::cast_possible_truncation, reason = "a remainder below 512")]
 pub(crate) const fn page_index(address: VirtAddr) -> u16 {
     (address.0 % HUGE_PAGE_BYTES / BASE_PAGE_BYTES) as u16
 }
@@ -66,10 +64,6 @@ impl Process {
     pub(crate) fn add_area(&mut self, area: Area) {
         let at = self.areas.partition_point(|other| other.start < area.start);
         self.areas.insert(at, area);
-    }
-
-    pub(crate) fn remove_area(&mut self, start: VirtAddr) {
-        self.areas.retain(|area| area.start != start);
     }
 
     pub(crate) fn area_mut(&mut self, start: VirtAddr) -> Option<&mut Area> {

@@ -127,6 +127,26 @@ impl Slot {
         used.union(self.swapped())
     }
 
+    /// Nothing is mapped any more; what is in the backing store stays there.
+    pub(crate) fn unmap(&mut self) {
+        let swapped = self.swapped();
+        self.mapping = Mapping::Empty;
+        self.population = 0;
+        self.detail = None;
+        if swapped != PageSet::default() {
+            self.detail().swapped = swapped;
+        }
+    }
+
+    /// `count` base pages from `first` on are no longer wanted in the backing store.
+    pub(crate) fn forget_swapped(&mut self, first: u16, count: BasePages) {
+        if let Some(detail) = &mut self.detail {
+            for page in (first..PAGES).zip(0..count.0).map(|(page, _)| page) {
+                detail.swapped.remove(page);
+            }
+        }
+    }
+
     /// The frame that base page `page` is in.
     pub(crate) fn frame_of(&self, page: u16) -> Frame {
         match self.detail.as_ref().and_then(|detail| detail.frames.as_ref()) {
