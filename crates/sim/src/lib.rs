@@ -9,4 +9,6 @@
 pub mod machine;
 pub mod physical;
 pub mod random;
+pub mod run;
 pub mod virtual_memory;
+pub mod workload;

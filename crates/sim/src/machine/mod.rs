@@ -2,6 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `access` | what accesses leave behind: access bits, coverage |
 //! | `fault` | serving a fault, and finding memory for it |
 //! | `act` | carrying out background and pressure actions |
 //! | `debloat` | taking bloat back by one of [`superpage_policy::debloat`]'s policies |
@@ -10,6 +11,7 @@
 //!
 //! Time does not pass in here: whoever drives the machine sets [`Machine::now`].
 
+mod access;
 mod act;
 mod debloat;
 mod fault;
@@ -27,6 +29,7 @@ use superpage_policy::system::{Area, Mapping, Pool, System};
 use superpage_policy::units::{BasePages, Bytes, Nanos, VirtAddr};
 use work::Work;
 
+pub use act::Stepped;
 pub use fault::{Content, Served};
 
 /// Free memory below which file pages are dropped ahead of need, as a share of all memory. Linux

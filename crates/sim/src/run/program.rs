@@ -1,0 +1,373 @@
+//! One program on a machine: its phases, slice by slice.
+
+use super::report::{Latencies, Report};
+use super::{Hardware, Rest};
+use crate::machine::work::Work;
+use crate::machine::{Content, Machine, OutOfMemory, Served};
+use crate::random::Random;
+use crate::translation::Translator;
+use crate::workload::draw::Draw;
+use crate::workload::{
+    Access, AreaShape, Counting, Discard, Order, Part, Phase, Populate, Stream, Target, Workload,
+};
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::page::{GIANT_PAGE_BYTES, PageSize};
+use superpage_policy::system::{Area, Growth};
+use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, VirtAddr};
+
+/// Where programs' areas begin. Anything but zero would do.
+const FIRST_ADDRESS: u64 = 16 * GIANT_PAGE_BYTES;
+/// How long a program runs before others and the background have their turn. Chosen: short
+/// against khugepaged's ten seconds, long against a fault.
+const SLICE: Nanos = Nanos(20_000_000);
+/// Accesses sampled in a slice, and before the first one to warm the TLBs up. Chosen: several
+/// times the entries of the largest TLB.
+const SAMPLES: u32 = 10_000;
+const WARM_UP: u32 = 30_000;
+/// The longest slice of steady accesses while the background works.
+const STEADY: Nanos = Nanos(200_000_000);
+/// Draws for one access to a page with data before the last draw is taken.
+const DRAWS: u32 = 64;
+
+/// A program that runs.
+#[derive(Debug)]
+pub(super) struct Program {
+    key: ProcessKey,
+    workload: Workload,
+    /// Start of each area.
+    areas: Vec<(VirtAddr, AreaShape)>,
+    next_address: u64,
+    phase: usize,
+    progress: Progress,
+    clock: Nanos,
+    phase_began: Nanos,
+    began: Nanos,
+    translator: Translator,
+    random: Random,
+    covered: Vec<u64>,
+    report: Report,
+}
+
+/// How far a program has come in its phase.
+#[derive(Debug)]
+enum Progress {
+    New,
+    /// So many pages have been dealt with.
+    Pages(u64),
+    /// So many accesses were made, from these streams.
+    Accesses(f64, Streams),
+}
+
+/// Streams with their drawing.
+#[derive(Debug)]
+struct Streams {
+    /// Cumulated weight, drawing, target.
+    streams: Vec<(f64, Draw, Target)>,
+    total: f64,
+    is_warm: bool,
+}
+
+/// What some accesses took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    accesses: u32,
+    cycles: u64,
+    faults: Nanos,
+}
+
+impl Program {
+    pub(super) fn new(
+        key: ProcessKey,
+        workload: Workload,
+        translator: Translator,
+        random: Random,
+        now: Nanos,
+    ) -> Self {
+        let report = Report {
+            time: Nanos::ZERO,
+            phases: Vec::new(),
+            cycles: 0.0,
+            walk_cycles: 0.0,
+            accesses: 0.0,
+            fault_time: Nanos::ZERO,
+            faults: Latencies::default(),
+            peak: BasePages::ZERO,
+        };
+        Self {
+            key,
+            workload,
+            areas: Vec::new(),
+            next_address: FIRST_ADDRESS,
+            phase: 0,
+            progress: Progress::New,
+            clock: now,
+            phase_began: now,
+            began: now,
+            translator,
+            random,
+            covered: Vec::new(),
+            report,
+        }
+    }
+
+    pub(super) fn key(&self) -> ProcessKey {
+        self.key
+    }
+
+    pub(super) fn clock(&self) -> Nanos {
+        self.clock
+    }
+
+    pub(super) fn report(&self) -> Report {
+        Report { time: self.clock.saturating_sub(self.began), ..self.report.clone() }
+    }
+
+    pub(super) fn wait_until(&mut self, time: Nanos) {
+        self.clock = self.clock.max(time);
+        self.phase_began = self.phase_began.max(time);
+    }
+
+    /// Whether it has something to do before phase `phases`.
+    pub(super) fn has_phase_before(&self, phases: usize) -> bool {
+        self.phase < self.workload.phases.len().min(phases)
+    }
+
+    /// Runs for a while.
+    pub(super) fn slice(
+        &mut self,
+        machine: &mut Machine,
+        hardware: &Hardware,
+        rest: Rest,
+    ) -> Result<(), OutOfMemory> {
+        let Some(phase) = self.workload.phases.get(self.phase).cloned() else { return Ok(()) };
+        let is_over = match &phase {
+            Phase::Map(shape) => self.map(machine, *shape),
+            Phase::Populate(populate) => self.populate(machine, hardware, populate)?,
+            Phase::Access(access) => self.access(machine, hardware, access, rest)?,
+            Phase::Discard(discard) => self.discard(machine, hardware, discard),
+            Phase::ReadFile(size) => {
+                let work = machine.read_file(*size);
+                self.clock += hardware.price.price(&work);
+                true
+            }
+            Phase::Sleep(time) => {
+                self.clock += *time;
+                true
+            }
+        };
+        self.report.peak = self.report.peak.max(machine.resident(self.key));
+        if is_over {
+            self.report.phases.push(self.clock.saturating_sub(self.phase_began));
+            self.phase_began = self.clock;
+            self.phase += 1;
+            self.progress = Progress::New;
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, machine: &mut Machine, shape: AreaShape) -> bool {
+        let start = VirtAddr(self.next_address + shape.offset.0);
+        let reserved = shape.offset.0 + shape.limit.0.max(shape.size.0);
+        self.next_address += (reserved / GIANT_PAGE_BYTES + 2) * GIANT_PAGE_BYTES;
+        self.areas.push((start, shape));
+        machine.map(self.key, Area {
+            start,
+            end: start.offset(shape.size),
+            kind: shape.kind,
+            growth: shape.growth,
+            advice: shape.advice,
+        });
+        true
+    }
+
+    /// The first address of a part, and its length in base pages.
+    fn extent(&self, part: Part) -> (VirtAddr, u64) {
+        let Some((start, shape)) = self.areas.get(part.area) else {
+            return (VirtAddr::default(), 0);
+        };
+        let limit = shape.limit.to_base_pages();
+        let from = limit.bytes().scaled(part.from).0 / BASE_PAGE_BYTES;
+        let to = limit.bytes().scaled(part.to).0 / BASE_PAGE_BYTES;
+        (start.offset(BasePages(from).bytes()), to.saturating_sub(from))
+    }
+
+    fn populate(
+        &mut self,
+        machine: &mut Machine,
+        hardware: &Hardware,
+        populate: &Populate,
+    ) -> Result<bool, OutOfMemory> {
+        let (start, pages) = self.extent(populate.part);
+        let mut done = match self.progress {
+            Progress::Pages(done) => done,
+            Progress::New | Progress::Accesses(..) => 0,
+        };
+        let threads = f64::from(populate.threads.max(1));
+        let own = populate.cycles_per_page / hardware.frequency.0 as f64 / threads;
+        let end = self.clock + SLICE;
+        let mut spent = 0.0;
+        let begun = self.clock;
+        while done < pages && self.clock < end {
+            let page = match populate.order {
+                Order::Sequential => done,
+                Order::Random => self.random.below(pages),
+            };
+            done += 1;
+            if populate.density < 1.0 && self.random.share() >= populate.density {
+                continue;
+            }
+            let address = start.offset(BasePages(page).bytes());
+            self.grow(machine, populate, address);
+            machine.now = self.clock;
+            let latency = self.touch(machine, hardware, address)?;
+            spent += own + latency.as_secs_f64() / threads;
+            self.clock = begun + Nanos::from_secs_f64(spent);
+        }
+        self.progress = Progress::Pages(done);
+        Ok(done >= pages)
+    }
+
+    fn touch(
+        &mut self,
+        machine: &mut Machine,
+        hardware: &Hardware,
+        address: VirtAddr,
+    ) -> Result<Nanos, OutOfMemory> {
+        let Served::Fault { work, .. } = machine.touch(self.key, address, Content::Data)? else {
+            return Ok(Nanos::ZERO);
+        };
+        let latency = hardware.price.price(&work);
+        self.report.faults.record(latency);
+        self.report.fault_time += latency;
+        Ok(latency)
+    }
+
+    /// Makes the area long enough for `address`.
+    fn grow(&mut self, machine: &mut Machine, populate: &Populate, address: VirtAddr) {
+        let Some((start, shape)) = self.areas.get(populate.part.area).copied() else { return };
+        if shape.growth == Growth::Fixed {
+            return;
+        }
+        let area = machine.process(self.key).and_then(|process| {
+            process.areas().iter().find(|area| area.start == start).copied()
+        });
+        let Some(area) = area.filter(|area| area.end <= address) else { return };
+        let step = populate.step.0.max(BASE_PAGE_BYTES);
+        let needed = address.offset(Bytes(BASE_PAGE_BYTES)).since(area.end).0;
+        let end = area.end.offset(Bytes(needed.div_ceil(step) * step));
+        machine.resize(self.key, start, end.min(start.offset(shape.limit)));
+    }
+
+    fn access(
+        &mut self,
+        machine: &mut Machine,
+        hardware: &Hardware,
+        access: &Access,
+        rest: Rest,
+    ) -> Result<bool, OutOfMemory> {
+        let (mut done, mut streams) =
+            match std::mem::replace(&mut self.progress, Progress::New) {
+                Progress::Accesses(done, streams) => (done, streams),
+                Progress::New | Progress::Pages(_) => (0.0, self.streams(access)),
+            };
+        if !streams.is_warm && access.counting == Counting::Sampled {
+            self.sample(machine, hardware, &mut streams, WARM_UP)?;
+            streams.is_warm = true;
+        }
+        self.covered.clear();
+        let taken = self.sample(machine, hardware, &mut streams, SAMPLES)?;
+        let translation = taken.cycles as f64 / f64::from(taken.accesses.max(1));
+        let cycles = access.cycles + access.exposed * translation;
+        let threads = f64::from(self.workload.threads.max(1));
+        let seconds = cycles / hardware.frequency.0 as f64 / threads;
+        let left = access.count - done;
+        let most = match (access.counting, rest) {
+            (Counting::Each, _) => f64::from(taken.accesses),
+            (Counting::Sampled, Rest::Long) => left,
+            (Counting::Sampled, Rest::Short) => STEADY.as_secs_f64() / seconds,
+        };
+        let made = most.min(left);
+        let faults = taken.faults.as_secs_f64() / threads;
+        self.clock += Nanos::from_secs_f64(made * seconds + faults);
+        self.report.cycles += made * cycles;
+        self.report.walk_cycles += made * translation;
+        self.report.accesses += made;
+        machine.note_walk_share(self.key, translation / cycles.max(1e-9));
+        machine.note_coverage(self.key, &mut self.covered, made / f64::from(SAMPLES));
+        done += made;
+        self.progress = Progress::Accesses(done, streams);
+        Ok(done >= access.count - 0.5)
+    }
+
+    fn streams(&self, access: &Access) -> Streams {
+        let mut total = 0.0;
+        let of = |stream: &Stream| {
+            let (start, pages) = self.extent(stream.part);
+            total += stream.weight;
+            (total, Draw::new(start, BasePages(pages).bytes(), stream.pattern), stream.target)
+        };
+        let streams = access.streams.iter().map(of).collect();
+        Streams { streams, total, is_warm: false }
+    }
+
+    /// Makes `count` accesses.
+    fn sample(
+        &mut self,
+        machine: &mut Machine,
+        hardware: &Hardware,
+        streams: &mut Streams,
+        count: u32,
+    ) -> Result<Taken, OutOfMemory> {
+        let mut taken = Taken { accesses: count, ..Taken::default() };
+        for _ in 0..count {
+            let address = self.draw(machine, streams);
+            let mut size = machine.access(self.key, address);
+            if size.is_none() {
+                machine.now = self.clock + taken.faults;
+                taken.faults += self.touch(machine, hardware, address)?;
+                size = machine.access(self.key, address);
+            }
+            let size = size.unwrap_or(PageSize::Base);
+            taken.cycles += match hardware.host_pages {
+                None => self.translator.access(address, size),
+                Some(host) => self.translator.access_nested(address, size, host),
+            }
+            .0;
+            self.covered.push(address.0);
+        }
+        Ok(taken)
+    }
+
+    fn draw(&mut self, machine: &Machine, streams: &mut Streams) -> VirtAddr {
+        let share = self.random.share() * streams.total;
+        let at = streams.streams.partition_point(|(until, _, _)| *until <= share);
+        let last = streams.streams.len().saturating_sub(1);
+        let Some((_, draw, target)) = streams.streams.get_mut(at.min(last)) else {
+            return VirtAddr::default();
+        };
+        let mut address = draw.next(&mut self.random);
+        if *target == Target::Data {
+            for _ in 0..DRAWS {
+                if machine.holds_data(self.key, address) {
+                    break;
+                }
+                address = draw.next(&mut self.random);
+            }
+        }
+        address
+    }
+
+    fn discard(&mut self, machine: &mut Machine, hardware: &Hardware, discard: &Discard) -> bool {
+        let (start, pages) = self.extent(discard.part);
+        let piece = discard.piece.to_base_pages().0.max(1);
+        let mut work = Work::default();
+        for first in (0..pages / piece).map(|at| at * piece) {
+            if self.random.share() < discard.share {
+                let from = start.offset(BasePages(first).bytes());
+                work += machine.discard(self.key, from, from.offset(BasePages(piece).bytes()));
+            }
+        }
+        self.clock += hardware.price.price(&work);
+        true
+    }
+}

@@ -1,0 +1,84 @@
+//! What a run found out about a program.
+
+use hdrhistogram::Histogram;
+use superpage_policy::units::{BasePages, Nanos};
+
+/// The latencies of something, as a histogram with three significant digits.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    histogram: Histogram<u64>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        // From a nanosecond to 100 s; what lies beyond is counted as the limit.
+        let histogram = Histogram::new_with_bounds(1, 100_000_000_000, 3);
+        Self { histogram: histogram.unwrap_or_else(|_| unreachable!("the bounds are constants")) }
+    }
+}
+
+impl Latencies {
+    /// One more.
+    pub(super) fn record(&mut self, latency: Nanos) {
+        self.histogram.saturating_record(latency.0.max(1));
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The latency that this share (0 to 1) of them do not exceed.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Nanos {
+        Nanos(self.histogram.value_at_quantile(share))
+    }
+
+    /// The highest.
+    #[must_use]
+    pub fn max(&self) -> Nanos {
+        Nanos(self.histogram.max())
+    }
+
+    /// Their mean.
+    #[must_use]
+    pub fn mean(&self) -> Nanos {
+        Nanos::from_secs_f64(self.histogram.mean() / 1e9)
+    }
+}
+
+/// What a program did, and what it took.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// From its start to now, or to its end.
+    pub time: Nanos,
+    /// How long each of its phases took that have ended.
+    pub phases: Vec<Nanos>,
+    /// Cycles of all its threads in accesses.
+    pub cycles: f64,
+    /// Of those, cycles spent on page walks and second-level TLB hits, hidden ones included.
+    pub walk_cycles: f64,
+    /// Accesses made, or stood for by samples.
+    pub accesses: f64,
+    /// Time in faults, of all threads.
+    pub fault_time: Nanos,
+    /// Each fault.
+    pub faults: Latencies,
+    /// The most memory it had in memory.
+    pub peak: BasePages,
+}
+
+impl Report {
+    /// The share of its cycles that went into translation.
+    #[must_use]
+    pub fn walk_share(&self) -> f64 {
+        if self.cycles > 0.0 { self.walk_cycles / self.cycles } else { 0.0 }
+    }
+
+    /// How long the phase took, if it has ended.
+    #[must_use]
+    pub fn phase(&self, index: usize) -> Option<Nanos> {
+        self.phases.get(index).copied()
+    }
+}

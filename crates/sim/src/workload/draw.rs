@@ -1,0 +1,113 @@
+//! Drawing addresses from the patterns of a workload.
+
+use super::{Pattern, Spread};
+use crate::random::Random;
+use superpage_policy::units::{Bytes, VirtAddr};
+
+/// Bytes in a cache line: how far a sequential stream goes with each access.
+const LINE: u64 = 64;
+
+/// Draws the addresses of one stream.
+#[derive(Clone, Debug)]
+pub struct Draw {
+    start: VirtAddr,
+    lines: u64,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Uniform,
+    PowerLaw { exponent: f64, spread: Spread },
+    Sequential { next: u64 },
+}
+
+impl Draw {
+    /// From `length` bytes at `start`.
+    #[must_use]
+    pub fn new(start: VirtAddr, length: Bytes, pattern: Pattern) -> Self {
+        let kind = match pattern {
+            Pattern::Uniform => Kind::Uniform,
+            Pattern::PowerLaw { theta, spread } => {
+                Kind::PowerLaw { exponent: 1.0 / (1.0 - theta.clamp(0.0, 0.999)), spread }
+            }
+            Pattern::Sequential => Kind::Sequential { next: 0 },
+        };
+        Self { start, lines: (length.0 / LINE).max(1), kind }
+    }
+
+    /// The next address.
+    pub fn next(&mut self, random: &mut Random) -> VirtAddr {
+        let line = match &mut self.kind {
+            Kind::Uniform => random.below(self.lines),
+            Kind::Sequential { next } => {
+                let line = *next;
+                *next = (line + 1) % self.lines;
+                line
+            }
+            Kind::PowerLaw { exponent, spread } => {
+                let rank = rank(random.share(), *exponent, self.lines);
+                match spread {
+                    Spread::Grouped => rank,
+                    Spread::Scattered => scatter(rank, self.lines),
+                }
+            }
+        };
+        self.start.offset(Bytes(line * LINE))
+    }
+}
+
+/// The item that a share of all accesses ends at, of a power law over `items`.
+fn rank(share: f64, exponent: f64, items: u64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a number of items; capped below"
+    )]
+    let rank = (share.powf(exponent) * items as f64) as u64;
+    rank.min(items - 1)
+}
+
+/// Puts an item somewhere else, always the same place.
+fn scatter(item: u64, items: u64) -> u64 {
+    let mixed = Random::new(item).next_u64();
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half of 128 bits")]
+    {
+        ((u128::from(mixed) * u128::from(items)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: VirtAddr = VirtAddr(1 << 30);
+
+    fn addresses(pattern: Pattern, count: usize) -> Vec<u64> {
+        let mut draw = Draw::new(START, Bytes::from_mib(1), pattern);
+        let mut random = Random::new(3);
+        (0..count).map(|_| draw.next(&mut random).since(START).0).collect()
+    }
+
+    #[test]
+    fn all_patterns_stay_inside() {
+        let power = |spread| Pattern::PowerLaw { theta: 0.7, spread };
+        for pattern in [
+            Pattern::Uniform,
+            Pattern::Sequential,
+            power(Spread::Grouped),
+            power(Spread::Scattered),
+        ] {
+            let drawn = addresses(pattern, 50_000);
+            assert!(drawn.iter().all(|offset| *offset < 1 << 20), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn a_power_law_is_as_skewed_as_it_says() {
+        let drawn = addresses(Pattern::PowerLaw { theta: 0.5, spread: Spread::Grouped }, 100_000);
+        let first_tenth = drawn.iter().filter(|offset| **offset < (1 << 20) / 10).count();
+        let expected = 0.1_f64.sqrt();
+        assert!((first_tenth as f64 / 100_000.0 - expected).abs() < 0.01, "{first_tenth}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Workloads by what they do to memory: which areas they map, in which order they touch them, what
+//! they access afterwards and what they give back. Data, and the drawing of addresses from it.
+
+pub mod draw;
+
+use superpage_policy::system::{Advice, AreaKind, Growth};
+use superpage_policy::units::Bytes;
+
+/// Names an area within a workload, in the order in which they are mapped.
+pub type AreaIndex = usize;
+
+/// A program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// Threads that access memory in the main part.
+    pub threads: u32,
+    /// What it does, one after the other.
+    pub phases: Vec<Phase>,
+}
+
+/// One thing that a program does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Phase {
+    /// It maps an area.
+    Map(AreaShape),
+    /// It touches pages for the first time (or again).
+    Populate(Populate),
+    /// It accesses what it has.
+    Access(Access),
+    /// It gives pages back.
+    Discard(Discard),
+    /// It reads a file, which stays in page cache.
+    ReadFile(Bytes),
+    /// It waits.
+    Sleep(superpage_policy::units::Nanos),
+}
+
+/// An area to be mapped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AreaShape {
+    /// How long it is at first.
+    pub size: Bytes,
+    /// How long it may become; address space is kept free for that.
+    pub limit: Bytes,
+    /// Bytes between a 1 GiB border and its start: what the program's other memory leaves.
+    pub offset: Bytes,
+    /// What it holds.
+    pub kind: AreaKind,
+    /// Whether it grows.
+    pub growth: Growth,
+    /// What the program asks for.
+    pub advice: Advice,
+}
+
+impl AreaShape {
+    /// Anonymous memory of a fixed size, aligned to 1 GiB.
+    #[must_use]
+    pub const fn fixed(size: Bytes) -> Self {
+        Self {
+            size,
+            limit: size,
+            offset: Bytes::ZERO,
+            kind: AreaKind::Anonymous,
+            growth: Growth::Fixed,
+            advice: Advice::None,
+        }
+    }
+
+    /// A heap that grows up to `limit`.
+    #[must_use]
+    pub const fn heap(limit: Bytes) -> Self {
+        Self { size: Bytes::ZERO, growth: Growth::Up, ..Self::fixed(limit) }.with_limit(limit)
+    }
+
+    const fn with_limit(self, limit: Bytes) -> Self {
+        Self { limit, ..self }
+    }
+}
+
+/// A part of an area: shares of its length, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// Which area.
+    pub area: AreaIndex,
+    /// Where the part begins.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+}
+
+impl Part {
+    /// All of an area.
+    #[must_use]
+    pub const fn whole(area: AreaIndex) -> Self {
+        Self { area, from: 0.0, to: 1.0 }
+    }
+}
+
+/// The order in which pages are touched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Order {
+    /// One after the other.
+    Sequential,
+    /// At random, as many as there are pages in the part; some are touched more than once.
+    Random,
+}
+
+/// Touching pages for the first time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Populate {
+    /// Which.
+    pub part: Part,
+    /// In which order.
+    pub order: Order,
+    /// The share of the base pages that are touched, spread evenly at random.
+    pub density: f64,
+    /// How much the area grows at a time, if it has to.
+    pub step: Bytes,
+    /// Cycles of the program's own for each base page touched.
+    pub cycles_per_page: f64,
+    /// How many threads share the work.
+    pub threads: u32,
+}
+
+/// Which addresses a stream of accesses goes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pattern {
+    /// Any, all alike.
+    Uniform,
+    /// A power law: the share of accesses to the first `x` of the part is `x` to the power of
+    /// `1 - theta`; 0 is uniform, near 1 is very skewed. `Spread` says where the hot ones are.
+    PowerLaw {
+        /// The exponent.
+        theta: f64,
+        /// Where the hot items lie.
+        spread: Spread,
+    },
+    /// One after the other, a cache line each.
+    Sequential,
+}
+
+/// Where the hot items of a power law lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// At the start of the part, as after degree-based grouping.
+    Grouped,
+    /// Anywhere.
+    Scattered,
+}
+
+/// Which pages a stream goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// All.
+    Any,
+    /// Those that hold data.
+    Data,
+}
+
+/// Accesses of one kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stream {
+    /// Where to.
+    pub part: Part,
+    /// How they spread.
+    pub pattern: Pattern,
+    /// Which pages of the part.
+    pub target: Target,
+    /// Their share of all accesses, in relation to the other streams' weights.
+    pub weight: f64,
+}
+
+/// Whether accesses are counted one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// A sample stands for many: memory stays as it is while they run, but for the background.
+    Sampled,
+    /// Every access is made: they may fault.
+    Each,
+}
+
+/// Accessing what is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Access {
+    /// Where to.
+    pub streams: Vec<Stream>,
+    /// How many accesses, of all threads together.
+    pub count: f64,
+    /// Cycles for one access without those for translation: work and data caches.
+    pub cycles: f64,
+    /// The share of translation cycles that the processor cannot hide, 0 to 1.
+    pub exposed: f64,
+    /// Whether every one is made.
+    pub counting: Counting,
+}
+
+/// Giving pages back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Discard {
+    /// Of what.
+    pub part: Part,
+    /// The share of its pieces that are given back, at random.
+    pub share: f64,
+    /// How large the pieces are.
+    pub piece: Bytes,
+}
