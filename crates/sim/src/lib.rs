@@ -3,3 +3,8 @@
 //!
 //! The policies that drive the real kernel run on it unchanged, at any size. It knows nothing of
 //! the kernel that it runs on: no system calls, no files, no clocks, no threads.
+
+#![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "test values are small"))]
+
+pub mod translation;
+pub mod units;
