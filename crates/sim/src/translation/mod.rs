@@ -1,0 +1,243 @@
+//! Address translation: TLBs of two levels, page-walk caches and page walks, also of a guest.
+//!
+//! A [`Translator`] belongs to one hardware thread. It is told of every access and the size of the
+//! page that maps the address, and says how many cycles the translation takes. Whether the address
+//! is mapped, and by what, the machine knows; a mapping that changes must be invalidated here, as
+//! on a real machine.
+//!
+//! The first level has tables of its own for each page size. The second has one for base and huge
+//! pages together and one for giant pages; a processor may lack either, and then looking there is
+//! a miss. Both levels take in what a walk finds.
+
+mod tlb;
+mod walk;
+
+pub use tlb::{GeometryError, MOST_ENTRIES, MOST_WAYS, TlbGeometry};
+pub use walk::{AddressSpace, LEVELS, ReadLatencies, Reads, WalkGeometry};
+
+use crate::units::Cycles;
+use superpage_policy::page::{Page, PageSize};
+use superpage_policy::units::VirtAddr;
+use tlb::{Found, Table};
+use walk::{Walker, entry, key, parts, space_of, touched};
+
+/// The number of page sizes.
+const SIZES: usize = PageSize::ALL.len();
+
+/// The tables of a processor; what is `None` is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// First level, by [`PageSize::index`].
+    pub first: [Option<TlbGeometry>; SIZES],
+    /// Second level, base and huge pages.
+    pub second_shared: Option<TlbGeometry>,
+    /// Second level, giant pages.
+    pub second_giant: Option<TlbGeometry>,
+    /// What makes walks shorter.
+    pub walk: WalkGeometry,
+}
+
+/// What a translation costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latencies {
+    /// That the first level misses and the second hits.
+    pub second_level_hit: Cycles,
+    /// Each page-table entry read in a walk.
+    pub read: ReadLatencies,
+}
+
+/// What has happened. Arrays are by [`PageSize::index`]; in a guest, by the smaller of the two
+/// sizes, which is what a TLB entry can map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Accesses.
+    pub accesses: [u64; SIZES],
+    /// Accesses that the first level did not know.
+    pub first_misses: [u64; SIZES],
+    /// Accesses that the second level did not know either: walks.
+    pub second_misses: [u64; SIZES],
+    /// Entries read in walks of the program's page tables.
+    pub reads: Reads,
+    /// Entries read in walks of the host's page tables, for a guest.
+    pub host_reads: Reads,
+    /// Cycles spent on hits in the second level.
+    pub second_level_cycles: Cycles,
+}
+
+impl Stats {
+    /// Cycles spent on walks.
+    #[must_use]
+    pub fn walk_cycles(&self) -> Cycles {
+        self.reads.cycles.into_iter().chain(self.host_reads.cycles).sum()
+    }
+
+    /// Cycles spent on translation.
+    #[must_use]
+    pub fn total(&self) -> Cycles {
+        self.walk_cycles() + self.second_level_cycles
+    }
+
+    /// Walks.
+    #[must_use]
+    pub fn walks(&self) -> u64 {
+        self.second_misses.iter().sum()
+    }
+}
+
+/// The translation hardware of one hardware thread.
+#[derive(Clone, Debug)]
+pub struct Translator {
+    space: AddressSpace,
+    first: [Option<Table>; SIZES],
+    second_shared: Option<Table>,
+    second_giant: Option<Table>,
+    walker: Walker,
+    second_level_hit: Cycles,
+    stats: Stats,
+}
+
+impl Translator {
+    /// One that knows nothing yet.
+    #[must_use]
+    pub fn new(geometry: &Geometry, latencies: &Latencies) -> Self {
+        Self {
+            space: AddressSpace::default(),
+            first: geometry.first.map(|shape| shape.map(Table::new)),
+            second_shared: geometry.second_shared.map(Table::new),
+            second_giant: geometry.second_giant.map(Table::new),
+            walker: Walker::new(&geometry.walk, latencies.read),
+            second_level_hit: latencies.second_level_hit,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Goes on in another address space. What is cached for this one stays (as with PCIDs) and is
+    /// not found from there; to switch as processors without them do, flush as well.
+    pub fn enter(&mut self, space: AddressSpace) {
+        self.space = space;
+    }
+
+    /// An access to `address`, which a page of `size` maps: the cycles its translation adds.
+    #[inline]
+    pub fn access(&mut self, address: VirtAddr, size: PageSize) -> Cycles {
+        match self.look_up(address, size) {
+            Ok(cost) => cost,
+            Err(Walk) => self.walker.walk(self.space, address, size),
+        }
+    }
+
+    /// An access of a guest: `guest` is the size of the page that maps `address` to the guest's
+    /// physical memory, `host` that of the page which maps this.
+    #[inline]
+    pub fn access_nested(&mut self, address: VirtAddr, guest: PageSize, host: PageSize) -> Cycles {
+        match self.look_up(address, guest.min(host)) {
+            Ok(cost) => cost,
+            Err(Walk) => self.walker.walk_nested(self.space, address, guest, host),
+        }
+    }
+
+    /// Looks into both levels; what is not there is put in.
+    #[inline]
+    fn look_up(&mut self, address: VirtAddr, size: PageSize) -> Result<Cycles, Walk> {
+        let index = size.index();
+        let key = key(self.space, index, entry(address.0, index));
+        self.stats.accesses[index] += 1;
+        if touched(self.first[index].as_mut(), key) == Found::Hit {
+            return Ok(Cycles::ZERO);
+        }
+        self.stats.first_misses[index] += 1;
+        if touched(self.second(size), key) == Found::Hit {
+            self.stats.second_level_cycles += self.second_level_hit;
+            return Ok(self.second_level_hit);
+        }
+        self.stats.second_misses[index] += 1;
+        Err(Walk)
+    }
+
+    /// The second-level table for pages of `size`.
+    #[inline]
+    const fn second(&mut self, size: PageSize) -> Option<&mut Table> {
+        match size {
+            PageSize::Base | PageSize::Huge => self.second_shared.as_mut(),
+            PageSize::Giant => self.second_giant.as_mut(),
+        }
+    }
+
+    /// Forgets every translation, of any size, of addresses in `page` of the current address
+    /// space, and what the page-walk caches know of the space, as INVLPG does.
+    pub fn invalidate(&mut self, page: Page) {
+        for size in PageSize::ALL {
+            if size >= page.size() {
+                let index = size.index();
+                let key = key(self.space, index, entry(page.start().0, index));
+                self.first[index].iter_mut().for_each(|table| table.remove(key));
+                self.second(size).into_iter().for_each(|table| table.remove(key));
+            }
+        }
+        if page.size() > PageSize::Base {
+            self.invalidate_within(page);
+        }
+        self.walker.forget(self.space);
+    }
+
+    /// Forgets translations of smaller pages in `page`.
+    fn invalidate_within(&mut self, page: Page) {
+        let space = u64::from(self.space.0);
+        let number = entry(page.start().0, page.size().index());
+        let lies_within = |held: u64| {
+            let (kind, held_number) = parts(held);
+            let orders = page.size().order().saturating_sub(order(kind));
+            space_of(held) == space && orders > 0 && held_number >> orders == number
+        };
+        self.tables().for_each(|table| table.remove_if(lies_within));
+    }
+
+    /// Forgets every translation of every address space. Page-table lines stay in the data caches.
+    pub fn flush(&mut self) {
+        self.tables().for_each(Table::flush);
+        self.walker.flush();
+    }
+
+    /// All tables of translations.
+    fn tables(&mut self) -> impl Iterator<Item = &mut Table> {
+        let second = [&mut self.second_shared, &mut self.second_giant];
+        self.first.iter_mut().chain(second).flatten()
+    }
+
+    /// What has happened since the start, or since the counts were cleared.
+    #[must_use]
+    pub const fn stats(&self) -> Stats {
+        let (reads, host_reads) = self.walker.reads();
+        Stats { reads, host_reads, ..self.stats }
+    }
+
+    /// Counts from 0 again. What is cached stays: a measurement begins after a warm-up.
+    pub fn clear_stats(&mut self) {
+        self.stats = Stats::default();
+        self.walker.clear_reads();
+    }
+
+    /// Asserts what always holds.
+    #[cfg(test)]
+    fn check(&mut self) {
+        self.tables().for_each(|table| table.check());
+        self.walker.check();
+        let stats = self.stats();
+        for size in PageSize::ALL.map(PageSize::index) {
+            assert!(stats.accesses[size] >= stats.first_misses[size]);
+            assert!(stats.first_misses[size] >= stats.second_misses[size]);
+        }
+        assert!(stats.walks() <= stats.reads.count.iter().sum());
+    }
+}
+
+/// Neither level knew.
+struct Walk;
+
+/// The order of the pages that keys of a kind stand for.
+fn order(kind: usize) -> u8 {
+    PageSize::ALL.get(kind).map_or(u8::MAX, |size| size.order())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+//! The translator against a slow, obvious model, and what is known about it beforehand.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use superpage_policy::page::GIANT_PAGE_BYTES;
+use superpage_policy::units::{BASE_PAGE_BYTES, Bytes, HUGE_PAGE_BYTES};
+
+const LATENCIES: Latencies = Latencies {
+    second_level_hit: Cycles(9),
+    read: ReadLatencies { near: Cycles(14), far: Cycles(70), memory: Cycles(200) },
+};
+
+fn shape(entries: u32, ways: u32) -> Option<TlbGeometry> {
+    Some(TlbGeometry::new(entries, ways).expect("possible"))
+}
+
+/// The TLBs of Trident's Table 1, with page-walk caches and page-table lines.
+fn skylake() -> Geometry {
+    Geometry {
+        first: [shape(64, 4), shape(32, 4), shape(4, 4)],
+        second_shared: shape(1536, 12),
+        second_giant: shape(16, 4),
+        walk: WalkGeometry {
+            pd_entries: shape(32, 4),
+            pdpt_entries: shape(4, 4),
+            pml4_entries: shape(4, 4),
+            near_lines: shape(8192, 16),
+            far_lines: shape(1 << 16, 16),
+        },
+    }
+}
+
+/// No caches for walks at all.
+fn bare() -> Geometry {
+    Geometry { walk: WalkGeometry::default(), ..skylake() }
+}
+
+/// Splitmix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut x = *state;
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+fn reads(stats: &Stats) -> u64 {
+    stats.reads.count.iter().chain(&stats.host_reads.count).sum()
+}
+
+#[test]
+fn walks_read_as_many_entries_as_trident_says() {
+    for (size, native, nested) in
+        [(PageSize::Base, 4, 24), (PageSize::Huge, 3, 15), (PageSize::Giant, 2, 8)]
+    {
+        let mut translator = Translator::new(&bare(), &LATENCIES);
+        let cost = translator.access(VirtAddr(0x7f12_3456_7000), size);
+        assert_eq!((reads(&translator.stats()), cost), (native, Cycles(native * 200)));
+        let mut translator = Translator::new(&bare(), &LATENCIES);
+        let cost = translator.access_nested(VirtAddr(0x7f12_3456_7000), size, size);
+        assert_eq!((reads(&translator.stats()), cost), (nested, Cycles(nested * 200)));
+        assert_eq!(translator.stats().total(), cost);
+    }
+}
+
+#[test]
+fn mixed_sizes_in_a_guest_cost_what_both_levels_cost() {
+    for (guest, host, expected) in [
+        (PageSize::Base, PageSize::Huge, 4 * 4 + 3),
+        (PageSize::Huge, PageSize::Base, 3 * 5 + 4),
+        (PageSize::Giant, PageSize::Base, 2 * 5 + 4),
+    ] {
+        let mut translator = Translator::new(&bare(), &LATENCIES);
+        translator.access_nested(VirtAddr(0), guest, host);
+        assert_eq!(reads(&translator.stats()), expected);
+        // The TLB entry is as large as the smaller of the two.
+        let smaller = guest.min(host);
+        let inside = VirtAddr(smaller.bytes().0 - 1);
+        assert_eq!(translator.access_nested(inside, guest, host), Cycles::ZERO);
+        let beyond = VirtAddr(smaller.bytes().0);
+        assert_ne!(translator.access_nested(beyond, guest, host), Cycles::ZERO);
+    }
+}
+
+#[test]
+fn the_page_walk_caches_leave_one_read() {
+    let mut translator = Translator::new(&skylake(), &LATENCIES);
+    translator.access(VirtAddr(0), PageSize::Base);
+    assert_eq!(translator.stats().reads.count, [1, 1, 1, 1]);
+    // The next base page: same table, and the entry's line has been read before.
+    let cost = translator.access(VirtAddr(BASE_PAGE_BYTES), PageSize::Base);
+    assert_eq!((translator.stats().reads.count, cost), ([2, 1, 1, 1], Cycles(14)));
+    // The next huge page shares what leads to the tables of its level.
+    let cost = translator.access(VirtAddr(HUGE_PAGE_BYTES), PageSize::Huge);
+    assert_eq!((translator.stats().reads.count, cost), ([2, 2, 1, 1], Cycles(14)));
+    let cost = translator.access_nested(VirtAddr(8 << 30), PageSize::Base, PageSize::Base);
+    assert!(reads(&translator.stats()) < 6 + 24 && cost < Cycles(24 * 200));
+    translator.check();
+}
+
+#[test]
+fn a_sequence_misses_once_per_page() {
+    for size in PageSize::ALL {
+        let mut translator = Translator::new(&skylake(), &LATENCIES);
+        let pages = 64;
+        let step = size.bytes().0 / 16;
+        for i in 0..pages * 16 {
+            translator.access(VirtAddr(i * step), size);
+        }
+        let stats = translator.stats();
+        let index = size.index();
+        assert_eq!(stats.accesses[index], pages * 16);
+        assert_eq!((stats.first_misses[index], stats.second_misses[index]), (pages, pages));
+        translator.check();
+    }
+}
+
+#[test]
+fn what_fits_a_level_stays_in_it() {
+    let mut translator = Translator::new(&skylake(), &LATENCIES);
+    let mut round = |pages: u64| {
+        translator.clear_stats();
+        (0..pages).for_each(|page| {
+            translator.access(VirtAddr(page * BASE_PAGE_BYTES), PageSize::Base);
+        });
+        let stats = translator.stats();
+        (stats.first_misses[0], stats.second_misses[0])
+    };
+    round(64);
+    assert_eq!(round(64), (0, 0));
+    round(1536);
+    assert_eq!(round(1536), (1536, 0));
+    round(4 * 1536);
+    assert_eq!(round(4 * 1536), (4 * 1536, 4 * 1536));
+}
+
+#[test]
+fn larger_pages_cost_less_when_access_is_random() {
+    let cost = |size| {
+        let mut translator = Translator::new(&skylake(), &LATENCIES);
+        let mut state = 7;
+        for _ in 0..100_000 {
+            translator.access(VirtAddr(random(&mut state) % (32 << 30)), size);
+        }
+        translator.check();
+        translator.stats()
+    };
+    let [base, huge, giant] = PageSize::ALL.map(cost);
+    // 1536 entries for 8 Mi base pages; for 16 Ki huge pages; 16 for 32 giant pages.
+    assert!(base.second_misses[0] > 99_900, "{base:?}");
+    let share = huge.second_misses[1] as f64 / 100_000.0;
+    assert!((share - (1.0 - 1536.0 / 16384.0)).abs() < 0.02, "{share}");
+    let share = giant.second_misses[2] as f64 / 100_000.0;
+    assert!((share - 0.5).abs() < 0.02, "{share}");
+    assert!(base.total() > huge.total() && huge.total() > giant.total());
+    // Hardly anything is a hit in the second level.
+    assert!(base.total().0 - base.walk_cycles().0 < 100 * 9);
+}
+
+#[test]
+fn without_a_second_level_for_giant_pages_every_miss_walks() {
+    let haswell = Geometry { second_giant: None, ..skylake() };
+    let mut translator = Translator::new(&haswell, &LATENCIES);
+    for _ in 0..2 {
+        for page in 0..8 {
+            translator.access(VirtAddr(page * GIANT_PAGE_BYTES), PageSize::Giant);
+        }
+    }
+    let stats = translator.stats();
+    assert_eq!((stats.first_misses[2], stats.second_misses[2]), (16, 16));
+}
+
+#[test]
+fn what_is_invalidated_is_walked_again() {
+    let mut translator = Translator::new(&skylake(), &LATENCIES);
+    let base = |i: u64| VirtAddr(i * BASE_PAGE_BYTES);
+    (510..514).for_each(|i| _ = translator.access(base(i), PageSize::Base));
+    translator.invalidate(Page::containing(VirtAddr(HUGE_PAGE_BYTES), PageSize::Huge));
+    translator.check();
+    translator.clear_stats();
+    (510..514).for_each(|i| _ = translator.access(base(i), PageSize::Base));
+    assert_eq!(translator.stats().second_misses[0], 2);
+
+    // A page within a larger one takes that along.
+    translator.access(VirtAddr(0), PageSize::Giant);
+    translator.invalidate(Page::containing(base(7), PageSize::Base));
+    assert_ne!(translator.access(VirtAddr(0), PageSize::Giant), Cycles::ZERO);
+    translator.flush();
+    assert_ne!(translator.access(VirtAddr(0), PageSize::Giant), Cycles::ZERO);
+    translator.check();
+}
+
+#[test]
+fn address_spaces_do_not_see_each_other() {
+    let mut translator = Translator::new(&skylake(), &LATENCIES);
+    let address = VirtAddr(12 << 30);
+    translator.access(address, PageSize::Base);
+    translator.enter(AddressSpace(1));
+    assert_eq!(translator.access(address, PageSize::Base), Cycles(800));
+    translator.invalidate(Page::containing(address, PageSize::Base));
+    translator.enter(AddressSpace(0));
+    assert_eq!(translator.access(address, PageSize::Base), Cycles::ZERO);
+}
+
+#[test]
+fn the_same_accesses_give_the_same_counts() {
+    let run = || {
+        let mut translator = Translator::new(&skylake(), &LATENCIES);
+        let mut state = 1;
+        for _ in 0..50_000 {
+            let x = random(&mut state);
+            let size = PageSize::ALL[(x % 3) as usize];
+            translator.access_nested(VirtAddr(x >> 30), size, PageSize::ALL[(x % 2) as usize]);
+        }
+        translator.stats()
+    };
+    assert_eq!(run(), run());
+}
+
+/// The same machine, slow and obvious: every cache a list, the one used last in front.
+#[derive(Default)]
+struct Model {
+    caches: BTreeMap<String, Cache>,
+}
+
+/// Its sets, each a list of levels and numbers.
+type Cache = Vec<Vec<(usize, u64)>>;
+
+impl Model {
+    fn touch(&mut self, name: &str, shape: Option<TlbGeometry>, what: (usize, u64)) -> bool {
+        let Some(shape) = shape else { return false };
+        let empty = || vec![vec![]; shape.sets() as usize];
+        let sets = self.caches.entry(name.to_owned()).or_insert_with(empty);
+        let count = sets.len() as u64;
+        let set = &mut sets[(what.1 % count) as usize];
+        let found = set.iter().position(|held| *held == what).map(|at| set.remove(at)).is_some();
+        set.insert(0, what);
+        set.truncate(shape.ways() as usize);
+        found
+    }
+
+    fn access(&mut self, geometry: &Geometry, address: u64, size: PageSize) -> u64 {
+        let leaf = size.index();
+        let page = (leaf, address / size.bytes().0);
+        if self.touch(&format!("first {leaf}"), geometry.first[leaf], page) {
+            return 0;
+        }
+        let (name, shape) = match size {
+            PageSize::Giant => ("second giant", geometry.second_giant),
+            _ => ("second shared", geometry.second_shared),
+        };
+        if self.touch(name, shape, page) {
+            return 9;
+        }
+        self.walk(&geometry.walk, address, leaf)
+    }
+
+    fn walk(&mut self, geometry: &WalkGeometry, address: u64, leaf: usize) -> u64 {
+        let number = |level: usize| address / [1 << 12, 1 << 21, 1 << 30, 1 << 39][level];
+        let shapes = [geometry.pd_entries, geometry.pdpt_entries, geometry.pml4_entries];
+        let known = (leaf..3)
+            .find(|level| {
+                let name = format!("upper {level}");
+                self.touch(&name, shapes[*level], (*level, number(level + 1)))
+            })
+            .unwrap_or(3);
+        let mut cost = 0;
+        for level in (leaf..=known).rev() {
+            let line = (level, number(level) / 8);
+            cost += if self.touch("near", geometry.near_lines, line) {
+                14
+            } else if self.touch("far", geometry.far_lines, line) {
+                70
+            } else {
+                200
+            };
+        }
+        cost
+    }
+}
+
+/// Small tables, so that short random programs fill them.
+fn small() -> impl Strategy<Value = Geometry> {
+    let shapes = prop_oneof![
+        1 => Just(None),
+        4 => prop_oneof![Just((4, 4)), Just((4, 1)), Just((6, 3)), Just((16, 2))]
+            .prop_map(|(entries, ways)| shape(entries, ways)),
+    ];
+    prop::array::uniform10(shapes).prop_map(|s| Geometry {
+        first: [s[0], s[1], s[2]],
+        second_shared: s[3],
+        second_giant: s[4],
+        walk: WalkGeometry {
+            pd_entries: s[5],
+            pdpt_entries: s[6],
+            pml4_entries: s[7],
+            near_lines: s[8],
+            far_lines: s[9],
+        },
+    })
+}
+
+proptest! {
+    #[test]
+    fn it_costs_what_the_slow_model_says(
+        geometry in small(),
+        accesses in prop::collection::vec((0..64u64, 0..3usize, 0..3usize), 0..300),
+    ) {
+        let mut translator = Translator::new(&geometry, &LATENCIES);
+        let mut model = Model::default();
+        let mut total = 0;
+        for (page, of, size) in accesses {
+            // Neighbours at each of the levels.
+            let address = page * PageSize::ALL[of].bytes().0 * [1, 1, 64][of];
+            let size = PageSize::ALL[size];
+            let expected = model.access(&geometry, address, size);
+            total += expected;
+            prop_assert_eq!(translator.access(VirtAddr(address), size), Cycles(expected));
+            translator.check();
+        }
+        prop_assert_eq!(translator.stats().total(), Cycles(total));
+    }
+
+    #[test]
+    fn after_an_invalidation_nothing_in_the_page_is_known(
+        geometry in small(),
+        accesses in prop::collection::vec((0..4096u64, 0..3usize), 0..100),
+        page in 0..4096u64,
+        size in 0..3usize,
+    ) {
+        let mut translator = Translator::new(&geometry, &LATENCIES);
+        for (page, size) in &accesses {
+            translator.access(VirtAddr(page * BASE_PAGE_BYTES), PageSize::ALL[*size]);
+        }
+        let gone = Page::containing(VirtAddr(page * BASE_PAGE_BYTES), PageSize::ALL[size]);
+        translator.invalidate(gone);
+        translator.check();
+        for (page, size) in accesses {
+            let held = Page::containing(VirtAddr(page * BASE_PAGE_BYTES), PageSize::ALL[size]);
+            if held.start() < gone.end() && gone.start() < held.end() {
+                let address = held.start().offset(Bytes(held.size().bytes().0 / 2));
+                let before = translator.stats().walks();
+                let mut fresh = translator.clone();
+                fresh.access(address, held.size());
+                prop_assert_eq!(fresh.stats().walks(), before + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! A set-associative table with exact LRU replacement: what TLBs, page-walk caches and the data
+//! caches' page-table lines all are. It holds keys only; what they stand for is the caller's.
+//!
+//! Flat arrays and no allocation after the construction. The order of use of a set is a ring of
+//! small integers: the way before the head is the one used longest ago, so replacing it is moving
+//! the head back by one, and a set may have any number of ways up to [`MOST_WAYS`].
+
+use core::fmt;
+
+/// Ways that a set can have: their numbers are single bytes.
+pub const MOST_WAYS: u32 = 256;
+/// Entries that a table can have. Chosen, not measured: no processor comes near it, and a typing
+/// error must not take the host's memory.
+pub const MOST_ENTRIES: u32 = 1 << 24;
+
+/// A way that holds nothing. No key looks like this: see [`super::walk`] for their layout.
+const EMPTY: u64 = u64::MAX;
+
+/// The shape of a set-associative table: entries, and ways of a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlbGeometry {
+    entries: u32,
+    ways: u32,
+}
+
+/// Why a table cannot have that shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GeometryError {
+    /// No entries.
+    NoEntries,
+    /// More than [`MOST_ENTRIES`].
+    TooManyEntries(u32),
+    /// No ways.
+    NoWays,
+    /// More than [`MOST_WAYS`].
+    TooManyWays(u32),
+    /// The sets would not all have the same number of ways.
+    Uneven {
+        /// As asked for.
+        entries: u32,
+        /// As asked for.
+        ways: u32,
+    },
+    /// No bits of an address could choose the set.
+    SetsNotPowerOfTwo {
+        /// As asked for.
+        entries: u32,
+        /// As asked for.
+        ways: u32,
+    },
+}
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoEntries => f.write_str("a TLB without entries; leave it out instead"),
+            Self::TooManyEntries(entries) => {
+                write!(f, "a TLB of {entries} entries; the most is {MOST_ENTRIES}")
+            }
+            Self::NoWays => f.write_str("a TLB without ways; it has at least 1"),
+            Self::TooManyWays(ways) => {
+                write!(f, "a TLB of {ways} ways; the most is {MOST_WAYS}")
+            }
+            Self::Uneven { entries, ways } => {
+                write!(f, "{entries} TLB entries cannot be divided into sets of {ways} ways")
+            }
+            Self::SetsNotPowerOfTwo { entries, ways } => write!(
+                f,
+                "{entries} TLB entries in {ways} ways make {} sets, which is not a power of two",
+                entries / ways
+            ),
+        }
+    }
+}
+
+impl core::error::Error for GeometryError {}
+
+impl TlbGeometry {
+    /// A table of `entries` in sets of `ways`.
+    ///
+    /// # Errors
+    /// [`GeometryError`] if there can be no such table.
+    pub const fn new(entries: u32, ways: u32) -> Result<Self, GeometryError> {
+        if entries == 0 {
+            return Err(GeometryError::NoEntries);
+        }
+        if entries > MOST_ENTRIES {
+            return Err(GeometryError::TooManyEntries(entries));
+        }
+        if ways == 0 {
+            return Err(GeometryError::NoWays);
+        }
+        if ways > MOST_WAYS {
+            return Err(GeometryError::TooManyWays(ways));
+        }
+        if !entries.is_multiple_of(ways) {
+            return Err(GeometryError::Uneven { entries, ways });
+        }
+        if !(entries / ways).is_power_of_two() {
+            return Err(GeometryError::SetsNotPowerOfTwo { entries, ways });
+        }
+        Ok(Self { entries, ways })
+    }
+
+    /// All entries.
+    #[must_use]
+    pub const fn entries(self) -> u32 {
+        self.entries
+    }
+
+    /// Entries of a set.
+    #[must_use]
+    pub const fn ways(self) -> u32 {
+        self.ways
+    }
+
+    /// Sets.
+    #[must_use]
+    pub const fn sets(self) -> u32 {
+        self.entries / self.ways
+    }
+}
+
+/// Whether a key was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Hit,
+    Miss,
+}
+
+/// The neighbours of a way in the order of use: `newer` was used next after it, `older` before it.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    newer: u8,
+    older: u8,
+}
+
+/// The table. The low bits of a key choose its set.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// The keys, set after set.
+    keys: Box<[u64]>,
+    /// The ring of each set, laid out as the keys.
+    links: Box<[Link]>,
+    /// The way used last in each set.
+    heads: Box<[u8]>,
+    ways: usize,
+    mask: u64,
+}
+
+impl Table {
+    /// An empty table of that shape.
+    pub(super) fn new(geometry: TlbGeometry) -> Self {
+        let ways = geometry.ways() as usize;
+        let sets = geometry.sets() as usize;
+        let ring = (0..ways).map(|way| Link {
+            newer: narrow((way + ways - 1) % ways),
+            older: narrow((way + 1) % ways),
+        });
+        let links = core::iter::repeat_n(ring, sets).flatten().collect();
+        let keys = vec![EMPTY; ways * sets].into_boxed_slice();
+        let heads = vec![0; sets].into_boxed_slice();
+        Self { keys, links, heads, ways, mask: u64::from(geometry.sets()) - 1 }
+    }
+
+    /// The set that `key` belongs to.
+    #[inline]
+    fn set(&self, key: u64) -> usize {
+        #[expect(clippy::cast_possible_truncation, reason = "sets are counted in 24 bits")]
+        let set = (key & self.mask) as usize;
+        set
+    }
+
+    /// Looks for `key` and makes it the one used last; puts it in, for the one used longest ago,
+    /// if it is not there.
+    #[inline]
+    pub(super) fn touch(&mut self, key: u64) -> Found {
+        let set = self.set(key);
+        let first = set * self.ways;
+        let keys = &mut self.keys[first..first + self.ways];
+        let links = &mut self.links[first..first + self.ways];
+        let head = &mut self.heads[set];
+        if keys[usize::from(*head)] == key {
+            return Found::Hit;
+        }
+        if let Some(way) = position(keys, key) {
+            move_to_head(links, head, way);
+            return Found::Hit;
+        }
+        // The ring closes: one step newer than the newest is the oldest.
+        let oldest = links[usize::from(*head)].newer;
+        keys[usize::from(oldest)] = key;
+        *head = oldest;
+        Found::Miss
+    }
+
+    /// Takes `key` out, if it is there.
+    pub(super) fn remove(&mut self, key: u64) {
+        let set = self.set(key);
+        let first = set * self.ways;
+        if let Some(way) = position(&self.keys[first..first + self.ways], key) {
+            self.clear(set, way);
+        }
+    }
+
+    /// Takes out every key that `unwanted` accepts.
+    pub(super) fn remove_if(&mut self, unwanted: impl Fn(u64) -> bool) {
+        for set in 0..self.heads.len() {
+            for way in 0..self.ways {
+                let key = self.keys[set * self.ways + way];
+                if key != EMPTY && unwanted(key) {
+                    self.clear(set, way);
+                }
+            }
+        }
+    }
+
+    /// Takes out everything.
+    pub(super) fn flush(&mut self) {
+        self.keys.fill(EMPTY);
+    }
+
+    /// Empties a way and makes it the one to be used next.
+    fn clear(&mut self, set: usize, way: usize) {
+        let first = set * self.ways;
+        self.keys[first + way] = EMPTY;
+        let links = &mut self.links[first..first + self.ways];
+        let head = &mut self.heads[set];
+        move_to_head(links, head, way);
+        // What was just made the newest becomes the oldest when the head is the one before it.
+        *head = links[usize::from(*head)].older;
+    }
+
+    /// Asserts what always holds: rings that pass every way once, keys in their sets and only
+    /// once, empty ways used before full ones.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        for set in 0..self.heads.len() {
+            let order = self.order(set);
+            let mut seen: Vec<_> = order.clone();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..self.ways).collect::<Vec<_>>(), "the ring of set {set}");
+            let keys: Vec<u64> = order.iter().map(|way| self.keys[set * self.ways + way]).collect();
+            let mut full: Vec<u64> = keys.iter().copied().filter(|key| *key != EMPTY).collect();
+            assert!(full.iter().all(|key| self.set(*key) == set), "keys of set {set}");
+            assert!(keys[full.len()..].iter().all(|key| *key == EMPTY), "holes in set {set}");
+            full.sort_unstable();
+            full.dedup();
+            assert_eq!(full.len(), keys.iter().filter(|key| **key != EMPTY).count(), "set {set}");
+        }
+    }
+
+    /// The ways of a set, the one used last first.
+    #[cfg(test)]
+    fn order(&self, set: usize) -> Vec<usize> {
+        let mut way = usize::from(self.heads[set]);
+        let mut order = Vec::new();
+        for _ in 0..self.ways {
+            let link = self.links[set * self.ways + way];
+            let older = usize::from(link.older);
+            assert_eq!(usize::from(self.links[set * self.ways + older].newer), way, "both ways");
+            order.push(way);
+            way = older;
+        }
+        order
+    }
+}
+
+/// Where `key` is among `keys`.
+#[inline]
+fn position(keys: &[u64], key: u64) -> Option<usize> {
+    keys.iter().position(|held| *held == key)
+}
+
+/// Makes `way` the newest of its ring.
+#[inline]
+fn move_to_head(links: &mut [Link], head: &mut u8, way: usize) {
+    let newest = usize::from(*head);
+    if way == newest {
+        return;
+    }
+    let Link { newer, older } = links[way];
+    links[usize::from(newer)].older = older;
+    links[usize::from(older)].newer = newer;
+    let oldest = links[newest].newer;
+    links[way] = Link { newer: oldest, older: *head };
+    links[usize::from(oldest)].older = narrow(way);
+    links[newest].newer = narrow(way);
+    *head = narrow(way);
+}
+
+#[inline]
+fn narrow(way: usize) -> u8 {
+    #[expect(clippy::cast_possible_truncation, reason = "at most 256 ways")]
+    let way = way as u8;
+    way
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The same, slow and obvious: each set a list, the one used last in front.
+    struct Model {
+        sets: Vec<Vec<u64>>,
+        ways: usize,
+    }
+
+    impl Model {
+        fn set(&mut self, key: u64) -> &mut Vec<u64> {
+            let count = self.sets.len() as u64;
+            &mut self.sets[(key % count) as usize]
+        }
+
+        fn touch(&mut self, key: u64) -> Found {
+            let ways = self.ways;
+            let set = self.set(key);
+            let found = set.iter().position(|held| *held == key).map(|at| set.remove(at));
+            set.insert(0, key);
+            set.truncate(ways);
+            if found.is_some() { Found::Hit } else { Found::Miss }
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Touch(u64),
+        Remove(u64),
+        RemoveMultiples(u64),
+        Flush,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            20 => (0..200u64).prop_map(Step::Touch),
+            5 => (0..200u64).prop_map(Step::Remove),
+            1 => (2..9u64).prop_map(Step::RemoveMultiples),
+            1 => Just(Step::Flush),
+        ];
+        prop::collection::vec(step, 0..400)
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_what_the_slow_model_does(
+            ways in prop_oneof![Just(1u32), Just(2), Just(3), Just(4), Just(12), Just(72)],
+            sets in prop_oneof![Just(1u32), Just(2), Just(8)],
+            steps in steps(),
+        ) {
+            let geometry = TlbGeometry::new(ways * sets, ways).expect("possible");
+            let mut table = Table::new(geometry);
+            let mut model = Model { sets: vec![vec![]; sets as usize], ways: ways as usize };
+            for step in steps {
+                match step {
+                    Step::Touch(key) => prop_assert_eq!(table.touch(key), model.touch(key)),
+                    Step::Remove(key) => {
+                        table.remove(key);
+                        model.set(key).retain(|held| *held != key);
+                    }
+                    Step::RemoveMultiples(of) => {
+                        table.remove_if(|key| key % of == 0);
+                        model.sets.iter_mut().for_each(|set| set.retain(|key| key % of != 0));
+                    }
+                    Step::Flush => {
+                        table.flush();
+                        model.sets.iter_mut().for_each(Vec::clear);
+                    }
+                }
+                table.check();
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_as_fit_stay_and_one_more_pushes_out_the_oldest() {
+        let mut table = Table::new(TlbGeometry::new(256, 256).expect("possible"));
+        assert!((0..256).all(|key| table.touch(key) == Found::Miss));
+        assert!((0..256).all(|key| table.touch(key) == Found::Hit));
+        assert_eq!(table.touch(256), Found::Miss);
+        assert_eq!(table.touch(1), Found::Hit);
+        assert_eq!(table.touch(0), Found::Miss);
+        table.check();
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused_in_a_sentence() {
+        let said = |entries, ways| TlbGeometry::new(entries, ways).map_err(|e| e.to_string());
+        assert_eq!(TlbGeometry::new(1536, 12).map(TlbGeometry::sets), Ok(128));
+        for (entries, ways, words) in [
+            (0, 4, "a TLB without entries; leave it out instead"),
+            (1 << 25, 4, "a TLB of 33554432 entries; the most is 16777216"),
+            (64, 0, "a TLB without ways; it has at least 1"),
+            (1024, 512, "a TLB of 512 ways; the most is 256"),
+            (64, 5, "64 TLB entries cannot be divided into sets of 5 ways"),
+            (4, 8, "4 TLB entries cannot be divided into sets of 8 ways"),
+            (48, 4, "48 TLB entries in 4 ways make 12 sets, which is not a power of two"),
+        ] {
+            assert_eq!(said(entries, ways), Err(words.to_owned()));
+        }
+    }
+}
