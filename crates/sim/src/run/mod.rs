@@ -133,7 +133,8 @@ impl Run {
         if let Some(program) = self.programs.get_mut(next) {
             program.slice(&mut self.machine, &self.hardware, rest)?;
         }
-        let behind = self.programs.iter().filter(|p| p.has_phase_before(phases)).map(Program::clock);
+        let behind =
+            self.programs.iter().filter(|p| p.has_phase_before(phases)).map(Program::clock);
         let until = behind.min().or_else(|| self.programs.get(next).map(Program::clock));
         self.catch_up(until.unwrap_or(clock));
         Ok(true)

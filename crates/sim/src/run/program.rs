@@ -170,13 +170,16 @@ impl Program {
         let reserved = shape.offset.0 + shape.limit.0.max(shape.size.0);
         self.next_address += (reserved / GIANT_PAGE_BYTES + 2) * GIANT_PAGE_BYTES;
         self.areas.push((start, shape));
-        machine.map(self.key, Area {
-            start,
-            end: start.offset(shape.size),
-            kind: shape.kind,
-            growth: shape.growth,
-            advice: shape.advice,
-        });
+        machine.map(
+            self.key,
+            Area {
+                start,
+                end: start.offset(shape.size),
+                kind: shape.kind,
+                growth: shape.growth,
+                advice: shape.advice,
+            },
+        );
         true
     }
 
@@ -248,9 +251,9 @@ impl Program {
         if shape.growth == Growth::Fixed {
             return;
         }
-        let area = machine.process(self.key).and_then(|process| {
-            process.areas().iter().find(|area| area.start == start).copied()
-        });
+        let area = machine
+            .process(self.key)
+            .and_then(|process| process.areas().iter().find(|area| area.start == start).copied());
         let Some(area) = area.filter(|area| area.end <= address) else { return };
         let step = populate.step.0.max(BASE_PAGE_BYTES);
         let needed = address.offset(Bytes(BASE_PAGE_BYTES)).since(area.end).0;
@@ -265,11 +268,10 @@ impl Program {
         access: &Access,
         rest: Rest,
     ) -> Result<bool, OutOfMemory> {
-        let (mut done, mut streams) =
-            match std::mem::replace(&mut self.progress, Progress::New) {
-                Progress::Accesses(done, streams) => (done, streams),
-                Progress::New | Progress::Pages(_) => (0.0, self.streams(access)),
-            };
+        let (mut done, mut streams) = match std::mem::replace(&mut self.progress, Progress::New) {
+            Progress::Accesses(done, streams) => (done, streams),
+            Progress::New | Progress::Pages(_) => (0.0, self.streams(access)),
+        };
         if !streams.is_warm && access.counting == Counting::Sampled {
             self.sample(machine, hardware, &mut streams, WARM_UP)?;
             streams.is_warm = true;

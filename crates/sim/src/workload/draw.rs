@@ -71,10 +71,7 @@ fn rank(share: f64, exponent: f64, items: u64) -> u64 {
 /// Puts an item somewhere else, always the same place.
 fn scatter(item: u64, items: u64) -> u64 {
     let mixed = Random::new(item).next_u64();
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half of 128 bits")]
-    {
-        ((u128::from(mixed) * u128::from(items)) >> 64) as u64
-    }
+    ((u128::from(mixed) * u128::from(items)) >> 64) as u64
 }
 
 #[cfg(test)]
