@@ -3,6 +3,7 @@
 use crate::exit;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
+use superpage_lab::experiment::On;
 use superpage_manager::config::parse_percent;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
@@ -161,13 +162,19 @@ pub(crate) struct LabList {
 /// Arguments of `lab run`.
 #[derive(Debug, Args)]
 pub(crate) struct LabRun {
-    /// The experiment (see `superpage lab list`)
+    /// The experiment (see `superpage lab list`), or `all`
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+    /// Where to run it; by default on this machine if the experiment exists for it
+    #[arg(long, value_enum, value_name = "MACHINE")]
+    pub(crate) on: Option<Machine>,
+    /// The seed of the simulated machine: the same seed gives the same numbers
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
     /// Memory of each workload; by default the paper's, or what fits this machine
     #[arg(long, value_name = "SIZE", value_parser = workload_size)]
     pub(crate) size: Option<Bytes>,
-    /// How often each variant is timed (the fastest of three runs); medians are reported
+    /// How often each variant is timed (the fastest of five runs); medians are reported
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
     /// Print one JSON object per row instead of a table
@@ -212,6 +219,24 @@ impl From<Policy> for PolicyName {
             Policy::Emd => Self::Emd,
             Policy::EmdExact => Self::EmdExact,
             Policy::HawkEye => Self::HawkEye,
+        }
+    }
+}
+
+/// Where experiments run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Machine {
+    /// This machine's kernel and memory
+    Live,
+    /// The simulated machine, at the papers' sizes
+    Sim,
+}
+
+impl From<Machine> for On {
+    fn from(machine: Machine) -> Self {
+        match machine {
+            Machine::Live => Self::Live,
+            Machine::Sim => Self::Sim,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use superpage_kernel::settings::STATE_DIRECTORY;
-use superpage_lab::experiment::{self, Error, Experiment, Report, Setting};
+use superpage_lab::experiment::{self, Error, Experiment, On, Report, Setting};
 use superpage_lab::worker::{Launcher, worker_main};
 use superpage_policy::units::Bytes;
 
@@ -20,7 +20,7 @@ use superpage_policy::units::Bytes;
 pub(super) fn run(command: LabCommand) -> Outcome {
     match command {
         LabCommand::List(arguments) => list(&arguments),
-        LabCommand::Run(arguments) => run_one(&arguments),
+        LabCommand::Run(arguments) => run_named(&arguments),
         LabCommand::Demo { out, size } => demo::run(&out, size),
         LabCommand::Worker { spec } => Ok(worker_main(&spec).map_err(anyhow::Error::from)?),
     }
@@ -29,27 +29,54 @@ pub(super) fn run(command: LabCommand) -> Outcome {
 fn list(arguments: &LabList) -> Outcome {
     if arguments.json {
         let line = |e: &Experiment| {
-            format!("{}\n", json!({"name": e.name, "source": e.source, "summary": e.summary}))
+            let (name, machine) = (e.name, e.on.name());
+            let line =
+                json!({"name": name, "machine": machine, "source": e.source, "summary": e.summary});
+            format!("{line}\n")
         };
-        return show::print(&experiment::ALL.into_iter().map(line).collect::<String>());
+        return show::print(&experiment::all().map(line).collect::<String>());
     }
-    let mut table = show::table(&["name", "in the paper", "what it shows"]);
-    for experiment in experiment::ALL {
-        table.add_row([experiment.name, experiment.source, experiment.summary]);
+    let mut table = show::table(&["name", "machine", "in the paper", "what it shows"]);
+    for experiment in experiment::all() {
+        let machine = experiment.on.name();
+        table.add_row([experiment.name, machine, experiment.source, experiment.summary]);
     }
-    show::print(&format!("{table}\nRun one with `superpage lab run NAME`.\n"))
+    show::print(&format!(
+        "{table}\nRun one with `superpage lab run NAME`, on the simulated machine with `--on sim`.\n"
+    ))
 }
 
-fn run_one(arguments: &LabRun) -> Outcome {
-    let Some(experiment) = experiment::find(&arguments.name) else {
-        let names: Vec<&str> = experiment::ALL.iter().map(|e| e.name).collect();
-        return Err(Failure::Usage(format!(
-            "there is no experiment {:?}; choose one of {}",
-            arguments.name,
-            names.join(", ")
-        )));
+fn run_named(arguments: &LabRun) -> Outcome {
+    let on = arguments.on.map(On::from);
+    let chosen: Vec<&Experiment> = if arguments.name == ALL {
+        experiment::all().filter(|experiment| on.is_none_or(|on| experiment.on == on)).collect()
+    } else {
+        experiment::find(&arguments.name, on).into_iter().collect()
     };
-    let report = measure(experiment, &setting(arguments.size, arguments.rounds)?)?;
+    if chosen.is_empty() {
+        return Err(unknown(&arguments.name, on));
+    }
+    chosen.into_iter().try_for_each(|experiment| run_one(experiment, arguments))
+}
+
+/// Stands for every experiment.
+const ALL: &str = "all";
+
+fn unknown(name: &str, on: Option<On>) -> Failure {
+    let mut names: Vec<&str> = experiment::all()
+        .filter(|experiment| on.is_none_or(|on| experiment.on == on))
+        .map(|experiment| experiment.name)
+        .collect();
+    names.dedup();
+    let place = on.map_or(String::new(), |on| format!(" for --on {}", on.name()));
+    Failure::Usage(format!(
+        "there is no experiment {name:?}{place}; choose one of {}, or {ALL}",
+        names.join(", ")
+    ))
+}
+
+fn run_one(experiment: &Experiment, arguments: &LabRun) -> Outcome {
+    let report = measure(experiment, &setting(arguments.size, arguments.rounds, arguments.seed)?)?;
     if let Some(directory) = &arguments.out {
         let written = write_out(&report, experiment, directory)?;
         if !arguments.json {
@@ -68,11 +95,11 @@ fn run_one(arguments: &LabRun) -> Outcome {
 }
 
 /// How to run experiments from this program.
-fn setting(size: Option<Bytes>, rounds: u32) -> Result<Setting, Failure> {
+fn setting(size: Option<Bytes>, rounds: u32, seed: u64) -> Result<Setting, Failure> {
     let program = std::env::current_exe().context("this program's own path is not known")?;
     let leading_args = ["lab", "worker"].map(str::to_owned).to_vec();
     let state = PathBuf::from(STATE_DIRECTORY);
-    Ok(Setting { launcher: Launcher { program, leading_args }, size, rounds, state })
+    Ok(Setting { launcher: Launcher { program, leading_args }, size, rounds, state, seed })
 }
 
 /// Runs the experiment with its progress on standard error.
@@ -113,7 +140,7 @@ fn json_lines(report: &Report) -> String {
 fn write_out(report: &Report, experiment: &Experiment, directory: &Path) -> anyhow::Result<String> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("{} could not be made", directory.display()))?;
-    let rows = directory.join(format!("{}.jsonl", experiment.name));
+    let rows = directory.join(format!("{}.jsonl", file_stem(experiment)));
     std::fs::write(&rows, json_lines(report))
         .with_context(|| format!("{} could not be written", rows.display()))?;
     let mut written = format!("Wrote {}", rows.display());
@@ -121,6 +148,14 @@ fn write_out(report: &Report, experiment: &Experiment, directory: &Path) -> anyh
         written.push_str(&format!(", {}", picture.draw(directory)?.display()));
     }
     Ok(format!("{written}.\n"))
+}
+
+/// The name of an experiment's files: those of the simulated machine do not overwrite the others.
+fn file_stem(experiment: &Experiment) -> String {
+    match experiment.on {
+        On::Live => experiment.name.to_owned(),
+        On::Sim => format!("{}-sim", experiment.name),
+    }
 }
 
 /// The table and the notes.

@@ -1,19 +1,11 @@
-//! The registry of experiments: one file for each table or figure of a paper that is reproduced.
+//! The registry of experiments: one file for each table or figure of a paper that is reproduced,
+//! on this machine ([`live`]), on the simulated one ([`sim`]), or on both.
 //!
 //! An experiment measures; it prints nothing. It returns rows (JSON objects, the paper's numbers
 //! beside the measured ones), notes in plain words, and pictures to draw.
 
-mod emd_fig10;
-mod emd_fig13;
-mod emd_fig15;
-mod emd_fig4;
-mod emd_fig7;
-mod emd_fig8;
-mod emd_table1;
-mod emd_table3;
-mod support_bench;
-mod support_fairness;
-mod support_sweep;
+pub mod live;
+pub mod sim;
 
 use crate::picture;
 use crate::worker::{self, Launcher};
@@ -31,27 +23,42 @@ pub struct Experiment {
     pub source: &'static str,
     /// What it shows, in one sentence.
     pub summary: &'static str,
+    /// Where it runs.
+    pub on: On,
     /// What to take from each row for the table on the screen: key, column head.
     pub columns: &'static [(&'static str, &'static str)],
     run: fn(&Setting, Progress<'_>) -> Result<Report>,
 }
 
-/// All experiments, in the order of the paper.
-pub const ALL: [&Experiment; 8] = [
-    &emd_table1::EXPERIMENT,
-    &emd_fig4::EXPERIMENT,
-    &emd_fig7::EXPERIMENT,
-    &emd_fig8::EXPERIMENT,
-    &emd_fig10::EXPERIMENT,
-    &emd_fig13::EXPERIMENT,
-    &emd_table3::EXPERIMENT,
-    &emd_fig15::EXPERIMENT,
-];
+/// Where an experiment runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// On this machine's kernel.
+    Live,
+    /// On the simulated machine.
+    Sim,
+}
 
-/// The experiment with this name.
+impl On {
+    /// As it is written in rows and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Sim => "sim",
+        }
+    }
+}
+
+/// All experiments: those of this machine, then those of the simulated one.
+pub fn all() -> impl Iterator<Item = &'static Experiment> {
+    live::ALL.iter().chain(sim::ALL).copied()
+}
+
+/// The experiment with this name; without a choice of machine, this machine's if there is one.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static Experiment> {
-    ALL.into_iter().find(|experiment| experiment.name == name)
+pub fn find(name: &str, on: Option<On>) -> Option<&'static Experiment> {
+    all().find(|experiment| experiment.name == name && on.is_none_or(|on| experiment.on == on))
 }
 
 impl Experiment {
@@ -75,6 +82,8 @@ pub struct Setting {
     pub rounds: u32,
     /// Where the record of changed settings is kept.
     pub state: PathBuf,
+    /// The seed of the simulated machine.
+    pub seed: u64,
 }
 
 /// Hears what is being done, in a few words, and says whether to go on.
@@ -207,15 +216,16 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_found() {
-        let mut names: Vec<&str> = ALL.iter().map(|experiment| experiment.name).collect();
+        let mut names: Vec<(&str, &str)> = all().map(|e| (e.name, e.on.name())).collect();
+        let count = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.len());
-        for experiment in ALL {
-            let found = find(experiment.name).expect("it is in the list");
+        assert_eq!(names.len(), count);
+        for experiment in all() {
+            let found = find(experiment.name, Some(experiment.on)).expect("it is in the list");
             assert_eq!(found.source, experiment.source);
             assert!(!experiment.columns.is_empty() && !experiment.summary.is_empty());
         }
-        assert!(find("emd-table9").is_none());
+        assert!(find("emd-table9", None).is_none());
     }
 }

@@ -5,7 +5,7 @@
 //! Memcached and BTree (nearly all bloat, about half, none), and 80 % and 20 % in RandomAccess.
 
 use super::support_bench::{Bench, Subject, fitting_size, hold, rounded};
-use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
 use superpage_manager::cooldown::CoolDown;
@@ -19,6 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig4",
     source: "EMD, Figure 4",
     summary: "Bloat by address in BTree, Memcached, RandomAccess-L and RandomAccess-R",
+    on: On::Live,
     columns: &[
         ("case", "program"),
         ("huge_pages", "huge pages"),

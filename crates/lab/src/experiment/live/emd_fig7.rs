@@ -2,7 +2,7 @@
 //! (EMD, section 5.2, Figure 7).
 
 use super::support_sweep::{KINDS, Point, Timed, series, sweep};
-use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
@@ -11,6 +11,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig7",
     source: "EMD, Figure 7",
     summary: "Slowdown of one program when 20 to 50 % of its footprint is taken back",
+    on: On::Live,
     columns: &[
         ("case", "program"),
         ("policy", "policy"),

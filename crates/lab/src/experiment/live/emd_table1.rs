@@ -9,7 +9,7 @@
 //! the workload alone; it cannot be told how much to free.
 
 use super::support_bench::{Bench, Subject, debloat, fitting_size, median, rounded};
-use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
 use std::path::Path;
@@ -24,6 +24,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-table1",
     source: "EMD, Table 1",
     summary: "Huge pages broken to free the same memory from two programs that differ only in where their bloat is",
+    on: On::Live,
     columns: &[
         ("case", "program"),
         ("policy", "policy"),

@@ -6,7 +6,7 @@
 //! Its watermarks are so low that it keeps trying as long as it runs; it is shown that program only.
 
 use super::support_bench::{Subject, fitting_size, median, rounded};
-use super::{Content, Error, Experiment, Picture, Progress, Report, Result, Setting};
+use super::{Content, Error, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -20,6 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig15",
     source: "EMD, Figure 15",
     summary: "What the daemon costs a program without bloat",
+    on: On::Live,
     columns: &[
         ("case", "program"),
         ("daemon", "daemon"),

@@ -4,7 +4,7 @@
 use super::support_bench::{Bench, Subject, fitting_size};
 use super::support_fairness::{Outcome, POLICIES, measure};
 use super::support_sweep::KINDS;
-use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig10",
     source: "EMD, Figures 9 to 11",
     summary: "How evenly four instances of one program are hurt when 20 and 40 % are taken back",
+    on: On::Live,
     columns: &[
         ("case", "program"),
         ("policy", "policy"),

@@ -4,7 +4,7 @@
 use super::support_bench::{Bench, Subject, fitting_size};
 use super::support_fairness::{Outcome, POLICIES, measure};
 use super::support_sweep::FRACTIONS;
-use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig13",
     source: "EMD, Figures 12 to 14",
     summary: "How evenly a B+ tree and a memcached are hurt when 20 to 50 % are taken back",
+    on: On::Live,
     columns: &[
         ("policy", "policy"),
         ("fraction", "taken back"),

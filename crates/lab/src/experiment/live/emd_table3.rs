@@ -7,7 +7,7 @@
 
 use super::support_bench::{Bench, RUNS, Subject, debloat, fitting_size, median, rounded};
 use super::support_sweep::KINDS;
-use super::{Content, Experiment, Picture, Progress, Report, Result, Setting};
+use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::worker::Worker;
 use crate::workload::{PageSize, WorkloadKind, WorkloadSpec};
 use serde::Serialize;
@@ -18,6 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-table3",
     source: "EMD, Table 3",
     summary: "Run times on 4 KiB pages, on bloated huge pages, and after all bloat was taken back",
+    on: On::Live,
     columns: &[
         ("case", "program"),
         ("pages", "pages"),
