@@ -20,7 +20,11 @@
 
 pub mod life;
 pub mod linux;
+#[cfg(test)]
+mod model;
 mod scan;
+
+pub use scan::Pace;
 
 use crate::compaction::Compaction;
 use crate::debloat::ProcessKey;
