@@ -8,22 +8,28 @@
 //! | file | system |
 //! |---|---|
 //! | [`linux`] | Linux THP and its 4 KiB pages |
-//! | `freebsd` | FreeBSD's reservations |
+//! | [`freebsd`] | FreeBSD's reservations |
 //! | `ingens` | Ingens and Ingens* |
 //! | `hawkeye` | HawkEye and HawkEye* |
-//! | `quicksilver` | Quicksilver: Sync-t and Async-t |
+//! | [`quicksilver`] | Quicksilver: Sync-t and Async-t |
 //! | `trident` | Trident, its ablations, Trident-pv |
 //! | `xheap` | xHeap |
 //! | `selective` | huge pages for chosen ranges |
 //!
 //! Taking bloat back is another rule, [`crate::debloat`]: any of its policies goes with any system.
 
+mod backoff;
+pub mod freebsd;
 pub mod life;
 pub mod linux;
 #[cfg(test)]
 mod model;
+mod queue;
+pub mod quicksilver;
+mod reservations;
 mod scan;
 
+pub use reservations::Speculation;
 pub use scan::Pace;
 
 use crate::compaction::Compaction;
