@@ -9,8 +9,8 @@
 //! |---|---|
 //! | [`linux`] | Linux THP and its 4 KiB pages |
 //! | [`freebsd`] | FreeBSD's reservations |
-//! | `ingens` | Ingens and Ingens* |
-//! | `hawkeye` | HawkEye and HawkEye* |
+//! | [`ingens`] | Ingens and Ingens* |
+//! | [`hawkeye`] | HawkEye and HawkEye* |
 //! | [`quicksilver`] | Quicksilver: Sync-t and Async-t |
 //! | `trident` | Trident, its ablations, Trident-pv |
 //! | `xheap` | xHeap |
@@ -20,6 +20,8 @@
 
 mod backoff;
 pub mod freebsd;
+pub mod hawkeye;
+pub mod ingens;
 pub mod life;
 pub mod linux;
 #[cfg(test)]
