@@ -12,7 +12,7 @@
 //! | [`ingens`] | Ingens and Ingens* |
 //! | [`hawkeye`] | HawkEye and HawkEye* |
 //! | [`quicksilver`] | Quicksilver: Sync-t and Async-t |
-//! | `trident` | Trident, its ablations, Trident-pv |
+//! | [`trident`] | Trident, its ablations, Trident-pv |
 //! | `xheap` | xHeap |
 //! | `selective` | huge pages for chosen ranges |
 //!
@@ -30,6 +30,7 @@ mod queue;
 pub mod quicksilver;
 mod reservations;
 mod scan;
+pub mod trident;
 
 pub use reservations::Speculation;
 pub use scan::Pace;
