@@ -13,8 +13,8 @@
 //! | [`hawkeye`] | HawkEye and HawkEye* |
 //! | [`quicksilver`] | Quicksilver: Sync-t and Async-t |
 //! | [`trident`] | Trident, its ablations, Trident-pv |
-//! | `xheap` | xHeap |
-//! | `selective` | huge pages for chosen ranges |
+//! | [`xheap`] | xHeap |
+//! | [`selective`] | huge pages for chosen ranges |
 //!
 //! Taking bloat back is another rule, [`crate::debloat`]: any of its policies goes with any system.
 
@@ -30,7 +30,9 @@ mod queue;
 pub mod quicksilver;
 mod reservations;
 mod scan;
+pub mod selective;
 pub mod trident;
+pub mod xheap;
 
 pub use reservations::Speculation;
 pub use scan::Pace;
