@@ -16,6 +16,8 @@
 //! | [`xheap`] | xHeap |
 //! | [`selective`] | huge pages for chosen ranges |
 //!
+//! [`list`] has all of them by name, and the table of what each does when.
+//!
 //! Taking bloat back is another rule, [`crate::debloat`]: any of its policies goes with any system.
 
 mod backoff;
@@ -24,8 +26,11 @@ pub mod hawkeye;
 pub mod ingens;
 pub mod life;
 pub mod linux;
+pub mod list;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod properties;
 mod queue;
 pub mod quicksilver;
 mod reservations;
