@@ -57,12 +57,16 @@ fn is_dense(known: Knowledge) -> bool {
     known == Knowledge::Exact(BloatDensity::NONE)
 }
 
-fn is_exact(known: Knowledge) -> bool {
+/// Whether all of its base pages were read.
+pub(super) fn is_exact(known: Knowledge) -> bool {
     matches!(known, Knowledge::Exact(_))
 }
 
 /// The first of `regions` that together free `need`, at most a batch.
-fn until_met(regions: impl Iterator<Item = (Region, Knowledge)>, need: BasePages) -> Vec<Region> {
+pub(super) fn until_met(
+    regions: impl Iterator<Item = (Region, Knowledge)>,
+    need: BasePages,
+) -> Vec<Region> {
     let mut freed = BasePages::ZERO;
     regions
         .take(BATCH)

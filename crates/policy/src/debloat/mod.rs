@@ -10,9 +10,11 @@
 //! |---|---|---|
 //! | EMD | [`emd`] | densest bucket first; processes in it take turns |
 //! | HawkEye | [`hawkeye`] | address order, one process after the other |
+//! | Linux's shrinker | [`underused`] | the same, of those with more zero-filled base pages than a threshold; not on the command line, the kernel runs it |
 
 pub mod emd;
 pub mod hawkeye;
+pub mod underused;
 
 use crate::bloat::{BloatMap, Bucket};
 use crate::region::Region;

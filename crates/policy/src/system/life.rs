@@ -3,6 +3,7 @@
 //! The table of all systems by these events (as in Quicksilver's Table 1) is made from these
 //! values; tests hold each value against what the system does.
 
+use super::Speculation;
 use crate::page::PageSize;
 use crate::units::BasePages;
 use core::fmt;
@@ -47,6 +48,16 @@ pub enum Allocation {
     Pool(BasePages),
 }
 
+impl Allocation {
+    /// By reservation.
+    pub(super) const fn reserved(speculation: Speculation) -> Self {
+        match speculation {
+            Speculation::Growing => Self::ReservedSpeculatively,
+            Speculation::Never => Self::Reserved,
+        }
+    }
+}
+
 /// When its first contents are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preparation {
@@ -75,7 +86,7 @@ pub enum Mapped {
     Never,
     /// As soon as it is allocated and prepared.
     AtOnce,
-    /// With the fault that completes its preparation.
+    /// With what completes its preparation: a fault, or the background.
     WhenPrepared,
 }
 
@@ -152,7 +163,7 @@ impl fmt::Display for Mapped {
         f.write_str(match self {
             Self::Never => "never",
             Self::AtOnce => "at once",
-            Self::WhenPrepared => "with the fault that completes it",
+            Self::WhenPrepared => "when its preparation is complete",
         })
     }
 }

@@ -3,8 +3,8 @@
 //! A huge page is allocated, zeroed and mapped at the first touch of an aligned range inside an
 //! area (Quicksilver, Table 1, "Linux"), after direct compaction if none is free. khugepaged walks
 //! 4096 base pages every ten seconds and promotes any region with one base page present. Since
-//! 6.12 the kernel splits underused huge pages under reclaim:
-//! another rule, a policy of [`crate::debloat`]. When memory is short and there is swap, pages that were not
+//! 6.12 the kernel splits underused huge pages under reclaim: another rule,
+//! [`crate::debloat::underused`]. When memory is short and there is swap, pages that were not
 //! accessed lately go there, huge ones whole (`CONFIG_THP_SWAP`).
 //!
 //! Deviations:
@@ -13,10 +13,10 @@
 //!   6.16 do.
 
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
-use super::scan::{Hand, area_holding};
+use super::scan::{Found, Hand, Pace, Scanner, base_mapped};
 use super::{
     Act, Action, Advice, Area, AreaKind, Attempt, Cause, Fault, FaultCause, FaultPlan, How,
-    Mapping, Outcome, Shortage, Step, System, View, Zeroed,
+    Outcome, Shortage, Step, System, View, Zeroed,
 };
 use crate::compaction::Compaction;
 use crate::debloat::ProcessKey;
@@ -59,15 +59,25 @@ pub struct Khugepaged {
     pub max_swapped: BasePages,
 }
 
-impl Default for Khugepaged {
+impl Khugepaged {
     /// The kernel's defaults: 4096 base pages, ten seconds, 511.
+    pub const DEFAULT: Self = Self {
+        pages: Pace::KHUGEPAGED.pages,
+        sleep: Pace::KHUGEPAGED.sleep,
+        max_missing: BasePages(511),
+        max_swapped: BasePages(64),
+    };
+
+    /// The least population of a region that it promotes.
+    fn least(self) -> BasePages {
+        PageSize::Huge.base_pages().saturating_sub(self.max_missing).max(BasePages(1))
+    }
+}
+
+impl Default for Khugepaged {
+    /// [`Khugepaged::DEFAULT`].
     fn default() -> Self {
-        Self {
-            pages: BasePages(4096),
-            sleep: Nanos(10_000_000_000),
-            max_missing: BasePages(511),
-            max_swapped: BasePages(64),
-        }
+        Self::DEFAULT
     }
 }
 
@@ -87,13 +97,13 @@ impl Options {
     pub const ALWAYS: Self = Self {
         enabled: Enabled::Always,
         defrag: Defrag::Always,
-        khugepaged: Some(Khugepaged {
-            pages: BasePages(4096),
-            sleep: Nanos(10_000_000_000),
-            max_missing: BasePages(511),
-            max_swapped: BasePages(64),
-        }),
+        khugepaged: Some(Khugepaged::DEFAULT),
     };
+    /// Huge pages where the program asks for them.
+    pub const MADVISE: Self =
+        Self { enabled: Enabled::Madvise, defrag: Defrag::Madvise, ..Self::ALWAYS };
+    /// Huge pages everywhere at faults, and none later.
+    pub const NO_KHUGEPAGED: Self = Self { khugepaged: None, ..Self::ALWAYS };
     /// Base pages only.
     pub const NEVER: Self =
         Self { enabled: Enabled::Never, defrag: Defrag::Never, khugepaged: None };
@@ -103,9 +113,7 @@ impl Options {
 #[derive(Clone, Debug)]
 pub struct Linux {
     options: Options,
-    khugepaged: Hand,
-    scanned: BasePages,
-    wakes: Nanos,
+    khugepaged: Scanner,
     clock: Hand,
 }
 
@@ -113,13 +121,7 @@ impl Linux {
     /// Linux with these knobs, khugepaged about to wake.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self {
-            options,
-            khugepaged: Hand::default(),
-            scanned: BasePages::ZERO,
-            wakes: Nanos::ZERO,
-            clock: Hand::default(),
-        }
+        Self { options, khugepaged: Scanner::default(), clock: Hand::default() }
     }
 
     /// Whether huge pages are wanted in this area.
@@ -150,16 +152,12 @@ impl Linux {
         region: Region,
         khugepaged: Khugepaged,
     ) -> Step {
-        let seen = view.region(process, region);
-        let area = area_holding(view, process, region.into());
-        let is_candidate = seen.mapping == Mapping::Base
-            && PageSize::Huge.base_pages().saturating_sub(seen.population)
-                <= khugepaged.max_missing
-            && seen.swapped <= khugepaged.max_swapped
-            && area.is_some_and(|area| self.wants(&area));
-        if !is_candidate {
+        let found = base_mapped(view, process, region, khugepaged.least());
+        let Some((_, seen)) =
+            found.filter(|(area, seen)| self.wants(area) && seen.swapped <= khugepaged.max_swapped)
+        else {
             return Step::Scanned(PageSize::Huge.base_pages());
-        }
+        };
         let how = How::Copy(Some(Compaction::Sequential));
         Step::Act(Action {
             act: Act::Promote { process, page: region.into(), how },
@@ -185,31 +183,21 @@ impl System for Linux {
         let Some(khugepaged) = self.options.khugepaged else {
             return Step::Rest(None);
         };
-        if view.now() < self.wakes {
-            return Step::Rest(Some(self.wakes));
+        let pace = Pace { pages: khugepaged.pages, sleep: khugepaged.sleep };
+        match self.khugepaged.next(view, pace) {
+            Found::Region(process, region) => self.judge(view, process, region, khugepaged),
+            Found::Asleep(until) => Step::Rest(Some(until)),
         }
-        let next =
-            if self.scanned < khugepaged.pages { self.khugepaged.next_region(view) } else { None };
-        let Some((process, region)) = next else {
-            self.scanned = BasePages::ZERO;
-            self.wakes = view.now() + khugepaged.sleep;
-            return Step::Rest(Some(self.wakes));
-        };
-        self.scanned += PageSize::Huge.base_pages();
-        self.judge(view, process, region, khugepaged)
     }
 
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
-        next_idle(&mut self.clock, view)
+        self.clock.evict_idle(view)
     }
 
     fn learn(&mut self, _: &Action, _: Outcome) {}
 
     fn life(&self) -> Life {
-        let later = self
-            .options
-            .khugepaged
-            .map(|khugepaged| PageSize::Huge.base_pages().saturating_sub(khugepaged.max_missing));
+        let later = self.options.khugepaged.map(Khugepaged::least);
         match self.options.enabled {
             Enabled::Never => Life {
                 allocation: Allocation::Never,
@@ -229,15 +217,82 @@ impl System for Linux {
     }
 }
 
-/// The next page that was not accessed since the hand came by last. Two rounds: the first may find
-/// that all were accessed.
-fn next_idle(clock: &mut Hand, view: &mut dyn View) -> Option<Action> {
-    for _ in 0..3 {
-        while let Some((process, page)) = clock.next_page(view) {
-            if !view.take_accessed(process, page) {
-                return Some(Action { act: Act::Evict { process, page }, cause: Cause::Clock });
-            }
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Model, START, address, area, promoted, region, seconds};
+    use super::super::{Mapping, PageSize};
+    use super::*;
+
+    fn mapped_at_first_touch(options: Options, kind: AreaKind, advice: Advice) -> Mapping {
+        let mut model = Model::new(0, 1, 50);
+        let process = model.spawn(&[Area { kind, advice, ..area(1) }]);
+        model.touch(&mut Linux::new(options), process, START);
+        model.region(process, region(0)).mapping
+    }
+
+    #[test]
+    fn advice_and_settings_decide_where_huge_pages_are_used() {
+        use Mapping::{Base, Huge};
+        let rows = [
+            (Options::ALWAYS, [Huge, Huge, Base]),
+            (Options::MADVISE, [Base, Huge, Base]),
+            (Options::NEVER, [Base, Base, Base]),
+        ];
+        for (options, expected) in rows {
+            let advice = [Advice::None, Advice::Huge, Advice::NoHuge];
+            let of = |kind| advice.map(|advice| mapped_at_first_touch(options, kind, advice));
+            assert_eq!(of(AreaKind::Anonymous), expected);
+            assert_eq!(of(AreaKind::Stack), expected);
+            assert_eq!(of(AreaKind::File), [Base; 3]);
         }
     }
-    None
+
+    #[test]
+    fn a_fault_compacts_if_it_may() {
+        for (defrag, expected) in [(Defrag::Always, Mapping::Huge), (Defrag::Never, Mapping::Base)]
+        {
+            let mut model = Model::new(0, 0, 600);
+            let process = model.spawn(&[area(1)]);
+            let options = Options { defrag, ..Options::NO_KHUGEPAGED };
+            model.touch(&mut Linux::new(options), process, START);
+            assert_eq!(model.region(process, region(0)).mapping, expected);
+        }
+    }
+
+    #[test]
+    fn khugepaged_promotes_what_misses_no_more_than_it_may() {
+        for (missing, expected) in [(508, 1), (507, 0)] {
+            let khugepaged = Khugepaged { max_missing: BasePages(missing), ..Khugepaged::DEFAULT };
+            let options = Options { khugepaged: Some(khugepaged), ..Options::ALWAYS };
+            let mut model = Model::new(0, 1, 50);
+            let process = model.spawn(&[area(1)]);
+            let mut system = Linux::new(options);
+            model.hide();
+            model.can_compact = false;
+            model.fill(&mut system, process, 0, 4);
+            model.show();
+            assert_eq!(promoted(&model.work(&mut system, 100).0).len(), expected);
+        }
+    }
+
+    #[test]
+    fn khugepaged_scans_eight_regions_every_ten_seconds_in_order() {
+        let mut model = Model::new(0, 40, 100);
+        let process = model.spawn(&[area(20)]);
+        let mut system = Linux::new(Options::ALWAYS);
+        model.hide();
+        model.can_compact = false;
+        for index in 0..20 {
+            model.touch(&mut system, process, address(index, 0));
+        }
+        model.show();
+        for (second, expected) in [(0, 0..8), (9, 8..8), (10, 8..16), (20, 16..20)] {
+            model.now = seconds(second);
+            let expected: alloc::vec::Vec<_> =
+                expected.map(|index| (process, region(index).into())).collect();
+            assert_eq!(promoted(&model.work(&mut system, 100).0), expected);
+        }
+        assert_eq!(model.region(process, region(19)).mapping, Mapping::Huge);
+        assert_eq!(PageSize::Huge.base_pages() * 8, Khugepaged::DEFAULT.pages);
+    }
 }

@@ -8,19 +8,39 @@
 //! | file | system |
 //! |---|---|
 //! | [`linux`] | Linux THP and its 4 KiB pages |
-//! | `freebsd` | FreeBSD's reservations |
-//! | `ingens` | Ingens and Ingens* |
-//! | `hawkeye` | HawkEye and HawkEye* |
-//! | `quicksilver` | Quicksilver: Sync-t and Async-t |
-//! | `trident` | Trident, its ablations, Trident-pv |
-//! | `xheap` | xHeap |
-//! | `selective` | huge pages for chosen ranges |
+//! | [`freebsd`] | FreeBSD's reservations |
+//! | [`ingens`] | Ingens and Ingens* |
+//! | [`hawkeye`] | HawkEye and HawkEye* |
+//! | [`quicksilver`] | Quicksilver: Sync-t and Async-t |
+//! | [`trident`] | Trident, its ablations, Trident-pv |
+//! | [`xheap`] | xHeap |
+//! | [`selective`] | huge pages for chosen ranges |
+//!
+//! [`list`] has all of them by name, and the table of what each does when.
 //!
 //! Taking bloat back is another rule, [`crate::debloat`]: any of its policies goes with any system.
 
+mod backoff;
+pub mod freebsd;
+pub mod hawkeye;
+pub mod ingens;
 pub mod life;
 pub mod linux;
+pub mod list;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod properties;
+mod queue;
+pub mod quicksilver;
+mod reservations;
 mod scan;
+pub mod selective;
+pub mod trident;
+pub mod xheap;
+
+pub use reservations::Speculation;
+pub use scan::Pace;
 
 use crate::compaction::Compaction;
 use crate::debloat::ProcessKey;

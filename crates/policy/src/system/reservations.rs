@@ -1,11 +1,57 @@
-//! The reservations that a reservation-based system has made, by when each was last populated.
+//! The reservations that a reservation-based system has made, by when each was last populated; and
+//! where one can be made.
 
+use super::{Fault, RegionView, View};
 use crate::debloat::ProcessKey;
+use crate::page::PageSize;
 use crate::region::Region;
 use crate::units::Nanos;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 type Place = (ProcessKey, Region);
+
+/// Whether regions are reserved that reach beyond the end of their area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speculation {
+    /// Of areas that grow, in the expectation that they will.
+    Growing,
+    /// No.
+    Never,
+}
+
+/// Whether a frame can be reserved for the region of a fault: nothing is in it, it begins in the
+/// area, and it ends there too or where the area may still grow.
+pub(super) fn is_reservable(fault: &Fault, view: &dyn View, speculation: Speculation) -> bool {
+    let region = fault.page(PageSize::Huge);
+    let is_empty = fault.region.population.is_zero() && !fault.region.is_reserved;
+    let is_beyond = || {
+        let is_free =
+            |other: &super::Area| other.start < fault.area.end || other.start >= region.end();
+        speculation == Speculation::Growing
+            && fault.area.growth == super::Growth::Up
+            && view.areas(fault.process).iter().all(is_free)
+    };
+    is_empty
+        && fault.area.start <= region.start()
+        && (region.end() <= fault.area.end || is_beyond())
+}
+
+/// Whether the frame reserved for the region of a fault is that of the fault's area.
+pub(super) fn is_reserved(fault: &Fault) -> bool {
+    fault.region.is_reserved && fault.area.start <= fault.page(PageSize::Huge).start()
+}
+
+/// A region in the list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reservation {
+    pub(super) process: ProcessKey,
+    pub(super) region: Region,
+    /// How long ago it was last populated.
+    pub(super) age: Nanos,
+    /// What can be seen of it now.
+    pub(super) seen: RegionView,
+}
 
 /// Reservations in the order in which they were last populated.
 #[derive(Clone, Debug, Default)]
@@ -31,14 +77,35 @@ impl Reservations {
         }
     }
 
-    /// The one populated longest ago, and when.
-    pub(super) fn oldest(&self) -> Option<(ProcessKey, Region, Nanos)> {
-        let ((at, _), (process, region)) = self.by_age.first_key_value()?;
-        Some((*process, *region, *at))
+    /// Takes the one populated longest ago that is `wanted`. Those before it that are not there
+    /// any more, by what `is_there` sees of them, are forgotten.
+    pub(super) fn take_oldest(
+        &mut self,
+        view: &dyn View,
+        is_there: impl Fn(&RegionView) -> bool,
+        wanted: impl Fn(&Reservation) -> bool,
+    ) -> Option<Reservation> {
+        let mut gone = Vec::new();
+        let found = self.oldest_first(view).find(|one| {
+            let is_there = is_there(&one.seen);
+            if !is_there {
+                gone.push((one.process, one.region));
+            }
+            is_there && wanted(one)
+        });
+        gone.extend(found.map(|one| (one.process, one.region)));
+        for (process, region) in gone {
+            self.remove(process, region);
+        }
+        found
     }
 
-    /// All of them, the one populated longest ago first.
-    pub(super) fn oldest_first(&self) -> impl Iterator<Item = (ProcessKey, Region, Nanos)> {
-        self.by_age.iter().map(|((at, _), (process, region))| (*process, *region, *at))
+    fn oldest_first(&self, view: &dyn View) -> impl Iterator<Item = Reservation> {
+        self.by_age.iter().map(move |((at, _), (process, region))| Reservation {
+            process: *process,
+            region: *region,
+            age: view.now().saturating_sub(*at),
+            seen: view.region(*process, *region),
+        })
     }
 }

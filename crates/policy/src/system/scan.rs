@@ -1,17 +1,63 @@
 //! Walking over the memory of all processes in turn, region by region or page by page, and coming
-//! back to where one was. What is found on the way is the caller's business.
+//! back to where one was; and what several systems ask of what they find on the way.
 
-use super::{Area, View};
+use super::{Act, Action, Advice, Area, AreaKind, Cause, Mapping, RegionView, View};
 use crate::debloat::ProcessKey;
-use crate::page::Page;
+use crate::page::{Page, PageSize};
 use crate::region::Region;
-use crate::units::VirtAddr;
+use crate::supply::Supply;
+use crate::units::{BasePages, HugePages, Nanos, VirtAddr};
+
+/// How fast a scan goes over memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Base pages scanned each time it wakes; a region counts as all of its base pages.
+    pub pages: BasePages,
+    /// How long it sleeps in between.
+    pub sleep: Nanos,
+}
+
+impl Pace {
+    /// khugepaged's defaults: 4096 base pages (`pages_to_scan`) every ten seconds
+    /// (`scan_sleep_millisecs`).
+    pub const KHUGEPAGED: Self = Self {
+        pages: BasePages(4096), // tidy: allow(the kernel's default of pages_to_scan)
+        sleep: Nanos(10_000_000_000),
+    };
+}
 
 /// The area that holds the whole of `page`, if one does.
 pub(super) fn area_holding(view: &dyn View, process: ProcessKey, page: Page) -> Option<Area> {
     let areas = view.areas(process);
     let after = areas.partition_point(|area| area.start <= page.start());
     areas.get(after.checked_sub(1)?).copied().filter(|area| area.holds(page))
+}
+
+/// Whether Linux, and what is made from it, may map superpages here without being asked to.
+pub(super) fn is_thp(area: &Area) -> bool {
+    matches!(area.kind, AreaKind::Anonymous | AreaKind::Stack) && area.advice != Advice::NoHuge
+}
+
+/// The region, with its area, if it is mapped by at least `least` base pages and one area holds
+/// all of it: it could be promoted.
+pub(super) fn base_mapped(
+    view: &dyn View,
+    process: ProcessKey,
+    region: Region,
+    least: BasePages,
+) -> Option<(Area, RegionView)> {
+    let seen = view.region(process, region);
+    let is_candidate = seen.mapping == Mapping::Base && seen.population >= least;
+    let area = area_holding(view, process, region.into()).filter(|_| is_candidate)?;
+    Some((area, seen))
+}
+
+/// Whether less than this share of all memory is free in huge frames, and scattered free memory is
+/// there to make one more from.
+pub(super) fn is_huge_supply_short(supply: &Supply, share: f64) -> bool {
+    let whole = HugePages(supply.available(PageSize::Huge)).base_pages();
+    let scattered = supply.free().saturating_sub(whole);
+    whole.share_of(supply.total) < share && scattered >= PageSize::Huge.base_pages()
 }
 
 /// A place in the memory of all processes.
@@ -39,6 +85,19 @@ impl Hand {
         })
     }
 
+    /// Evicts the next page that was not accessed since the hand came by last. Two rounds after
+    /// the one it is in: the first may find that all were accessed.
+    pub(super) fn evict_idle(&mut self, view: &mut dyn View) -> Option<Action> {
+        for _ in 0..3 {
+            while let Some((process, page)) = self.next_page(view) {
+                if !view.take_accessed(process, page) {
+                    return Some(Action { act: Act::Evict { process, page }, cause: Cause::Clock });
+                }
+            }
+        }
+        None
+    }
+
     fn advance<T>(
         &mut self,
         view: &dyn View,
@@ -54,5 +113,53 @@ impl Hand {
         }
         *self = Self::default();
         None
+    }
+}
+
+/// A scan of all memory, round after round, at some pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scanner {
+    hand: Hand,
+    scanned: BasePages,
+    wakes: Nanos,
+    rounds: u64,
+}
+
+/// What a scanner comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// This region.
+    Region(ProcessKey, Region),
+    /// It sleeps until then.
+    Asleep(Nanos),
+}
+
+impl Scanner {
+    /// The next region. It sleeps when it has scanned as much as it should and at the end of the
+    /// last process.
+    pub(super) fn next(&mut self, view: &dyn View, pace: Pace) -> Found {
+        if view.now() < self.wakes {
+            return Found::Asleep(self.wakes);
+        }
+        if self.scanned < pace.pages {
+            if let Some((process, region)) = self.hand.next_region(view) {
+                self.scanned += PageSize::Huge.base_pages();
+                return Found::Region(process, region);
+            }
+            self.rounds += 1;
+        }
+        self.scanned = BasePages::ZERO;
+        self.wakes = view.now() + pace.sleep;
+        Found::Asleep(self.wakes)
+    }
+
+    /// Goes on from there.
+    pub(super) fn jump(&mut self, process: ProcessKey, to: VirtAddr) {
+        self.hand = Hand { process: Some(process), from: to };
+    }
+
+    /// How often it has come to the end of the last process.
+    pub(super) fn rounds(&self) -> u64 {
+        self.rounds
     }
 }

@@ -1,0 +1,222 @@
+//! FreeBSD's reservations, as Quicksilver describes them (Table 1, and section "Analysis of
+//! Existing Designs", observations 3 and 4).
+//!
+//! The first touch of a region reserves a huge frame for it, of anonymous memory and of files, also
+//! where the region reaches beyond the end of an area that grows. Base pages are prepared in their
+//! place in the frame, one fault at a time. The fault that prepares the last of the 512 maps the
+//! region by one huge page: nothing is copied, and nobody waits for more than a base page. A
+//! reservation is given back as late as possible: when memory is short, the one that was populated
+//! longest ago. After the reservations, pages that were not accessed lately go.
+//!
+//! Deviations:
+//! - FreeBSD speculates beyond the end of any anonymous object; here the area must be one that
+//!   grows ([`super::Growth`]), so that a reservation can become a superpage.
+//! - FreeBSD maps a superpage only if its base pages also agree in their dirty and access bits.
+//!   Those are not part of what a system sees here: population alone decides.
+//! - FreeBSD has no advice against huge pages, so none is heeded.
+//! - A reservation that is given back keeps its populated base pages where they are, as in
+//!   FreeBSD; the region is never reserved again while one of them is there.
+//! - FreeBSD's page queues are one clock here.
+
+use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
+use super::reservations::{Reservations, Speculation, is_reservable, is_reserved};
+use super::scan::Hand;
+use super::{
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Outcome, RegionView, Shortage, Step,
+    System, View,
+};
+use crate::page::PageSize;
+use crate::region::Region;
+use crate::units::BasePages;
+
+/// FreeBSD's choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether regions beyond the end of an area are reserved (Quicksilver, observation 3).
+    pub speculation: Speculation,
+}
+
+impl Default for Options {
+    /// As Quicksilver describes it: speculative.
+    fn default() -> Self {
+        Self { speculation: Speculation::Growing }
+    }
+}
+
+/// The policy. Its state is the list of what it reserved.
+#[derive(Clone, Debug)]
+pub struct FreeBsd {
+    options: Options,
+    reservations: Reservations,
+    clock: Hand,
+}
+
+impl FreeBsd {
+    /// FreeBSD with these options, nothing reserved.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { options, reservations: Reservations::default(), clock: Hand::default() }
+    }
+
+    /// One more base page in a reserved frame.
+    fn populate(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan {
+        let region = Region::containing(fault.address);
+        let prepared = fault.region.population + BasePages(1);
+        let is_whole = prepared >= PageSize::Huge.base_pages();
+        if is_whole && fault.area.holds(region.into()) {
+            self.reservations.remove(fault.process, region);
+            return FaultPlan::try_first(Attempt::Complete, FaultCause::Threshold(prepared));
+        }
+        self.reservations.touch(fault.process, region, view.now());
+        FaultPlan::try_first(Attempt::InPlace, FaultCause::Prepared(prepared))
+    }
+}
+
+impl System for FreeBsd {
+    fn fault(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan {
+        if is_reserved(fault) {
+            return self.populate(fault, view);
+        }
+        if !is_reservable(fault, view, self.options.speculation) {
+            return FaultPlan::base(FaultCause::NoRoom);
+        }
+        self.reservations.touch(fault.process, Region::containing(fault.address), view.now());
+        FaultPlan::try_first(Attempt::Reserve, FaultCause::FirstTouch(PageSize::Huge))
+    }
+
+    fn background(&mut self, _: &mut dyn View) -> Step {
+        Step::Rest(None)
+    }
+
+    fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
+        give_back_oldest(&mut self.reservations, view).or_else(|| self.clock.evict_idle(view))
+    }
+
+    fn learn(&mut self, _: &Action, _: Outcome) {}
+
+    fn life(&self) -> Life {
+        Life {
+            allocation: Allocation::reserved(self.options.speculation),
+            preparation: Preparation::Incremental,
+            mapping: Mapped::WhenPrepared,
+            unmapping: Unmapping::WhenFreed,
+            deallocation: Deallocation::Deferred,
+        }
+    }
+}
+
+/// Gives back the reservation that was populated longest ago.
+pub(super) fn give_back_oldest(reservations: &mut Reservations, view: &dyn View) -> Option<Action> {
+    let is_there = |seen: &RegionView| seen.is_reserved;
+    let oldest = reservations.take_oldest(view, is_there, |_| true)?;
+    let act = Act::Unreserve { process: oldest.process, region: oldest.region };
+    Some(Action { act, cause: Cause::Idle(oldest.age) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{HUGE, Model, START, Served, address, area, region, seconds};
+    use super::super::{Area, AreaKind, Growth, Mapping};
+    use super::*;
+    use crate::debloat::ProcessKey;
+    use alloc::vec::Vec;
+
+    fn freebsd() -> FreeBsd {
+        FreeBsd::new(Options::default())
+    }
+
+    const SHORT: Shortage = Shortage { size: PageSize::Base, pages: 1 };
+
+    #[test]
+    fn files_and_memory_fill_up_in_place() {
+        for kind in [AreaKind::Anonymous, AreaKind::File] {
+            let mut model = Model::new(0, 1, 0);
+            let process = model.spawn(&[Area { kind, ..area(1) }]);
+            let mut system = freebsd();
+            let touch = |model: &mut Model, system: &mut FreeBsd, page| {
+                model.touch(system, process, address(0, page))
+            };
+            assert_eq!(touch(&mut model, &mut system, 3), Served::By(Attempt::Reserve));
+            for page in (0..HUGE - 1).filter(|page| *page != 3) {
+                let served = touch(&mut model, &mut system, page);
+                assert_eq!(served, Served::By(Attempt::InPlace));
+            }
+            assert_eq!(model.region(process, region(0)).mapping, Mapping::Base);
+            assert_eq!(touch(&mut model, &mut system, 511), Served::By(Attempt::Complete));
+            assert_eq!(model.region(process, region(0)).mapping, Mapping::Huge);
+            model.check();
+        }
+    }
+
+    fn is_reserved_after_touch(areas: &[Area], options: Options) -> bool {
+        let mut model = Model::new(0, 4, 0);
+        let process = model.spawn(areas);
+        model.touch(&mut FreeBsd::new(options), process, START);
+        model.region(process, region(0)).is_reserved
+    }
+
+    #[test]
+    fn only_areas_that_grow_are_reserved_beyond_their_end() {
+        let short = Area { end: address(0, 5), ..area(1) };
+        let heap = Area { growth: Growth::Up, ..short };
+        let never = Options { speculation: Speculation::Never };
+        assert!(is_reserved_after_touch(&[heap], Options::default()));
+        assert!(!is_reserved_after_touch(&[heap], never));
+        assert!(!is_reserved_after_touch(&[short], Options::default()));
+        assert!(is_reserved_after_touch(&[area(1)], never));
+        // Another area in the rest of the region, or just after it.
+        let next = |start| Area { start, end: address(2, 0), ..area(1) };
+        assert!(!is_reserved_after_touch(&[heap, next(address(0, 511))], Options::default()));
+        assert!(is_reserved_after_touch(&[heap, next(address(1, 0))], Options::default()));
+    }
+
+    #[test]
+    fn an_area_keeps_out_of_a_frame_that_another_reserved() {
+        let mut model = Model::new(0, 4, 10);
+        let heap = Area { end: address(0, 5), growth: Growth::Up, ..area(1) };
+        let process = model.spawn(&[heap]);
+        let mut system = freebsd();
+        model.touch(&mut system, process, START);
+        let other = Area { start: address(0, 9), end: address(2, 0), ..area(1) };
+        let fault = Fault { address: other.start, area: other, ..model.fault_at(process, START) };
+        assert_eq!(system.fault(&fault, &model), FaultPlan::base(FaultCause::NoRoom));
+    }
+
+    #[test]
+    fn the_reservation_populated_longest_ago_is_given_back_first() {
+        let mut model = Model::new(0, 4, 0);
+        let process = model.spawn(&[area(8)]);
+        let mut system = freebsd();
+        for (second, region, page) in [(1, 0, 0), (2, 2, 0), (3, 1, 0), (4, 0, 1)] {
+            model.now = seconds(second);
+            model.touch(&mut system, process, address(region, page));
+        }
+        model.now = seconds(10);
+        let mut given_back = Vec::new();
+        while let Some(action) = system.pressure(SHORT, &mut model) {
+            let Act::Unreserve { region, .. } = action.act else { break };
+            model.carry_out(&mut system, action);
+            given_back.push((region, action.cause));
+        }
+        let idle = |after| Cause::Idle(seconds(after));
+        let expected = [(region(2), idle(8)), (region(1), idle(7)), (region(0), idle(6))];
+        assert_eq!(given_back, expected);
+        // What was populated stays, and is not reserved again.
+        assert_eq!(model.region(process, region(0)).population, BasePages(2));
+        let again = model.touch(&mut system, process, address(0, 2));
+        assert_eq!(again, Served::By(Attempt::Base));
+        model.check();
+    }
+
+    #[test]
+    fn reservations_that_are_gone_are_forgotten() {
+        let mut model = Model::new(0, 4, 0);
+        let [first, second] = [model.spawn(&[area(1)]), model.spawn(&[area(1)])];
+        let mut system = freebsd();
+        model.touch(&mut system, first, START);
+        model.touch(&mut system, second, START);
+        model.exit(first);
+        let act = system.pressure(SHORT, &mut model).map(|action| action.act);
+        assert_eq!(act, Some(Act::Unreserve { process: ProcessKey(2), region: region(0) }));
+    }
+}

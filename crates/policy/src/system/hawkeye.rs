@@ -1,0 +1,409 @@
+//! HawkEye and HawkEye*, as Quicksilver (Table 1, section "Superpage Management Designs",
+//! observation 2), EMD (section 2.2.3) and Trident (sections 5.1.2 and 7) describe them.
+//!
+//! Any region with one base page present is a candidate for promotion in the background. A round
+//! of sampling sorts the candidates into ten buckets by access coverage: how many of their base
+//! pages were accessed lately. The highest bucket comes first, over all processes; of those with a
+//! region in it, the process that spends the most on page walks, then the one with the most memory.
+//! Free huge frames are zeroed ahead of time. HawkEye* (observation 2) promotes with a whole CPU.
+//!
+//! The papers disagree about faults. Quicksilver (observation 2) says that HawkEye switches the
+//! first-touch policy off, which is the default here; Trident (section 7) says that it uses huge
+//! pages aggressively in the fault handler while memory is unfragmented. [`FirstTouch`] is the
+//! choice.
+//!
+//! HawkEye's sequential bloat recovery is [`crate::debloat::hawkeye`].
+//!
+//! Deviations:
+//! - The papers at hand name no period of sampling, no limit of CPU time and no amount of zeroed
+//!   memory: chosen, not measured ([`Options`]).
+//! - The buckets are [`Bucket`]'s: EMD's ten, which it says come from HawkEye.
+//! - "Memory is unfragmented" means here that a huge frame is free.
+//! - A promotion that finds no memory, even by compaction, stops all of them for a minute, as
+//!   khugepaged's `alloc_sleep_millisecs` does; its region waits for the next round.
+//! - Under pressure it is Linux, with its clock.
+
+use super::backoff::BackOff;
+use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
+use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_thp};
+use super::{
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, RegionView, Shortage,
+    Step, System, View, Zeroed,
+};
+use crate::bloat::Bucket;
+use crate::compaction::Compaction;
+use crate::debloat::ProcessKey;
+use crate::page::PageSize;
+use crate::region::Region;
+use crate::units::{BasePages, HugePages, Nanos};
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::cmp::Ordering;
+
+/// What HawkEye maps at a first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstTouch {
+    /// A base page (Quicksilver, observation 2).
+    Base,
+    /// A huge page if one is free (Trident, section 7).
+    HugeIfFree,
+}
+
+/// HawkEye's choices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// What a first touch maps.
+    pub first_touch: FirstTouch,
+    /// The population from which a region is a candidate (Quicksilver, Table 1); at least 1.
+    pub threshold: BasePages,
+    /// The time between two rounds of sampling.
+    pub period: Nanos,
+    /// How many huge frames to keep zeroed, while there are so many free.
+    pub zeroed: HugePages,
+    /// How long nothing is promoted or zeroed after that found no memory.
+    pub pause: Nanos,
+    /// The share of one CPU that the background may take, 0 and up.
+    pub cpu: f64,
+}
+
+impl Options {
+    /// HawkEye. All but the threshold is chosen, not measured; the pause is khugepaged's.
+    pub const PUBLISHED: Self = Self {
+        first_touch: FirstTouch::Base,
+        threshold: BasePages(1),
+        period: Nanos(30_000_000_000),
+        zeroed: HugePages(1024),
+        pause: Nanos(60_000_000_000),
+        cpu: 0.10,
+    };
+    /// HawkEye*: a whole CPU (Quicksilver, observation 2).
+    pub const STAR: Self = Self { cpu: 1.0, ..Self::PUBLISHED };
+    /// HawkEye as Trident describes it: huge pages at faults too.
+    pub const FIRST_TOUCH: Self = Self { first_touch: FirstTouch::HugeIfFree, ..Self::PUBLISHED };
+}
+
+/// The regions that could be promoted, by process in ten buckets of coverage.
+#[derive(Clone, Debug, Default)]
+struct Candidates {
+    buckets: [BTreeMap<ProcessKey, BTreeSet<Region>>; Bucket::COUNT],
+    bucket: BTreeMap<(ProcessKey, Region), Bucket>,
+}
+
+impl Candidates {
+    /// Puts a region in its bucket, from any other that it was in.
+    fn place(&mut self, process: ProcessKey, region: Region, bucket: Bucket) {
+        self.remove(process, region);
+        self.buckets[bucket.index()].entry(process).or_default().insert(region);
+        self.bucket.insert((process, region), bucket);
+    }
+
+    fn remove(&mut self, process: ProcessKey, region: Region) {
+        let Some(bucket) = self.bucket.remove(&(process, region)) else {
+            return;
+        };
+        let processes = &mut self.buckets[bucket.index()];
+        if let Some(regions) = processes.get_mut(&process) {
+            regions.remove(&region);
+            if regions.is_empty() {
+                processes.remove(&process);
+            }
+        }
+    }
+
+    /// Takes the first region of the process that needs it most, in the highest bucket.
+    fn take_best(&mut self, view: &dyn View) -> Option<(Bucket, ProcessKey, Region)> {
+        let mut buckets = Bucket::densest_first();
+        let bucket = buckets.find(|bucket| !self.buckets[bucket.index()].is_empty())?;
+        let processes = &self.buckets[bucket.index()];
+        let (process, regions) =
+            processes.iter().max_by(|(a, _), (b, _)| by_need(view, **a, **b))?;
+        let (process, region) = (*process, *regions.first()?);
+        self.remove(process, region);
+        Some((bucket, process, region))
+    }
+}
+
+/// Which of two processes needs huge pages more: the greater, by cost of page walks, then by
+/// memory; of equals the one created first.
+fn by_need(view: &dyn View, a: ProcessKey, b: ProcessKey) -> Ordering {
+    let (of_a, of_b) = (view.footprint(a), view.footprint(b));
+    let walks = of_a.walk_share.total_cmp(&of_b.walk_share);
+    walks.then(of_a.total().cmp(&of_b.total())).then(b.cmp(&a))
+}
+
+fn bucket_of(seen: &RegionView) -> Bucket {
+    let bucket = seen.coverage.0 / u64::from(Bucket::WIDTH);
+    Bucket::new(u8::try_from(bucket).unwrap_or(u8::MAX))
+}
+
+/// The policy. Its state is the candidates, and where its sampling is.
+#[derive(Clone, Debug)]
+pub struct HawkEye {
+    options: Options,
+    candidates: Candidates,
+    scanner: Scanner,
+    promotion: BackOff,
+    zeroing: BackOff,
+    clock: Hand,
+}
+
+impl HawkEye {
+    /// HawkEye with these options, about to sample.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            candidates: Candidates::default(),
+            scanner: Scanner::default(),
+            promotion: BackOff::default(),
+            zeroing: BackOff::default(),
+            clock: Hand::default(),
+        }
+    }
+
+    /// A region that may be promoted.
+    fn candidate(
+        &self,
+        view: &dyn View,
+        process: ProcessKey,
+        region: Region,
+    ) -> Option<RegionView> {
+        let found = base_mapped(view, process, region, self.options.threshold);
+        found.filter(|(area, _)| is_thp(area)).map(|(_, seen)| seen)
+    }
+
+    /// One region of a round of sampling.
+    fn sample(&mut self, view: &dyn View, process: ProcessKey, region: Region) -> Step {
+        match self.candidate(view, process, region) {
+            Some(seen) => self.candidates.place(process, region, bucket_of(&seen)),
+            None => self.candidates.remove(process, region),
+        }
+        Step::Scanned(PageSize::Huge.base_pages())
+    }
+
+    /// The best candidate by what is seen of it now: one whose coverage has changed since it was
+    /// sampled goes to the bucket where it belongs.
+    fn next_promotion(&mut self, view: &dyn View) -> Option<Action> {
+        loop {
+            let (bucket, process, region) = self.candidates.take_best(view)?;
+            match self.candidate(view, process, region) {
+                Some(seen) if bucket_of(&seen) == bucket => {
+                    let how = How::Copy(Some(Compaction::Sequential));
+                    let act = Act::Promote { process, page: region.into(), how };
+                    return Some(Action { act, cause: Cause::Coverage(seen.coverage) });
+                }
+                Some(seen) => self.candidates.place(process, region, bucket_of(&seen)),
+                None => {}
+            }
+        }
+    }
+
+    /// Whether a free huge frame should be zeroed.
+    fn wants_zeroed(&self, view: &dyn View) -> bool {
+        let supply = view.supply();
+        supply.zeroed_huge < self.options.zeroed.0.min(supply.available(PageSize::Huge))
+    }
+}
+
+impl System for HawkEye {
+    fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
+        if !is_thp(&fault.area) {
+            return FaultPlan::base(FaultCause::NotWanted);
+        }
+        match self.options.first_touch {
+            FirstTouch::Base => FaultPlan::base(FaultCause::BasePages),
+            FirstTouch::HugeIfFree if !fault.is_mappable(PageSize::Huge) => {
+                FaultPlan::base(FaultCause::NoRoom)
+            }
+            FirstTouch::HugeIfFree => FaultPlan::try_first(
+                Attempt::Map { size: PageSize::Huge, compaction: None, zeroed: Zeroed::Preferred },
+                FaultCause::FirstTouch(PageSize::Huge),
+            ),
+        }
+    }
+
+    /// A round of sampling is finished before anything is promoted: the best candidate may be the
+    /// last.
+    fn background(&mut self, view: &mut dyn View) -> Step {
+        let round = Pace { pages: BasePages(u64::MAX), sleep: self.options.period };
+        let asleep = match self.scanner.next(view, round) {
+            Found::Region(process, region) => return self.sample(view, process, region),
+            Found::Asleep(until) => until,
+        };
+        let (now, pause) = (view.now(), self.options.pause);
+        if self.promotion.until(now, pause).is_none()
+            && let Some(action) = self.next_promotion(view)
+        {
+            return Step::Act(action);
+        }
+        if self.zeroing.until(now, pause).is_none() && self.wants_zeroed(view) {
+            let act = Act::Zero(PageSize::Huge);
+            return Step::Act(Action { act, cause: Cause::Supply(PageSize::Huge) });
+        }
+        Step::Rest(Some(asleep))
+    }
+
+    fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
+        self.clock.evict_idle(view)
+    }
+
+    fn learn(&mut self, action: &Action, outcome: Outcome) {
+        match action.act {
+            Act::Promote { .. } if outcome == Outcome::NoFrame => self.promotion.fail(),
+            Act::Zero(_) if outcome != Outcome::Done => self.zeroing.fail(),
+            _ => {}
+        }
+    }
+
+    fn background_share(&self) -> f64 {
+        self.options.cpu
+    }
+
+    fn life(&self) -> Life {
+        let from = self.options.threshold;
+        Life {
+            allocation: match self.options.first_touch {
+                FirstTouch::Base => Allocation::Asynchronous(from),
+                FirstTouch::HugeIfFree => {
+                    Allocation::FirstTouch { largest: PageSize::Huge, later: Some(from) }
+                }
+            },
+            preparation: Preparation::AheadOfTime,
+            mapping: Mapped::AtOnce,
+            unmapping: Unmapping::WhenFreed,
+            deallocation: Deallocation::WhenUnmappedOrBloated,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Area;
+    use super::super::model::{Model, START, Served, address, area, promoted, region, seconds};
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn hawkeye() -> HawkEye {
+        HawkEye::new(Options { zeroed: HugePages(0), ..Options::PUBLISHED })
+    }
+
+    /// A machine with processes that touched one base page of each region, with these coverages.
+    fn machine(coverages: &[&[u64]], system: &mut HawkEye) -> Model {
+        let mut model = Model::new(0, 40, 2000);
+        for coverages in coverages {
+            let process = model.spawn(&[area(coverages.len() as u64)]);
+            for (index, coverage) in (0..).zip(*coverages) {
+                model.touch(system, process, address(index, 0));
+                model.set_coverage(process, region(index), *coverage);
+            }
+        }
+        model
+    }
+
+    /// What is promoted in this round: process and region.
+    fn work(model: &mut Model, system: &mut HawkEye) -> Vec<(u64, u64)> {
+        let done = model.work(system, 1000).0;
+        let index = |page: crate::page::Page| page.start().since(START).to_huge_pages().0;
+        promoted(&done).into_iter().map(|(key, page)| (key.0, index(page))).collect()
+    }
+
+    #[test]
+    fn the_highest_bucket_comes_first_over_all_processes() {
+        let mut system = hawkeye();
+        let mut model = machine(&[&[0, 512, 120], &[460, 49, 399]], &mut system);
+        let order = [(1, 1), (2, 0), (2, 2), (1, 2), (1, 0), (2, 1)];
+        assert_eq!(work(&mut model, &mut system), order);
+        model.check();
+    }
+
+    #[test]
+    fn a_bucket_spans_fifty_base_pages() {
+        // The second process is served first where both are in one bucket.
+        for (coverages, first) in [([50, 99], 2), ([99, 50], 2), ([50, 49], 1), ([450, 449], 1)] {
+            let mut system = hawkeye();
+            let mut model = machine(&[&[coverages[0]], &[coverages[1]]], &mut system);
+            model.set_walk_share(ProcessKey(2), 0.5);
+            assert_eq!(work(&mut model, &mut system)[0].0, first, "{coverages:?}");
+        }
+    }
+
+    #[test]
+    fn within_a_bucket_walks_count_then_memory_then_age_then_addresses() {
+        let mut system = hawkeye();
+        let all: [&[u64]; 4] = [&[70, 70], &[60, 90], &[60, 60, 60], &[60]];
+        let mut model = machine(&all, &mut system);
+        model.set_walk_share(ProcessKey(4), 0.2);
+        // A promotion makes a process larger, so the one that was larger stays so.
+        let order = [(4, 0), (3, 0), (3, 1), (3, 2), (1, 0), (1, 1), (2, 0), (2, 1)];
+        assert_eq!(work(&mut model, &mut system), order);
+    }
+
+    #[test]
+    fn what_was_sampled_is_looked_at_again() {
+        let mut system = hawkeye();
+        let mut model = machine(&[&[500, 300, 100]], &mut system);
+        for _ in 0..3 {
+            assert!(matches!(system.background(&mut model), Step::Scanned(_)));
+        }
+        model.set_coverage(ProcessKey(1), region(0), 10);
+        model.set_coverage(ProcessKey(1), region(2), 450);
+        assert_eq!(work(&mut model, &mut system), [(1, 1), (1, 2), (1, 0)]);
+    }
+
+    #[test]
+    fn a_round_comes_every_thirty_seconds() {
+        let mut system = hawkeye();
+        let mut model = machine(&[&[]], &mut system);
+        assert_eq!(work(&mut model, &mut system), []);
+        let process = model.spawn(&[area(1)]);
+        model.touch(&mut system, process, START);
+        model.now = seconds(30) - Nanos(1);
+        assert_eq!(work(&mut model, &mut system), []);
+        model.now = seconds(30);
+        assert_eq!(work(&mut model, &mut system), [(2, 0)]);
+    }
+
+    #[test]
+    fn without_memory_promotions_stop_for_a_minute() {
+        let mut system = hawkeye();
+        let mut model = machine(&[&[100, 90]], &mut system);
+        model.hide();
+        model.can_compact = false;
+        let (done, _) = model.work(&mut system, 100);
+        assert_eq!(done.len(), 1);
+        model.show();
+        model.now = seconds(59);
+        assert_eq!(work(&mut model, &mut system), []);
+        model.now = seconds(60);
+        assert_eq!(work(&mut model, &mut system), [(1, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn free_huge_frames_are_zeroed_as_many_as_wanted() {
+        for (wanted, free, zeroed) in [(3, 5, 3), (5, 3, 3), (0, 3, 0)] {
+            let options = Options { zeroed: HugePages(wanted), ..Options::PUBLISHED };
+            let mut model = Model::new(0, free, 0);
+            model.work(&mut HawkEye::new(options), 100);
+            assert_eq!(model.supply().zeroed_huge, zeroed);
+        }
+    }
+
+    #[test]
+    fn both_readings_of_the_first_touch() {
+        let short = Area { end: address(1, 9), ..area(1) };
+        let touch = |options, at| {
+            let mut model = Model::new(0, 2, 50);
+            let process = model.spawn(&[short]);
+            model.touch(&mut HawkEye::new(options), process, at)
+        };
+        assert_eq!(touch(Options::PUBLISHED, START), Served::By(Attempt::Base));
+        let huge = touch(Options::FIRST_TOUCH, START);
+        assert!(matches!(huge, Served::By(Attempt::Map { size: PageSize::Huge, .. })));
+        assert_eq!(touch(Options::FIRST_TOUCH, address(1, 0)), Served::By(Attempt::Base));
+    }
+
+    #[test]
+    fn the_star_has_a_whole_cpu() {
+        assert!(HawkEye::new(Options::PUBLISHED).background_share() < 0.5);
+        assert_eq!(HawkEye::new(Options::STAR).background_share(), 1.0);
+    }
+}

@@ -1,0 +1,306 @@
+//! Ingens and Ingens*, as Quicksilver describes them (Table 1, section "Superpage Management
+//! Designs", observations 2 and 4), and EMD (section 2.2.2).
+//!
+//! Faults map base pages. A region with 460 of its 512 base pages populated (90 %) is promoted in
+//! the background, by copying; of all processes that have such regions, the one with the fewest
+//! superpages comes first. The background also compacts memory while free huge frames are short, so
+//! that neither faults nor promotions wait for it. Ingens* (observation 2) promotes from one base
+//! page.
+//!
+//! Deviations:
+//! - Only what those papers say is here; they do not say how Ingens finds its regions, or when it
+//!   compacts. Here faults put a region in the queue of its process as it reaches the threshold. A
+//!   scan at khugepaged's pace finds those that reached it otherwise: the area grew, or a superpage
+//!   was split.
+//! - Ingens prefers to move memory that is not referenced; here the machine moves what
+//!   [`Compaction::Sequential`] comes upon.
+//! - Under pressure it is Linux, with its clock.
+
+use super::backoff::BackOff;
+use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
+use super::queue::Queue;
+use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_huge_supply_short, is_thp};
+use super::{
+    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage, Step, System, View,
+};
+use crate::compaction::Compaction;
+use crate::debloat::ProcessKey;
+use crate::page::{HUGE_PAGES_PER_GIANT_PAGE, PageSize};
+use crate::region::Region;
+use crate::units::{BasePages, HugePages, Nanos};
+use alloc::collections::BTreeMap;
+
+/// Ingens's choices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// The population from which a region is promoted (Quicksilver, Table 1); at least 1.
+    pub threshold: BasePages,
+    /// The pace of the scan for regions that no fault brought to the threshold.
+    pub pace: Pace,
+    /// Memory is compacted while less than this share of it, 0 to 1, is free in huge frames.
+    pub free_huge: f64,
+    /// How long a promotion or compaction that found no memory is not tried again.
+    pub pause: Nanos,
+}
+
+impl Options {
+    /// Ingens: 460 base pages. What the papers do not say is chosen, not measured.
+    pub const PUBLISHED: Self = Self {
+        threshold: BasePages(460),
+        pace: Pace::KHUGEPAGED,
+        free_huge: 0.10,
+        pause: Nanos(1_000_000_000),
+    };
+    /// Ingens*: any region with a base page in it (Quicksilver, observation 2).
+    pub const STAR: Self = Self { threshold: BasePages(1), ..Self::PUBLISHED };
+}
+
+/// The policy. Its state is which regions await promotion, and where its scan is.
+#[derive(Clone, Debug)]
+pub struct Ingens {
+    options: Options,
+    waiting: BTreeMap<ProcessKey, Queue<Region>>,
+    scanner: Scanner,
+    promotion: BackOff,
+    compaction: BackOff,
+    clock: Hand,
+}
+
+impl Ingens {
+    /// Ingens with these options.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            waiting: BTreeMap::new(),
+            scanner: Scanner::default(),
+            promotion: BackOff::default(),
+            compaction: BackOff::default(),
+            clock: Hand::default(),
+        }
+    }
+
+    fn wait(&mut self, process: ProcessKey, region: Region) {
+        self.waiting.entry(process).or_default().push_back(region);
+    }
+
+    /// The population of a region that is to be promoted.
+    fn ready(&self, view: &dyn View, process: ProcessKey, region: Region) -> Option<BasePages> {
+        let found = base_mapped(view, process, region, self.options.threshold);
+        found.filter(|(area, _)| is_thp(area)).map(|(_, seen)| seen.population)
+    }
+
+    /// The first region that waits in the process that has the fewest superpages.
+    fn next_promotion(&mut self, view: &dyn View) -> Option<Action> {
+        loop {
+            let superpages = |process: &ProcessKey| (superpages(view, *process), *process);
+            let process = self.waiting.keys().copied().min_by_key(superpages)?;
+            let next = self.waiting.get_mut(&process).and_then(Queue::pop_front);
+            let Some(region) = next else {
+                self.waiting.remove(&process);
+                continue;
+            };
+            if let Some(population) = self.ready(view, process, region) {
+                let act = Act::Promote { process, page: region.into(), how: How::Copy(None) };
+                return Some(Action { act, cause: Cause::Threshold(population) });
+            }
+        }
+    }
+
+    /// One step of the scan, which is worth least.
+    fn scan(&mut self, view: &dyn View, others: [Option<Nanos>; 2]) -> Step {
+        match self.scanner.next(view, self.options.pace) {
+            Found::Region(process, region) => {
+                if self.ready(view, process, region).is_some() {
+                    self.wait(process, region);
+                }
+                Step::Scanned(PageSize::Huge.base_pages())
+            }
+            Found::Asleep(until) => Step::Rest(others.into_iter().flatten().chain([until]).min()),
+        }
+    }
+}
+
+/// How many huge pages' worth of superpages a process has.
+fn superpages(view: &dyn View, process: ProcessKey) -> HugePages {
+    let footprint = view.footprint(process);
+    footprint.huge + HugePages(footprint.giant * HUGE_PAGES_PER_GIANT_PAGE)
+}
+
+impl System for Ingens {
+    fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
+        if !is_thp(&fault.area) {
+            return FaultPlan::base(FaultCause::NotWanted);
+        }
+        let populated = fault.region.population + BasePages(1);
+        if populated >= self.options.threshold && fault.area.holds(fault.page(PageSize::Huge)) {
+            self.wait(fault.process, Region::containing(fault.address));
+        }
+        FaultPlan::base(FaultCause::BasePages)
+    }
+
+    fn background(&mut self, view: &mut dyn View) -> Step {
+        let (now, pause) = (view.now(), self.options.pause);
+        let no_promotion = self.promotion.until(now, pause);
+        if no_promotion.is_none()
+            && view.supply().available(PageSize::Huge) > 0
+            && let Some(action) = self.next_promotion(view)
+        {
+            return Step::Act(action);
+        }
+        let no_compaction = self.compaction.until(now, pause);
+        if no_compaction.is_none() && is_huge_supply_short(view.supply(), self.options.free_huge) {
+            let act = Act::Compact(PageSize::Huge, Compaction::Sequential);
+            return Step::Act(Action { act, cause: Cause::Supply(PageSize::Huge) });
+        }
+        self.scan(view, [no_promotion, no_compaction])
+    }
+
+    fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
+        self.clock.evict_idle(view)
+    }
+
+    fn learn(&mut self, action: &Action, outcome: Outcome) {
+        match action.act {
+            Act::Promote { process, page, .. } if outcome == Outcome::NoFrame => {
+                let region = Region::containing(page.start());
+                self.waiting.entry(process).or_default().push_front(region);
+                self.promotion.fail();
+            }
+            Act::Compact(..) if outcome != Outcome::Done => self.compaction.fail(),
+            _ => {}
+        }
+    }
+
+    fn life(&self) -> Life {
+        Life {
+            allocation: Allocation::Asynchronous(self.options.threshold),
+            preparation: Preparation::AtOnce,
+            mapping: Mapped::AtOnce,
+            unmapping: Unmapping::WhenFreed,
+            deallocation: Deallocation::WhenUnmapped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Model, address, area, promoted, region, seconds};
+    use super::super::{Advice, Area, AreaKind, Growth, Mapping};
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn ingens() -> Ingens {
+        Ingens::new(Options::PUBLISHED)
+    }
+
+    /// What is promoted without any time passing.
+    fn work(model: &mut Model, system: &mut Ingens) -> Vec<(ProcessKey, u64)> {
+        let index = |region: &Region| region.start().since(address(0, 0)).to_huge_pages().0;
+        let done = model.work(system, 1000).0;
+        let regions = promoted(&done).into_iter();
+        regions.map(|(key, page)| (key, index(&Region::containing(page.start())))).collect()
+    }
+
+    #[test]
+    fn the_fault_that_brings_460_base_pages_in_leads_to_a_promotion() {
+        let mut model = Model::new(0, 8, 2000);
+        let process = model.spawn(&[area(2)]);
+        let mut system = ingens();
+        model.fill(&mut system, process, 1, 459);
+        assert_eq!(work(&mut model, &mut system), []);
+        // The scan sleeps now, so it is the fault that is heard of.
+        model.fill(&mut system, process, 1, 460);
+        assert_eq!(model.region(process, region(1)).mapping, Mapping::Base);
+        assert_eq!(work(&mut model, &mut system), [(process, 1)]);
+        model.check();
+    }
+
+    #[test]
+    fn the_process_with_the_fewest_superpages_comes_first() {
+        let mut model = Model::new(0, 20, 9000);
+        let keys = [0; 3].map(|_| model.spawn(&[area(4)]));
+        let [a, b, c] = keys;
+        let mut system = ingens();
+        let fill = |model: &mut Model, system: &mut Ingens, key, regions: core::ops::Range<u64>| {
+            for region in regions {
+                model.fill(system, key, region, 460);
+            }
+        };
+        fill(&mut model, &mut system, a, 0..2);
+        fill(&mut model, &mut system, b, 0..1);
+        assert_eq!(work(&mut model, &mut system), [(a, 0), (b, 0), (a, 1)]);
+        fill(&mut model, &mut system, a, 2..4);
+        fill(&mut model, &mut system, b, 1..3);
+        fill(&mut model, &mut system, c, 0..3);
+        // They have 2, 1 and 0.
+        let order = [(c, 0), (b, 1), (c, 1), (a, 2), (b, 2), (c, 2), (a, 3)];
+        assert_eq!(work(&mut model, &mut system), order);
+    }
+
+    #[test]
+    fn regions_that_no_fault_brought_there_are_found_by_the_scan() {
+        let mut model = Model::new(0, 20, 9000);
+        let heap = Area { end: address(0, 500), growth: Growth::Up, ..area(1) };
+        let grows = model.spawn(&[heap]);
+        let is_split = model.spawn(&[area(2)]);
+        let mut system = ingens();
+        model.fill(&mut system, grows, 0, 500);
+        model.fill(&mut system, is_split, 0, 460);
+        model.fill(&mut system, is_split, 1, 460);
+        assert_eq!(work(&mut model, &mut system), [(is_split, 0), (is_split, 1)]);
+        model.grow(grows, 0, address(1, 0));
+        model.split(is_split, region(0), 52);
+        model.split(is_split, region(1), 53);
+        assert_eq!(work(&mut model, &mut system), []);
+        model.now = seconds(10);
+        assert_eq!(work(&mut model, &mut system), [(grows, 0), (is_split, 0)]);
+    }
+
+    #[test]
+    fn a_region_for_which_there_is_no_frame_waits() {
+        let mut model = Model::new(0, 4, 2000);
+        model.can_compact = false;
+        let process = model.spawn(&[area(2)]);
+        let mut system = ingens();
+        model.hide();
+        model.fill(&mut system, process, 1, 460);
+        model.fill(&mut system, process, 0, 460);
+        assert_eq!(work(&mut model, &mut system), []);
+        model.show();
+        assert_eq!(work(&mut model, &mut system), [(process, 1), (process, 0)]);
+        // The machine may also say no where the supply said yes.
+        model.split(process, region(0), 52);
+        model.split(process, region(1), 52);
+        model.fill(&mut system, process, 1, 460);
+        model.fill(&mut system, process, 0, 460);
+        let action = system.next_promotion(&model).unwrap();
+        system.learn(&action, Outcome::NoFrame);
+        assert_eq!(work(&mut model, &mut system), []);
+        model.now += seconds(1);
+        assert_eq!(work(&mut model, &mut system), [(process, 1), (process, 0)]);
+    }
+
+    #[test]
+    fn memory_is_compacted_up_to_the_mark() {
+        let mut model = Model::new(0, 0, 20 * super::super::model::HUGE);
+        let mut system = ingens();
+        let (done, _) = model.work(&mut system, 100);
+        let compact = Act::Compact(PageSize::Huge, Compaction::Sequential);
+        let acts: Vec<_> = done.into_iter().map(|(action, _)| action.act).collect();
+        assert_eq!(acts, [compact; 2]);
+    }
+
+    #[test]
+    fn files_and_what_asked_for_none_get_no_huge_pages() {
+        let file = Area { kind: AreaKind::File, ..area(1) };
+        let no = Area { advice: Advice::NoHuge, ..area(1) };
+        for area in [file, no] {
+            let mut model = Model::new(0, 4, 2000);
+            let process = model.spawn(&[area]);
+            let mut system = Ingens::new(Options::STAR);
+            model.fill(&mut system, process, 0, 512);
+            assert_eq!(promoted(&model.work_and_wait(&mut system, 5)), []);
+        }
+    }
+}

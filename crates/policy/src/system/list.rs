@@ -1,0 +1,166 @@
+//! Every configuration by name, and the table of what each does when.
+//!
+//! A policy is one file and one line in [`ALL`].
+
+use super::System;
+use super::freebsd::{self, FreeBsd};
+use super::hawkeye::{self, HawkEye};
+use super::ingens::{self, Ingens};
+use super::linux::{self, Linux};
+use super::quicksilver::{self, Quicksilver};
+use super::selective::{self, Selective};
+use super::trident::{self, Trident};
+use super::xheap::{self, XHeap};
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// A configuration of a system.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name on the command line, in configurations and in results.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub summary: &'static str,
+    /// Where it is published: paper and section.
+    pub source: &'static str,
+    /// Makes a fresh one.
+    pub build: fn() -> Box<dyn System>,
+}
+
+/// A line of the list.
+macro_rules! entry {
+    ($name:literal, $system:ident($options:expr), $source:literal, $summary:literal) => {
+        Entry {
+            name: $name,
+            summary: $summary,
+            source: $source,
+            build: || Box::new($system::new($options)),
+        }
+    };
+}
+
+/// All of them, in the order to show them.
+#[rustfmt::skip]
+pub const ALL: &[Entry] = &[
+    entry!("linux", Linux(linux::Options::ALWAYS), "Quicksilver, Table 1",
+        "Huge pages at the first touch, with direct compaction; khugepaged promotes the rest."),
+    entry!("linux-madvise", Linux(linux::Options::MADVISE), "Linux, transhuge.rst",
+        "As linux, but only where the program asked for huge pages."),
+    entry!("linux-nokhugepaged", Linux(linux::Options::NO_KHUGEPAGED), "Quicksilver, Table 2",
+        "As linux, without khugepaged."),
+    entry!("linux-4k", Linux(linux::Options::NEVER), "Quicksilver, Tables 2 and 5",
+        "Base pages only."),
+    entry!("freebsd", FreeBsd(freebsd::Options::default()), "Quicksilver, Table 1",
+        "Frames reserved at the first touch, filled in place, mapped huge when all is there."),
+    entry!("ingens", Ingens(ingens::Options::PUBLISHED), "Quicksilver, Table 1",
+        "Background promotion from 460 base pages, the process with fewest superpages first."),
+    entry!("ingens-star", Ingens(ingens::Options::STAR), "Quicksilver, Table 4",
+        "As ingens, promoting from one base page."),
+    entry!("hawkeye", HawkEye(hawkeye::Options::PUBLISHED), "Quicksilver, Table 1",
+        "Background promotion by access coverage, from one base page."),
+    entry!("hawkeye-star", HawkEye(hawkeye::Options::STAR), "Quicksilver, Table 4",
+        "As hawkeye, promoting with a whole CPU."),
+    entry!("hawkeye-first-touch", HawkEye(hawkeye::Options::FIRST_TOUCH), "Trident, section 7",
+        "As hawkeye, with huge pages at the first touch while they are free."),
+    entry!("quicksilver-sync-1", Quicksilver(quicksilver::Options::SYNC_1), "Quicksilver, Evaluation",
+        "Reserved and prepared whole at the first touch; idle frames are evacuated."),
+    entry!("quicksilver-sync-64", Quicksilver(quicksilver::Options::SYNC_64), "Quicksilver, Evaluation",
+        "Filled in place up to 64 base pages, the rest within that fault."),
+    entry!("quicksilver-async-64", Quicksilver(quicksilver::Options::ASYNC_64), "Quicksilver, Evaluation",
+        "Filled in place up to 64 base pages, the rest in the background."),
+    entry!("quicksilver-async-256", Quicksilver(quicksilver::Options::ASYNC_256), "Quicksilver, Evaluation",
+        "Filled in place up to 256 base pages, the rest in the background."),
+    entry!("trident", Trident(trident::Options::PUBLISHED), "Trident, section 5",
+        "1 GiB, else 2 MiB, else 4 KiB, at the first touch and by promotion; smart compaction."),
+    entry!("trident-1g-only", Trident(trident::Options::GIANT_ONLY), "Trident, Figure 11",
+        "As trident, without 2 MiB pages."),
+    entry!("trident-nc", Trident(trident::Options::NORMAL_COMPACTION), "Trident, Figure 11",
+        "As trident, with Linux's compaction."),
+    entry!("trident-pv", Trident(trident::Options::PARAVIRTUAL), "Trident, section 6",
+        "As trident, in a guest that exchanges mappings instead of copying, 512 in a hypercall."),
+    entry!("trident-pv-single", Trident(trident::Options::PARAVIRTUAL_SINGLE), "Trident, section 6",
+        "As trident-pv, one exchange in a hypercall."),
+    entry!("xheap", XHeap(xheap::Options::default()), "xHeap, section 2",
+        "Two pools: huge pages while they are free, promotion from 64 base pages, a clock each."),
+    entry!("selective", Selective(selective::Options::default()), "Graph page sizes, section 5.2",
+        "Huge pages for chosen ranges only; none are chosen here."),
+];
+
+/// The configuration with this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Entry> {
+    ALL.iter().find(|entry| entry.name == name)
+}
+
+/// The head of [`five_events`].
+pub const FIVE_EVENTS: [&str; 6] =
+    ["system", "allocation", "preparation", "mapping", "unmapping", "deallocation"];
+
+/// What each configuration does when in a superpage's life, a row for each: Quicksilver's Table 1,
+/// with more systems and turned on its side.
+#[must_use]
+pub fn five_events() -> Vec<[String; 6]> {
+    let row = |entry: &Entry| {
+        let life = (entry.build)().life();
+        [
+            entry.name.to_owned(),
+            life.allocation.to_string(),
+            life.preparation.to_string(),
+            life.mapping.to_string(),
+            life.unmapping.to_string(),
+            life.deallocation.to_string(),
+        ]
+    };
+    ALL.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    #[test]
+    fn names_are_found_and_unlike() {
+        let names: BTreeSet<_> = ALL.iter().map(|entry| entry.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for entry in ALL {
+            assert_eq!(find(entry.name).map(|found| found.summary), Some(entry.summary));
+            assert!(entry.summary.ends_with('.') && !entry.source.is_empty(), "{}", entry.name);
+            let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(entry.name.chars().all(is_plain), "{} is hard to type", entry.name);
+        }
+        assert!(find("ingens*").is_none());
+    }
+
+    /// Quicksilver's Table 1, in this project's words.
+    #[test]
+    fn the_table_says_what_quicksilvers_does() {
+        let table = five_events();
+        let row = |name: &str| table.iter().find(|row| row[0] == name).unwrap()[1..].to_vec();
+        assert_eq!(
+            row("linux"),
+            [
+                "first touch, up to 2 MiB; later from 1 base page(s)",
+                "all at once",
+                "at once",
+                "when freed or changed",
+                "when unmapped",
+            ]
+        );
+        assert_eq!(
+            row("freebsd"),
+            [
+                "reserved at the first touch, also beyond a heap's end",
+                "base page by base page, in place",
+                "when its preparation is complete",
+                "when freed or changed",
+                "as late as possible, idle longest first",
+            ]
+        );
+        assert_eq!(row("ingens")[0], "in the background from 460 base page(s)");
+        assert_eq!(row("hawkeye")[0], "in the background from 1 base page(s)");
+        assert_eq!(row("quicksilver-sync-64")[1], "in place up to 64, then the rest in the fault");
+    }
+}

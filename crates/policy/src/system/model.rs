@@ -1,0 +1,789 @@
+//! A slow, obvious machine to run a system on: free frames are counters, a region is the set of its
+//! base pages. It carries out what a system answers, and panics where that makes no sense: a
+//! superpage outside its area, a promotion in place of what is not reserved, a frame that is not
+//! there. What takes time or costs something is not here.
+
+use super::{
+    Act, Action, Advice, Area, AreaKind, Attempt, Fault, Footprint, Growth, How, Mapping, Outcome,
+    Pool, RegionView, Shortage, Step, System, View, Zeroed,
+};
+use crate::compaction::Compaction;
+use crate::debloat::ProcessKey;
+use crate::page::{GIANT_PAGE_BYTES, Page, PageSize};
+use crate::region::Region;
+use crate::supply::Supply;
+use crate::units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
+    VirtAddr,
+};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// Base pages in a huge page, and in a giant page.
+pub(super) const HUGE: u64 = BASE_PAGES_PER_HUGE_PAGE;
+const GIANT: u64 = HUGE * HUGE;
+
+/// Where the first area of a process begins.
+pub(super) const START: VirtAddr = VirtAddr(GIANT_PAGE_BYTES);
+
+/// The address of base page `page` of region `region`, counted from [`START`].
+pub(super) fn address(region: u64, page: u64) -> VirtAddr {
+    START.offset(Bytes(region * HUGE_PAGE_BYTES + page * BASE_PAGE_BYTES))
+}
+
+/// Region `index`, counted from [`START`].
+pub(super) fn region(index: u64) -> Region {
+    Region::containing(address(index, 0))
+}
+
+/// `seconds` seconds.
+pub(super) fn seconds(seconds: u64) -> Nanos {
+    Nanos(seconds * 1_000_000_000)
+}
+
+/// What was promoted, in order.
+pub(super) fn promoted(done: &[(Action, Outcome)]) -> Vec<(ProcessKey, Page)> {
+    let promoted = done.iter().filter(|(_, outcome)| *outcome == Outcome::Done);
+    promoted
+        .filter_map(|(action, _)| match action.act {
+            Act::Promote { process, page, .. } => Some((process, page)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// An anonymous area of this many regions at [`START`], not growing, without advice.
+pub(super) fn area(regions: u64) -> Area {
+    Area {
+        start: START,
+        end: address(regions, 0),
+        kind: AreaKind::Anonymous,
+        growth: Growth::Fixed,
+        advice: Advice::None,
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Form {
+    #[default]
+    Base,
+    Reserved,
+    Huge,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    pages: BTreeSet<u64>,
+    form: Form,
+    accessed: BTreeSet<u64>,
+    touched: Nanos,
+    coverage: u64,
+}
+
+impl Content {
+    /// The frames it takes.
+    fn frames(&self) -> u64 {
+        match self.form {
+            Form::Base => self.pages.len() as u64,
+            Form::Reserved | Form::Huge => HUGE,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Space {
+    areas: Vec<Area>,
+    regions: BTreeMap<Region, Content>,
+    /// Giant pages by start, and whether they were accessed.
+    giants: BTreeMap<VirtAddr, bool>,
+    walk_share: f64,
+}
+
+/// How a touch was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// It was mapped.
+    Hit,
+    /// By this attempt.
+    By(Attempt),
+    /// There was no memory.
+    OutOfMemory,
+}
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    pub(super) now: Nanos,
+    /// Whether compaction finds anything.
+    pub(super) can_compact: bool,
+    supply: Supply,
+    /// Free frames that nobody may have for now.
+    hidden: [u64; 3],
+    /// xHeap's base and huge pool.
+    pools: Option<[Pool; 2]>,
+    processes: Vec<ProcessKey>,
+    spaces: BTreeMap<ProcessKey, Space>,
+}
+
+/// Looking.
+impl View for Model {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn supply(&self) -> &Supply {
+        &self.supply
+    }
+
+    fn pool(&self, size: PageSize) -> Option<Pool> {
+        self.pools.and_then(|pools| pools.get(size.index()).copied())
+    }
+
+    fn processes(&self) -> &[ProcessKey] {
+        &self.processes
+    }
+
+    fn footprint(&self, process: ProcessKey) -> Footprint {
+        let Some(space) = self.spaces.get(&process) else {
+            return Footprint::default();
+        };
+        let huge = space.regions.values().filter(|content| content.form == Form::Huge).count();
+        let base = space.regions.values().filter(|content| content.form != Form::Huge);
+        Footprint {
+            base: BasePages(base.map(|content| content.pages.len() as u64).sum()),
+            huge: HugePages(huge as u64),
+            giant: space.giants.len() as u64,
+            walk_share: space.walk_share,
+        }
+    }
+
+    fn areas(&self, process: ProcessKey) -> &[Area] {
+        self.spaces.get(&process).map_or(&[], |space| &space.areas)
+    }
+
+    fn region(&self, process: ProcessKey, region: Region) -> RegionView {
+        let Some(space) = self.spaces.get(&process) else {
+            return RegionView::default();
+        };
+        if space.giants.contains_key(&giant(region.start()).start()) {
+            let population = BasePages(HUGE);
+            return RegionView { mapping: Mapping::Giant, population, ..RegionView::default() };
+        }
+        let Some(content) = space.regions.get(&region) else {
+            return RegionView::default();
+        };
+        RegionView {
+            mapping: match content.form {
+                Form::Huge => Mapping::Huge,
+                _ if content.pages.is_empty() => Mapping::Empty,
+                _ => Mapping::Base,
+            },
+            population: BasePages(content.pages.len() as u64),
+            // What was evicted is forgotten here: a later touch finds an empty page.
+            swapped: BasePages::ZERO,
+            is_reserved: content.form == Form::Reserved,
+            coverage: BasePages(content.coverage),
+            idle: self.now - content.touched,
+        }
+    }
+
+    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region> {
+        self.next_page(process, from)
+            .map(|page| Region::containing(VirtAddr(page.start().0.max(from.0))))
+    }
+
+    fn next_page(&self, process: ProcessKey, from: VirtAddr) -> Option<Page> {
+        let space = self.spaces.get(&process)?;
+        let giants = space.giants.keys().map(|start| giant(*start)).find(|page| page.end() > from);
+        let regions = space.regions.iter().filter(|(region, _)| region.end() > from);
+        let small =
+            regions.filter_map(|(region, content)| first_page(*region, content, from)).next();
+        giants.into_iter().chain(small).min_by_key(|page| page.start())
+    }
+
+    fn take_accessed(&mut self, process: ProcessKey, page: Page) -> bool {
+        let space = self.spaces.get_mut(&process).expect("a process");
+        if page.size() == PageSize::Giant {
+            return space.giants.get_mut(&page.start()).is_some_and(core::mem::take);
+        }
+        let content = space.regions.get_mut(&Region::containing(page.start())).expect("a region");
+        match page.size() {
+            PageSize::Base => content.accessed.remove(&index(page.start())),
+            _ => !core::mem::take(&mut content.accessed).is_empty(),
+        }
+    }
+}
+
+/// The first mapped page of a region that ends after `from`.
+fn first_page(region: Region, content: &Content, from: VirtAddr) -> Option<Page> {
+    if content.form == Form::Huge {
+        return Some(region.into());
+    }
+    let base = |page: &u64| {
+        Page::containing(region.start().offset(Bytes(page * BASE_PAGE_BYTES)), PageSize::Base)
+    };
+    content.pages.iter().map(base).find(|page| page.end() > from)
+}
+
+fn giant(address: VirtAddr) -> Page {
+    Page::containing(address, PageSize::Giant)
+}
+
+/// Which base page of its region an address lies in.
+fn index(address: VirtAddr) -> u64 {
+    address.0 / BASE_PAGE_BYTES % HUGE
+}
+
+/// Frames.
+impl Model {
+    /// A machine with free memory in so many giant chunks, huge chunks and scattered base pages.
+    pub(super) fn new(giant: u64, huge: u64, base: u64) -> Self {
+        let mut supply =
+            Supply { total: BasePages(giant * GIANT + huge * HUGE + base), ..Supply::NONE };
+        (supply.chunks[18], supply.chunks[9], supply.chunks[0]) = (giant, huge, base);
+        Self {
+            now: Nanos(0),
+            can_compact: true,
+            supply,
+            hidden: [0; 3],
+            pools: None,
+            processes: Vec::new(),
+            spaces: BTreeMap::new(),
+        }
+    }
+
+    /// A machine with two pools and no other memory.
+    pub(super) fn with_pools(base: u64, huge: u64) -> Self {
+        let pools = [base, huge].map(|size| Pool { free: size, size });
+        Self { pools: Some(pools), ..Self::new(0, 0, 0) }
+    }
+
+    fn free(&mut self, size: PageSize) -> &mut u64 {
+        match &mut self.pools {
+            Some(pools) => &mut pools.get_mut(size.index()).expect("a pool").free,
+            None => &mut self.supply.chunks[usize::from(size.order())],
+        }
+    }
+
+    /// Takes a free chunk, splitting a larger one if there is none.
+    fn take(&mut self, size: PageSize) -> bool {
+        let larger = match size {
+            PageSize::Base => Some(PageSize::Huge),
+            PageSize::Huge => Some(PageSize::Giant),
+            PageSize::Giant => None,
+        };
+        if *self.free(size) == 0 {
+            let Some(larger) = larger.filter(|_| self.pools.is_none()) else {
+                return false;
+            };
+            if !self.take(larger) {
+                return false;
+            }
+            *self.free(size) += HUGE;
+        }
+        *self.free(size) -= 1;
+        self.supply.zeroed_huge = self.supply.zeroed_huge.min(self.supply.chunks[9]);
+        self.supply.zeroed_giant = self.supply.zeroed_giant.min(self.supply.chunks[18]);
+        true
+    }
+
+    fn give(&mut self, size: PageSize, count: u64) {
+        *self.free(size) += count;
+    }
+
+    fn take_or_compact(&mut self, size: PageSize, compaction: Option<Compaction>) -> bool {
+        self.take(size) || compaction.is_some() && self.compact(size) && self.take(size)
+    }
+
+    /// Makes one more free chunk of this size from smaller ones.
+    fn compact(&mut self, size: PageSize) -> bool {
+        assert!(self.pools.is_none(), "pools need no compaction");
+        let [base, huge] = [self.supply.chunks[0] / HUGE, self.supply.chunks[9]];
+        let (from_base, from_huge) = match size {
+            PageSize::Base => panic!("nothing to compact"),
+            PageSize::Huge => (1, 0),
+            PageSize::Giant => (base.min(HUGE), HUGE - base.min(HUGE)),
+        };
+        if !self.can_compact || base < from_base || huge < from_huge {
+            return false;
+        }
+        self.supply.chunks[0] -= from_base * HUGE;
+        self.supply.chunks[9] -= from_huge;
+        self.supply.zeroed_huge = self.supply.zeroed_huge.min(self.supply.chunks[9]);
+        self.give(size, 1);
+        true
+    }
+
+    /// Hides all free superpages, so that only base pages can be had; and all that are hidden
+    /// return with [`Self::show`].
+    pub(super) fn hide(&mut self) {
+        for size in [PageSize::Huge, PageSize::Giant] {
+            self.hidden[size.index()] += core::mem::take(self.free_if_any(size));
+        }
+        self.supply.zeroed_huge = 0;
+        self.supply.zeroed_giant = 0;
+    }
+
+    /// Undoes [`Self::hide`].
+    pub(super) fn show(&mut self) {
+        for size in [PageSize::Huge, PageSize::Giant] {
+            let hidden = core::mem::take(&mut self.hidden[size.index()]);
+            *self.free_if_any(size) += hidden;
+        }
+    }
+
+    fn free_if_any(&mut self, size: PageSize) -> &mut u64 {
+        if self.pools.is_some() && size == PageSize::Giant {
+            return &mut self.hidden[0]; // no pool, and nothing hidden there
+        }
+        self.free(size)
+    }
+
+    /// Breaks all free superpages into base pages.
+    pub(super) fn fragment(&mut self) {
+        if self.pools.is_none() {
+            let free = self.supply.free().0;
+            self.supply.chunks = Supply::NONE.chunks;
+            self.supply.chunks[0] = free;
+            self.supply.zeroed_huge = 0;
+            self.supply.zeroed_giant = 0;
+        }
+    }
+
+    pub(super) fn chunks(&self, size: PageSize) -> u64 {
+        self.supply.chunks[usize::from(size.order())]
+    }
+}
+
+/// Processes.
+impl Model {
+    /// A process with these areas.
+    pub(super) fn spawn(&mut self, areas: &[Area]) -> ProcessKey {
+        let key = ProcessKey(self.processes.last().map_or(1, |last| last.0 + 1));
+        self.processes.push(key);
+        self.spaces.insert(key, Space { areas: areas.to_vec(), ..Space::default() });
+        key
+    }
+
+    fn space(&mut self, process: ProcessKey) -> &mut Space {
+        self.spaces.get_mut(&process).expect("a process")
+    }
+
+    pub(super) fn set_walk_share(&mut self, process: ProcessKey, share: f64) {
+        self.space(process).walk_share = share;
+    }
+
+    pub(super) fn set_coverage(&mut self, process: ProcessKey, region: Region, pages: u64) {
+        if let Some(content) = self.space(process).regions.get_mut(&region) {
+            content.coverage = pages;
+        }
+    }
+
+    /// Moves the end of an area, not into the next one.
+    pub(super) fn grow(&mut self, process: ProcessKey, area: usize, to: VirtAddr) {
+        let areas = &mut self.space(process).areas;
+        let most = areas.get(area + 1).map_or(to, |next| next.start);
+        let end = &mut areas[area].end;
+        *end = (*end).max(to.min(most));
+    }
+
+    /// The process ends, and its memory is free.
+    pub(super) fn exit(&mut self, process: ProcessKey) {
+        let space = self.spaces.remove(&process).expect("a process");
+        self.processes.retain(|key| *key != process);
+        for _ in space.giants {
+            self.give(PageSize::Giant, 1);
+        }
+        for content in space.regions.into_values() {
+            match content.form {
+                Form::Base => self.give(PageSize::Base, content.frames()),
+                Form::Reserved | Form::Huge => self.give(PageSize::Huge, 1),
+            }
+        }
+    }
+
+    /// A huge page is split and so many of its base pages are freed, as de-bloating does. The huge
+    /// pages of a pool are not split.
+    pub(super) fn split(&mut self, process: ProcessKey, region: Region, freed: u64) {
+        if self.pools.is_some() {
+            return;
+        }
+        let content = self.space(process).regions.get_mut(&region);
+        let Some(content) = content.filter(|content| content.form == Form::Huge) else {
+            return;
+        };
+        content.form = Form::Base;
+        content.pages = (freed.min(HUGE - 1)..HUGE).collect();
+        self.give(PageSize::Base, freed.min(HUGE - 1));
+    }
+
+    /// What a fault at this address would look like.
+    pub(super) fn fault_at(&self, process: ProcessKey, address: VirtAddr) -> Fault {
+        let mut areas = self.areas(process).iter();
+        let area = areas.find(|area| area.start <= address && address < area.end);
+        let giant = giant(address);
+        let mut regions = self.spaces[&process].regions.iter();
+        Fault {
+            process,
+            address,
+            area: *area.expect("an area there"),
+            region: self.region(process, Region::containing(address)),
+            giant_is_empty: !regions.any(|(region, content)| {
+                giant.start() <= region.start()
+                    && region.start() < giant.end()
+                    && (content.form == Form::Reserved || !content.pages.is_empty())
+            }),
+        }
+    }
+
+    fn is_mapped(&self, process: ProcessKey, address: VirtAddr) -> bool {
+        let page = self.next_page(process, Page::containing(address, PageSize::Base).start());
+        page.is_some_and(|page| page.start() <= address)
+    }
+
+    /// The program touches this address.
+    pub(super) fn touch(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessKey,
+        address: VirtAddr,
+    ) -> Served {
+        let mut served = Served::Hit;
+        if !self.is_mapped(process, address) {
+            let fault = self.fault_at(process, address);
+            let plan = system.fault(&fault, self);
+            let first = plan.attempts().find(|attempt| self.attempt(&fault, *attempt));
+            served = match first {
+                Some(attempt) => Served::By(attempt),
+                None => self.make_room(system, &fault),
+            };
+        }
+        if served != Served::OutOfMemory {
+            self.access(process, address);
+        }
+        served
+    }
+
+    /// There was no base page: asks for room until there is one.
+    fn make_room(&mut self, system: &mut dyn System, fault: &Fault) -> Served {
+        let shortage = Shortage { size: PageSize::Base, pages: 1 };
+        for _ in 0..10_000 {
+            let Some(action) = system.pressure(shortage, self) else {
+                return Served::OutOfMemory;
+            };
+            self.carry_out(system, action);
+            if self.attempt(fault, Attempt::Base) {
+                return Served::By(Attempt::Base);
+            }
+        }
+        panic!("the pressure does not come to an end");
+    }
+
+    fn access(&mut self, process: ProcessKey, address: VirtAddr) {
+        let now = self.now;
+        let space = self.space(process);
+        if let Some(accessed) = space.giants.get_mut(&giant(address).start()) {
+            *accessed = true;
+        } else {
+            let content = space.regions.get_mut(&Region::containing(address)).expect("mapped");
+            content.accessed.insert(index(address));
+            content.touched = now;
+        }
+    }
+
+    /// Touches the first `count` base pages of a region, one after the other.
+    pub(super) fn fill(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessKey,
+        region: u64,
+        count: u64,
+    ) {
+        for page in 0..count {
+            let served = self.touch(system, process, address(region, page));
+            assert_ne!(served, Served::OutOfMemory);
+        }
+    }
+}
+
+/// Carrying out.
+impl Model {
+    /// One attempt to serve a fault; whether it succeeded.
+    fn attempt(&mut self, fault: &Fault, attempt: Attempt) -> bool {
+        let region = Region::containing(fault.address);
+        let now = self.region(fault.process, region);
+        match attempt {
+            Attempt::Base => {
+                assert!(!now.is_reserved || fault.area.start > region.start(), "{region} in place");
+                self.take(PageSize::Base) && self.populate(fault, Form::Base)
+            }
+            Attempt::Map { size, compaction, zeroed } => self.map(fault, size, compaction, zeroed),
+            Attempt::Reserve => {
+                assert_eq!((now.population, now.is_reserved), (BasePages(0), false), "{region}");
+                assert!(fault.area.start <= region.start(), "{region} begins before its area");
+                assert!(
+                    region.end() <= fault.area.end || fault.area.growth == Growth::Up,
+                    "{region} ends beyond its area"
+                );
+                self.take(PageSize::Huge) && self.populate(fault, Form::Reserved)
+            }
+            Attempt::InPlace => {
+                assert!(now.is_reserved, "{region} is not reserved");
+                self.populate(fault, Form::Reserved)
+            }
+            Attempt::Complete => {
+                assert!(now.is_reserved, "{region} is not reserved");
+                assert!(fault.area.holds(region.into()), "{region} is not in its area");
+                self.make_huge(fault.process, region)
+            }
+        }
+    }
+
+    fn populate(&mut self, fault: &Fault, form: Form) -> bool {
+        let regions = &mut self.space(fault.process).regions;
+        let content = regions.entry(Region::containing(fault.address)).or_default();
+        content.form = form;
+        assert!(content.pages.insert(index(fault.address)), "{} is mapped", fault.address);
+        true
+    }
+
+    fn map(
+        &mut self,
+        fault: &Fault,
+        size: PageSize,
+        compaction: Option<Compaction>,
+        zeroed: Zeroed,
+    ) -> bool {
+        let page = fault.page(size);
+        assert!(fault.is_mappable(size), "{page} has no room");
+        let zeroed_giant = self.supply.zeroed_giant;
+        if zeroed == Zeroed::Required && (size != PageSize::Giant || zeroed_giant == 0) {
+            return false;
+        }
+        if !self.take_or_compact(size, compaction) {
+            return false;
+        }
+        match size {
+            PageSize::Base => panic!("a base page is no superpage"),
+            PageSize::Huge => self.make_huge(fault.process, Region::containing(fault.address)),
+            PageSize::Giant => {
+                self.supply.zeroed_giant = zeroed_giant.saturating_sub(1);
+                self.make_giant(fault.process, page)
+            }
+        }
+    }
+
+    fn make_huge(&mut self, process: ProcessKey, region: Region) -> bool {
+        let content = self.space(process).regions.entry(region).or_default();
+        content.form = Form::Huge;
+        content.pages = (0..HUGE).collect();
+        true
+    }
+
+    fn make_giant(&mut self, process: ProcessKey, page: Page) -> bool {
+        let space = self.space(process);
+        space.regions.retain(|region, _| giant(region.start()) != page);
+        space.giants.insert(page.start(), true).is_none()
+    }
+
+    /// Carries an action out and tells the system what became of it.
+    pub(super) fn carry_out(&mut self, system: &mut dyn System, action: Action) -> Outcome {
+        let outcome = self.apply(action.act);
+        system.learn(&action, outcome);
+        outcome
+    }
+
+    fn apply(&mut self, act: Act) -> Outcome {
+        let is_done = match act {
+            Act::Promote { process, page, how } => {
+                let area = super::scan::area_holding(self, process, page);
+                assert!(area.is_some(), "{page} is not in an area");
+                match page.size() {
+                    PageSize::Base => panic!("a base page is no superpage"),
+                    PageSize::Huge => self.promote_huge(process, page, how),
+                    PageSize::Giant => self.promote_giant(process, page, how),
+                }
+            }
+            Act::Zero(size) => self.zero(size),
+            Act::Compact(size, _) => self.compact(size),
+            Act::Unreserve { process, region } => self.unreserve(process, region),
+            Act::Evacuate { process, region } => self.evacuate(process, region),
+            Act::Evict { process, page } => self.evict(process, page),
+        };
+        if is_done { Outcome::Done } else { Outcome::NoFrame }
+    }
+
+    fn promote_huge(&mut self, process: ProcessKey, page: Page, how: How) -> bool {
+        let region = Region::containing(page.start());
+        let seen = self.region(process, region);
+        assert_eq!(seen.mapping, Mapping::Base, "{page}");
+        assert_eq!(seen.is_reserved, how == How::InPlace, "{page} and its reservation");
+        assert_eq!(self.pools.is_some(), how == How::Read, "{page} and the pools");
+        let has_frame = match how {
+            How::InPlace => return self.make_huge(process, region),
+            How::Copy(compaction) | How::Exchange(_, compaction) => {
+                self.take_or_compact(PageSize::Huge, compaction)
+            }
+            How::Read => self.take(PageSize::Huge),
+        };
+        if has_frame {
+            self.give(PageSize::Base, seen.population.0);
+            self.make_huge(process, region);
+        }
+        has_frame
+    }
+
+    fn promote_giant(&mut self, process: ProcessKey, page: Page, how: How) -> bool {
+        let (How::Copy(compaction) | How::Exchange(_, compaction)) = how else {
+            panic!("{page} by {how:?}");
+        };
+        let space = self.space(process);
+        assert!(!space.giants.contains_key(&page.start()), "{page} is mapped");
+        let inside = space.regions.iter().filter(|(region, _)| giant(region.start()) == page);
+        let inside: Vec<_> = inside.map(|(_, content)| (content.form, content.frames())).collect();
+        assert!(inside.iter().any(|(_, frames)| *frames > 0), "{page} is empty");
+        if !self.take_or_compact(PageSize::Giant, compaction) {
+            return false;
+        }
+        for (form, frames) in inside {
+            match form {
+                Form::Base => self.give(PageSize::Base, frames),
+                Form::Huge => self.give(PageSize::Huge, 1),
+                Form::Reserved => panic!("{page} holds a reservation"),
+            }
+        }
+        self.make_giant(process, page)
+    }
+
+    fn zero(&mut self, size: PageSize) -> bool {
+        let free = self.chunks(size);
+        let zeroed = match size {
+            PageSize::Base => panic!("not a superpage"),
+            PageSize::Huge => &mut self.supply.zeroed_huge,
+            PageSize::Giant => &mut self.supply.zeroed_giant,
+        };
+        let can = *zeroed < free;
+        *zeroed += u64::from(can);
+        can
+    }
+
+    fn unreserve(&mut self, process: ProcessKey, region: Region) -> bool {
+        let content = self.space(process).regions.get_mut(&region).expect("a region");
+        assert_eq!(content.form, Form::Reserved, "{region}");
+        content.form = Form::Base;
+        let freed = HUGE - content.frames();
+        self.give(PageSize::Base, freed);
+        true
+    }
+
+    fn evacuate(&mut self, process: ProcessKey, region: Region) -> bool {
+        let free = self.chunks(PageSize::Base);
+        let content = self.space(process).regions.get_mut(&region).expect("a region");
+        assert_ne!(content.form, Form::Base, "{region}");
+        let moved = content.pages.len() as u64;
+        if free < moved {
+            return false;
+        }
+        content.form = Form::Base;
+        *self.free(PageSize::Base) -= moved;
+        self.give(PageSize::Huge, 1);
+        true
+    }
+
+    fn evict(&mut self, process: ProcessKey, page: Page) -> bool {
+        assert_eq!(self.next_page(process, page.start()), Some(page), "{page} is not mapped so");
+        let space = self.space(process);
+        match page.size() {
+            PageSize::Giant => assert!(space.giants.remove(&page.start()).is_some()),
+            PageSize::Huge => {
+                let gone = space.regions.remove(&Region::containing(page.start()));
+                assert_eq!(gone.map(|content| content.form), Some(Form::Huge));
+            }
+            PageSize::Base => {
+                let regions = &mut space.regions;
+                let content = regions.get_mut(&Region::containing(page.start())).expect("mapped");
+                assert!(content.pages.remove(&index(page.start())));
+                content.accessed.remove(&index(page.start()));
+                if content.form == Form::Reserved {
+                    return true;
+                }
+            }
+        }
+        self.give(page.size(), 1);
+        true
+    }
+
+    /// Lets the background work until it rests, at most `limit` steps. What it did, and until when
+    /// it rests.
+    pub(super) fn work(
+        &mut self,
+        system: &mut dyn System,
+        limit: usize,
+    ) -> (Vec<(Action, Outcome)>, Option<Nanos>) {
+        let mut done = Vec::new();
+        for _ in 0..limit {
+            match system.background(self) {
+                Step::Act(action) => done.push((action, self.carry_out(system, action))),
+                Step::Scanned(pages) => assert!(!pages.is_zero(), "a scan of nothing"),
+                Step::Rest(until) => {
+                    assert!(until.is_none_or(|until| until > self.now), "no rest at all");
+                    return (done, until);
+                }
+            }
+        }
+        panic!("{system:?} does not rest within {limit} steps; it did {done:?}");
+    }
+
+    /// Lets the background work, and time pass up to its next rest, so many times.
+    pub(super) fn work_and_wait(
+        &mut self,
+        system: &mut dyn System,
+        rests: usize,
+    ) -> Vec<(Action, Outcome)> {
+        let mut all = Vec::new();
+        for _ in 0..rests {
+            let (done, until) = self.work(system, 20_000);
+            all.extend(done);
+            self.now = until.unwrap_or(self.now + seconds(1));
+        }
+        all
+    }
+
+    /// Panics unless no frame is lost or there twice, and everything lies in an area.
+    pub(super) fn check(&self) {
+        let contents = self.spaces.values().flat_map(|space| space.regions.values());
+        let giants: u64 = self.spaces.values().map(|space| space.giants.len() as u64).sum();
+        if let Some(pools) = self.pools {
+            let huge = contents.clone().filter(|content| content.form != Form::Base).count() as u64;
+            let base = contents.filter(|content| content.form == Form::Base);
+            let base: u64 = base.map(Content::frames).sum();
+            assert_eq!((base + pools[0].free, giants), (pools[0].size, 0));
+            assert_eq!(huge + pools[1].free + self.hidden[1], pools[1].size);
+        } else {
+            let hidden = self.hidden[1] * HUGE + self.hidden[2] * GIANT;
+            let used: u64 = contents.map(Content::frames).sum::<u64>() + giants * GIANT;
+            assert_eq!(BasePages(used + hidden) + self.supply.free(), self.supply.total);
+        }
+        for (process, space) in &self.spaces {
+            self.check_space(*process, space);
+        }
+    }
+
+    fn check_space(&self, process: ProcessKey, space: &Space) {
+        let holding = |page| super::scan::area_holding(self, process, page);
+        for start in space.giants.keys() {
+            assert!(holding(giant(*start)).is_some(), "{start} outside its area");
+        }
+        for (region, content) in &space.regions {
+            assert!(!space.giants.contains_key(&giant(region.start()).start()), "mapped twice");
+            if content.form == Form::Huge {
+                assert!(holding((*region).into()).is_some(), "{region} outside its area");
+            }
+            for page in &content.pages {
+                let start = region.start().offset(Bytes(page * BASE_PAGE_BYTES));
+                let page = Page::containing(start, PageSize::Base);
+                assert!(holding(page).is_some(), "{page} outside every area");
+            }
+        }
+    }
+}

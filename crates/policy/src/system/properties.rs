@@ -1,0 +1,306 @@
+//! What holds for every configuration in the list, whatever a program does: the model's checks
+//! after each step of random programs, that the background comes to rest, and that each does what
+//! its table of the five events says.
+
+use super::life::{Allocation, Deallocation, Preparation};
+use super::list::{ALL, Entry};
+use super::model::{HUGE, Model, START, Served, address, area, region, seconds};
+use super::*;
+use crate::page::GIANT_PAGE_BYTES;
+use crate::units::{BASE_PAGE_BYTES, Bytes};
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+/// One step of a random program: which, and two numbers that choose where and how much.
+type Op = (u8, u16, u16);
+
+/// The areas of the program's processes: with room for a giant page, growing, of a file, without
+/// huge pages, next to each other, odd in their borders.
+fn areas() -> Vec<Area> {
+    let at = |region: u64, page: u64| address(region, page);
+    let area = |start, end, kind, growth, advice| Area { start, end, kind, growth, advice };
+    let (anonymous, none) = (AreaKind::Anonymous, Advice::None);
+    alloc::vec![
+        area(at(0, 0), at(514, 7), anonymous, Growth::Fixed, Advice::Huge),
+        area(at(516, 9), at(518, 3), anonymous, Growth::Up, none),
+        area(at(520, 100), at(522, 0), anonymous, Growth::Fixed, none),
+        area(at(522, 0), at(524, 0), AreaKind::File, Growth::Fixed, none),
+        area(at(524, 0), at(525, 0), anonymous, Growth::Fixed, Advice::NoHuge),
+        area(at(525, 0), at(526, 0), AreaKind::Stack, Growth::Fixed, none),
+    ]
+}
+
+/// A touch somewhere: near the start of an area, or near its end.
+fn place(areas: &[Area], a: u16, b: u16) -> VirtAddr {
+    let area = areas[usize::from(a) % areas.len()];
+    let pages = area.end.since(area.start).0 / BASE_PAGE_BYTES;
+    let page = u64::from(b) % pages.min(1200);
+    let page = if a % 16 < 8 { page } else { pages - 1 - page };
+    area.start.offset(Bytes(page * BASE_PAGE_BYTES))
+}
+
+fn run(model: &mut Model, system: &mut dyn System, (op, a, b): Op) {
+    let Some(process) = model.processes().get(usize::from(b) % 2).copied() else {
+        model.spawn(&areas());
+        return;
+    };
+    let areas = model.areas(process).to_vec();
+    let somewhere = place(&areas, a, b);
+    match op {
+        0 => drop(model.touch(system, process, somewhere)),
+        1..=4 => {
+            let count = [2, 63, 64, 256, 460, HUGE][usize::from(a / 32) % 6];
+            let area = areas[usize::from(a) % areas.len()];
+            for page in 0..count {
+                let at = somewhere.offset(Bytes(page * BASE_PAGE_BYTES));
+                if at < area.end {
+                    model.touch(system, process, at);
+                }
+            }
+        }
+        5 => model.grow(process, 1, address(518, u64::from(b) % 1500)),
+        6 => model.now += seconds(u64::from(b) % 40),
+        7 => drop(model.work(system, 20_000)),
+        8 => {
+            let size = [PageSize::Base, PageSize::Huge][usize::from(a) % 2];
+            if let Some(action) = system.pressure(Shortage { size, pages: 1 }, model) {
+                model.carry_out(system, action);
+            }
+        }
+        9 => model.fragment(),
+        10 if a % 2 == 0 => model.hide(),
+        10 => model.show(),
+        11 if a % 4 == 0 => model.exit(process),
+        11 => model.split(process, Region::containing(somewhere), u64::from(b) % HUGE),
+        12 => model.set_coverage(process, Region::containing(somewhere), u64::from(b) % 513),
+        _ => model.can_compact = a % 2 == 0,
+    }
+}
+
+/// A machine that suits the configuration: xHeap needs pools.
+fn machine(entry: &Entry) -> Model {
+    if entry.name == "xheap" { Model::with_pools(700, 6) } else { Model::new(2, 20, 1000) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Safety, then liveness: when the program stops, the background comes to rest each time it is
+    /// asked, and after a while it has nothing more to change.
+    #[test]
+    fn random_programs(program in prop::collection::vec((0u8..14, any::<u16>(), any::<u16>()), 0..40)) {
+        for entry in ALL {
+            let mut model = machine(entry);
+            let mut system = (entry.build)();
+            model.spawn(&areas());
+            model.spawn(&areas());
+            for op in &program {
+                run(&mut model, &mut *system, *op);
+                model.check();
+            }
+            model.work_and_wait(&mut *system, 100);
+            let late = model.work_and_wait(&mut *system, 20);
+            model.check();
+            let changed = late.iter().find(|(_, outcome)| *outcome == Outcome::Done);
+            prop_assert_eq!(changed, None, "{} does not come to an end", entry.name);
+        }
+    }
+}
+
+/// A process with an area of two giant pages, on a machine with plenty of everything.
+fn plenty(entry: &Entry) -> (Model, ProcessKey, Box<dyn System>) {
+    let pools = entry.name == "xheap";
+    let mut model = if pools { Model::with_pools(2000, 8) } else { Model::new(8, 64, 4000) };
+    let process = model.spawn(&[Area { advice: Advice::Huge, ..area(1024) }]);
+    (model, process, (entry.build)())
+}
+
+fn mapping(model: &Model, process: ProcessKey) -> Mapping {
+    model.region(process, region(0)).mapping
+}
+
+/// What the first touch must lead to: the mapping, and whether the region is reserved.
+fn first_touch(life: &Life) -> (Mapping, bool) {
+    match life.allocation {
+        Allocation::FirstTouch { largest: PageSize::Giant, .. } => (Mapping::Giant, false),
+        Allocation::FirstTouch { .. } | Allocation::Pool(_) => (Mapping::Huge, false),
+        Allocation::Reserved | Allocation::ReservedSpeculatively => match life.preparation {
+            Preparation::IncrementalThenSynchronous(BasePages(1)) => (Mapping::Huge, false),
+            _ => (Mapping::Base, true),
+        },
+        // No range is chosen in the list.
+        Allocation::Never | Allocation::Asynchronous(_) | Allocation::Chosen => {
+            (Mapping::Base, false)
+        }
+    }
+}
+
+#[test]
+fn the_first_touch_is_as_the_table_says() {
+    for entry in ALL {
+        let (mut model, process, mut system) = plenty(entry);
+        model.touch(&mut *system, process, START);
+        let seen = model.region(process, region(0));
+        assert_eq!((seen.mapping, seen.is_reserved), first_touch(&system.life()), "{}", entry.name);
+    }
+}
+
+/// Only who reserves speculatively reserves beyond the end of a growing heap.
+#[test]
+fn speculation_is_as_the_table_says() {
+    for entry in ALL {
+        let (mut model, _, mut system) = plenty(entry);
+        let heap = Area { end: address(0, 5), growth: Growth::Up, ..area(1) };
+        let process = model.spawn(&[heap]);
+        model.touch(&mut *system, process, START);
+        let seen = model.region(process, region(0));
+        assert_eq!(seen.mapping, Mapping::Base, "{}", entry.name);
+        let is_speculative = system.life().allocation == Allocation::ReservedSpeculatively;
+        assert_eq!(seen.is_reserved, is_speculative, "{}", entry.name);
+    }
+}
+
+/// Touches one base page after the other; after how many the region is mapped by a superpage, if
+/// the background rests so often in between.
+fn touches_until_huge(entry: &Entry, rests: usize) -> Option<u64> {
+    let (mut model, process, mut system) = plenty(entry);
+    (1..=HUGE).find(|touches| {
+        model.touch(&mut *system, process, address(0, touches - 1));
+        model.work_and_wait(&mut *system, rests);
+        mapping(&model, process) != Mapping::Base
+    })
+}
+
+#[test]
+fn preparation_in_place_ends_where_the_table_says() {
+    for entry in ALL {
+        let in_faults = touches_until_huge(entry, 0);
+        let (expected, expected_later) = match (entry.build)().life().preparation {
+            Preparation::Incremental => (Some(HUGE), Some(HUGE)),
+            Preparation::IncrementalThenSynchronous(t) => (Some(t.0), Some(t.0)),
+            Preparation::IncrementalThenAsynchronous(t) => (None, Some(t.0)),
+            _ => continue,
+        };
+        assert_eq!(in_faults, expected, "{}", entry.name);
+        assert_eq!(touches_until_huge(entry, 3), expected_later, "{}", entry.name);
+    }
+}
+
+/// Populates `pages` base pages while no superpage can be had, then lets the background work with
+/// plenty of them.
+fn later(entry: &Entry, pages: u64) -> (Mapping, Vec<(Action, Outcome)>) {
+    let (mut model, process, mut system) = plenty(entry);
+    model.hide();
+    model.can_compact = false;
+    model.fill(&mut *system, process, 0, pages);
+    model.show();
+    model.can_compact = true;
+    let done = model.work_and_wait(&mut *system, 20);
+    model.check();
+    (mapping(&model, process), done)
+}
+
+#[test]
+fn background_promotion_begins_where_the_table_says() {
+    for entry in ALL {
+        let life = (entry.build)().life();
+        let (from, size) = match life.allocation {
+            Allocation::FirstTouch { largest: PageSize::Giant, later } => (later, Mapping::Giant),
+            Allocation::FirstTouch { later, .. } => (later, Mapping::Huge),
+            Allocation::Asynchronous(from) | Allocation::Pool(from) => (Some(from), Mapping::Huge),
+            _ => (None, Mapping::Huge),
+        };
+        let Some(from) = from else {
+            assert_eq!(later(entry, HUGE).0, Mapping::Base, "{}", entry.name);
+            continue;
+        };
+        assert_eq!(later(entry, from.0).0, size, "{} from {from}", entry.name);
+        if from > BasePages(1) {
+            assert_eq!(later(entry, from.0 - 1).0, Mapping::Base, "{} below {from}", entry.name);
+        }
+    }
+}
+
+/// How a promotion prepares a superpage, and who zeroes ahead of time.
+#[test]
+fn promotion_prepares_as_the_table_says() {
+    for entry in ALL {
+        let life = (entry.build)().life();
+        let (_, done) = later(entry, HUGE - 1);
+        let zeroes = done.iter().any(|(action, _)| matches!(action.act, Act::Zero(_)));
+        let is_ahead = matches!(life.preparation, Preparation::AheadOfTime | Preparation::Exchange);
+        assert_eq!(zeroes, is_ahead, "{}", entry.name);
+        for (action, _) in done {
+            let Act::Promote { how, .. } = action.act else { continue };
+            let is_right = match life.preparation {
+                Preparation::AtOnce | Preparation::AheadOfTime => matches!(how, How::Copy(_)),
+                Preparation::Exchange => matches!(how, How::Exchange(..)),
+                Preparation::Read => how == How::Read,
+                _ => how == How::InPlace,
+            };
+            assert!(is_right, "{}: {how:?} for {}", entry.name, life.preparation);
+        }
+    }
+}
+
+/// What becomes of a partly used region when huge frames run short and nobody comes back to it, and
+/// what is given up first under pressure.
+#[test]
+fn deallocation_is_as_the_table_says() {
+    for entry in ALL {
+        let (mut model, process, mut system) = plenty(entry);
+        model.fill(&mut *system, process, 0, 2);
+        model.hide();
+        model.can_compact = false;
+        let background = model.work_and_wait(&mut *system, 20);
+        let evacuates =
+            background.iter().any(|(action, _)| matches!(action.act, Act::Evacuate { .. }));
+        let life = system.life();
+        assert_eq!(evacuates, life.deallocation == Deallocation::WhenIdle, "{}", entry.name);
+
+        let (mut model, process, mut system) = plenty(entry);
+        model.fill(&mut *system, process, 0, 2);
+        let seen = model.region(process, region(0));
+        let shortage = Shortage { size: PageSize::Huge, pages: 1 };
+        let act = system.pressure(shortage, &mut model).map(|action| action.act);
+        let expected = match life.deallocation {
+            Deallocation::Deferred => Some(Act::Unreserve { process, region: region(0) }),
+            _ if seen.is_reserved => Some(Act::Unreserve { process, region: region(0) }),
+            _ => model.next_page(process, START).map(|page| Act::Evict { process, page }),
+        };
+        assert_eq!(act, expected, "{}", entry.name);
+    }
+}
+
+/// Whoever never maps a superpage has nothing to say in the table, and the other way round.
+#[test]
+fn who_never_maps_superpages_says_never() {
+    for entry in ALL {
+        let life = (entry.build)().life();
+        let says_never = life.mapping.to_string() == "never";
+        let never = [0, 3].map(|rests| touches_until_huge(entry, rests));
+        let is_chosen = life.allocation == Allocation::Chosen;
+        assert_eq!(says_never || is_chosen, never == [None, None], "{}", entry.name);
+    }
+}
+
+#[test]
+fn the_model_serves_by_what_is_there() {
+    let mut model = Model::new(0, 1, 10);
+    let process = model.spawn(&[area(2)]);
+    let mut system = list::find("linux-nokhugepaged").map(|entry| (entry.build)()).unwrap();
+    let map = model.touch(&mut *system, process, START);
+    assert!(matches!(map, Served::By(Attempt::Map { size: PageSize::Huge, .. })));
+    assert_eq!(model.touch(&mut *system, process, address(0, 9)), Served::Hit);
+    for page in 0..10 {
+        assert_eq!(model.touch(&mut *system, process, address(1, page)), Served::By(Attempt::Base));
+    }
+    // The huge page was touched before all others, and its bit is taken in the first round.
+    let by_pressure = model.touch(&mut *system, process, address(1, 10));
+    assert_eq!(by_pressure, Served::By(Attempt::Base));
+    assert_eq!(mapping(&model, process), Mapping::Empty);
+    assert_eq!(START.0, GIANT_PAGE_BYTES);
+    model.check();
+}

@@ -1,0 +1,466 @@
+//! Trident, its two ablations and Trident-pv (Trident, sections 5 to 7).
+//!
+//! A first touch maps 1 GiB if the area has room for it and a chunk is free, else 2 MiB, else a
+//! base page (section 5.1.2). Free 1 GiB chunks are zeroed ahead of time. A scan promotes (section
+//! 5.1.3, Figure 5): a range that 1 GiB fits and that smaller pages map goes into a giant page, with
+//! compaction if no chunk is free; if that fails, and where 1 GiB does not fit, its regions that
+//! base pages map go into huge pages.
+//!
+//! | configuration | differs in |
+//! |---|---|
+//! | Trident-1Gonly (section 7, Figure 11) | no 2 MiB pages |
+//! | Trident-NC (section 7, Figure 11) | Linux's compaction instead of the smart one |
+//! | Trident-pv (section 6) | a guest exchanges what backs its frames instead of copying: 1 GiB only, in one hypercall each or, unbatched, in one per page |
+//!
+//! Deviations:
+//! - The scan goes at khugepaged's default pace, as that is what Trident extends; the paper names
+//!   none. A range of 1 GiB counts as one region of it.
+//! - If no chunk was zeroed ahead of time, a fault takes any free one and zeroes it; the paper's
+//!   mean latency leaves that open ([`Options::zeroed_at_fault`]).
+//! - No fault compacts; the paper does so in the scan only.
+//! - Compaction for 2 MiB is Linux's in all configurations: the smart one chooses among 1 GiB
+//!   chunks.
+//! - Under pressure it is Linux, with its clock.
+
+use super::backoff::BackOff;
+use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
+use super::scan::{Found, Hand, Pace, Scanner, area_holding, base_mapped, is_thp};
+use super::{
+    Act, Action, Attempt, Batching, Cause, Fault, FaultCause, FaultPlan, How, Mapping, Outcome,
+    Shortage, Step, System, View, Zeroed,
+};
+use crate::compaction::Compaction;
+use crate::debloat::ProcessKey;
+use crate::page::{Page, PageSize};
+use crate::region::Region;
+use crate::units::{BasePages, Nanos};
+
+/// Which superpages Trident uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// 2 MiB and 1 GiB.
+    HugeAndGiant,
+    /// 1 GiB: Trident-1Gonly.
+    Giant,
+}
+
+/// How smaller pages become a giant page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promotion {
+    /// They are copied.
+    Copy,
+    /// What backs them is exchanged: Trident-pv.
+    Exchange(Batching),
+}
+
+/// Trident's choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Which superpages it uses.
+    pub sizes: Sizes,
+    /// How the scan makes a 1 GiB chunk if none is free (section 5.1.3).
+    pub compaction: Compaction,
+    /// How smaller pages become a giant page (section 6).
+    pub promotion: Promotion,
+    /// Whether a fault takes a giant page only if it was zeroed ahead of time (section 5.1.2).
+    pub zeroed_at_fault: Zeroed,
+    /// The least population of a range that is promoted to 1 GiB. The paper promotes any range with
+    /// something mapped in it (Figure 5): 1.
+    pub min_population: BasePages,
+    /// The pace of the scan.
+    pub pace: Pace,
+    /// How long nothing is zeroed after that failed; chosen, not measured.
+    pub pause: Nanos,
+}
+
+impl Options {
+    /// Trident.
+    pub const PUBLISHED: Self = Self {
+        sizes: Sizes::HugeAndGiant,
+        compaction: Compaction::Smart,
+        promotion: Promotion::Copy,
+        zeroed_at_fault: Zeroed::Preferred,
+        min_population: BasePages(1),
+        pace: Pace::KHUGEPAGED,
+        pause: Nanos(1_000_000_000),
+    };
+    /// Trident-1Gonly.
+    pub const GIANT_ONLY: Self = Self { sizes: Sizes::Giant, ..Self::PUBLISHED };
+    /// Trident-NC.
+    pub const NORMAL_COMPACTION: Self =
+        Self { compaction: Compaction::Sequential, ..Self::PUBLISHED };
+    /// Trident-pv.
+    pub const PARAVIRTUAL: Self =
+        Self { promotion: Promotion::Exchange(Batching::Whole), ..Self::PUBLISHED };
+    /// Trident-pv with one exchange in each hypercall.
+    pub const PARAVIRTUAL_SINGLE: Self =
+        Self { promotion: Promotion::Exchange(Batching::Single), ..Self::PUBLISHED };
+}
+
+/// A range of 1 GiB in a round of the scan.
+type Visit = (u64, ProcessKey, Page);
+
+/// The policy. Its state is where its scan is.
+#[derive(Clone, Debug)]
+pub struct Trident {
+    options: Options,
+    scanner: Scanner,
+    /// The range that is left to huge pages in this round: 1 GiB does not fit it, or failed.
+    left_to_huge: Option<Visit>,
+    zeroing: BackOff,
+    clock: Hand,
+}
+
+impl Trident {
+    /// Trident with these options, about to scan.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            scanner: Scanner::default(),
+            left_to_huge: None,
+            zeroing: BackOff::default(),
+            clock: Hand::default(),
+        }
+    }
+
+    /// Trident's judgement of what the scan came to: first of the 1 GiB around it, then of itself.
+    fn judge(&mut self, view: &dyn View, process: ProcessKey, region: Region) -> Step {
+        let giant = Page::containing(region.start(), PageSize::Giant);
+        let visit = (self.scanner.rounds(), process, giant);
+        if self.left_to_huge == Some(visit) {
+            return self.judge_huge(view, process, region);
+        }
+        if view.region(process, region).mapping == Mapping::Giant {
+            self.scanner.jump(process, giant.end());
+            return Step::Scanned(PageSize::Huge.base_pages());
+        }
+        if let Some(population) = self.giant_population(view, process, giant) {
+            self.scanner.jump(process, giant.end());
+            return promote(process, giant, self.how_giant(), population);
+        }
+        self.left_to_huge = Some(visit);
+        self.judge_huge(view, process, region)
+    }
+
+    /// The population of a range that is to be mapped by a giant page.
+    fn giant_population(
+        &self,
+        view: &dyn View,
+        process: ProcessKey,
+        giant: Page,
+    ) -> Option<BasePages> {
+        area_holding(view, process, giant).filter(is_thp)?;
+        let population = giant.regions().map(|region| view.region(process, region).population);
+        Some(population.sum()).filter(|pages| *pages >= self.options.min_population)
+    }
+
+    fn how_giant(&self) -> How {
+        let compaction = Some(self.options.compaction);
+        match self.options.promotion {
+            Promotion::Copy => How::Copy(compaction),
+            Promotion::Exchange(batching) => How::Exchange(batching, compaction),
+        }
+    }
+
+    fn judge_huge(&mut self, view: &dyn View, process: ProcessKey, region: Region) -> Step {
+        let found = base_mapped(view, process, region, BasePages(1));
+        match found.filter(|(area, _)| is_thp(area)) {
+            Some((_, seen)) if self.options.sizes == Sizes::HugeAndGiant => {
+                let how = How::Copy(Some(Compaction::Sequential));
+                promote(process, region.into(), how, seen.population)
+            }
+            _ => Step::Scanned(PageSize::Huge.base_pages()),
+        }
+    }
+}
+
+fn promote(process: ProcessKey, page: Page, how: How, population: BasePages) -> Step {
+    let act = Act::Promote { process, page, how };
+    Step::Act(Action { act, cause: Cause::Scanned(population) })
+}
+
+impl System for Trident {
+    fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
+        if !is_thp(&fault.area) {
+            return FaultPlan::base(FaultCause::NotWanted);
+        }
+        let zeroed = self.options.zeroed_at_fault;
+        let giant = Attempt::Map { size: PageSize::Giant, compaction: None, zeroed };
+        let zeroed = Zeroed::Preferred;
+        let huge = Attempt::Map { size: PageSize::Huge, compaction: None, zeroed };
+        let has_huge = self.options.sizes == Sizes::HugeAndGiant;
+        let first_touch = FaultCause::FirstTouch;
+        match (fault.is_mappable(PageSize::Giant), fault.is_mappable(PageSize::Huge) && has_huge) {
+            (true, true) => FaultPlan::try_both(giant, huge, first_touch(PageSize::Giant)),
+            (true, false) => FaultPlan::try_first(giant, first_touch(PageSize::Giant)),
+            (false, true) => FaultPlan::try_first(huge, first_touch(PageSize::Huge)),
+            (false, false) => FaultPlan::base(FaultCause::NoRoom),
+        }
+    }
+
+    fn background(&mut self, view: &mut dyn View) -> Step {
+        let supply = view.supply();
+        let free = supply.chunks[usize::from(PageSize::Giant.order())];
+        let is_paused = self.zeroing.until(view.now(), self.options.pause).is_some();
+        if supply.zeroed_giant < free && !is_paused {
+            let act = Act::Zero(PageSize::Giant);
+            return Step::Act(Action { act, cause: Cause::Supply(PageSize::Giant) });
+        }
+        match self.scanner.next(view, self.options.pace) {
+            Found::Region(process, region) => self.judge(view, process, region),
+            Found::Asleep(until) => Step::Rest(Some(until)),
+        }
+    }
+
+    fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
+        self.clock.evict_idle(view)
+    }
+
+    /// No chunk could be had for a giant page: the scan goes back over its range, for huge pages.
+    fn learn(&mut self, action: &Action, outcome: Outcome) {
+        match action.act {
+            Act::Promote { process, page, .. }
+                if page.size() == PageSize::Giant && outcome == Outcome::NoFrame =>
+            {
+                self.left_to_huge = Some((self.scanner.rounds(), process, page));
+                if self.options.sizes == Sizes::HugeAndGiant {
+                    self.scanner.jump(process, page.start());
+                }
+            }
+            Act::Zero(_) if outcome != Outcome::Done => self.zeroing.fail(),
+            _ => {}
+        }
+    }
+
+    fn life(&self) -> Life {
+        let later = Some(BasePages(1));
+        Life {
+            allocation: Allocation::FirstTouch { largest: PageSize::Giant, later },
+            preparation: match self.options.promotion {
+                Promotion::Copy => Preparation::AheadOfTime,
+                Promotion::Exchange(_) => Preparation::Exchange,
+            },
+            mapping: Mapped::AtOnce,
+            unmapping: Unmapping::WhenFreed,
+            deallocation: Deallocation::WhenUnmapped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Model, START, Served, address, area, promoted, region, seconds};
+    use super::super::{Advice, Area};
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// Regions in a giant page.
+    const REGIONS: u64 = 512;
+
+    fn giant_at(index: u64) -> Page {
+        Page::containing(address(index * REGIONS, 0), PageSize::Giant)
+    }
+
+    fn size(served: Served) -> Option<PageSize> {
+        match served {
+            Served::By(Attempt::Map { size, .. }) => Some(size),
+            Served::By(Attempt::Base) => Some(PageSize::Base),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_fault_takes_the_largest_page_that_fits_and_is_free() {
+        use PageSize::{Base, Giant, Huge};
+        let rows = [
+            // Free giant and huge chunks, and what each configuration maps at the first touch of
+            // room for 1 GiB, for 2 MiB, for less.
+            (2, 2, Options::PUBLISHED, [Giant, Huge, Base]),
+            (0, 2, Options::PUBLISHED, [Huge, Huge, Base]),
+            (0, 0, Options::PUBLISHED, [Base, Base, Base]),
+            (2, 2, Options::GIANT_ONLY, [Giant, Base, Base]),
+            (0, 2, Options::GIANT_ONLY, [Base, Base, Base]),
+        ];
+        for (giant, huge, options, expected) in rows {
+            let mut model = Model::new(giant, huge, 50);
+            let process = model.spawn(&[Area { end: address(REGIONS + 1, 9), ..area(1) }]);
+            let mut system = Trident::new(options);
+            let places = [address(3, 0), address(REGIONS, 7), address(REGIONS + 1, 3)];
+            let sizes = places.map(|at| size(model.touch(&mut system, process, at)));
+            assert_eq!(sizes, expected.map(Some), "{giant} {huge} {options:?}");
+            model.check();
+        }
+    }
+
+    #[test]
+    fn a_giant_page_needs_an_empty_range() {
+        let mut model = Model::new(2, 2, 50);
+        let process = model.spawn(&[area(REGIONS)]);
+        let mut system = Trident::new(Options::PUBLISHED);
+        model.hide();
+        model.touch(&mut system, process, address(9, 0));
+        model.show();
+        let served = model.touch(&mut system, process, address(10, 0));
+        assert_eq!(size(served), Some(PageSize::Huge));
+    }
+
+    #[test]
+    fn a_fault_can_insist_on_a_chunk_zeroed_ahead_of_time() {
+        let options = Options { zeroed_at_fault: Zeroed::Required, ..Options::PUBLISHED };
+        for (zeroed, expected) in [(0, PageSize::Huge), (1, PageSize::Giant)] {
+            let mut model = Model::new(2, 2, 50);
+            let process = model.spawn(&[area(REGIONS)]);
+            let mut system = Trident::new(options);
+            for _ in 0..zeroed {
+                let Step::Act(action) = system.background(&mut model) else { panic!("idle") };
+                assert_eq!(action.act, Act::Zero(PageSize::Giant));
+                model.carry_out(&mut system, action);
+            }
+            assert_eq!(size(model.touch(&mut system, process, START)), Some(expected));
+        }
+    }
+
+    #[test]
+    fn all_free_giant_chunks_are_zeroed() {
+        let mut model = Model::new(3, 9, 50);
+        model.work(&mut Trident::new(Options::PUBLISHED), 100);
+        assert_eq!(model.supply().zeroed_giant, 3);
+    }
+
+    /// Two ranges of 1 GiB and one region more, with two base pages in each of three regions of the
+    /// first, one of the second, and in the last.
+    fn small_pages(model: &mut Model, system: &mut Trident) -> ProcessKey {
+        let process = model.spawn(&[area(2 * REGIONS + 1)]);
+        model.hide();
+        for index in [0, 1, 5, REGIONS + 2, 2 * REGIONS] {
+            model.fill(system, process, index, 2);
+        }
+        model.show();
+        process
+    }
+
+    fn work(options: Options, giant: u64, base: u64, can_compact: u64) -> Vec<(Action, Outcome)> {
+        let mut model = Model::new(giant, 20, base);
+        let mut system = Trident::new(options);
+        small_pages(&mut model, &mut system);
+        model.can_compact = can_compact > 0;
+        let done = model.work(&mut system, 1000).0;
+        model.check();
+        done.into_iter().filter(|(action, _)| matches!(action.act, Act::Promote { .. })).collect()
+    }
+
+    fn pages(done: &[(Action, Outcome)]) -> Vec<Page> {
+        promoted(done).into_iter().map(|(_, page)| page).collect()
+    }
+
+    fn huge(index: u64) -> Page {
+        region(index).into()
+    }
+
+    #[test]
+    fn the_scan_makes_giant_pages_and_huge_ones_where_those_do_not_fit() {
+        let done = work(Options::PUBLISHED, 2, 50, 0);
+        assert_eq!(pages(&done), [giant_at(0), giant_at(1), huge(2 * REGIONS)]);
+        assert_eq!(done[0].0.cause, Cause::Scanned(BasePages(6)));
+    }
+
+    /// Figure 5: 1 GiB, else compaction, else 2 MiB in that range; then the next range.
+    #[test]
+    fn a_range_falls_back_to_huge_pages_when_1_gib_fails() {
+        let done = work(Options::PUBLISHED, 1, 50, 0);
+        let tried: Vec<_> = done
+            .iter()
+            .map(|(action, outcome)| match action.act {
+                Act::Promote { page, .. } => (page, *outcome),
+                _ => panic!("{action:?}"),
+            })
+            .collect();
+        let expected = [
+            (giant_at(0), Outcome::Done),
+            (giant_at(1), Outcome::NoFrame),
+            (huge(REGIONS + 2), Outcome::Done),
+            (huge(2 * REGIONS), Outcome::Done),
+        ];
+        assert_eq!(tried, expected);
+        let compacted = work(Options::PUBLISHED, 1, 512 * 512 + 50, 1);
+        assert_eq!(pages(&compacted), [giant_at(0), giant_at(1), huge(2 * REGIONS)]);
+    }
+
+    #[test]
+    fn a_range_left_to_huge_pages_is_tried_again_in_the_next_round() {
+        let mut model = Model::new(0, 20, 50);
+        let mut system = Trident::new(Options::PUBLISHED);
+        let process = model.spawn(&[area(REGIONS)]);
+        model.hide();
+        model.fill(&mut system, process, 3, 1);
+        model.show();
+        model.can_compact = false;
+        assert_eq!(pages(&model.work(&mut system, 100).0), [huge(3)]);
+        for round in 1..3 {
+            model.now = seconds(10 * round);
+            let (done, _) = model.work(&mut system, 100);
+            assert_eq!(done.len(), 1, "one attempt in each round");
+            assert_eq!(done[0].1, Outcome::NoFrame);
+        }
+    }
+
+    #[test]
+    fn the_ablations_and_the_guest_differ_in_one_thing_each() {
+        let how = |options, giant| {
+            let done = work(options, giant, 50, 0);
+            let how = |(action, _): &(Action, Outcome)| match action.act {
+                Act::Promote { page, how, .. } => (page.size(), how),
+                _ => panic!("{action:?}"),
+            };
+            let mut found: Vec<_> = done.iter().map(how).collect();
+            found.dedup();
+            found
+        };
+        let (smart, sequential) = (Some(Compaction::Smart), Some(Compaction::Sequential));
+        let by_huge = (PageSize::Huge, How::Copy(sequential));
+        let giant = |how| (PageSize::Giant, how);
+        assert_eq!(how(Options::PUBLISHED, 2), [giant(How::Copy(smart)), by_huge]);
+        assert_eq!(how(Options::GIANT_ONLY, 1), [giant(How::Copy(smart))]);
+        let nc = how(Options::NORMAL_COMPACTION, 2);
+        assert_eq!(nc, [giant(How::Copy(sequential)), by_huge]);
+        let pv = How::Exchange(Batching::Whole, smart);
+        assert_eq!(how(Options::PARAVIRTUAL, 2), [giant(pv), by_huge]);
+        let single = How::Exchange(Batching::Single, smart);
+        assert_eq!(how(Options::PARAVIRTUAL_SINGLE, 2), [giant(single), by_huge]);
+    }
+
+    #[test]
+    fn a_least_population_keeps_sparse_ranges_on_huge_pages() {
+        for (least, expected) in [(6, giant_at(0)), (7, huge(0))] {
+            let options = Options { min_population: BasePages(least), ..Options::PUBLISHED };
+            assert_eq!(pages(&work(options, 2, 50, 0))[0], expected);
+        }
+    }
+
+    #[test]
+    fn the_scan_keeps_khugepageds_pace() {
+        let mut model = Model::new(0, 40, 100);
+        let process = model.spawn(&[area(20)]);
+        let mut system = Trident::new(Options::PUBLISHED);
+        model.hide();
+        for index in 0..20 {
+            model.fill(&mut system, process, index, 1);
+        }
+        model.show();
+        for (second, expected) in [(0, 8), (9, 0), (10, 8), (20, 4)] {
+            model.now = seconds(second);
+            assert_eq!(promoted(&model.work(&mut system, 100).0).len(), expected);
+        }
+    }
+
+    #[test]
+    fn what_asked_for_none_gets_no_superpages() {
+        let mut model = Model::new(2, 20, 50);
+        let no = Area { advice: Advice::NoHuge, ..area(REGIONS) };
+        let process = model.spawn(&[no]);
+        let mut system = Trident::new(Options::PUBLISHED);
+        assert_eq!(size(model.touch(&mut system, process, START)), Some(PageSize::Base));
+        assert_eq!(promoted(&model.work_and_wait(&mut system, 3)), []);
+    }
+}
