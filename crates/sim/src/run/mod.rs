@@ -106,23 +106,22 @@ impl Run {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn to_end(&mut self) -> Result<(), OutOfMemory> {
-        while self.slice(usize::MAX)? {}
-        Ok(())
+        self.until_left(0)
     }
 
-    /// Runs until every program has ended the first `phases` of its phases.
+    /// Runs until no program has more than `phases` of its phases left.
     ///
     /// # Errors
     /// [`OutOfMemory`].
-    pub fn to_phase(&mut self, phases: usize) -> Result<(), OutOfMemory> {
+    pub fn until_left(&mut self, phases: usize) -> Result<(), OutOfMemory> {
         while self.slice(phases)? {}
         Ok(())
     }
 
     /// Lets the program that is furthest behind run for a slice, and the background catch up;
     /// whether any had something to do.
-    fn slice(&mut self, phases: usize) -> Result<bool, OutOfMemory> {
-        let waiting = self.programs.iter().enumerate().filter(|(_, p)| p.has_phase_before(phases));
+    fn slice(&mut self, left: usize) -> Result<bool, OutOfMemory> {
+        let waiting = self.programs.iter().enumerate().filter(|(_, p)| p.phases_left() > left);
         let Some((next, clock)) =
             waiting.map(|(at, program)| (at, program.clock())).min_by_key(|(at, c)| (*c, *at))
         else {
@@ -133,8 +132,7 @@ impl Run {
         if let Some(program) = self.programs.get_mut(next) {
             program.slice(&mut self.machine, &self.hardware, rest)?;
         }
-        let behind =
-            self.programs.iter().filter(|p| p.has_phase_before(phases)).map(Program::clock);
+        let behind = self.programs.iter().filter(|p| p.phases_left() > left).map(Program::clock);
         let until = behind.min().or_else(|| self.programs.get(next).map(Program::clock));
         self.catch_up(until.unwrap_or(clock));
         Ok(true)
@@ -142,7 +140,7 @@ impl Run {
 
     /// How long nothing in the background will change memory.
     fn rest(&self) -> Rest {
-        let others = self.programs.iter().filter(|p| p.has_phase_before(usize::MAX)).count() > 1;
+        let others = self.programs.iter().filter(|p| p.phases_left() > 0).count() > 1;
         if self.background.is_resting && !others { Rest::Long } else { Rest::Short }
     }
 

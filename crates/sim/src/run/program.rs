@@ -127,9 +127,9 @@ impl Program {
         self.phase_began = self.phase_began.max(time);
     }
 
-    /// Whether it has something to do before phase `phases`.
-    pub(super) fn has_phase_before(&self, phases: usize) -> bool {
-        self.phase < self.workload.phases.len().min(phases)
+    /// How many of its phases have not ended.
+    pub(super) fn phases_left(&self) -> usize {
+        self.workload.phases.len() - self.phase
     }
 
     /// Runs for a while.
