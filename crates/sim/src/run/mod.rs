@@ -128,7 +128,7 @@ impl Run {
             return Ok(false);
         };
         self.machine.now = clock;
-        let rest = self.rest();
+        let rest = self.rest(next);
         if let Some(program) = self.programs.get_mut(next) {
             program.slice(&mut self.machine, &self.hardware, rest)?;
         }
@@ -138,10 +138,11 @@ impl Run {
         Ok(true)
     }
 
-    /// How long nothing in the background will change memory.
-    fn rest(&self) -> Rest {
-        let others = self.programs.iter().filter(|p| p.phases_left() > 0).count() > 1;
-        if self.background.is_resting && !others { Rest::Long } else { Rest::Short }
+    /// How long nothing will change memory while program `next` runs.
+    fn rest(&self, next: usize) -> Rest {
+        let mut others = self.programs.iter().enumerate().filter(|(at, _)| *at != next);
+        let is_still = self.background.is_resting && others.all(|(_, program)| program.is_steady());
+        if is_still { Rest::Long } else { Rest::Short }
     }
 
     /// Lets the background work until its clock shows `until`.

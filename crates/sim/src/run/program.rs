@@ -23,6 +23,8 @@ const SLICE: Nanos = Nanos(20_000_000);
 /// Accesses sampled in a slice, and before the first one to warm the TLBs up. Chosen: several
 /// times the entries of the largest TLB.
 const SAMPLES: u32 = 10_000;
+/// Accesses sampled for a slice that stands for all the rest of a phase.
+const LONG_SAMPLES: u32 = 100_000;
 const WARM_UP: u32 = 30_000;
 /// The longest slice of steady accesses while the background works.
 const STEADY: Nanos = Nanos(200_000_000);
@@ -125,6 +127,15 @@ impl Program {
     pub(super) fn wait_until(&mut self, time: Nanos) {
         self.clock = self.clock.max(time);
         self.phase_began = self.phase_began.max(time);
+    }
+
+    /// Whether it changes nothing in its present phase: it has ended, or accesses what it has.
+    pub(super) fn is_steady(&self) -> bool {
+        match self.workload.phases.get(self.phase) {
+            None => true,
+            Some(Phase::Access(access)) => access.counting == Counting::Sampled,
+            Some(_) => false,
+        }
     }
 
     /// How many of its phases have not ended.
@@ -277,7 +288,11 @@ impl Program {
             streams.is_warm = true;
         }
         self.covered.clear();
-        let taken = self.sample(machine, hardware, &mut streams, SAMPLES)?;
+        let samples = match (access.counting, rest) {
+            (Counting::Sampled, Rest::Long) => LONG_SAMPLES,
+            (Counting::Each, _) | (Counting::Sampled, Rest::Short) => SAMPLES,
+        };
+        let taken = self.sample(machine, hardware, &mut streams, samples)?;
         let translation = taken.cycles as f64 / f64::from(taken.accesses.max(1));
         let cycles = access.cycles + access.exposed * translation;
         let threads = f64::from(self.workload.threads.max(1));
@@ -295,7 +310,7 @@ impl Program {
         self.report.walk_cycles += made * translation;
         self.report.accesses += made;
         machine.note_walk_share(self.key, translation / cycles.max(1e-9));
-        machine.note_coverage(self.key, &mut self.covered, made / f64::from(SAMPLES));
+        machine.note_coverage(self.key, &mut self.covered, made / f64::from(samples));
         done += made;
         self.progress = Progress::Accesses(done, streams);
         Ok(done >= access.count - 0.5)
