@@ -8,7 +8,7 @@ use std::hint::black_box;
 use superpage_policy::page::PageSize;
 use superpage_policy::units::{Bytes, VirtAddr};
 use superpage_sim::translation::{
-    Geometry, Latencies, ReadLatencies, TlbGeometry, Translator, WalkGeometry,
+    Geometry, Latencies, LineGeometry, ReadLatencies, TlbGeometry, Translator, WalkGeometry,
 };
 use superpage_sim::units::Cycles;
 
@@ -16,9 +16,11 @@ const FOOTPRINT: Bytes = Bytes::from_gib(32);
 /// Accesses in one measured pass: enough that the loop's own cost does not show.
 const PASS: u32 = 1 << 16;
 
-/// The machine of Trident's Table 1; half of its data caches for page-table lines.
+/// The machine of Trident's Table 1; half of the second-level cache and a third of the last
+/// for page-table lines.
 fn translator() -> Translator {
     let shape = |entries, ways| Some(TlbGeometry::new(entries, ways).expect("possible"));
+    let lines = |lines| Some(LineGeometry::new(lines).expect("possible"));
     let geometry = Geometry {
         first: [shape(64, 4), shape(32, 4), shape(4, 4)],
         second_shared: shape(1536, 12),
@@ -27,8 +29,8 @@ fn translator() -> Translator {
             pd_entries: shape(32, 4),
             pdpt_entries: shape(4, 4),
             pml4_entries: shape(4, 4),
-            near_lines: shape(1 << 13, 16),
-            far_lines: shape(12 << 14, 12),
+            near_lines: lines(1 << 13),
+            far_lines: lines(1 << 17),
         },
     };
     let read = ReadLatencies { near: Cycles(14), far: Cycles(70), memory: Cycles(200) };
