@@ -6,5 +6,7 @@
 
 #![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "test values are small"))]
 
+pub mod costs;
+pub mod profile;
 pub mod translation;
 pub mod units;
