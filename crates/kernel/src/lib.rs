@@ -8,6 +8,8 @@
 //! `superpage-policy` and knows none of its policies. Nothing prints or logs.
 
 pub mod cgroup;
+pub mod cpuid;
+pub mod cpuinfo;
 pub mod error;
 pub mod maps;
 pub mod meminfo;

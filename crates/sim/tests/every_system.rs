@@ -7,44 +7,15 @@ use superpage_policy::system::list::{self, Entry};
 use superpage_policy::units::{BasePages, Bytes, Nanos};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Machine, Setup, Stepped};
-use superpage_sim::run::{Hardware, Price, Run};
-use superpage_sim::translation::{Geometry, Latencies, ReadLatencies, TlbGeometry, WalkGeometry};
-use superpage_sim::units::{Cycles, Hertz};
+use superpage_sim::profile::Profile;
+use superpage_sim::run::{Hardware, Run};
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Discard, Order, Part, Pattern, Phase, Populate, Spread, Stream,
     Target, Workload,
 };
 
-/// Prices of the right order.
-#[derive(Debug)]
-struct Prices;
-
-impl Price for Prices {
-    fn price(&self, work: &Work) -> Nanos {
-        let copied = work.copied + work.compacted.copied;
-        let scanned = work.scanned + work.compacted.scanned;
-        Nanos(work.faults * 500 + work.zeroed.0 * 200 + copied.0 * 400 + scanned.0 * 10)
-    }
-}
-
 fn hardware() -> Hardware {
-    let table = |entries, ways| Some(TlbGeometry::new(entries, ways).expect("it is possible"));
-    Hardware {
-        cpus: 8,
-        frequency: Hertz(2_000_000_000),
-        geometry: Geometry {
-            first: [table(64, 4), table(32, 4), table(4, 4)],
-            second_shared: table(1536, 12),
-            second_giant: table(16, 4),
-            walk: WalkGeometry { near_lines: table(1024, 8), ..WalkGeometry::default() },
-        },
-        latencies: Latencies {
-            second_level_hit: Cycles(7),
-            read: ReadLatencies { near: Cycles(14), far: Cycles(50), memory: Cycles(200) },
-        },
-        price: Box::new(Prices),
-        host_pages: None,
-    }
+    Hardware::native(Profile::named("emd").expect("it is built in"))
 }
 
 fn populate(part: Part, order: Order, density: f64) -> Phase {

@@ -15,35 +15,34 @@ pub use report::{Latencies, Report};
 
 use crate::machine::work::Work;
 use crate::machine::{Machine, OutOfMemory, Stepped};
-use crate::translation::{Geometry, Translator};
-use crate::units::Hertz;
+use crate::profile::Profile;
+use crate::translation::Translator;
 use crate::workload::Workload;
 use program::Program;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::PageSize;
 use superpage_policy::units::Nanos;
 
-/// What work costs in time.
-pub trait Price: std::fmt::Debug {
-    /// The time that this work takes a CPU, waiting for devices included.
-    fn price(&self, work: &Work) -> Nanos;
-}
-
 /// The hardware that a run happens on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Hardware {
-    /// Hardware threads.
-    pub cpus: u32,
-    /// Their frequency.
-    pub frequency: Hertz,
-    /// Their translation hardware.
-    pub geometry: Geometry,
-    /// What it costs.
-    pub latencies: crate::translation::Latencies,
-    /// What the kernel's work costs.
-    pub price: Box<dyn Price>,
+    /// The processor, its translation hardware, and what the kernel's work costs on it.
+    pub profile: Profile,
     /// In a guest: the size of the pages that map the guest's memory.
     pub host_pages: Option<PageSize>,
+}
+
+impl Hardware {
+    /// A machine of this profile, without a guest.
+    #[must_use]
+    pub const fn native(profile: Profile) -> Self {
+        Self { profile, host_pages: None }
+    }
+
+    /// Cycles of its processor in a second.
+    fn frequency(&self) -> f64 {
+        self.profile.cpu.frequency.value.0 as f64
+    }
 }
 
 /// A machine with programs on it, and time.
@@ -77,9 +76,11 @@ impl Run {
     pub fn start(&mut self, workload: Workload) -> ProcessKey {
         let key = self.machine.spawn();
         let hardware = &self.hardware;
-        let translator = Translator::new(&hardware.geometry, &hardware.latencies);
+        let translator =
+            Translator::new(&hardware.profile.geometry(), &hardware.profile.latencies());
         let now = self.machine.now;
         let random = self.machine.random.fork();
+        self.machine.set_threads(key, workload.threads);
         self.programs.push(Program::new(key, workload, translator, random, now));
         key
     }
@@ -153,7 +154,7 @@ impl Run {
             self.machine.now = self.background.clock;
             match self.machine.step() {
                 Stepped::Worked(work) => {
-                    let cost = self.hardware.price.price(&work).max(Nanos(1));
+                    let cost = self.hardware.profile.price(&work).max(Nanos(1));
                     self.background.work += work;
                     self.background.busy += cost;
                     self.background.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);

@@ -158,7 +158,7 @@ impl Program {
             Phase::Discard(discard) => self.discard(machine, hardware, discard),
             Phase::ReadFile(size) => {
                 let work = machine.read_file(*size);
-                self.clock += hardware.price.price(&work);
+                self.clock += hardware.profile.price(&work);
                 true
             }
             Phase::Sleep(time) => {
@@ -217,7 +217,7 @@ impl Program {
             Progress::New | Progress::Accesses(..) => 0,
         };
         let threads = f64::from(populate.threads.max(1));
-        let own = populate.cycles_per_page / hardware.frequency.0 as f64 / threads;
+        let own = populate.cycles_per_page / hardware.frequency() / threads;
         let end = self.clock + SLICE;
         let mut spent = 0.0;
         let begun = self.clock;
@@ -250,7 +250,7 @@ impl Program {
         let Served::Fault { work, .. } = machine.touch(self.key, address, Content::Data)? else {
             return Ok(Nanos::ZERO);
         };
-        let latency = hardware.price.price(&work);
+        let latency = hardware.profile.price(&work);
         self.report.faults.record(latency);
         self.report.fault_time += latency;
         Ok(latency)
@@ -296,7 +296,7 @@ impl Program {
         let translation = taken.cycles as f64 / f64::from(taken.accesses.max(1));
         let cycles = access.cycles + access.exposed * translation;
         let threads = f64::from(self.workload.threads.max(1));
-        let seconds = cycles / hardware.frequency.0 as f64 / threads;
+        let seconds = cycles / hardware.frequency() / threads;
         let left = access.count - done;
         let most = match (access.counting, rest) {
             (Counting::Each, _) => f64::from(taken.accesses),
@@ -384,7 +384,7 @@ impl Program {
                 work += machine.discard(self.key, from, from.offset(BasePages(piece).bytes()));
             }
         }
-        self.clock += hardware.price.price(&work);
+        self.clock += hardware.profile.price(&work);
         true
     }
 }

@@ -30,6 +30,8 @@ pub struct Process {
     mapped: [u64; 3],
     /// The share of cycles spent on page walks lately.
     pub(crate) walk_share: f64,
+    /// Its threads.
+    pub(crate) threads: u32,
 }
 
 /// The index of a region in its table.
@@ -46,7 +48,14 @@ impl Process {
     /// A process without memory.
     #[must_use]
     pub(crate) fn new(key: ProcessKey) -> Self {
-        Self { key, areas: Vec::new(), tables: BTreeMap::new(), mapped: [0; 3], walk_share: 0.0 }
+        Self {
+            key,
+            areas: Vec::new(),
+            tables: BTreeMap::new(),
+            mapped: [0; 3],
+            walk_share: 0.0,
+            threads: 1,
+        }
     }
 
     /// Its name.

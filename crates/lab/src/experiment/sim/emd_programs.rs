@@ -5,8 +5,7 @@
 //! shows three kinds of regions, nearly all bloat, about half, none. Their shares here are chosen
 //! so that the totals of Table 2 come out and, for BTree, that HawkEye keeps 14 % (section 5.3.2).
 
-use super::hardware::Machine as Paper;
-use super::{Error, Result, Setting};
+use super::{Error, Result, Setting, hardware};
 use superpage_policy::debloat::{PolicyName, ProcessKey, emd};
 use superpage_policy::system::list;
 use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages};
@@ -174,7 +173,7 @@ impl Stage {
         let setup =
             Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: setting.seed };
         let machine = Machine::new(setup, (entry.build)());
-        let mut run = Run::new(machine, Paper::Emd.hardware()?);
+        let mut run = Run::new(machine, hardware::of("emd")?);
         let mut programs = Vec::new();
         for kind in kinds {
             programs.push((*kind, run.start(kind.workload(2))));
