@@ -180,6 +180,9 @@ pub(crate) struct LabRun {
     /// Print one JSON object per row instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print the table as Markdown, with the command that made it
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
     /// Write pictures and the rows (NAME.jsonl) into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,

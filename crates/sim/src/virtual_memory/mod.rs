@@ -15,7 +15,7 @@ use superpage_policy::system::{Area, Footprint, Mapping};
 use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, HugePages, VirtAddr};
 
 /// Slots in a page-table page.
-const SLOTS: usize = 512;
+const SLOTS: usize = slot::PAGES as usize;
 
 /// 1 GiB of virtual memory: one giant page, or 512 slots.
 type Table = Box<[Slot; SLOTS]>;

@@ -1,7 +1,7 @@
 //! `emd-fig10` on the simulated machine: four instances of each program, 20 and 40 % taken back
 //! (EMD, Figures 9 to 11).
 
-use super::emd_programs::{Kind, Stage};
+use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::fairness::fairness;

@@ -2,7 +2,7 @@
 //! (EMD, Figures 12 to 14).
 
 use super::emd_fig10::take_back;
-use super::emd_programs::Kind;
+use super::support_emd::Kind;
 use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 use superpage_policy::debloat::PolicyName;
 

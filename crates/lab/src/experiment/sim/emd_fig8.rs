@@ -1,7 +1,7 @@
 //! `emd-fig8` on the simulated machine: one instance of each program, 20 to 50 % of its footprint
 //! taken back; also what that costs in time (EMD, Figures 7 and 8).
 
-use super::emd_programs::{Kind, Stage};
+use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::PolicyName;
 

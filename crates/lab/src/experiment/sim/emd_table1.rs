@@ -1,7 +1,7 @@
 //! `emd-table1` on the simulated machine: RandomAccess-L and -R, 250,000 base pages taken back
 //! (EMD, Table 1; the papers' README says why that target).
 
-use super::emd_programs::{Kind, Stage};
+use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::units::BasePages;

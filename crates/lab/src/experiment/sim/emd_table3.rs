@@ -1,7 +1,7 @@
 //! `emd-table3` on the simulated machine: run times on base pages, with bloat, and after all bloat
 //! was taken back (EMD, Table 3).
 
-use super::emd_programs::{Kind, Stage};
+use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::units::BasePages;

@@ -7,11 +7,11 @@
 mod emd_fig10;
 mod emd_fig13;
 mod emd_fig8;
-mod emd_programs;
 mod emd_table1;
 mod emd_table3;
-mod hardware;
 mod superpage_table1;
+mod support_emd;
+mod support_hardware;
 
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;

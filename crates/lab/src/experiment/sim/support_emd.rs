@@ -5,7 +5,7 @@
 //! shows three kinds of regions, nearly all bloat, about half, none. Their shares here are chosen
 //! so that the totals of Table 2 come out and, for BTree, that HawkEye keeps 14 % (section 5.3.2).
 
-use super::{Error, Result, Setting, hardware};
+use super::{Error, Result, Setting, support_hardware};
 use superpage_policy::debloat::{PolicyName, ProcessKey, emd};
 use superpage_policy::system::list;
 use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages};
@@ -75,7 +75,7 @@ impl Kind {
 
     /// Cycles of an access without translation. Chosen so that RandomAccess-L on base pages takes
     /// 2.05 times as long as on huge pages (Table 3, first row); the same for all.
-    const CYCLES: f64 = 190.0;
+    const CYCLES: f64 = 172.0;
 
     fn workload(self, runs: usize) -> Workload {
         let mut phases = vec![Phase::Map(AreaShape::fixed(self.size()))];
@@ -173,7 +173,7 @@ impl Stage {
         let setup =
             Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: setting.seed };
         let machine = Machine::new(setup, (entry.build)());
-        let mut run = Run::new(machine, hardware::of("emd")?);
+        let mut run = Run::new(machine, support_hardware::of("emd")?);
         let mut programs = Vec::new();
         for kind in kinds {
             programs.push((*kind, run.start(kind.workload(2))));
