@@ -333,9 +333,13 @@ impl Daemon {
 
 fn log_event(event: &Event<'_>) {
     match event {
-        Event::Looked { process, regions } => {
-            debug!(pid = process.pid, command = process.command, regions = regions.0, "looked");
-        }
+        Event::Looked { process, regions, cause } => debug!(
+            pid = process.pid,
+            command = process.command,
+            regions = regions.0,
+            cause = %cause,
+            "looked"
+        ),
         Event::Pausing => {}
         Event::Broke { process, broken, freed, cause } => info!(
             pid = process.pid,

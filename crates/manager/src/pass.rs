@@ -11,7 +11,7 @@ use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::bloat::{BloatMap, Knowledge};
 use superpage_policy::debloat::{
-    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, ProcessKey,
+    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause, ProcessKey,
 };
 use superpage_policy::region::Region;
 use superpage_policy::units::{BasePages, HugePages, Nanos};
@@ -58,6 +58,8 @@ pub enum Event<'a> {
         process: &'a ProcessAccount,
         /// How many.
         regions: HugePages,
+        /// Why.
+        cause: LookCause,
     },
     /// Huge pages were broken.
     Broke {
@@ -211,7 +213,9 @@ impl Pass {
         for (process, regions) in all {
             for batch in regions.chunks(BATCH) {
                 // What is shared stays in the map, unknown.
-                let look = |pass: &mut Self| pass.look(process, batch, depth, &mut Vec::new());
+                let look = |pass: &mut Self| {
+                    pass.look(process, batch, (depth, LookCause::Unknown), &mut Vec::new())
+                };
                 self.carry_out(process, look, &mut |_| Flow::Continue)?;
                 self.pause(&mut |_| Flow::Continue);
             }
@@ -236,9 +240,10 @@ impl Pass {
             let mut left_alone = Vec::new();
             let (process, flow) = match policy.decide(&self.maps, self.need) {
                 Decision::Done(cause) => break End::Done(cause),
-                Decision::Look { process, regions, depth, .. } => {
-                    let look =
-                        |pass: &mut Self| pass.look(process, &regions, depth, &mut left_alone);
+                Decision::Look { process, regions, depth, cause } => {
+                    let look = |pass: &mut Self| {
+                        pass.look(process, &regions, (depth, cause), &mut left_alone)
+                    };
                     (process, self.carry_out(process, look, watch)?)
                 }
                 Decision::Break { process, regions, cause } => {
@@ -274,7 +279,10 @@ impl Pass {
             return Ok(Flow::Continue);
         };
         match done {
-            Ok(StepDone::Looked(regions)) => Ok(watch(Event::Looked { process: account, regions })),
+            Ok(StepDone::Nothing) => Ok(Flow::Continue),
+            Ok(StepDone::Looked { regions, cause }) => {
+                Ok(watch(Event::Looked { process: account, regions, cause }))
+            }
             Ok(StepDone::Broke { broken, freed, cause }) => {
                 Ok(watch(Event::Broke { process: account, broken, freed, cause }))
             }
@@ -292,7 +300,7 @@ impl Pass {
         &mut self,
         process: ProcessKey,
         regions: &[Region],
-        depth: Depth,
+        (depth, cause): (Depth, LookCause),
         left_alone: &mut Vec<Region>,
     ) -> Result<StepDone> {
         let (Some(target), Some(map), Some(account)) = (
@@ -300,7 +308,7 @@ impl Pass {
             self.maps.get_mut(&process),
             self.account.processes.get_mut(&process),
         ) else {
-            return Ok(StepDone::Looked(HugePages::ZERO));
+            return Ok(StepDone::Nothing);
         };
         self.looks += 1;
         let seed = self.options.seed.wrapping_add(self.looks);
@@ -318,7 +326,7 @@ impl Pass {
                 }
             }
         }
-        Ok(StepDone::Looked(HugePages(regions.len() as u64)))
+        Ok(StepDone::Looked { regions: HugePages(regions.len() as u64), cause })
     }
 
     fn break_up(
@@ -333,7 +341,7 @@ impl Pass {
             self.maps.get_mut(&process),
             self.account.processes.get_mut(&process),
         ) else {
-            return Ok(StepDone::Looked(HugePages::ZERO));
+            return Ok(StepDone::Nothing);
         };
         let results = match self.options.mode {
             Mode::Act => Some(target.break_up(regions)?),
@@ -387,6 +395,15 @@ impl Pass {
 
 /// What a step did.
 enum StepDone {
-    Looked(HugePages),
-    Broke { broken: HugePages, freed: BasePages, cause: BreakCause },
+    /// The process is not in the pass any more.
+    Nothing,
+    Looked {
+        regions: HugePages,
+        cause: LookCause,
+    },
+    Broke {
+        broken: HugePages,
+        freed: BasePages,
+        cause: BreakCause,
+    },
 }
