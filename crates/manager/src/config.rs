@@ -34,7 +34,7 @@ pub struct Config {
     pub interval: Duration,
     /// How long to wait after a pass that found nothing to free; doubles up to 16 times that.
     pub back_off: Duration,
-    /// How long a huge page that a split left alone is not tried again.
+    /// How long a huge page that a split left alone, or that was not worth it, is not tried again.
     pub cool_down: Duration,
     /// Which processes.
     pub processes: Selection,
@@ -109,6 +109,14 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
     Config::from_file(file, text).map_err(fail)
 }
 
+/// What breaking a huge page has to free: HawkEye breaks whatever has a zero page.
+fn worth(policy: PolicyName, floor: BloatDensity) -> BasePages {
+    match policy {
+        PolicyName::HawkEye => BasePages(1),
+        PolicyName::Emd | PolicyName::EmdExact => floor.base_pages(),
+    }
+}
+
 /// What is wrong with a file, and in which line.
 struct Mistake {
     line: Option<usize>,
@@ -121,6 +129,12 @@ fn line_of(offset: usize, text: &str) -> usize {
 }
 
 impl Config {
+    /// What breaking a huge page has to free to be worth it.
+    #[must_use]
+    pub fn worth(&self) -> BasePages {
+        worth(self.policy, self.emd.floor)
+    }
+
     /// `text` is what `file` was read from: what several keys together make of it is only seen
     /// here, and the mistake is to name their lines.
     fn from_file(file: File, text: &str) -> Result<Self, Mistake> {
@@ -439,9 +453,7 @@ enum Hold {
 impl Hold {
     fn resolve(self, policy: PolicyName, floor: BloatDensity) -> Option<BasePages> {
         match self {
-            // HawkEye breaks whatever has a zero page.
-            Self::Auto if policy == PolicyName::HawkEye => Some(BasePages::ZERO),
-            Self::Auto => Some(floor.base_pages().saturating_sub(BasePages(1))),
+            Self::Auto => Some(worth(policy, floor).saturating_sub(BasePages(1))),
             Self::Keep => None,
             Self::At(pages) => Some(pages),
         }

@@ -320,6 +320,7 @@ impl Daemon {
             mode: Mode::Act,
             budget: self.config.budget,
             seed: self.passes << 32,
+            worth: self.config.worth(),
             cool_down: Nanos::from_secs_f64(self.config.cool_down.as_secs_f64()),
         };
         let mut pass = Pass::new(found.targets, need, options, &self.cooling, now)?;

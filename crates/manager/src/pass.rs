@@ -34,7 +34,9 @@ pub struct Options {
     pub budget: CpuBudget,
     /// Makes samples differ from pass to pass.
     pub seed: u64,
-    /// How long a region that a split left alone is not tried again.
+    /// What breaking a huge page has to free to be worth it.
+    pub worth: BasePages,
+    /// How long a region that a split left alone, or that was not worth it, is not tried again.
     pub cool_down: Nanos,
 }
 
@@ -44,6 +46,7 @@ impl Default for Options {
             mode: Mode::Act,
             budget: CpuBudget::UNLIMITED,
             seed: 0,
+            worth: BasePages::ZERO,
             cool_down: Nanos::from_secs_f64(600.0),
         }
     }
@@ -225,7 +228,8 @@ impl Pass {
     }
 
     /// Asks `policy` and carries out what it says until it is done or `watch` says to stop.
-    /// Regions that are shared, or that a split left alone, go to `cooling`, as of `now`.
+    /// Regions that are shared, that a split left alone, or that were not worth breaking, go to
+    /// `cooling`, as of `now`.
     ///
     /// # Errors
     /// Whatever is not about one process: no rights at all, or an ability that is missing.
@@ -237,22 +241,22 @@ impl Pass {
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<End> {
         let end = loop {
-            let mut left_alone = Vec::new();
+            let mut to_cool = Vec::new();
             let (process, flow) = match policy.decide(&self.maps, self.need) {
                 Decision::Done(cause) => break End::Done(cause),
                 Decision::Look { process, regions, depth, cause } => {
                     let look = |pass: &mut Self| {
-                        pass.look(process, &regions, (depth, cause), &mut left_alone)
+                        pass.look(process, &regions, (depth, cause), &mut to_cool)
                     };
                     (process, self.carry_out(process, look, watch)?)
                 }
                 Decision::Break { process, regions, cause } => {
                     let break_up =
-                        |pass: &mut Self| pass.break_up(process, &regions, cause, &mut left_alone);
+                        |pass: &mut Self| pass.break_up(process, &regions, cause, &mut to_cool);
                     (process, self.carry_out(process, break_up, watch)?)
                 }
             };
-            for region in left_alone {
+            for region in to_cool {
                 if let Some(map) = self.maps.get_mut(&process) {
                     map.remove(region);
                 }
@@ -301,7 +305,7 @@ impl Pass {
         process: ProcessKey,
         regions: &[Region],
         (depth, cause): (Depth, LookCause),
-        left_alone: &mut Vec<Region>,
+        to_cool: &mut Vec<Region>,
     ) -> Result<StepDone> {
         let (Some(target), Some(map), Some(account)) = (
             self.targets.get_mut(&process),
@@ -318,7 +322,7 @@ impl Pass {
                 Look::Known(knowledge) => map.refine(*region, knowledge),
                 Look::Shared => {
                     account.left_alone.add(LeftAlone::Shared);
-                    left_alone.push(*region);
+                    to_cool.push(*region);
                 }
                 Look::Vanished => {
                     map.remove(*region);
@@ -334,7 +338,7 @@ impl Pass {
         process: ProcessKey,
         regions: &[Region],
         cause: BreakCause,
-        left_alone: &mut Vec<Region>,
+        to_cool: &mut Vec<Region>,
     ) -> Result<StepDone> {
         let (Some(target), Some(map), Some(account)) = (
             self.targets.get_mut(&process),
@@ -357,10 +361,14 @@ impl Pass {
                     account.freed += pages;
                     account.expected += known.base_pages();
                     self.need = self.need.saturating_sub(pages);
+                    // A misjudged one. khugepaged may rebuild it, and a sample misjudge it again.
+                    if self.options.mode == Mode::Act && pages < self.options.worth {
+                        to_cool.push(*region);
+                    }
                 }
                 Broken::LeftAlone(reason) => {
                     account.left_alone.add(reason);
-                    left_alone.push(*region);
+                    to_cool.push(*region);
                 }
             }
         }
