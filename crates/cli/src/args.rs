@@ -114,7 +114,8 @@ pub(crate) struct Daemon {
     /// How much to log
     #[arg(long, value_enum, default_value = "info")]
     pub(crate) level: LogLevel,
-    /// Where the lock and the record of changed settings are kept; another directory is for tests
+    /// Where the record of changed settings is kept; another directory is for tests, and does not
+    /// allow a second daemon on the machine
     #[arg(long, value_name = "DIR", default_value = superpage_kernel::settings::STATE_DIRECTORY,
           value_hint = ValueHint::DirPath)]
     pub(crate) state: PathBuf,

@@ -388,5 +388,5 @@ fn without_rights_the_daemon_does_not_start() {
 fn without_rights_a_scan_says_how_much_it_did_not_see() {
     let output = Unprivileged::new().run(&["scan"]);
     assert!(output.status.success(), "{output:?}");
-    assert!(text(&output.stdout).contains("belong to others; run as root"), "{output:?}");
+    assert!(text(&output.stdout).contains("not looked into; run as root (sudo)."), "{output:?}");
 }

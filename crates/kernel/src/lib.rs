@@ -20,6 +20,7 @@ pub mod pressure;
 pub mod probe;
 pub mod process;
 pub mod process_madvise;
+pub mod rights;
 pub mod sample;
 pub mod settings;
 pub mod smaps;
