@@ -178,3 +178,20 @@ fn compaction_makes_what_it_says() {
         assert!(work.compacted.copied >= work.compacted.futile);
     }
 }
+
+/// Two programs that want more CPUs than there are take longer than one alone.
+#[test]
+fn programs_share_the_cpus() {
+    let time = |programs: u32| {
+        let entry = list::find("linux-4k").expect("it is in the list");
+        let setup =
+            Setup { memory: Bytes::from_mib(512), pools: None, backing: Backing::None, seed: 1 };
+        let mut run = Run::new(Machine::new(setup, (entry.build)()), hardware());
+        let busy = || Workload { threads: 48, ..program(64) };
+        let keys: Vec<_> = (0..programs).map(|_| run.start(busy())).collect();
+        run.to_end().expect("there is room");
+        run.report(keys[0]).expect("it ran").phases[4].as_secs_f64()
+    };
+    let ratio = time(2) / time(1);
+    assert!((1.8..2.2).contains(&ratio), "{ratio}");
+}

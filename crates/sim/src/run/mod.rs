@@ -4,9 +4,10 @@
 //! behind runs for a slice; then the background catches up with it. Everything follows from the
 //! seed.
 //!
-//! What a run does not model: which CPU runs what, contention for memory bandwidth, and the sharing
-//! of translation hardware by hardware threads. All threads of a program are alike, so one is
-//! simulated and stands for all.
+//! Threads and background work that want more CPUs than there are all take longer alike. What a run
+//! does not model: which CPU runs what, contention for memory bandwidth, and the sharing of
+//! translation hardware by hardware threads. All threads of a program are alike, so one is simulated
+//! and stands for all.
 
 mod program;
 mod report;
@@ -63,6 +64,8 @@ struct Background {
     work: Work,
     /// Whether it waits for something to happen.
     is_resting: bool,
+    /// CPUs that it kept busy while it last caught up.
+    load: f64,
 }
 
 impl Run {
@@ -130,13 +133,21 @@ impl Run {
         };
         self.machine.now = clock;
         let rest = self.rest(next);
+        let stretch = self.stretch();
         if let Some(program) = self.programs.get_mut(next) {
-            program.slice(&mut self.machine, &self.hardware, rest)?;
+            program.slice(&mut self.machine, &self.hardware, rest, stretch)?;
         }
         let behind = self.programs.iter().filter(|p| p.phases_left() > left).map(Program::clock);
         let until = behind.min().or_else(|| self.programs.get(next).map(Program::clock));
         self.catch_up(until.unwrap_or(clock));
         Ok(true)
+    }
+
+    /// How much longer everything takes than with a CPU for each thread.
+    fn stretch(&self) -> f64 {
+        let threads: f64 = self.programs.iter().map(Program::runnable).sum();
+        let cpus = self.hardware.profile.cpu.hardware_threads.value.0 as f64;
+        ((threads + self.background.load) / cpus).max(1.0)
     }
 
     /// How long nothing will change memory while program `next` runs.
@@ -150,6 +161,7 @@ impl Run {
     fn catch_up(&mut self, until: Nanos) {
         let share = self.machine.system().map_or(1.0, |system| system.background_share()).max(1e-3);
         self.background.is_resting = false;
+        let (begun, busy) = (self.background.clock, self.background.busy);
         while self.background.clock < until {
             self.machine.now = self.background.clock;
             match self.machine.step() {
@@ -166,6 +178,11 @@ impl Run {
                     self.background.clock = wake.max(self.background.clock + Nanos(1));
                 }
             }
+        }
+        let elapsed = self.background.clock.saturating_sub(begun).as_secs_f64();
+        if elapsed > 0.0 {
+            let spent = self.background.busy.saturating_sub(busy).as_secs_f64();
+            self.background.load = spent / elapsed;
         }
         self.machine.now = until;
     }

@@ -138,18 +138,36 @@ impl Program {
         }
     }
 
+    /// Threads that want a CPU.
+    pub(super) fn runnable(&self) -> f64 {
+        match self.workload.phases.get(self.phase) {
+            None | Some(Phase::Sleep(_)) => 0.0,
+            Some(Phase::Populate(populate)) => f64::from(populate.threads),
+            Some(Phase::Access(_)) => f64::from(self.workload.threads),
+            Some(_) => 1.0,
+        }
+    }
+
+    /// What it did since `begun` takes `stretch` times as long, for want of CPUs.
+    fn wait_for_cpus(&mut self, begun: Nanos, stretch: f64) {
+        let taken = self.clock.saturating_sub(begun).as_secs_f64();
+        self.clock += Nanos::from_secs_f64(taken * (stretch - 1.0));
+    }
+
     /// How many of its phases have not ended.
     pub(super) fn phases_left(&self) -> usize {
         self.workload.phases.len() - self.phase
     }
 
-    /// Runs for a while.
+    /// Runs for a while; all of it takes `stretch` times as long as with a CPU for each thread.
     pub(super) fn slice(
         &mut self,
         machine: &mut Machine,
         hardware: &Hardware,
         rest: Rest,
+        stretch: f64,
     ) -> Result<(), OutOfMemory> {
+        let begun = self.clock;
         let Some(phase) = self.workload.phases.get(self.phase).cloned() else { return Ok(()) };
         let is_over = match &phase {
             Phase::Map(shape) => self.map(machine, *shape),
@@ -166,6 +184,7 @@ impl Program {
                 true
             }
         };
+        self.wait_for_cpus(begun, stretch);
         self.report.peak = self.report.peak.max(machine.resident(self.key));
         if is_over {
             self.report.phases.push(self.clock.saturating_sub(self.phase_began));
