@@ -187,7 +187,11 @@ fn programs_share_the_cpus() {
         let setup =
             Setup { memory: Bytes::from_mib(512), pools: None, backing: Backing::None, seed: 1 };
         let mut run = Run::new(Machine::new(setup, (entry.build)()), hardware());
-        let busy = || Workload { threads: 48, ..program(64) };
+        let busy = || {
+            let mut busy = Workload { threads: 96, ..program(64) };
+            busy.phases[4] = access(3e11, Counting::Sampled);
+            busy
+        };
         let keys: Vec<_> = (0..programs).map(|_| run.start(busy())).collect();
         run.to_end().expect("there is room");
         run.report(keys[0]).expect("it ran").phases[4].as_secs_f64()
