@@ -169,13 +169,14 @@ impl Measured {
         let times = times.chain(rebuilding).map(|(what, time)| (what, Figure::Nanos(time)));
         let memory = &profile.memory;
         let rates = [
-            ("zeroing, in a fault", Figure::Rate(memory.zeroing.value)),
-            ("copying, in MADV_COLLAPSE", Figure::Rate(memory.copying.value)),
-            ("copying, in a program", Figure::Rate(draft::page_rate(pages.copy_page))),
-            ("memory", Figure::Size(self.memory)),
+            ("zeroing, in a fault", Some(memory.zeroing.value)),
+            ("copying, in MADV_COLLAPSE", pages.rebuilding.map(|_| memory.copying.value)),
+            ("copying, in a program", Some(draft::page_rate(pages.copy_page))),
         ];
+        let rates = rates.into_iter().filter_map(|(what, rate)| Some((what, Figure::Rate(rate?))));
+        let size = [("memory", Figure::Size(self.memory))];
         let tlbs = draft::tlbs(self.caches).map(|(what, tlb)| (what, Figure::Tlb(tlb)));
-        let all = times.chain(rates).chain(tlbs);
+        let all = times.chain(rates).chain(size).chain(tlbs);
         all.map(|(what, figure)| Row { what, figure }).collect()
     }
 }
