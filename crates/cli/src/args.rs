@@ -7,6 +7,7 @@ use superpage_lab::experiment::On;
 use superpage_manager::config::parse_percent;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
+use superpage_sim::profile::Profile;
 
 /// Manage huge pages from user space, on the stock Linux kernel.
 ///
@@ -144,6 +145,8 @@ pub(crate) enum LabCommand {
         #[arg(long, value_name = "SIZE", value_parser = workload_size)]
         size: Option<Bytes>,
     },
+    /// Measure this machine and write a profile of it for the simulated one
+    Calibrate(LabCalibrate),
     /// Be the process that an experiment looks at
     #[command(hide = true)]
     Worker {
@@ -187,6 +190,21 @@ pub(crate) struct LabRun {
     /// Write pictures and the rows (NAME.jsonl) into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `lab calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Uses half a gigabyte of memory and some seconds of CPU time. What a \
+                        program cannot measure (devices, hypercalls) is taken from a paper's \
+                        machine, and the profile says so of each number.")]
+pub(crate) struct LabCalibrate {
+    /// Where to write the profile, a TOML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) out: PathBuf,
+    /// The paper's machine that what cannot be measured is taken from
+    #[arg(long, value_name = "MACHINE", default_value = "trident",
+          value_parser = clap::builder::PossibleValuesParser::new(Profile::names()))]
+    pub(crate) like: String,
 }
 
 /// Arguments of `completions`.

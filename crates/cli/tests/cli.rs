@@ -15,7 +15,7 @@ use superpage_kernel::status;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 11] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
@@ -24,6 +24,7 @@ const COMMANDS: [&[&str]; 10] = [
     &["lab", "list"],
     &["lab", "run"],
     &["lab", "demo"],
+    &["lab", "calibrate"],
     &["completions"],
     &["man"],
 ];
@@ -103,6 +104,8 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["lab", "run"], "<NAME>");
     assert_usage(&["lab", "run", "emd-table1", "--size", "1M"], "at least 64");
     assert_usage(&["lab", "run", "emd-table1", "--rounds", "0"], "1..=99");
+    assert_usage(&["lab", "calibrate"], "--out <FILE>");
+    assert_usage(&["lab", "calibrate", "--out", "x", "--like", "vax"], "trident");
 }
 
 #[test]

@@ -1,5 +1,7 @@
-//! `superpage lab`: list and run the experiments, and the demonstration for newcomers.
+//! `superpage lab`: list and run the experiments, the demonstration for newcomers, and the measuring
+//! of this machine for a simulated one.
 
+mod calibrate;
 mod demo;
 
 use crate::args::{LabCommand, LabList, LabRun};
@@ -22,6 +24,7 @@ pub(super) fn run(command: LabCommand) -> Outcome {
         LabCommand::List(arguments) => list(&arguments),
         LabCommand::Run(arguments) => run_named(&arguments),
         LabCommand::Demo { out, size } => demo::run(&out, size),
+        LabCommand::Calibrate(arguments) => calibrate::run(&arguments),
         LabCommand::Worker { spec } => Ok(worker_main(&spec).map_err(anyhow::Error::from)?),
     }
 }
