@@ -145,22 +145,28 @@ impl Run {
 
     /// How much longer everything takes than with a CPU for each thread.
     fn stretch(&self) -> f64 {
-        let threads: f64 = self.programs.iter().map(Program::runnable).sum();
+        let now = self.machine.now;
+        let threads: f64 = self.programs.iter().map(|program| program.runnable_at(now)).sum();
         let cpus = self.hardware.profile.cpu.hardware_threads.value.0 as f64;
         ((threads + self.background.load) / cpus).max(1.0)
     }
 
     /// How long nothing will change memory while program `next` runs.
     fn rest(&self, next: usize) -> Rest {
-        let mut others = self.programs.iter().enumerate().filter(|(at, _)| *at != next);
-        let is_still = self.background.is_resting && others.all(|(_, program)| program.is_steady());
-        if is_still { Rest::Long } else { Rest::Short }
+        let others = self.programs.iter().enumerate().filter(|(at, _)| *at != next);
+        let change =
+            others.filter(|(_, program)| !program.is_steady()).map(|(_, p)| p.clock()).min();
+        let until = change.unwrap_or(Nanos(u64::MAX));
+        if self.background.is_resting && until > self.machine.now {
+            Rest::Until(until)
+        } else {
+            Rest::Short
+        }
     }
 
     /// Lets the background work until its clock shows `until`.
     fn catch_up(&mut self, until: Nanos) {
         let share = self.machine.system().map_or(1.0, |system| system.background_share()).max(1e-3);
-        self.background.is_resting = false;
         let (begun, busy) = (self.background.clock, self.background.busy);
         while self.background.clock < until {
             self.machine.now = self.background.clock;
@@ -171,6 +177,7 @@ impl Run {
                     self.background.busy += cost;
                     self.background.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
                     self.background.clock += Nanos(1);
+                    self.background.is_resting = false;
                 }
                 Stepped::Resting(wake) => {
                     self.background.is_resting = wake.is_none();
@@ -214,6 +221,6 @@ impl Run {
 enum Rest {
     /// The background may change memory at any time.
     Short,
-    /// It will not, until something else happens.
-    Long,
+    /// It will not, and no other program will before this time.
+    Until(Nanos),
 }

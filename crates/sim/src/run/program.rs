@@ -47,6 +47,8 @@ pub(super) struct Program {
     translator: Translator,
     random: Random,
     covered: Vec<u64>,
+    /// Threads that wanted a CPU in the last slice.
+    running: f64,
     report: Report,
 }
 
@@ -108,6 +110,7 @@ impl Program {
             translator,
             random,
             covered: Vec::new(),
+            running: 0.0,
             report,
         }
     }
@@ -138,8 +141,14 @@ impl Program {
         }
     }
 
-    /// Threads that want a CPU.
-    pub(super) fn runnable(&self) -> f64 {
+    /// Threads that want a CPU from this time on. A program whose clock is ahead by more than a
+    /// slice was then doing what it did in its last one.
+    pub(super) fn runnable_at(&self, time: Nanos) -> f64 {
+        if self.clock > time + STEADY { self.running } else { self.runnable() }
+    }
+
+    /// Threads that want a CPU in the present phase.
+    fn runnable(&self) -> f64 {
         match self.workload.phases.get(self.phase) {
             None | Some(Phase::Sleep(_)) => 0.0,
             Some(Phase::Populate(populate)) => f64::from(populate.threads),
@@ -168,6 +177,7 @@ impl Program {
         stretch: f64,
     ) -> Result<(), OutOfMemory> {
         let begun = self.clock;
+        self.running = self.runnable();
         let Some(phase) = self.workload.phases.get(self.phase).cloned() else { return Ok(()) };
         let is_over = match &phase {
             Phase::Map(shape) => self.map(machine, *shape),
@@ -308,7 +318,7 @@ impl Program {
         }
         self.covered.clear();
         let samples = match (access.counting, rest) {
-            (Counting::Sampled, Rest::Long) => LONG_SAMPLES,
+            (Counting::Sampled, Rest::Until(_)) => LONG_SAMPLES,
             (Counting::Each, _) | (Counting::Sampled, Rest::Short) => SAMPLES,
         };
         let taken = self.sample(machine, hardware, &mut streams, samples)?;
@@ -319,7 +329,9 @@ impl Program {
         let left = access.count - done;
         let most = match (access.counting, rest) {
             (Counting::Each, _) => f64::from(taken.accesses),
-            (Counting::Sampled, Rest::Long) => left,
+            (Counting::Sampled, Rest::Until(until)) => {
+                until.saturating_sub(self.clock).max(STEADY).as_secs_f64() / seconds
+            }
             (Counting::Sampled, Rest::Short) => STEADY.as_secs_f64() / seconds,
         };
         let made = most.min(left);
