@@ -393,7 +393,7 @@ fn report(watch: &str, account: &Account, end: End, wait: Option<Duration>) {
     let read: Bytes = account.read;
     info!(
         watch,
-        end = ?end,
+        end = %end,
         processes = account.processes.len(),
         broken = total.broken.0,
         freed = %total.freed.bytes(),
