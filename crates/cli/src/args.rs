@@ -53,7 +53,7 @@ pub(crate) struct Doctor {
                         --exact reads all of them. Nothing is changed.")]
 pub(crate) struct Scan {
     /// The process to look into; without one, all processes that hold huge pages
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
     pub(crate) pid: Option<u32>,
     /// Read every base page instead of a sample
     #[arg(long)]
@@ -72,13 +72,15 @@ pub(crate) struct Scan {
           after_help = "khugepaged may rebuild what is broken here; `superpage daemon` holds it back.")]
 pub(crate) struct Debloat {
     /// The processes to de-bloat
-    #[arg(required = true, value_name = "PID")]
+    #[arg(required = true, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
     pub(crate) pids: Vec<u32>,
     /// Free this much memory: a size such as 512M, 1.5GiB (units are binary)
-    #[arg(long, value_name = "SIZE", value_parser = size, group = "amount")]
+    #[arg(long, value_name = "SIZE", value_parser = size, group = "amount",
+          allow_hyphen_values = true)]
     pub(crate) free: Option<Bytes>,
     /// Free this much of the memory that the processes hold in huge pages, such as 20%
-    #[arg(long, value_name = "PERCENT", value_parser = percent, group = "amount")]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, group = "amount",
+          allow_hyphen_values = true)]
     pub(crate) fraction: Option<Percent>,
     /// Free all bloat there is
     #[arg(long, group = "amount")]
@@ -87,7 +89,8 @@ pub(crate) struct Debloat {
     #[arg(long, value_enum, default_value = "emd")]
     pub(crate) policy: Policy,
     /// Huge pages that a process gives up in one turn, when there are several processes
-    #[arg(long, value_name = "N", default_value = "100", value_parser = quantum)]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = quantum,
+          allow_negative_numbers = true)]
     pub(crate) quantum: HugePages,
     /// Only look and decide; change nothing
     #[arg(long)]
@@ -289,12 +292,16 @@ pub(crate) enum LogLevel {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Percent(pub(crate) f64);
 
+fn pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "give the number of a process, such as 1234".to_owned())
+}
+
 fn size(text: &str) -> Result<Bytes, String> {
     let config = parse_size::Config::new().with_binary();
     match config.parse_size(text) {
         Ok(0) => Err("a size of 0 frees nothing; give one such as 512M".to_owned()),
         Ok(bytes) => Ok(Bytes(bytes)),
-        Err(error) => Err(format!("{error}; give a size such as 512M or 1.5GiB")),
+        Err(_) => Err("give a size such as 512M or 1.5GiB".to_owned()),
     }
 }
 

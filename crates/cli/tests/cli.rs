@@ -84,14 +84,17 @@ fn every_command_has_help() {
 #[test]
 fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["nonsense"], "unrecognized subcommand");
-    assert_usage(&["scan", "x"], "invalid value 'x'");
-    assert_usage(&["scan", "-1"], "unexpected argument");
+    for pid in ["x", "-1", "4294967296", "1.5"] {
+        assert_usage(&["scan", pid], &format!("'{pid}' for '[PID]': give the number of a process"));
+        assert_usage(&["debloat", pid, "--all"], "give the number of a process");
+    }
     assert_usage(&["scan", "--svg", "a.svg"], "<PID>");
     assert_usage(&["debloat", "--all"], "<PID>");
     assert_usage(&["debloat", "1"], "--free");
     assert_usage(&["debloat", "1", "--all", "--free", "1M"], "cannot be used with");
     assert_usage(&["debloat", "1", "--free", "0"], "512M");
-    assert_usage(&["debloat", "1", "--free", "-3M"], "unexpected argument");
+    assert_usage(&["debloat", "1", "--free", "-3M"], "give a size such as 512M");
+    assert_usage(&["debloat", "1", "--fraction", "-5%"], "20%");
     assert_usage(&["debloat", "1", "--free", "12 parsecs"], "512M");
     assert_usage(&["debloat", "1", "--free", "99999999999999G"], "512M");
     assert_usage(&["debloat", "1", "--fraction", "0"], "20%");
@@ -214,11 +217,13 @@ fn a_missing_configuration_points_to_the_example() {
 #[test]
 fn a_good_configuration_is_valid() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/superpage.toml");
-    for arguments in [&["daemon", "--check"][..], &["daemon", "--check", "--config", example]] {
-        let output = superpage(arguments);
+    let check = |arguments: &[&str]| {
+        let output = superpage(&[&["daemon", "--check"], arguments].concat());
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(text(&output.stdout), "The configuration is valid.\n");
-    }
+        text(&output.stdout).to_owned()
+    };
+    assert_eq!(check(&["--config", example]), format!("{example} is valid.\n"));
+    assert!(check(&[]).contains("the defaults hold"));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::settings::write_value;
 use crate::text;
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,15 @@ pub enum Version {
     V1,
     /// `memory.current` and friends.
     V2,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1 => "version 1",
+            Self::V2 => "version 2",
+        })
+    }
 }
 
 /// The hierarchy that carries the memory controller, as it is mounted here.

@@ -135,7 +135,8 @@ pub struct Finding {
 type Verdict = (Answer, String, Option<&'static str>);
 
 const OLDER_KERNEL: &str = "Linux 6.12 or later is needed; upgrade the kernel.";
-const BE_ROOT: &str = "Run as root, or give CAP_SYS_NICE, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (the systemd unit does).";
+const BE_ROOT: &str = "Run as root, or give CAP_SYS_NICE, CAP_SYS_PTRACE and \
+                       CAP_DAC_READ_SEARCH (the systemd unit does).";
 const THP_NEVER: &str =
     "If transparent_hugepage/enabled is 'never', set it to 'madvise' or 'always'.";
 
@@ -302,7 +303,8 @@ fn collapse() -> Verdict {
         Ok(true) => (Answer::Yes, "collapsed a region of our own".to_owned(), None),
         Ok(false) => {
             let why = "the kernel could not make a huge page of our own region".to_owned();
-            let advice = "Free memory may be too fragmented; writing 1 to /proc/sys/vm/compact_memory compacts it.";
+            let advice = "Free memory may be too fragmented; writing 1 to \
+                          /proc/sys/vm/compact_memory compacts it.";
             (Answer::No, why, Some(advice))
         }
         Err(error) => refused(&error),
@@ -354,7 +356,7 @@ fn cgroups() -> Verdict {
     const ADVICE: &str = "Watermarks for the whole machine work without it.";
     match cgroup::Hierarchy::find(Path::new("/")) {
         Ok(Some(hierarchy)) => {
-            let why = format!("{:?} at {}", hierarchy.version(), hierarchy.mount().display());
+            let why = format!("{} at {}", hierarchy.version(), hierarchy.mount().display());
             (Answer::Yes, why, None)
         }
         Ok(None) => {

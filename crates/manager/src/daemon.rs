@@ -274,15 +274,20 @@ impl Daemon {
                 Ok(Some(Order::Free { need, share, limit })) => {
                     info!(
                         watch = %watch.name(),
-                        used = format_args!("{:.1}%", share * 100.0),
-                        low = format_args!("{:.1}%", limit * 100.0),
+                        used = %percent(share),
+                        low = %percent(limit),
                         need = %need.bytes(),
                         "memory above its watermark"
                     );
                     self.free(index, need, signals);
                 }
                 Ok(Some(Order::Rest { share, limit })) => {
-                    debug!(watch = %watch.name(), share, limit, "resting");
+                    debug!(
+                        watch = %watch.name(),
+                        used = %percent(share),
+                        limit = %percent(limit),
+                        "resting"
+                    );
                 }
                 Ok(None) => debug!(watch = %watch.name(), "backing off"),
                 Err(error) => warn!(watch = %watch.name(), "cannot tell the used memory: {error}"),
@@ -364,6 +369,10 @@ impl Daemon {
     }
 }
 
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
 fn log_event(event: &Event<'_>) {
     match event {
         Event::Looked { process, regions, cause } => debug!(
@@ -393,7 +402,7 @@ fn report(watch: &str, account: &Account, end: End, wait: Option<Duration>) {
     let read: Bytes = account.read;
     info!(
         watch,
-        end = ?end,
+        end = %end,
         processes = account.processes.len(),
         broken = total.broken.0,
         freed = %total.freed.bytes(),

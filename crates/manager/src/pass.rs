@@ -5,6 +5,7 @@ use crate::budget::CpuBudget;
 use crate::cooldown::CoolDown;
 use crate::target::{Broken, LeftAlone, Look, Target, is_about_one_process};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 use superpage_kernel::sample::Sampler;
 use superpage_kernel::usage::CpuTime;
@@ -102,6 +103,15 @@ pub enum End {
     Done(DoneCause),
     /// The caller stopped it.
     Stopped,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done(cause) => cause.fmt(f),
+            Self::Stopped => f.write_str("stopped"),
+        }
+    }
 }
 
 /// What a pass works on.
@@ -217,7 +227,7 @@ impl Pass {
             for batch in regions.chunks(BATCH) {
                 // What is shared stays in the map, unknown.
                 let look = |pass: &mut Self| {
-                    pass.look(process, batch, (depth, LookCause::Unknown), &mut Vec::new())
+                    pass.look(process, batch, depth, LookCause::Unknown, &mut Vec::new())
                 };
                 self.carry_out(process, look, &mut |_| Flow::Continue)?;
                 self.pause(&mut |_| Flow::Continue);
@@ -245,9 +255,8 @@ impl Pass {
             let (process, flow) = match policy.decide(&self.maps, self.need) {
                 Decision::Done(cause) => break End::Done(cause),
                 Decision::Look { process, regions, depth, cause } => {
-                    let look = |pass: &mut Self| {
-                        pass.look(process, &regions, (depth, cause), &mut to_cool)
-                    };
+                    let look =
+                        |pass: &mut Self| pass.look(process, &regions, depth, cause, &mut to_cool);
                     (process, self.carry_out(process, look, watch)?)
                 }
                 Decision::Break { process, regions, cause } => {
@@ -304,7 +313,8 @@ impl Pass {
         &mut self,
         process: ProcessKey,
         regions: &[Region],
-        (depth, cause): (Depth, LookCause),
+        depth: Depth,
+        cause: LookCause,
         to_cool: &mut Vec<Region>,
     ) -> Result<StepDone> {
         let (Some(target), Some(map), Some(account)) = (

@@ -9,10 +9,11 @@ use tracing::level_filters::LevelFilter;
 /// Runs the daemon, or only checks its configuration.
 pub(super) fn run(arguments: &Daemon) -> Outcome {
     if arguments.check {
-        if let Some(path) = &arguments.config {
-            config::read(path).map_err(daemon::DaemonError::from)?;
-        }
-        return show::print("The configuration is valid.\n");
+        let Some(path) = &arguments.config else {
+            return show::print("No --config was given: the defaults hold.\n");
+        };
+        config::read(path).map_err(daemon::DaemonError::from)?;
+        return show::print(&format!("{} is valid.\n", path.display()));
     }
     let builder = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

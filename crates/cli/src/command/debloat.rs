@@ -10,6 +10,7 @@ use std::path::Path;
 use superpage_kernel::probe;
 use superpage_kernel::thp::{self, Thp};
 use superpage_manager::account::{Account, ProcessAccount};
+use superpage_manager::config::Config;
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::daemon::DaemonError;
 use superpage_manager::pass::{End, Event, Flow, Mode, Options, Pass};
@@ -182,7 +183,7 @@ fn left_alone(process: &ProcessAccount) -> String {
 /// What was freed stays freed only as long as khugepaged does not rebuild it.
 fn warning_about_khugepaged() -> String {
     match Thp::under(Path::new("/sys")).get(thp::MAX_PTES_NONE) {
-        Ok(limit) if limit > BasePages(50) => format!(
+        Ok(limit) if limit >= Config::default().worth() => format!(
             "khugepaged may rebuild these huge pages (khugepaged/max_ptes_none is {limit}); \
              `superpage daemon` holds it back while it runs.\n"
         ),

@@ -6,7 +6,7 @@ use crate::show;
 use serde_json::json;
 use std::path::Path;
 use superpage_kernel::probe::{self, Ability, Answer, Finding};
-use superpage_kernel::thp::Thp;
+use superpage_kernel::thp::{Thp, Value};
 
 /// Probes everything and says what was found.
 pub(super) fn run(arguments: &Doctor) -> Outcome {
@@ -61,8 +61,10 @@ fn report(findings: &[Finding]) -> String {
     let kernel = release.release().to_string_lossy().into_owned();
     let knobs = match Thp::under(Path::new("/sys")).state() {
         Ok(state) => format!(
-            "Transparent huge pages: enabled={:?}, defrag={:?}, khugepaged/max_ptes_none={}.\n",
-            state.enabled, state.defrag, state.max_ptes_none
+            "Transparent huge pages: enabled={}, defrag={}, khugepaged/max_ptes_none={}.\n",
+            state.enabled.to_text(),
+            state.defrag.to_text(),
+            state.max_ptes_none
         ),
         Err(error) => format!("Transparent huge pages: {error}.\n"),
     };

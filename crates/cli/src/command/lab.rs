@@ -72,6 +72,9 @@ fn unknown(name: &str, on: Option<On>) -> Failure {
         .collect();
     names.dedup();
     let place = on.map_or(String::new(), |on| format!(" for --on {}", on.name()));
+    if names.is_empty() {
+        return Failure::Usage(format!("there is no experiment{place} in this build"));
+    }
     Failure::Usage(format!(
         "there is no experiment {name:?}{place}; choose one of {}, or {ALL}",
         names.join(", ")

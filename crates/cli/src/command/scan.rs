@@ -123,7 +123,8 @@ fn one(arguments: &Scan, pid: u32, depth: Depth) -> Outcome {
     else {
         return Err(anyhow!("process {pid} exited while it was looked at").into());
     };
-    if let Some(path) = &arguments.svg {
+    // Of no huge pages there is no picture; that there are none is said below.
+    if let Some(path) = arguments.svg.as_ref().filter(|_| !map.is_empty()) {
         draw(path, account, map)?;
     }
     if arguments.json {
@@ -157,7 +158,10 @@ fn region_json((region, known): (Region, Knowledge)) -> String {
 fn map_report(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> String {
     let pid = account.pid;
     if map.is_empty() {
-        return format!("Process {pid} ({}) holds no huge pages.\n", account.command);
+        return format!(
+            "Process {pid} ({}) holds no huge pages: nothing to show.\n",
+            account.command
+        );
     }
     let shared = account.left_alone.shared;
     let not_looked_into = if shared.is_zero() {

@@ -101,6 +101,15 @@ pub enum DoneCause {
     NothingLeft,
 }
 
+impl fmt::Display for DoneCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NeedMet => "enough was freed",
+            Self::NothingLeft => "nothing is left to free",
+        })
+    }
+}
+
 /// What a policy wants done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
