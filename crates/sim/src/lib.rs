@@ -10,6 +10,7 @@ pub mod machine;
 pub mod physical;
 pub mod random;
 pub mod run;
+pub mod trace;
 pub mod translation;
 pub mod units;
 pub mod virtual_memory;

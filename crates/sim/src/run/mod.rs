@@ -8,6 +8,7 @@
 //! of translation hardware by hardware threads. All threads of a program are alike, so one is
 //! simulated and stands for all.
 
+pub mod plain;
 mod program;
 mod report;
 
