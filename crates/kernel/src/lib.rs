@@ -21,6 +21,7 @@ pub mod process_madvise;
 pub mod sample;
 pub mod settings;
 pub mod smaps;
+pub mod smaps_flags;
 pub mod status;
 pub mod text;
 pub mod thp;
