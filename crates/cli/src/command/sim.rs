@@ -106,12 +106,22 @@ fn replay_all(arguments: &Sim, plan: &Plan, options: &Options) -> Result<Vec<Row
 
 fn about(trace: &Trace, plan: &Plan) -> String {
     let cut_off = if trace.is_whole { "" } else { " before it was cut off" };
+    let (touched, samples) = (plan.needs.bytes(), trace.samples.len());
+    let resident = trace.samples.iter().map(|sample| sample.usage.resident).max();
+    let resident = resident.unwrap_or_default();
+    let rest = if touched.0 < resident.0 / 2 {
+        format!(
+            "\nMost of its {resident} resident is files, shared memory, or empty; only the {touched} \
+             are replayed."
+        )
+    } else {
+        String::new()
+    };
     format!(
-        "{}: {} samples over {:.1} s{cut_off}, up to {} touched.",
+        "{}: {samples} sample{} over {:.1} s{cut_off}, up to {touched} of private memory touched.{rest}",
         trace.header.command,
-        trace.samples.len(),
+        if samples == 1 { "" } else { "s" },
         trace.duration().as_secs_f64(),
-        plan.needs.bytes()
     )
 }
 
@@ -123,39 +133,38 @@ fn relative(row: &Row, rows: &[Row]) -> Option<f64> {
     (both && time(reference) > 0.0).then(|| time(row) / time(reference))
 }
 
+/// A column: its head, and what a row has there.
+type Column = (&'static str, fn(&Row, &[Row]) -> String);
+
+#[rustfmt::skip]
+const COLUMNS: [Column; 13] = [
+    ("policy", |row, _| row.policy.to_owned()),
+    ("peak", |row, _| row.peak.to_string()),
+    ("at end", |row, _| row.at_end.to_string()),
+    ("huge", |row, _| row.mapped.huge.to_string()),
+    (GIANT, |row, _| row.mapped.giant.to_string()),
+    ("faults", |row, _| row.faults.count().to_string()),
+    ("p50", |row, _| show::time(row.faults.quantile(0.5))),
+    ("p99", |row, _| show::time(row.faults.quantile(0.99))),
+    ("max", |row, _| show::time(row.faults.max())),
+    ("in faults", |row, _| show::time(row.fault_time)),
+    ("background", |row, _| show::time(row.background)),
+    ("walks", |row, _| show::percent(row.walk_share)),
+    ("CPU time", |row, rows| relative(row, rows).map_or("-".to_owned(), |share| format!("{share:.3}"))),
+];
+
+/// The column that is left out if there are none: few policies make giant pages, and few programs
+/// are large enough.
+const GIANT: &str = "giant";
+
 fn table(rows: &[Row]) -> String {
-    let mut table = show::table(&[
-        "policy",
-        "peak",
-        "at end",
-        "huge",
-        "giant",
-        "faults",
-        "p50",
-        "p99",
-        "max",
-        "in faults",
-        "background",
-        "walks",
-        "CPU time",
-    ]);
+    let has_giant = rows.iter().any(|row| row.mapped.giant > 0);
+    let columns: Vec<&Column> =
+        COLUMNS.iter().filter(|(head, _)| *head != GIANT || has_giant).collect();
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let mut table = show::table(&heads);
     for row in rows {
-        let quantile = |share| show::time(row.faults.quantile(share));
-        table.add_row([
-            row.policy.to_owned(),
-            row.peak.to_string(),
-            row.at_end.to_string(),
-            row.mapped.huge.to_string(),
-            row.mapped.giant.to_string(),
-            row.faults.count().to_string(),
-            quantile(0.5),
-            quantile(0.99),
-            show::time(row.faults.max()),
-            show::time(row.fault_time),
-            show::time(row.background),
-            show::percent(row.walk_share),
-            relative(row, rows).map_or("-".to_owned(), |share| format!("{share:.3}")),
-        ]);
+        table.add_row(columns.iter().map(|(_, cell)| cell(row, rows)));
     }
     table.to_string()
 }
@@ -169,6 +178,7 @@ fn as_json(row: &Row, rows: &[Row], arguments: &Sim, options: &Options) -> Value
         },
         "peak_bytes": row.peak.0,
         "end_bytes": row.at_end.0,
+        "reserved_bytes": row.reserved.0,
         "base_pages": row.mapped.base.0,
         "huge_pages": row.mapped.huge.0,
         "giant_pages": row.mapped.giant,
@@ -206,7 +216,7 @@ fn draw(path: &Path, trace: &Trace, rows: &[Row]) -> anyhow::Result<()> {
         .iter()
         .map(|row| (row.policy.to_owned(), row.memory.iter().map(point).collect()))
         .collect();
-    let title = format!("{}: memory in use, replayed", trace.header.command);
+    let title = format!("{}: resident memory, replayed", trace.header.command);
     let lines = Lines { x_label: "time (s)", y_label, series: &series };
     picture::lines(path, &title, &lines)
         .map_err(|error| anyhow!(error))

@@ -6,8 +6,10 @@ use plotters::prelude::{PathElement, RGBColor, ShapeStyle, Text};
 use plotters::style::text_anchor::{HPos, VPos};
 use std::path::Path;
 
-/// How thick a line is, in pixels.
+/// How thick the last line is, in pixels. Those before are thicker, so that lines that lie on each
+/// other show beside each other; but not ever thicker.
 const THICK: u32 = 2;
+const THICKEST: u32 = 8;
 /// With more lines than this their ends are not labelled: colours come again, but labels overlap.
 const LABELLED: usize = 8;
 
@@ -22,7 +24,7 @@ pub struct Lines<'a> {
     pub series: &'a [(String, Vec<(f64, f64)>)],
 }
 
-/// Draws lines into the file `path`. Lines that lie on each other show side by side in the legend.
+/// Draws lines into the file `path`.
 ///
 /// # Errors
 /// [`Error::Empty`], [`Error::Draw`], [`Error::Write`].
@@ -66,14 +68,21 @@ fn draw(title: &str, lines: &Lines<'_>) -> Result<String> {
         let area = frame::head(root, title, &legend)?;
         let mut chart = frame::axes(&area, &axes, |_| Ok(()))?;
         for (index, (_, points)) in lines.series.iter().enumerate() {
-            draw_one(&mut chart, points, frame::colour(index))?;
+            let above = u32::try_from(lines.series.len() - 1 - index).unwrap_or(THICKEST);
+            let thick = (THICK + above).min(THICKEST);
+            draw_one(&mut chart, points, thick, frame::colour(index))?;
         }
         if lines.series.len() <= LABELLED { draw_ends(&mut chart, lines, &axes) } else { Ok(()) }
     })
 }
 
-fn draw_one(chart: &mut Chart<'_>, points: &[(f64, f64)], colour: RGBColor) -> Result<()> {
-    let style = ShapeStyle { color: colour.into(), filled: false, stroke_width: THICK };
+fn draw_one(
+    chart: &mut Chart<'_>,
+    points: &[(f64, f64)],
+    thick: u32,
+    colour: RGBColor,
+) -> Result<()> {
+    let style = ShapeStyle { color: colour.into(), filled: false, stroke_width: thick };
     let points: Vec<_> = points.iter().copied().filter(|point| is_finite(*point)).collect();
     let path = PathElement::new(points, style);
     chart.draw_series(std::iter::once(path)).map_err(failed)?;

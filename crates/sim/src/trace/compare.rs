@@ -56,11 +56,13 @@ impl std::error::Error for TooSmall {}
 pub struct Row {
     /// The system's name.
     pub policy: &'static str,
-    /// The most memory in use for the program at any time: what is mapped, and what is reserved
-    /// for it.
+    /// The most memory that the program had mapped at any time, its resident set.
     pub peak: Bytes,
     /// The same at the end.
     pub at_end: Bytes,
+    /// The most memory at any sample that was taken for the program and not mapped: frames reserved
+    /// for huge pages, which are given back when memory is short.
+    pub reserved: Bytes,
     /// What is mapped at the end, by page size.
     pub mapped: Footprint,
     /// Each fault.
@@ -75,7 +77,7 @@ pub struct Row {
     pub busy: Nanos,
     /// From start to end, waiting included.
     pub time: Nanos,
-    /// Memory in use at each sample, and when that was.
+    /// Memory mapped at each sample, and when that was.
     pub memory: Vec<(Nanos, Bytes)>,
     /// Whether memory ran out before the end.
     pub ended: Ended,
@@ -125,17 +127,20 @@ pub fn replay(
     let taken = run.machine().used();
     let key = run.start(plan.workload.clone());
     let mut memory = Vec::new();
+    let mut reserved = Bytes::ZERO;
     let mut ended = Ended::Whole;
     for (sample, mark) in plan.marks.iter().enumerate() {
         if run.to_phase(mark.phases).is_err() {
             ended = Ended::OutOfMemory;
             break;
         }
-        let used = run.machine().used().saturating_sub(taken).bytes();
-        memory.push((mark.at, used));
+        let mapped = run.machine().resident(key);
+        let used = run.machine().used().saturating_sub(taken);
+        reserved = reserved.max(used.saturating_sub(mapped).bytes());
+        memory.push((mark.at, mapped.bytes()));
         progress(sample + 1);
     }
-    row(entry.name, &run, key, memory, ended)
+    Row { reserved, ended, ..row(entry.name, &run, key, memory) }
 }
 
 fn machine(entry: &Entry, options: &Options) -> Machine {
@@ -152,18 +157,13 @@ fn machine(entry: &Entry, options: &Options) -> Machine {
     machine
 }
 
-fn row(
-    policy: &'static str,
-    run: &Run,
-    key: ProcessKey,
-    memory: Vec<(Nanos, Bytes)>,
-    ended: Ended,
-) -> Row {
-    let at_end = memory.last().map_or(Bytes::ZERO, |(_, used)| *used);
+fn row(policy: &'static str, run: &Run, key: ProcessKey, memory: Vec<(Nanos, Bytes)>) -> Row {
+    let at_end = memory.last().map_or(Bytes::ZERO, |(_, mapped)| *mapped);
     let mut row = Row {
         policy,
-        peak: memory.iter().map(|(_, used)| *used).max().unwrap_or_default(),
+        peak: memory.iter().map(|(_, mapped)| *mapped).max().unwrap_or_default(),
         at_end,
+        reserved: Bytes::ZERO,
         mapped: run.machine().process(key).map(|p| p.footprint()).unwrap_or_default(),
         faults: Latencies::default(),
         fault_time: Nanos::ZERO,
@@ -172,7 +172,7 @@ fn row(
         busy: Nanos::ZERO,
         time: Nanos::ZERO,
         memory,
-        ended,
+        ended: Ended::Whole,
     };
     if let Some(report) = run.report(key) {
         take_in(&mut row, report, run.hardware());
