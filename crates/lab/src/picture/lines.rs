@@ -1,18 +1,14 @@
 //! Lines over time.
 
-use super::frame::{self, Axes, Chart, LABEL, Numbers, failed};
+use super::frame::{self, Axes, Chart, Numbers, failed};
 use super::{Error, Result, write};
-use plotters::prelude::{PathElement, RGBColor, ShapeStyle, Text};
-use plotters::style::text_anchor::{HPos, VPos};
+use plotters::prelude::{PathElement, RGBColor, ShapeStyle};
 use std::path::Path;
 
 /// How thick the last line is, in pixels. Those before are thicker, so that lines that lie on each
 /// other show beside each other; but not ever thicker.
 const THICK: u32 = 2;
 const THICKEST: u32 = 8;
-/// With more lines than this their ends are not labelled: colours come again, but labels overlap.
-const LABELLED: usize = 8;
-
 /// What a chart of lines shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<'a> {
@@ -72,7 +68,7 @@ fn draw(title: &str, lines: &Lines<'_>) -> Result<String> {
             let thick = (THICK + above).min(THICKEST);
             draw_one(&mut chart, points, thick, frame::colour(index))?;
         }
-        if lines.series.len() <= LABELLED { draw_ends(&mut chart, lines, &axes) } else { Ok(()) }
+        Ok(())
     })
 }
 
@@ -86,25 +82,6 @@ fn draw_one(
     let points: Vec<_> = points.iter().copied().filter(|point| is_finite(*point)).collect();
     let path = PathElement::new(points, style);
     chart.draw_series(std::iter::once(path)).map_err(failed)?;
-    Ok(())
-}
-
-/// Writes each line's name at its right end, as long as it is clear of the others.
-fn draw_ends(chart: &mut Chart<'_>, lines: &Lines<'_>, axes: &Axes<'_>) -> Result<()> {
-    /// The share of the plot's height that a label takes.
-    const CLEAR: f64 = 0.05;
-    let mut taken: Vec<f64> = Vec::new();
-    for (index, (name, points)) in lines.series.iter().enumerate() {
-        let Some(end) = points.iter().copied().rfind(|point| is_finite(*point)) else { continue };
-        let height = end.1 / axes.y.end;
-        if taken.iter().any(|other| (other - height).abs() < CLEAR) {
-            continue;
-        }
-        taken.push(height);
-        let style = frame::style(LABEL, frame::colour(index), HPos::Right, VPos::Bottom);
-        let label = Text::new(frame::plain(name), (end.0, end.1 + axes.y.end * 0.01), style);
-        chart.draw_series(std::iter::once(label)).map_err(failed)?;
-    }
     Ok(())
 }
 
@@ -134,15 +111,12 @@ mod tests {
         {
             assert!(texts.contains(label), "{label} in {texts}");
         }
-        assert_eq!(texts.matches("linux|").count(), 2, "in the legend and at the line: {texts}");
         assert!(svg.matches("<polyline").count() >= 2);
     }
 
     #[test]
-    fn ends_that_meet_are_labelled_once() {
-        let all = [series("a", &[(0.0, 1.0)]), series("b", &[(0.0, 1.0)])];
-        let texts = texts_of(&drawn(&all).expect("a point is drawn too"));
-        assert_eq!(texts.iter().filter(|text| *text == "b").count(), 1);
+    fn a_single_point_is_drawn_too() {
+        assert!(drawn(&[series("a", &[(0.0, 1.0)]), series("b", &[(0.0, 1.0)])]).is_ok());
     }
 
     #[test]
