@@ -9,6 +9,7 @@ use superpage_manager::config::parse_percent;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::system::list::{self, Entry};
 use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
+use superpage_sim::profile::Profile;
 
 /// Manage huge pages from user space, on the stock Linux kernel.
 ///
@@ -120,7 +121,8 @@ pub(crate) struct Daemon {
     /// How much to log
     #[arg(long, value_enum, default_value = "info")]
     pub(crate) level: LogLevel,
-    /// Where the lock and the record of changed settings are kept; another directory is for tests
+    /// Where the record of changed settings is kept; another directory is for tests, and does not
+    /// allow a second daemon on the machine
     #[arg(long, value_name = "DIR", default_value = superpage_kernel::settings::STATE_DIRECTORY,
           value_hint = ValueHint::DirPath)]
     pub(crate) state: PathBuf,
@@ -187,8 +189,9 @@ pub(crate) struct Sim {
     /// Accesses that miss the data caches, in millions in each second of CPU time
     #[arg(long, value_name = "MILLIONS", default_value = "10", value_parser = rate)]
     pub(crate) access_rate: f64,
-    /// The processor and what work costs on it: a name, or a file
-    #[arg(long, value_name = "NAME|FILE", default_value = "plain")]
+    /// The machine that is simulated: a paper's (emd, graph, quicksilver, trident or xheap), or a
+    /// file that `superpage lab calibrate` wrote
+    #[arg(long, value_name = "NAME|FILE", default_value = "trident")]
     pub(crate) profile: String,
     /// The seed of all chance
     #[arg(long, value_name = "N", default_value = "1")]
@@ -236,6 +239,8 @@ pub(crate) enum LabCommand {
         #[arg(long, value_name = "SIZE", value_parser = workload_size)]
         size: Option<Bytes>,
     },
+    /// Measure this machine and write a profile of it for the simulated one
+    Calibrate(LabCalibrate),
     /// Be the process that an experiment looks at
     #[command(hide = true)]
     Worker {
@@ -273,9 +278,27 @@ pub(crate) struct LabRun {
     /// Print one JSON object per row instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print the table as Markdown, with the command that made it
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
     /// Write pictures and the rows (NAME.jsonl) into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Arguments of `lab calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Uses half a gigabyte of memory and some seconds of CPU time. What a \
+                        program cannot measure (devices, hypercalls) is taken from a paper's \
+                        machine, and the profile says so of each number.")]
+pub(crate) struct LabCalibrate {
+    /// Where to write the profile, a TOML file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) out: PathBuf,
+    /// The paper's machine that what cannot be measured is taken from
+    #[arg(long, value_name = "MACHINE", default_value = "trident",
+          value_parser = clap::builder::PossibleValuesParser::new(Profile::names()))]
+    pub(crate) like: String,
 }
 
 /// Arguments of `completions`.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 use superpage_kernel::Error;
+use superpage_kernel::rights::Hindrance;
 use superpage_manager::daemon::DaemonError;
 use superpage_manager::record::RecordError;
 use superpage_manager::select::Refusal;
@@ -53,7 +54,7 @@ impl From<std::io::Error> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::Denied { .. } => Self::NotPossible(format!("{error}; run as root (sudo)")),
+            Error::Denied { .. } => Self::NotPossible(format!("{error}; {}", Hindrance::now())),
             Error::Unsupported { .. } => {
                 Self::NotPossible(format!("{error}; `superpage doctor` says what is missing"))
             }
@@ -67,7 +68,7 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Failed(error) => error.into(),
-            Refusal::Denied(_) => Self::NotPossible(refusal.to_string()),
+            Refusal::Denied { .. } => Self::NotPossible(refusal.to_string()),
             Refusal::KernelThread(_) | Refusal::Ourselves(_) => Self::Usage(refusal.to_string()),
             Refusal::Gone(_) => Self::Failed(refusal.into()),
         }

@@ -15,7 +15,7 @@ use superpage_kernel::status;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 12] = [
+const COMMANDS: [&[&str]; 13] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
@@ -26,6 +26,7 @@ const COMMANDS: [&[&str]; 12] = [
     &["lab", "list"],
     &["lab", "run"],
     &["lab", "demo"],
+    &["lab", "calibrate"],
     &["completions"],
     &["man"],
 ];
@@ -114,6 +115,8 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["lab", "run"], "<NAME>");
     assert_usage(&["lab", "run", "emd-table1", "--size", "1M"], "at least 64");
     assert_usage(&["lab", "run", "emd-table1", "--rounds", "0"], "1..=99");
+    assert_usage(&["lab", "calibrate"], "--out <FILE>");
+    assert_usage(&["lab", "calibrate", "--out", "x", "--like", "vax"], "trident");
 }
 
 #[test]
@@ -171,7 +174,7 @@ fn a_trace_that_is_none_is_one_sentence() {
     let good = |more: &[&str]| sim(&trace("good"), more);
     assert_sentence(&good(&["--memory", "1M"]), 2, &["needs 6.0 MiB", "--memory 6M"]);
     assert_sentence(&good(&["--memory", "9999T"]), 2, &["more than the 4.0 TiB"]);
-    assert_sentence(&good(&["--profile", "abacus"]), 2, &["abacus", "plain"]);
+    assert_sentence(&good(&["--profile", "abacus"]), 2, &["abacus", "trident", "lab calibrate"]);
 }
 
 #[test]
@@ -445,5 +448,5 @@ fn without_rights_the_daemon_does_not_start() {
 fn without_rights_a_scan_says_how_much_it_did_not_see() {
     let output = Unprivileged::new().run(&["scan"]);
     assert!(output.status.success(), "{output:?}");
-    assert!(text(&output.stdout).contains("belong to others; run as root"), "{output:?}");
+    assert!(text(&output.stdout).contains("not looked into; run as root (sudo)."), "{output:?}");
 }

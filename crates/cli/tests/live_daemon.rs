@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 }
 
 fn tests() -> [Test; 12] {
-    let able = machine::without_debloating;
+    let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
     let able = able();
@@ -128,6 +128,8 @@ fn it_keeps_to_its_lists() -> Ended {
     let daemon = home.start()?;
     wait_until_nothing_is_left(&daemon, 0)?;
     let log = daemon.stop()?;
+    let looked = log.iter().find(|line| says(line, "looked")).ok_or("it never looked")?;
+    ensure!(looked["cause"] == "nothing is known about them", "{looked}");
     is_debloated(&mut included)?;
     for (pid, before) in spared.into_iter().zip(before) {
         ensure!(Holds::now(pid)?.huge == before?, "process {pid} was touched");
@@ -281,6 +283,9 @@ fn there_is_one_at_a_time() -> Ended {
     ensure!(second.code == Some(1) && second.err.starts_with("superpage: "), "{second:?}");
     ensure!(second.err.contains(&format!("process {}", daemon.pid())), "{second:?}");
     ensure!(second.err.lines().count() == 1, "{second:?}");
+    // It is the machine that has one, not a directory.
+    let elsewhere = Home::with(&Config::idle())?.start_in_vain()?;
+    ensure!((elsewhere.code, &elsewhere.err) == (Some(1), &second.err), "{elsewhere:?}");
     daemon.stop()?;
     home.start()?.stop()?;
     Ok(())

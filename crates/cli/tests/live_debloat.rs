@@ -17,8 +17,13 @@ use std::time::Duration;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_lab::worker::Worker;
 use superpage_lab::workload::WorkloadKind;
+use superpage_manager::cooldown::CoolDown;
+use superpage_manager::pass::{Flow, Options, Pass};
+use superpage_manager::select;
+use superpage_policy::bloat::BloatMap;
+use superpage_policy::debloat::{PolicyName, emd};
 use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
 };
 
 type Check = fn() -> Ended;
@@ -39,7 +44,7 @@ fn main() -> ExitCode {
     if played.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const TESTS: [(&str, Check); 15] = [
+const TESTS: [(&str, Check); 16] = [
     ("a_scan_is_near_the_truth", a_scan_is_near_the_truth),
     ("a_scan_of_everything_adds_up", a_scan_of_everything_adds_up),
     ("a_scan_draws_a_picture", a_scan_draws_a_picture),
@@ -53,6 +58,7 @@ const TESTS: [(&str, Check); 15] = [
     ("a_process_that_exits_is_no_accident", a_process_that_exits_is_no_accident),
     ("the_others_are_done_when_one_exits", the_others_are_done_when_one_exits),
     ("what_a_fork_shares_is_left_alone", what_a_fork_shares_is_left_alone),
+    ("what_was_not_worth_breaking_cools_down", what_was_not_worth_breaking_cools_down),
     ("locked_memory_is_refused", locked_memory_is_refused),
     ("a_wild_process_loses_nothing", a_wild_process_loses_nothing),
 ];
@@ -378,6 +384,31 @@ fn be_locked() -> Ended {
         subject::next_order()?;
         say_whether_intact(&mut memory)?;
     }
+}
+
+/// Were they rebuilt, they would be misjudged and broken again and again.
+fn what_was_not_worth_breaking_cools_down() -> Ended {
+    let mut worker = random_access()?;
+    let pid = worker.pid();
+    let hold = || select::hold(pid).map_err(|refusal| refusal.to_string());
+    let huge_pages = hold()?.huge_pages()?;
+    // Half of them are 80 % bloat, half 20 %.
+    let half = HugePages(1).base_pages().0 / 2;
+    let options = Options { worth: BasePages(half), ..Options::default() };
+    let mut cooling = CoolDown::new();
+    let everything = BasePages(u64::MAX);
+    let mut pass = Pass::new(vec![hold()?], everything, options, &cooling, Nanos::ZERO)?;
+    let mut policy = PolicyName::Emd.build(emd::Options::default());
+    pass.run(policy.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+    let (broken, cooled) = (pass.account().total().broken.0, cooling.len() as u64);
+    ensure!(is_near(cooled, broken / 2, 0.05), "{cooled} of {broken} cool down");
+    let target = hold()?;
+    target.collapse(&huge_pages)?;
+    let pass = Pass::new(vec![target], everything, options, &cooling, Nanos(1))?;
+    let admitted: HugePages = pass.maps().values().map(BloatMap::len).sum();
+    ensure!(admitted.0 + cooled <= huge_pages.len() as u64, "{admitted} and {cooled} cooling");
+    worker.check()?;
+    Ok(())
 }
 
 fn locked_memory_is_refused() -> Ended {

@@ -402,12 +402,7 @@ impl Scratch {
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
     pub fn add(&self, process: &Process) -> Result<()> {
-        process.check_alive()?;
-        let procs = self.group.path.join("cgroup.procs");
-        let moved = write_value(&procs, &process.pid().to_string());
-        // Says which of the two it was if the process ended meanwhile.
-        process.check_alive()?;
-        moved
+        move_to(&self.group.path, process)
     }
 
     /// Does `work` while we ourselves are in the group: what it starts is charged to the group from
@@ -455,12 +450,25 @@ impl Scratch {
 
     /// Moves what is left in the group to `home`.
     fn empty(&self) {
-        let procs = self.home.join("cgroup.procs");
-        for pid in self.group.processes().unwrap_or_default() {
+        let listed = self.group.processes().unwrap_or_default();
+        let held: Vec<_> = listed.into_iter().filter_map(|pid| Process::open(pid).ok()).collect();
+        // A number may have come to mean another process before that was held. One that is listed
+        // still is of a process in the group.
+        let listed = self.group.processes().unwrap_or_default();
+        for process in held.iter().filter(|process| listed.contains(&process.pid())) {
             // A process that has exited needs no move.
-            let _ = write_value(&procs, &pid.to_string());
+            let _ = move_to(&self.home, process);
         }
     }
+}
+
+/// Moves `process` into the group at `directory`. The kernel takes only a number there.
+fn move_to(directory: &Path, process: &Process) -> Result<()> {
+    process.check_alive()?;
+    let moved = write_value(&directory.join("cgroup.procs"), &process.pid().to_string());
+    // Says which of the two it was if the process ended meanwhile.
+    process.check_alive()?;
+    moved
 }
 
 /// Tries for a while: a process that was just killed holds its group until it is gone.
@@ -638,6 +646,30 @@ mod tests {
         assert!(root.path().join("lab").is_dir());
         drop(scratch);
         assert!(!root.path().join("lab").exists());
+    }
+
+    #[test]
+    fn only_processes_that_are_still_there_are_moved_home() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let [inside, home] = ["lab", "home"].map(|name| root.path().join(name));
+        for directory in [&inside, &home] {
+            fs::create_dir(directory).expect("created");
+            fs::write(directory.join("cgroup.procs"), "").expect("written");
+        }
+        let mut exited = std::process::Command::new("true").spawn().expect("true runs");
+        exited.wait().expect("it ends");
+        let (us, gone) = (std::process::id(), exited.id());
+        fs::write(inside.join("cgroup.procs"), format!("{us}\n{gone}\n")).expect("written");
+        let group = Group { version: Version::V2, path: inside.clone() };
+        let scratch = Scratch { group, home: home.clone() };
+        scratch.empty();
+        // Each is written in one call, over what was there.
+        let moved = fs::read_to_string(home.join("cgroup.procs")).expect("reads");
+        assert_eq!(moved, us.to_string());
+        fs::write(inside.join("cgroup.procs"), format!("{gone}\n")).expect("written");
+        scratch.empty();
+        let moved = fs::read_to_string(home.join("cgroup.procs")).expect("reads");
+        assert_eq!(moved, us.to_string(), "one that has exited was written");
     }
 
     #[test]

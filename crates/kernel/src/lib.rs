@@ -8,6 +8,8 @@
 //! `superpage-policy` and knows none of its policies. Nothing prints or logs.
 
 pub mod cgroup;
+pub mod cpuid;
+pub mod cpuinfo;
 pub mod error;
 pub mod maps;
 pub mod meminfo;
@@ -18,6 +20,7 @@ pub mod pressure;
 pub mod probe;
 pub mod process;
 pub mod process_madvise;
+pub mod rights;
 pub mod sample;
 pub mod settings;
 pub mod smaps;

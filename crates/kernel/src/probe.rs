@@ -12,8 +12,8 @@ use crate::pagemap::{Mapping, Pagemap};
 use crate::pressure::Trigger;
 use crate::process::Process;
 use crate::process_madvise;
+use crate::rights::Rights;
 use crate::sample::{Content, Sampler};
-use crate::text;
 use crate::thp::{self, Thp};
 use crate::width::to_usize;
 use rustix::fs::{Access, access};
@@ -309,27 +309,11 @@ fn collapse() -> Verdict {
     }
 }
 
-/// CAP_SYS_PTRACE and CAP_SYS_NICE: [capabilities(7)](https://man7.org/linux/man-pages/man7/capabilities.7.html).
-const NEEDED_CAPABILITIES: [(u32, &str); 3] =
-    [(2, "CAP_DAC_READ_SEARCH"), (19, "CAP_SYS_PTRACE"), (23, "CAP_SYS_NICE")];
-
 fn reach_others(proc_root: &Path) -> Verdict {
-    let path = proc_root.join("self/status");
-    let effective = text::read(&path).and_then(|status| {
-        text::lines(&status)
-            .find_map(|(_, line)| line.strip_prefix(b"CapEff:"))
-            .and_then(|set| text::hexadecimal(set.trim_ascii()))
-            .ok_or_else(|| Error::malformed(&path, 0, "a CapEff line", b""))
-    });
-    let effective = match effective {
-        Ok(effective) => effective,
+    let missing = match Rights::read(proc_root) {
+        Ok(rights) => rights.missing_capabilities(),
         Err(error) => return refused(&error),
     };
-    let missing: Vec<&str> = NEEDED_CAPABILITIES
-        .iter()
-        .filter(|(bit, _)| effective & (1 << bit) == 0)
-        .map(|(_, name)| *name)
-        .collect();
     if missing.is_empty() {
         (Answer::Yes, "the three capabilities for it are held".to_owned(), None)
     } else {

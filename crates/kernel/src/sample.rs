@@ -1,7 +1,8 @@
 //! Looking into another process's base pages: zero-filled or not. `process_vm_readv(2)`.
 //!
 //! Which pages to look at, and whether whole or in an excerpt, is the caller's affair: a page is
-//! zero-filled only if all of it is, but an excerpt can show that it is not. Reading needs the right to ptrace-read the process.
+//! zero-filled only if all of it is, but an excerpt can show that it is not. Reading needs the
+//! right to ptrace-attach to the process.
 //! [process_vm_readv(2)](https://man7.org/linux/man-pages/man2/process_vm_readv.2.html).
 //!
 //! **Do not read what is shared with another process** ([`crate::pagemap::Pagemap::is_exclusive`]).

@@ -54,6 +54,7 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Rollup> {
 mod tests {
     use super::*;
     use crate::Error;
+    use crate::text;
     use proptest::prelude::*;
 
     const GOOD: &[u8] = include_bytes!("../tests/fixtures/proc/smaps_rollup");
@@ -95,19 +96,12 @@ mod tests {
         drop(memory);
     }
 
+    #[test]
+    fn no_text_makes_it_panic() {
+        text::fuzz::never_panics(GOOD, parsed);
+    }
+
     proptest! {
-        #[test]
-        fn random_bytes_never_panic(text: Vec<u8>) {
-            let _ = parsed(&text);
-        }
-
-        #[test]
-        fn damaged_files_never_panic(at in 0..GOOD.len(), byte: u8) {
-            let mut text = GOOD.to_vec();
-            text[at] = byte;
-            let _ = parsed(&text);
-        }
-
         #[test]
         fn what_is_written_is_read(rss: u32, pss: u32, anonymous: u32, huge: u32, swap: u32) {
             let text = format!(

@@ -55,7 +55,6 @@ pub fn parse(text: &[u8]) -> BTreeMap<VirtAddr, Wish> {
 mod tests {
     use super::*;
     use crate::own_memory::{OwnMemory, Wish as Asked};
-    use proptest::prelude::*;
     use superpage_policy::units::HugePages;
 
     const TEXT: &[u8] =
@@ -79,17 +78,8 @@ mod tests {
         assert_eq!(below.map(|(_, wish)| *wish), Some(Wish::Huge), "{found:?}");
     }
 
-    proptest! {
-        #[test]
-        fn random_bytes_never_panic(text: Vec<u8>) {
-            let _ = parse(&text);
-        }
-
-        #[test]
-        fn damaged_files_never_panic(at in 0..TEXT.len(), byte: u8) {
-            let mut text = TEXT.to_vec();
-            text[at] = byte;
-            let _ = parse(&text);
-        }
+    #[test]
+    fn no_text_makes_it_panic() {
+        text::fuzz::never_panics(TEXT, parse);
     }
 }

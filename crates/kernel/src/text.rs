@@ -55,6 +55,37 @@ pub fn read_decimal(path: &Path) -> Result<u64> {
 }
 
 #[cfg(test)]
+pub(crate) mod fuzz {
+    //! What every parser of the kernel's texts has to bear.
+
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+
+    /// Random bytes, and `good` with any one byte of it changed, do not make `parse` panic.
+    pub(crate) fn never_panics<T>(good: &[u8], parse: impl Fn(&[u8]) -> T) {
+        let damaged = (0..good.len(), any::<u8>()).prop_map(|(at, byte)| {
+            let mut text = good.to_vec();
+            text[at] = byte;
+            text
+        });
+        try_all(any::<Vec<u8>>(), &parse);
+        try_all(damaged, &parse);
+    }
+
+    fn try_all<T>(texts: impl Strategy<Value = Vec<u8>>, parse: impl Fn(&[u8]) -> T) {
+        // The text that failed is in the message; there is no source file to keep it beside.
+        let config = Config { failure_persistence: None, ..Config::default() };
+        let tried = TestRunner::new(config).run(&texts, |text| {
+            parse(&text);
+            Ok(())
+        });
+        if let Err(error) = tried {
+            panic!("{error}");
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

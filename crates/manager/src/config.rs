@@ -15,6 +15,7 @@ use superpage_policy::bloat::BloatDensity;
 use superpage_policy::debloat::{PolicyName, emd};
 use superpage_policy::units::{BasePages, HugePages};
 use superpage_policy::watermark::Watermarks;
+use toml::Spanned;
 
 /// What the daemon does, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +34,7 @@ pub struct Config {
     pub interval: Duration,
     /// How long to wait after a pass that found nothing to free; doubles up to 16 times that.
     pub back_off: Duration,
-    /// How long a huge page that a split left alone is not tried again.
+    /// How long a huge page that a split left alone, or that was not worth it, is not tried again.
     pub cool_down: Duration,
     /// Which processes.
     pub processes: Selection,
@@ -53,7 +54,8 @@ pub struct CgroupMarks {
 impl Default for Config {
     fn default() -> Self {
         // An empty file; it cannot fail, and a test says so.
-        Self::from_file(File::default()).unwrap_or_else(|_| unreachable!("the defaults are valid"))
+        Self::from_file(File::default(), "")
+            .unwrap_or_else(|_| unreachable!("the defaults are valid"))
     }
 }
 
@@ -95,28 +97,60 @@ pub fn read(path: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`read`].
 pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-    let fail = |line, what| ConfigError { path: path.to_owned(), line, what };
+    let fail = |mistake: Mistake| ConfigError {
+        path: path.to_owned(),
+        line: mistake.line,
+        what: mistake.what,
+    };
     let file: File = toml::from_str(text).map_err(|error| {
-        let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
-        fail(line, error.message().to_owned())
+        let line = error.span().map(|span| line_of(span.start, text));
+        fail(Mistake { line, what: error.message().to_owned() })
     })?;
-    Config::from_file(file).map_err(|what| fail(None, what))
+    Config::from_file(file, text).map_err(fail)
+}
+
+/// What breaking a huge page has to free: HawkEye breaks whatever has a zero page.
+fn worth(policy: PolicyName, floor: BloatDensity) -> BasePages {
+    match policy {
+        PolicyName::HawkEye => BasePages(1),
+        PolicyName::Emd | PolicyName::EmdExact => floor.base_pages(),
+    }
+}
+
+/// What is wrong with a file, and in which line.
+struct Mistake {
+    line: Option<usize>,
+    what: String,
+}
+
+/// The line of `text`, counted from 1, that the byte at `offset` is in.
+fn line_of(offset: usize, text: &str) -> usize {
+    1 + text[..offset].matches('\n').count()
 }
 
 impl Config {
-    fn from_file(file: File) -> Result<Self, String> {
-        let machine = match (file.watermarks.high, file.watermarks.low, file.watermarks.enabled) {
-            (_, _, Some(false)) => None,
-            (high, low, _) => Some(marks(high, low, "watermarks")?),
+    /// What breaking a huge page has to free to be worth it.
+    #[must_use]
+    pub fn worth(&self) -> BasePages {
+        worth(self.policy, self.emd.floor)
+    }
+
+    /// `text` is what `file` was read from: what several keys together make of it is only seen
+    /// here, and the mistake is to name their lines.
+    fn from_file(file: File, text: &str) -> Result<Self, Mistake> {
+        let WatermarksFile { enabled, high, low } = file.watermarks;
+        let machine = match enabled {
+            Some(false) => None,
+            Some(true) | None => Some(marks(high, low, text)?),
         };
         let cgroups = file
             .cgroup
             .into_iter()
             .map(|group| {
-                let name = format!("cgroup {}", group.path.display());
-                Ok(CgroupMarks { marks: marks(group.high, group.low, &name)?, path: group.path })
+                let marks = marks(group.high, group.low, text)?;
+                Ok(CgroupMarks { path: group.path.0, marks })
             })
-            .collect::<Result<_, String>>()?;
+            .collect::<Result<_, Mistake>>()?;
         let floor = BloatDensity::from_share(file.policy.min_bloat.0).max(BloatDensity::new(1));
         let emd = emd::Options { quantum: file.policy.quantum.0, floor, ..emd::Options::default() };
         Ok(Self {
@@ -129,8 +163,8 @@ impl Config {
             back_off: file.timing.back_off.0,
             cool_down: file.timing.cool_down.0,
             processes: Selection {
-                include: filter(file.processes.include)?,
-                exclude: filter(file.processes.exclude)?,
+                include: file.processes.include.into(),
+                exclude: file.processes.exclude.into(),
                 within: None,
             },
             max_ptes_none: file.khugepaged.max_ptes_none.resolve(file.policy.name, floor),
@@ -138,41 +172,24 @@ impl Config {
     }
 }
 
-fn marks(high: Percent, low: Percent, name: &str) -> Result<Watermarks, String> {
-    Watermarks::new(high.0, low.0).map_err(|bad| format!("{name}: {bad}"))
-}
-
-fn filter(file: FilterFile) -> Result<Filter, String> {
-    let root = Path::new("/");
-    let uid = |name: String| -> Result<Uid, String> {
-        if let Ok(number) = name.parse() {
-            return Ok(Uid(number));
-        }
-        match status::uid_of(root, &name) {
-            Ok(Some(uid)) => Ok(uid),
-            Ok(None) => {
-                Err(format!("processes: there is no user {name:?}; give a name or a number"))
-            }
-            Err(error) => Err(format!("processes: user {name:?}: {error}")),
-        }
-    };
-    if let Some(long) = file.commands.iter().find(|command| command.len() > LONGEST_COMMAND) {
-        return Err(format!(
-            "processes: {long:?} is longer than a command can be ({LONGEST_COMMAND} bytes); give it as \
-             `ps -o comm` shows it"
-        ));
-    }
-    if let Some(path) = file.cgroups.iter().find(|path| !path.is_absolute()) {
-        let path = path.display();
-        return Err(format!(
-            "processes: {path} is not an absolute path; give the cgroup's directory"
-        ));
-    }
-    Ok(Filter {
-        pids: file.pids,
-        commands: file.commands,
-        users: file.users.into_iter().map(uid).collect::<Result<_, _>>()?,
-        cgroups: file.cgroups,
+/// Watermarks from two keys, each with its place in `text`.
+fn marks(high: Mark, low: Mark, text: &str) -> Result<Watermarks, Mistake> {
+    let default = Watermarks::default();
+    let share = |mark: &Mark, default| mark.as_ref().map_or(default, |mark| mark.get_ref().0);
+    let [high_share, low_share] = [share(&high, default.high()), share(&low, default.low())];
+    Watermarks::new(high_share, low_share).map_err(|bad| {
+        let line = |mark: &Mark| mark.as_ref().map(|mark| line_of(mark.span().start, text));
+        let place =
+            |mark| line(mark).map_or("the default".to_owned(), |line| format!("line {line}"));
+        let percent = |share: f64| (share * 1e4).round() / 1e2;
+        let what = format!(
+            "{bad}: high is {}% ({}), low is {}% ({})",
+            percent(high_share),
+            place(&high),
+            percent(low_share),
+            place(&low)
+        );
+        Mistake { line: line(&high).max(line(&low)), what }
     })
 }
 
@@ -192,37 +209,23 @@ struct File {
     cgroup: Vec<CgroupFile>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A watermark with its place in the file; `None` where the default holds.
+type Mark = Option<Spanned<Percent>>;
+
+#[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct WatermarksFile {
     enabled: Option<bool>,
-    high: Percent,
-    low: Percent,
-}
-
-impl Default for WatermarksFile {
-    fn default() -> Self {
-        let marks = Watermarks::default();
-        Self { enabled: None, high: Percent(marks.high()), low: Percent(marks.low()) }
-    }
+    high: Mark,
+    low: Mark,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CgroupFile {
-    path: PathBuf,
-    #[serde(default = "default_high")]
-    high: Percent,
-    #[serde(default = "default_low")]
-    low: Percent,
-}
-
-fn default_high() -> Percent {
-    Percent(Watermarks::default().high())
-}
-
-fn default_low() -> Percent {
-    Percent(Watermarks::default().low())
+    path: CgroupPath,
+    high: Mark,
+    low: Mark,
 }
 
 #[derive(Debug, Deserialize)]
@@ -288,9 +291,73 @@ struct ProcessesFile {
 #[serde(default, deny_unknown_fields)]
 struct FilterFile {
     pids: Vec<u32>,
-    commands: Vec<String>,
-    users: Vec<String>,
-    cgroups: Vec<PathBuf>,
+    commands: Vec<Command>,
+    users: Vec<User>,
+    cgroups: Vec<CgroupPath>,
+}
+
+impl From<FilterFile> for Filter {
+    fn from(file: FilterFile) -> Self {
+        Self {
+            pids: file.pids,
+            commands: file.commands.into_iter().map(|Command(name)| name).collect(),
+            users: file.users.into_iter().map(|User(uid)| uid).collect(),
+            cgroups: file.cgroups.into_iter().map(|CgroupPath(path)| path).collect(),
+        }
+    }
+}
+
+/// A command as `ps -o comm` shows it.
+#[derive(Debug)]
+struct Command(String);
+
+impl<'de> Deserialize<'de> for Command {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if name.len() <= LONGEST_COMMAND {
+            return Ok(Self(name));
+        }
+        Err(D::Error::custom(format!(
+            "{name:?} is longer than a command can be ({LONGEST_COMMAND} bytes); expected it as \
+             `ps -o comm` shows it"
+        )))
+    }
+}
+
+/// A user, by name or number.
+#[derive(Debug)]
+struct User(Uid);
+
+impl<'de> Deserialize<'de> for User {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if let Ok(number) = name.parse() {
+            return Ok(Self(Uid(number)));
+        }
+        let uid = status::uid_of(Path::new("/"), &name)
+            .map_err(|error| D::Error::custom(format!("user {name:?}: {error}")))?;
+        uid.map(Self).ok_or_else(|| {
+            let what = format!("there is no user {name:?}; expected a name or a number");
+            D::Error::custom(what)
+        })
+    }
+}
+
+/// The directory of a cgroup.
+#[derive(Debug)]
+struct CgroupPath(PathBuf);
+
+impl<'de> Deserialize<'de> for CgroupPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let path = PathBuf::deserialize(deserializer)?;
+        if path.is_absolute() {
+            return Ok(Self(path));
+        }
+        let path = path.display();
+        Err(D::Error::custom(format!(
+            "{path} is not an absolute path; expected the cgroup's directory"
+        )))
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -386,9 +453,7 @@ enum Hold {
 impl Hold {
     fn resolve(self, policy: PolicyName, floor: BloatDensity) -> Option<BasePages> {
         match self {
-            // HawkEye breaks whatever has a zero page.
-            Self::Auto if policy == PolicyName::HawkEye => Some(BasePages::ZERO),
-            Self::Auto => Some(floor.base_pages().saturating_sub(BasePages(1))),
+            Self::Auto => Some(worth(policy, floor).saturating_sub(BasePages(1))),
             Self::Keep => None,
             Self::At(pages) => Some(pages),
         }
@@ -457,17 +522,35 @@ mod tests {
         says("\n[watermark]\n", &["test.toml:2", "watermark", "watermarks"]);
         says("[watermarks]\nhigh = 80\n", &["test.toml:2", "string"]);
         says("[watermarks]\nhigh = \"80\"\n", &["test.toml:2", "80%"]);
-        says("[watermarks]\nhigh = \"50%\"\n", &["watermarks", "below the high"]);
+        says(
+            "[watermarks]\nhigh = \"50%\"\n",
+            &[
+                "test.toml:2: the low watermark must lie below",
+                "50% (line 2), low is 65% (the default)",
+            ],
+        );
+        says(
+            "[watermarks]\nlow = \"70%\"\n\nhigh = \"62.5%\"\n",
+            &["test.toml:4: the low", "high is 62.5% (line 4), low is 70% (line 2)"],
+        );
+        says(
+            "[[cgroup]]\npath = \"/a\"\n[[cgroup]]\npath = \"/b\"\nlow = \"90%\"\n",
+            &["test.toml:5: the low", "80% (the default), low is 90% (line 5)"],
+        );
+        says("[[cgroup]]\npath = \"a\"\n", &["test.toml:2", "absolute"]);
         says("[policy]\nname = \"linux\"\n", &["test.toml:2", "emd, emd-exact, hawkeye"]);
         says("[policy]\nquantum = 0\n", &["test.toml:2", "1 or more"]);
         says("[timing]\ninterval = \"soon\"\n", &["test.toml:2", "5s"]);
         says("[budget]\ncpu = \"0%\"\n", &["test.toml:2", "at least 0.1%"]);
         says("[timing]\ncool_down = \"1000years\"\n", &["test.toml:2", "30days"]);
-        says("[processes.exclude]\ncommands = [\"a-very-long-command\"]\n", &["15 bytes"]);
-        says("[processes.exclude]\ncgroups = [\"redis\"]\n", &["absolute"]);
+        says(
+            "[processes.exclude]\ncommands = [\"a-very-long-command\"]\n",
+            &["test.toml:2", "15 bytes"],
+        );
+        says("[processes.exclude]\ncgroups = [\"redis\"]\n", &["test.toml:2", "absolute"]);
         says("[khugepaged]\nmax_ptes_none = 512\n", &["test.toml:2", "0 to 511"]);
         says("[[cgroup]]\nhigh = \"50%\"\n", &["test.toml:1", "path"]);
-        says("[processes.include]\nusers = [\"no such user\"]\n", &["no such user"]);
+        says("[processes.include]\nusers = [\"no such user\"]\n", &["test.toml:2", "no such user"]);
         says("high = \n", &["test.toml:1"]);
     }
 

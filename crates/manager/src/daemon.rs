@@ -102,19 +102,23 @@ impl From<ConfigError> for DaemonError {
 /// Runs the daemon until it is told to stop.
 ///
 /// `config_path` is read now and on SIGHUP; without one the defaults hold. `state` is the
-/// directory of its lock and journal ([`settings::STATE_DIRECTORY`] on a real machine).
+/// directory of its journal ([`settings::STATE_DIRECTORY`] on a real machine). There is one daemon
+/// at a time on a machine, whatever their `state`.
 ///
 /// # Errors
 /// [`DaemonError`]. Nothing is changed then.
 pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> {
     let config = read_config(config_path)?;
-    let _lock = Lock::take(state)?;
+    let locks = Locks::take(state)?;
     // First of all: whatever else fails, what a crash left behind is put back.
     let (settings, repairs) = Settings::open(state, settings::Mode::Apply)?;
     for repair in repairs {
         warn!("an earlier run did not end well: {repair}");
     }
     check_essentials()?;
+    if let Err(error) = &locks.machine {
+        warn!("a daemon with another --state would not be noticed: {error}");
+    }
     let signals = Signals::install().map_err(DaemonError::Signals)?;
     let mut daemon = Daemon::new(config, config_path, settings);
     daemon.hold_khugepaged();
@@ -122,6 +126,34 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
     daemon.serve(&signals);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     daemon.leave().map_err(DaemonError::Kernel)
+}
+
+/// The locks that keep other daemons away.
+struct Locks {
+    /// That of the whole machine, or why it could not be had.
+    machine: Result<Lock, Error>,
+    /// That of our state, if it is kept elsewhere.
+    _own: Option<Lock>,
+}
+
+impl Locks {
+    /// Takes the lock of the whole machine, and that of `state` if it is another directory.
+    ///
+    /// The machine is who sees the same [`settings::STATE_DIRECTORY`]: a container with a `/run` of
+    /// its own mostly has its own processes too. Not a socket with a name: any user could take it
+    /// first, and a unit with a network of its own would not see it. Without root the directory
+    /// is out of reach, as are most processes that another daemon may manage.
+    fn take(state: &Path) -> Result<Self, Error> {
+        let common = Path::new(settings::STATE_DIRECTORY);
+        let machine = match Lock::take(common) {
+            Err(error @ (Error::Busy { .. } | Error::Refused { .. })) => return Err(error),
+            other => other,
+        };
+        let is_common =
+            state.canonicalize().is_ok_and(|s| common.canonicalize().is_ok_and(|c| s == c));
+        let own = if machine.is_ok() && is_common { None } else { Some(Lock::take(state)?) };
+        Ok(Self { machine, _own: own })
+    }
 }
 
 /// What cannot be told now (no huge page was free to try it on) may work later, and every pass is
@@ -288,6 +320,7 @@ impl Daemon {
             mode: Mode::Act,
             budget: self.config.budget,
             seed: self.passes << 32,
+            worth: self.config.worth(),
             cool_down: Nanos::from_secs_f64(self.config.cool_down.as_secs_f64()),
         };
         let mut pass = Pass::new(found.targets, need, options, &self.cooling, now)?;
@@ -333,9 +366,13 @@ impl Daemon {
 
 fn log_event(event: &Event<'_>) {
     match event {
-        Event::Looked { process, regions } => {
-            debug!(pid = process.pid, command = process.command, regions = regions.0, "looked");
-        }
+        Event::Looked { process, regions, cause } => debug!(
+            pid = process.pid,
+            command = process.command,
+            regions = regions.0,
+            cause = %cause,
+            "looked"
+        ),
         Event::Pausing => {}
         Event::Broke { process, broken, freed, cause } => info!(
             pid = process.pid,

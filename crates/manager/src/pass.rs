@@ -11,7 +11,7 @@ use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::bloat::{BloatMap, Knowledge};
 use superpage_policy::debloat::{
-    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, ProcessKey,
+    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause, ProcessKey,
 };
 use superpage_policy::region::Region;
 use superpage_policy::units::{BasePages, HugePages, Nanos};
@@ -34,7 +34,9 @@ pub struct Options {
     pub budget: CpuBudget,
     /// Makes samples differ from pass to pass.
     pub seed: u64,
-    /// How long a region that a split left alone is not tried again.
+    /// What breaking a huge page has to free to be worth it.
+    pub worth: BasePages,
+    /// How long a region that a split left alone, or that was not worth it, is not tried again.
     pub cool_down: Nanos,
 }
 
@@ -44,6 +46,7 @@ impl Default for Options {
             mode: Mode::Act,
             budget: CpuBudget::UNLIMITED,
             seed: 0,
+            worth: BasePages::ZERO,
             cool_down: Nanos::from_secs_f64(600.0),
         }
     }
@@ -58,6 +61,8 @@ pub enum Event<'a> {
         process: &'a ProcessAccount,
         /// How many.
         regions: HugePages,
+        /// Why.
+        cause: LookCause,
     },
     /// Huge pages were broken.
     Broke {
@@ -211,7 +216,9 @@ impl Pass {
         for (process, regions) in all {
             for batch in regions.chunks(BATCH) {
                 // What is shared stays in the map, unknown.
-                let look = |pass: &mut Self| pass.look(process, batch, depth, &mut Vec::new());
+                let look = |pass: &mut Self| {
+                    pass.look(process, batch, (depth, LookCause::Unknown), &mut Vec::new())
+                };
                 self.carry_out(process, look, &mut |_| Flow::Continue)?;
                 self.pause(&mut |_| Flow::Continue);
             }
@@ -221,7 +228,8 @@ impl Pass {
     }
 
     /// Asks `policy` and carries out what it says until it is done or `watch` says to stop.
-    /// Regions that are shared, or that a split left alone, go to `cooling`, as of `now`.
+    /// Regions that are shared, that a split left alone, or that were not worth breaking, go to
+    /// `cooling`, as of `now`.
     ///
     /// # Errors
     /// Whatever is not about one process: no rights at all, or an ability that is missing.
@@ -233,21 +241,22 @@ impl Pass {
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<End> {
         let end = loop {
-            let mut left_alone = Vec::new();
+            let mut to_cool = Vec::new();
             let (process, flow) = match policy.decide(&self.maps, self.need) {
                 Decision::Done(cause) => break End::Done(cause),
-                Decision::Look { process, regions, depth, .. } => {
-                    let look =
-                        |pass: &mut Self| pass.look(process, &regions, depth, &mut left_alone);
+                Decision::Look { process, regions, depth, cause } => {
+                    let look = |pass: &mut Self| {
+                        pass.look(process, &regions, (depth, cause), &mut to_cool)
+                    };
                     (process, self.carry_out(process, look, watch)?)
                 }
                 Decision::Break { process, regions, cause } => {
                     let break_up =
-                        |pass: &mut Self| pass.break_up(process, &regions, cause, &mut left_alone);
+                        |pass: &mut Self| pass.break_up(process, &regions, cause, &mut to_cool);
                     (process, self.carry_out(process, break_up, watch)?)
                 }
             };
-            for region in left_alone {
+            for region in to_cool {
                 if let Some(map) = self.maps.get_mut(&process) {
                     map.remove(region);
                 }
@@ -274,7 +283,10 @@ impl Pass {
             return Ok(Flow::Continue);
         };
         match done {
-            Ok(StepDone::Looked(regions)) => Ok(watch(Event::Looked { process: account, regions })),
+            Ok(StepDone::Nothing) => Ok(Flow::Continue),
+            Ok(StepDone::Looked { regions, cause }) => {
+                Ok(watch(Event::Looked { process: account, regions, cause }))
+            }
             Ok(StepDone::Broke { broken, freed, cause }) => {
                 Ok(watch(Event::Broke { process: account, broken, freed, cause }))
             }
@@ -292,15 +304,15 @@ impl Pass {
         &mut self,
         process: ProcessKey,
         regions: &[Region],
-        depth: Depth,
-        left_alone: &mut Vec<Region>,
+        (depth, cause): (Depth, LookCause),
+        to_cool: &mut Vec<Region>,
     ) -> Result<StepDone> {
         let (Some(target), Some(map), Some(account)) = (
             self.targets.get_mut(&process),
             self.maps.get_mut(&process),
             self.account.processes.get_mut(&process),
         ) else {
-            return Ok(StepDone::Looked(HugePages::ZERO));
+            return Ok(StepDone::Nothing);
         };
         self.looks += 1;
         let seed = self.options.seed.wrapping_add(self.looks);
@@ -310,7 +322,7 @@ impl Pass {
                 Look::Known(knowledge) => map.refine(*region, knowledge),
                 Look::Shared => {
                     account.left_alone.add(LeftAlone::Shared);
-                    left_alone.push(*region);
+                    to_cool.push(*region);
                 }
                 Look::Vanished => {
                     map.remove(*region);
@@ -318,7 +330,7 @@ impl Pass {
                 }
             }
         }
-        Ok(StepDone::Looked(HugePages(regions.len() as u64)))
+        Ok(StepDone::Looked { regions: HugePages(regions.len() as u64), cause })
     }
 
     fn break_up(
@@ -326,14 +338,14 @@ impl Pass {
         process: ProcessKey,
         regions: &[Region],
         cause: BreakCause,
-        left_alone: &mut Vec<Region>,
+        to_cool: &mut Vec<Region>,
     ) -> Result<StepDone> {
         let (Some(target), Some(map), Some(account)) = (
             self.targets.get_mut(&process),
             self.maps.get_mut(&process),
             self.account.processes.get_mut(&process),
         ) else {
-            return Ok(StepDone::Looked(HugePages::ZERO));
+            return Ok(StepDone::Nothing);
         };
         let results = match self.options.mode {
             Mode::Act => Some(target.break_up(regions)?),
@@ -349,10 +361,14 @@ impl Pass {
                     account.freed += pages;
                     account.expected += known.base_pages();
                     self.need = self.need.saturating_sub(pages);
+                    // A misjudged one. khugepaged may rebuild it, and a sample misjudge it again.
+                    if self.options.mode == Mode::Act && pages < self.options.worth {
+                        to_cool.push(*region);
+                    }
                 }
                 Broken::LeftAlone(reason) => {
                     account.left_alone.add(reason);
-                    left_alone.push(*region);
+                    to_cool.push(*region);
                 }
             }
         }
@@ -387,6 +403,15 @@ impl Pass {
 
 /// What a step did.
 enum StepDone {
-    Looked(HugePages),
-    Broke { broken: HugePages, freed: BasePages, cause: BreakCause },
+    /// The process is not in the pass any more.
+    Nothing,
+    Looked {
+        regions: HugePages,
+        cause: LookCause,
+    },
+    Broke {
+        broken: HugePages,
+        freed: BasePages,
+        cause: BreakCause,
+    },
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::process::{self, Process};
+use superpage_kernel::rights::Hindrance;
 use superpage_kernel::status::{self, Uid};
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::ProcessKey;
@@ -77,8 +78,13 @@ pub enum Refusal {
     KernelThread(u32),
     /// It is this very process.
     Ourselves(u32),
-    /// It belongs to somebody we may not touch.
-    Denied(u32),
+    /// We may not look into it.
+    Denied {
+        /// Its number.
+        pid: u32,
+        /// What stands in our way.
+        hindrance: Hindrance,
+    },
     /// Something else went wrong.
     Failed(Error),
 }
@@ -97,10 +103,9 @@ impl fmt::Display for Refusal {
             Self::Ourselves(pid) => {
                 write!(f, "process {pid} is this very program; choose another process")
             }
-            Self::Denied(pid) => write!(
-                f,
-                "not allowed to look into process {pid}; run as root (sudo) or as its owner"
-            ),
+            Self::Denied { pid, hindrance } => {
+                write!(f, "not allowed to look into process {pid}; {hindrance}")
+            }
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -124,7 +129,7 @@ struct Candidate {
 pub fn hold(pid: u32) -> std::result::Result<Target, Refusal> {
     let refuse = |error| match error {
         Error::Gone { .. } | Error::Missing { .. } => Refusal::Gone(pid),
-        Error::Denied { .. } => Refusal::Denied(pid),
+        Error::Denied { .. } => Refusal::Denied { pid, hindrance: Hindrance::now() },
         other => Refusal::Failed(other),
     };
     if pid == std::process::id() {
@@ -234,7 +239,8 @@ mod tests {
         let me = std::process::id();
         assert_eq!(hold(me).err(), Some(Refusal::Ourselves(me)));
         assert_eq!(hold(u32::MAX).err(), Some(Refusal::Gone(u32::MAX)));
-        assert!(Refusal::Denied(7).to_string().contains("sudo"));
+        let denied = Refusal::Denied { pid: 7, hindrance: Hindrance::NotRoot };
+        assert_eq!(denied.to_string(), "not allowed to look into process 7; run as root (sudo)");
     }
 
     #[test]

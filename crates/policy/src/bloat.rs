@@ -272,12 +272,6 @@ impl BloatMap {
         BasePages(self.zero_pages.iter().sum())
     }
 
-    /// The highest bucket that is not empty.
-    #[must_use]
-    pub fn top_bucket(&self) -> Option<Bucket> {
-        Bucket::densest_first().find(|bucket| !self.count(*bucket).is_zero())
-    }
-
     /// How many regions there are.
     #[must_use]
     pub fn len(&self) -> HugePages {

@@ -9,7 +9,7 @@ use crate::units::{
 use core::fmt;
 
 /// Huge pages in a giant page: one full page-table page of the next level.
-pub const HUGE_PAGES_PER_GIANT_PAGE: u64 = 512;
+pub const HUGE_PAGES_PER_GIANT_PAGE: u64 = BASE_PAGES_PER_HUGE_PAGE; // both: entries of a table
 /// Bytes in a giant page (1 GiB).
 pub const GIANT_PAGE_BYTES: u64 = HUGE_PAGE_BYTES * HUGE_PAGES_PER_GIANT_PAGE;
 

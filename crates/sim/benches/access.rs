@@ -7,32 +7,18 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use std::hint::black_box;
 use superpage_policy::page::PageSize;
 use superpage_policy::units::{Bytes, VirtAddr};
-use superpage_sim::translation::{
-    Geometry, Latencies, ReadLatencies, TlbGeometry, Translator, WalkGeometry,
-};
+use superpage_sim::profile::Profile;
+use superpage_sim::translation::Translator;
 use superpage_sim::units::Cycles;
 
 const FOOTPRINT: Bytes = Bytes::from_gib(32);
 /// Accesses in one measured pass: enough that the loop's own cost does not show.
 const PASS: u32 = 1 << 16;
 
-/// The machine of Trident's Table 1; half of its data caches for page-table lines.
+/// Of the machine of Trident.
 fn translator() -> Translator {
-    let shape = |entries, ways| Some(TlbGeometry::new(entries, ways).expect("possible"));
-    let geometry = Geometry {
-        first: [shape(64, 4), shape(32, 4), shape(4, 4)],
-        second_shared: shape(1536, 12),
-        second_giant: shape(16, 4),
-        walk: WalkGeometry {
-            pd_entries: shape(32, 4),
-            pdpt_entries: shape(4, 4),
-            pml4_entries: shape(4, 4),
-            near_lines: shape(1 << 13, 16),
-            far_lines: shape(12 << 14, 12),
-        },
-    };
-    let read = ReadLatencies { near: Cycles(14), far: Cycles(70), memory: Cycles(200) };
-    Translator::new(&geometry, &Latencies { second_level_hit: Cycles(9), read })
+    let profile = Profile::named("trident").expect("built in");
+    Translator::new(&profile.geometry(), &profile.latencies())
 }
 
 /// A random address of the footprint.

@@ -6,8 +6,10 @@
 
 #![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "test values are small"))]
 
+pub mod costs;
 pub mod machine;
 pub mod physical;
+pub mod profile;
 pub mod random;
 pub mod run;
 pub mod trace;

@@ -8,10 +8,12 @@ use superpage_policy::system::list;
 use superpage_policy::system::{Advice, Area, AreaKind, Growth, Mapping};
 use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, VirtAddr};
 use superpage_sim::machine::{Backing, Machine, Setup};
-use superpage_sim::run::{Run, plain};
+use superpage_sim::profile::Profile;
+use superpage_sim::run::{Hardware, Run};
 use superpage_sim::trace::compare::{self, Ended, Row};
 use superpage_sim::trace::replay::{self, Plan};
 use superpage_sim::trace::{Contents, Header, Memory, RegionState, Sample, Trace, Usage};
+use superpage_sim::units::Hertz;
 
 const REGION: u64 = 512 * BASE_PAGE_BYTES;
 /// A border of 1 GiB and something: addresses stay what they are.
@@ -61,7 +63,7 @@ fn trace(memories: &[Memory]) -> Trace {
 }
 
 fn plan(memories: &[Memory]) -> Plan {
-    let options = replay::Options { accesses_per_second: 1e6, frequency: plain::FREQUENCY };
+    let options = replay::Options { accesses_per_second: 1e6, frequency: Hertz(2_300_000_000) };
     replay::plan(&trace(memories), &options)
 }
 
@@ -69,9 +71,13 @@ fn options(memory: Bytes) -> compare::Options {
     compare::Options { memory, fragmented: 0.0, seed: 3 }
 }
 
+fn hardware() -> Hardware {
+    Hardware::native(Profile::named("trident").expect("built in"))
+}
+
 fn row(plan: &Plan, policy: &str, options: &compare::Options) -> Row {
     let entry = list::find(policy).expect("it exists");
-    compare::replay(plan, entry, plain::hardware().expect("possible"), options, |_| {})
+    compare::replay(plan, entry, hardware(), options, |_| {})
 }
 
 /// Eight regions, half of the pages of each touched, then two of them freed.
@@ -199,10 +205,11 @@ proptest! {
             seed: 1,
         };
         let machine = Machine::new(setup, (entry.build)());
-        let mut run = Run::new(machine, plain::hardware().expect("possible"));
+        let mut run = Run::new(machine, hardware());
         let key = run.start(plan.workload.clone());
         for mark in &plan.marks {
-            prop_assert!(run.to_phase(mark.phases).is_ok(), "{}: {:?}", entry.name, plan.workload.phases);
+            let left = plan.workload.phases.len() - mark.phases;
+            prop_assert!(run.until_left(left).is_ok(), "{}: {:?}", entry.name, plan.workload.phases);
             run.machine().check();
             let mapped = run.machine().resident(key);
             prop_assert!(mapped <= PageSize::Huge.base_pages() * 8, "{mapped}");

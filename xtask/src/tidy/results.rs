@@ -25,10 +25,11 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// The name of the experiment in the file at `path`: of `emd_table1.rs`, `emd-table1`.
+/// The name of the experiment in the file at `path`: of `live/emd_table1.rs`, `emd-table1`.
 fn experiment(path: &str) -> Option<String> {
     let name = path.strip_prefix(EXPERIMENTS)?.strip_suffix(".rs")?;
-    let is_one = !name.contains('/') && name != "mod" && !name.starts_with("support");
+    let (_, name) = name.split_once('/')?;
+    let is_one = name != "mod" && !name.starts_with("support");
     is_one.then(|| name.replace('_', "-"))
 }
 
@@ -39,9 +40,9 @@ mod tests {
 
     const FILES: [(&str, &str); 4] = [
         ("crates/lab/src/experiment/mod.rs", ""),
-        ("crates/lab/src/experiment/support_table.rs", ""),
-        ("crates/lab/src/experiment/emd_fig1.rs", ""),
-        ("crates/lab/src/experiment/emd_fig10.rs", ""),
+        ("crates/lab/src/experiment/live/support_table.rs", ""),
+        ("crates/lab/src/experiment/live/emd_fig1.rs", ""),
+        ("crates/lab/src/experiment/sim/emd_fig10.rs", ""),
     ];
 
     fn say_with(results: &str) -> Vec<String> {

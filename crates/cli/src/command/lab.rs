@@ -1,5 +1,7 @@
-//! `superpage lab`: list and run the experiments, and the demonstration for newcomers.
+//! `superpage lab`: list and run the experiments, the demonstration for newcomers, and the measuring
+//! of this machine for a simulated one.
 
+mod calibrate;
 mod demo;
 
 use crate::args::{LabCommand, LabList, LabRun};
@@ -20,6 +22,7 @@ pub(super) fn run(command: LabCommand) -> Outcome {
         LabCommand::List(arguments) => list(&arguments),
         LabCommand::Run(arguments) => run_named(&arguments),
         LabCommand::Demo { out, size } => demo::run(&out, size),
+        LabCommand::Calibrate(arguments) => calibrate::run(&arguments),
         LabCommand::Worker { spec } => Ok(worker_main(&spec).map_err(anyhow::Error::from)?),
     }
 }
@@ -83,6 +86,9 @@ fn run_one(experiment: &Experiment, arguments: &LabRun) -> Outcome {
     }
     if arguments.json {
         return show::print(&json_lines(&report));
+    }
+    if arguments.markdown {
+        return show::print(&markdown(experiment, &report, arguments));
     }
     show::print(&format!(
         "{}: {}\n{}",
@@ -155,6 +161,28 @@ fn text(experiment: &Experiment, report: &Report) -> String {
     }
     let notes: String = report.notes.iter().map(|note| format!("{note}\n")).collect();
     format!("{table}\n{notes}")
+}
+
+/// A section of a document: what it is, the command, the table, the notes.
+fn markdown(experiment: &Experiment, report: &Report, arguments: &LabRun) -> String {
+    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let heads = experiment.columns.iter().map(|(_, head)| (*head).to_owned()).collect();
+    let line = format!("|{}\n", "---|".repeat(experiment.columns.len()));
+    let rows: String = report
+        .rows
+        .iter()
+        .map(|found| {
+            row(experiment.columns.iter().map(|(key, _)| cell(key, &found[*key])).collect())
+        })
+        .collect();
+    let notes: String = report.notes.iter().map(|note| format!("\n{note}\n")).collect();
+    let (name, source, on) = (experiment.name, experiment.source, experiment.on.name());
+    let size = arguments.size.map_or(String::new(), |size| format!(" --size {}", size.0));
+    format!(
+        "## {name}, {on}\n\n`superpage lab run {name} --on {on}{size}` ({source}): {}\n\n{}{line}{rows}{notes}\n",
+        experiment.summary,
+        row(heads),
+    )
 }
 
 /// A value as people read it; the key says what kind of number it is.

@@ -6,6 +6,7 @@ use crate::show;
 use anyhow::{Context, anyhow};
 use serde_json::json;
 use std::path::Path;
+use superpage_kernel::rights::Hindrance;
 use superpage_lab::picture;
 use superpage_manager::account::ProcessAccount;
 use superpage_manager::cooldown::CoolDown;
@@ -93,7 +94,10 @@ fn process_table(rows: &[(&ProcessAccount, &BloatMap)], depth: Depth, denied: us
         ));
     }
     if denied > 0 {
-        text.push_str(&format!("{denied} processes belong to others; run as root to see them.\n"));
+        let hindrance = Hindrance::now();
+        let (processes, were) =
+            if denied == 1 { ("process", "was") } else { ("processes", "were") };
+        text.push_str(&format!("{denied} {processes} {were} not looked into; {hindrance}.\n"));
     }
     text
 }

@@ -12,6 +12,8 @@ use std::path::Path;
 use superpage_lab::picture::{self, Lines};
 use superpage_policy::system::list::{self, Entry};
 use superpage_policy::units::Bytes;
+use superpage_sim::profile::Profile;
+use superpage_sim::run::Hardware;
 use superpage_sim::trace::compare::{self, Ended, Options, REFERENCE, Row};
 use superpage_sim::trace::replay::{self, Plan};
 use superpage_sim::trace::{self, Partial, Trace};
@@ -22,11 +24,12 @@ const MOST_MEMORY: Bytes = Bytes::from_gib(4096); // tidy: allow(GiB)
 /// Replays the trace and says what each policy costs.
 pub(super) fn run(arguments: &Sim) -> Outcome {
     let trace = read(arguments)?;
-    let frequency = hardware::find(&arguments.profile)?.frequency;
+    let profile = hardware::find(&arguments.profile)?;
+    let frequency = profile.cpu.frequency.value;
     let accesses_per_second = arguments.access_rate * 1e6;
     let plan = replay::plan(&trace, &replay::Options { accesses_per_second, frequency });
     let options = options(arguments, &plan)?;
-    let rows = replay_all(arguments, &plan, &options)?;
+    let rows = replay_all(arguments, &plan, &profile, &options);
     if let Some(path) = &arguments.svg {
         draw(path, &trace, &rows)?;
     }
@@ -85,7 +88,7 @@ fn chosen(arguments: &Sim) -> Vec<&'static Entry> {
     entries
 }
 
-fn replay_all(arguments: &Sim, plan: &Plan, options: &Options) -> Result<Vec<Row>, Failure> {
+fn replay_all(arguments: &Sim, plan: &Plan, profile: &Profile, options: &Options) -> Vec<Row> {
     let entries = chosen(arguments);
     let samples = plan.marks.len() as u64;
     let bar = show::progress(
@@ -95,13 +98,13 @@ fn replay_all(arguments: &Sim, plan: &Plan, options: &Options) -> Result<Vec<Row
     let mut rows = Vec::new();
     for (at, entry) in (0..).zip(&entries) {
         bar.set_message(entry.name);
-        let hardware = hardware::find(&arguments.profile)?;
+        let hardware = Hardware::native(profile.clone());
         rows.push(compare::replay(plan, entry, hardware, options, |sample| {
             bar.set_position(at * samples + sample as u64);
         }));
     }
     bar.finish_and_clear();
-    Ok(rows)
+    rows
 }
 
 fn about(trace: &Trace, plan: &Plan) -> String {

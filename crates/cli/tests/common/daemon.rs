@@ -11,9 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use superpage_kernel::Error;
+use superpage_kernel::settings::{Lock, STATE_DIRECTORY};
 
 /// Long enough for whatever does not take a fault to take longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long other test programs may have the machine's one daemon before it is our turn.
+const TURN: Duration = Duration::from_secs(120);
 
 /// A configuration, as far as the tests vary it. It never leaves the processes open: those of
 /// others on this machine are none of a test's business.
@@ -118,15 +123,23 @@ impl Home {
         Ok(self.command().output()?.into())
     }
 
-    /// Starts the daemon and waits until it watches.
+    /// Starts the daemon and waits until it watches; as long as another test program has one, the
+    /// machine has no room for ours.
     pub(crate) fn start(&self) -> Result<Daemon, Failed> {
-        let daemon = self.start_logging_to(Stdio::piped())?;
-        daemon.wait_since(0, "it to watch", |line| says(line, "watching memory"))?;
-        Ok(daemon)
+        wait_for("the machine to have no other daemon", TURN, || {
+            let daemon = self.start_logging_to(Stdio::piped())?;
+            let first = |line: &Value| says(line, "watching memory") || is_busy(line);
+            let line = daemon.wait_since(0, "it to watch", first)?;
+            Ok((!is_busy(&line)).then_some(daemon))
+        })
     }
 
-    /// Starts the daemon with its log going elsewhere.
+    /// Starts the daemon with its log going elsewhere, once no other is seen.
     pub(crate) fn start_logging_to(&self, log: Stdio) -> Result<Daemon, Failed> {
+        wait_for("the machine to have no other daemon", TURN, || {
+            Ok((!matches!(Lock::take(Path::new(STATE_DIRECTORY)), Err(Error::Busy { .. })))
+                .then_some(()))
+        })?;
         let mut child = self.command().stderr(log).spawn()?;
         let lines = Arc::new(Mutex::new(Vec::new()));
         if let Some(stderr) = child.stderr.take() {
@@ -223,6 +236,11 @@ impl Drop for Daemon {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Whether this is the last word of a daemon that found another one.
+fn is_busy(line: &Value) -> bool {
+    line.as_str().is_some_and(|text| text.contains("another superpage holds this machine"))
 }
 
 /// Whether the message of a log line begins like this.

@@ -41,14 +41,29 @@ pub(crate) fn without_settings() -> Option<String> {
     another_superpage().map(|pid| format!("process {pid} holds the settings of this machine"))
 }
 
+/// Why no daemon can be tested here: the machine has its one already. That of another test, which
+/// keeps its state apart, is gone soon and waited for.
+pub(crate) fn without_daemon() -> Option<String> {
+    let is_here_to_stay = |words: &[&[u8]]| match words {
+        [b"daemon", options @ ..] => !options.contains(&&b"--state"[..]),
+        _ => false,
+    };
+    find_superpage(is_here_to_stay)
+        .map(|pid| format!("process {pid} is the daemon of this machine"))
+}
+
 /// A daemon or an experiment that runs on this machine.
 fn another_superpage() -> Option<u32> {
-    let holds_settings = |pid: &u32| {
+    find_superpage(|words| matches!(words, [b"daemon", ..] | [b"lab", b"run" | b"demo", ..]))
+}
+
+/// A superpage on this machine with such arguments.
+fn find_superpage(wanted: fn(&[&[u8]]) -> bool) -> Option<u32> {
+    let is_wanted = |pid: &u32| {
         let line = Process::open(*pid).and_then(|process| process.read_file("cmdline"));
         let line = line.unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-        let is_us = words[0].ends_with(b"superpage");
-        is_us && matches!(words[1..], [b"daemon", ..] | [b"lab", b"run" | b"demo", ..])
+        words[0].ends_with(b"superpage") && wanted(&words[1..])
     };
-    process::list(Path::new("/proc")).unwrap_or_default().into_iter().find(holds_settings)
+    process::list(Path::new("/proc")).unwrap_or_default().into_iter().find(is_wanted)
 }

@@ -14,6 +14,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use superpage_kernel::Error as KernelError;
 use superpage_policy::units::Bytes;
+use superpage_sim::machine::OutOfMemory;
+use superpage_sim::translation::GeometryError;
 
 /// A table or figure that can be reproduced.
 pub struct Experiment {
@@ -176,6 +178,8 @@ pub enum Error {
     Row(String),
     /// A child of the experiment did not do its part.
     Child(String),
+    /// The simulated machine could not do it; why and what to do.
+    Simulation(String),
     /// Somebody asked us to stop. Everything was put back.
     Interrupted,
 }
@@ -185,9 +189,11 @@ impl fmt::Display for Error {
         match self {
             Self::Worker(error) => error.fmt(f),
             Self::Kernel(error) => error.fmt(f),
-            Self::NotPossible(what) | Self::Picture(what) | Self::Row(what) | Self::Child(what) => {
-                f.write_str(what)
-            }
+            Self::NotPossible(what)
+            | Self::Picture(what)
+            | Self::Row(what)
+            | Self::Child(what)
+            | Self::Simulation(what) => f.write_str(what),
             Self::Interrupted => f.write_str("interrupted; every setting was put back"),
         }
     }
@@ -207,6 +213,18 @@ impl From<worker::Error> for Error {
 impl From<KernelError> for Error {
     fn from(error: KernelError) -> Self {
         Self::Kernel(error)
+    }
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(error: OutOfMemory) -> Self {
+        Self::Simulation(error.to_string())
+    }
+}
+
+impl From<GeometryError> for Error {
+    fn from(error: GeometryError) -> Self {
+        Self::Simulation(error.to_string())
     }
 }
 

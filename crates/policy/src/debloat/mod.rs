@@ -52,6 +52,17 @@ pub enum LookCause {
     AboutToBreak(Bucket),
 }
 
+impl fmt::Display for LookCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("nothing is known about them"),
+            Self::AboutToBreak(bucket) => {
+                write!(f, "about to break them as bucket {bucket}, and a glance is not certain")
+            }
+        }
+    }
+}
+
 /// Why regions are to be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakCause {

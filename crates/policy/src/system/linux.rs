@@ -102,6 +102,9 @@ impl Options {
     /// Huge pages where the program asks for them.
     pub const MADVISE: Self =
         Self { enabled: Enabled::Madvise, defrag: Defrag::Madvise, ..Self::ALWAYS };
+    /// Huge pages everywhere, and faults that compact where the program asks for that: what a
+    /// kernel from 4.6 on does if nobody sets `defrag`.
+    pub const DEFRAG_MADVISE: Self = Self { defrag: Defrag::Madvise, ..Self::ALWAYS };
     /// Huge pages everywhere at faults, and none later.
     pub const NO_KHUGEPAGED: Self = Self { khugepaged: None, ..Self::ALWAYS };
     /// Base pages only.
@@ -249,8 +252,12 @@ mod tests {
 
     #[test]
     fn a_fault_compacts_if_it_may() {
-        for (defrag, expected) in [(Defrag::Always, Mapping::Huge), (Defrag::Never, Mapping::Base)]
-        {
+        let rows = [
+            (Defrag::Always, Mapping::Huge),
+            (Options::DEFRAG_MADVISE.defrag, Mapping::Base),
+            (Defrag::Never, Mapping::Base),
+        ];
+        for (defrag, expected) in rows {
             let mut model = Model::new(0, 0, 600);
             let process = model.spawn(&[area(1)]);
             let options = Options { defrag, ..Options::NO_KHUGEPAGED };

@@ -153,6 +153,12 @@ impl Scanner {
         Found::Asleep(self.wakes)
     }
 
+    /// Leaves the rest of a giant page out; all of it counts as scanned.
+    pub(super) fn pass(&mut self, process: ProcessKey, giant: Page, from: Region) {
+        self.scanned += giant.end().since(from.end()).to_base_pages();
+        self.jump(process, giant.end());
+    }
+
     /// Goes on from there.
     pub(super) fn jump(&mut self, process: ProcessKey, to: VirtAddr) {
         self.hand = Hand { process: Some(process), from: to };

@@ -84,7 +84,10 @@ impl Machine {
             How::Read => self.promote_anew(process, page, None, None, work),
         };
         match outcome {
-            Outcome::Done => self.counts.promotions[at] += 1,
+            Outcome::Done => {
+                self.counts.promotions[at] += 1;
+                work.promotions += 1;
+            }
             Outcome::NoFrame => self.counts.promotion_failures[at] += 1,
             Outcome::Stale => {}
         }
@@ -152,7 +155,7 @@ impl Machine {
         }
         self.fill_rest(page.size().base_pages() - kept, taken, work);
         work.entries += page.size().base_pages().0 / u64::from(PAGES);
-        work.shootdowns += 1;
+        work.shootdowns += self.threads(key);
         self.install(key, page, taken, used);
         Outcome::Done
     }
@@ -247,8 +250,10 @@ impl Machine {
         process.count(PageSize::Base, u64::from(used.len()), 0);
         self.scatter(key, region, start, used);
         work.entries += u64::from(PAGES);
-        work.shootdowns += 1;
+        work.shootdowns += self.threads(key);
         work.examined += PageSize::Huge.base_pages();
+        work.splits += 1;
+        work.freed += BasePages(u64::from(PAGES - used.len()));
         Some(BloatDensity::new(PAGES - used.len()))
     }
 
@@ -278,7 +283,7 @@ impl Machine {
         self.remap_as_base(key, region, kept, frames);
         work.copied += BasePages(u64::from(kept.len()));
         work.entries += u64::from(kept.len());
-        work.shootdowns += 1;
+        work.shootdowns += self.threads(key);
         Outcome::Done
     }
 
@@ -327,7 +332,7 @@ impl Machine {
         };
         work.writes += Transfers::one(BasePages(u64::from(gone.len())));
         work.entries += 1;
-        work.shootdowns += 1;
+        work.shootdowns += self.threads(key);
         self.drop_pages(key, region, page.size(), gone);
         Outcome::Done
     }
@@ -411,7 +416,7 @@ impl Machine {
             *slot = crate::virtual_memory::slot::Slot::default();
         }
         work.entries += 1;
-        work.shootdowns += 1;
+        work.shootdowns += self.threads(key);
     }
 
     fn discard_pages(
@@ -440,7 +445,7 @@ impl Machine {
         let is_empty = slot.population == 0;
         process.count(PageSize::Base, 0, u64::from(gone));
         work.entries += u64::from(gone);
-        work.shootdowns += 1;
+        work.shootdowns += self.threads(key);
         if !is_reserved {
             frames.into_iter().for_each(|frame| self.give(frame, PageSize::Base));
         }
@@ -467,7 +472,7 @@ impl Machine {
         process.count(PageSize::Base, u64::from(PAGES), 0);
         self.scatter(key, region, start, PageSet::ALL);
         work.entries += u64::from(PAGES);
-        work.shootdowns += 1;
+        work.shootdowns += self.threads(key);
     }
 
     /// Maps a giant page by huge pages.
@@ -485,7 +490,7 @@ impl Machine {
             self.physical.reown(frame, PageSize::Huge, owner_of(key, region.into()));
         }
         work.entries += PageSize::Giant.base_pages().0 / u64::from(PAGES);
-        work.shootdowns += 1;
+        work.shootdowns += self.threads(key);
     }
 }
 

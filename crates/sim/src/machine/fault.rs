@@ -88,7 +88,7 @@ impl Machine {
         process: ProcessKey,
         address: VirtAddr,
     ) -> Result<(PageSize, Work), OutOfMemory> {
-        let mut work = Work { faults: 1, ..Work::default() };
+        let mut work = Work::default();
         self.keep_reserve(&mut work);
         let Some(fault) = self.describe(process, address) else {
             return Err(OutOfMemory { process });
@@ -98,6 +98,7 @@ impl Machine {
             .unwrap_or(FaultPlan::base(superpage_policy::system::FaultCause::BasePages));
         for attempt in plan.attempts() {
             if let Some(size) = self.attempt(&fault, attempt, &mut work) {
+                work.faults[size.index()] += 1;
                 return Ok((size, work));
             }
         }
@@ -354,7 +355,7 @@ impl Machine {
             work.zeroed += BasePages(missing);
         }
         work.entries += 1;
-        work.shootdowns += 1;
+        work.shootdowns += self.threads(key);
         true
     }
 }

@@ -211,6 +211,17 @@ impl Machine {
         work
     }
 
+    /// Says how many threads a process has, each of which may hold its translations.
+    pub fn set_threads(&mut self, key: ProcessKey, threads: u32) {
+        if let Some(process) = self.processes.get_mut(key) {
+            process.threads = threads;
+        }
+    }
+
+    fn threads(&self, key: ProcessKey) -> u64 {
+        self.processes.get(key).map_or(0, |process| u64::from(process.threads))
+    }
+
     /// Runs a function with the system taken out, so that both can be changed.
     fn with_system<T>(&mut self, run: impl FnOnce(&mut Self, &mut dyn System) -> T) -> Option<T> {
         let mut system = self.system.take()?;

@@ -7,8 +7,14 @@ use superpage_policy::units::BasePages;
 /// What was done for one fault or one action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Faults taken.
-    pub faults: u64,
+    /// Faults taken, by the size of the page that served them.
+    pub faults: [u64; 3],
+    /// Superpages put together from what was mapped by smaller pages.
+    pub promotions: u64,
+    /// Superpages mapped by smaller pages from now on.
+    pub splits: u64,
+    /// Base pages freed one by one.
+    pub freed: BasePages,
     /// Base pages zeroed.
     pub zeroed: BasePages,
     /// Base pages copied to build superpages or to move them out of the way.
@@ -19,7 +25,7 @@ pub struct Work {
     pub compacted: Compacted,
     /// Page-table entries written.
     pub entries: u64,
-    /// Times that other CPUs were told to forget translations.
+    /// CPUs that were told to forget translations, each time.
     pub shootdowns: u64,
     /// Pages of a guest whose backing was exchanged.
     pub exchanged: u64,
@@ -61,7 +67,12 @@ impl AddAssign for Transfers {
 
 impl AddAssign for Work {
     fn add_assign(&mut self, other: Self) {
-        self.faults += other.faults;
+        for (mine, others) in self.faults.iter_mut().zip(other.faults) {
+            *mine += others;
+        }
+        self.promotions += other.promotions;
+        self.splits += other.splits;
+        self.freed += other.freed;
         self.zeroed += other.zeroed;
         self.copied += other.copied;
         self.scanned += other.scanned;

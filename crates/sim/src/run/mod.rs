@@ -4,11 +4,11 @@
 //! behind runs for a slice; then the background catches up with it. Everything follows from the
 //! seed.
 //!
-//! What a run does not model: which CPU runs what, contention for memory bandwidth, and the sharing
-//! of translation hardware by hardware threads. All threads of a program are alike, so one is
-//! simulated and stands for all.
+//! Threads and background work that want more CPUs than there are all take longer alike. What a run
+//! does not model: which CPU runs what, contention for memory bandwidth, and the sharing of
+//! translation hardware by hardware threads. All threads of a program are alike, so one is simulated
+//! and stands for all.
 
-pub mod plain;
 mod program;
 mod report;
 
@@ -16,35 +16,34 @@ pub use report::{Latencies, Report};
 
 use crate::machine::work::Work;
 use crate::machine::{Machine, OutOfMemory, Stepped};
-use crate::translation::{Geometry, Translator};
-use crate::units::Hertz;
+use crate::profile::Profile;
+use crate::translation::Translator;
 use crate::workload::Workload;
 use program::Program;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::PageSize;
 use superpage_policy::units::Nanos;
 
-/// What work costs in time.
-pub trait Price: std::fmt::Debug {
-    /// The time that this work takes a CPU, waiting for devices included.
-    fn price(&self, work: &Work) -> Nanos;
-}
-
 /// The hardware that a run happens on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Hardware {
-    /// Hardware threads.
-    pub cpus: u32,
-    /// Their frequency.
-    pub frequency: Hertz,
-    /// Their translation hardware.
-    pub geometry: Geometry,
-    /// What it costs.
-    pub latencies: crate::translation::Latencies,
-    /// What the kernel's work costs.
-    pub price: Box<dyn Price>,
+    /// The processor, its translation hardware, and what the kernel's work costs on it.
+    pub profile: Profile,
     /// In a guest: the size of the pages that map the guest's memory.
     pub host_pages: Option<PageSize>,
+}
+
+impl Hardware {
+    /// A machine of this profile, without a guest.
+    #[must_use]
+    pub const fn native(profile: Profile) -> Self {
+        Self { profile, host_pages: None }
+    }
+
+    /// Cycles of its processor in a second.
+    fn frequency(&self) -> f64 {
+        self.profile.cpu.frequency.value.0 as f64
+    }
 }
 
 /// A machine with programs on it, and time.
@@ -65,6 +64,8 @@ struct Background {
     work: Work,
     /// Whether it waits for something to happen.
     is_resting: bool,
+    /// CPUs that it kept busy while it last caught up.
+    load: f64,
 }
 
 impl Run {
@@ -78,9 +79,11 @@ impl Run {
     pub fn start(&mut self, workload: Workload) -> ProcessKey {
         let key = self.machine.spawn();
         let hardware = &self.hardware;
-        let translator = Translator::new(&hardware.geometry, &hardware.latencies);
+        let translator =
+            Translator::new(&hardware.profile.geometry(), &hardware.profile.latencies());
         let now = self.machine.now;
         let random = self.machine.random.fork();
+        self.machine.set_threads(key, workload.threads);
         self.programs.push(Program::new(key, workload, translator, random, now));
         key
     }
@@ -107,55 +110,63 @@ impl Run {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn to_end(&mut self) -> Result<(), OutOfMemory> {
-        while self.slice(usize::MAX)? {}
-        Ok(())
+        self.until_left(0)
     }
 
-    /// Runs until every program has ended the first `phases` of its phases.
+    /// Runs until no program has more than `phases` of its phases left.
     ///
     /// # Errors
     /// [`OutOfMemory`].
-    pub fn to_phase(&mut self, phases: usize) -> Result<(), OutOfMemory> {
+    pub fn until_left(&mut self, phases: usize) -> Result<(), OutOfMemory> {
         while self.slice(phases)? {}
         Ok(())
     }
 
     /// Lets the program that is furthest behind run for a slice, and the background catch up;
     /// whether any had something to do.
-    fn slice(&mut self, phases: usize) -> Result<bool, OutOfMemory> {
-        let waiting = self.programs.iter().enumerate().filter(|(_, p)| p.has_phase_before(phases));
+    fn slice(&mut self, left: usize) -> Result<bool, OutOfMemory> {
+        let waiting = self.programs.iter().enumerate().filter(|(_, p)| p.phases_left() > left);
         let Some((next, clock)) =
             waiting.map(|(at, program)| (at, program.clock())).min_by_key(|(at, c)| (*c, *at))
         else {
             return Ok(false);
         };
         self.machine.now = clock;
-        let rest = self.rest();
+        let rest = self.rest(next);
+        let stretch = self.stretch();
         if let Some(program) = self.programs.get_mut(next) {
-            program.slice(&mut self.machine, &self.hardware, rest)?;
+            program.slice(&mut self.machine, &self.hardware, rest, stretch)?;
         }
-        let behind =
-            self.programs.iter().filter(|p| p.has_phase_before(phases)).map(Program::clock);
+        let behind = self.programs.iter().filter(|p| p.phases_left() > left).map(Program::clock);
         let until = behind.min().or_else(|| self.programs.get(next).map(Program::clock));
         self.catch_up(until.unwrap_or(clock));
         Ok(true)
     }
 
-    /// How long nothing in the background will change memory.
-    fn rest(&self) -> Rest {
-        let others = self.programs.iter().filter(|p| p.has_phase_before(usize::MAX)).count() > 1;
-        if self.background.is_resting && !others { Rest::Long } else { Rest::Short }
+    /// How much longer everything takes than with a CPU for each thread.
+    fn stretch(&self) -> f64 {
+        let threads: f64 = self.programs.iter().map(Program::runnable).sum();
+        let cpus = self.hardware.profile.cpu.hardware_threads.value.0 as f64;
+        ((threads + self.background.load) / cpus).max(1.0)
+    }
+
+    /// How long nothing will change memory while program `next` runs.
+    fn rest(&self, next: usize) -> Rest {
+        let mut others = self.programs.iter().enumerate().filter(|(at, _)| *at != next);
+        let is_still = self.background.is_resting && others.all(|(_, program)| program.is_steady());
+        if is_still { Rest::Long } else { Rest::Short }
     }
 
     /// Lets the background work until its clock shows `until`.
     fn catch_up(&mut self, until: Nanos) {
         let share = self.machine.system().map_or(1.0, |system| system.background_share()).max(1e-3);
         self.background.is_resting = false;
+        let (begun, busy) = (self.background.clock, self.background.busy);
         while self.background.clock < until {
             self.machine.now = self.background.clock;
             match self.machine.step() {
                 Stepped::Worked(work) => {
-                    let cost = self.hardware.price.price(&work).max(Nanos(1));
+                    let cost = self.hardware.profile.price(&work).max(Nanos(1));
                     self.background.work += work;
                     self.background.busy += cost;
                     self.background.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
@@ -167,6 +178,11 @@ impl Run {
                     self.background.clock = wake.max(self.background.clock + Nanos(1));
                 }
             }
+        }
+        let elapsed = self.background.clock.saturating_sub(begun).as_secs_f64();
+        if elapsed > 0.0 {
+            let spent = self.background.busy.saturating_sub(busy).as_secs_f64();
+            self.background.load = spent / elapsed;
         }
         self.machine.now = until;
     }

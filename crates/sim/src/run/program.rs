@@ -25,6 +25,8 @@ const SLICE: Nanos = Nanos(20_000_000);
 /// Accesses sampled in a slice, and before the first one to warm the TLBs up. Chosen: several
 /// times the entries of the largest TLB.
 const SAMPLES: u32 = 10_000;
+/// Accesses sampled for a slice that stands for all the rest of a phase.
+const LONG_SAMPLES: u32 = 100_000;
 const WARM_UP: u32 = 30_000;
 /// The longest slice of steady accesses while the background works.
 const STEADY: Nanos = Nanos(200_000_000);
@@ -137,18 +139,45 @@ impl Program {
         self.phase_began = self.phase_began.max(time);
     }
 
-    /// Whether it has something to do before phase `phases`.
-    pub(super) fn has_phase_before(&self, phases: usize) -> bool {
-        self.phase < self.workload.phases.len().min(phases)
+    /// Whether it changes nothing in its present phase: it has ended, or accesses what it has.
+    pub(super) fn is_steady(&self) -> bool {
+        match self.workload.phases.get(self.phase) {
+            None => true,
+            Some(Phase::Access(access)) => access.counting == Counting::Sampled,
+            Some(_) => false,
+        }
     }
 
-    /// Runs for a while.
+    /// Threads that want a CPU.
+    pub(super) fn runnable(&self) -> f64 {
+        match self.workload.phases.get(self.phase) {
+            None | Some(Phase::Sleep(_)) => 0.0,
+            Some(Phase::Populate(populate)) => f64::from(populate.threads),
+            Some(Phase::Access(_)) => f64::from(self.workload.threads),
+            Some(_) => 1.0,
+        }
+    }
+
+    /// What it did since `begun` takes `stretch` times as long, for want of CPUs.
+    fn wait_for_cpus(&mut self, begun: Nanos, stretch: f64) {
+        let taken = self.clock.saturating_sub(begun).as_secs_f64();
+        self.clock += Nanos::from_secs_f64(taken * (stretch - 1.0));
+    }
+
+    /// How many of its phases have not ended.
+    pub(super) fn phases_left(&self) -> usize {
+        self.workload.phases.len() - self.phase
+    }
+
+    /// Runs for a while; all of it takes `stretch` times as long as with a CPU for each thread.
     pub(super) fn slice(
         &mut self,
         machine: &mut Machine,
         hardware: &Hardware,
         rest: Rest,
+        stretch: f64,
     ) -> Result<(), OutOfMemory> {
+        let begun = self.clock;
         let Some(phase) = self.workload.phases.get(self.phase).cloned() else { return Ok(()) };
         let is_over = match &phase {
             Phase::Map(shape) => self.map(machine, *shape),
@@ -157,7 +186,7 @@ impl Program {
             Phase::Discard(discard) => self.discard(machine, hardware, discard),
             Phase::ReadFile(size) => {
                 let work = machine.read_file(*size);
-                self.clock += hardware.price.price(&work);
+                self.clock += hardware.profile.price(&work);
                 true
             }
             Phase::Sleep(time) => {
@@ -170,6 +199,7 @@ impl Program {
                 true
             }
         };
+        self.wait_for_cpus(begun, stretch);
         self.report.peak = self.report.peak.max(machine.resident(self.key));
         if is_over {
             self.report.phases.push(self.clock.saturating_sub(self.phase_began));
@@ -221,7 +251,7 @@ impl Program {
             Progress::New | Progress::Accesses(..) => 0,
         };
         let threads = f64::from(populate.threads.max(1));
-        let own = populate.cycles_per_page / hardware.frequency.0 as f64 / threads;
+        let own = populate.cycles_per_page / hardware.frequency() / threads;
         let end = self.clock + SLICE;
         let mut spent = 0.0;
         let begun = self.clock;
@@ -255,7 +285,7 @@ impl Program {
         let Served::Fault { work, .. } = machine.touch(self.key, address, content)? else {
             return Ok(Nanos::ZERO);
         };
-        let latency = hardware.price.price(&work);
+        let latency = hardware.profile.price(&work);
         self.report.faults.record(latency);
         self.report.fault_time += latency;
         Ok(latency)
@@ -296,11 +326,15 @@ impl Program {
             streams.is_warm = true;
         }
         self.covered.clear();
-        let taken = self.sample(machine, hardware, &mut streams, SAMPLES)?;
+        let samples = match (access.counting, rest) {
+            (Counting::Sampled, Rest::Long) => LONG_SAMPLES,
+            (Counting::Each, _) | (Counting::Sampled, Rest::Short) => SAMPLES,
+        };
+        let taken = self.sample(machine, hardware, &mut streams, samples)?;
         let translation = taken.cycles as f64 / f64::from(taken.accesses.max(1));
         let cycles = access.cycles + access.exposed * translation;
         let threads = f64::from(self.workload.threads.max(1));
-        let seconds = cycles / hardware.frequency.0 as f64 / threads;
+        let seconds = cycles / hardware.frequency() / threads;
         let left = access.count - done;
         let most = match (access.counting, rest) {
             (Counting::Each, _) => f64::from(taken.accesses),
@@ -314,7 +348,7 @@ impl Program {
         self.report.walk_cycles += made * translation;
         self.report.accesses += made;
         machine.note_walk_share(self.key, translation / cycles.max(1e-9));
-        machine.note_coverage(self.key, &mut self.covered, made / f64::from(SAMPLES));
+        machine.note_coverage(self.key, &mut self.covered, made / f64::from(samples));
         done += made;
         self.progress = Progress::Accesses(done, streams);
         Ok(done >= access.count - 0.5)
@@ -438,7 +472,7 @@ impl Program {
             let end = extent.start.offset(extent.pages.bytes());
             work += machine.discard(self.key, extent.start, end);
         }
-        self.clock += hardware.price.price(&work);
+        self.clock += hardware.profile.price(&work);
     }
 
     fn discard(&mut self, machine: &mut Machine, hardware: &Hardware, discard: &Discard) -> bool {
@@ -451,7 +485,7 @@ impl Program {
                 work += machine.discard(self.key, from, from.offset(BasePages(piece).bytes()));
             }
         }
-        self.clock += hardware.price.price(&work);
+        self.clock += hardware.profile.price(&work);
         true
     }
 }

@@ -126,11 +126,12 @@ pub fn replay(
     let mut run = Run::new(machine(entry, options), hardware);
     let taken = run.machine().used();
     let key = run.start(plan.workload.clone());
+    let phases = plan.workload.phases.len();
     let mut memory = Vec::new();
     let mut reserved = Bytes::ZERO;
     let mut ended = Ended::Whole;
     for (sample, mark) in plan.marks.iter().enumerate() {
-        if run.to_phase(mark.phases).is_err() {
+        if run.until_left(phases.saturating_sub(mark.phases)).is_err() {
             ended = Ended::OutOfMemory;
             break;
         }
@@ -181,7 +182,8 @@ fn row(policy: &'static str, run: &Run, key: ProcessKey, memory: Vec<(Nanos, Byt
 }
 
 fn take_in(row: &mut Row, report: Report, hardware: &Hardware) {
-    let own = Nanos::from_secs_f64(report.cycles / hardware.frequency.0.max(1) as f64);
+    let frequency = hardware.profile.cpu.frequency.value.0.max(1) as f64;
+    let own = Nanos::from_secs_f64(report.cycles / frequency);
     row.peak = row.peak.max(BasePages::bytes(report.peak));
     row.walk_share = report.walk_share();
     row.busy = own + report.fault_time;

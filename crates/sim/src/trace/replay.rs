@@ -7,8 +7,8 @@
 //!   was recorded on. Pages that were touched and only read, or written with zeroes, and lie in a
 //!   huge page are not known and left out.
 //! - **Where in a region.** Only counts are recorded: pages are touched from the lowest address up
-//!   and given back from the highest down. Addresses stay what they were, so what is aligned in
-//!   the program is aligned here.
+//!   and given back from the highest down. Addresses keep their place in their 1 GiB, so what is
+//!   aligned in the program is aligned here; what lies far apart is moved together.
 //! - **When.** What changed between two samples changed right after the first of them.
 //! - **Accesses** are not recorded. As many as the CPU time gives at a rate that the caller
 //!   chooses, each to any page that holds data, all alike. That is harder on translation than most
@@ -21,6 +21,7 @@ use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use crate::workload::{Access, Change, Counting, Extent, Phase, Touch, Workload};
 use std::collections::BTreeMap;
+use superpage_policy::page::GIANT_PAGE_BYTES;
 use superpage_policy::region::Region;
 use superpage_policy::system::{Area, Mapping};
 use superpage_policy::units::{BasePages, Nanos, VirtAddr};
@@ -69,12 +70,13 @@ pub struct Mark {
 #[must_use]
 pub fn plan(trace: &Trace, options: &Options) -> Plan {
     let began = trace.samples.first().map_or(Nanos::ZERO, |sample| sample.at);
+    let places = Places::of(trace);
     let mut program = Program::default();
     let mut phases = Vec::new();
     let mut marks = Vec::new();
     let mut needs = 0;
     for sample in &trace.samples {
-        let change = program.follow(sample);
+        let change = places.place(program.follow(sample));
         if change != Change::default() {
             phases.push(Phase::Change(change));
         }
@@ -119,6 +121,62 @@ fn threads(samples: &[Sample]) -> u32 {
     )]
     let threads = busy.fold(1.0, f64::max).clamp(1.0, 4096.0) as u32; // tidy: allow(threads)
     threads
+}
+
+/// Where the program's memory lies on the simulated machine, whose page tables stand in a row.
+#[derive(Debug, Default)]
+struct Places {
+    /// Runs of gibibytes with areas in them: number of the first, of the last, and of the one that
+    /// the first becomes.
+    runs: Vec<(u64, u64, u64)>,
+}
+
+/// Gibibyte that the lowest address comes to lie in. Anything but zero would do.
+const FIRST: u64 = 16;
+
+impl Places {
+    fn of(trace: &Trace) -> Self {
+        let areas = trace.samples.iter().flat_map(|sample| &sample.changes.areas);
+        let mut spans: Vec<(u64, u64)> = areas
+            .map(|area| (area.start.0 / GIANT_PAGE_BYTES, (area.end.0 - 1) / GIANT_PAGE_BYTES))
+            .collect();
+        spans.sort_unstable();
+        let mut runs: Vec<(u64, u64, u64)> = Vec::new();
+        for (first, last) in spans {
+            match runs.last_mut() {
+                Some(run) if first <= run.1 + 1 => run.1 = run.1.max(last),
+                // One stays free, so that what was apart does not touch.
+                Some(run) => {
+                    let next = run.2 + (run.1 - run.0) + 2;
+                    runs.push((first, last, next));
+                }
+                None => runs.push((first, last, FIRST)),
+            }
+        }
+        Self { runs }
+    }
+
+    fn address(&self, address: VirtAddr) -> VirtAddr {
+        let number = address.0 / GIANT_PAGE_BYTES;
+        let at = self.runs.partition_point(|(first, ..)| *first <= number);
+        let run = at.checked_sub(1).and_then(|at| self.runs.get(at));
+        let moved = run.map_or(number, |(first, _, becomes)| number - first + becomes);
+        VirtAddr(moved * GIANT_PAGE_BYTES + address.0 % GIANT_PAGE_BYTES)
+    }
+
+    fn place(&self, mut change: Change) -> Change {
+        for area in change.areas.iter_mut().flatten() {
+            let start = self.address(area.start);
+            *area = Area { start, end: start.offset(area.end.since(area.start)), ..*area };
+        }
+        for extent in &mut change.released {
+            extent.start = self.address(extent.start);
+        }
+        for touch in &mut change.touched {
+            touch.extent.start = self.address(touch.extent.start);
+        }
+        change
+    }
 }
 
 /// What is thought of the program so far.
@@ -302,5 +360,40 @@ fn touch(touched: &mut Vec<Touch>, page: VirtAddr, content: Content) {
             last.extent.pages.0 += 1;
         }
         _ => touched.push(Touch { extent: Extent { start: page, pages: BasePages(1) }, content }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Changes, Contents, Header, Usage};
+    use super::*;
+    use superpage_policy::system::{Advice, AreaKind, Growth};
+
+    #[test]
+    fn what_lies_far_apart_moves_together_and_keeps_its_place_in_its_gibibyte() {
+        let area = |start: u64, end: u64| Area {
+            start: VirtAddr(start),
+            end: VirtAddr(end),
+            kind: AreaKind::Anonymous,
+            growth: Growth::Fixed,
+            advice: Advice::None,
+        };
+        let (heap, top) = (0x5555_5555_4000, 0x7fff_c000_0000);
+        let areas = vec![area(heap, heap + 4096), area(top - 4096, top), area(top, top + 8192)];
+        let header =
+            Header { command: String::new(), interval: Nanos(1), contents: Contents::Exact };
+        let changes = Changes { areas: areas.clone(), ..Changes::default() };
+        let sample = Sample { at: Nanos(0), usage: Usage::default(), changes };
+        let trace = Trace { header, samples: vec![sample], is_whole: true };
+        let placed =
+            Places::of(&trace).place(Change { areas: Some(areas.clone()), ..Change::default() });
+        let placed = placed.areas.expect("they are there");
+        for (before, after) in areas.iter().zip(&placed) {
+            assert_eq!(before.start.0 % GIANT_PAGE_BYTES, after.start.0 % GIANT_PAGE_BYTES);
+            assert_eq!(before.end.since(before.start), after.end.since(after.start));
+        }
+        assert_eq!(placed[1].end, placed[2].start, "neighbours stay neighbours");
+        let numbers: Vec<u64> = placed.iter().map(|a| a.start.0 / GIANT_PAGE_BYTES).collect();
+        assert_eq!(numbers, [FIRST, FIRST + 2, FIRST + 3]);
     }
 }

@@ -14,6 +14,8 @@ use superpage_policy::units::{
 pub(super) const MAGIC: &str = "trace";
 /// The end of the address space with five levels of page tables.
 const LAST_ADDRESS: u64 = 1 << 57;
+/// The longest area: all that a program has with four levels.
+const LONGEST_AREA: u64 = 1 << 47;
 /// The regions that a sample may speak of: 16 TiB, more than a simulated machine can have.
 const MOST_REGIONS: u64 = 1 << 23;
 
@@ -142,7 +144,8 @@ fn area(
     let (start, end) = (VirtAddr(start.0), VirtAddr(end.0));
     let is_aligned =
         start.0.is_multiple_of(BASE_PAGE_BYTES) && end.0.is_multiple_of(BASE_PAGE_BYTES);
-    if start >= end || !is_aligned || end.0 > LAST_ADDRESS {
+    let fits = end.0 <= LAST_ADDRESS && end.0.saturating_sub(start.0) <= LONGEST_AREA;
+    if start >= end || !is_aligned || !fits {
         return Err(format!("no area can go from {start} to {end}"));
     }
     Ok(Area { start, end, kind: kind.into(), growth: growth.into(), advice: advice.into() })

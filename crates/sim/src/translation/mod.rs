@@ -9,9 +9,11 @@
 //! pages together and one for giant pages; a processor may lack either, and then looking there is
 //! a miss. Both levels take in what a walk finds.
 
+mod lines;
 mod tlb;
 mod walk;
 
+pub use lines::{LINE_WAYS, LineGeometry};
 pub use tlb::{GeometryError, MOST_ENTRIES, MOST_WAYS, TlbGeometry};
 pub use walk::{AddressSpace, LEVELS, ReadLatencies, Reads, WalkGeometry};
 

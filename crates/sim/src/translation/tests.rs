@@ -1,5 +1,6 @@
 //! The translator against a slow, obvious model, and what is known about it beforehand.
 
+use super::lines::{Line, LineCache};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -15,6 +16,10 @@ fn shape(entries: u32, ways: u32) -> Option<TlbGeometry> {
     Some(TlbGeometry::new(entries, ways).expect("possible"))
 }
 
+fn lines(lines: u32) -> Option<LineGeometry> {
+    Some(LineGeometry::new(lines).expect("possible"))
+}
+
 /// The TLBs of Trident's Table 1, with page-walk caches and page-table lines.
 fn skylake() -> Geometry {
     Geometry {
@@ -25,8 +30,8 @@ fn skylake() -> Geometry {
             pd_entries: shape(32, 4),
             pdpt_entries: shape(4, 4),
             pml4_entries: shape(4, 4),
-            near_lines: shape(8192, 16),
-            far_lines: shape(1 << 16, 16),
+            near_lines: lines(8192),
+            far_lines: lines(1 << 16),
         },
     }
 }
@@ -240,6 +245,13 @@ impl Model {
         found
     }
 
+    /// Lines are told apart as the cache tells them apart; that has its own test.
+    fn touch_line(&mut self, name: &str, shape: Option<LineGeometry>, line: Line) -> bool {
+        let Some(shape) = shape else { return false };
+        let (set, tag) = LineCache::new(shape).place(line);
+        self.touch(name, Some(shape.table()), (usize::from(tag), set as u64))
+    }
+
     fn access(&mut self, geometry: &Geometry, address: u64, size: PageSize) -> u64 {
         let leaf = size.index();
         let page = (leaf, address / size.bytes().0);
@@ -267,10 +279,10 @@ impl Model {
             .unwrap_or(3);
         let mut cost = 0;
         for level in (leaf..=known).rev() {
-            let line = (level, number(level) / 8);
-            cost += if self.touch("near", geometry.near_lines, line) {
+            let line = Line { number: number(level) / 8, kind: level, space: AddressSpace(0) };
+            cost += if self.touch_line("near", geometry.near_lines, line) {
                 14
-            } else if self.touch("far", geometry.far_lines, line) {
+            } else if self.touch_line("far", geometry.far_lines, line) {
                 70
             } else {
                 200
@@ -278,6 +290,10 @@ impl Model {
         }
         cost
     }
+}
+
+fn as_lines(shape: TlbGeometry) -> LineGeometry {
+    LineGeometry::new(shape.sets() * LINE_WAYS).expect("the sets are a power of two")
 }
 
 /// Small tables, so that short random programs fill them.
@@ -295,8 +311,8 @@ fn small() -> impl Strategy<Value = Geometry> {
             pd_entries: s[5],
             pdpt_entries: s[6],
             pml4_entries: s[7],
-            near_lines: s[8],
-            far_lines: s[9],
+            near_lines: s[8].map(as_lines),
+            far_lines: s[9].map(as_lines),
         },
     })
 }

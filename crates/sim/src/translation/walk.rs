@@ -15,6 +15,7 @@
 //!
 //! What is deliberately absent: whether an address is mapped. The machine knows that.
 
+use super::lines::{Line, LineCache, LineGeometry};
 use super::tlb::{Found, Table, TlbGeometry};
 use crate::units::Cycles;
 use superpage_policy::page::PageSize;
@@ -33,7 +34,7 @@ const INDEX_BITS: u32 = BASE_PAGES_PER_HUGE_PAGE.trailing_zeros();
 /// Bits of an entry's number within its 64-byte line: eight entries of eight bytes.
 const LINE_BITS: u32 = 3;
 
-/// A key is a number (of a page, an entry, a line), its kind above, the address space on top.
+/// A key is a number (of a page or an entry), its kind above, the address space on top.
 const KIND_SHIFT: u32 = 44;
 const SPACE_SHIFT: u32 = 48;
 /// Addresses have 48 bits; a number derived from more would run into the kind.
@@ -82,9 +83,9 @@ pub struct WalkGeometry {
     /// Entries that lead to tables of level 2.
     pub pml4_entries: Option<TlbGeometry>,
     /// 64-byte page-table lines in the second-level data cache.
-    pub near_lines: Option<TlbGeometry>,
+    pub near_lines: Option<LineGeometry>,
     /// 64-byte page-table lines in the last-level data cache.
-    pub far_lines: Option<TlbGeometry>,
+    pub far_lines: Option<LineGeometry>,
 }
 
 /// What reading a page-table entry costs, by where it is found.
@@ -110,21 +111,21 @@ pub struct Reads {
 /// Where page-table lines are found.
 #[derive(Clone, Debug)]
 struct Lines {
-    near: Option<Table>,
-    far: Option<Table>,
+    near: Option<LineCache>,
+    far: Option<LineCache>,
     latencies: ReadLatencies,
 }
 
 impl Lines {
-    /// Reads an entry from the line `key`.
+    /// Reads an entry.
     #[inline]
-    fn read(&mut self, key: u64) -> Cycles {
-        if touched(self.near.as_mut(), key) == Found::Hit {
-            return self.latencies.near;
-        }
-        match touched(self.far.as_mut(), key) {
-            Found::Hit => self.latencies.far,
-            Found::Miss => self.latencies.memory,
+    fn read(&mut self, line: Line) -> Cycles {
+        if self.near.as_mut().is_some_and(|near| near.touch(line) == Found::Hit) {
+            self.latencies.near
+        } else if self.far.as_mut().is_some_and(|far| far.touch(line) == Found::Hit) {
+            self.latencies.far
+        } else {
+            self.latencies.memory
         }
     }
 }
@@ -167,8 +168,8 @@ impl Side {
     /// Reads the entry at `level`.
     #[inline]
     fn read(&mut self, lines: &mut Lines, space: AddressSpace, address: u64, level: usize) -> u64 {
-        let line = entry(address, level) >> LINE_BITS;
-        let cost = lines.read(key(space, self.kind + level, line));
+        let number = entry(address, level) >> LINE_BITS;
+        let cost = lines.read(Line { number, kind: self.kind + level, space });
         self.reads.count[level] += 1;
         self.reads.cycles[level] += cost;
         cost.0
@@ -178,7 +179,11 @@ impl Side {
     #[inline]
     fn walk(&mut self, lines: &mut Lines, space: AddressSpace, address: u64, leaf: usize) -> u64 {
         let known = self.lowest_known(space, address, leaf);
-        (leaf..=known).rev().map(|level| self.read(lines, space, address, level)).sum()
+        let mut cost = 0;
+        for level in (leaf..=known).rev() {
+            cost += self.read(lines, space, address, level);
+        }
+        cost
     }
 
     fn flush(&mut self) {
@@ -204,8 +209,8 @@ pub(super) struct Walker {
 impl Walker {
     pub(super) fn new(geometry: &WalkGeometry, latencies: ReadLatencies) -> Self {
         let lines = Lines {
-            near: geometry.near_lines.map(Table::new),
-            far: geometry.far_lines.map(Table::new),
+            near: geometry.near_lines.map(LineCache::new),
+            far: geometry.far_lines.map(LineCache::new),
             latencies,
         };
         Self { own: Side::new(geometry, 0), host: Side::new(geometry, LEVELS), lines }
@@ -269,8 +274,10 @@ impl Walker {
 
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let upper = self.own.upper.iter().chain(&self.host.upper);
-        upper.chain([&self.lines.near, &self.lines.far]).flatten().for_each(Table::check);
+        self.own.upper.iter().chain(&self.host.upper).flatten().for_each(Table::check);
+        for lines in [&self.lines.near, &self.lines.far].into_iter().flatten() {
+            lines.check();
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! what a fault costs, is the machine's business ([`crate::machine`]).
 
 pub(crate) mod slot;
+mod tables;
 
 use crate::physical::{Frame, Mover, Owner};
 use slot::{PAGES, Slot};
@@ -13,23 +14,20 @@ use superpage_policy::page::{GIANT_PAGE_BYTES, Page, PageSize};
 use superpage_policy::region::Region;
 use superpage_policy::system::{Area, Footprint, Mapping};
 use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, HugePages, VirtAddr};
-
-/// Slots in a page-table page.
-const SLOTS: usize = 512;
-
-/// 1 GiB of virtual memory: one giant page, or 512 slots.
-type Table = Box<[Slot; SLOTS]>;
+use tables::{SLOTS, Tables};
 
 /// A process's memory.
 #[derive(Clone, Debug)]
 pub struct Process {
     key: ProcessKey,
     areas: Vec<Area>,
-    tables: BTreeMap<u64, Table>,
+    tables: Tables,
     /// What is mapped by each size, in pages of it.
     mapped: [u64; 3],
     /// The share of cycles spent on page walks lately.
     pub(crate) walk_share: f64,
+    /// Its threads.
+    pub(crate) threads: u32,
 }
 
 /// The index of a region in its table.
@@ -46,7 +44,14 @@ impl Process {
     /// A process without memory.
     #[must_use]
     pub(crate) fn new(key: ProcessKey) -> Self {
-        Self { key, areas: Vec::new(), tables: BTreeMap::new(), mapped: [0; 3], walk_share: 0.0 }
+        Self {
+            key,
+            areas: Vec::new(),
+            tables: Tables::default(),
+            mapped: [0; 3],
+            walk_share: 0.0,
+            threads: 1,
+        }
     }
 
     /// Its name.
@@ -100,28 +105,25 @@ impl Process {
     }
 
     pub(crate) fn slot(&self, region: Region) -> Option<&Slot> {
-        let table = self.tables.get(&(region.start().0 / GIANT_PAGE_BYTES))?;
+        let table = self.tables.get(region.start().0 / GIANT_PAGE_BYTES)?;
         Some(&table[slot_index(region.start())])
     }
 
     pub(crate) fn slot_mut(&mut self, region: Region) -> &mut Slot {
-        let table = self
-            .tables
-            .entry(region.start().0 / GIANT_PAGE_BYTES)
-            .or_insert_with(|| Box::new(std::array::from_fn(|_| Slot::default())));
+        let table = self.tables.make(region.start().0 / GIANT_PAGE_BYTES);
         &mut table[slot_index(region.start())]
     }
 
     /// The slot of a region that may not exist, without making one.
     pub(crate) fn existing_slot_mut(&mut self, region: Region) -> Option<&mut Slot> {
-        let table = self.tables.get_mut(&(region.start().0 / GIANT_PAGE_BYTES))?;
+        let table = self.tables.get_mut(region.start().0 / GIANT_PAGE_BYTES)?;
         Some(&mut table[slot_index(region.start())])
     }
 
     /// Whether nothing is mapped or reserved in this giant page's range.
     #[must_use]
     pub(crate) fn is_empty_giant(&self, page: Page) -> bool {
-        self.tables.get(&(page.start().0 / GIANT_PAGE_BYTES)).is_none_or(|table| {
+        self.tables.get(page.start().0 / GIANT_PAGE_BYTES).is_none_or(|table| {
             table.iter().all(|slot| slot.mapping == Mapping::Empty && !slot.is_reserved)
         })
     }
@@ -141,8 +143,8 @@ impl Process {
     /// The slots with anything mapped, at or after `from`.
     pub(crate) fn mapped_slots(&self, from: VirtAddr) -> impl Iterator<Item = (Region, &Slot)> {
         let first = from.0 / GIANT_PAGE_BYTES;
-        self.tables.range(first..).flat_map(move |(number, table)| {
-            let skip = if *number == first { slot_index(from) } else { 0 };
+        self.tables.from(first).flat_map(move |(number, table)| {
+            let skip = if number == first { slot_index(from) } else { 0 };
             table
                 .iter()
                 .enumerate()
@@ -160,7 +162,7 @@ impl Process {
     pub(crate) fn data(&self) -> Vec<(u64, Region)> {
         let mut total = 0;
         let mut found = Vec::new();
-        for (number, table) in &self.tables {
+        for (number, table) in self.tables.from(0) {
             for (at, slot) in table.iter().enumerate() {
                 let pages = slot.data().len();
                 if pages > 0 {
@@ -218,7 +220,7 @@ impl Process {
 
     /// Every frame it has, with the size it was taken in, and what for.
     pub(crate) fn frames(&self) -> impl Iterator<Item = (Frame, PageSize)> {
-        self.tables.values().flat_map(|table| table.iter()).flat_map(|slot| {
+        self.tables.from(0).flat_map(|(_, table)| table.iter()).flat_map(|slot| {
             let pages: Vec<(Frame, PageSize)> = match slot.mapping {
                 _ if slot.is_reserved => vec![(slot.frame, PageSize::Huge)],
                 Mapping::Empty => Vec::new(),

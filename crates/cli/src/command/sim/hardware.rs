@@ -1,15 +1,20 @@
-//! Which processor is simulated, and what work costs on it: the one place that knows.
+//! Which processor is simulated, and what work costs on it: a paper's machine, or a file.
 
 use crate::exit::Failure;
-use superpage_sim::run::{Hardware, plain};
+use std::path::Path;
+use superpage_sim::profile::{Profile, ProfileError};
 
-/// The hardware of this name.
-pub(super) fn find(name: &str) -> Result<Hardware, Failure> {
-    if name != plain::NAME {
-        return Err(Failure::Usage(format!(
-            "there is no profile {name:?}; choose {}",
-            plain::NAME
-        )));
+/// The profile of this name, or in the file of this name.
+pub(super) fn find(name: &str) -> Result<Profile, Failure> {
+    let unknown = match Profile::named(name) {
+        Ok(profile) => return Ok(profile),
+        Err(error) => error,
+    };
+    if matches!(unknown, ProfileError::Unknown(_)) && Path::new(name).exists() {
+        let text = std::fs::read_to_string(name)
+            .map_err(|error| Failure::Usage(format!("{name} could not be read: {error}")))?;
+        return Profile::from_toml(&text)
+            .map_err(|error| Failure::Usage(format!("{name}: {error}")));
     }
-    plain::hardware().map_err(|error| Failure::Usage(error.to_string()))
+    Err(Failure::Usage(format!("{unknown}, or give a file that `superpage lab calibrate` wrote")))
 }

@@ -2,11 +2,10 @@
 //! Figures 9, 10 and 11: slowdown, fairness, huge pages retained).
 
 use super::support_bench::{Bench, Subject, fitting_size};
-use super::support_fairness::{Outcome, POLICIES, measure};
-use super::support_sweep::KINDS;
-use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
+use super::support_fairness::{measure, picture};
+use super::support_sweep::{KINDS, percent};
+use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
-use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::units::Bytes;
 
@@ -29,21 +28,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const INSTANCES: u64 = 4;
 const FRACTIONS: [f64; 2] = [0.2, 0.4];
-
-#[derive(Debug, Serialize)]
-struct Row {
-    experiment: &'static str,
-    machine: &'static str,
-    case: &'static str,
-    policy: &'static str,
-    fraction: f64,
-    slowdowns: Vec<f64>,
-    fairness: f64,
-    huge_pages_retained: Vec<f64>,
-    target_base_pages: u64,
-    freed_base_pages: f64,
-    paper_fairness: Option<f64>,
-}
 
 /// What the paper's text says of Figure 10.
 fn paper(kind: WorkloadKind, policy: PolicyName) -> Option<f64> {
@@ -72,7 +56,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         for fraction in FRACTIONS {
             let label = kind.name();
             for outcome in measure(&mut subjects, fraction, setting.rounds, label, progress)? {
-                report.push(&row(kind, &outcome))?;
+                let paper = paper(kind, outcome.policy);
+                report.push(&outcome.row(EXPERIMENT.name, kind.name(), paper))?;
             }
         }
         subjects.iter_mut().try_for_each(Subject::check)?;
@@ -82,44 +67,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          scheduler."
             .to_owned(),
     );
-    report.pictures.push(picture(&report));
+    let category = |kind: WorkloadKind, fraction| format!("{kind} {}", percent(fraction));
+    let categories =
+        KINDS.into_iter().flat_map(|kind| FRACTIONS.map(|fraction| category(kind, fraction)));
+    let title = "Fairness between four equal instances (1: all hurt alike)";
+    report.pictures.push(picture(EXPERIMENT.name, title, categories.collect(), &report));
     Ok(report)
-}
-
-fn row(kind: WorkloadKind, outcome: &Outcome) -> Row {
-    Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
-        case: kind.name(),
-        policy: outcome.policy.name(),
-        fraction: outcome.fraction,
-        slowdowns: outcome.slowdowns.clone(),
-        fairness: outcome.fairness,
-        huge_pages_retained: outcome.retained.clone(),
-        target_base_pages: outcome.target.0,
-        freed_base_pages: outcome.freed,
-        paper_fairness: paper(kind, outcome.policy),
-    }
-}
-
-fn picture(report: &Report) -> Picture {
-    let label = |row: &serde_json::Value| {
-        let percent = row["fraction"].as_f64().unwrap_or(0.0) * 100.0;
-        format!("{} {percent:.0} %", row["case"].as_str().unwrap_or_default())
-    };
-    let of = |policy: PolicyName| {
-        let mine = report.rows.iter().filter(move |row| row["policy"] == policy.name());
-        (policy.name().to_owned(), mine.map(|r| r["fairness"].as_f64().unwrap_or(0.0)).collect())
-    };
-    let emd = report.rows.iter().filter(|row| row["policy"] == PolicyName::Emd.name());
-    Picture {
-        file: "emd-fig10-fairness.svg".to_owned(),
-        title: "Fairness between four equal instances (1: all hurt alike)".to_owned(),
-        content: Content::Bars {
-            y_label: "fairness".to_owned(),
-            categories: emd.map(label).collect(),
-            series: POLICIES.into_iter().map(of).collect(),
-            reference: Some(1.0),
-        },
-    }
 }

@@ -1,8 +1,8 @@
 //! `emd-fig7`: how much slower each program gets when 20 to 50 % of its footprint is taken back
 //! (EMD, section 5.2, Figure 7).
 
-use super::support_sweep::{KINDS, Point, Timed, series, sweep};
-use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
+use super::support_sweep::{Point, Shown, Taken, Timed, sweep};
+use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
@@ -25,17 +25,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+const SHOWN: Shown = Shown {
+    experiment: EXPERIMENT.name,
+    title: "run time relative to no de-bloating",
+    y_label: "slowdown (times)",
+    value: |point| point.slowdown,
+    reference: Some(1.0),
+};
+
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
-    case: &'static str,
-    policy: &'static str,
-    fraction: f64,
-    huge_pages: u64,
-    huge_pages_retained: f64,
-    target_base_pages: u64,
-    freed_base_pages: f64,
+    #[serde(flatten)]
+    taken: Taken,
     slowdown: f64,
     paper_mean_slowdown: Option<f64>,
 }
@@ -62,36 +63,14 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          only that it is below 1.01."
             .to_owned(),
     );
-    report.pictures = KINDS.iter().map(|kind| picture(&points, *kind)).collect();
+    report.pictures = SHOWN.pictures(&points);
     Ok(report)
 }
 
 fn row(point: &Point) -> Row {
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
-        case: point.kind.name(),
-        policy: point.policy.name(),
-        fraction: point.fraction,
-        huge_pages: point.huge_pages,
-        huge_pages_retained: point.retained,
-        target_base_pages: point.target.0,
-        freed_base_pages: point.freed,
+        taken: point.taken(EXPERIMENT.name),
         slowdown: point.slowdown,
         paper_mean_slowdown: paper(point.kind, point.policy),
-    }
-}
-
-fn picture(points: &[Point], kind: WorkloadKind) -> Picture {
-    let (categories, series) = series(points, kind, |point| point.slowdown);
-    Picture {
-        file: format!("emd-fig7-{}.svg", kind.name().to_lowercase()),
-        title: format!("{kind}: run time relative to no de-bloating"),
-        content: Content::Bars {
-            y_label: "slowdown (times)".to_owned(),
-            categories,
-            series,
-            reference: Some(1.0),
-        },
     }
 }

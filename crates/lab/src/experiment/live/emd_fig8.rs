@@ -1,8 +1,8 @@
 //! `emd-fig8`: how many huge pages each program keeps when 20 to 50 % of its footprint is taken
 //! back (EMD, section 5.2, Figure 8).
 
-use super::support_sweep::{KINDS, Point, Timed, series, sweep};
-use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
+use super::support_sweep::{Point, Shown, Taken, Timed, sweep};
+use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
@@ -25,17 +25,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+const SHOWN: Shown = Shown {
+    experiment: EXPERIMENT.name,
+    title: "huge pages retained",
+    y_label: "huge pages retained (%)",
+    value: |point| point.retained * 100.0,
+    reference: None,
+};
+
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
-    case: &'static str,
-    policy: &'static str,
-    fraction: f64,
-    huge_pages: u64,
-    huge_pages_retained: f64,
-    target_base_pages: u64,
-    freed_base_pages: f64,
+    #[serde(flatten)]
+    taken: Taken,
     bloat_base_pages: u64,
     paper_retained: Option<f64>,
 }
@@ -56,36 +57,14 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for point in &points {
         report.push(&row(point))?;
     }
-    report.pictures = KINDS.iter().map(|kind| picture(&points, *kind)).collect();
+    report.pictures = SHOWN.pictures(&points);
     Ok(report)
 }
 
 fn row(point: &Point) -> Row {
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
-        case: point.kind.name(),
-        policy: point.policy.name(),
-        fraction: point.fraction,
-        huge_pages: point.huge_pages,
-        huge_pages_retained: point.retained,
-        target_base_pages: point.target.0,
-        freed_base_pages: point.freed,
+        taken: point.taken(EXPERIMENT.name),
         bloat_base_pages: point.bloat.0,
         paper_retained: paper(point),
-    }
-}
-
-fn picture(points: &[Point], kind: WorkloadKind) -> Picture {
-    let (categories, series) = series(points, kind, |point| point.retained * 100.0);
-    Picture {
-        file: format!("emd-fig8-{}.svg", kind.name().to_lowercase()),
-        title: format!("{kind}: huge pages retained"),
-        content: Content::Bars {
-            y_label: "huge pages retained (%)".to_owned(),
-            categories,
-            series,
-            reference: None,
-        },
     }
 }

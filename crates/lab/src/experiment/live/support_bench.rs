@@ -215,7 +215,7 @@ impl Subject {
 /// Takes hold of a workload's process.
 pub(super) fn hold(pid: u32) -> Result<Target> {
     select::hold(pid).map_err(|refusal| match refusal {
-        Refusal::Denied(_) => Error::NotPossible(refusal.to_string()),
+        Refusal::Denied { .. } => Error::NotPossible(refusal.to_string()),
         Refusal::Failed(error) => error.into(),
         other => Error::Child(other.to_string()),
     })

@@ -6,13 +6,12 @@
 //! programs at once would measure the scheduler.
 
 use super::support_bench::{Subject, debloat, median, rounded, time_in_turn};
-use super::{Progress, Result};
+use super::support_sweep::POLICIES;
+use super::{Content, Picture, Progress, Report, Result};
+use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::fairness::fairness;
 use superpage_policy::units::{BasePages, Bytes, HugePages};
-
-/// The policies that the paper compares.
-pub(super) const POLICIES: [PolicyName; 2] = [PolicyName::HawkEye, PolicyName::Emd];
 
 /// What was measured for one policy and share.
 #[derive(Clone, Debug)]
@@ -25,6 +24,68 @@ pub(super) struct Outcome {
     pub(super) retained: Vec<f64>,
     pub(super) target: BasePages,
     pub(super) freed: f64,
+}
+
+/// A row of either experiment.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    policy: &'static str,
+    fraction: f64,
+    slowdowns: Vec<f64>,
+    fairness: f64,
+    huge_pages_retained: Vec<f64>,
+    target_base_pages: u64,
+    freed_base_pages: f64,
+    paper_fairness: Option<f64>,
+}
+
+impl Outcome {
+    pub(super) fn row(
+        self,
+        experiment: &'static str,
+        case: &'static str,
+        paper_fairness: Option<f64>,
+    ) -> Row {
+        Row {
+            experiment,
+            machine: "live",
+            case,
+            policy: self.policy.name(),
+            fraction: self.fraction,
+            slowdowns: self.slowdowns,
+            fairness: self.fairness,
+            huge_pages_retained: self.retained,
+            target_base_pages: self.target.0,
+            freed_base_pages: self.freed,
+            paper_fairness,
+        }
+    }
+}
+
+/// Fairness by policy; `categories` are what each policy has a row for, in the order of the rows.
+pub(super) fn picture(
+    experiment: &str,
+    title: &str,
+    categories: Vec<String>,
+    report: &Report,
+) -> Picture {
+    let of = |policy: PolicyName| {
+        let mine = report.rows.iter().filter(move |row| row["policy"] == policy.name());
+        (policy.name().to_owned(), mine.map(|r| r["fairness"].as_f64().unwrap_or(0.0)).collect())
+    };
+    Picture {
+        file: format!("{experiment}-fairness.svg"),
+        title: title.to_owned(),
+        content: Content::Bars {
+            y_label: "fairness".to_owned(),
+            categories,
+            series: POLICIES.into_iter().map(of).collect(),
+            reference: Some(1.0),
+        },
+    }
 }
 
 /// One policy's measurements, round by round: per program.

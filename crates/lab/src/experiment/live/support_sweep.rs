@@ -6,8 +6,9 @@
 //! broken, and all of its bloat is half of its footprint), so that is what is taken.
 
 use super::support_bench::{Bench, Subject, debloat, fitting_size, median, rounded};
-use super::{Progress, Result, Setting};
+use super::{Content, Picture, Progress, Result, Setting};
 use crate::workload::WorkloadKind;
+use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::units::{BasePages, Bytes};
 
@@ -45,6 +46,76 @@ pub(super) struct Point {
     pub(super) bloat: BasePages,
     /// NaN if it was not timed.
     pub(super) slowdown: f64,
+}
+
+/// What a row of either figure begins with.
+#[derive(Debug, Serialize)]
+pub(super) struct Taken {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    policy: &'static str,
+    fraction: f64,
+    huge_pages: u64,
+    huge_pages_retained: f64,
+    target_base_pages: u64,
+    freed_base_pages: f64,
+}
+
+impl Point {
+    pub(super) fn taken(&self, experiment: &'static str) -> Taken {
+        Taken {
+            experiment,
+            machine: "live",
+            case: self.kind.name(),
+            policy: self.policy.name(),
+            fraction: self.fraction,
+            huge_pages: self.huge_pages,
+            huge_pages_retained: self.retained,
+            target_base_pages: self.target.0,
+            freed_base_pages: self.freed,
+        }
+    }
+}
+
+/// What a figure shows of each program.
+pub(super) struct Shown {
+    pub(super) experiment: &'static str,
+    pub(super) title: &'static str,
+    pub(super) y_label: &'static str,
+    pub(super) value: fn(&Point) -> f64,
+    /// Where a line is drawn across.
+    pub(super) reference: Option<f64>,
+}
+
+impl Shown {
+    /// A picture of each program.
+    pub(super) fn pictures(&self, points: &[Point]) -> Vec<Picture> {
+        KINDS.iter().map(|kind| self.picture(points, *kind)).collect()
+    }
+
+    /// One group of bars per share, one series per policy.
+    fn picture(&self, points: &[Point], kind: WorkloadKind) -> Picture {
+        let of = |policy: PolicyName| {
+            let mine = points.iter().filter(|p| p.kind == kind && p.policy == policy);
+            (policy.name().to_owned(), mine.map(self.value).collect())
+        };
+        Picture {
+            file: format!("{}-{}.svg", self.experiment, kind.name().to_lowercase()),
+            title: format!("{kind}: {}", self.title),
+            content: Content::Bars {
+                y_label: self.y_label.to_owned(),
+                categories: FRACTIONS.into_iter().map(percent).collect(),
+                series: POLICIES.into_iter().map(of).collect(),
+                reference: self.reference,
+            },
+        }
+    }
+}
+
+/// A share as the pictures write it.
+pub(super) fn percent(fraction: f64) -> String {
+    format!("{:.0} %", fraction * 100.0)
 }
 
 /// Measures every point.
@@ -111,18 +182,4 @@ fn time(subject: &mut Subject, timed: Timed) -> Result<f64> {
         Timed::Rounds(_) => subject.time(),
         Timed::No => Ok(f64::NAN),
     }
-}
-
-/// One group of bars per share of one program, one series per policy.
-pub(super) fn series(
-    points: &[Point],
-    kind: WorkloadKind,
-    value: fn(&Point) -> f64,
-) -> (Vec<String>, Vec<(String, Vec<f64>)>) {
-    let of = |policy: PolicyName| {
-        let mine = points.iter().filter(|p| p.kind == kind && p.policy == policy);
-        (policy.name().to_owned(), mine.map(value).collect())
-    };
-    let categories = FRACTIONS.iter().map(|fraction| format!("{:.0} %", fraction * 100.0));
-    (categories.collect(), POLICIES.into_iter().map(of).collect())
 }

@@ -4,11 +4,27 @@
 //! [`Basis`]. Constants come from the papers' hardware tables, from calibration, or from at most one
 //! row of the table at hand.
 
-use super::{Content, Error, Experiment, On, Picture, Progress, Report, Result, Setting};
+mod emd_fig10;
+mod emd_fig13;
+mod emd_fig8;
+mod emd_table1;
+mod emd_table3;
+mod superpage_table1;
+mod support_emd;
+mod support_hardware;
+
+use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
 
 /// All of them, in the order of the papers.
-pub const ALL: &[&Experiment] = &[];
+pub const ALL: &[&Experiment] = &[
+    &emd_table1::EXPERIMENT,
+    &emd_fig8::EXPERIMENT,
+    &emd_fig10::EXPERIMENT,
+    &emd_fig13::EXPERIMENT,
+    &emd_table3::EXPERIMENT,
+    &superpage_table1::EXPERIMENT,
+];
 
 /// What to take from each row for the table on the screen.
 const COLUMNS: &[(&str, &str)] = &[
@@ -45,4 +61,73 @@ struct Row<'a> {
     paper: Option<f64>,
     measured: f64,
     basis: Basis,
+}
+
+/// Collects the rows of one experiment.
+struct Table {
+    experiment: &'static str,
+    report: Report,
+}
+
+/// What a number is about.
+#[derive(Clone, Copy, Debug)]
+struct Quantity<'a> {
+    case: &'a str,
+    policy: &'a str,
+    name: &'a str,
+    unit: &'a str,
+}
+
+impl Table {
+    fn new(experiment: &'static str) -> Self {
+        Self { experiment, report: Report::default() }
+    }
+
+    /// Adds a number, rounded to four significant digits or to whole ones.
+    fn add(
+        &mut self,
+        quantity: Quantity<'_>,
+        paper: Option<f64>,
+        measured: f64,
+        basis: Basis,
+    ) -> Result<()> {
+        self.report.push(&Row {
+            experiment: self.experiment,
+            machine: On::Sim.name(),
+            case: quantity.case,
+            policy: quantity.policy,
+            quantity: quantity.name,
+            unit: quantity.unit,
+            paper: paper.map(significant),
+            measured: significant(measured),
+            basis,
+        })
+    }
+
+    /// Says something that a reader must know.
+    fn note(&mut self, note: &str) {
+        self.report.notes.push(note.to_owned());
+    }
+}
+
+/// Four significant digits; numbers above that whole.
+fn significant(number: f64) -> f64 {
+    if number == 0.0 || !number.is_finite() {
+        return number;
+    }
+    let digits = 3.0 - number.abs().log10().floor();
+    let scale = 10_f64.powf(digits.max(0.0));
+    (number * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::significant;
+
+    #[test]
+    fn numbers_keep_four_digits() {
+        assert_eq!(significant(0.123_456), 0.1235);
+        assert_eq!(significant(123_456.7), 123_457.0);
+        assert_eq!(significant(0.0), 0.0);
+    }
 }

@@ -1,0 +1,77 @@
+//! `emd-fig8` on the simulated machine: one instance of each program, 20 to 50 % of its footprint
+//! taken back; also what that costs in time (EMD, Figures 7 and 8).
+
+use super::support_emd::{Kind, Stage};
+use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use superpage_policy::debloat::PolicyName;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "emd-fig8",
+    source: "EMD, Figures 7 and 8",
+    summary: "Huge pages that one program keeps, and its slowdown, when 20 to 50 % are taken back",
+    on: On::Sim,
+    columns: COLUMNS,
+    run,
+};
+
+const FRACTIONS: [f64; 4] = [0.2, 0.3, 0.4, 0.5];
+const POLICIES: [PolicyName; 2] = [PolicyName::HawkEye, PolicyName::Emd];
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let mut table = Table::new(EXPERIMENT.name);
+    for kind in Kind::ALL {
+        for policy in POLICIES {
+            let mut slowdowns = Vec::new();
+            for fraction in FRACTIONS {
+                progress(&format!("{}: {policy}, {:.0} %", kind.name(), 100.0 * fraction))?;
+                let mut stage = Stage::new(&[kind], "linux-nokhugepaged", setting)?;
+                let need = stage.footprint().bytes().scaled(fraction).to_base_pages();
+                stage.debloat(policy, need);
+                let Some(timed) = stage.time()?.first().copied() else { continue };
+                let case = format!("{}, {:.0} %", kind.name(), 100.0 * fraction);
+                let of = |name, unit| Quantity { case: &case, policy: policy.name(), name, unit };
+                let paper = paper_retained(kind, policy, fraction);
+                table.add(of("retained", "share"), paper, timed.retained, basis(kind))?;
+                table.add(of("slowdown", "ratio"), None, timed.slowdown, basis(kind))?;
+                slowdowns.push(timed.slowdown);
+            }
+            let mean = slowdowns.iter().sum::<f64>() / slowdowns.len() as f64;
+            let quantity = Quantity {
+                case: kind.name(),
+                policy: policy.name(),
+                name: "mean slowdown",
+                unit: "ratio",
+            };
+            table.add(quantity, paper_mean_slowdown(kind, policy), mean, basis(kind))?;
+        }
+    }
+    table.note(
+        "How bloat lies in BTree and Memcached is assumed: the paper shows three kinds of regions \
+         and the totals.",
+    );
+    Ok(table.report)
+}
+
+fn basis(kind: Kind) -> Basis {
+    if kind.is_known() { Basis::Predicted } else { Basis::Assumed }
+}
+
+/// From the text of section 5.2.
+fn paper_retained(kind: Kind, policy: PolicyName, fraction: f64) -> Option<f64> {
+    match (kind, policy) {
+        (Kind::RandomAccessR, PolicyName::HawkEye) if fraction == 0.4 => Some(0.18),
+        (Kind::RandomAccessR, PolicyName::Emd) if fraction == 0.4 => Some(0.5),
+        _ => None,
+    }
+}
+
+/// From the text of section 5.2.
+fn paper_mean_slowdown(kind: Kind, policy: PolicyName) -> Option<f64> {
+    match (kind, policy) {
+        (Kind::RandomAccessR, PolicyName::HawkEye) => Some(1.84),
+        (Kind::RandomAccessR, PolicyName::Emd) => Some(1.28),
+        (Kind::BTree | Kind::Memcached, PolicyName::HawkEye) => Some(1.1),
+        (Kind::BTree | Kind::Memcached, PolicyName::Emd) => Some(1.01),
+        _ => None,
+    }
+}

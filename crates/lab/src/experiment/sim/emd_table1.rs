@@ -1,0 +1,48 @@
+//! `emd-table1` on the simulated machine: RandomAccess-L and -R, 250,000 base pages taken back
+//! (EMD, Table 1; the papers' README says why that target).
+
+use super::support_emd::{Kind, Stage};
+use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use superpage_policy::debloat::PolicyName;
+use superpage_policy::units::BasePages;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "emd-table1",
+    source: "EMD, Table 1",
+    summary: "Huge pages broken to free the same memory from two programs that differ only in where \
+              their bloat is",
+    on: On::Sim,
+    columns: COLUMNS,
+    run,
+};
+
+const TARGET: BasePages = BasePages(250_000);
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let mut table = Table::new(EXPERIMENT.name);
+    for kind in [Kind::RandomAccessL, Kind::RandomAccessR] {
+        for policy in PolicyName::ALL {
+            progress(&format!("{}: {policy}", kind.name()))?;
+            let mut stage = Stage::new(&[kind], "linux-nokhugepaged", setting)?;
+            let (freed, _) = stage.debloat(policy, TARGET);
+            let broken = stage.broken() as f64;
+            let slowdown = stage.time()?.first().map_or(f64::NAN, |timed| timed.slowdown);
+            let of = |name, unit| Quantity { case: kind.name(), policy: policy.name(), name, unit };
+            let (paper_broken, paper_slowdown) = paper(kind, policy);
+            table.add(of("broken", "huge pages"), paper_broken, broken, Basis::Predicted)?;
+            let freed = freed.0 as f64;
+            table.add(of("freed", "base pages"), None, freed, Basis::Predicted)?;
+            table.add(of("slowdown", "ratio"), paper_slowdown, slowdown, Basis::Predicted)?;
+        }
+    }
+    Ok(table.report)
+}
+
+/// Huge pages broken, and slowdown.
+fn paper(kind: Kind, policy: PolicyName) -> (Option<f64>, Option<f64>) {
+    match (kind, policy) {
+        (Kind::RandomAccessL, PolicyName::HawkEye) => (Some(611.0), Some(1.02)),
+        (Kind::RandomAccessR, PolicyName::HawkEye) => (Some(2146.0), Some(1.65)),
+        _ => (None, None),
+    }
+}

@@ -1,0 +1,36 @@
+//! `superpage-table1`: every system by the five events of a superpage's life, as in Quicksilver's
+//! Table 1. It is made from the code of the systems; nothing is simulated for it.
+
+use super::{Experiment, On, Progress, Report, Result, Setting};
+use serde_json::{Map, Value};
+use superpage_policy::system::list;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "superpage-table1",
+    source: "Quicksilver, Table 1, for all systems",
+    summary: "When each system does each of the five events in a superpage's life",
+    on: On::Sim,
+    columns: &[
+        ("system", "system"),
+        ("allocation", "allocation"),
+        ("preparation", "preparation"),
+        ("mapping", "mapping"),
+        ("unmapping", "unmapping"),
+        ("deallocation", "deallocation"),
+    ],
+    run,
+};
+
+fn run(_: &Setting, _: Progress<'_>) -> Result<Report> {
+    let mut report = Report::default();
+    for events in list::five_events() {
+        let mut row = Map::new();
+        row.insert("experiment".to_owned(), EXPERIMENT.name.into());
+        row.insert("machine".to_owned(), EXPERIMENT.on.name().into());
+        for ((key, _), value) in EXPERIMENT.columns.iter().zip(events) {
+            row.insert((*key).to_owned(), Value::String(value));
+        }
+        report.push(&row)?;
+    }
+    Ok(report)
+}
