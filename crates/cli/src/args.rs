@@ -3,9 +3,11 @@
 use crate::exit;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
+use std::time::Duration;
 use superpage_lab::experiment::On;
 use superpage_manager::config::parse_percent;
 use superpage_policy::debloat::PolicyName;
+use superpage_policy::system::list::{self, Entry};
 use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
 use superpage_sim::profile::Profile;
 
@@ -31,6 +33,10 @@ pub(crate) enum Command {
     Debloat(Debloat),
     /// Watch memory and take bloat back when it gets short
     Daemon(Daemon),
+    /// Write down what a live process has mapped, to replay it under other policies
+    Record(Record),
+    /// Replay a recorded process under any policies, and say what each would cost
+    Sim(Sim),
     /// Reproduce the tables and figures of the papers
     Lab(Lab),
     /// Print completions for a shell
@@ -123,6 +129,94 @@ pub(crate) struct Daemon {
     #[arg(long, value_name = "DIR", default_value = superpage_kernel::settings::STATE_DIRECTORY,
           value_hint = ValueHint::DirPath)]
     pub(crate) state: PathBuf,
+}
+
+/// Arguments of `record`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Recording changes nothing, and Ctrl-C ends it well. Only private anonymous \
+                        memory is recorded: no files, and nothing is read that another process \
+                        maps too. Contents are estimated from 24 base pages of each 2 MiB; --exact \
+                        reads all of them.\n\n\
+                        Replay the file with `superpage sim --trace FILE`."
+)]
+pub(crate) struct Record {
+    /// The process to record
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+    /// Where to write the trace; a file that is there is replaced once the recording is whole
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+    /// The time from one sample to the next, such as 500ms
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub(crate) interval: Duration,
+    /// Stop after this long, such as 5m; without it, when the process exits or on Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// The share of a CPU that recording may take; samples get rarer if it needs more
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = percent)]
+    pub(crate) cpu: Percent,
+    /// Read every base page instead of a sample
+    #[arg(long)]
+    pub(crate) exact: bool,
+    /// Print one JSON object about the recording instead of words
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `sim`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What a recording cannot say is assumed: that the program touched what was \
+                        populated of each 2 MiB on base pages, and what held data of each huge \
+                        page; and that in each second of CPU time it makes --access-rate million \
+                        accesses that miss the data caches, to all pages that hold data alike. \
+                        Few programs are that hard on the TLB: compare, and do not take times for \
+                        predictions.\n\n\
+                        The same trace, options and seed give the same output, to the byte."
+)]
+pub(crate) struct Sim {
+    /// The trace to replay, written by `superpage record`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) trace: PathBuf,
+    /// The policies to compare, by name, or `all`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = policy,
+          default_value = "linux,linux-madvise,ingens,quicksilver-sync-64,trident")]
+    pub(crate) policy: Vec<Chosen>,
+    /// Memory of the simulated machine, such as 64G; by default twice what the trace needs
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<Bytes>,
+    /// The share of memory in 2 MiB blocks that an unmovable page keeps from becoming huge pages
+    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = share)]
+    pub(crate) fragment: Percent,
+    /// Accesses that miss the data caches, in millions in each second of CPU time
+    #[arg(long, value_name = "MILLIONS", default_value = "10", value_parser = rate)]
+    pub(crate) access_rate: f64,
+    /// The machine that is simulated: a paper's (emd, graph, quicksilver, trident or xheap), or a
+    /// file that `superpage lab calibrate` wrote
+    #[arg(long, value_name = "NAME|FILE", default_value = "trident")]
+    pub(crate) profile: String,
+    /// The seed of all chance
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+    /// Replay what is there of a trace that was cut off
+    #[arg(long)]
+    pub(crate) allow_partial: bool,
+    /// Draw memory over time into this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print one JSON object per policy instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A policy on the command line of `sim`, or all of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Chosen {
+    /// Every one.
+    All,
+    /// This one.
+    One(&'static Entry),
 }
 
 /// Arguments of `lab`.
@@ -322,6 +416,41 @@ fn percent(text: &str) -> Result<Percent, String> {
         Some(share) if share > 0.0 => Ok(Percent(share)),
         _ => Err("give a percentage above 0% and up to 100%, such as 20%".to_owned()),
     }
+}
+
+fn share(text: &str) -> Result<Percent, String> {
+    let signed = if text.ends_with('%') { text.to_owned() } else { format!("{text}%") };
+    let found = parse_percent(&signed).map(Percent);
+    found.ok_or_else(|| "give a percentage from 0% to 100%, such as 50%".to_owned())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (0.001..=1000.0).contains(&rate) => Ok(rate),
+        _ => Err("give millions of accesses, from 0.001 to 1000".to_owned()),
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    /// More often, and looking would be most of what it sees.
+    const SHORTEST: Duration = Duration::from_millis(10);
+    let time = humantime::parse_duration(text).ok().filter(|time| *time >= SHORTEST);
+    time.ok_or_else(|| "give a time such as 1s, at least 10ms".to_owned())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).ok().filter(|time| !time.is_zero());
+    time.ok_or_else(|| "give a time such as 90s or 5m".to_owned())
+}
+
+fn policy(name: &str) -> Result<Chosen, String> {
+    if name == "all" {
+        return Ok(Chosen::All);
+    }
+    list::find(name).map(Chosen::One).ok_or_else(|| {
+        let names: Vec<&str> = list::ALL.iter().map(|entry| entry.name).collect();
+        format!("there is no such policy; choose from {}, or all", names.join(", "))
+    })
 }
 
 fn quantum(text: &str) -> Result<HugePages, String> {

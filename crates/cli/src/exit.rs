@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use superpage_kernel::Error;
 use superpage_kernel::rights::Hindrance;
 use superpage_manager::daemon::DaemonError;
+use superpage_manager::record::RecordError;
 use superpage_manager::select::Refusal;
 
 /// The exit codes, as `--help` and the man page show them.
@@ -81,6 +82,16 @@ impl From<DaemonError> for Failure {
             DaemonError::Config(_) => Self::Usage(error.to_string()),
             DaemonError::Kernel(error) => error.into(),
             DaemonError::Busy { .. } | DaemonError::Signals(_) => Self::Failed(error.into()),
+        }
+    }
+}
+
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Kernel(error) => error.into(),
+            RecordError::NotAFile(_) => Self::Usage(error.to_string()),
+            RecordError::Write { .. } => Self::Failed(error.into()),
         }
     }
 }

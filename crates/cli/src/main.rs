@@ -1,7 +1,7 @@
 //! `superpage`: manage huge pages from user space on the stock kernel.
 //!
-//! Arguments ([`args`]), one file for each command ([`command`]), what people read ([`show`]) and
-//! exit codes ([`exit`]). Whatever is decided or done, is decided and done in the other crates.
+//! Arguments ([`args`]), one file for each command ([`command`]), what people read ([`show`]),
+//! signals ([`signals`]) and exit codes ([`exit`]). Whatever is decided or done, is decided and done in the other crates.
 
 #![allow(clippy::cast_precision_loss, reason = "numbers are shown, not computed with")]
 
@@ -9,6 +9,7 @@ mod args;
 mod command;
 mod exit;
 mod show;
+mod signals;
 
 use clap::Parser;
 use std::process::ExitCode;

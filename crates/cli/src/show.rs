@@ -4,6 +4,7 @@ use crate::exit::Outcome;
 use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
+use superpage_policy::units::Nanos;
 
 /// Writes `text` to standard output.
 pub(crate) fn print(text: &str) -> Outcome {
@@ -60,6 +61,19 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
+/// A time in three digits: `930 ns`, `1.25 µs`, `210 µs`, `12.0 ms`, `3.40 s`.
+pub(crate) fn time(time: Nanos) -> String {
+    let nanos = time.0 as f64;
+    let (number, unit) = match time.0 {
+        0..1_000 => return format!("{} ns", time.0),
+        1_000..1_000_000 => (nanos / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (nanos / 1e6, "ms"),
+        _ => (nanos / 1e9, "s"),
+    };
+    let digits = if number >= 99.95 { 0 } else { 1 + usize::from(number < 9.995) };
+    format!("{number:.digits$} {unit}")
+}
+
 /// A progress bar on standard error; invisible where that is not a terminal.
 pub(crate) fn progress(length: u64, template: &str) -> ProgressBar {
     ProgressBar::new(length).with_style(bar_style(template))
@@ -80,6 +94,8 @@ mod tests {
     fn bars_and_levels_grow_with_the_share() {
         assert_eq!([bar(0.0, 4), bar(0.5, 4), bar(1.0, 4)], ["", "██", "████"]);
         assert_eq!(bar(2.0, 4), "████");
+        let times = [930, 1_254, 99_960, 210_000, 12_000_000, 3_400_000_000].map(Nanos).map(time);
+        assert_eq!(times, ["930 ns", "1.25 µs", "100 µs", "210 µs", "12.0 ms", "3.40 s"]);
         assert_eq!([level(0.0), level(0.5), level(1.0)], [' ', '▄', '█']);
     }
 }

@@ -15,11 +15,13 @@ use superpage_kernel::status;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 13] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
     &["daemon"],
+    &["record"],
+    &["sim"],
     &["lab"],
     &["lab", "list"],
     &["lab", "run"],
@@ -104,6 +106,15 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["debloat", "1", "--all", "--policy", "linux"], "emd, emd-exact, hawkeye");
     assert_usage(&["daemon", "--log", "xml"], "text, json");
     assert_usage(&["completions", "cmd"], "bash");
+    assert_usage(&["record", "1"], "--output <FILE>");
+    assert_usage(&["record", "1", "-o", "a", "--interval", "1ns"], "at least 10ms");
+    assert_usage(&["record", "1", "-o", "a", "--duration", "0s"], "5m");
+    assert_usage(&["record", "1", "-o", "a", "--cpu", "0"], "20%");
+    assert_usage(&["sim"], "--trace <FILE>");
+    assert_usage(&["sim", "--trace", "a", "--policy", "linux,best"], "linux-4k, freebsd, ingens");
+    assert_usage(&["sim", "--trace", "a", "--memory", "much"], "512M");
+    assert_usage(&["sim", "--trace", "a", "--fragment", "101"], "0% to 100%");
+    assert_usage(&["sim", "--trace", "a", "--access-rate", "0"], "0.001");
     assert_usage(&["lab", "run"], "<NAME>");
     assert_usage(&["lab", "run", "emd-table1", "--size", "1M"], "at least 64");
     assert_usage(&["lab", "run", "emd-table1", "--rounds", "0"], "1..=99");
@@ -131,6 +142,7 @@ fn a_process_that_is_not_there_is_a_failure() {
     assert_sentence(&superpage(&["scan", NOBODY]), 1, &parts);
     assert_sentence(&superpage(&["debloat", NOBODY, "--all"]), 1, &parts);
     assert_sentence(&superpage(&["debloat", "0", "--all", "--dry-run"]), 1, &["no process 0"]);
+    assert_sentence(&superpage(&["record", NOBODY, "-o", "/nonexistent/a"]), 1, &parts);
 }
 
 #[test]
@@ -143,6 +155,51 @@ fn a_process_that_has_exited_but_was_not_reaped_is_not_there() {
     }
     assert_sentence(&superpage(&["debloat", &pid, "--all"]), 1, &["no process", &pid]);
     child.wait().expect("it is ours");
+}
+
+/// A trace among the simulator's fixtures.
+fn trace(name: &str) -> String {
+    format!("{}/../sim/tests/fixtures/{name}.trace", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_trace_that_is_none_is_one_sentence() {
+    let sim = |path: &str, more: &[&str]| superpage(&[&["sim", "--trace", path], more].concat());
+    let missing = sim("/nonexistent/a.trace", &[]);
+    assert_sentence(&missing, 2, &["/nonexistent/a.trace", "No such file"]);
+    assert_sentence(&sim(PROGRAM, &[]), 2, &["not a trace", "superpage record PID -o FILE"]);
+    assert_sentence(&sim(&trace("malformed"), &[]), 2, &["malformed.trace: line 3"]);
+    assert_sentence(&sim(&trace("other-version"), &[]), 2, &["version 2", "reads version 1"]);
+    assert_sentence(&sim(&trace("cut-off"), &[]), 2, &["after 2 samples", "--allow-partial"]);
+    let partial = sim(&trace("cut-off"), &["--allow-partial", "--policy", "linux"]);
+    assert!(partial.status.success(), "{partial:?}");
+    assert!(text(&partial.stdout).contains("2 samples over 1.0 s before it was cut off"));
+    let good = |more: &[&str]| sim(&trace("good"), more);
+    assert_sentence(&good(&["--memory", "1M"]), 2, &["needs 6.0 MiB", "--memory 6M"]);
+    assert_sentence(&good(&["--memory", "9999T"]), 2, &["more than the 4.0 TiB"]);
+    assert_sentence(&good(&["--profile", "abacus"]), 2, &["abacus", "trident", "lab calibrate"]);
+}
+
+#[test]
+fn a_replay_is_the_same_each_time_and_always_beside_base_pages() {
+    let trace = trace("good");
+    let arguments =
+        ["sim", "--trace", &trace, "--policy", "all", "--fragment", "50", "--seed", "7"];
+    let table = superpage(&arguments);
+    assert!(table.status.success(), "{table:?}");
+    assert_eq!(table.stdout, superpage(&arguments).stdout);
+    for part in ["Memory: ", "Speed: ", "Both: ", "Assumed: 10 million", "50.0 % of its", "seed 7"]
+    {
+        assert!(text(&table.stdout).contains(part), "{part} in {}", text(&table.stdout));
+    }
+    let json = [&arguments[..], &["--json"]].concat();
+    let lines = superpage(&json);
+    assert_eq!(lines.stdout, superpage(&json).stdout);
+    let rows: Vec<Value> =
+        text(&lines.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(rows.len() > 20 && rows.iter().all(|row| row["ended"] == "whole"), "{rows:?}");
+    let one = superpage(&["sim", "--trace", &trace, "--policy", "linux,linux", "--json"]);
+    assert_eq!(text(&one.stdout).lines().count(), 2, "linux once, and linux-4k to compare with");
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub mod rights;
 pub mod sample;
 pub mod settings;
 pub mod smaps;
+pub mod smaps_flags;
 pub mod status;
 pub mod text;
 pub mod thp;

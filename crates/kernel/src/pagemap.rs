@@ -15,15 +15,23 @@
 use crate::error::{Error, Result};
 use crate::maps::Area;
 use crate::process::{Process, explain};
+use crate::width::to_usize;
 use linux_raw_sys::general::{
-    PAGE_IS_FILE, PAGE_IS_HUGE, PAGE_IS_PFNZERO, PAGE_IS_PRESENT, page_region, pm_scan_arg,
+    PAGE_IS_FILE, PAGE_IS_HUGE, PAGE_IS_PFNZERO, PAGE_IS_PRESENT, PAGE_IS_SWAPPED, page_region,
+    pm_scan_arg,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, VirtAddr};
+use superpage_policy::units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, VirtAddr,
+};
 
 const _: () = assert!(size_of::<pm_scan_arg>() == 96 && size_of::<page_region>() == 24);
+
+/// Bits of an entry: in memory, and mapped by this process alone.
+const PRESENT: u64 = 1 << 63;
+const EXCLUSIVE: u64 = 1 << 56;
 
 /// Ranges fetched with one ioctl. Chosen, not measured: 24 KiB of buffer.
 const RANGES_PER_CALL: usize = 1024;
@@ -41,6 +49,8 @@ impl Categories {
     pub const FILE: Self = Self(PAGE_IS_FILE as u64);
     /// In memory.
     pub const PRESENT: Self = Self(PAGE_IS_PRESENT as u64);
+    /// Swapped out, or just on its way somewhere else.
+    pub const SWAPPED: Self = Self(PAGE_IS_SWAPPED as u64);
 
     /// Both sets together.
     #[must_use]
@@ -78,6 +88,49 @@ pub enum Mapping {
         /// Base pages mapped to the shared zero page: each of them gave its memory back.
         zero_pages: BasePages,
     },
+}
+
+/// One bit for each base page of a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageBits([u64; 8]);
+
+impl PageBits {
+    /// How many are set.
+    #[must_use]
+    pub fn count(&self) -> BasePages {
+        BasePages(self.0.iter().map(|word| u64::from(word.count_ones())).sum())
+    }
+
+    /// The indices (0 to 511) of those that are set, ascending.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        (0u16..).zip(self.0).flat_map(|(word, bits)| {
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| word * 64 + bit)
+        })
+    }
+
+    /// Those that are set in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    fn set(&mut self, page: u64) {
+        if let Some(word) = self.0.get_mut(to_usize(page / 64)) {
+            *word |= 1 << (page % 64);
+        }
+    }
+}
+
+/// What is populated of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Populated {
+    /// Which region.
+    pub region: Region,
+    /// Whether it is one huge page.
+    pub is_huge: bool,
+    /// Its base pages with anonymous memory in them, swapped-out ones included; not those that are
+    /// mapped to the shared zero page, which take no memory.
+    pub pages: PageBits,
 }
 
 /// An open pagemap.
@@ -132,6 +185,56 @@ impl Pagemap {
         Ok(found)
     }
 
+    /// What is populated of the private anonymous `areas`, in address order.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn populated(&mut self, areas: &[Area]) -> Result<Vec<Populated>> {
+        let filter = Filter {
+            none: Categories::FILE.and(Categories::ZERO),
+            any: Categories::PRESENT.and(Categories::SWAPPED),
+            report: Categories::HUGE,
+            ..Filter::default()
+        };
+        let areas: Vec<&Area> = areas.iter().filter(|area| area.is_private_anonymous()).collect();
+        let (Some(first), Some(last)) = (areas.first(), areas.last()) else { return Ok(vec![]) };
+        let mut found: Vec<Populated> = Vec::new();
+        let mut areas = areas.iter().peekable();
+        // One walk over all areas: page tables are skipped where nothing is mapped.
+        self.scan(first.start, last.end, filter, |start, end, categories| {
+            let mut at = start;
+            while at < end {
+                while areas.next_if(|area| area.end <= at).is_some() {}
+                let Some(area) = areas.peek().filter(|area| area.start < end) else { return };
+                let until = end.min(area.end);
+                add(&mut found, at.max(area.start), until, categories);
+                at = until;
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// The base pages of `region` that are in memory and that this process alone maps, as far as
+    /// the kernel says.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn exclusive(&self, region: Region) -> Result<PageBits> {
+        const ENTRY: usize = size_of::<u64>();
+        let mut entries = [0; ENTRY * to_usize(BASE_PAGES_PER_HUGE_PAGE)];
+        let offset = region.start().0 / BASE_PAGE_BYTES * ENTRY as u64;
+        let read = rustix::io::pread(&self.file, &mut entries, offset)
+            .map_err(|errno| explain(errno, self.pid, "read its pagemap"))?;
+        let mut pages = PageBits::default();
+        for (page, entry) in (0..).zip(entries[..read].as_chunks::<ENTRY>().0) {
+            let entry = u64::from_ne_bytes(*entry);
+            if entry & PRESENT != 0 && entry & EXCLUSIVE != 0 {
+                pages.set(page);
+            }
+        }
+        Ok(pages)
+    }
+
     /// How each of `regions` (in address order) is mapped now.
     ///
     /// # Errors
@@ -177,8 +280,6 @@ impl Pagemap {
     /// # Errors
     /// [`Error::Failed`].
     pub fn is_exclusive(&self, address: VirtAddr) -> Result<Option<bool>> {
-        const PRESENT: u64 = 1 << 63;
-        const EXCLUSIVE: u64 = 1 << 56;
         let mut entry = [0; size_of::<u64>()];
         let offset = address.0 / BASE_PAGE_BYTES * size_of::<u64>() as u64;
         let read = rustix::io::pread(&self.file, &mut entry, offset)
@@ -230,6 +331,25 @@ impl Pagemap {
             rustix::io::Errno::INVAL => Error::Unsupported { what: what.to_owned(), errno },
             other => explain(other, self.pid, what),
         }
+    }
+}
+
+/// Adds a range of populated memory to the regions that it lies in.
+fn add(found: &mut Vec<Populated>, start: VirtAddr, end: VirtAddr, categories: Categories) {
+    let mut at = start;
+    while at < end {
+        let region = Region::containing(at);
+        let until = end.min(region.end());
+        if found.last().is_none_or(|last| last.region != region) {
+            found.push(Populated { region, is_huge: false, pages: PageBits::default() });
+        }
+        if let Some(last) = found.last_mut() {
+            let is_whole = at == region.start() && until == region.end();
+            last.is_huge |= is_whole && categories.contains(Categories::HUGE);
+            let page = |address: VirtAddr| address.since(region.start()).0 / BASE_PAGE_BYTES;
+            (page(at)..page(until)).for_each(|page| last.pages.set(page));
+        }
+        at = until;
     }
 }
 
@@ -321,6 +441,51 @@ mod tests {
             Filter { all: Categories::PRESENT, report: Categories::PRESENT, ..Filter::default() };
         match pagemap.scan(first, last, filter, |start, end, _| present += end.since(start).0) {
             Ok(()) => assert!(present > HUGE_PAGE_BYTES / 4, "a running program has some pages"),
+            Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
+        }
+    }
+
+    #[test]
+    fn populated_ranges_fall_into_regions() {
+        let mut found = Vec::new();
+        let page = |index: u64| VirtAddr(HUGE_PAGE_BYTES + index * BASE_PAGE_BYTES);
+        add(&mut found, page(3), page(5), Categories::default());
+        add(&mut found, page(510), page(514), Categories::default());
+        add(&mut found, page(1024), page(2048), Categories::HUGE);
+        let seen = found.iter().map(|f| (f.region.start(), f.is_huge, f.pages.count().0));
+        let seen: Vec<_> = seen.collect();
+        let expected = [
+            (page(0), false, 4),
+            (page(512), false, 2),
+            (page(1024), true, 512),
+            (page(1536), true, 512),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(found[0].pages.iter().collect::<Vec<_>>(), [3, 4, 510, 511]);
+    }
+
+    #[test]
+    fn what_is_populated_of_us_can_be_seen() {
+        let me = Process::current().expect("we run");
+        let mut memory = crate::own_memory::OwnMemory::map(
+            superpage_policy::units::HugePages(1),
+            crate::own_memory::Wish::BasePages,
+        )
+        .expect("2 MiB");
+        memory.bytes_mut()[..5 * 4096].fill(1);
+        let region = memory.regions().next().expect("one");
+        let mut pagemap = Pagemap::open(&me).expect("our pagemap opens");
+        let areas = crate::maps::of(&me).expect("our areas read");
+        match pagemap.populated(&areas) {
+            Ok(found) => {
+                let found = found.iter().find(|found| found.region == region).expect("touched");
+                assert_eq!((found.is_huge, found.pages.count().0), (false, 5));
+                let ours = || pagemap.exclusive(region).expect("reads").and(found.pages);
+                // Another test may fork for a moment, and its child shares these pages.
+                let soon = std::time::Instant::now() + std::time::Duration::from_secs(5);
+                while ours().count().0 < 5 && std::time::Instant::now() < soon {}
+                assert_eq!(ours(), found.pages);
+            }
             Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
         }
     }

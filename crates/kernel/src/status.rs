@@ -10,14 +10,14 @@ use crate::meminfo::Fields;
 use crate::process::Process;
 use crate::text;
 use std::path::Path;
-use superpage_policy::units::Bytes;
+use superpage_policy::units::{Bytes, Nanos};
 
 /// A user's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(pub u32);
 
-/// A point in time in clock ticks (normally 10 ms) since the machine started. With the pid it
-/// tells one process from another.
+/// A time in clock ticks (normally 10 ms). As the point since the machine started at which a
+/// process was started, it tells one process from another, together with the pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticks(pub u64);
 
@@ -110,8 +110,24 @@ pub struct Stat {
     pub state: u8,
     /// The kernel's `PF_` flags, also those not known here.
     pub flags: u32,
+    /// Page faults served from memory, of all its threads.
+    pub minor_faults: u64,
+    /// Page faults that had to read.
+    pub major_faults: u64,
+    /// CPU time of all its threads, in user space and in the kernel.
+    pub cpu: Ticks,
     /// When it was started.
     pub start: Ticks,
+}
+
+impl Ticks {
+    /// The time as a length.
+    #[must_use]
+    pub fn time(self) -> Nanos {
+        const SECOND: u64 = 1_000_000_000;
+        let per_second = rustix::param::clock_ticks_per_second().max(1);
+        Nanos(self.0.saturating_mul(SECOND / per_second))
+    }
 }
 
 impl Stat {
@@ -149,7 +165,16 @@ fn stat(text: &[u8]) -> Option<Stat> {
     // Counted as in the manual page, where the state is field 3.
     let field = |number: usize| text::words(rest).nth(number - 3);
     let &[state] = field(3)? else { return None };
-    Some(Stat { comm, state, flags: small(field(9)?)?, start: Ticks(text::decimal(field(22)?)?) })
+    let number = |at: usize| text::decimal(field(at)?);
+    Some(Stat {
+        comm,
+        state,
+        flags: small(field(9)?)?,
+        minor_faults: number(10)?,
+        major_faults: number(12)?, // tidy: allow(a field)
+        cpu: Ticks(number(14)?.saturating_add(number(15)?)),
+        start: Ticks(number(22)?),
+    })
 }
 
 /// The command of `process`, up to 15 bytes. The process itself can change it at any time.
@@ -240,6 +265,7 @@ mod tests {
         assert_eq!(stat.comm, b"tricky) R (x");
         assert_eq!((stat.state, stat.flags), (b'R', 4_194_304));
         assert_eq!(stat.start, Ticks(214_848));
+        assert_eq!((stat.minor_faults, stat.major_faults, stat.cpu), (263, 0, Ticks(0)));
         assert!(!stat.is_kernel_thread());
     }
 
@@ -287,15 +313,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_stat_is_read(comm: Vec<u8>, state in b'A'..=b'Z', flags: u32, start: u64) {
+        fn a_written_stat_is_read(comm: Vec<u8>, state in b'A'..=b'Z', flags: u32, counts: [u32; 5]) {
             let mut text = b"42 (".to_vec();
             text.extend_from_slice(&comm);
             let letter = char::from(state);
             text.extend_from_slice(format!(") {letter} 1 1 1 0 -1 {flags}").as_bytes());
-            text.extend_from_slice(&b" 0".repeat(12));
+            let [minor, major, user, system, start] = counts.map(u64::from);
+            text.extend_from_slice(format!(" {minor} 0 {major} 0 {user} {system}").as_bytes());
+            text.extend_from_slice(&b" 0".repeat(6));
             text.extend_from_slice(format!(" {start} 0 0\n").as_bytes());
-            let start = Ticks(start);
-            prop_assert_eq!(parsed_stat(&text), Ok(Stat { comm, state, flags, start }));
+            let (cpu, start) = (Ticks(user + system), Ticks(start));
+            let (minor_faults, major_faults) = (minor, major);
+            let stat = Stat { comm, state, flags, minor_faults, major_faults, cpu, start };
+            prop_assert_eq!(parsed_stat(&text), Ok(stat));
         }
 
         #[test]

@@ -12,6 +12,7 @@ pub mod physical;
 pub mod profile;
 pub mod random;
 pub mod run;
+pub mod trace;
 pub mod translation;
 pub mod units;
 pub mod virtual_memory;

@@ -9,7 +9,8 @@ const LAYERS: [(&str, &[&str]); 8] = [
     ("policy", &[]),
     ("kernel", &["policy"]),
     ("sim", &["policy"]),
-    ("manager", &["policy", "kernel"]),
+    // Of `sim` it uses the trace format: it writes what a simulated machine replays.
+    ("manager", &["policy", "kernel", "sim"]),
     ("runtime", &["policy", "kernel"]),
     ("graph", &["policy", "kernel"]),
     ("lab", &["policy", "kernel", "sim", "manager", "runtime", "graph"]),

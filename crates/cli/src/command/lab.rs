@@ -6,13 +6,11 @@ mod demo;
 
 use crate::args::{LabCommand, LabList, LabRun};
 use crate::exit::{Failure, Outcome};
-use crate::show;
+use crate::{show, signals};
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_lab::experiment::{self, Error, Experiment, On, Report, Setting};
 use superpage_lab::worker::{Launcher, worker_main};
@@ -115,7 +113,7 @@ fn setting(size: Option<Bytes>, rounds: u32, seed: u64) -> Result<Setting, Failu
 fn measure(experiment: &Experiment, setting: &Setting) -> Result<Report, Failure> {
     let spinner = show::progress(0, "{spinner} {elapsed_precise} {msg}");
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));
-    let stop = stop_flag()?;
+    let stop = signals::stop_flag()?;
     let mut progress = |what: &str| {
         spinner.set_message(what.to_owned());
         if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
@@ -129,16 +127,6 @@ fn measure(experiment: &Experiment, setting: &Setting) -> Result<Report, Failure
         Error::NotPossible(what) => Failure::NotPossible(what),
         other => Failure::Failed(anyhow!(other)),
     })
-}
-
-/// A flag that SIGINT and SIGTERM raise, so that an experiment ends by putting everything back.
-fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .context("signals cannot be set up")?;
-    }
-    Ok(stop)
 }
 
 fn json_lines(report: &Report) -> String {

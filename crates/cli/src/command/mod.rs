@@ -5,7 +5,9 @@ mod debloat;
 mod doctor;
 mod generate;
 mod lab;
+mod record;
 mod scan;
+mod sim;
 
 use crate::args::{Arguments, Command};
 use crate::exit::Outcome;
@@ -17,6 +19,8 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Debloat(arguments) => debloat::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
+        Command::Record(arguments) => record::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::Lab(arguments) => lab::run(arguments.command),
         Command::Completions(arguments) => generate::completions(&arguments),
         Command::Man(arguments) => generate::man(&arguments),

@@ -97,6 +97,8 @@ pub(super) struct Axes<'a> {
 /// The numbers along an axis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Numbers {
+    /// As they come.
+    Any,
     /// Only whole ones, for counts.
     Whole,
     None,

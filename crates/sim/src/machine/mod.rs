@@ -198,6 +198,19 @@ impl Machine {
         }
     }
 
+    /// Gives a process these areas (in address order) in place of those that it has. What lies in
+    /// none of them is discarded.
+    pub fn lay_out(&mut self, process: ProcessKey, areas: Vec<Area>) -> Work {
+        let Some(target) = self.processes.get_mut(process) else { return Work::default() };
+        let gone: Vec<_> = target.areas().iter().flat_map(|old| uncovered(old, &areas)).collect();
+        target.set_areas(areas);
+        let mut work = Work::default();
+        for (start, end) in gone {
+            work += self.discard(process, start, end);
+        }
+        work
+    }
+
     /// Says how many threads a process has, each of which may hold its translations.
     pub fn set_threads(&mut self, key: ProcessKey, threads: u32) {
         if let Some(process) = self.processes.get_mut(key) {
@@ -309,4 +322,21 @@ impl Machine {
             .map(|(_, slot)| slot.bloat().base_pages())
             .sum()
     }
+}
+
+/// The ranges of an area that lie in none of `areas`, which are in address order.
+fn uncovered(old: &Area, areas: &[Area]) -> Vec<(VirtAddr, VirtAddr)> {
+    let mut ranges = Vec::new();
+    let mut at = old.start;
+    let first = areas.partition_point(|area| area.end <= old.start);
+    for area in areas.iter().skip(first).take_while(|area| area.start < old.end) {
+        if at < area.start {
+            ranges.push((at, area.start));
+        }
+        at = at.max(area.end);
+    }
+    if at < old.end {
+        ranges.push((at, old.end));
+    }
+    ranges
 }

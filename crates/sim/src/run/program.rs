@@ -8,10 +8,12 @@ use crate::random::Random;
 use crate::translation::Translator;
 use crate::workload::draw::Draw;
 use crate::workload::{
-    Access, AreaShape, Counting, Discard, Order, Part, Phase, Populate, Stream, Target, Workload,
+    Access, AreaShape, Change, Counting, Discard, Order, Part, Phase, Populate, Stream, Target,
+    Workload,
 };
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::{GIANT_PAGE_BYTES, PageSize};
+use superpage_policy::region::Region;
 use superpage_policy::system::{Area, Growth};
 use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, VirtAddr};
 
@@ -68,7 +70,15 @@ struct Streams {
     /// Cumulated weight, drawing, target.
     streams: Vec<(f64, Draw, Target)>,
     total: f64,
+    /// Without streams: the regions that hold data, with base pages up to and in each.
+    data: Vec<(u64, Region)>,
     is_warm: bool,
+}
+
+impl Streams {
+    fn is_empty(&self) -> bool {
+        self.streams.is_empty() && self.data.is_empty()
+    }
 }
 
 /// What some accesses took.
@@ -193,6 +203,11 @@ impl Program {
                 self.clock += *time;
                 true
             }
+            Phase::Change(change) => self.change(machine, hardware, change)?,
+            Phase::WaitUntil(time) => {
+                self.clock = self.clock.max(self.began + *time);
+                true
+            }
         };
         self.wait_for_cpus(begun, stretch);
         self.report.peak = self.report.peak.max(machine.resident(self.key));
@@ -262,7 +277,7 @@ impl Program {
             let address = start.offset(BasePages(page).bytes());
             self.grow(machine, populate, address);
             machine.now = self.clock;
-            let latency = self.touch(machine, hardware, address)?;
+            let latency = self.touch(machine, hardware, address, Content::Data)?;
             spent += own + latency.as_secs_f64() / threads;
             self.clock = begun + Nanos::from_secs_f64(spent);
         }
@@ -275,8 +290,9 @@ impl Program {
         machine: &mut Machine,
         hardware: &Hardware,
         address: VirtAddr,
+        content: Content,
     ) -> Result<Nanos, OutOfMemory> {
-        let Served::Fault { work, .. } = machine.touch(self.key, address, Content::Data)? else {
+        let Served::Fault { work, .. } = machine.touch(self.key, address, content)? else {
             return Ok(Nanos::ZERO);
         };
         let latency = hardware.profile.price(&work);
@@ -310,8 +326,11 @@ impl Program {
     ) -> Result<bool, OutOfMemory> {
         let (mut done, mut streams) = match std::mem::replace(&mut self.progress, Progress::New) {
             Progress::Accesses(done, streams) => (done, streams),
-            Progress::New | Progress::Pages(_) => (0.0, self.streams(access)),
+            Progress::New | Progress::Pages(_) => (0.0, self.streams(machine, access)),
         };
+        if streams.is_empty() {
+            return Ok(true);
+        }
         if !streams.is_warm && access.counting == Counting::Sampled {
             self.sample(machine, hardware, &mut streams, WARM_UP)?;
             streams.is_warm = true;
@@ -347,7 +366,7 @@ impl Program {
         Ok(done >= access.count - 0.5)
     }
 
-    fn streams(&self, access: &Access) -> Streams {
+    fn streams(&self, machine: &Machine, access: &Access) -> Streams {
         let mut total = 0.0;
         let of = |stream: &Stream| {
             let (start, pages) = self.extent(stream.part);
@@ -355,7 +374,9 @@ impl Program {
             (total, Draw::new(start, BasePages(pages).bytes(), stream.pattern), stream.target)
         };
         let streams = access.streams.iter().map(of).collect();
-        Streams { streams, total, is_warm: false }
+        let process = machine.process(self.key).filter(|_| access.streams.is_empty());
+        let data = process.map(|process| process.data()).unwrap_or_default();
+        Streams { streams, total, data, is_warm: false }
     }
 
     /// Makes `count` accesses.
@@ -372,7 +393,7 @@ impl Program {
             let mut size = machine.access(self.key, address);
             if size.is_none() {
                 machine.now = self.clock + taken.faults;
-                taken.faults += self.touch(machine, hardware, address)?;
+                taken.faults += self.touch(machine, hardware, address, Content::Data)?;
                 size = machine.access(self.key, address);
             }
             let size = size.unwrap_or(PageSize::Base);
@@ -386,7 +407,22 @@ impl Program {
         Ok(taken)
     }
 
+    /// Any of the pages that held data when the phase began.
+    fn draw_data(&mut self, machine: &Machine, data: &[(u64, Region)]) -> VirtAddr {
+        let pages = data.last().map_or(0, |(pages, _)| *pages);
+        let drawn = self.random.below(pages);
+        let at = data.partition_point(|(until, _)| *until <= drawn);
+        let Some((_, region)) = data.get(at) else { return VirtAddr::default() };
+        let before = at.checked_sub(1).and_then(|at| data.get(at)).map_or(0, |(until, _)| *until);
+        let nth = u32::try_from(drawn - before).unwrap_or(0);
+        let process = machine.process(self.key);
+        process.and_then(|p| p.data_page(*region, nth)).unwrap_or(region.start())
+    }
+
     fn draw(&mut self, machine: &Machine, streams: &mut Streams) -> VirtAddr {
+        if streams.streams.is_empty() {
+            return self.draw_data(machine, &streams.data);
+        }
         let share = self.random.share() * streams.total;
         let at = streams.streams.partition_point(|(until, _, _)| *until <= share);
         let last = streams.streams.len().saturating_sub(1);
@@ -403,6 +439,52 @@ impl Program {
             }
         }
         address
+    }
+
+    /// One step of a recorded program; whether it is over.
+    fn change(
+        &mut self,
+        machine: &mut Machine,
+        hardware: &Hardware,
+        change: &Change,
+    ) -> Result<bool, OutOfMemory> {
+        let mut done = match self.progress {
+            Progress::Pages(done) => done,
+            Progress::New | Progress::Accesses(..) => {
+                self.give_back(machine, hardware, change);
+                0
+            }
+        };
+        let threads = f64::from(self.workload.threads.max(1));
+        let (begun, end) = (self.clock, self.clock + SLICE);
+        let mut spent = 0.0;
+        let mut before = 0;
+        for touch in &change.touched {
+            let pages = touch.extent.pages.0;
+            while done < before + pages && self.clock < end {
+                let address = touch.extent.start.offset(BasePages(done - before).bytes());
+                done += 1;
+                machine.now = self.clock;
+                let latency = self.touch(machine, hardware, address, touch.content)?;
+                spent += latency.as_secs_f64() / threads;
+                self.clock = begun + Nanos::from_secs_f64(spent);
+            }
+            before += pages;
+        }
+        self.progress = Progress::Pages(done);
+        Ok(done >= before)
+    }
+
+    fn give_back(&mut self, machine: &mut Machine, hardware: &Hardware, change: &Change) {
+        let mut work = Work::default();
+        if let Some(areas) = &change.areas {
+            work += machine.lay_out(self.key, areas.clone());
+        }
+        for extent in &change.released {
+            let end = extent.start.offset(extent.pages.bytes());
+            work += machine.discard(self.key, extent.start, end);
+        }
+        self.clock += hardware.profile.price(&work);
     }
 
     fn discard(&mut self, machine: &mut Machine, hardware: &Hardware, discard: &Discard) -> bool {

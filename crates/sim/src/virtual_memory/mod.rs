@@ -71,6 +71,11 @@ impl Process {
         self.areas.insert(at, area);
     }
 
+    /// Replaces its areas; they are in address order.
+    pub(crate) fn set_areas(&mut self, areas: Vec<Area>) {
+        self.areas = areas;
+    }
+
     pub(crate) fn area_mut(&mut self, start: VirtAddr) -> Option<&mut Area> {
         self.areas.iter_mut().find(|area| area.start == start)
     }
@@ -150,6 +155,29 @@ impl Process {
                     (Region::containing(VirtAddr(start)), slot)
                 })
         })
+    }
+
+    /// The regions with base pages that hold data, in memory or in the backing store, each with
+    /// how many there are in all regions up to it.
+    pub(crate) fn data(&self) -> Vec<(u64, Region)> {
+        let mut total = 0;
+        let mut found = Vec::new();
+        for (number, table) in self.tables.from(0) {
+            for (at, slot) in table.iter().enumerate() {
+                let pages = slot.data().len();
+                if pages > 0 {
+                    total += u64::from(pages);
+                    let start = number * GIANT_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
+                    found.push((total, Region::containing(VirtAddr(start))));
+                }
+            }
+        }
+        found
+    }
+
+    /// The base page with data in `region` that `before` others come before.
+    pub(crate) fn data_page(&self, region: Region, before: u32) -> Option<VirtAddr> {
+        Some(region.base_page(self.slot(region)?.data().nth(before)?))
     }
 
     /// The first page at or after `from` that is mapped, in its size.

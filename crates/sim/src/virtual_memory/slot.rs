@@ -32,12 +32,34 @@ impl PageSet {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
+    pub(crate) fn intersection(&self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    /// The last member.
+    pub(crate) fn last(&self) -> Option<u16> {
+        let (word, bits) = (0u16..).zip(self.0).filter(|(_, bits)| *bits != 0).last()?;
+        Some(word * 64 + 63 - u16::from(bits.leading_zeros().to_le_bytes()[0]))
+    }
+
     pub(crate) fn len(&self) -> u16 {
         self.0.iter().map(|word| u16::from(word.count_ones().to_le_bytes()[0])).sum()
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = u16> {
         (0..PAGES).filter(move |page| self.contains(*page))
+    }
+
+    /// The member that `before` others come before.
+    pub(crate) fn nth(&self, mut before: u32) -> Option<u16> {
+        for (word, bits) in (0..).zip(self.0) {
+            if before < bits.count_ones() {
+                let bits = (0..before).fold(bits, |bits, _| bits & (bits - 1));
+                return Some(word * 64 + u16::from(bits.trailing_zeros().to_le_bytes()[0]));
+            }
+            before -= bits.count_ones();
+        }
+        None
     }
 
     /// The first member at or after `from`.

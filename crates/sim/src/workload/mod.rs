@@ -3,8 +3,9 @@
 
 pub mod draw;
 
-use superpage_policy::system::{Advice, AreaKind, Growth};
-use superpage_policy::units::Bytes;
+use crate::machine::Content;
+use superpage_policy::system::{Advice, Area, AreaKind, Growth};
+use superpage_policy::units::{BasePages, Bytes, Nanos, VirtAddr};
 
 /// Names an area within a workload, in the order in which they are mapped.
 pub type AreaIndex = usize;
@@ -34,7 +35,11 @@ pub enum Phase {
     /// It reads a file, which stays in page cache.
     ReadFile(Bytes),
     /// It waits.
-    Sleep(superpage_policy::units::Nanos),
+    Sleep(Nanos),
+    /// What it has mapped changes at given addresses: one step of a recorded program.
+    Change(Change),
+    /// It waits until so long after its start; if that has passed, not at all.
+    WaitUntil(Nanos),
 }
 
 /// An area to be mapped.
@@ -184,7 +189,7 @@ pub enum Counting {
 /// Accessing what is there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Access {
-    /// Where to.
+    /// Where to; without any, to every page that holds data, all alike.
     pub streams: Vec<Stream>,
     /// How many accesses, of all threads together.
     pub count: f64,
@@ -205,4 +210,35 @@ pub struct Discard {
     pub share: f64,
     /// How large the pieces are.
     pub piece: Bytes,
+}
+
+/// A change of what is mapped, by address: first the areas, then what is given back, then what is
+/// touched.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Change {
+    /// Its areas from now on, in address order, if they change. What lies in none of them any more
+    /// is given back.
+    pub areas: Option<Vec<Area>>,
+    /// Pages given back.
+    pub released: Vec<Extent>,
+    /// Pages touched, in this order.
+    pub touched: Vec<Touch>,
+}
+
+/// Neighbouring base pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The address of the first.
+    pub start: VirtAddr,
+    /// How many.
+    pub pages: BasePages,
+}
+
+/// Touching neighbouring base pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// Which.
+    pub extent: Extent,
+    /// What is written there.
+    pub content: Content,
 }

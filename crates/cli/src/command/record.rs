@@ -1,0 +1,81 @@
+//! `superpage record`: a live process as a trace in a file.
+
+use crate::args::Record;
+use crate::exit::{Failure, Outcome};
+use crate::{show, signals};
+use serde_json::json;
+use superpage_manager::budget::CpuBudget;
+use superpage_manager::record::{self, Ended, Options, Recording};
+use superpage_manager::select;
+use superpage_manager::target::Target;
+use superpage_sim::trace::Contents;
+
+/// Records until the process exits, the time is over or somebody asks for the end.
+pub(super) fn run(arguments: &Record) -> Outcome {
+    let target = select::hold(arguments.pid)?;
+    let budget = CpuBudget::new(arguments.cpu.0)
+        .ok_or_else(|| Failure::Usage("--cpu takes up to 100%".to_owned()))?;
+    let options = Options {
+        interval: arguments.interval,
+        duration: arguments.duration,
+        contents: if arguments.exact { Contents::Exact } else { Contents::Sampled },
+        budget,
+    };
+    let stop = signals::stop_flag()?;
+    let line = show::progress(0, "{spinner} {elapsed_precise} {msg}");
+    line.set_message(format!("looking at {}", target.command()));
+    let recording = record::record(&target, &arguments.output, &options, &stop, |progress| {
+        line.set_message(format!(
+            "{} samples of {}, {} resident, {} written; Ctrl-C ends it",
+            progress.samples,
+            target.command(),
+            progress.resident,
+            progress.written
+        ));
+        line.tick();
+    });
+    line.finish_and_clear();
+    let recording = recording?;
+    if arguments.json {
+        return show::print(&as_json(&target, &recording));
+    }
+    show::print(&in_words(arguments, &target, &recording))
+}
+
+fn as_json(target: &Target, recording: &Recording) -> String {
+    let row = json!({
+        "pid": target.process().pid(),
+        "command": target.command(),
+        "samples": recording.progress.samples,
+        "bytes": recording.progress.written.0,
+        "seconds": recording.time.as_secs_f64(),
+        "cpu_seconds": recording.cpu.as_secs_f64(),
+        "ended": match recording.ended {
+            Ended::Exited => "exited",
+            Ended::Elapsed => "elapsed",
+            Ended::Stopped => "stopped",
+        },
+    });
+    format!("{row}\n")
+}
+
+fn in_words(arguments: &Record, target: &Target, recording: &Recording) -> String {
+    let (progress, seconds) = (recording.progress, recording.time.as_secs_f64());
+    let until = match recording.ended {
+        Ended::Exited => ", until it exited",
+        Ended::Elapsed => "",
+        Ended::Stopped => ", until it was told to stop",
+    };
+    let file = arguments.output.display();
+    let share = recording.cpu.as_secs_f64() / seconds.max(1e-9);
+    let samples = if progress.samples == 1 { "sample" } else { "samples" };
+    format!(
+        "Recorded {} {samples} of {} ({}) over {seconds:.1} s{until}, into {file} ({}); \
+         that took {} of a CPU.\nReplay it with `superpage sim --trace {file}`.\n",
+        progress.samples,
+        target.command(),
+        arguments.pid,
+        progress.written,
+        show::percent(share),
+    )
+}

@@ -1,0 +1,149 @@
+//! What the table of `superpage sim` comes to, in a few sentences.
+
+use super::relative;
+use crate::args::Sim;
+use crate::show;
+use superpage_policy::units::Nanos;
+use superpage_sim::trace::compare::{Ended, Options, REFERENCE, Row};
+use superpage_sim::trace::{Contents, Trace};
+
+/// Differences below this are not worth a word: the model is not that good.
+const NEGLIGIBLE: f64 = 0.01;
+
+/// The best choices, and what was assumed.
+pub(super) fn in_words(rows: &[Row], trace: &Trace, arguments: &Sim, options: &Options) -> String {
+    let mut text = String::new();
+    let whole: Vec<&Row> = rows.iter().filter(|row| row.ended == Ended::Whole).collect();
+    let lost: Vec<&str> =
+        rows.iter().filter(|row| row.ended != Ended::Whole).map(|row| row.policy).collect();
+    if !lost.is_empty() {
+        text.push_str(&format!(
+            "Out of memory before the end: {}; give more --memory.\n",
+            lost.join(", ")
+        ));
+    }
+    if let Some(sentence) = about_memory(&whole) {
+        text.push_str(&sentence);
+    }
+    let cpu: Nanos = trace.samples.iter().map(|sample| sample.usage.cpu).sum();
+    if cpu == Nanos::ZERO {
+        text.push_str(
+            "Speed: the program used no CPU time while it was recorded, so only faults count.\n",
+        );
+    }
+    if let Some(sentence) = about_speed(&whole, rows) {
+        text.push_str(&sentence);
+    }
+    if let Some(sentence) = about_both(&whole) {
+        text.push_str(&sentence);
+    }
+    text.push_str(&assumed(trace, arguments, options));
+    text
+}
+
+fn memory(row: &Row) -> f64 {
+    row.peak.0 as f64
+}
+
+fn speed(row: &Row) -> f64 {
+    row.busy.0 as f64
+}
+
+/// The first with the least.
+fn least<'a>(rows: &[&'a Row], key: impl Fn(&Row) -> f64) -> Option<&'a Row> {
+    rows.iter().copied().min_by(|a, b| key(a).total_cmp(&key(b)))
+}
+
+/// Those that are as good as the best, by name.
+fn as_good(rows: &[&Row], key: impl Fn(&Row) -> f64) -> Vec<&'static str> {
+    let best = least(rows, &key).map_or(0.0, &key);
+    let near = rows.iter().filter(|row| key(row) <= best * (1.0 + NEGLIGIBLE));
+    near.map(|row| row.policy).collect()
+}
+
+fn about_memory(rows: &[&Row]) -> Option<String> {
+    let best = least(rows, memory)?;
+    let worst = rows.iter().copied().max_by(|a, b| memory(a).total_cmp(&memory(b)))?;
+    let more = memory(worst) / memory(best).max(1.0) - 1.0;
+    Some(if more <= NEGLIGIBLE {
+        format!("Memory: all need about the same, {} at the peak.\n", best.peak)
+    } else {
+        format!(
+            "Memory: {} need{} least, {} at the peak; {} needs most, {} more.\n",
+            names(&as_good(rows, memory)),
+            if as_good(rows, memory).len() == 1 { "s" } else { "" },
+            best.peak,
+            worst.policy,
+            show::percent(more)
+        )
+    })
+}
+
+fn about_speed(rows: &[&Row], all: &[Row]) -> Option<String> {
+    let best = least(rows, speed)?;
+    let gained = 1.0 - relative(best, all)?;
+    if gained <= NEGLIGIBLE {
+        return Some(format!(
+            "Speed: none saves more than {} of {REFERENCE}'s CPU time.\n",
+            show::percent(NEGLIGIBLE)
+        ));
+    }
+    let near = as_good(rows, speed);
+    Some(format!(
+        "Speed: {} {} fastest, by an estimated {} of {REFERENCE}'s CPU time; the slowest fault of \
+         {} takes {}.\n",
+        names(&near),
+        if near.len() == 1 { "is" } else { "are" },
+        show::percent(gained),
+        best.policy,
+        show::time(best.faults.max())
+    ))
+}
+
+/// The one whose worse side is least bad.
+fn about_both(rows: &[&Row]) -> Option<String> {
+    let (lean, fast) = (least(rows, memory)?, least(rows, speed)?);
+    let excess = |row: &Row| {
+        let (memory, speed) =
+            (memory(row) / memory(lean).max(1.0), speed(row) / speed(fast).max(1.0));
+        (memory - 1.0, speed - 1.0)
+    };
+    let worse = |row: &Row| excess(row).0.max(excess(row).1);
+    let best = least(rows, worse)?;
+    let (memory, speed) = excess(best);
+    Some(if worse(best) <= NEGLIGIBLE {
+        format!("Both: {} is the best choice for both.\n", best.policy)
+    } else {
+        format!(
+            "Both: {} is the best compromise, {} over the least memory and {} over the least time.\n",
+            best.policy,
+            show::percent(memory),
+            show::percent(speed)
+        )
+    })
+}
+
+fn names(names: &[&str]) -> String {
+    match names {
+        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+fn assumed(trace: &Trace, arguments: &Sim, options: &Options) -> String {
+    let fragmented = if options.fragmented > 0.0 {
+        format!(", {} of its 2 MiB blocks pinned", show::percent(options.fragmented))
+    } else {
+        String::new()
+    };
+    let contents = match trace.header.contents {
+        Contents::Sampled => "estimated from samples",
+        Contents::Exact => "counted",
+    };
+    format!(
+        "Assumed: {} million accesses a second of CPU time, to all pages that hold data alike \
+         (--access-rate); what was touched of huge pages is what holds data, {contents}; machine \
+         {:?} with {} of memory{fragmented}; seed {}. CPU time is relative to {REFERENCE}.\n",
+        arguments.access_rate, arguments.profile, options.memory, options.seed
+    )
+}

@@ -1,0 +1,85 @@
+//! `/proc/PID/smaps`, but only its `VmFlags` lines: what a program asked of the kernel for an area
+//! (`madvise`).
+//!
+//! Nowhere else does the kernel say that. It walks all of the process's page tables to say the
+//! rest of the file, as for [`smaps`](crate::smaps), so this is not to be read in a tight loop.
+//! [proc_pid_smaps(5)](https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html).
+
+use crate::error::Result;
+use crate::process::Process;
+use crate::text;
+use std::collections::BTreeMap;
+use superpage_policy::units::VirtAddr;
+
+/// What a program asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Huge pages (`MADV_HUGEPAGE`).
+    Huge,
+    /// No huge pages (`MADV_NOHUGEPAGE`).
+    NoHuge,
+}
+
+/// The areas of `process`, by their start, for which it asked for something.
+///
+/// # Errors
+/// [`Error::Gone`](crate::Error::Gone), [`Error::Denied`](crate::Error::Denied).
+pub fn of(process: &Process) -> Result<BTreeMap<VirtAddr, Wish>> {
+    Ok(parse(&process.read_file("smaps")?))
+}
+
+/// Understands the text of a `smaps` file; what it does not understand is left out.
+#[must_use]
+pub fn parse(text: &[u8]) -> BTreeMap<VirtAddr, Wish> {
+    let mut wishes = BTreeMap::new();
+    let mut start = None;
+    for (_, line) in text::lines(text) {
+        if let Some(flags) = line.strip_prefix(b"VmFlags:") {
+            let wish = text::words(flags).find_map(|flag| match flag {
+                b"hg" => Some(Wish::Huge),
+                b"nh" => Some(Wish::NoHuge),
+                _ => None,
+            });
+            if let (Some(start), Some(wish)) = (start, wish) {
+                wishes.insert(start, wish);
+            }
+        } else if let Some(dash) = line.iter().position(|byte| *byte == b'-') {
+            // The head of an area; other lines begin with a name and a colon.
+            start = text::hexadecimal(&line[..dash]).map(VirtAddr).or(start);
+        }
+    }
+    wishes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::own_memory::{OwnMemory, Wish as Asked};
+    use superpage_policy::units::HugePages;
+
+    const TEXT: &[u8] =
+        b"1000-2000 rw-p 00000000 00:00 0 [heap]\nSize: 4 kB\nVmFlags: rd wr mr hg \n\
+        2000-3000 rw-p 00000000 00:00 0 \nVmFlags: rd wr\n\
+        4000-6000 rw-p 00000000 00:00 0 /a-b\nVmFlags: rd nh wr\n";
+
+    #[test]
+    fn wishes_belong_to_their_areas() {
+        let found: Vec<_> = parse(TEXT).into_iter().collect();
+        assert_eq!(found, [(VirtAddr(0x1000), Wish::Huge), (VirtAddr(0x4000), Wish::NoHuge)]);
+        assert!(parse(b"VmFlags: hg\n").is_empty());
+    }
+
+    #[test]
+    fn our_own_wish_shows() {
+        let memory = OwnMemory::map(HugePages(1), Asked::HugePages).expect("2 MiB");
+        let region = memory.regions().next().expect("one");
+        let found = of(&Process::current().expect("we run")).expect("our own reads");
+        let below = found.range(..=region.start()).next_back();
+        assert_eq!(below.map(|(_, wish)| *wish), Some(Wish::Huge), "{found:?}");
+    }
+
+    #[test]
+    fn no_text_makes_it_panic() {
+        text::fuzz::never_panics(TEXT, parse);
+    }
+}

@@ -1,0 +1,226 @@
+//! The lines of a trace as JSON has them, and the way from and to them. Everything that comes in
+//! is an allegation: [`Line`] becomes a [`Sample`] only if it can be true.
+
+use super::{Changes, Contents, Header, RegionState, Run, Sample, Usage, VERSION};
+use serde::{Deserialize, Serialize};
+use superpage_policy::region::Region;
+use superpage_policy::system::{Advice, Area, AreaKind, Growth, Mapping};
+use superpage_policy::units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
+    VirtAddr,
+};
+
+/// What the first line has under `superpage`.
+pub(super) const MAGIC: &str = "trace";
+/// The end of the address space with five levels of page tables.
+const LAST_ADDRESS: u64 = 1 << 57;
+/// The longest area: all that a program has with four levels.
+const LONGEST_AREA: u64 = 1 << 47;
+/// The regions that a sample may speak of: 16 TiB, more than a simulated machine can have.
+const MOST_REGIONS: u64 = 1 << 23;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct First {
+    superpage: String,
+    version: u64,
+    command: String,
+    base_page: u64,
+    interval: u64,
+    contents: Looked,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Looked {
+    Sampled,
+    Exact,
+}
+
+impl First {
+    pub(super) fn new(header: &Header) -> Self {
+        Self {
+            superpage: MAGIC.to_owned(),
+            version: VERSION,
+            command: header.command.clone(),
+            base_page: BASE_PAGE_BYTES,
+            interval: header.interval.0,
+            contents: match header.contents {
+                Contents::Sampled => Looked::Sampled,
+                Contents::Exact => Looked::Exact,
+            },
+        }
+    }
+
+    pub(super) fn header(self) -> Result<Header, String> {
+        if self.base_page != BASE_PAGE_BYTES {
+            let (found, ours) = (Bytes(self.base_page), Bytes(BASE_PAGE_BYTES));
+            return Err(format!("its base pages have {found}, and only {ours} can be replayed"));
+        }
+        Ok(Header {
+            command: self.command,
+            interval: Nanos(self.interval),
+            contents: match self.contents {
+                Looked::Sampled => Contents::Sampled,
+                Looked::Exact => Contents::Exact,
+            },
+        })
+    }
+}
+
+/// The last line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Last {
+    pub(super) samples: usize,
+}
+
+/// A sample.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Line {
+    at: u64,
+    resident: u64,
+    minor: u64,
+    major: u64,
+    cpu: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    areas: Vec<(Address, Address, Kind, Grows, Asked)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unmapped: Vec<Address>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    regions: Vec<(Address, u64, Mapped, u64, u64)>,
+}
+
+impl Line {
+    pub(super) fn new(sample: &Sample) -> Self {
+        let area = |area: &Area| {
+            let (start, end) = (Address(area.start.0), Address(area.end.0));
+            (start, end, area.kind.into(), area.growth.into(), area.advice.into())
+        };
+        let run = |run: &Run| {
+            let state = run.state;
+            let start = Address(run.first.start().0);
+            (start, run.count.0, state.mapping.into(), state.population.0, state.data.0)
+        };
+        Self {
+            at: sample.at.0,
+            resident: sample.usage.resident.0,
+            minor: sample.usage.minor_faults,
+            major: sample.usage.major_faults,
+            cpu: sample.usage.cpu.0,
+            areas: sample.changes.areas.iter().map(area).collect(),
+            unmapped: sample.changes.unmapped.iter().map(|start| Address(start.0)).collect(),
+            regions: sample.changes.runs.iter().map(run).collect(),
+        }
+    }
+
+    pub(super) fn sample(self) -> Result<Sample, String> {
+        let runs: Vec<Run> = self.regions.into_iter().map(run).collect::<Result<_, _>>()?;
+        let regions = runs.iter().fold(0, |sum: u64, run| sum.saturating_add(run.count.0));
+        if regions > MOST_REGIONS {
+            let most = HugePages(MOST_REGIONS).bytes();
+            return Err(format!("its regions come to more than {most}"));
+        }
+        Ok(Sample {
+            at: Nanos(self.at),
+            usage: Usage {
+                resident: Bytes(self.resident),
+                minor_faults: self.minor,
+                major_faults: self.major,
+                cpu: Nanos(self.cpu),
+            },
+            changes: Changes {
+                areas: self.areas.into_iter().map(area).collect::<Result<_, _>>()?,
+                unmapped: self.unmapped.into_iter().map(|start| VirtAddr(start.0)).collect(),
+                runs,
+            },
+        })
+    }
+}
+
+fn area(
+    (start, end, kind, growth, advice): (Address, Address, Kind, Grows, Asked),
+) -> Result<Area, String> {
+    let (start, end) = (VirtAddr(start.0), VirtAddr(end.0));
+    let is_aligned =
+        start.0.is_multiple_of(BASE_PAGE_BYTES) && end.0.is_multiple_of(BASE_PAGE_BYTES);
+    let fits = end.0 <= LAST_ADDRESS && end.0.saturating_sub(start.0) <= LONGEST_AREA;
+    if start >= end || !is_aligned || !fits {
+        return Err(format!("no area can go from {start} to {end}"));
+    }
+    Ok(Area { start, end, kind: kind.into(), growth: growth.into(), advice: advice.into() })
+}
+
+fn run(
+    (start, count, mapping, population, data): (Address, u64, Mapped, u64, u64),
+) -> Result<Run, String> {
+    let first = VirtAddr(start.0);
+    let first = Region::new(first).ok_or_else(|| format!("no region begins at {first}"))?;
+    let bytes = count.saturating_mul(HUGE_PAGE_BYTES);
+    if count == 0 || first.start().0.saturating_add(bytes) > LAST_ADDRESS {
+        return Err(format!("{count} regions from {} on cannot be", first.start()));
+    }
+    let mapping = Mapping::from(mapping);
+    let can_be = match mapping {
+        Mapping::Empty => population == 0,
+        Mapping::Base => (1..=BASE_PAGES_PER_HUGE_PAGE).contains(&population),
+        Mapping::Huge | Mapping::Giant => population == BASE_PAGES_PER_HUGE_PAGE,
+    };
+    if !can_be || data > population {
+        return Err(format!(
+            "a region at {} cannot have {population} base pages and data in {data}",
+            first.start()
+        ));
+    }
+    let state = RegionState { mapping, population: BasePages(population), data: BasePages(data) };
+    Ok(Run { first, count: HugePages(count), state })
+}
+
+/// An address: hexadecimal text, because not every reader of JSON keeps 57 bits.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+struct Address(u64);
+
+impl From<Address> for String {
+    fn from(address: Address) -> Self {
+        VirtAddr(address.0).to_string()
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
+        digits
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is no address, such as \"0x7f0000200000\""))
+    }
+}
+
+/// An enum as the trace spells it, and the policies' enum that it stands for.
+macro_rules! words {
+    ($name:ident for $theirs:ty { $($word:ident),+ }) => {
+        #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        enum $name { $($word),+ }
+
+        impl From<$theirs> for $name {
+            fn from(theirs: $theirs) -> Self {
+                match theirs { $(<$theirs>::$word => Self::$word),+ }
+            }
+        }
+
+        impl From<$name> for $theirs {
+            fn from(ours: $name) -> Self {
+                match ours { $($name::$word => Self::$word),+ }
+            }
+        }
+    };
+}
+
+words!(Kind for AreaKind { Anonymous, Stack, File });
+words!(Grows for Growth { Fixed, Up });
+words!(Asked for Advice { None, Huge, NoHuge });
+words!(Mapped for Mapping { Empty, Base, Huge, Giant });
