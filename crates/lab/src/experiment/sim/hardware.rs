@@ -163,14 +163,17 @@ impl Machine {
     const fn costs(self) -> Costs {
         match self {
             Self::Emd | Self::Graph => Costs::ASSUMED,
-            // Section 5.1.2: a 2 MiB fault takes 850 us, a 1 GiB fault 400 ms (1.5 to 1.7 us a base
-            // page) and 2.7 ms if zeroed ahead. Section 6: 600 ms to copy 512 huge pages, 0.5 ms
-            // to exchange them in one hypercall, 30 ms in 512.
+            // Section 5.1.2: a 1 GiB fault takes 400 ms, and 2.7 ms if zeroed ahead: 1.515 us a base
+            // page. To copy moves three lines for each (read, fetched to be written, written back),
+            // to zero two: assumed. Section 6: 512 exchanges in as many hypercalls take 30 ms,
+            // which gives a hypercall with its locks and flushes. An exchange reads four words of
+            // each page's bookkeeping that are not cached (slot, reverse map, entry, descriptor: 96
+            // ns each) and writes two entries: assumed.
             Self::Trident => Costs {
-                zero: 1_560.0,
-                copy: 2_280.0,
-                exchange: 970.0,
-                hypercall: 57_000.0,
+                zero: 1_515.0,
+                copy: 1_515.0 * 1.5,
+                exchange: 795.0,
+                hypercall: 57_800.0,
                 ..Costs::ASSUMED
             },
             // Table 3: 91 us for a 2 MiB fault, 46 ms for 1 GiB: 175 ns a base page. NVMe: 1.7 ms

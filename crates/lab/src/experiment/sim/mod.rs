@@ -12,9 +12,11 @@ mod emd_table1;
 mod emd_table3;
 mod hardware;
 mod superpage_table1;
+mod trident_pv_promotion;
 
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
+use superpage_policy::system::{System, list};
 
 /// All of them, in the order of the papers.
 pub const ALL: &[&Experiment] = &[
@@ -23,6 +25,7 @@ pub const ALL: &[&Experiment] = &[
     &emd_fig10::EXPERIMENT,
     &emd_fig13::EXPERIMENT,
     &emd_table3::EXPERIMENT,
+    &trident_pv_promotion::EXPERIMENT,
     &superpage_table1::EXPERIMENT,
 ];
 
@@ -108,6 +111,14 @@ impl Table {
     fn note(&mut self, note: &str) {
         self.report.notes.push(note.to_owned());
     }
+}
+
+/// A fresh system of this name.
+fn system(name: &str) -> Result<Box<dyn System>> {
+    let entry = list::find(name);
+    entry.map(|entry| (entry.build)()).ok_or_else(|| {
+        Error::Simulation(format!("there is no system {name:?}; `superpage lab` has a fault"))
+    })
 }
 
 /// Four significant digits; numbers above that whole.
