@@ -53,6 +53,8 @@ pub struct Run {
     hardware: Hardware,
     programs: Vec<Program>,
     background: Background,
+    /// The most that the background may take of a CPU, whatever the system says.
+    limit: f64,
 }
 
 /// The background's clock.
@@ -64,13 +66,22 @@ struct Background {
     work: Work,
     /// Whether it waits for something to happen.
     is_resting: bool,
+    /// Until when it sleeps, if it does.
+    sleeps_until: Nanos,
 }
 
 impl Run {
     /// Nothing runs yet.
     #[must_use]
     pub fn new(machine: Machine, hardware: Hardware) -> Self {
-        Self { machine, hardware, programs: Vec::new(), background: Background::default() }
+        let background = Background::default();
+        Self { machine, hardware, programs: Vec::new(), background, limit: f64::INFINITY }
+    }
+
+    /// The same, with no more than this share of one CPU for the background.
+    #[must_use]
+    pub fn with_background_limit(self, share: f64) -> Self {
+        Self { limit: share, ..self }
     }
 
     /// Starts a program, which has done nothing yet.
@@ -141,13 +152,19 @@ impl Run {
     /// How long nothing in the background will change memory.
     fn rest(&self) -> Rest {
         let others = self.programs.iter().filter(|p| p.phases_left() > 0).count() > 1;
-        if self.background.is_resting && !others { Rest::Long } else { Rest::Short }
+        match self.background {
+            _ if others => Rest::Short,
+            Background { is_resting: true, .. } => Rest::Long,
+            Background { sleeps_until, .. } => Rest::Until(sleeps_until),
+        }
     }
 
     /// Lets the background work until its clock shows `until`.
     fn catch_up(&mut self, until: Nanos) {
-        let share = self.machine.system().map_or(1.0, |system| system.background_share()).max(1e-3);
+        let share = self.machine.system().map_or(1.0, |system| system.background_share());
+        let share = share.min(self.limit).max(1e-3);
         self.background.is_resting = false;
+        self.background.sleeps_until = Nanos::ZERO;
         while self.background.clock < until {
             self.machine.now = self.background.clock;
             match self.machine.step() {
@@ -160,6 +177,7 @@ impl Run {
                 }
                 Stepped::Resting(wake) => {
                     self.background.is_resting = wake.is_none();
+                    self.background.sleeps_until = wake.unwrap_or_default();
                     let wake = wake.unwrap_or(until).min(until);
                     self.background.clock = wake.max(self.background.clock + Nanos(1));
                 }
@@ -195,6 +213,8 @@ impl Run {
 enum Rest {
     /// The background may change memory at any time.
     Short,
+    /// The background sleeps until then, if that is to come.
+    Until(Nanos),
     /// It will not, until something else happens.
     Long,
 }

@@ -24,8 +24,9 @@ const SLICE: Nanos = Nanos(20_000_000);
 /// times the entries of the largest TLB.
 const SAMPLES: u32 = 10_000;
 const WARM_UP: u32 = 30_000;
-/// The longest slice of steady accesses while the background works.
-const STEADY: Nanos = Nanos(200_000_000);
+/// The longest slice of steady accesses while the background works. Chosen: short against
+/// khugepaged's ten seconds.
+const STEADY: Nanos = Nanos(1_000_000_000);
 /// Draws for one access to a page with data before the last draw is taken.
 const DRAWS: u32 = 64;
 
@@ -287,6 +288,9 @@ impl Program {
             (Counting::Each, _) => f64::from(taken.accesses),
             (Counting::Sampled, Rest::Long) => left,
             (Counting::Sampled, Rest::Short) => STEADY.as_secs_f64() / seconds,
+            (Counting::Sampled, Rest::Until(time)) => {
+                time.saturating_sub(self.clock).max(STEADY).as_secs_f64() / seconds
+            }
         };
         let made = most.min(left);
         let faults = taken.faults.as_secs_f64() / threads;

@@ -12,7 +12,21 @@ mod emd_table1;
 mod emd_table3;
 mod hardware;
 mod superpage_table1;
+mod trident_bars;
+mod trident_fig1;
+mod trident_fig10;
+mod trident_fig11;
+mod trident_fig12;
+mod trident_fig13;
+mod trident_fig3;
+mod trident_fig7;
+mod trident_fig9;
+mod trident_programs;
 mod trident_pv_promotion;
+mod trident_runs;
+mod trident_table3;
+mod trident_table4;
+mod trident_table5;
 
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
@@ -25,6 +39,17 @@ pub const ALL: &[&Experiment] = &[
     &emd_fig10::EXPERIMENT,
     &emd_fig13::EXPERIMENT,
     &emd_table3::EXPERIMENT,
+    &trident_fig1::EXPERIMENT,
+    &trident_fig3::EXPERIMENT,
+    &trident_table3::EXPERIMENT,
+    &trident_fig7::EXPERIMENT,
+    &trident_table4::EXPERIMENT,
+    &trident_table5::EXPERIMENT,
+    &trident_fig9::EXPERIMENT,
+    &trident_fig10::EXPERIMENT,
+    &trident_fig11::EXPERIMENT,
+    &trident_fig12::EXPERIMENT,
+    &trident_fig13::EXPERIMENT,
     &trident_pv_promotion::EXPERIMENT,
     &superpage_table1::EXPERIMENT,
 ];
