@@ -108,6 +108,8 @@ pub enum Deallocation {
     Never,
     /// As soon as it is unmapped.
     WhenUnmapped,
+    /// As soon as it is unmapped, and never to make room.
+    OnlyWhenUnmapped,
     /// When it is unmapped; its zero-filled base pages also under pressure.
     WhenUnmappedOrBloated,
     /// As late as possible: under pressure, the reservation idle longest first.
@@ -183,6 +185,7 @@ impl fmt::Display for Deallocation {
         f.write_str(match self {
             Self::Never => "never",
             Self::WhenUnmapped => "when unmapped",
+            Self::OnlyWhenUnmapped => "when unmapped, never to make room",
             Self::WhenUnmappedOrBloated => "when unmapped; zero-filled pages under pressure",
             Self::Deferred => "as late as possible, idle longest first",
             Self::WhenIdle => "in the background, when idle and partly used",

@@ -5,6 +5,7 @@
 use super::System;
 use super::freebsd::{self, FreeBsd};
 use super::hawkeye::{self, HawkEye};
+use super::hugetlb::{self, Hugetlb};
 use super::ingens::{self, Ingens};
 use super::linux::{self, Linux};
 use super::quicksilver::{self, Quicksilver};
@@ -86,6 +87,10 @@ pub const ALL: &[Entry] = &[
         "As trident, in a guest that exchanges mappings instead of copying, 512 in a hypercall."),
     entry!("trident-pv-single", Trident(trident::Options::PARAVIRTUAL_SINGLE), "Trident, section 6",
         "As trident-pv, one exchange in a hypercall."),
+    entry!("hugetlb-2m", Hugetlb(hugetlb::Options::HUGE), "Trident, section 4.1",
+        "2 MiB pages set aside before, for the whole heap."),
+    entry!("hugetlb-1g", Hugetlb(hugetlb::Options::GIANT), "Trident, section 4.1",
+        "1 GiB pages set aside before, for the whole heap."),
     entry!("xheap", XHeap(xheap::Options::default()), "xHeap, section 2",
         "Two pools: huge pages while they are free, promotion from 64 base pages, a clock each."),
     entry!("selective", Selective(selective::Options::default()), "Graph page sizes, section 5.2",

@@ -13,6 +13,7 @@
 //! | [`hawkeye`] | HawkEye and HawkEye* |
 //! | [`quicksilver`] | Quicksilver: Sync-t and Async-t |
 //! | [`trident`] | Trident, its ablations, Trident-pv |
+//! | [`hugetlb`] | pages set aside before |
 //! | [`xheap`] | xHeap |
 //! | [`selective`] | huge pages for chosen ranges |
 //!
@@ -23,6 +24,7 @@
 mod backoff;
 pub mod freebsd;
 pub mod hawkeye;
+pub mod hugetlb;
 pub mod ingens;
 pub mod life;
 pub mod linux;

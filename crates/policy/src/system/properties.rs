@@ -266,6 +266,7 @@ fn deallocation_is_as_the_table_says() {
         let shortage = Shortage { size: PageSize::Huge, pages: 1 };
         let act = system.pressure(shortage, &mut model).map(|action| action.act);
         let expected = match life.deallocation {
+            Deallocation::OnlyWhenUnmapped => None,
             Deallocation::Deferred => Some(Act::Unreserve { process, region: region(0) }),
             _ if seen.is_reserved => Some(Act::Unreserve { process, region: region(0) }),
             _ => model.next_page(process, START).map(|page| Act::Evict { process, page }),

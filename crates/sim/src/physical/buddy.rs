@@ -135,8 +135,8 @@ impl Buddy {
         frame
     }
 
-    /// Gives a chunk back, and joins it with its free neighbours.
-    pub(super) fn give(&mut self, frame: Frame, order: u8) {
+    /// Gives a chunk back, and joins it with its free neighbours; the order of what it is in now.
+    pub(super) fn give(&mut self, frame: Frame, order: u8) -> u8 {
         debug_assert!(self.chunk_of(frame).is_none(), "frame {frame:?} is free already");
         let (mut start, mut order) = (frame.0, order);
         while order < TOP && self.unmark(start ^ (1 << order), order) {
@@ -144,6 +144,7 @@ impl Buddy {
             order += 1;
         }
         self.mark(start, order);
+        order
     }
 
     /// Asserts that free chunks do not overlap, lie in memory, and could not be joined further.

@@ -175,11 +175,14 @@ impl Physical {
     fn next_used(&self, from: Frame, end: Frame) -> Used {
         let mut at = from;
         while at < end {
-            if let Some((start, order)) = self.buddy.chunk_of(at) {
+            let owner = self.owner(at);
+            if owner.is_none()
+                && let Some((start, order)) = self.buddy.chunk_of(at)
+            {
                 at = start.offset(1 << order);
                 continue;
             }
-            return match self.owner(at) {
+            return match owner {
                 None => Used::Nothing,
                 Some(Owner::Unmovable | Owner::Giant(..)) => Used::Stuck,
                 Some(owner) if self.is_whole(at) => {

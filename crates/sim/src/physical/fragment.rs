@@ -50,14 +50,23 @@ impl Physical {
 
     /// Fills free memory with file pages, but for `leave`, which is then freed page by page at
     /// random places.
+    ///
+    /// Every choice of places is as likely as any other. They are freed in order of address, each
+    /// with the probability that makes the count come out: memory is visited once, and in order.
     pub fn fill_page_cache(&mut self, leave: Bytes, random: &mut Random) {
         for size in [PageSize::Huge, PageSize::Base] {
             while self.take(size, Owner::PageCache).is_some() {}
         }
-        for _ in 0..leave.to_base_pages().0 {
-            if !self.drop_page_cache(random) {
-                return;
+        let mut wanted = leave.to_base_pages().0;
+        let mut left = self.page_cache.0;
+        let mut from = 0;
+        while let Some(found) = self.cached.next(from).filter(|_| wanted > 0) {
+            if random.below(left) < wanted {
+                self.give(Frame(found as u64), PageSize::Base);
+                wanted -= 1;
             }
+            left -= 1;
+            from = found + 1;
         }
     }
 
@@ -87,6 +96,36 @@ impl Physical {
             while left >= pages && self.take(size, Owner::Unmovable).is_some() {
                 left -= pages;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Trident's state of memory: what is free lies evenly in base pages between file pages.
+    #[test]
+    fn page_cache_leaves_just_so_much_in_base_pages_all_over() {
+        let mut physical = Physical::new(Bytes::from_gib(2));
+        let leave = Bytes::from_mib(512);
+        physical.fill_page_cache(leave, &mut Random::new(1));
+        physical.check();
+        assert_eq!(physical.supply().free(), leave.to_base_pages());
+        assert_eq!(physical.supply().fmfi(PageSize::Huge), 1.0);
+        let half = leave.to_base_pages().0 as f64 / 2.0;
+        for chunk in physical.chunks() {
+            assert!((chunk.free.0 as f64 / half - 1.0).abs() < 0.02, "{chunk:?}");
+        }
+    }
+
+    #[test]
+    fn page_cache_can_leave_nothing_or_all() {
+        for (leave, free) in [(Bytes::ZERO, 0), (Bytes::from_gib(9), 512)] {
+            let mut physical = Physical::new(Bytes::from_mib(2));
+            physical.fill_page_cache(leave, &mut Random::new(1));
+            assert_eq!(physical.supply().free(), BasePages(free));
+            physical.check();
         }
     }
 }

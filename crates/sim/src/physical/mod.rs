@@ -257,7 +257,9 @@ impl Physical {
                 break Some(frame);
             }
         };
-        held.into_iter().for_each(|frame| self.buddy.give(frame, order));
+        for frame in held {
+            self.buddy.give(frame, order);
+        }
         found
     }
 
@@ -337,8 +339,7 @@ impl Physical {
         match size {
             PageSize::Base => {
                 *self.entry(frame) = Packed::FREE;
-                self.buddy.give(frame, 0);
-                if self.buddy.chunk_of(frame).is_some_and(|(_, order)| order >= 9) {
+                if self.buddy.give(frame, 0) >= PageSize::Huge.order() {
                     self.blocks[index(frame.0 / BLOCK)] = Block::Whole(Packed::FREE);
                 }
             }

@@ -53,6 +53,8 @@ pub struct Run {
     hardware: Hardware,
     programs: Vec<Program>,
     background: Background,
+    /// The most that the background may take of a CPU, whatever the system says.
+    limit: f64,
 }
 
 /// The background's clock.
@@ -62,8 +64,8 @@ struct Background {
     /// CPU time spent.
     busy: Nanos,
     work: Work,
-    /// Whether it waits for something to happen.
-    is_resting: bool,
+    /// Until when it changes nothing, unless something else happens.
+    still_until: Nanos,
     /// CPUs that it kept busy while it last caught up.
     load: f64,
 }
@@ -72,7 +74,14 @@ impl Run {
     /// Nothing runs yet.
     #[must_use]
     pub fn new(machine: Machine, hardware: Hardware) -> Self {
-        Self { machine, hardware, programs: Vec::new(), background: Background::default() }
+        let background = Background::default();
+        Self { machine, hardware, programs: Vec::new(), background, limit: f64::INFINITY }
+    }
+
+    /// The same, with no more than this share of one CPU for the background.
+    #[must_use]
+    pub fn with_background_limit(self, share: f64) -> Self {
+        Self { limit: share, ..self }
     }
 
     /// Starts a program, which has done nothing yet.
@@ -157,16 +166,14 @@ impl Run {
         let change =
             others.filter(|(_, program)| !program.is_steady()).map(|(_, p)| p.clock()).min();
         let until = change.unwrap_or(Nanos(u64::MAX));
-        if self.background.is_resting && until > self.machine.now {
-            Rest::Until(until)
-        } else {
-            Rest::Short
-        }
+        let until = until.min(self.background.still_until);
+        if until > self.machine.now { Rest::Until(until) } else { Rest::Short }
     }
 
     /// Lets the background work until its clock shows `until`.
     fn catch_up(&mut self, until: Nanos) {
-        let share = self.machine.system().map_or(1.0, |system| system.background_share()).max(1e-3);
+        let share = self.machine.system().map_or(1.0, |system| system.background_share());
+        let share = share.min(self.limit).max(1e-3);
         let (begun, busy) = (self.background.clock, self.background.busy);
         while self.background.clock < until {
             self.machine.now = self.background.clock;
@@ -177,10 +184,10 @@ impl Run {
                     self.background.busy += cost;
                     self.background.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
                     self.background.clock += Nanos(1);
-                    self.background.is_resting = false;
+                    self.background.still_until = Nanos::ZERO;
                 }
                 Stepped::Resting(wake) => {
-                    self.background.is_resting = wake.is_none();
+                    self.background.still_until = wake.unwrap_or(Nanos(u64::MAX));
                     let wake = wake.unwrap_or(until).min(until);
                     self.background.clock = wake.max(self.background.clock + Nanos(1));
                 }
@@ -221,6 +228,6 @@ impl Run {
 enum Rest {
     /// The background may change memory at any time.
     Short,
-    /// It will not, and no other program will before this time.
+    /// Neither it nor another program will before this time.
     Until(Nanos),
 }

@@ -12,9 +12,28 @@ mod emd_table3;
 mod superpage_table1;
 mod support_emd;
 mod support_hardware;
+mod support_trident_bars;
+mod support_trident_programs;
+mod support_trident_runs;
+
+mod trident_fig1;
+mod trident_fig10;
+mod trident_fig11;
+mod trident_fig12;
+mod trident_fig13;
+mod trident_fig3;
+mod trident_fig7;
+mod trident_fig9;
+
+mod trident_pv_promotion;
+
+mod trident_table3;
+mod trident_table4;
+mod trident_table5;
 
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
+use superpage_policy::system::{System, list};
 
 /// All of them, in the order of the papers.
 pub const ALL: &[&Experiment] = &[
@@ -23,6 +42,18 @@ pub const ALL: &[&Experiment] = &[
     &emd_fig10::EXPERIMENT,
     &emd_fig13::EXPERIMENT,
     &emd_table3::EXPERIMENT,
+    &trident_fig1::EXPERIMENT,
+    &trident_fig3::EXPERIMENT,
+    &trident_table3::EXPERIMENT,
+    &trident_fig7::EXPERIMENT,
+    &trident_table4::EXPERIMENT,
+    &trident_table5::EXPERIMENT,
+    &trident_fig9::EXPERIMENT,
+    &trident_fig10::EXPERIMENT,
+    &trident_fig11::EXPERIMENT,
+    &trident_fig12::EXPERIMENT,
+    &trident_fig13::EXPERIMENT,
+    &trident_pv_promotion::EXPERIMENT,
     &superpage_table1::EXPERIMENT,
 ];
 
@@ -108,6 +139,14 @@ impl Table {
     fn note(&mut self, note: &str) {
         self.report.notes.push(note.to_owned());
     }
+}
+
+/// A fresh system of this name.
+fn system(name: &str) -> Result<Box<dyn System>> {
+    let entry = list::find(name);
+    entry.map(|entry| (entry.build)()).ok_or_else(|| {
+        Error::Simulation(format!("there is no system {name:?}; `superpage lab` has a fault"))
+    })
 }
 
 /// Four significant digits; numbers above that whole.

@@ -1,0 +1,247 @@
+//! Runs of Trident's programs on its machine: memory as it is after boot or fragmented, and what
+//! came of a run. Several tables and figures look at the same runs, so each is made once.
+//!
+//! The paper's machine has two sockets of 192 GB (Table 1). A run has one of them: its appendix
+//! says 18 cores, 36 threads and 192 GB, and the scripts published with it bind memory and threads
+//! to one socket (github.com/csl-iisc/Trident-MICRO21-artifact, scripts/common.sh). Guests have
+//! 80 % of it (scripts/gen_vmconfigs.py).
+//!
+//! # Fragmentation
+//!
+//! Section 3: a large file is read into the page cache, then its pages are dropped at random
+//! places, until the FMFI is 0.95. Read literally: 5 % of free memory lies in chunks that hold a
+//! superpage, the rest in base pages between file pages. How much is free the paper does not say.
+//! Its Table 3 has 5 to 9 GB of giant pages that faults could still map; 7 GiB of whole chunks are
+//! assumed, which makes 140 GiB free. Unmovable pages: one in each of 128 places, so about half of
+//! all 1 GiB chunks have none; assumed, and not less because XSBench gets 80 of 192.
+
+use super::support_hardware;
+use super::support_trident_programs::{Backed, Program};
+use super::{Error, Progress, Result, Setting, system};
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::available_parallelism;
+use superpage_policy::page::PageSize;
+use superpage_policy::units::{BasePages, Bytes};
+use superpage_sim::machine::{Backing, Counts, Machine, Setup};
+use superpage_sim::physical::{Owner, Physical};
+use superpage_sim::random::Random;
+use superpage_sim::run::Run;
+
+/// One socket's memory, and a guest's.
+const MEMORY: Bytes = Bytes::from_gib(192);
+const GUEST_MEMORY: Bytes = Bytes::from_gib(153);
+/// The share of a CPU that khugepaged may take in a guest (section 7, Figure 13).
+const GUEST_BACKGROUND: f64 = 0.1;
+/// Chunks of 1 GiB that fragmentation leaves whole. Assumed.
+const WHOLE_CHUNKS: u64 = 7;
+/// The FMFI that memory is brought to (section 3).
+const FMFI: f64 = 0.95;
+/// Unmovable base pages at random places. Assumed.
+const UNMOVABLE: BasePages = BasePages(128);
+
+/// Linux's THP, as the paper's baseline.
+pub(super) const THP: &str = "linux-defrag-madvise";
+/// HawkEye, as the paper describes it.
+pub(super) const HAWKEYE: &str = "hawkeye-first-touch";
+
+/// The state of memory when a program starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Memory {
+    Unfragmented,
+    Fragmented,
+}
+
+impl Memory {
+    pub(super) const BOTH: [Self; 2] = [Self::Unfragmented, Self::Fragmented];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Unfragmented => "un-fragmented",
+            Self::Fragmented => "fragmented",
+        }
+    }
+}
+
+/// Where a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// On the machine itself.
+    Native,
+    /// In a guest whose memory the host maps by pages of this size.
+    Guest(PageSize),
+    /// The same, and the guest's background work is limited.
+    LimitedGuest(PageSize),
+}
+
+/// A run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Case {
+    pub(super) program: Program,
+    pub(super) system: &'static str,
+    pub(super) memory: Memory,
+    pub(super) backed: Backed,
+    pub(super) place: Place,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    /// GiB mapped by each size at the end, by [`PageSize::index`].
+    pub(super) mapped: [f64; 3],
+    /// Seconds that the main part took.
+    pub(super) seconds: f64,
+    /// The share of cycles spent on translation in it.
+    pub(super) walk_share: f64,
+    pub(super) counts: Counts,
+    /// GiB copied to compact, and of those for nothing.
+    pub(super) compacted: f64,
+    pub(super) futile: f64,
+    /// Milliseconds that 99 % of the program's faults do not exceed, and the longest.
+    pub(super) fault_p99: f64,
+    pub(super) fault_max: f64,
+}
+
+impl Outcome {
+    pub(super) const fn mapped_by(&self, size: PageSize) -> f64 {
+        self.mapped[size.index()]
+    }
+}
+
+impl Case {
+    /// A program on the machine itself.
+    pub(super) const fn native(program: Program, system: &'static str, memory: Memory) -> Self {
+        Self { program, system, memory, backed: Backed::Asked, place: Place::Native }
+    }
+
+    /// What it is, in a few words.
+    fn name(self) -> String {
+        format!("{}, {}: {}", self.program.name(), self.memory.name(), self.system)
+    }
+
+    /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
+    pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
+        static KNOWN: Mutex<Option<HashMap<(Case, u64), Outcome>>> = Mutex::new(None);
+        let key = (self, setting.seed);
+        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outcome) = known().as_ref().and_then(|all| all.get(&key)) {
+            return Ok(*outcome);
+        }
+        let outcome = self.simulate(setting)?;
+        known().get_or_insert_default().insert(key, outcome);
+        Ok(outcome)
+    }
+
+    /// A run with its program not started yet.
+    pub(super) fn prepare(self, setting: &Setting) -> Result<Run> {
+        let memory = if self.place == Place::Native { MEMORY } else { GUEST_MEMORY };
+        let setup = Setup { memory, pools: None, backing: Backing::None, seed: setting.seed };
+        let mut machine = Machine::new(setup, system(self.system)?);
+        if self.memory == Memory::Fragmented {
+            let physical = fragmented(memory, setting.seed)?;
+            machine.prepare(|fresh, _| *fresh = Physical::clone(&physical));
+        }
+        let hardware = match self.place {
+            Place::Native => support_hardware::of("trident")?,
+            Place::Guest(host) | Place::LimitedGuest(host) => {
+                support_hardware::guest_of("trident", host)?
+            }
+        };
+        let run = Run::new(machine, hardware);
+        Ok(match self.place {
+            Place::LimitedGuest(_) => run.with_background_limit(GUEST_BACKGROUND),
+            Place::Native | Place::Guest(_) => run,
+        })
+    }
+
+    fn simulate(self, setting: &Setting) -> Result<Outcome> {
+        let mut run = self.prepare(setting)?;
+        let workload =
+            self.program.workload(self.backed, run.hardware().profile.cpu.frequency.value);
+        let key = run.start(workload);
+        run.to_end()?;
+        let gone = || Error::Simulation(format!("{} is gone", self.program.name()));
+        let report = run.report(key).ok_or_else(gone)?;
+        let footprint = run.machine().process(key).ok_or_else(gone)?.footprint();
+        let gib = |pages: BasePages| pages.bytes().0 as f64 / Bytes::from_gib(1).0 as f64;
+        let (_, work) = run.background();
+        let compacted = work.compacted;
+        Ok(Outcome {
+            mapped: [
+                gib(footprint.base),
+                gib(footprint.huge.base_pages()),
+                gib(PageSize::Giant.base_pages() * footprint.giant),
+            ],
+            seconds: report.phases.last().map_or(f64::NAN, |time| time.as_secs_f64()),
+            walk_share: report.walk_share(),
+            counts: *run.machine().counts(),
+            compacted: gib(compacted.copied),
+            futile: gib(compacted.futile),
+            fault_p99: report.faults.quantile(0.99).as_secs_f64() * 1e3,
+            fault_max: report.faults.max().as_secs_f64() * 1e3,
+        })
+    }
+}
+
+/// Makes the runs of these cases, as many at once as there are CPUs, so that their outcomes are
+/// there when they are asked for.
+pub(super) fn make(cases: &[Case], setting: &Setting, progress: Progress<'_>) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let threads = available_parallelism().map_or(1, NonZero::get).min(cases.len());
+    let (sender, done) = mpsc::channel();
+    let work = |sender: mpsc::Sender<(Case, Result<()>)>| {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = case.outcome(setting).map(|_| ());
+            if sender.send((*case, result)).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let sender = sender.clone();
+            scope.spawn(|| work(sender));
+        }
+        drop(sender);
+        // An early return drops the receiver, and the others stop after the run that they are at.
+        let done = done;
+        for (finished, (case, result)) in done.iter().enumerate() {
+            result?;
+            progress(&format!("{} of {} runs; {}", finished + 1, cases.len(), case.name()))?;
+        }
+        Ok(())
+    })
+}
+
+/// Memory of this size, fragmented. It is made once for a size and a seed, and copied.
+fn fragmented(memory: Bytes, seed: u64) -> Result<Arc<Physical>> {
+    type Known = Vec<((Bytes, u64), Arc<Physical>)>;
+    static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, physical)) = known.iter().find(|(key, _)| *key == (memory, seed)) {
+        return Ok(Arc::clone(physical));
+    }
+    let physical = Arc::new(fragment(memory, seed)?);
+    known.clear();
+    known.push(((memory, seed), Arc::clone(&physical)));
+    Ok(physical)
+}
+
+fn fragment(memory: Bytes, seed: u64) -> Result<Physical> {
+    let mut random = Random::new(seed);
+    let mut physical = Physical::new(memory);
+    physical.scatter_unmovable(UNMOVABLE, &mut random);
+    let mut whole = Vec::new();
+    for _ in 0..WHOLE_CHUNKS {
+        let taken = physical.take(PageSize::Giant, Owner::Unmovable);
+        whole.push(taken.ok_or_else(|| Error::Simulation("no chunk is whole".to_owned()))?);
+    }
+    let scattered = Bytes::from_gib(WHOLE_CHUNKS).scaled(FMFI / (1.0 - FMFI));
+    physical.fill_page_cache(scattered, &mut random);
+    for taken in whole {
+        physical.give(taken.frame, PageSize::Giant);
+    }
+    Ok(physical)
+}

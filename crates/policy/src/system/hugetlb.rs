@@ -1,0 +1,110 @@
+//! Pages set aside before a program starts, as libhugetlbfs uses them (Trident, sections 2 and
+//! 4.1: the static way).
+//!
+//! A heap and other anonymous memory is mapped by pages of one size, whole, at the first touch.
+//! Nothing is promoted and nothing is given up. What such a page does not fit stays with base
+//! pages: with libhugetlbfs there is no such place, as areas are whole numbers of the page.
+//!
+//! Deviations:
+//! - The pages are not taken away from other memory before: a machine with enough whole free
+//!   chunks has them, another has not.
+//! - A stack gets base pages. The scripts published with Trident leave THP on beside it.
+
+use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
+use super::{
+    Action, AreaKind, Attempt, Fault, FaultCause, FaultPlan, Outcome, Shortage, Step, System, View,
+    Zeroed,
+};
+use crate::page::PageSize;
+
+/// The pages that were set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Their size.
+    pub size: PageSize,
+}
+
+impl Options {
+    /// 2 MiB.
+    pub const HUGE: Self = Self { size: PageSize::Huge };
+    /// 1 GiB.
+    pub const GIANT: Self = Self { size: PageSize::Giant };
+}
+
+/// The policy. It has no state.
+#[derive(Clone, Copy, Debug)]
+pub struct Hugetlb {
+    options: Options,
+}
+
+impl Hugetlb {
+    /// Pages of this size.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { options }
+    }
+}
+
+impl System for Hugetlb {
+    fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
+        let size = self.options.size;
+        if fault.area.kind != AreaKind::Anonymous {
+            return FaultPlan::base(FaultCause::NotWanted);
+        }
+        if !fault.is_mappable(size) {
+            return FaultPlan::base(FaultCause::NoRoom);
+        }
+        let attempt = Attempt::Map { size, compaction: None, zeroed: Zeroed::Preferred };
+        FaultPlan::try_first(attempt, FaultCause::FirstTouch(size))
+    }
+
+    fn background(&mut self, _: &mut dyn View) -> Step {
+        Step::Rest(None)
+    }
+
+    fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
+        None
+    }
+
+    fn learn(&mut self, _: &Action, _: Outcome) {}
+
+    fn life(&self) -> Life {
+        Life {
+            allocation: Allocation::FirstTouch { largest: self.options.size, later: None },
+            preparation: Preparation::AtOnce,
+            mapping: Mapped::AtOnce,
+            unmapping: Unmapping::WhenFreed,
+            deallocation: Deallocation::OnlyWhenUnmapped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Model, address, area, region};
+    use super::super::{Area, Mapping};
+    use super::*;
+
+    #[test]
+    fn one_size_at_the_first_touch_where_it_fits() {
+        use Mapping::{Base, Giant, Huge};
+        let rows = [
+            (Options::HUGE, AreaKind::Anonymous, [Huge, Huge]),
+            (Options::GIANT, AreaKind::Anonymous, [Giant, Base]),
+            (Options::GIANT, AreaKind::Stack, [Base, Base]),
+            (Options::HUGE, AreaKind::File, [Base, Base]),
+        ];
+        for (options, kind, expected) in rows {
+            let mut model = Model::new(1, 3, 50);
+            let process = model.spawn(&[Area { kind, ..area(513) }]);
+            let mut system = Hugetlb::new(options);
+            let mapped = [0, 512].map(|index| {
+                model.touch(&mut system, process, address(index, 3));
+                model.region(process, region(index)).mapping
+            });
+            assert_eq!(mapped, expected, "{options:?} {kind:?}");
+            assert!(matches!(system.background(&mut model), Step::Rest(None)));
+            model.check();
+        }
+    }
+}
