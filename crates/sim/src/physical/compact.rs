@@ -45,7 +45,13 @@ enum Stuck {
     Unmovable,
     /// There is no room elsewhere.
     Full,
+    /// There is no room elsewhere for a huge page that is in it.
+    Scattered,
 }
+
+/// How many chunks the smart compaction tries to empty. So many as in the scripts published with
+/// the paper (github.com/csl-iisc/Trident-MICRO21-artifact, `smart_compaction_retries`).
+const SOURCES: u32 = 5;
 
 impl Physical {
     /// Moves pages until a chunk of this size is free, or says that it cannot.
@@ -90,7 +96,8 @@ impl Physical {
                     done.made = true;
                     return;
                 }
-                Err(Stuck::Unmovable) => {}
+                // Linux goes on where it cannot move a huge page, as it does at unmovable ones.
+                Err(Stuck::Unmovable | Stuck::Scattered) => {}
                 Err(Stuck::Full) => break,
             }
         }
@@ -100,15 +107,33 @@ impl Physical {
 
     /// The emptiest movable chunk into the fullest ones.
     fn compact_smartly(&mut self, size: PageSize, mover: &mut dyn Mover, done: &mut Compacted) {
-        let chunk_size = BasePages(CHUNK);
-        let Some(source) = smart_source(&self.chunks, chunk_size) else { return };
-        let chunk = Frame(source as u64 * CHUNK)
-            ..Frame((source as u64 + 1) * CHUNK).min(Frame(self.frames));
-        let Some(range) = self.part_to_empty(chunk, size) else { return };
-        let mut targets = self.targets(source);
-        let result =
-            self.empty(range, done, mover, &mut |physical, size| targets.take(physical, size));
-        done.made = result.is_ok();
+        let mut tried = Vec::new();
+        for _ in 0..SOURCES {
+            let Some(source) = self.source(&tried) else { return };
+            let chunk = Frame(source as u64 * CHUNK)
+                ..Frame((source as u64 + 1) * CHUNK).min(Frame(self.frames));
+            let Some(range) = self.part_to_empty(chunk, size) else { return };
+            let mut targets = self.targets(source);
+            let result =
+                self.empty(range, done, mover, &mut |physical, size| targets.take(physical, size));
+            match result {
+                Ok(()) => {
+                    done.made = true;
+                    return;
+                }
+                Err(Stuck::Full) => return,
+                Err(Stuck::Unmovable | Stuck::Scattered) => tried.push(source),
+            }
+        }
+    }
+
+    /// The chunk to empty next, but for those that were tried.
+    fn source(&self, tried: &[usize]) -> Option<usize> {
+        let mut chunks = self.chunks.clone();
+        for chunk in tried {
+            chunks[*chunk].unmovable += BasePages(1);
+        }
+        smart_source(&chunks, BasePages(CHUNK))
     }
 
     /// The whole chunk for a giant page; for a huge page the block in it with least to move.
@@ -203,7 +228,8 @@ impl Physical {
         mover: &mut dyn Mover,
         target: &mut dyn FnMut(&mut Self, PageSize) -> Option<Frame>,
     ) -> Result<(), Stuck> {
-        let to = target(self, size).ok_or(Stuck::Full)?;
+        let stuck = if size == PageSize::Base { Stuck::Full } else { Stuck::Scattered };
+        let to = target(self, size).ok_or(stuck)?;
         self.settle(to, size, owner);
         self.give(from, size);
         mover.moved(owner, from, to, size);
@@ -241,5 +267,48 @@ impl Targets {
             *at += 1;
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_policy::debloat::ProcessKey;
+    use superpage_policy::units::{Bytes, VirtAddr};
+
+    /// Moves need not be followed here.
+    struct Nobody;
+
+    impl Mover for Nobody {
+        fn moved(&mut self, _: Owner, _: Frame, _: Frame, _: PageSize) {}
+    }
+
+    /// 3 GiB without a free huge frame: a huge page and few base pages in the first chunk, more
+    /// base pages in the others.
+    fn scattered() -> Physical {
+        let mut physical = Physical::new(Bytes::from_gib(3));
+        let owner = Owner::Process(ProcessKey(1), VirtAddr(1 << 30));
+        let huge = physical.take(PageSize::Huge, owner).map(|taken| taken.frame);
+        assert_eq!(huge, Some(Frame(0)));
+        for block in 1..physical.frames / BLOCK {
+            for page in 0..if block < CHUNK / BLOCK { 1 } else { 3 } {
+                let frame = Frame(block * BLOCK + page);
+                assert!(physical.buddy.take_at(frame, 0));
+                physical.settle(frame, PageSize::Base, owner);
+            }
+        }
+        physical
+    }
+
+    #[test]
+    fn a_huge_page_that_nothing_else_holds_is_passed_over() {
+        for kind in [Compaction::Sequential, Compaction::Smart] {
+            let mut physical = scattered();
+            let done = physical.compact(PageSize::Giant, kind, &mut Nobody);
+            assert!(done.made, "{kind:?}");
+            assert_eq!((done.copied, done.futile), (BasePages(3 * CHUNK / BLOCK), BasePages::ZERO));
+            assert_eq!(physical.chunks()[1].free, BasePages(CHUNK));
+            physical.check();
+        }
     }
 }
