@@ -31,7 +31,9 @@ fn main() -> ExitCode {
     if played.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const TESTS: [(&str, fn() -> Ended); 4] = [
+type Check = fn() -> Ended;
+
+const TESTS: [(&str, Check); 4] = [
     ("what_is_recorded_is_replayed", what_is_recorded_is_replayed),
     ("an_interrupted_recording_is_whole", an_interrupted_recording_is_whole),
     ("what_a_fork_shares_is_not_read", what_a_fork_shares_is_not_read),
