@@ -64,7 +64,7 @@ fn be_freeing() -> Ended {
 fn start(pid: u32, path: &Path) -> Result<Child, Failed> {
     let path = path.to_str().ok_or("UTF-8")?;
     let child = Command::new(PROGRAM)
-        .args(["record", &pid.to_string(), "-o", path, "--interval", "50ms", "--json"])
+        .args(["record", &pid.to_string(), "-o", path, "--interval", "50ms", "--json", "--exact"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
