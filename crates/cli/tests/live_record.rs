@@ -31,10 +31,9 @@ fn main() -> ExitCode {
     if played.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A test's name, and the test.
-type Named = (&'static str, fn() -> Ended);
+type Check = fn() -> Ended;
 
-const TESTS: [Named; 4] = [
+const TESTS: [(&str, Check); 4] = [
     ("what_is_recorded_is_replayed", what_is_recorded_is_replayed),
     ("an_interrupted_recording_is_whole", an_interrupted_recording_is_whole),
     ("what_a_fork_shares_is_not_read", what_a_fork_shares_is_not_read),
@@ -65,7 +64,7 @@ fn be_freeing() -> Ended {
 fn start(pid: u32, path: &Path) -> Result<Child, Failed> {
     let path = path.to_str().ok_or("UTF-8")?;
     let child = Command::new(PROGRAM)
-        .args(["record", &pid.to_string(), "-o", path, "--interval", "50ms", "--json"])
+        .args(["record", &pid.to_string(), "-o", path, "--interval", "50ms", "--json", "--exact"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;

@@ -160,16 +160,31 @@ const COLUMNS: [Column; 13] = [
 /// are large enough.
 const GIANT: &str = "giant";
 
+/// The columns of [`COLUMNS`] that go to a table of their own where the terminal is narrow.
+const OF_FAULTS: [&str; 5] = ["faults", "p50", "p99", "max", "in faults"];
+
+/// The columns of a terminal that one table fits into.
+const WIDE: u16 = 140;
+
 fn table(rows: &[Row]) -> String {
     let has_giant = rows.iter().any(|row| row.mapped.giant > 0);
-    let columns: Vec<&Column> =
-        COLUMNS.iter().filter(|(head, _)| *head != GIANT || has_giant).collect();
-    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
-    let mut table = show::table(&heads);
-    for row in rows {
-        table.add_row(columns.iter().map(|(_, cell)| cell(row, rows)));
+    let part = |is_wanted: &dyn Fn(&str) -> bool| {
+        let wanted = |head: &str| is_wanted(head) && (head != GIANT || has_giant);
+        let columns: Vec<&Column> = COLUMNS.iter().filter(|(head, _)| wanted(head)).collect();
+        let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+        let mut table = show::table(&heads);
+        for row in rows {
+            table.add_row(columns.iter().map(|(_, cell)| cell(row, rows)));
+        }
+        table
+    };
+    let whole = part(&|_| true);
+    if whole.width().is_none_or(|width| width >= WIDE) {
+        return whole.to_string();
     }
-    table.to_string()
+    let memory = part(&|head| !OF_FAULTS.contains(&head));
+    let faults = part(&|head| head == "policy" || OF_FAULTS.contains(&head));
+    format!("{memory}\n{faults}")
 }
 
 fn as_json(row: &Row, rows: &[Row], arguments: &Sim, options: &Options) -> Value {
