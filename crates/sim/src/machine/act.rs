@@ -64,6 +64,9 @@ impl Machine {
     }
 
     fn compact(&mut self, size: PageSize, kind: Compaction, work: &mut Work) -> Outcome {
+        if !self.may_compact(size, kind) {
+            return Outcome::NoFrame;
+        }
         let compacted = self.physical.compact(size, kind, &mut self.processes);
         work.compacted.add(compacted);
         if compacted.made { Outcome::Done } else { Outcome::NoFrame }

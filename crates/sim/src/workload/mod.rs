@@ -2,6 +2,8 @@
 //! they access afterwards and what they give back. Data, and the drawing of addresses from it.
 
 pub mod draw;
+pub mod jemalloc;
+pub mod redis;
 
 use superpage_policy::system::{Advice, AreaKind, Growth};
 use superpage_policy::units::Bytes;
