@@ -156,6 +156,7 @@ impl Machine {
         self.fill_rest(page.size().base_pages() - kept, taken, work);
         work.entries += page.size().base_pages().0 / u64::from(PAGES);
         work.shootdowns += 1;
+        self.locked = Some(key);
         self.install(key, page, taken, used);
         Outcome::Done
     }

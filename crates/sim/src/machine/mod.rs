@@ -118,6 +118,8 @@ pub struct Machine {
     backing: Backing,
     pub(crate) random: Random,
     counts: Counts,
+    /// The process whose page tables the last background action held locked while it copied.
+    pub(crate) locked: Option<ProcessKey>,
     /// Huge pages that a program has given back in part, to be split when memory is short.
     partly_unmapped: VecDeque<(ProcessKey, Region)>,
 }
@@ -135,6 +137,7 @@ impl Machine {
             backing: setup.backing,
             random: Random::new(setup.seed),
             counts: Counts::default(),
+            locked: None,
             partly_unmapped: VecDeque::new(),
         }
     }

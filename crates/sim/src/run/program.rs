@@ -127,6 +127,13 @@ impl Program {
         self.phase_began = self.phase_began.max(time);
     }
 
+    /// Somebody held its memory locked for so long: its faults waited, if it takes any.
+    pub(super) fn wait_for_lock(&mut self, time: Nanos) {
+        if let Some(Phase::Populate(_)) = self.workload.phases.get(self.phase) {
+            self.clock += time;
+        }
+    }
+
     /// How many of its phases have not ended.
     pub(super) fn phases_left(&self) -> usize {
         self.workload.phases.len() - self.phase

@@ -11,6 +11,13 @@ mod emd_programs;
 mod emd_table1;
 mod emd_table3;
 mod hardware;
+mod quicksilver_fig2;
+mod quicksilver_programs;
+mod quicksilver_table2;
+mod quicksilver_table3;
+mod quicksilver_table4;
+mod quicksilver_table5;
+mod quicksilver_table6;
 mod superpage_table1;
 
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
@@ -23,6 +30,12 @@ pub const ALL: &[&Experiment] = &[
     &emd_fig10::EXPERIMENT,
     &emd_fig13::EXPERIMENT,
     &emd_table3::EXPERIMENT,
+    &quicksilver_table2::EXPERIMENT,
+    &quicksilver_fig2::EXPERIMENT,
+    &quicksilver_table3::EXPERIMENT,
+    &quicksilver_table4::EXPERIMENT,
+    &quicksilver_table5::EXPERIMENT,
+    &quicksilver_table6::EXPERIMENT,
     &superpage_table1::EXPERIMENT,
 ];
 
