@@ -20,10 +20,11 @@ const FIRST_ADDRESS: u64 = 16 * GIANT_PAGE_BYTES;
 /// How long a program runs before others and the background have their turn. Chosen: short
 /// against khugepaged's ten seconds, long against a fault.
 const SLICE: Nanos = Nanos(20_000_000);
-/// Accesses sampled in a slice, and before the first one to warm the TLBs up. Chosen: several
-/// times the entries of the largest TLB.
+/// Accesses sampled in a slice. Chosen: several times the entries of the largest TLB.
 const SAMPLES: u32 = 10_000;
-const WARM_UP: u32 = 30_000;
+/// Accesses before the first slice, to warm TLBs and caches up. Chosen: several times the lines of
+/// page tables in the largest cache (a tenth of it made long slices 10 % dearer than short ones).
+const WARM_UP: u32 = 300_000;
 /// The longest slice of steady accesses while the background works.
 const STEADY: Nanos = Nanos(200_000_000);
 /// Draws for one access to a page with data before the last draw is taken.
