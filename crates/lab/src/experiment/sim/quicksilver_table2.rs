@@ -36,7 +36,7 @@ const DELETED: f64 = 0.7;
 /// Values of Range-XL, chosen so that Linux-4KB takes what it takes in the paper, and the share of
 /// them that keep the buffer they were read into, chosen likewise for Linux-noKhugepaged.
 const RANGE_XL: Sizes =
-    Sizes { count: 27_400, between: (Bytes(256), Bytes::from_mib(1)), keep_buffer: 0.59 };
+    Sizes { count: 27_400, between: (Bytes(256), Bytes::from_mib(1)), keep_buffer: 0.57 };
 /// Afterwards khugepaged has time to come by everything once: 22 GiB at 16 MiB every ten seconds.
 /// Assumed: the article says nothing about it.
 const LATER: Nanos = Nanos(4 * 3600 * 1_000_000_000);
