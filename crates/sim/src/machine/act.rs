@@ -64,6 +64,9 @@ impl Machine {
     }
 
     fn compact(&mut self, size: PageSize, kind: Compaction, work: &mut Work) -> Outcome {
+        if !self.may_compact(size, kind) {
+            return Outcome::NoFrame;
+        }
         let compacted = self.physical.compact(size, kind, &mut self.processes);
         work.compacted.add(compacted);
         if compacted.made { Outcome::Done } else { Outcome::NoFrame }
@@ -156,6 +159,7 @@ impl Machine {
         self.fill_rest(page.size().base_pages() - kept, taken, work);
         work.entries += page.size().base_pages().0 / u64::from(PAGES);
         work.shootdowns += self.threads(key);
+        self.locked = Some(key);
         self.install(key, page, taken, used);
         Outcome::Done
     }

@@ -199,6 +199,9 @@ impl Machine {
             work.dropped += BasePages(1);
             return true;
         }
+        if self.split_partly_unmapped(work) {
+            return true;
+        }
         let action =
             self.with_system(|machine, system| system.pressure(shortage, machine)).flatten();
         let Some(action) = action else { return false };
@@ -206,9 +209,16 @@ impl Machine {
         true
     }
 
-    /// Drops file pages before free memory runs out, as the kernel does in the background.
+    /// Drops file pages before free memory runs out, as the kernel does in the background; if there
+    /// are none, splits huge pages that were given back in part.
     fn keep_reserve(&mut self, work: &mut Work) {
-        if self.physical.page_cache().is_zero() || self.supply().free_share() >= LOW_WATERMARK {
+        let has_cache = !self.physical.page_cache().is_zero();
+        let has_some = has_cache || !self.partly_unmapped.is_empty();
+        if !has_some || self.supply().free_share() >= LOW_WATERMARK {
+            return;
+        }
+        if !has_cache {
+            self.split_partly_unmapped(work);
             return;
         }
         let mut random = self.random.fork();
@@ -257,10 +267,19 @@ impl Machine {
         if let Some(taken) = self.take(size, owner) {
             return Some(taken);
         }
-        let kind = compaction.filter(|_| self.pools.is_none())?;
+        let kind =
+            compaction.filter(|kind| self.pools.is_none() && self.may_compact(size, *kind))?;
         let compacted = self.physical.compact(size, kind, &mut self.processes);
         work.compacted.add(compacted);
         if compacted.made { self.take(size, owner) } else { None }
+    }
+
+    /// Whether compaction is worth trying. Linux's is not while free memory is not above the low
+    /// watermark by twice the size wanted: there is nowhere to move pages to
+    /// (`compaction_suitable()` and `compact_gap()` in mm/compaction.c).
+    pub(super) fn may_compact(&self, size: PageSize, kind: Compaction) -> bool {
+        let low = self.physical.total().bytes().scaled(LOW_WATERMARK).to_base_pages();
+        kind == Compaction::Smart || self.supply().free() >= low + size.base_pages() * 2
     }
 
     /// Maps a page that was taken; `used` are the base pages that hold data (of a huge page).

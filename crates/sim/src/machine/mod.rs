@@ -5,6 +5,8 @@
 //! | `access` | what accesses leave behind: access bits, coverage |
 //! | `fault` | serving a fault, and finding memory for it |
 //! | `act` | carrying out background and pressure actions |
+//! | `hold` | a program that holds a little of every huge frame: Quicksilver's Frag-X |
+//! | `lazy` | huge pages given back in part, which are split when memory is short |
 //! | `debloat` | taking bloat back by one of [`superpage_policy::debloat`]'s policies |
 //! | `view` | what a system sees of it |
 //! | `work` | work counted, so that it can be priced |
@@ -15,15 +17,19 @@ mod access;
 mod act;
 mod debloat;
 mod fault;
+mod hold;
+mod lazy;
 mod view;
 pub mod work;
 
 use crate::physical::{Frame, Owner, Physical, Taken};
 use crate::random::Random;
 use crate::virtual_memory::{Process, Processes};
+use std::collections::VecDeque;
 use std::fmt;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::PageSize;
+use superpage_policy::region::Region;
 use superpage_policy::supply::Supply;
 use superpage_policy::system::{Area, Mapping, Pool, System};
 use superpage_policy::units::{BasePages, Bytes, Nanos, VirtAddr};
@@ -112,6 +118,10 @@ pub struct Machine {
     backing: Backing,
     pub(crate) random: Random,
     counts: Counts,
+    /// The process whose page tables the last background action held locked while it copied.
+    pub(crate) locked: Option<ProcessKey>,
+    /// Huge pages that a program has given back in part, to be split when memory is short.
+    partly_unmapped: VecDeque<(ProcessKey, Region)>,
 }
 
 impl Machine {
@@ -127,6 +137,8 @@ impl Machine {
             backing: setup.backing,
             random: Random::new(setup.seed),
             counts: Counts::default(),
+            locked: None,
+            partly_unmapped: VecDeque::new(),
         }
     }
 
@@ -236,6 +248,12 @@ impl Machine {
         self.system.as_deref()
     }
 
+    /// Puts another system in charge, as writing to a kernel's settings does. What the old one
+    /// mapped stays.
+    pub fn change_system(&mut self, system: Box<dyn System>) {
+        self.system = Some(system);
+    }
+
     /// Takes a page; from the pool of its size if there are pools.
     fn take(&mut self, size: PageSize, owner: Owner) -> Option<Taken> {
         if let Some(pools) = &mut self.pools {
@@ -304,7 +322,7 @@ impl Machine {
     /// Whether a base page of a process holds data, in memory or in the backing store.
     #[must_use]
     pub fn holds_data(&self, key: ProcessKey, address: VirtAddr) -> bool {
-        let region = superpage_policy::region::Region::containing(address);
+        let region = Region::containing(address);
         let page = crate::virtual_memory::page_index(address);
         self.processes.get(key).and_then(|process| process.slot(region)).is_some_and(|slot| {
             let is_swapped = slot.detail.as_ref().is_some_and(|d| d.swapped.contains(page));

@@ -4,6 +4,10 @@
 //! behind runs for a slice; then the background catches up with it. Everything follows from the
 //! seed.
 //!
+//! A promotion by copying holds the process's memory locked (`collapse_huge_page()` in
+//! mm/khugepaged.c takes `mmap_lock` for writing), so a program that takes fault after fault waits
+//! for it. One that runs on what it has does not.
+//!
 //! Threads and background work that want more CPUs than there are all take longer alike. What a run
 //! does not model: which CPU runs what, contention for memory bandwidth, and the sharing of
 //! translation hardware by hardware threads. All threads of a program are alike, so one is simulated
@@ -185,6 +189,10 @@ impl Run {
                     self.background.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
                     self.background.clock += Nanos(1);
                     self.background.still_until = Nanos::ZERO;
+                    if let Some(key) = self.machine.locked.take() {
+                        let faults = self.programs.iter_mut().find(|p| p.key() == key);
+                        faults.into_iter().for_each(|program| program.wait_for_lock(cost));
+                    }
                 }
                 Stepped::Resting(wake) => {
                     self.background.still_until = wake.unwrap_or(Nanos(u64::MAX));

@@ -19,7 +19,7 @@ impl Default for Latencies {
 
 impl Latencies {
     /// One more.
-    pub(super) fn record(&mut self, latency: Nanos) {
+    pub fn record(&mut self, latency: Nanos) {
         self.histogram.saturating_record(latency.0.max(1));
     }
 

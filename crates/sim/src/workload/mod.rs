@@ -2,6 +2,8 @@
 //! they access afterwards and what they give back. Data, and the drawing of addresses from it.
 
 pub mod draw;
+pub mod jemalloc;
+pub mod redis;
 
 use crate::machine::Content;
 use superpage_policy::system::{Advice, Area, AreaKind, Growth};

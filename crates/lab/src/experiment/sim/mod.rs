@@ -9,9 +9,16 @@ mod emd_fig13;
 mod emd_fig8;
 mod emd_table1;
 mod emd_table3;
+mod quicksilver_fig2;
+mod quicksilver_table2;
+mod quicksilver_table3;
+mod quicksilver_table4;
+mod quicksilver_table5;
+mod quicksilver_table6;
 mod superpage_table1;
 mod support_emd;
 mod support_hardware;
+mod support_quicksilver;
 mod support_trident_bars;
 mod support_trident_programs;
 mod support_trident_runs;
@@ -42,6 +49,12 @@ pub const ALL: &[&Experiment] = &[
     &emd_fig10::EXPERIMENT,
     &emd_fig13::EXPERIMENT,
     &emd_table3::EXPERIMENT,
+    &quicksilver_table2::EXPERIMENT,
+    &quicksilver_fig2::EXPERIMENT,
+    &quicksilver_table3::EXPERIMENT,
+    &quicksilver_table4::EXPERIMENT,
+    &quicksilver_table5::EXPERIMENT,
+    &quicksilver_table6::EXPERIMENT,
     &trident_fig1::EXPERIMENT,
     &trident_fig3::EXPERIMENT,
     &trident_table3::EXPERIMENT,

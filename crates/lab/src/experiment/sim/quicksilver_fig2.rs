@@ -1,0 +1,89 @@
+//! `quicksilver-fig2`: how much of a compiler's growing heap is mapped by superpages (Quicksilver,
+//! Figure 2).
+
+use super::super::{Content, Picture};
+use super::support_quicksilver::{Frag, machine, populate};
+use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use superpage_policy::units::Bytes;
+use superpage_sim::workload::{AreaShape, Part, Phase, Workload};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "quicksilver-fig2",
+    source: "Quicksilver, Figure 2",
+    summary: "Memory mapped by superpages while gcc's heap grows, in three compilations",
+    on: On::Sim,
+    columns: COLUMNS,
+    run,
+};
+
+const SYSTEMS: [&str; 5] =
+    ["linux", "linux-nokhugepaged", "freebsd", "quicksilver-sync-1", "quicksilver-sync-64"];
+const COMPILATIONS: usize = 3;
+/// Points in each compilation at which is looked.
+const LOOKS: usize = 4;
+
+/// A compilation. Assumed: a source of 32 MiB is read at once, then the heap grows to 1 GiB within
+/// 100 s, a page at a time.
+fn gcc() -> Workload {
+    let (source, heap) = (Bytes::from_mib(32), Bytes::from_gib(1));
+    let (seconds, frequency) = (100.0, 3.2e9);
+    let cycles = seconds * frequency / heap.to_base_pages().0 as f64;
+    let mut phases = vec![
+        Phase::Map(AreaShape::fixed(source)),
+        Phase::Map(AreaShape::heap(heap)),
+        populate(Part::whole(0), 1, 0.0),
+    ];
+    let border = |look: usize| look as f64 / LOOKS as f64;
+    let parts = (0..LOOKS).map(|at| Part { area: 1, from: border(at), to: border(at + 1) });
+    phases.extend(parts.map(|part| populate(part, 1, cycles)));
+    Workload { name: "gcc".to_owned(), threads: 1, phases }
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let mut table = Table::new(EXPERIMENT.name);
+    let mut series = Vec::new();
+    let mut points = Vec::new();
+    for system in SYSTEMS {
+        progress(system)?;
+        let mut run = machine(system, Frag::Zero, setting)?;
+        let mut values = Vec::new();
+        points.clear();
+        for compilation in 1..=COMPILATIONS {
+            let key = run.start(gcc());
+            for look in 1..=LOOKS {
+                run.until_left(LOOKS - look)?;
+                let footprint = run.machine().process(key).map(|process| process.footprint());
+                let huge = footprint.unwrap_or_default().huge.bytes();
+                let case = format!("compilation {compilation}, {} %", 100 * look / LOOKS);
+                let quantity = Quantity {
+                    case: &case,
+                    policy: system,
+                    name: "mapped by superpages",
+                    unit: "MiB",
+                };
+                let mib = huge.0 as f64 / Bytes::from_mib(1).0 as f64;
+                table.add(quantity, None, mib, Basis::Assumed)?;
+                values.push(mib);
+                points.push(format!("{compilation}: {} %", 100 * look / LOOKS));
+            }
+            run.machine_mut().exit(key);
+        }
+        series.push((system.to_owned(), values));
+    }
+    table.report.pictures.push(Picture {
+        file: "quicksilver-fig2.svg".to_owned(),
+        title: "gcc's heap mapped by superpages".to_owned(),
+        content: Content::Bars {
+            y_label: "mapped by superpages (MiB)".to_owned(),
+            categories: points,
+            series,
+            reference: None,
+        },
+    });
+    table.note(
+        "The figure is not in our copy; its text says that Linux maps few superpages early in each \
+         compilation, that khugepaged adds to them slowly, and that FreeBSD maps most of the \
+         memory. The heap's size and pace are assumed.",
+    );
+    Ok(table.report)
+}

@@ -1,0 +1,70 @@
+//! `quicksilver-table5`: throughput and tail latency of Redis while it is filled, at three levels of
+//! fragmentation (Quicksilver, Table 5; Frag-100 from its section "Performance under
+//! Fragmentation").
+
+use super::support_quicksilver::{FRAGMENTATION, Frag, Server, machine};
+use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use superpage_policy::units::{Bytes, Nanos};
+use superpage_sim::workload::redis::{Equal, Slab};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "quicksilver-table5",
+    source: "Quicksilver, Table 5 and section \"Performance under Fragmentation\"",
+    summary: "Throughput and 95th percentile of the latency of a Redis that is filled with 16 GB",
+    on: On::Sim,
+    columns: COLUMNS,
+    run,
+};
+
+const CASES: [(Frag, &[&str]); 3] = [
+    (Frag::Zero, &["linux-4k", "linux", "quicksilver-sync-1"]),
+    (Frag::Half, &["linux-4k", "linux", "quicksilver-sync-1"]),
+    (Frag::Full, &["linux-4k", "linux", "freebsd", "ingens", "hawkeye", "quicksilver-sync-1"]),
+];
+
+/// 16 GB of 4 KB objects.
+const VALUE: Bytes = Bytes::from_kib(4);
+const OBJECTS: u64 = (16 << 30) / VALUE.0;
+/// The server's own work for a request, chosen so that Linux-4KB at Frag-0 has the paper's
+/// throughput.
+const OWN: Nanos = Nanos(2_400);
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let mut table = Table::new(EXPERIMENT.name);
+    for (frag, systems) in CASES {
+        for system in systems.iter().copied() {
+            progress(&format!("{}: {system}", frag.name()))?;
+            let mut server = Server::new(machine(system, frag, setting)?, (OWN, Nanos::ZERO));
+            Equal::new(Slab::VALUE_4K).insert(OBJECTS, &mut |event| server.hear(event))?;
+            let (rate, latency) = server.performance();
+            let of = |name, unit| Quantity { case: frag.name(), policy: system, name, unit };
+            let (paper_rate, paper_latency) = paper(frag, system).unzip();
+            let is_fitted = frag == Frag::Zero && system == "linux-4k";
+            let basis = if is_fitted { Basis::Fitted } else { Basis::Predicted };
+            let rate = rate * VALUE.0 as f64 / 1e9;
+            table.add(of("throughput", "GB/s"), paper_rate, rate, basis)?;
+            let latency = latency.as_secs_f64() * 1e3;
+            table.add(of("95th latency", "ms"), paper_latency, latency, Basis::Predicted)?;
+        }
+    }
+    table.note(FRAGMENTATION);
+    table.note(
+        "1280 requests are under way at any time (8 threads, 10 clients, 16 requests, after the \
+         authors' repository); the server handles them in their order. What pages cost when \
+         accessed is part of the server's own time, which is fitted.",
+    );
+    Ok(table.report)
+}
+
+/// GB/s and milliseconds.
+fn paper(frag: Frag, system: &str) -> Option<(f64, f64)> {
+    match (frag, system) {
+        (Frag::Zero, "linux-4k") => Some((1.04, 5.6)),
+        (Frag::Zero, "linux") => Some((1.34, 4.1)),
+        (Frag::Half, "linux-4k") => Some((1.04, 5.7)),
+        (Frag::Half, "linux") => Some((0.92, 10.2)),
+        (Frag::Full, "linux") => Some((1.07, 5.6)),
+        (Frag::Full, "quicksilver-sync-1") => Some((1.31, 4.5)),
+        _ => None,
+    }
+}

@@ -1,0 +1,103 @@
+//! Huge pages that a program has given back in part, and that stay whole until memory is short.
+//!
+//! Since 4.5 Linux only unmaps that part; the frame is split, and the part freed, when memory is
+//! short (`deferred_split_huge_page()` in mm/huge_memory.c). So a few base pages hold a whole huge
+//! frame, which counts as used and which compaction does not touch.
+
+use super::Machine;
+use super::work::Work;
+use crate::virtual_memory::page_index;
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::region::Region;
+use superpage_policy::system::Mapping;
+use superpage_policy::units::VirtAddr;
+
+impl Machine {
+    /// As [`Machine::discard`], but a huge page that is only partly between the two addresses keeps
+    /// its frame until memory is short. The program must not touch that part again.
+    pub fn discard_lazily(&mut self, key: ProcessKey, start: VirtAddr, end: VirtAddr) -> Work {
+        let mut work = Work::default();
+        let mut at = start;
+        while at < end {
+            let region = Region::containing(at);
+            let until = region.end().min(end);
+            let is_whole = at == region.start() && until == region.end();
+            if is_whole || !self.unmap_part(key, region, at, until) {
+                work += self.discard(key, at, until);
+            }
+            at = until;
+        }
+        work
+    }
+
+    /// Notes that nothing is used in a part of a huge page; `false` if none is mapped there.
+    fn unmap_part(
+        &mut self,
+        key: ProcessKey,
+        region: Region,
+        start: VirtAddr,
+        end: VirtAddr,
+    ) -> bool {
+        let slot = self.processes.get_mut(key).and_then(|p| p.existing_slot_mut(region));
+        let Some(slot) = slot.filter(|slot| slot.mapping == Mapping::Huge) else { return false };
+        let mut used = slot.used();
+        let last = page_index(VirtAddr(end.0 - 1));
+        (page_index(start)..=last).for_each(|page| used.remove(page));
+        slot.detail().used = used;
+        self.partly_unmapped.push_back((key, region));
+        true
+    }
+
+    /// Splits the huge page that was given back in part longest ago; whether there was one.
+    pub(super) fn split_partly_unmapped(&mut self, work: &mut Work) -> bool {
+        while let Some((key, region)) = self.partly_unmapped.pop_front() {
+            if self.split(key, region, work).is_some() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::machine::{Backing, Content, Machine, Setup};
+    use superpage_policy::system::linux::{Linux, Options};
+    use superpage_policy::system::{Advice, Area, AreaKind, Growth};
+    use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, VirtAddr};
+
+    const START: VirtAddr = VirtAddr(1 << 32);
+
+    fn page(index: u64) -> VirtAddr {
+        VirtAddr(START.0 + index * BASE_PAGE_BYTES)
+    }
+
+    #[test]
+    fn what_is_given_back_in_part_is_freed_when_memory_is_short() {
+        let setup =
+            Setup { memory: Bytes::from_mib(8), pools: None, backing: Backing::None, seed: 1 };
+        let mut machine = Machine::new(setup, Box::new(Linux::new(Options::NO_KHUGEPAGED)));
+        let key = machine.spawn();
+        let end = page(5 * 512);
+        let (kind, growth) = (AreaKind::Anonymous, Growth::Fixed);
+        machine.map(key, Area { start: START, end, kind, growth, advice: Advice::None });
+        for index in 0..3 * 512 {
+            machine.touch(key, page(index), Content::Data).unwrap();
+        }
+        // All of the first huge page, most of the second.
+        machine.discard_lazily(key, page(0), page(1000));
+        machine.check();
+        let footprint = |machine: &Machine| machine.process(key).unwrap().footprint();
+        assert_eq!(footprint(&machine).huge, HugePages(2));
+        assert_eq!(machine.physical().supply().free(), BasePages(1024));
+        for index in 3 * 512..5 * 512 {
+            machine.touch(key, page(index), Content::Data).unwrap();
+        }
+        assert_eq!(machine.physical().supply().free(), BasePages(0));
+        machine.touch(key, page(0), Content::Data).unwrap();
+        machine.check();
+        assert_eq!(footprint(&machine).huge, HugePages(3));
+        assert_eq!(footprint(&machine).base, BasePages(24 + 1));
+        assert!(machine.holds_data(key, page(1000)) && !machine.holds_data(key, page(999)));
+    }
+}
