@@ -175,7 +175,7 @@ impl Program {
     /// computes in between.
     const fn cycles(self) -> f64 {
         match self {
-            Self::Gups => 36.0,
+            Self::Gups => 20.5,
             Self::Canneal => 80.0,
             Self::Btree | Self::Graph500 => 150.0,
             Self::Svm | Self::CgD => 200.0,
