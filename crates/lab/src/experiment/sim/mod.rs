@@ -1,6 +1,6 @@
 //! Experiments on the simulated machine: the papers' machines, programs and sizes.
 //!
-//! Every number is a row of its own ([`Row`]), with the paper's beside it and on what it rests:
+//! Every number is a row of its own, with the paper's beside it and on what it rests:
 //! [`Basis`]. Constants come from the papers' hardware tables, from calibration, or from at most one
 //! row of the table at hand.
 
