@@ -61,7 +61,7 @@ mod tests {
         assert!(say_with("## emd-fig1\n`superpage lab run emd-fig10`\n").is_empty());
         assert_eq!(
             say_with("emd-fig10\n"),
-            ["crates/lab/src/experiment/emd_fig1.rs:1: emd-fig1 is not in docs/results.md, \
+            ["crates/lab/src/experiment/live/emd_fig1.rs:1: emd-fig1 is not in docs/results.md, \
               add its table and the command that makes it"]
         );
     }

@@ -117,6 +117,8 @@ impl Machine {
     /// One attempt; the size mapped if it succeeds.
     fn attempt(&mut self, fault: &Fault, attempt: Attempt, work: &mut Work) -> Option<PageSize> {
         match attempt {
+            // A region with a reservation has a place for each of its pages.
+            Attempt::Base if fault.region.is_reserved => self.map_in_place(fault, work),
             Attempt::Base => self.map_base(fault, work),
             Attempt::Map { size, compaction, zeroed } => {
                 self.counts.fault_attempts[size.index()] += 1;
