@@ -1,9 +1,10 @@
 //! Carrying out what a system does in the background and under pressure.
 
 use super::fault::owner_of;
+use super::fill::Missing;
 use super::work::{Transfers, Work};
 use super::{Backing, Machine};
-use crate::physical::{Frame, Owner, Taken};
+use crate::physical::{Frame, Owner};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::bloat::BloatDensity;
@@ -129,16 +130,12 @@ impl Machine {
         let Some(taken) = self.take_contiguous(page.size(), owner, compaction, work) else {
             return Outcome::NoFrame;
         };
-        let mut used = PageSet::default();
         let mut huge = 0;
+        let mut swapped = BasePages::ZERO;
         let mut populated = BasePages::ZERO;
         for region in page.regions() {
             let Some(slot) = self.processes.get(key).and_then(|p| p.slot(region)) else { continue };
-            used = slot.data();
-            let swapped = slot.swapped().len();
-            if swapped > 0 {
-                work.reads += Transfers::one(BasePages(u64::from(swapped)));
-            }
+            swapped += BasePages(u64::from(slot.swapped().len()));
             if slot.mapping == Mapping::Huge {
                 huge += 1;
             } else {
@@ -156,21 +153,13 @@ impl Machine {
                 work.copied += populated;
             }
         }
-        self.fill_rest(page.size().base_pages() - kept, taken, work);
+        let missing = Missing { pages: page.size().base_pages() - kept, swapped };
+        self.fill(missing, taken, work);
         work.entries += page.size().base_pages().0 / u64::from(PAGES);
         work.shootdowns += self.threads(key);
         self.locked = Some(key);
-        self.install(key, page, taken, used);
+        self.install(key, page, taken);
         Outcome::Done
-    }
-
-    /// What a new page holds where nothing was populated.
-    fn fill_rest(&self, missing: BasePages, taken: Taken, work: &mut Work) {
-        if self.backing == Backing::File {
-            work.reads += Transfers::one(missing);
-        } else if !taken.is_zeroed {
-            work.zeroed += missing;
-        }
     }
 
     /// Gives the frames of a region back; its slot keeps what it knows of its contents.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `access` | what accesses leave behind: access bits, coverage |
 //! | `fault` | serving a fault, and finding memory for it |
+//! | `fill` | what a new page is filled with |
 //! | `act` | carrying out background and pressure actions |
 //! | `hold` | a program that holds a little of every huge frame: Quicksilver's Frag-X |
 //! | `lazy` | huge pages given back in part, which are split when memory is short |
@@ -17,6 +18,7 @@ mod access;
 mod act;
 mod debloat;
 mod fault;
+mod fill;
 mod hold;
 mod lazy;
 mod view;
