@@ -9,9 +9,10 @@
 //! for it. One that runs on what it has does not.
 //!
 //! Threads and background work that want more CPUs than there are all take longer alike. What a run
-//! does not model: which CPU runs what, contention for memory bandwidth, and the sharing of
-//! translation hardware by hardware threads. All threads of a program are alike, so one is simulated
-//! and stands for all.
+//! does not model: which CPU runs what, contention for memory bandwidth, the sharing of translation
+//! hardware by hardware threads, and the one walk that follows when a page was moved or mapped anew
+//! in the same size ([`crate::translation`] says why; telling other CPUs of it is priced). All
+//! threads of a program are alike, so one is simulated and stands for all.
 
 mod program;
 mod report;
