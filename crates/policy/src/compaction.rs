@@ -9,6 +9,8 @@
 //! | [`Compaction::Sequential`] (Linux) | frames from the bottom up, from where the last one stopped | free frames from the top down |
 //! | [`Compaction::Smart`] (Trident) | the chunk with most free and no unmovable frames | the fullest chunk with room, then the next fullest |
 
+use crate::page::PageSize;
+use crate::supply::Supply;
 use crate::units::BasePages;
 use alloc::vec::Vec;
 
@@ -19,6 +21,21 @@ pub enum Compaction {
     Sequential,
     /// As Trident does: empty what is cheapest to empty.
     Smart,
+}
+
+impl Compaction {
+    /// Whether trying is worth it, for a page of `size`.
+    ///
+    /// Linux's is not while free memory is not above the `low` watermark by twice the size wanted:
+    /// there is nowhere to move pages to (`compaction_suitable()` and `compact_gap()` in
+    /// mm/compaction.c). So it is in every system that is a changed Linux.
+    #[must_use]
+    pub fn is_suitable(self, size: PageSize, supply: &Supply, low: BasePages) -> bool {
+        match self {
+            Self::Sequential => supply.free() >= low + size.base_pages() * 2,
+            Self::Smart => true,
+        }
+    }
 }
 
 /// The counters of one chunk of physical memory.
@@ -71,6 +88,18 @@ mod tests {
             [chunk(10, 0), chunk(90, 1), chunk(80, 0), chunk(3, 0), chunk(100, 0), chunk(0, 0)];
         assert_eq!(smart_source(&chunks, BasePages(100)), Some(2));
         assert_eq!(smart_targets(&chunks, 2), [3, 0, 1, 4]);
+    }
+
+    #[test]
+    fn linux_compacts_only_with_room_above_the_watermark() {
+        let low = BasePages(100);
+        for (free, expected) in [(100 + 1024, true), (100 + 1023, false)] {
+            let mut supply = Supply { total: BasePages(10_000), ..Supply::NONE };
+            supply.chunks[0] = free;
+            let of = |kind: Compaction| kind.is_suitable(PageSize::Huge, &supply, low);
+            assert_eq!(of(Compaction::Sequential), expected);
+            assert!(of(Compaction::Smart));
+        }
     }
 
     #[test]

@@ -239,12 +239,10 @@ impl Machine {
         if compacted.made { self.take(size, owner) } else { None }
     }
 
-    /// Whether compaction is worth trying. Linux's is not while free memory is not above the low
-    /// watermark by twice the size wanted: there is nowhere to move pages to
-    /// (`compaction_suitable()` and `compact_gap()` in mm/compaction.c).
+    /// Whether compaction may be tried.
     pub(super) fn may_compact(&self, size: PageSize, kind: Compaction) -> bool {
         let low = self.physical.total().bytes().scaled(LOW_WATERMARK).to_base_pages();
-        kind == Compaction::Smart || self.supply().free() >= low + size.base_pages() * 2
+        kind.is_suitable(size, self.supply(), low)
     }
 
     /// Maps a page that was taken, in place of what its slots had mapped; what they know to hold
