@@ -19,9 +19,19 @@ use superpage_policy::units::{BasePages, Nanos, VirtAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// Something was done, or looked at.
-    Worked(Work),
+    Worked(Worked),
     /// Nothing is to be done until this time, or until something happens.
     Resting(Option<Nanos>),
+}
+
+/// What was done in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Worked {
+    /// How much.
+    pub work: Work,
+    /// The process whose page tables were held locked meanwhile, because pages were moved into a
+    /// new one.
+    pub locked: Option<ProcessKey>,
 }
 
 impl Machine {
@@ -31,10 +41,14 @@ impl Machine {
         match step.unwrap_or(Step::Rest(None)) {
             Step::Act(action) => {
                 let mut work = Work::default();
-                self.carry_out(&action, &mut work);
-                Stepped::Worked(work)
+                let outcome = self.carry_out(&action, &mut work);
+                let locked = locked_by(&action).filter(|_| outcome == Outcome::Done);
+                Stepped::Worked(Worked { work, locked })
             }
-            Step::Scanned(pages) => Stepped::Worked(Work { scanned: pages, ..Work::default() }),
+            Step::Scanned(scanned) => {
+                let work = Work { scanned, ..Work::default() };
+                Stepped::Worked(Worked { work, locked: None })
+            }
             Step::Rest(until) => Stepped::Resting(until),
         }
     }
@@ -157,7 +171,6 @@ impl Machine {
         self.fill(missing, taken, work);
         work.entries += page.size().base_pages().0 / u64::from(PAGES);
         work.shootdowns += self.threads(key);
-        self.locked = Some(key);
         self.install(key, page, taken);
         Outcome::Done
     }
@@ -484,6 +497,22 @@ impl Machine {
         }
         work.entries += PageSize::Giant.base_pages().0 / u64::from(PAGES);
         work.shootdowns += self.threads(key);
+    }
+}
+
+/// The process whose page tables are locked while this is done (`collapse_huge_page()` in
+/// mm/khugepaged.c).
+fn locked_by(action: &Action) -> Option<ProcessKey> {
+    match action.act {
+        Act::Promote { how: How::InPlace, .. } => None,
+        Act::Promote { process, how: How::Copy(_) | How::Exchange(..) | How::Read, .. } => {
+            Some(process)
+        }
+        Act::Zero(_)
+        | Act::Compact(..)
+        | Act::Unreserve { .. }
+        | Act::Evacuate { .. }
+        | Act::Evict { .. } => None,
     }
 }
 

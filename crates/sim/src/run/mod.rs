@@ -20,7 +20,7 @@ mod report;
 pub use report::{Latencies, Report};
 
 use crate::machine::work::Work;
-use crate::machine::{Machine, OutOfMemory, Stepped};
+use crate::machine::{Machine, OutOfMemory, Stepped, Worked};
 use crate::profile::Profile;
 use crate::translation::Translator;
 use crate::workload::Workload;
@@ -183,14 +183,14 @@ impl Run {
         while self.background.clock < until {
             self.machine.now = self.background.clock;
             match self.machine.step() {
-                Stepped::Worked(work) => {
+                Stepped::Worked(Worked { work, locked }) => {
                     let cost = self.hardware.profile.price(&work).max(Nanos(1));
                     self.background.work += work;
                     self.background.busy += cost;
                     self.background.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
                     self.background.clock += Nanos(1);
                     self.background.still_until = Nanos::ZERO;
-                    if let Some(key) = self.machine.locked.take() {
+                    if let Some(key) = locked {
                         let faults = self.programs.iter_mut().find(|p| p.key() == key);
                         faults.into_iter().for_each(|program| program.wait_for_lock(cost));
                     }
