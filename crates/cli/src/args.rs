@@ -10,6 +10,7 @@ use superpage_policy::debloat::PolicyName;
 use superpage_policy::system::list::{self, Entry};
 use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
 use superpage_sim::profile::Profile;
+use superpage_sim::trace::replay;
 
 /// Manage huge pages from user space, on the stock Linux kernel.
 ///
@@ -190,7 +191,8 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = share)]
     pub(crate) fragment: Percent,
     /// Accesses that miss the data caches, in millions in each second of CPU time
-    #[arg(long, value_name = "MILLIONS", default_value = "10", value_parser = rate)]
+    #[arg(long, value_name = "MILLIONS", value_parser = rate,
+          default_value_t = replay::ACCESSES_PER_SECOND / 1e6)]
     pub(crate) access_rate: f64,
     /// The machine that is simulated: a paper's (emd, graph, quicksilver, trident or xheap), or a
     /// file that `superpage lab calibrate` wrote

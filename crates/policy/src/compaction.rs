@@ -9,7 +9,10 @@
 //! | [`Compaction::Sequential`] (Linux) | frames from the bottom up, from where the last one stopped | free frames from the top down |
 //! | [`Compaction::Smart`] (Trident) | the chunk with most free and no unmovable frames | the fullest chunk with room, then the next fullest |
 
+use crate::page::PageSize;
+use crate::supply::Supply;
 use crate::units::BasePages;
+use alloc::vec::Vec;
 
 /// How to make contiguous free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,21 @@ pub enum Compaction {
     Sequential,
     /// As Trident does: empty what is cheapest to empty.
     Smart,
+}
+
+impl Compaction {
+    /// Whether trying is worth it, for a page of `size`.
+    ///
+    /// Linux's is not while free memory is not above the `low` watermark by twice the size wanted:
+    /// there is nowhere to move pages to (`compaction_suitable()` and `compact_gap()` in
+    /// mm/compaction.c). So it is in every system that is a changed Linux.
+    #[must_use]
+    pub fn is_suitable(self, size: PageSize, supply: &Supply, low: BasePages) -> bool {
+        match self {
+            Self::Sequential => supply.free() >= low + size.base_pages() * 2,
+            Self::Smart => true,
+        }
+    }
 }
 
 /// The counters of one chunk of physical memory.
@@ -43,16 +61,16 @@ pub fn smart_source(chunks: &[ChunkCounts], size: BasePages) -> Option<usize> {
         .map(|(index, _)| index)
 }
 
-/// The chunk that smart compaction fills: the fullest with a free frame that is not `source`; the
-/// lowest of several. Asked again when it is full.
+/// The chunks that smart compaction fills, one after the other: those with a free frame that are
+/// not `source`, the fullest first; of equal ones the lowest.
 #[must_use]
-pub fn smart_target(chunks: &[ChunkCounts], source: usize) -> Option<usize> {
-    chunks
-        .iter()
-        .enumerate()
-        .filter(|(index, chunk)| *index != source && !chunk.free.is_zero())
-        .min_by_key(|(index, chunk)| (chunk.free, *index))
-        .map(|(index, _)| index)
+pub fn smart_targets(chunks: &[ChunkCounts], source: usize) -> Vec<usize> {
+    let has_room = |index: &usize| {
+        *index != source && chunks.get(*index).is_some_and(|chunk| !chunk.free.is_zero())
+    };
+    let mut targets: Vec<usize> = (0..chunks.len()).filter(has_room).collect();
+    targets.sort_by_key(|index| (chunks.get(*index).map(|chunk| chunk.free), *index));
+    targets
 }
 
 #[cfg(test)]
@@ -69,12 +87,25 @@ mod tests {
         let chunks =
             [chunk(10, 0), chunk(90, 1), chunk(80, 0), chunk(3, 0), chunk(100, 0), chunk(0, 0)];
         assert_eq!(smart_source(&chunks, BasePages(100)), Some(2));
-        assert_eq!(smart_target(&chunks, 2), Some(3));
+        assert_eq!(smart_targets(&chunks, 2), [3, 0, 1, 4]);
+    }
+
+    #[test]
+    fn linux_compacts_only_with_room_above_the_watermark() {
+        let low = BasePages(100);
+        for (free, expected) in [(100 + 1024, true), (100 + 1023, false)] {
+            let mut supply = Supply { total: BasePages(10_000), ..Supply::NONE };
+            supply.chunks[0] = free;
+            let of = |kind: Compaction| kind.is_suitable(PageSize::Huge, &supply, low);
+            assert_eq!(of(Compaction::Sequential), expected);
+            assert!(of(Compaction::Smart));
+        }
     }
 
     #[test]
     fn nothing_to_choose() {
         assert_eq!(smart_source(&[chunk(100, 0), chunk(5, 2)], BasePages(100)), None);
-        assert_eq!(smart_target(&[chunk(0, 0), chunk(7, 0)], 1), None);
+        assert_eq!(smart_targets(&[chunk(0, 0), chunk(7, 0)], 1), []);
+        assert_eq!(smart_targets(&[chunk(4, 0), chunk(4, 0), chunk(9, 0)], 2), [0, 1]);
     }
 }

@@ -5,7 +5,7 @@ use superpage_policy::system::life::{
     Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
 };
 use superpage_policy::system::{
-    Action, Attempt, Fault, FaultCause, FaultPlan, Outcome, Shortage, Step, System, View, Zeroed,
+    Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed,
 };
 use superpage_policy::units::Bytes;
 use superpage_sim::machine::{Backing, Machine, Setup};
@@ -37,8 +37,6 @@ impl System for Generous {
     fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
         None
     }
-
-    fn learn(&mut self, _: &Action, _: Outcome) {}
 
     fn life(&self) -> Life {
         Life {

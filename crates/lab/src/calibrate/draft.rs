@@ -311,9 +311,8 @@ mod tests {
     use super::super::pages::{Pages, Rebuilding};
     use super::*;
     use superpage_kernel::cpuinfo::Cpuinfo;
-    use superpage_policy::page::PageSize;
     use superpage_policy::units::{BasePages, Bytes};
-    use superpage_sim::costs::Contents;
+    use superpage_sim::machine::work::Work;
 
     fn measured() -> Measured {
         let rebuilding = Rebuilding {
@@ -354,12 +353,20 @@ mod tests {
         let near = |time: Nanos, nanos: f64| {
             assert!((time.0 as f64 / nanos - 1.0).abs() < 0.005, "{time:?}, measured {nanos}");
         };
-        near(profile.fault(PageSize::Base, Contents::Stale), 600.0);
-        near(profile.fault(PageSize::Huge, Contents::Stale), 102_800.0);
-        near(profile.promote_copy(BasePages(512), BasePages(0)), 250_000.0);
-        near(profile.promote_copy(BasePages(1), BasePages(511)), 120_000.0);
-        near(profile.split(BasePages(0)), 30_000.0);
-        near(profile.split(BasePages(511)), 81_100.0);
+        let fault = |faults, zeroed| Work { faults, zeroed: BasePages(zeroed), ..Work::default() };
+        near(profile.price(&fault([1, 0, 0], 1)), 600.0);
+        near(profile.price(&fault([0, 1, 0], 512)), 102_800.0);
+        let collapse = |copied, zeroed| Work {
+            promotions: 1,
+            copied: BasePages(copied),
+            zeroed: BasePages(zeroed),
+            ..Work::default()
+        };
+        near(profile.price(&collapse(512, 0)), 250_000.0);
+        near(profile.price(&collapse(1, 511)), 120_000.0);
+        let split = |freed| Work { splits: 1, freed: BasePages(freed), ..Work::default() };
+        near(profile.price(&split(0)), 30_000.0);
+        near(profile.price(&split(511)), 81_100.0);
         assert_eq!(profile.tlb.second_level_hit.value, Cycles(7));
         assert_eq!(profile.walk.near_read.value, Cycles(14));
     }

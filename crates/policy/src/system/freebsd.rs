@@ -22,8 +22,8 @@ use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping
 use super::reservations::{Reservations, Speculation, is_reservable, is_reserved};
 use super::scan::Hand;
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Outcome, RegionView, Shortage, Step,
-    System, View,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, RegionView, Shortage, Step, System,
+    View,
 };
 use crate::page::PageSize;
 use crate::region::Region;
@@ -91,8 +91,6 @@ impl System for FreeBsd {
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         give_back_oldest(&mut self.reservations, view).or_else(|| self.clock.evict_idle(view))
     }
-
-    fn learn(&mut self, _: &Action, _: Outcome) {}
 
     fn life(&self) -> Life {
         Life {

@@ -12,8 +12,7 @@
 
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::{
-    Action, AreaKind, Attempt, Fault, FaultCause, FaultPlan, Outcome, Shortage, Step, System, View,
-    Zeroed,
+    Action, AreaKind, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed,
 };
 use crate::page::PageSize;
 
@@ -65,8 +64,6 @@ impl System for Hugetlb {
     fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
         None
     }
-
-    fn learn(&mut self, _: &Action, _: Outcome) {}
 
     fn life(&self) -> Life {
         Life {

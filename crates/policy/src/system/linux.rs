@@ -16,7 +16,7 @@ use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped};
 use super::{
     Act, Action, Advice, Area, AreaKind, Attempt, Cause, Fault, FaultCause, FaultPlan, How,
-    Outcome, Shortage, Step, System, View, Zeroed,
+    Shortage, Step, System, View, Zeroed,
 };
 use crate::compaction::Compaction;
 use crate::debloat::ProcessKey;
@@ -196,8 +196,6 @@ impl System for Linux {
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         self.clock.evict_idle(view)
     }
-
-    fn learn(&mut self, _: &Action, _: Outcome) {}
 
     fn life(&self) -> Life {
         let later = self.options.khugepaged.map(Khugepaged::least);

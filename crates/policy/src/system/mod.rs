@@ -464,8 +464,8 @@ pub trait System: fmt::Debug + Send {
     /// What to give up next, least valuable first; `None`: nothing of this system's.
     fn pressure(&mut self, shortage: Shortage, view: &mut dyn View) -> Option<Action>;
 
-    /// Hears what became of an action.
-    fn learn(&mut self, action: &Action, outcome: Outcome);
+    /// Hears what became of an action. Most systems see it in memory when they look again.
+    fn learn(&mut self, _action: &Action, _outcome: Outcome) {}
 
     /// The share of one CPU that background work may take, 0 and up; 1 is one CPU.
     fn background_share(&self) -> f64 {

@@ -12,9 +12,7 @@
 
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::Hand;
-use super::{
-    Action, Attempt, Fault, FaultCause, FaultPlan, Outcome, Shortage, Step, System, View, Zeroed,
-};
+use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed};
 use crate::compaction::Compaction;
 use crate::debloat::ProcessKey;
 use crate::page::{Page, PageSize};
@@ -95,8 +93,6 @@ impl System for Selective {
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         self.clock.evict_idle(view)
     }
-
-    fn learn(&mut self, _: &Action, _: Outcome) {}
 
     fn life(&self) -> Life {
         Life {

@@ -1,9 +1,10 @@
 //! Carrying out what a system does in the background and under pressure.
 
 use super::fault::owner_of;
+use super::fill::Missing;
 use super::work::{Transfers, Work};
 use super::{Backing, Machine};
-use crate::physical::{Frame, Owner, Taken};
+use crate::physical::{Frame, Owner};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::bloat::BloatDensity;
@@ -18,9 +19,19 @@ use superpage_policy::units::{BasePages, Nanos, VirtAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// Something was done, or looked at.
-    Worked(Work),
+    Worked(Worked),
     /// Nothing is to be done until this time, or until something happens.
     Resting(Option<Nanos>),
+}
+
+/// What was done in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Worked {
+    /// How much.
+    pub work: Work,
+    /// The process whose page tables were held locked meanwhile, because pages were moved into a
+    /// new one.
+    pub locked: Option<ProcessKey>,
 }
 
 impl Machine {
@@ -30,10 +41,14 @@ impl Machine {
         match step.unwrap_or(Step::Rest(None)) {
             Step::Act(action) => {
                 let mut work = Work::default();
-                self.carry_out(&action, &mut work);
-                Stepped::Worked(work)
+                let outcome = self.carry_out(&action, &mut work);
+                let locked = locked_by(&action).filter(|_| outcome == Outcome::Done);
+                Stepped::Worked(Worked { work, locked })
             }
-            Step::Scanned(pages) => Stepped::Worked(Work { scanned: pages, ..Work::default() }),
+            Step::Scanned(scanned) => {
+                let work = Work { scanned, ..Work::default() };
+                Stepped::Worked(Worked { work, locked: None })
+            }
             Step::Rest(until) => Stepped::Resting(until),
         }
     }
@@ -129,16 +144,12 @@ impl Machine {
         let Some(taken) = self.take_contiguous(page.size(), owner, compaction, work) else {
             return Outcome::NoFrame;
         };
-        let mut used = PageSet::default();
         let mut huge = 0;
+        let mut swapped = BasePages::ZERO;
         let mut populated = BasePages::ZERO;
         for region in page.regions() {
             let Some(slot) = self.processes.get(key).and_then(|p| p.slot(region)) else { continue };
-            used = slot.data();
-            let swapped = slot.swapped().len();
-            if swapped > 0 {
-                work.reads += Transfers::one(BasePages(u64::from(swapped)));
-            }
+            swapped += BasePages(u64::from(slot.swapped().len()));
             if slot.mapping == Mapping::Huge {
                 huge += 1;
             } else {
@@ -156,21 +167,12 @@ impl Machine {
                 work.copied += populated;
             }
         }
-        self.fill_rest(page.size().base_pages() - kept, taken, work);
+        let missing = Missing { pages: page.size().base_pages() - kept, swapped };
+        self.fill(missing, taken, work);
         work.entries += page.size().base_pages().0 / u64::from(PAGES);
         work.shootdowns += self.threads(key);
-        self.locked = Some(key);
-        self.install(key, page, taken, used);
+        self.install(key, page, taken);
         Outcome::Done
-    }
-
-    /// What a new page holds where nothing was populated.
-    fn fill_rest(&self, missing: BasePages, taken: Taken, work: &mut Work) {
-        if self.backing == Backing::File {
-            work.reads += Transfers::one(missing);
-        } else if !taken.is_zeroed {
-            work.zeroed += missing;
-        }
     }
 
     /// Gives the frames of a region back; its slot keeps what it knows of its contents.
@@ -495,6 +497,22 @@ impl Machine {
         }
         work.entries += PageSize::Giant.base_pages().0 / u64::from(PAGES);
         work.shootdowns += self.threads(key);
+    }
+}
+
+/// The process whose page tables are locked while this is done (`collapse_huge_page()` in
+/// mm/khugepaged.c).
+fn locked_by(action: &Action) -> Option<ProcessKey> {
+    match action.act {
+        Act::Promote { how: How::InPlace, .. } => None,
+        Act::Promote { process, how: How::Copy(_) | How::Exchange(..) | How::Read, .. } => {
+            Some(process)
+        }
+        Act::Zero(_)
+        | Act::Compact(..)
+        | Act::Unreserve { .. }
+        | Act::Evacuate { .. }
+        | Act::Evict { .. } => None,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Serving faults: the system's attempts in order, and memory found for them.
 
-use super::work::{Transfers, Work};
-use super::{Backing, LOW_WATERMARK, Machine, OutOfMemory};
+use super::fill::Missing;
+use super::work::Work;
+use super::{LOW_WATERMARK, Machine, OutOfMemory};
 use crate::physical::{Owner, Taken};
 use crate::virtual_memory::page_index;
-use crate::virtual_memory::slot::{PAGES, PageSet, Slot};
+use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::compaction::Compaction;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::{Page, PageSize};
@@ -135,48 +136,17 @@ impl Machine {
     }
 
     fn map_base(&mut self, fault: &Fault, work: &mut Work) -> Option<PageSize> {
-        let address = fault.page(PageSize::Base).start();
-        let owner = Owner::Process(fault.process, address);
-        let taken = self.take_base(owner, work)?;
+        let new = fault.page(PageSize::Base);
+        let taken = self.take_base(owner_of(fault.process, new), work)?;
         work.entries += 1;
-        self.fill(fault, BasePages(1), work);
+        self.fill(self.missing_whole(fault.process, new), taken, work);
         let process = self.processes.get_mut(fault.process)?;
-        let slot = process.slot_mut(Region::containing(address));
-        let page = page_index(address);
-        if slot.mapping == Mapping::Empty {
-            slot.unmap();
-            slot.mapping = Mapping::Base;
-        }
-        let detail = slot.detail();
-        detail.present.insert(page);
-        detail.used.remove(page);
-        if detail.swapped.contains(page) {
-            detail.swapped.remove(page);
-            detail.used.insert(page);
-        }
-        let frames = detail.frames.get_or_insert_with(|| Box::new([0; PAGES as usize]));
-        #[expect(clippy::cast_possible_truncation, reason = "below 16 TiB of memory")]
-        {
-            frames[usize::from(page)] = taken.frame.0 as u32;
-        }
-        slot.population += 1;
+        let slot = process.slot_mut(Region::containing(new.start()));
+        let page = page_index(new.start());
+        slot.map_page(page);
+        slot.detail().place(page, taken.frame);
         process.count(PageSize::Base, 1, 0);
         Some(PageSize::Base)
-    }
-
-    /// What a new page holds at first: zeroes, or what the backing store has.
-    fn fill(&mut self, fault: &Fault, pages: BasePages, work: &mut Work) {
-        let is_swapped = || {
-            let slot =
-                self.processes.get(fault.process)?.slot(Region::containing(fault.address))?;
-            let detail = slot.detail.as_ref()?;
-            Some(detail.swapped.contains(page_index(fault.address)))
-        };
-        match self.backing {
-            Backing::File => work.reads += Transfers::one(pages),
-            Backing::Swap if is_swapped() == Some(true) => work.reads += Transfers::one(pages),
-            Backing::Swap | Backing::None => work.zeroed += pages,
-        }
     }
 
     /// A base page, after giving up what can be given up.
@@ -245,16 +215,9 @@ impl Machine {
             Zeroed::Required => self.physical.take_zeroed(size, owner),
             Zeroed::Preferred => self.take_contiguous(size, owner, compaction, work),
         }?;
-        if !taken.is_zeroed {
-            self.fill(fault, size.base_pages(), work);
-        }
+        self.fill(self.missing_whole(fault.process, page), taken, work);
         work.entries += 1;
-        let slot = self.processes.get(fault.process).and_then(|p| p.slot(page.regions().next()?));
-        let used = slot.map(Slot::swapped).unwrap_or_default();
-        if self.backing == Backing::Swap && used.len() > 0 {
-            work.reads += Transfers::one(BasePages(u64::from(used.len())));
-        }
-        self.install(fault.process, page, taken, used);
+        self.install(fault.process, page, taken);
         Some(size)
     }
 
@@ -276,21 +239,20 @@ impl Machine {
         if compacted.made { self.take(size, owner) } else { None }
     }
 
-    /// Whether compaction is worth trying. Linux's is not while free memory is not above the low
-    /// watermark by twice the size wanted: there is nowhere to move pages to
-    /// (`compaction_suitable()` and `compact_gap()` in mm/compaction.c).
+    /// Whether compaction may be tried.
     pub(super) fn may_compact(&self, size: PageSize, kind: Compaction) -> bool {
         let low = self.physical.total().bytes().scaled(LOW_WATERMARK).to_base_pages();
-        kind == Compaction::Smart || self.supply().free() >= low + size.base_pages() * 2
+        kind.is_suitable(size, self.supply(), low)
     }
 
-    /// Maps a page that was taken; `used` are the base pages that hold data (of a huge page).
-    pub(super) fn install(&mut self, key: ProcessKey, page: Page, taken: Taken, used: PageSet) {
+    /// Maps a page that was taken, in place of what its slots had mapped; what they know to hold
+    /// data still does.
+    pub(super) fn install(&mut self, key: ProcessKey, page: Page, taken: Taken) {
         let Some(process) = self.processes.get_mut(key) else { return };
         let now = self.now;
         for (at, region) in page.regions().enumerate() {
             let slot = process.slot_mut(region);
-            let kept = if page.size() == PageSize::Giant { slot.data() } else { used };
+            let kept = slot.data();
             slot.mapping =
                 if page.size() == PageSize::Giant { Mapping::Giant } else { Mapping::Huge };
             slot.is_reserved = false;
@@ -321,24 +283,18 @@ impl Machine {
     }
 
     fn map_in_place(&mut self, fault: &Fault, work: &mut Work) -> Option<PageSize> {
-        self.fill(fault, BasePages(1), work);
+        let new = fault.page(PageSize::Base);
+        let missing = self.missing_whole(fault.process, new);
         let process = self.processes.get_mut(fault.process)?;
-        let slot = process.slot_mut(Region::containing(fault.address));
+        let slot = process.slot_mut(Region::containing(new.start()));
         if !slot.is_reserved {
             return None;
         }
-        work.entries += 1;
-        slot.mapping = Mapping::Base;
-        slot.population += 1;
-        let page = page_index(fault.address);
-        let detail = slot.detail();
-        detail.present.insert(page);
-        detail.used.remove(page);
-        if detail.swapped.contains(page) {
-            detail.swapped.remove(page);
-            detail.used.insert(page);
-        }
+        slot.map_page(page_index(new.start()));
+        let taken = Taken { frame: slot.frame, is_zeroed: false };
         process.count(PageSize::Base, 1, 0);
+        self.fill(missing, taken, work);
+        work.entries += 1;
         Some(PageSize::Base)
     }
 
@@ -364,17 +320,16 @@ impl Machine {
         if !slot.is_reserved {
             return false;
         }
-        let missing = u64::from(PAGES - slot.population);
-        let (frame, used, populated) = (slot.frame, slot.data(), slot.population);
-        process.count(PageSize::Base, 0, u64::from(populated));
-        let owner = owner_of(key, region.into());
-        self.physical.reown(frame, PageSize::Huge, owner);
-        self.install(key, region.into(), Taken { frame, is_zeroed: false }, used);
-        if self.backing == Backing::File {
-            work.reads += Transfers::one(BasePages(missing));
-        } else {
-            work.zeroed += BasePages(missing);
-        }
+        let taken = Taken { frame: slot.frame, is_zeroed: false };
+        let populated = slot.populated();
+        let missing = Missing {
+            pages: PageSize::Huge.base_pages() - populated,
+            swapped: BasePages(u64::from(slot.swapped().len())),
+        };
+        process.count(PageSize::Base, 0, populated.0);
+        self.physical.reown(taken.frame, PageSize::Huge, owner_of(key, region.into()));
+        self.install(key, region.into(), taken);
+        self.fill(missing, taken, work);
         work.entries += 1;
         work.shootdowns += self.threads(key);
         true

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `access` | what accesses leave behind: access bits, coverage |
 //! | `fault` | serving a fault, and finding memory for it |
+//! | `fill` | what a new page is filled with |
 //! | `act` | carrying out background and pressure actions |
 //! | `hold` | a program that holds a little of every huge frame: Quicksilver's Frag-X |
 //! | `lazy` | huge pages given back in part, which are split when memory is short |
@@ -17,6 +18,7 @@ mod access;
 mod act;
 mod debloat;
 mod fault;
+mod fill;
 mod hold;
 mod lazy;
 mod view;
@@ -35,7 +37,7 @@ use superpage_policy::system::{Area, Mapping, Pool, System};
 use superpage_policy::units::{BasePages, Bytes, Nanos, VirtAddr};
 use work::Work;
 
-pub use act::Stepped;
+pub use act::{Stepped, Worked};
 pub use fault::{Content, Served};
 
 /// Free memory below which file pages are dropped ahead of need, as a share of all memory. Linux
@@ -118,8 +120,6 @@ pub struct Machine {
     backing: Backing,
     pub(crate) random: Random,
     counts: Counts,
-    /// The process whose page tables the last background action held locked while it copied.
-    pub(crate) locked: Option<ProcessKey>,
     /// Huge pages that a program has given back in part, to be split when memory is short.
     partly_unmapped: VecDeque<(ProcessKey, Region)>,
 }
@@ -137,7 +137,6 @@ impl Machine {
             backing: setup.backing,
             random: Random::new(setup.seed),
             counts: Counts::default(),
-            locked: None,
             partly_unmapped: VecDeque::new(),
         }
     }

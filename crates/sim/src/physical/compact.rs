@@ -6,7 +6,7 @@
 use super::buddy::End;
 use super::{BLOCK, CHUNK, Frame, Mover, Owner, Physical, index};
 use std::ops::Range;
-use superpage_policy::compaction::{Compaction, smart_source};
+use superpage_policy::compaction::{Compaction, smart_source, smart_targets};
 use superpage_policy::page::PageSize;
 use superpage_policy::units::BasePages;
 
@@ -113,7 +113,7 @@ impl Physical {
             let chunk = Frame(source as u64 * CHUNK)
                 ..Frame((source as u64 + 1) * CHUNK).min(Frame(self.frames));
             let Some(range) = self.part_to_empty(chunk, size) else { return };
-            let mut targets = self.targets(source);
+            let mut targets = Targets { chunks: smart_targets(&self.chunks, source), at: [0; 2] };
             let result =
                 self.empty(range, done, mover, &mut |physical, size| targets.take(physical, size));
             match result {
@@ -151,14 +151,6 @@ impl Physical {
                 Some(Frame(block * BLOCK)..Frame((block + 1) * BLOCK))
             }
         }
-    }
-
-    fn targets(&self, source: usize) -> Targets {
-        let mut chunks: Vec<usize> = (0..self.chunks.len())
-            .filter(|chunk| *chunk != source && !self.chunks[*chunk].free.is_zero())
-            .collect();
-        chunks.sort_by_key(|chunk| (self.chunks[*chunk].free, *chunk));
-        Targets { chunks, at: [0; 2] }
     }
 
     /// Moves everything in `range` to where `target` says.

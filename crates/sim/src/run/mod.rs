@@ -9,9 +9,10 @@
 //! for it. One that runs on what it has does not.
 //!
 //! Threads and background work that want more CPUs than there are all take longer alike. What a run
-//! does not model: which CPU runs what, contention for memory bandwidth, and the sharing of
-//! translation hardware by hardware threads. All threads of a program are alike, so one is simulated
-//! and stands for all.
+//! does not model: which CPU runs what, contention for memory bandwidth, the sharing of translation
+//! hardware by hardware threads, and the one walk that follows when a page was moved or mapped anew
+//! in the same size ([`crate::translation`] says why; telling other CPUs of it is priced). All
+//! threads of a program are alike, so one is simulated and stands for all.
 
 mod program;
 mod report;
@@ -19,7 +20,7 @@ mod report;
 pub use report::{Latencies, Report};
 
 use crate::machine::work::Work;
-use crate::machine::{Machine, OutOfMemory, Stepped};
+use crate::machine::{Machine, OutOfMemory, Stepped, Worked};
 use crate::profile::Profile;
 use crate::translation::Translator;
 use crate::workload::Workload;
@@ -182,14 +183,14 @@ impl Run {
         while self.background.clock < until {
             self.machine.now = self.background.clock;
             match self.machine.step() {
-                Stepped::Worked(work) => {
+                Stepped::Worked(Worked { work, locked }) => {
                     let cost = self.hardware.profile.price(&work).max(Nanos(1));
                     self.background.work += work;
                     self.background.busy += cost;
                     self.background.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
                     self.background.clock += Nanos(1);
                     self.background.still_until = Nanos::ZERO;
-                    if let Some(key) = self.machine.locked.take() {
+                    if let Some(key) = locked {
                         let faults = self.programs.iter_mut().find(|p| p.key() == key);
                         faults.into_iter().for_each(|program| program.wait_for_lock(cost));
                     }

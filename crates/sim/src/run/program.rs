@@ -11,6 +11,7 @@ use crate::workload::{
     Access, AreaShape, Change, Counting, Discard, Order, Part, Phase, Populate, Stream, Target,
     Workload,
 };
+use std::sync::Arc;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::{GIANT_PAGE_BYTES, PageSize};
 use superpage_policy::region::Region;
@@ -39,7 +40,8 @@ const DRAWS: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Program {
     key: ProcessKey,
-    workload: Workload,
+    /// Shared, so that a phase can be looked at while the program changes.
+    workload: Arc<Workload>,
     /// Start of each area.
     areas: Vec<(VirtAddr, AreaShape)>,
     next_address: u64,
@@ -111,7 +113,7 @@ impl Program {
         };
         Self {
             key,
-            workload,
+            workload: Arc::new(workload),
             areas: Vec::new(),
             next_address: FIRST_ADDRESS,
             phase: 0,
@@ -197,8 +199,9 @@ impl Program {
     ) -> Result<(), OutOfMemory> {
         let begun = self.clock;
         self.running = self.runnable();
-        let Some(phase) = self.workload.phases.get(self.phase).cloned() else { return Ok(()) };
-        let is_over = match &phase {
+        let workload = Arc::clone(&self.workload);
+        let Some(phase) = workload.phases.get(self.phase) else { return Ok(()) };
+        let is_over = match phase {
             Phase::Map(shape) => self.map(machine, *shape),
             Phase::Populate(populate) => self.populate(machine, hardware, populate)?,
             Phase::Access(access) => self.access(machine, hardware, access, rest)?,

@@ -7,7 +7,6 @@
 //! less by conflicts.
 
 use super::tlb::{Found, GeometryError, TlbGeometry};
-use super::walk::AddressSpace;
 
 /// Ways of a set: the tags in a word.
 pub const LINE_WAYS: u32 = u64::BITS / TAG_BITS;
@@ -53,7 +52,6 @@ pub(super) struct Line {
     pub(super) number: u64,
     /// Its level, and whose table it is of; below 8.
     pub(super) kind: usize,
-    pub(super) space: AddressSpace,
 }
 
 /// The lines in a data cache.
@@ -80,8 +78,7 @@ impl LineCache {
     pub(super) const fn place(&self, line: Line) -> (usize, u16) {
         let set = line.number & ((1 << self.set_bits) - 1);
         let rest = line.number >> self.set_bits;
-        let beyond = (rest >> NUMBER_BITS) + ((line.space.0 as u64) << (u64::BITS - u16::BITS));
-        let folded = beyond.wrapping_mul(GOLDEN) >> (u64::BITS - NUMBER_BITS);
+        let folded = (rest >> NUMBER_BITS).wrapping_mul(GOLDEN) >> (u64::BITS - NUMBER_BITS);
         let number = (rest ^ folded) & ((1 << NUMBER_BITS) - 1);
         let tag = ((line.kind as u64) << NUMBER_BITS | number) as u16;
         // The tag of an empty way is taken. It would be that of a line of a host's top table, of
@@ -129,8 +126,8 @@ mod tests {
         LineCache::new(LineGeometry::new(lines).expect("possible"))
     }
 
-    fn line(number: u64, kind: usize, space: u16) -> Line {
-        Line { number, kind, space: AddressSpace(space) }
+    fn line(number: u64, kind: usize) -> Line {
+        Line { number, kind }
     }
 
     proptest! {
@@ -148,7 +145,7 @@ mod tests {
                 set.insert(0, (number, kind));
                 set.truncate(LINE_WAYS as usize);
                 let expected = if at.is_some() { Found::Hit } else { Found::Miss };
-                prop_assert_eq!(cache.touch(line(number, kind, 0)), expected);
+                prop_assert_eq!(cache.touch(line(number, kind)), expected);
                 cache.check();
             }
         }
@@ -159,12 +156,14 @@ mod tests {
         let cache = cache(LINE_WAYS << 10);
         for high in [0, 0x7f00_0000_0000_u64 >> 15] {
             // All lines of a set that map 256 GiB, of every level, own and host's but the top.
-            let of_level = |kind| (0..1 << 13).map(move |rest| line(high + (rest << 10), kind, 3));
+            let of_level = |kind| (0..1 << 13).map(move |rest| line(high + (rest << 10), kind));
             let places: BTreeSet<_> =
                 (0..7).flat_map(of_level).map(|line| cache.place(line)).collect();
             assert_eq!(places.len(), 7 << 13);
         }
-        let places: BTreeSet<_> = (0..1000).map(|space| cache.place(line(5, 0, space))).collect();
+        // Of the same set, each in another 256 GiB.
+        let apart = (0..1000).map(|beyond| cache.place(line(5 + (beyond << 23), 0)));
+        let places: BTreeSet<_> = apart.collect();
         assert!(places.len() > 900, "{}", places.len());
     }
 

@@ -2,8 +2,11 @@
 //!
 //! A [`Translator`] belongs to one hardware thread. It is told of every access and the size of the
 //! page that maps the address, and says how many cycles the translation takes. Whether the address
-//! is mapped, and by what, the machine knows; a mapping that changes must be invalidated here, as
-//! on a real machine.
+//! is mapped, and by what, the machine knows.
+//!
+//! Nothing is invalidated. Translations are looked up by page size, so one that was replaced by
+//! another size is not found any more, and takes up an entry until others push it out. One of the
+//! same size, moved by compaction or mapped anew, is found where a processor would have walked once.
 //!
 //! The first level has tables of its own for each page size. The second has one for base and huge
 //! pages together and one for giant pages; a processor may lack either, and then looking there is
@@ -15,13 +18,13 @@ mod walk;
 
 pub use lines::{LINE_WAYS, LineGeometry};
 pub use tlb::{GeometryError, MOST_ENTRIES, MOST_WAYS, TlbGeometry};
-pub use walk::{AddressSpace, LEVELS, ReadLatencies, Reads, WalkGeometry};
+pub use walk::{LEVELS, ReadLatencies, Reads, WalkGeometry};
 
 use crate::units::Cycles;
-use superpage_policy::page::{Page, PageSize};
+use superpage_policy::page::PageSize;
 use superpage_policy::units::VirtAddr;
 use tlb::{Found, Table};
-use walk::{Walker, entry, key, parts, space_of, touched};
+use walk::{Walker, entry, key, touched};
 
 /// The number of page sizes.
 const SIZES: usize = PageSize::ALL.len();
@@ -89,7 +92,6 @@ impl Stats {
 /// The translation hardware of one hardware thread.
 #[derive(Clone, Debug)]
 pub struct Translator {
-    space: AddressSpace,
     first: [Option<Table>; SIZES],
     second_shared: Option<Table>,
     second_giant: Option<Table>,
@@ -103,7 +105,6 @@ impl Translator {
     #[must_use]
     pub fn new(geometry: &Geometry, latencies: &Latencies) -> Self {
         Self {
-            space: AddressSpace::default(),
             first: geometry.first.map(|shape| shape.map(Table::new)),
             second_shared: geometry.second_shared.map(Table::new),
             second_giant: geometry.second_giant.map(Table::new),
@@ -113,18 +114,12 @@ impl Translator {
         }
     }
 
-    /// Goes on in another address space. What is cached for this one stays (as with PCIDs) and is
-    /// not found from there; to switch as processors without them do, flush as well.
-    pub fn enter(&mut self, space: AddressSpace) {
-        self.space = space;
-    }
-
     /// An access to `address`, which a page of `size` maps: the cycles its translation adds.
     #[inline]
     pub fn access(&mut self, address: VirtAddr, size: PageSize) -> Cycles {
         match self.look_up(address, size) {
             Ok(cost) => cost,
-            Err(Walk) => self.walker.walk(self.space, address, size),
+            Err(Walk) => self.walker.walk(address, size),
         }
     }
 
@@ -134,7 +129,7 @@ impl Translator {
     pub fn access_nested(&mut self, address: VirtAddr, guest: PageSize, host: PageSize) -> Cycles {
         match self.look_up(address, guest.min(host)) {
             Ok(cost) => cost,
-            Err(Walk) => self.walker.walk_nested(self.space, address, guest, host),
+            Err(Walk) => self.walker.walk_nested(address, guest, host),
         }
     }
 
@@ -142,7 +137,7 @@ impl Translator {
     #[inline]
     fn look_up(&mut self, address: VirtAddr, size: PageSize) -> Result<Cycles, Walk> {
         let index = size.index();
-        let key = key(self.space, index, entry(address.0, index));
+        let key = key(index, entry(address.0, index));
         self.stats.accesses[index] += 1;
         if touched(self.first[index].as_mut(), key) == Found::Hit {
             return Ok(Cycles::ZERO);
@@ -165,58 +160,18 @@ impl Translator {
         }
     }
 
-    /// Forgets every translation, of any size, of addresses in `page` of the current address
-    /// space, and what the page-walk caches know of the space, as INVLPG does.
-    pub fn invalidate(&mut self, page: Page) {
-        for size in PageSize::ALL {
-            if size >= page.size() {
-                let index = size.index();
-                let key = key(self.space, index, entry(page.start().0, index));
-                self.first[index].iter_mut().for_each(|table| table.remove(key));
-                self.second(size).into_iter().for_each(|table| table.remove(key));
-            }
-        }
-        if page.size() > PageSize::Base {
-            self.invalidate_within(page);
-        }
-        self.walker.forget(self.space);
-    }
-
-    /// Forgets translations of smaller pages in `page`.
-    fn invalidate_within(&mut self, page: Page) {
-        let space = u64::from(self.space.0);
-        let number = entry(page.start().0, page.size().index());
-        let lies_within = |held: u64| {
-            let (kind, held_number) = parts(held);
-            let orders = page.size().order().saturating_sub(order(kind));
-            space_of(held) == space && orders > 0 && held_number >> orders == number
-        };
-        self.tables().for_each(|table| table.remove_if(lies_within));
-    }
-
-    /// Forgets every translation of every address space. Page-table lines stay in the data caches.
-    pub fn flush(&mut self) {
-        self.tables().for_each(Table::flush);
-        self.walker.flush();
-    }
-
     /// All tables of translations.
+    #[cfg(test)]
     fn tables(&mut self) -> impl Iterator<Item = &mut Table> {
         let second = [&mut self.second_shared, &mut self.second_giant];
         self.first.iter_mut().chain(second).flatten()
     }
 
-    /// What has happened since the start, or since the counts were cleared.
+    /// What has happened since the start.
     #[must_use]
     pub const fn stats(&self) -> Stats {
         let (reads, host_reads) = self.walker.reads();
         Stats { reads, host_reads, ..self.stats }
-    }
-
-    /// Counts from 0 again. What is cached stays: a measurement begins after a warm-up.
-    pub fn clear_stats(&mut self) {
-        self.stats = Stats::default();
-        self.walker.clear_reads();
     }
 
     /// Asserts what always holds.
@@ -235,11 +190,6 @@ impl Translator {
 
 /// Neither level knew.
 struct Walk;
-
-/// The order of the pages that keys of a kind stand for.
-fn order(kind: usize) -> u8 {
-    PageSize::ALL.get(kind).map_or(u8::MAX, |size| size.order())
-}
 
 #[cfg(test)]
 mod tests;

@@ -34,9 +34,8 @@ const INDEX_BITS: u32 = BASE_PAGES_PER_HUGE_PAGE.trailing_zeros();
 /// Bits of an entry's number within its 64-byte line: eight entries of eight bytes.
 const LINE_BITS: u32 = 3;
 
-/// A key is a number (of a page or an entry), its kind above, the address space on top.
+/// A key is a number (of a page or an entry) with its kind above.
 const KIND_SHIFT: u32 = 44;
-const SPACE_SHIFT: u32 = 48;
 /// Addresses have 48 bits; a number derived from more would run into the kind.
 const ADDRESS_MASK: u64 = (1 << 48) - 1;
 
@@ -45,25 +44,10 @@ const ADDRESS_MASK: u64 = (1 << 48) - 1;
 const GUEST_TABLES: u64 = 1 << 47;
 const GUEST_LEVEL_SHIFT: u32 = 42;
 
-/// An address space: what is cached for one is not found by another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct AddressSpace(pub u16);
-
-/// The key of what has `number` and `kind` in `space`.
+/// The key of what has `number` and `kind`.
 #[inline]
-pub(super) const fn key(space: AddressSpace, kind: usize, number: u64) -> u64 {
-    (space.0 as u64) << SPACE_SHIFT | (kind as u64) << KIND_SHIFT | number
-}
-
-/// The space that a key belongs to.
-pub(super) const fn space_of(key: u64) -> u64 {
-    key >> SPACE_SHIFT
-}
-
-/// The kind and the number in a key.
-pub(super) const fn parts(key: u64) -> (usize, u64) {
-    let kind = (key >> KIND_SHIFT) & ((1 << (SPACE_SHIFT - KIND_SHIFT)) - 1);
-    (kind as usize, key & ((1 << KIND_SHIFT) - 1))
+pub(super) const fn key(kind: usize, number: u64) -> u64 {
+    (kind as u64) << KIND_SHIFT | number
 }
 
 /// The number of the entry at `level` that maps `address`.
@@ -155,9 +139,9 @@ impl Side {
     /// The level of the lowest table on the way to `leaf` whose place is known. What is not known
     /// down to there will be when the walk is done, and is put in already.
     #[inline]
-    fn lowest_known(&mut self, space: AddressSpace, address: u64, leaf: usize) -> usize {
+    fn lowest_known(&mut self, address: u64, leaf: usize) -> usize {
         for level in leaf..TOP {
-            let key = key(space, level, entry(address, level + 1));
+            let key = key(level, entry(address, level + 1));
             if touched(self.upper[level].as_mut(), key) == Found::Hit {
                 return level;
             }
@@ -167,9 +151,9 @@ impl Side {
 
     /// Reads the entry at `level`.
     #[inline]
-    fn read(&mut self, lines: &mut Lines, space: AddressSpace, address: u64, level: usize) -> u64 {
+    fn read(&mut self, lines: &mut Lines, address: u64, level: usize) -> u64 {
         let number = entry(address, level) >> LINE_BITS;
-        let cost = lines.read(Line { number, kind: self.kind + level, space });
+        let cost = lines.read(Line { number, kind: self.kind + level });
         self.reads.count[level] += 1;
         self.reads.cycles[level] += cost;
         cost.0
@@ -177,22 +161,13 @@ impl Side {
 
     /// A whole walk to the entry at level `leaf`.
     #[inline]
-    fn walk(&mut self, lines: &mut Lines, space: AddressSpace, address: u64, leaf: usize) -> u64 {
-        let known = self.lowest_known(space, address, leaf);
+    fn walk(&mut self, lines: &mut Lines, address: u64, leaf: usize) -> u64 {
+        let known = self.lowest_known(address, leaf);
         let mut cost = 0;
         for level in (leaf..=known).rev() {
-            cost += self.read(lines, space, address, level);
+            cost += self.read(lines, address, level);
         }
         cost
-    }
-
-    fn flush(&mut self) {
-        self.upper.iter_mut().flatten().for_each(Table::flush);
-    }
-
-    fn forget(&mut self, space: AddressSpace) {
-        let gone = |key| space_of(key) == u64::from(space.0);
-        self.upper.iter_mut().flatten().for_each(|table| table.remove_if(gone));
     }
 }
 
@@ -218,58 +193,35 @@ impl Walker {
 
     /// Walks to the page of `size` at `address`.
     #[inline]
-    pub(super) fn walk(
-        &mut self,
-        space: AddressSpace,
-        address: VirtAddr,
-        size: PageSize,
-    ) -> Cycles {
-        Cycles(self.own.walk(&mut self.lines, space, address.0, size.index()))
+    pub(super) fn walk(&mut self, address: VirtAddr, size: PageSize) -> Cycles {
+        Cycles(self.own.walk(&mut self.lines, address.0, size.index()))
     }
 
     /// The same in a guest, whose memory its host maps by pages of `host` size.
     pub(super) fn walk_nested(
         &mut self,
-        space: AddressSpace,
         address: VirtAddr,
         guest: PageSize,
         host: PageSize,
     ) -> Cycles {
         let Self { own, host: outer, lines } = self;
         let (leaf, host_leaf) = (guest.index(), host.index());
-        let known = own.lowest_known(space, address.0, leaf);
+        let known = own.lowest_known(address.0, leaf);
         let mut cost = 0;
         for level in (leaf..=known).rev() {
             // The page-walk caches give the host's address of the table that they lead to.
             if level < known || known == TOP {
-                cost += outer.walk(lines, space, table_address(address.0, level), host_leaf);
+                cost += outer.walk(lines, table_address(address.0, level), host_leaf);
             }
-            cost += own.read(lines, space, address.0, level);
+            cost += own.read(lines, address.0, level);
         }
         let data = address.0 & (GUEST_TABLES - 1);
-        Cycles(cost + outer.walk(lines, space, data, host_leaf))
-    }
-
-    /// Forgets the entries in the page-walk caches; the data caches keep their lines.
-    pub(super) fn flush(&mut self) {
-        self.own.flush();
-        self.host.flush();
-    }
-
-    /// As [`Walker::flush`], of one address space.
-    pub(super) fn forget(&mut self, space: AddressSpace) {
-        self.own.forget(space);
-        self.host.forget(space);
+        Cycles(cost + outer.walk(lines, data, host_leaf))
     }
 
     /// What has been read of the program's page tables, and of the host's for its guest.
     pub(super) const fn reads(&self) -> (Reads, Reads) {
         (self.own.reads, self.host.reads)
-    }
-
-    pub(super) fn clear_reads(&mut self) {
-        self.own.reads = Reads::default();
-        self.host.reads = Reads::default();
     }
 
     #[cfg(test)]

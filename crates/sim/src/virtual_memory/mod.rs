@@ -128,18 +128,6 @@ impl Process {
         })
     }
 
-    /// How an address is mapped; `None` if it is not.
-    #[must_use]
-    pub fn size_at(&self, address: VirtAddr) -> Option<PageSize> {
-        let slot = self.slot(Region::containing(address))?;
-        match slot.mapping {
-            Mapping::Giant => Some(PageSize::Giant),
-            Mapping::Huge => Some(PageSize::Huge),
-            Mapping::Base if slot.is_present(page_index(address)) => Some(PageSize::Base),
-            Mapping::Base | Mapping::Empty => None,
-        }
-    }
-
     /// The slots with anything mapped, at or after `from`.
     pub(crate) fn mapped_slots(&self, from: VirtAddr) -> impl Iterator<Item = (Region, &Slot)> {
         let first = from.0 / GIANT_PAGE_BYTES;

@@ -90,6 +90,17 @@ pub(crate) struct Detail {
     pub(crate) frames: Option<Box<[u32; PAGES as usize]>>,
 }
 
+impl Detail {
+    /// Writes down where base page `page` is.
+    pub(crate) fn place(&mut self, page: u16, frame: Frame) {
+        let frames = self.frames.get_or_insert_with(|| Box::new([0; PAGES as usize]));
+        #[expect(clippy::cast_possible_truncation, reason = "below 16 TiB of memory")]
+        {
+            frames[usize::from(page)] = frame.0 as u32;
+        }
+    }
+}
+
 /// A region of a process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
@@ -147,6 +158,22 @@ impl Slot {
             Mapping::Base | Mapping::Huge | Mapping::Giant => self.used(),
         };
         used.union(self.swapped())
+    }
+
+    /// Maps base page `page`, which holds what the backing store has of it.
+    pub(crate) fn map_page(&mut self, page: u16) {
+        if self.mapping == Mapping::Empty {
+            self.unmap();
+            self.mapping = Mapping::Base;
+        }
+        self.population += 1;
+        let detail = self.detail();
+        detail.present.insert(page);
+        detail.used.remove(page);
+        if detail.swapped.contains(page) {
+            detail.swapped.remove(page);
+            detail.used.insert(page);
+        }
     }
 
     /// Nothing is mapped any more; what is in the backing store stays there.

@@ -3,21 +3,25 @@
 
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use serde_json::{Map, Value};
-use superpage_policy::system::list;
+use superpage_policy::system::list::{self, FIVE_EVENTS};
+
+/// Each of the table's heads is also the key of its column.
+const COLUMNS: [(&str, &str); FIVE_EVENTS.len()] = {
+    let mut columns = [("", ""); FIVE_EVENTS.len()];
+    let mut at = 0;
+    while at < columns.len() {
+        columns[at] = (FIVE_EVENTS[at], FIVE_EVENTS[at]);
+        at += 1;
+    }
+    columns
+};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "superpage-table1",
     source: "Quicksilver, Table 1, for all systems",
     summary: "When each system does each of the five events in a superpage's life",
     on: On::Sim,
-    columns: &[
-        ("system", "system"),
-        ("allocation", "allocation"),
-        ("preparation", "preparation"),
-        ("mapping", "mapping"),
-        ("unmapping", "unmapping"),
-        ("deallocation", "deallocation"),
-    ],
+    columns: &COLUMNS,
     run,
 };
 

@@ -61,8 +61,8 @@ fn promotion(policy: &str, setting: &Setting, hardware: &Hardware) -> Result<Nan
     }
     loop {
         match machine.step() {
-            Stepped::Worked(work) if machine.counts().promotions[PageSize::Giant.index()] > 0 => {
-                return Ok(hardware.profile.price(&work));
+            Stepped::Worked(worked) if machine.counts().promotions[PageSize::Giant.index()] > 0 => {
+                return Ok(hardware.profile.price(&worked.work));
             }
             Stepped::Worked(_) => {}
             Stepped::Resting(Some(until)) if until > machine.now => machine.now = until,
