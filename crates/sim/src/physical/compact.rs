@@ -71,6 +71,11 @@ impl Physical {
     }
 
     /// From the source pointer up, chunk by chunk; what is moved goes to the top of memory.
+    ///
+    /// It looks ahead no further than its scanner, which goes by blocks of 2 MiB
+    /// (`isolate_migratepages()` in mm/compaction.c): where something in a block cannot be moved it
+    /// goes on with the next block, though the chunk cannot become free any more (Trident, section
+    /// 5.1: all copying for such a region is wasted).
     fn compact_sequentially(
         &mut self,
         size: PageSize,
@@ -83,15 +88,7 @@ impl Physical {
         for at in start..count {
             let range = Frame(at * length)..Frame((at + 1) * length);
             self.sequential.source = range.end;
-            let result = self.empty(range.clone(), done, mover, &mut |physical, size| {
-                let frame = physical.buddy.take(size.order(), End::Top)?;
-                if frame < range.end {
-                    physical.buddy.give(frame, size.order());
-                    return None;
-                }
-                Some(frame)
-            });
-            match result {
+            match self.empty_block_by_block(range, done, mover) {
                 Ok(()) => {
                     done.made = true;
                     return;
@@ -105,6 +102,40 @@ impl Physical {
         self.sequential = Pointers::default();
     }
 
+    /// Moves what can be moved out of `range`, to the top of memory, in one block after the other.
+    fn empty_block_by_block(
+        &mut self,
+        range: Range<Frame>,
+        done: &mut Compacted,
+        mover: &mut dyn Mover,
+    ) -> Result<(), Stuck> {
+        let copied = done.copied;
+        let mut result = Ok(());
+        for start in (range.start.0..range.end.0).step_by(index(BLOCK)) {
+            let block = Frame(start)..Frame(start + BLOCK);
+            let emptied = self.empty(block, done, mover, &mut |physical, size| {
+                let frame = physical.buddy.take(size.order(), End::Top)?;
+                if frame < range.end {
+                    physical.buddy.give(frame, size.order());
+                    return None;
+                }
+                Some(frame)
+            });
+            match emptied {
+                Ok(()) => {}
+                Err(Stuck::Full) => {
+                    result = Err(Stuck::Full);
+                    break;
+                }
+                Err(stuck) => result = Err(stuck),
+            }
+        }
+        if result.is_err() {
+            done.futile += done.copied - copied;
+        }
+        result
+    }
+
     /// The emptiest movable chunk into the fullest ones.
     fn compact_smartly(&mut self, size: PageSize, mover: &mut dyn Mover, done: &mut Compacted) {
         let mut tried = Vec::new();
@@ -114,15 +145,17 @@ impl Physical {
                 ..Frame((source as u64 + 1) * CHUNK).min(Frame(self.frames));
             let Some(range) = self.part_to_empty(chunk, size) else { return };
             let mut targets = Targets { chunks: smart_targets(&self.chunks, source), at: [0; 2] };
+            let copied = done.copied;
             let result =
                 self.empty(range, done, mover, &mut |physical, size| targets.take(physical, size));
-            match result {
-                Ok(()) => {
-                    done.made = true;
-                    return;
-                }
-                Err(Stuck::Full) => return,
-                Err(Stuck::Unmovable | Stuck::Scattered) => tried.push(source),
+            let Err(stuck) = result else {
+                done.made = true;
+                return;
+            };
+            done.futile += done.copied - copied;
+            match stuck {
+                Stuck::Full => return,
+                Stuck::Unmovable | Stuck::Scattered => tried.push(source),
             }
         }
     }
@@ -182,9 +215,6 @@ impl Physical {
         }
         done.scanned += BasePages(at.0 - range.start.0);
         done.copied += copied;
-        if result.is_err() {
-            done.futile += copied;
-        }
         result
     }
 
@@ -294,11 +324,33 @@ mod tests {
 
     #[test]
     fn a_huge_page_that_nothing_else_holds_is_passed_over() {
-        for kind in [Compaction::Sequential, Compaction::Smart] {
+        // A base page in each block of the first chunk but the one with the huge page is moved for
+        // nothing by the scanner, which learns only there that the chunk cannot be emptied.
+        let (first, second) = (CHUNK / BLOCK - 1, 3 * CHUNK / BLOCK);
+        for (kind, futile) in [(Compaction::Sequential, first), (Compaction::Smart, 0)] {
             let mut physical = scattered();
             let done = physical.compact(PageSize::Giant, kind, &mut Nobody);
             assert!(done.made, "{kind:?}");
-            assert_eq!((done.copied, done.futile), (BasePages(3 * CHUNK / BLOCK), BasePages::ZERO));
+            assert_eq!((done.copied, done.futile), (BasePages(second + futile), BasePages(futile)));
+            assert_eq!(physical.chunks()[1].free, BasePages(CHUNK));
+            physical.check();
+        }
+    }
+
+    /// The scanner goes on behind a page that cannot be moved; by the counters such a chunk is not
+    /// even tried.
+    #[test]
+    fn an_unmovable_page_wastes_the_copying_of_its_whole_chunk() {
+        let owner = Owner::Process(ProcessKey(1), VirtAddr(1 << 30));
+        for (kind, futile) in [(Compaction::Sequential, 1), (Compaction::Smart, 0)] {
+            let mut physical = Physical::new(Bytes::from_gib(3));
+            for (frame, owner) in [(0, Owner::Unmovable), (BLOCK, owner), (CHUNK, owner)] {
+                assert!(physical.buddy.take_at(Frame(frame), 0));
+                physical.settle(Frame(frame), PageSize::Base, owner);
+            }
+            let done = physical.compact(PageSize::Giant, kind, &mut Nobody);
+            assert!(done.made, "{kind:?}");
+            assert_eq!((done.copied, done.futile), (BasePages(1 + futile), BasePages(futile)));
             assert_eq!(physical.chunks()[1].free, BasePages(CHUNK));
             physical.check();
         }
