@@ -1,14 +1,64 @@
-//! What a run adds to the machine: forks.
+//! What a run adds to the machine: forks, the background's share of a CPU, waiting for a lock; and a
+//! system changed under a running program.
 
 use superpage_policy::debloat::ProcessKey;
-use superpage_policy::system::list;
-use superpage_policy::units::{Bytes, HugePages};
+use superpage_policy::page::PageSize;
+use superpage_policy::region::Region;
+use superpage_policy::system::life::{
+    Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
+};
+use superpage_policy::system::{
+    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Mapping, Shortage, Step, System, View,
+    list,
+};
+use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Run};
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Phase, Populate, Workload,
 };
+
+/// Base pages on faults; in the background every region of one process becomes a huge page.
+#[derive(Debug)]
+struct Eager {
+    process: ProcessKey,
+    /// Up to here.
+    end: VirtAddr,
+}
+
+impl System for Eager {
+    fn fault(&mut self, _: &Fault, _: &dyn View) -> FaultPlan {
+        FaultPlan::base(FaultCause::BasePages)
+    }
+
+    fn background(&mut self, view: &mut dyn View) -> Step {
+        let process = self.process;
+        let mut from = VirtAddr::default();
+        while let Some(region) = view.next_mapped(process, from).filter(|r| r.end() <= self.end) {
+            if view.region(process, region).mapping == Mapping::Base {
+                let act = Act::Promote { process, page: region.into(), how: How::Copy(None) };
+                return Step::Act(Action { act, cause: Cause::Scanned(BasePages(1)) });
+            }
+            from = region.end();
+        }
+        Step::Rest(None)
+    }
+
+    fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
+        None
+    }
+
+    fn life(&self) -> Life {
+        Life {
+            allocation: Allocation::Asynchronous(BasePages(1)),
+            preparation: Preparation::AtOnce,
+            mapping: Mapped::AtOnce,
+            unmapping: Unmapping::WhenFreed,
+            deallocation: Deallocation::WhenUnmapped,
+        }
+    }
+}
 
 fn on(system: &str) -> Run {
     let entry = list::find(system).expect("it is in the list");
@@ -79,4 +129,66 @@ fn a_save_in_the_background_copies_what_is_written_meanwhile() {
     assert_eq!(left, HugePages(0));
     // 512 times the entries are copied.
     assert!(base.phases[2].0 > 20 * huge.phases[2].0, "{:?} {:?}", base.phases, huge.phases);
+}
+
+#[test]
+fn a_changed_system_leaves_what_is_mapped() {
+    let mut run = on("linux-4k");
+    let all = |area| populate(area, Order::Sequential, 1.0);
+    let key = run.start(program("two", vec![map(8), map(8), all(0), all(1)]));
+    run.until_left(1).expect("there is room");
+    let build = list::find("linux-nokhugepaged").expect("it is in the list").build;
+    run.machine_mut().change_system(build());
+    run.to_end().expect("there is room");
+    let footprint = run.machine().process(key).expect("it runs").footprint();
+    assert_eq!((footprint.base, footprint.huge), (BasePages(2048), HugePages(4)));
+}
+
+#[test]
+fn the_background_keeps_to_its_limit() {
+    let idle = Nanos(100_000_000);
+    let of = |limit: f64| {
+        let mut run = on("linux-4k").with_background_limit(limit);
+        let phases = vec![map(64), populate(0, Order::Sequential, 1.0)];
+        let process = run.start(program("array", phases));
+        run.to_end().expect("there is room");
+        let eager = Eager { process, end: VirtAddr(u64::MAX) };
+        run.machine_mut().change_system(Box::new(eager));
+        let before = run.background().0;
+        run.idle(idle);
+        let promoted = run.machine().counts().promotions[PageSize::Huge.index()];
+        (promoted, run.background().0.saturating_sub(before))
+    };
+    let (all, time) = of(1.0);
+    assert_eq!(all, 32);
+    let each = Nanos(time.0 / all);
+    let (some, busy) = of(0.01);
+    assert!((1..32).contains(&some), "{some}");
+    // A hundredth of the time, and what was begun before it was over.
+    let most = Nanos(idle.0 / 100);
+    assert!(most <= busy && busy <= most + each + each, "{busy:?} of {idle:?}, {each:?} each");
+}
+
+/// Faults wait while memory of their process is copied into huge pages, and only of theirs.
+#[test]
+fn faults_wait_for_promotions_of_their_own_process() {
+    let all = |area| populate(area, Order::Sequential, 1.0);
+    let of = |own: bool| {
+        let mut run = on("linux-4k");
+        let phases = vec![map(32), map(512), all(0), all(1)];
+        let faulting = run.start(program("faulting", phases));
+        let sleep = Phase::Sleep(Nanos(10_000_000_000));
+        let other = run.start(program("other", vec![map(32), all(0), sleep]));
+        run.until_left(1).expect("there is room");
+        let process = if own { faulting } else { other };
+        let first = run.machine().process(process).expect("it runs").areas()[0];
+        let eager = Eager { process, end: Region::containing(first.end).start() };
+        run.machine_mut().change_system(Box::new(eager));
+        run.to_end().expect("there is room");
+        assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 16);
+        let time = run.report(faulting).expect("it ran").phases[3];
+        (time.as_secs_f64(), run.background().0.as_secs_f64())
+    };
+    let ((waited, busy), (alone, _)) = (of(true), of(false));
+    assert!(((waited - alone) / busy - 1.0).abs() < 0.05, "{waited} {alone} {busy}");
 }
