@@ -1,5 +1,5 @@
-//! Random programs on the machine: no frame is lost or mapped twice, whatever is done, and a page
-//! that was written stays written.
+//! Random programs on the machine, some of which fork: no frame is lost or mapped twice, whatever is
+//! done, a page that was written stays written, and nobody sees what another process writes.
 
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -45,25 +45,38 @@ fn page(index: u64) -> VirtAddr {
     VirtAddr(START + index * BASE_PAGE_BYTES)
 }
 
+/// Pages of the area of each process.
+const PAGES: u64 = 6 * 512;
+/// Processes at most.
+const MOST: usize = 3;
+
 #[derive(Clone, Debug)]
 enum Do {
     Touch(u64, bool),
     Discard(u64, u64),
+    DiscardLazily(u64, u64),
     Act(u8, u64),
     Debloat(u64),
     Pin,
     Step,
+    Fork,
+    Exit,
 }
 
-fn any_do(pages: u64) -> impl Strategy<Value = Do> {
-    prop_oneof![
-        8 => (0..pages, any::<bool>()).prop_map(|(page, data)| Do::Touch(page, data)),
-        2 => (0..pages, 1u64..1200).prop_map(|(page, count)| Do::Discard(page, count)),
-        4 => (0u8..9, 0..pages).prop_map(|(what, page)| Do::Act(what, page)),
-        1 => (1u64..2000).prop_map(Do::Debloat),
-        1 => Just(Do::Pin),
-        2 => Just(Do::Step),
-    ]
+/// What one of the processes does.
+fn any_do() -> impl Strategy<Value = (usize, Do)> {
+    let what = prop_oneof![
+        16 => (0..PAGES, any::<bool>()).prop_map(|(page, data)| Do::Touch(page, data)),
+        4 => (0..PAGES, 1u64..1200).prop_map(|(page, count)| Do::Discard(page, count)),
+        1 => (0..PAGES, 1u64..700).prop_map(|(page, count)| Do::DiscardLazily(page, count)),
+        8 => (0u8..9, 0..PAGES).prop_map(|(what, page)| Do::Act(what, page)),
+        2 => (1u64..2000).prop_map(Do::Debloat),
+        2 => Just(Do::Pin),
+        4 => Just(Do::Step),
+        3 => Just(Do::Fork),
+        1 => Just(Do::Exit),
+    ];
+    (0..MOST, what)
 }
 
 fn act(what: u8, process: ProcessKey, at: VirtAddr) -> Act {
@@ -86,52 +99,101 @@ fn act(what: u8, process: ProcessKey, at: VirtAddr) -> Act {
     }
 }
 
+/// A machine, and what each of its processes wrote and has not given back.
+struct World {
+    machine: Machine,
+    written: Vec<(ProcessKey, BTreeSet<u64>)>,
+}
+
+impl World {
+    fn make(&mut self, which: usize, step: &Do) {
+        let running = self.written.len();
+        let which = which % running;
+        let (process, written) = &mut self.written[which];
+        let (process, machine) = (*process, &mut self.machine);
+        let mut work = Work::default();
+        let part = |index: u64, count: u64| index..(index + count).min(PAGES);
+        match *step {
+            Do::Touch(index, data) => {
+                let content = if data { Content::Data } else { Content::Zeroes };
+                if machine.touch(process, page(index), content).is_ok() && data {
+                    written.insert(index);
+                }
+            }
+            Do::Discard(index, count) => {
+                let part = part(index, count);
+                machine.discard(process, page(part.start), page(part.end));
+                written.retain(|page| !part.contains(page));
+            }
+            // What is given back so may not be touched again, so all of it goes in the end.
+            Do::DiscardLazily(index, count) => {
+                let part = part(index, count);
+                machine.discard_lazily(process, page(part.start), page(part.end));
+                machine.check();
+                machine.discard(process, page(part.start), page(part.end));
+                written.retain(|page| !part.contains(page));
+            }
+            Do::Act(what, index) => {
+                let action = Action { act: act(what, process, page(index)), cause: Cause::Clock };
+                machine.carry_out(&action, &mut work);
+            }
+            Do::Debloat(need) => {
+                let mut policy = PolicyName::Emd.build(emd::Options::default());
+                machine.debloat(policy.as_mut(), &[process], BasePages(need), &mut work);
+            }
+            Do::Pin => machine.prepare(|physical, random| {
+                physical.scatter_unmovable(BasePages(3), random);
+            }),
+            Do::Step => {
+                machine.step();
+            }
+            Do::Fork if running < MOST => {
+                let before = machine.used();
+                let (child, _) = machine.fork(process).expect("it is there");
+                assert!(machine.used() <= before, "a fork takes no frames");
+                let written = written.clone();
+                self.written.push((child, written));
+            }
+            Do::Exit if running > 1 => {
+                machine.exit(process);
+                self.written.remove(which);
+            }
+            Do::Fork | Do::Exit => {}
+        }
+    }
+
+    fn check(&self) {
+        self.machine.check();
+        for (process, written) in &self.written {
+            for index in 0..PAGES {
+                let holds = self.machine.holds_data(*process, page(index));
+                assert_eq!(holds, written.contains(&index), "page {index} of {process:?}");
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
     #[test]
     fn nothing_is_lost_or_mapped_twice(
-        steps in prop::collection::vec(any_do(6 * 512), 1..120),
+        steps in prop::collection::vec(any_do(), 1..120),
         seed in any::<u64>(),
         swaps in any::<bool>()
     ) {
         let backing = if swaps { Backing::Swap } else { Backing::None };
         let mut machine = machine(Bytes::from_mib(24), backing, seed);
-        let process = with_area(&mut machine, 6 * 512);
-        let mut written: BTreeSet<u64> = BTreeSet::new();
-        let mut work = Work::default();
-        for step in steps {
-            match step {
-                Do::Touch(index, data) => {
-                    let content = if data { Content::Data } else { Content::Zeroes };
-                    if machine.touch(process, page(index), content).is_ok() && data {
-                        written.insert(index);
-                    }
-                }
-                Do::Discard(index, count) => {
-                    let count = count.min(6 * 512 - index);
-                    machine.discard(process, page(index), page(index + count));
-                    written.retain(|page| !(index..index + count).contains(page));
-                }
-                Do::Act(what, index) => {
-                    let action = Action { act: act(what, process, page(index)), cause: Cause::Clock };
-                    machine.carry_out(&action, &mut work);
-                }
-                Do::Debloat(need) => {
-                    let mut policy = PolicyName::Emd.build(emd::Options::default());
-                    machine.debloat(policy.as_mut(), &[process], BasePages(need), &mut work);
-                }
-                Do::Pin => machine.prepare(|physical, random| {
-                    physical.scatter_unmovable(BasePages(3), random);
-                }),
-                Do::Step => { machine.step(); }
-            }
-            machine.check();
-            for index in &written {
-                prop_assert!(machine.holds_data(process, page(*index)), "page {} lost its data", index);
-            }
+        let written = vec![(with_area(&mut machine, PAGES), BTreeSet::new())];
+        let mut world = World { machine, written };
+        for (which, step) in steps {
+            world.make(which, &step);
+            world.check();
         }
-        machine.exit(process);
-        machine.check();
+        let World { mut machine, written } = world;
+        for (process, _) in written {
+            machine.exit(process);
+            machine.check();
+        }
         prop_assert_eq!(machine.physical().owned_by_processes(), BasePages::ZERO);
     }
 }

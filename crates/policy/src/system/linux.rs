@@ -57,15 +57,18 @@ pub struct Khugepaged {
     pub max_missing: BasePages,
     /// How many may be in swap (`max_ptes_swap`).
     pub max_swapped: BasePages,
+    /// How many may be shared with other processes (`max_ptes_shared`).
+    pub max_shared: BasePages,
 }
 
 impl Khugepaged {
-    /// The kernel's defaults: 4096 base pages, ten seconds, 511.
+    /// The kernel's defaults: 4096 base pages, ten seconds, 511, an eighth of a huge page, half of it.
     pub const DEFAULT: Self = Self {
         pages: Pace::KHUGEPAGED.pages,
         sleep: Pace::KHUGEPAGED.sleep,
         max_missing: BasePages(511),
         max_swapped: BasePages(64),
+        max_shared: BasePages(256),
     };
 
     /// The least population of a region that it promotes.
@@ -156,9 +159,11 @@ impl Linux {
         khugepaged: Khugepaged,
     ) -> Step {
         let found = base_mapped(view, process, region, khugepaged.least());
-        let Some((_, seen)) =
-            found.filter(|(area, seen)| self.wants(area) && seen.swapped <= khugepaged.max_swapped)
-        else {
+        let Some((_, seen)) = found.filter(|(area, seen)| {
+            self.wants(area)
+                && seen.swapped <= khugepaged.max_swapped
+                && seen.shared <= khugepaged.max_shared
+        }) else {
             return Step::Scanned(PageSize::Huge.base_pages());
         };
         let how = How::Copy(Some(Compaction::Sequential));

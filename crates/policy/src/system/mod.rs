@@ -130,6 +130,8 @@ pub struct RegionView {
     pub population: BasePages,
     /// The base pages that are in the backing store and not in memory.
     pub swapped: BasePages,
+    /// The base pages that other processes have mapped as well, since a fork.
+    pub shared: BasePages,
     /// Whether a huge frame is reserved for it, which holds what has been populated in place.
     pub is_reserved: bool,
     /// The base pages accessed in the last sampling period (HawkEye's access coverage).

@@ -181,6 +181,7 @@ impl View for Model {
             population: BasePages(content.pages.len() as u64),
             // What was evicted is forgotten here: a later touch finds an empty page.
             swapped: BasePages::ZERO,
+            shared: BasePages::ZERO,
             is_reserved: content.form == Form::Reserved,
             coverage: BasePages(content.coverage),
             idle: self.now - content.touched,

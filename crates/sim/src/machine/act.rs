@@ -150,7 +150,8 @@ impl Machine {
         for region in page.regions() {
             let Some(slot) = self.processes.get(key).and_then(|p| p.slot(region)) else { continue };
             swapped += BasePages(u64::from(slot.swapped().len()));
-            if slot.mapping == Mapping::Huge {
+            // What others map as well cannot be exchanged: it is copied.
+            if slot.mapping == Mapping::Huge && !self.is_shared_huge(slot) {
                 huge += 1;
             } else {
                 populated += slot.populated();
@@ -180,13 +181,10 @@ impl Machine {
         let Some(process) = self.processes.get_mut(key) else { return };
         let slot = process.slot_mut(region);
         let population = u64::from(slot.population);
-        let frames: Vec<(Frame, PageSize)> = match slot.mapping {
-            _ if slot.is_reserved => vec![(slot.frame, PageSize::Huge)],
-            Mapping::Huge => vec![(slot.frame, PageSize::Huge)],
-            Mapping::Base => {
-                slot.present().iter().map(|page| (slot.frame_of(page), PageSize::Base)).collect()
-            }
-            Mapping::Empty | Mapping::Giant => Vec::new(),
+        // A giant page is given back as a whole, by nobody: it is split first.
+        let frames = match slot.mapping {
+            Mapping::Giant => Vec::new(),
+            Mapping::Empty | Mapping::Base | Mapping::Huge => slot.frames(region),
         };
         slot.is_reserved = false;
         match slot.mapping {
@@ -194,13 +192,18 @@ impl Machine {
             Mapping::Huge => process.count(PageSize::Huge, 0, 1),
             Mapping::Empty | Mapping::Giant => {}
         }
-        for (frame, size) in frames {
-            self.give(frame, size);
+        for (address, frame, size) in frames {
+            self.put(key, address, (frame, size), Some(key));
         }
     }
 
     /// Gives the unpopulated frames of a reservation back.
-    fn unreserve(&mut self, key: ProcessKey, region: Region, work: &mut Work) -> Outcome {
+    pub(super) fn unreserve(
+        &mut self,
+        key: ProcessKey,
+        region: Region,
+        work: &mut Work,
+    ) -> Outcome {
         let Some(process) = self.processes.get_mut(key) else { return Outcome::Stale };
         let Some(slot) = process.existing_slot_mut(region).filter(|slot| slot.is_reserved) else {
             return Outcome::Stale;
@@ -231,26 +234,26 @@ impl Machine {
 
     /// Maps a huge page by base pages, and frees those that hold only zeroes.
     ///
-    /// Returns how many were freed; nothing if no huge page is mapped there.
+    /// Returns how many were freed; nothing if no huge page is mapped there, or one that others share:
+    /// the kernel leaves those alone.
     pub(super) fn split(
         &mut self,
         key: ProcessKey,
         region: Region,
         work: &mut Work,
     ) -> Option<BloatDensity> {
+        let slot = self.processes.get(key)?.slot(region).filter(|s| s.mapping == Mapping::Huge)?;
+        if self.is_shared_huge(slot) {
+            return None;
+        }
         let process = self.processes.get_mut(key)?;
-        let slot = process.existing_slot_mut(region).filter(|s| s.mapping == Mapping::Huge)?;
+        let slot = process.slot_mut(region);
         let used = slot.data();
         let start = slot.frame;
-        slot.population = used.len();
         if used.len() == 0 {
             slot.unmap();
         } else {
-            slot.mapping = Mapping::Base;
-            let detail = slot.detail();
-            detail.present = used;
-            detail.used = used;
-            detail.frames = Some(frames_in_place(start));
+            slot.map_by_base_pages(used);
         }
         process.count(PageSize::Huge, 0, 1);
         process.count(PageSize::Base, u64::from(used.len()), 0);
@@ -269,7 +272,9 @@ impl Machine {
             slot.is_reserved || slot.mapping == Mapping::Huge
         };
         let slot = self.processes.get(key).and_then(|p| p.slot(region)).filter(|s| is_huge(s));
-        let Some(slot) = slot else { return Outcome::Stale };
+        let Some(slot) = slot.filter(|slot| !self.is_shared_huge(slot)) else {
+            return Outcome::Stale;
+        };
         let kept = if slot.is_reserved { slot.present() } else { slot.data() };
         let mut frames = Box::new([0; PAGES as usize]);
         let mut taken = Vec::new();
@@ -302,14 +307,17 @@ impl Machine {
     ) {
         let Some(process) = self.processes.get_mut(key) else { return };
         let slot = process.slot_mut(region);
+        let protected = slot.protected().intersection(kept);
         slot.population = kept.len();
         if kept.len() == 0 {
             slot.unmap();
             return;
         }
         slot.mapping = Mapping::Base;
+        slot.is_protected = false;
         let detail = slot.detail();
         detail.present = kept;
+        detail.protected = protected;
         detail.frames = Some(frames);
         process.count(PageSize::Base, u64::from(kept.len()), 0);
     }
@@ -337,10 +345,21 @@ impl Machine {
             _ => return Outcome::Stale,
         };
         work.writes += Transfers::one(BasePages(u64::from(gone.len())));
+        let frame = slot.frame_of(page_index(page.start()));
+        let Some(family) = self.family_sharing(frame) else {
+            self.evict_from(key, page, gone, work);
+            return Outcome::Done;
+        };
+        for (mapper, page, gone) in self.mappings_of(family, page, frame, gone, work) {
+            self.evict_from(mapper, page, gone, work);
+        }
+        Outcome::Done
+    }
+
+    fn evict_from(&mut self, key: ProcessKey, page: Page, gone: PageSet, work: &mut Work) {
         work.entries += 1;
         work.shootdowns += self.threads(key);
-        self.drop_pages(key, region, page.size(), gone);
-        Outcome::Done
+        self.drop_pages(key, Region::containing(page.start()), page.size(), gone);
     }
 
     /// Unmaps a page whose contents are in the backing store now.
@@ -350,6 +369,7 @@ impl Machine {
             let Some(process) = self.processes.get_mut(key) else { return };
             let slot = process.slot_mut(region);
             slot.mapping = Mapping::Empty;
+            slot.is_protected = false;
             slot.population = 0;
             slot.detail = None;
             slot.detail().swapped = gone;
@@ -359,9 +379,10 @@ impl Machine {
         let slot = process.slot_mut(region);
         let mut frames = Vec::new();
         for page in gone.iter() {
-            frames.push(slot.frame_of(page));
+            frames.push((region.base_page(page), slot.frame_of(page)));
             let detail = slot.detail();
             detail.present.remove(page);
+            detail.protected.remove(page);
             if detail.used.contains(page) {
                 detail.swapped.insert(page);
             }
@@ -371,7 +392,9 @@ impl Machine {
             slot.unmap();
         }
         process.count(PageSize::Base, 0, frames.len() as u64);
-        frames.into_iter().for_each(|frame| self.give(frame, PageSize::Base));
+        for (address, frame) in frames {
+            self.put(key, address, (frame, PageSize::Base), None);
+        }
     }
 
     /// A program gives memory back: everything between two addresses is unmapped and freed. A huge
@@ -441,10 +464,11 @@ impl Machine {
         let mut frames = Vec::new();
         let present = slot.present();
         for page in (first..first + count).filter(|page| present.contains(*page)) {
-            frames.push(slot.frame_of(page));
+            frames.push((region.base_page(page), slot.frame_of(page)));
             let detail = slot.detail();
             detail.present.remove(page);
             detail.used.remove(page);
+            detail.protected.remove(page);
         }
         let gone = u16::try_from(frames.len()).unwrap_or(PAGES);
         slot.population -= gone;
@@ -453,7 +477,9 @@ impl Machine {
         work.entries += u64::from(gone);
         work.shootdowns += self.threads(key);
         if !is_reserved {
-            frames.into_iter().for_each(|frame| self.give(frame, PageSize::Base));
+            for (address, frame) in frames {
+                self.put(key, address, (frame, PageSize::Base), None);
+            }
         }
         if is_empty {
             self.release_region(key, region);
@@ -463,26 +489,25 @@ impl Machine {
         }
     }
 
-    /// Maps a huge page by base pages, all of which stay.
-    fn demote(&mut self, key: ProcessKey, region: Region, work: &mut Work) {
+    /// Maps a huge page by base pages, all of which stay. Where others share it, it stays whole for
+    /// those.
+    pub(super) fn demote(&mut self, key: ProcessKey, region: Region, work: &mut Work) {
         let Some(process) = self.processes.get_mut(key) else { return };
         let slot = process.slot_mut(region);
-        let used = slot.data();
         let start = slot.frame;
-        slot.mapping = Mapping::Base;
-        let detail = slot.detail();
-        detail.present = PageSet::ALL;
-        detail.used = used;
-        detail.frames = Some(frames_in_place(start));
+        slot.map_by_base_pages(PageSet::ALL);
         process.count(PageSize::Huge, 0, 1);
         process.count(PageSize::Base, u64::from(PAGES), 0);
-        self.scatter(key, region, start, PageSet::ALL);
+        match self.family_sharing(start) {
+            Some(family) => self.settle_block(family, region, start, None),
+            None => self.scatter(key, region, start, PageSet::ALL),
+        }
         work.entries += u64::from(PAGES);
         work.shootdowns += self.threads(key);
     }
 
     /// Maps a giant page by huge pages.
-    fn split_giant(&mut self, key: ProcessKey, page: Page, work: &mut Work) {
+    pub(super) fn split_giant(&mut self, key: ProcessKey, page: Page, work: &mut Work) {
         let Some(process) = self.processes.get_mut(key) else { return };
         let mut frames = Vec::new();
         for region in page.regions() {

@@ -1,5 +1,6 @@
 //! Taking bloat back by a de-bloating policy, as the manager does on the real kernel: look, break,
-//! verify, go on.
+//! verify, go on. Huge pages that are shared after a fork are not looked at: breaking them does
+//! nothing.
 
 use super::Machine;
 use super::work::Work;
@@ -55,7 +56,7 @@ impl Machine {
             let mut map = BloatMap::new();
             let process = self.processes.get(*key)?;
             for (region, slot) in process.mapped_slots(VirtAddr::default()) {
-                if slot.mapping == Mapping::Huge {
+                if slot.mapping == Mapping::Huge && !self.is_shared_huge(slot) {
                     map.insert(region, Knowledge::Unknown);
                 }
             }
@@ -77,7 +78,9 @@ impl Machine {
         let Some(map) = maps.get_mut(&key) else { return };
         for region in regions {
             let slot = self.processes.get(key).and_then(|process| process.slot(*region));
-            match slot.filter(|slot| slot.mapping == Mapping::Huge) {
+            let is_broken =
+                |slot: &&Slot| slot.mapping == Mapping::Huge && !self.is_shared_huge(slot);
+            match slot.filter(is_broken) {
                 Some(slot) => map.refine(*region, seen(slot, *region, depth, seed, work)),
                 None => {
                     map.remove(*region);

@@ -57,6 +57,9 @@ impl Machine {
         slot.accessed_at = now;
         slot.is_accessed = true;
         if slot.is_present(page) {
+            if content == Content::Data && slot.is_read_only(page) {
+                return self.write(process, address);
+            }
             let size = match slot.mapping {
                 Mapping::Giant => PageSize::Giant,
                 Mapping::Huge => PageSize::Huge,
@@ -71,8 +74,37 @@ impl Machine {
             return Ok(Served::Mapped(size));
         }
         let (size, work) = self.fault(process, address)?;
+        Ok(self.served(process, address, content, size, work))
+    }
+
+    /// A write to a page that is mapped read-only.
+    fn write(&mut self, process: ProcessKey, address: VirtAddr) -> Result<Served, OutOfMemory> {
+        let mut work = Work::default();
+        if let Some(size) = self.write_fault(process, address, &mut work)? {
+            return Ok(self.served(process, address, Content::Data, size, work));
+        }
+        // It went away while memory for a copy was sought.
+        Ok(match self.touch(process, address, Content::Data)? {
+            Served::Mapped(size) => Served::Fault { size, work },
+            Served::Fault { size, work: more } => {
+                work += more;
+                Served::Fault { size, work }
+            }
+        })
+    }
+
+    /// Notes what a fault leaves behind.
+    fn served(
+        &mut self,
+        process: ProcessKey,
+        address: VirtAddr,
+        content: Content,
+        size: PageSize,
+        work: Work,
+    ) -> Served {
+        let page = page_index(address);
         if let Some(target) = self.processes.get_mut(process) {
-            let slot = target.slot_mut(region);
+            let slot = target.slot_mut(Region::containing(address));
             if content == Content::Data {
                 slot.write(page);
             }
@@ -81,7 +113,7 @@ impl Machine {
             }
         }
         self.counts.faults[size.index()] += 1;
-        Ok(Served::Fault { size, work })
+        Served::Fault { size, work }
     }
 
     fn fault(
@@ -150,7 +182,7 @@ impl Machine {
     }
 
     /// A base page, after giving up what can be given up.
-    fn take_base(&mut self, owner: Owner, work: &mut Work) -> Option<Taken> {
+    pub(super) fn take_base(&mut self, owner: Owner, work: &mut Work) -> Option<Taken> {
         /// Actions under pressure for one page: reservations may give back little each.
         const TRIES: u32 = 10_000;
         for _ in 0..TRIES {
@@ -183,7 +215,7 @@ impl Machine {
 
     /// Drops file pages before free memory runs out, as the kernel does in the background; if there
     /// are none, splits huge pages that were given back in part.
-    fn keep_reserve(&mut self, work: &mut Work) {
+    pub(super) fn keep_reserve(&mut self, work: &mut Work) {
         let has_cache = !self.physical.page_cache().is_zero();
         let has_some = has_cache || !self.partly_unmapped.is_empty();
         if !has_some || self.supply().free_share() >= LOW_WATERMARK {
@@ -256,6 +288,7 @@ impl Machine {
             slot.mapping =
                 if page.size() == PageSize::Giant { Mapping::Giant } else { Mapping::Huge };
             slot.is_reserved = false;
+            slot.is_protected = false;
             slot.population = PAGES;
             slot.frame = taken.frame.offset(at as u64 * u64::from(PAGES));
             slot.accessed_at = now;

@@ -30,7 +30,8 @@ impl Machine {
         work
     }
 
-    /// Notes that nothing is used in a part of a huge page; `false` if none is mapped there.
+    /// Notes that nothing is used in a part of a huge page; `false` if none is mapped there that is
+    /// the process's alone.
     fn unmap_part(
         &mut self,
         key: ProcessKey,
@@ -38,8 +39,12 @@ impl Machine {
         start: VirtAddr,
         end: VirtAddr,
     ) -> bool {
+        let slot = self.processes.get(key).and_then(|p| p.slot(region));
+        if slot.is_none_or(|slot| slot.mapping != Mapping::Huge || self.is_shared_huge(slot)) {
+            return false;
+        }
         let slot = self.processes.get_mut(key).and_then(|p| p.existing_slot_mut(region));
-        let Some(slot) = slot.filter(|slot| slot.mapping == Mapping::Huge) else { return false };
+        let Some(slot) = slot else { return false };
         let mut used = slot.used();
         let last = page_index(VirtAddr(end.0 - 1));
         (page_index(start)..=last).for_each(|page| used.remove(page));
@@ -48,10 +53,15 @@ impl Machine {
         true
     }
 
-    /// Splits the huge page that was given back in part longest ago; whether there was one.
+    /// Splits the huge page that was given back in part longest ago; whether there was one. Those that
+    /// a fork has shared since have to wait.
     pub(super) fn split_partly_unmapped(&mut self, work: &mut Work) -> bool {
-        while let Some((key, region)) = self.partly_unmapped.pop_front() {
-            if self.split(key, region, work).is_some() {
+        for _ in 0..self.partly_unmapped.len() {
+            let Some((key, region)) = self.partly_unmapped.pop_front() else { return false };
+            let slot = self.processes.get(key).and_then(|process| process.slot(region));
+            if slot.is_some_and(|slot| self.is_shared_huge(slot)) {
+                self.partly_unmapped.push_back((key, region));
+            } else if self.split(key, region, work).is_some() {
                 return true;
             }
         }

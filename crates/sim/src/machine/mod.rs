@@ -5,6 +5,8 @@
 //! | `access` | what accesses leave behind: access bits, coverage |
 //! | `fault` | serving a fault, and finding memory for it |
 //! | `fill` | what a new page is filled with |
+//! | `fork` | fork with copy-on-write |
+//! | `share` | frames that several processes map after a fork |
 //! | `act` | carrying out background and pressure actions |
 //! | `hold` | a program that holds a little of every huge frame: Quicksilver's Frag-X |
 //! | `lazy` | huge pages given back in part, which are split when memory is short |
@@ -19,8 +21,10 @@ mod act;
 mod debloat;
 mod fault;
 mod fill;
+mod fork;
 mod hold;
 mod lazy;
+mod share;
 mod view;
 pub mod work;
 
@@ -67,6 +71,10 @@ pub struct Counts {
     pub freed: BasePages,
     /// Actions that came too late.
     pub stale: u64,
+    /// Processes forked.
+    pub forks: u64,
+    /// Base pages copied because one of those that shared them wrote to them.
+    pub copied_on_write: BasePages,
 }
 
 /// Memory was short and nothing more could be given up.
@@ -269,30 +277,14 @@ impl Machine {
         self.physical.give(frame, size);
     }
 
-    /// Asserts that no frame is lost or mapped twice, and that every count is right.
+    /// Asserts that no frame is lost, or mapped twice but by those that share it after a fork, and
+    /// that every count is right.
     ///
     /// # Panics
     /// If something is wrong. Slow: for tests.
     pub fn check(&self) {
         self.physical.check();
-        let mut seen = std::collections::BTreeSet::new();
-        for process in self.processes.iter() {
-            process.check();
-            for (frame, size) in process.frames() {
-                for page in 0..size.base_pages().0 {
-                    let frame = frame.offset(page);
-                    assert!(seen.insert(frame), "{frame:?} is mapped twice");
-                    let owner = self.physical.owner(frame);
-                    let is_its = matches!(
-                        owner,
-                        Some(Owner::Process(key, _) | Owner::Reserved(key, _) | Owner::Giant(key, _))
-                            if key == process.key()
-                    );
-                    assert!(is_its, "{frame:?} of {:?} is owned by {owner:?}", process.key());
-                }
-            }
-        }
-        assert_eq!(seen.len() as u64, self.physical.owned_by_processes().0, "frames were lost");
+        self.check_owners();
     }
 
     /// Ends a process and frees its memory.

@@ -19,6 +19,7 @@ impl Machine {
             mapping: slot.mapping,
             population: slot.populated(),
             swapped: BasePages(u64::from(slot.swapped().len())),
+            shared: BasePages(u64::from(self.shared_pages(slot))),
             is_reserved: slot.is_reserved,
             coverage: BasePages(u64::from(slot.coverage)),
             idle: self.now.saturating_sub(slot.accessed_at),

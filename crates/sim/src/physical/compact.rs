@@ -259,7 +259,7 @@ impl Physical {
     }
 
     /// Whether the frame's block belongs to one owner as a huge page.
-    fn is_whole(&self, frame: Frame) -> bool {
+    pub(crate) fn is_whole(&self, frame: Frame) -> bool {
         matches!(&self.blocks[index(frame.0 / BLOCK)], super::Block::Whole(packed) if packed.owner().is_some())
     }
 }

@@ -62,6 +62,8 @@ pub enum Owner {
     Reserved(ProcessKey, VirtAddr),
     /// Part of a giant page of a process; this part is mapped at this address.
     Giant(ProcessKey, VirtAddr),
+    /// Several processes that come from this one by forks, all at this address.
+    Shared(ProcessKey, VirtAddr),
 }
 
 impl Owner {
@@ -71,6 +73,7 @@ impl Owner {
             Self::Process(process, start) => Self::Process(process, start.offset(offset)),
             Self::Reserved(process, start) => Self::Reserved(process, start.offset(offset)),
             Self::Giant(process, start) => Self::Giant(process, start.offset(offset)),
+            Self::Shared(family, start) => Self::Shared(family, start.offset(offset)),
             Self::Unmovable | Self::PageCache => self,
         }
     }
@@ -98,6 +101,7 @@ impl Packed {
             Owner::Process(process, address) => place(3, process, address),
             Owner::Reserved(process, address) => place(4, process, address),
             Owner::Giant(process, address) => place(5, process, address),
+            Owner::Shared(family, address) => place(6, family, address),
         }
     }
 
@@ -110,6 +114,7 @@ impl Packed {
             3 => Some(Owner::Process(process, address)),
             4 => Some(Owner::Reserved(process, address)),
             5 => Some(Owner::Giant(process, address)),
+            6 => Some(Owner::Shared(process, address)),
             _ => None,
         }
     }
@@ -296,7 +301,7 @@ impl Physical {
                 let frames = frame.0..frame.0 + size.base_pages().0;
                 frames.for_each(|frame| self.cached.insert(index(frame)));
             }
-            Owner::Process(..) | Owner::Reserved(..) | Owner::Giant(..) => {}
+            Owner::Process(..) | Owner::Reserved(..) | Owner::Giant(..) | Owner::Shared(..) => {}
         }
     }
 
@@ -367,7 +372,10 @@ impl Physical {
                     self.cached.remove(index(frame));
                 });
             }
-            Some(Owner::Process(..) | Owner::Reserved(..) | Owner::Giant(..)) | None => {}
+            Some(
+                Owner::Process(..) | Owner::Reserved(..) | Owner::Giant(..) | Owner::Shared(..),
+            )
+            | None => {}
         }
     }
 
@@ -382,14 +390,16 @@ impl Physical {
         self.page_cache
     }
 
-    /// All frames that processes have, mapped or reserved.
+    /// All frames that processes have, mapped or reserved; shared ones once.
     #[must_use]
     pub fn owned_by_processes(&self) -> BasePages {
         let is_theirs = |packed: &Packed| {
             let owner = packed.owner();
             u64::from(matches!(
                 owner,
-                Some(Owner::Process(..) | Owner::Reserved(..) | Owner::Giant(..))
+                Some(
+                    Owner::Process(..) | Owner::Reserved(..) | Owner::Giant(..) | Owner::Shared(..)
+                )
             ))
         };
         let of = |block: &Block| match block {

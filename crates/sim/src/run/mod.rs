@@ -45,6 +45,11 @@ impl Hardware {
         Self { profile, host_pages: None }
     }
 
+    /// The translation hardware of one of its hardware threads.
+    fn translator(&self) -> Translator {
+        Translator::new(&self.profile.geometry(), &self.profile.latencies())
+    }
+
     /// Cycles of its processor in a second.
     fn frequency(&self) -> f64 {
         self.profile.cpu.frequency.value.0 as f64
@@ -92,9 +97,7 @@ impl Run {
     /// Starts a program, which has done nothing yet.
     pub fn start(&mut self, workload: Workload) -> ProcessKey {
         let key = self.machine.spawn();
-        let hardware = &self.hardware;
-        let translator =
-            Translator::new(&hardware.profile.geometry(), &hardware.profile.latencies());
+        let translator = self.hardware.translator();
         let now = self.machine.now;
         let random = self.machine.random.fork();
         self.machine.set_threads(key, workload.threads);
@@ -127,7 +130,8 @@ impl Run {
         self.until_left(0)
     }
 
-    /// Runs until no program has more than `phases` of its phases left.
+    /// Runs until no program has more than `phases` of its phases left, and the children that were
+    /// forked meanwhile have ended.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -139,7 +143,7 @@ impl Run {
     /// Lets the program that is furthest behind run for a slice, and the background catch up;
     /// whether any had something to do.
     fn slice(&mut self, left: usize) -> Result<bool, OutOfMemory> {
-        let waiting = self.programs.iter().enumerate().filter(|(_, p)| p.phases_left() > left);
+        let waiting = self.programs.iter().enumerate().filter(|(_, p)| p.is_waiting(left));
         let Some((next, clock)) =
             waiting.map(|(at, program)| (at, program.clock())).min_by_key(|(at, c)| (*c, *at))
         else {
@@ -149,9 +153,10 @@ impl Run {
         let rest = self.rest(next);
         let stretch = self.stretch();
         if let Some(program) = self.programs.get_mut(next) {
-            program.slice(&mut self.machine, &self.hardware, rest, stretch)?;
+            let child = program.slice(&mut self.machine, &self.hardware, rest, stretch)?;
+            self.programs.extend(child);
         }
-        let behind = self.programs.iter().filter(|p| p.phases_left() > left).map(Program::clock);
+        let behind = self.programs.iter().filter(|p| p.is_waiting(left)).map(Program::clock);
         let until = behind.min().or_else(|| self.programs.get(next).map(Program::clock));
         self.catch_up(until.unwrap_or(clock));
         Ok(true)

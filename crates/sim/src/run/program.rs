@@ -55,7 +55,16 @@ pub(super) struct Program {
     covered: Vec<u64>,
     /// Threads that wanted a CPU in the last slice.
     running: f64,
+    descent: Descent,
     report: Report,
+}
+
+/// Where a program comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Descent {
+    Started,
+    /// By a fork; its memory is freed when it ends.
+    Forked,
 }
 
 /// How far a program has come in its phase.
@@ -125,7 +134,19 @@ impl Program {
             random,
             covered: Vec::new(),
             running: 0.0,
+            descent: Descent::Started,
             report,
+        }
+    }
+
+    /// A child of this program, forked now as process `key`.
+    fn child(&mut self, key: ProcessKey, workload: &Workload, hardware: &Hardware) -> Self {
+        let (random, translator) = (self.random.fork(), hardware.translator());
+        Self {
+            areas: self.areas.clone(),
+            next_address: self.next_address,
+            descent: Descent::Forked,
+            ..Self::new(key, workload.clone(), translator, random, self.clock)
         }
     }
 
@@ -185,22 +206,33 @@ impl Program {
     }
 
     /// How many of its phases have not ended.
-    pub(super) fn phases_left(&self) -> usize {
+    fn phases_left(&self) -> usize {
         self.workload.phases.len() - self.phase
     }
 
-    /// Runs for a while; all of it takes `stretch` times as long as with a CPU for each thread.
+    /// Whether it has something to do until all programs have no more than `left` phases left. Those
+    /// of a child are not among its parent's: it goes on to its end.
+    pub(super) fn is_waiting(&self, left: usize) -> bool {
+        match self.descent {
+            Descent::Started => self.phases_left() > left,
+            Descent::Forked => self.phases_left() > 0,
+        }
+    }
+
+    /// Runs for a while; all of it takes `stretch` times as long as with a CPU for each thread. The
+    /// child, if it forks.
     pub(super) fn slice(
         &mut self,
         machine: &mut Machine,
         hardware: &Hardware,
         rest: Rest,
         stretch: f64,
-    ) -> Result<(), OutOfMemory> {
+    ) -> Result<Option<Self>, OutOfMemory> {
         let begun = self.clock;
+        let mut child = None;
         self.running = self.runnable();
         let workload = Arc::clone(&self.workload);
-        let Some(phase) = workload.phases.get(self.phase) else { return Ok(()) };
+        let Some(phase) = workload.phases.get(self.phase) else { return Ok(None) };
         let is_over = match phase {
             Phase::Map(shape) => self.map(machine, *shape),
             Phase::Populate(populate) => self.populate(machine, hardware, populate)?,
@@ -220,6 +252,10 @@ impl Program {
                 self.clock = self.clock.max(self.began + *time);
                 true
             }
+            Phase::Fork(workload) => {
+                child = self.fork(machine, hardware, workload);
+                true
+            }
         };
         self.wait_for_cpus(begun, stretch);
         self.report.peak = self.report.peak.max(machine.resident(self.key));
@@ -228,8 +264,24 @@ impl Program {
             self.phase_began = self.clock;
             self.phase += 1;
             self.progress = Progress::New;
+            if self.descent == Descent::Forked && self.phases_left() == 0 {
+                self.clock += hardware.profile.price(&machine.exit(self.key));
+            }
         }
-        Ok(())
+        Ok(child)
+    }
+
+    /// The child, which begins when the fork is done. None of memory that cannot be forked.
+    fn fork(
+        &mut self,
+        machine: &mut Machine,
+        hardware: &Hardware,
+        workload: &Workload,
+    ) -> Option<Self> {
+        let (key, work) = machine.fork(self.key)?;
+        machine.set_threads(key, workload.threads);
+        self.clock += hardware.profile.price(&work);
+        Some(self.child(key, workload, hardware))
     }
 
     fn map(&mut self, machine: &mut Machine, shape: AreaShape) -> bool {

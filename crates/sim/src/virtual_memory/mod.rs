@@ -7,7 +7,7 @@ pub(crate) mod slot;
 mod tables;
 
 use crate::physical::{Frame, Mover, Owner};
-use slot::{PAGES, Slot};
+use slot::Slot;
 use std::collections::BTreeMap;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::{GIANT_PAGE_BYTES, Page, PageSize};
@@ -20,6 +20,8 @@ use tables::{SLOTS, Tables};
 #[derive(Clone, Debug)]
 pub struct Process {
     key: ProcessKey,
+    /// The process that it comes from by forks, or itself.
+    family: ProcessKey,
     areas: Vec<Area>,
     tables: Tables,
     /// What is mapped by each size, in pages of it.
@@ -46,6 +48,7 @@ impl Process {
     pub(crate) fn new(key: ProcessKey) -> Self {
         Self {
             key,
+            family: key,
             areas: Vec::new(),
             tables: Tables::default(),
             mapped: [0; 3],
@@ -58,6 +61,31 @@ impl Process {
     #[must_use]
     pub fn key(&self) -> ProcessKey {
         self.key
+    }
+
+    /// The process that it comes from by forks, itself if it was not forked. What is shared by its
+    /// family lies at the same address in all of it.
+    #[must_use]
+    pub fn family(&self) -> ProcessKey {
+        self.family
+    }
+
+    /// Maps all that it has mapped read-only; how many entries had to be written.
+    pub(crate) fn protect(&mut self) -> u64 {
+        self.tables.slots_mut().map(Slot::protect).sum()
+    }
+
+    /// A child that has mapped what it has, in the same frames.
+    fn fork(&self, key: ProcessKey) -> Self {
+        let mut child = Self { key, threads: 1, walk_share: 0.0, ..self.clone() };
+        for slot in child.tables.slots_mut() {
+            slot.is_accessed = false;
+            slot.coverage = 0;
+            if let Some(detail) = &mut slot.detail {
+                detail.accessed = slot::PageSet::default();
+            }
+        }
+        child
     }
 
     /// Its areas, in address order.
@@ -197,6 +225,9 @@ impl Process {
                 Mapping::Giant => giant_slots += 1,
             }
             assert_eq!(slot.population, slot.present().len(), "population of {region}");
+            let protected = slot.protected();
+            assert_eq!(protected.intersection(slot.present()), protected, "{region} is protected");
+            assert!(!slot.is_reserved || protected.len() == 0, "{region} is reserved and shared");
             if slot.mapping == Mapping::Base {
                 let detail = slot.detail.as_ref().expect("base pages have a detail");
                 assert_ne!(slot.is_reserved, detail.frames.is_some(), "frames of {region}");
@@ -206,20 +237,18 @@ impl Process {
         assert_eq!(mapped, self.mapped, "what is counted is what is mapped");
     }
 
-    /// Every frame it has, with the size it was taken in, and what for.
-    pub(crate) fn frames(&self) -> impl Iterator<Item = (Frame, PageSize)> {
-        self.tables.from(0).flat_map(|(_, table)| table.iter()).flat_map(|slot| {
-            let pages: Vec<(Frame, PageSize)> = match slot.mapping {
-                _ if slot.is_reserved => vec![(slot.frame, PageSize::Huge)],
-                Mapping::Empty => Vec::new(),
-                Mapping::Huge | Mapping::Giant => vec![(slot.frame, PageSize::Huge)],
-                Mapping::Base => slot
-                    .present()
-                    .iter()
-                    .map(|page| (slot.frame_of(page), PageSize::Base))
-                    .collect(),
-            };
-            pages
+    /// Every frame it has, where it is mapped or reserved, and the size it was taken in.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = (VirtAddr, Frame, PageSize)> {
+        self.slots().flat_map(|(region, slot)| slot.frames(region))
+    }
+
+    /// All slots that there are.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (Region, &Slot)> {
+        self.tables.from(0).flat_map(|(number, table)| {
+            table.iter().enumerate().map(move |(at, slot)| {
+                let start = number * GIANT_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
+                (Region::containing(VirtAddr(start)), slot)
+            })
         })
     }
 }
@@ -228,16 +257,30 @@ impl Process {
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
     keys: Vec<ProcessKey>,
+    /// The number of the last one that was added.
+    last: u64,
     processes: BTreeMap<ProcessKey, Process>,
 }
 
 impl Processes {
     /// Adds one; its key is higher than all before it.
     pub(crate) fn spawn(&mut self) -> ProcessKey {
-        let key = ProcessKey(self.keys.last().map_or(1, |last| last.0 + 1));
+        self.last += 1;
+        let key = ProcessKey(self.last);
         self.keys.push(key);
         self.processes.insert(key, Process::new(key));
         key
+    }
+
+    /// Adds a child of one that is there.
+    pub(crate) fn fork(&mut self, parent: ProcessKey) -> Option<ProcessKey> {
+        let parent = self.processes.get(&parent)?;
+        let key = ProcessKey(self.last + 1);
+        let child = parent.fork(key);
+        self.last = key.0;
+        self.keys.push(key);
+        self.processes.insert(key, child);
+        Some(key)
     }
 
     /// Takes one out.
@@ -262,6 +305,11 @@ impl Processes {
         self.processes.get_mut(&key)
     }
 
+    /// Those that come from `family` by forks, and itself.
+    pub(crate) fn family(&self, family: ProcessKey) -> impl Iterator<Item = &Process> {
+        self.iter().filter(move |process| process.family == family)
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Process> {
         self.processes.values()
@@ -269,24 +317,43 @@ impl Processes {
 }
 
 impl Mover for Processes {
-    fn moved(&mut self, owner: Owner, _: Frame, to: Frame, size: PageSize) {
-        let (Owner::Process(key, address) | Owner::Reserved(key, address)) = owner else { return };
-        let slot = self
-            .processes
-            .get_mut(&key)
-            .and_then(|process| process.existing_slot_mut(Region::containing(address)));
-        let Some(slot) = slot else { return };
-        match size {
-            PageSize::Base => {
+    fn moved(&mut self, owner: Owner, from: Frame, to: Frame, size: PageSize) {
+        match owner {
+            Owner::Process(key, address) | Owner::Reserved(key, address) => {
+                let process = self.processes.get_mut(&key);
+                process.into_iter().for_each(|process| process.follow(address, from, to, size));
+            }
+            Owner::Shared(family, address) => {
+                let members = self.processes.values_mut().filter(|p| p.family == family);
+                members.for_each(|process| process.follow(address, from, to, size));
+            }
+            Owner::Unmovable | Owner::PageCache | Owner::Giant(..) => {}
+        }
+    }
+}
+
+impl Process {
+    /// What it may have mapped of the page at `from` is at `to` now.
+    fn follow(&mut self, address: VirtAddr, from: Frame, to: Frame, size: PageSize) {
+        let Some(slot) = self.existing_slot_mut(Region::containing(address)) else { return };
+        match (size, slot.mapping) {
+            (PageSize::Base, _) => {
                 let page = page_index(address);
-                if let Some(frames) = slot.detail().frames.as_mut() {
-                    #[expect(clippy::cast_possible_truncation, reason = "below 16 TiB of memory")]
-                    {
-                        frames[usize::from(page % PAGES)] = to.0 as u32;
-                    }
+                if slot.is_present(page) && slot.frame_of(page) == from {
+                    slot.detail().place(page, to);
                 }
             }
-            PageSize::Huge | PageSize::Giant => slot.frame = to,
+            // It shares a huge frame that it maps by base pages.
+            (PageSize::Huge | PageSize::Giant, Mapping::Base) if !slot.is_reserved => {
+                let pages = slot.in_place(from);
+                let detail = slot.detail();
+                pages.iter().for_each(|page| detail.place(page, to.offset(u64::from(page))));
+            }
+            (PageSize::Huge | PageSize::Giant, _) => {
+                if slot.frame == from {
+                    slot.frame = to;
+                }
+            }
         }
     }
 }

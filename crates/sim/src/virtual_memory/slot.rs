@@ -2,8 +2,10 @@
 
 use crate::physical::Frame;
 use superpage_policy::bloat::BloatDensity;
+use superpage_policy::page::PageSize;
+use superpage_policy::region::Region;
 use superpage_policy::system::Mapping;
-use superpage_policy::units::{BasePages, Nanos};
+use superpage_policy::units::{BasePages, Nanos, VirtAddr};
 
 /// Base pages in a region.
 pub(crate) const PAGES: u16 = 512; // tidy: allow(as u16; asserted below)
@@ -86,6 +88,8 @@ pub(crate) struct Detail {
     pub(crate) accessed: PageSet,
     /// Written to the backing store and not mapped.
     pub(crate) swapped: PageSet,
+    /// Base pages mapped read-only since a fork.
+    pub(crate) protected: PageSet,
     /// Where each is, if they are base pages from anywhere.
     pub(crate) frames: Option<Box<[u32; PAGES as usize]>>,
 }
@@ -107,6 +111,8 @@ pub(crate) struct Slot {
     pub(crate) mapping: Mapping,
     /// Whether `frame` is a huge frame in which base pages are mapped in place.
     pub(crate) is_reserved: bool,
+    /// Whether a larger page is mapped read-only since a fork.
+    pub(crate) is_protected: bool,
     /// Base pages mapped; all of them by a larger page.
     pub(crate) population: u16,
     /// Base pages accessed in the last sampling period.
@@ -139,6 +145,68 @@ impl Slot {
             Mapping::Huge | Mapping::Giant => PageSet::ALL,
             Mapping::Base => self.detail.as_ref().map(|d| d.present).unwrap_or_default(),
         }
+    }
+
+    /// The base pages that are mapped read-only since a fork.
+    pub(crate) fn protected(&self) -> PageSet {
+        match self.mapping {
+            Mapping::Huge | Mapping::Giant if self.is_protected => PageSet::ALL,
+            Mapping::Base => self.detail.as_ref().map(|d| d.protected).unwrap_or_default(),
+            Mapping::Empty | Mapping::Huge | Mapping::Giant => PageSet::default(),
+        }
+    }
+
+    /// Whether this base page is mapped read-only since a fork, by whatever page.
+    pub(crate) fn is_read_only(&self, page: u16) -> bool {
+        match self.mapping {
+            Mapping::Empty => false,
+            Mapping::Huge | Mapping::Giant => self.is_protected,
+            Mapping::Base => self.detail.as_ref().is_some_and(|d| d.protected.contains(page)),
+        }
+    }
+
+    /// Maps all that is mapped read-only, as a fork does; how many entries had to be written.
+    pub(crate) fn protect(&mut self) -> u64 {
+        match self.mapping {
+            Mapping::Empty => 0,
+            Mapping::Huge | Mapping::Giant => {
+                u64::from(!std::mem::replace(&mut self.is_protected, true))
+            }
+            Mapping::Base => {
+                let detail = self.detail();
+                let before = std::mem::replace(&mut detail.protected, detail.present);
+                u64::from(detail.present.len() - before.len())
+            }
+        }
+    }
+
+    /// The base pages that it maps in their place in the huge frame at `block`.
+    pub(crate) fn in_place(&self, block: Frame) -> PageSet {
+        match self.mapping {
+            Mapping::Huge if self.frame == block => PageSet::ALL,
+            Mapping::Base if !self.is_reserved => {
+                let mut found = PageSet::default();
+                let is_there = |page: &u16| self.frame_of(*page) == block.offset(u64::from(*page));
+                self.present().iter().filter(is_there).for_each(|page| found.insert(page));
+                found
+            }
+            Mapping::Empty | Mapping::Base | Mapping::Huge | Mapping::Giant => PageSet::default(),
+        }
+    }
+
+    /// A huge page is mapped by base pages from now on, in place; those in `present` stay.
+    pub(crate) fn map_by_base_pages(&mut self, present: PageSet) {
+        let used = self.data();
+        let protected = self.protected().intersection(present);
+        let frame = self.frame;
+        self.mapping = Mapping::Base;
+        self.population = present.len();
+        self.is_protected = false;
+        let detail = self.detail();
+        detail.present = present;
+        detail.used = used;
+        detail.protected = protected;
+        present.iter().for_each(|page| detail.place(page, frame.offset(u64::from(page))));
     }
 
     /// The base pages that were written with data.
@@ -180,6 +248,7 @@ impl Slot {
     pub(crate) fn unmap(&mut self) {
         let swapped = self.swapped();
         self.mapping = Mapping::Empty;
+        self.is_protected = false;
         self.population = 0;
         self.detail = None;
         if swapped != PageSet::default() {
@@ -203,6 +272,22 @@ impl Slot {
                 Frame(u64::from(frames[usize::from(page)]))
             }
             _ => self.frame.offset(u64::from(page)),
+        }
+    }
+
+    /// Every frame it has, where it is mapped or reserved, and the size it was taken in; nothing of a
+    /// giant page but its part.
+    pub(crate) fn frames(&self, region: Region) -> Vec<(VirtAddr, Frame, PageSize)> {
+        match self.mapping {
+            _ if self.is_reserved => vec![(region.start(), self.frame, PageSize::Huge)],
+            Mapping::Empty => Vec::new(),
+            Mapping::Huge | Mapping::Giant => {
+                vec![(region.start(), self.frame, PageSize::Huge)]
+            }
+            Mapping::Base => {
+                let page = |page| (region.base_page(page), self.frame_of(page), PageSize::Base);
+                self.present().iter().map(page).collect()
+            }
         }
     }
 

@@ -51,6 +51,11 @@ impl Tables {
         self.tables[at].get_or_insert_with(|| Box::new(std::array::from_fn(|_| Slot::default())))
     }
 
+    /// All slots.
+    pub(super) fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.tables.iter_mut().flatten().flat_map(|table| table.iter_mut())
+    }
+
     /// The tables from `number` on, with their numbers.
     pub(super) fn from(&self, number: u64) -> impl Iterator<Item = (u64, &Table)> {
         let skip = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);

@@ -42,6 +42,9 @@ pub enum Phase {
     Change(Change),
     /// It waits until so long after its start; if that has passed, not at all.
     WaitUntil(Nanos),
+    /// It forks, and goes on. The child has all its areas, by the same indices, does what this says
+    /// and ends, whatever its parent does meanwhile.
+    Fork(Workload),
 }
 
 /// An area to be mapped.

@@ -1,0 +1,194 @@
+//! What a run adds to the machine: forks, the background's share of a CPU, waiting for a lock; and a
+//! system changed under a running program.
+
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::page::PageSize;
+use superpage_policy::region::Region;
+use superpage_policy::system::life::{
+    Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
+};
+use superpage_policy::system::{
+    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Mapping, Shortage, Step, System, View,
+    list,
+};
+use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
+use superpage_sim::machine::{Backing, Machine, Setup};
+use superpage_sim::profile::Profile;
+use superpage_sim::run::{Hardware, Run};
+use superpage_sim::workload::{
+    Access, AreaShape, Counting, Order, Part, Phase, Populate, Workload,
+};
+
+/// Base pages on faults; in the background every region of one process becomes a huge page.
+#[derive(Debug)]
+struct Eager {
+    process: ProcessKey,
+    /// Up to here.
+    end: VirtAddr,
+}
+
+impl System for Eager {
+    fn fault(&mut self, _: &Fault, _: &dyn View) -> FaultPlan {
+        FaultPlan::base(FaultCause::BasePages)
+    }
+
+    fn background(&mut self, view: &mut dyn View) -> Step {
+        let process = self.process;
+        let mut from = VirtAddr::default();
+        while let Some(region) = view.next_mapped(process, from).filter(|r| r.end() <= self.end) {
+            if view.region(process, region).mapping == Mapping::Base {
+                let act = Act::Promote { process, page: region.into(), how: How::Copy(None) };
+                return Step::Act(Action { act, cause: Cause::Scanned(BasePages(1)) });
+            }
+            from = region.end();
+        }
+        Step::Rest(None)
+    }
+
+    fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
+        None
+    }
+
+    fn life(&self) -> Life {
+        Life {
+            allocation: Allocation::Asynchronous(BasePages(1)),
+            preparation: Preparation::AtOnce,
+            mapping: Mapped::AtOnce,
+            unmapping: Unmapping::WhenFreed,
+            deallocation: Deallocation::WhenUnmapped,
+        }
+    }
+}
+
+fn on(system: &str) -> Run {
+    let entry = list::find(system).expect("it is in the list");
+    let memory = Bytes::from_gib(1);
+    let setup = Setup { memory, pools: None, backing: Backing::None, seed: 1 };
+    let hardware = Hardware::native(Profile::named("emd").expect("it is built in"));
+    Run::new(Machine::new(setup, (entry.build)()), hardware)
+}
+
+fn map(mib: u64) -> Phase {
+    Phase::Map(AreaShape::fixed(Bytes::from_mib(mib)))
+}
+
+fn populate(area: usize, order: Order, density: f64) -> Phase {
+    let part = Part::whole(area);
+    let step = Bytes::ZERO;
+    Phase::Populate(Populate { part, order, density, step, cycles_per_page: 1000.0, threads: 1 })
+}
+
+/// So many accesses to all that holds data.
+fn read(count: f64) -> Phase {
+    let (streams, counting) = (Vec::new(), Counting::Sampled);
+    Phase::Access(Access { streams, count, cycles: 100.0, exposed: 0.5, counting })
+}
+
+fn program(name: &str, phases: Vec<Phase>) -> Workload {
+    Workload { name: name.to_owned(), threads: 1, phases }
+}
+
+/// A key-value store that saves itself: a child reads everything while its parent is written to.
+fn saving() -> Workload {
+    let child = program("save", vec![read(3e7)]);
+    let written = populate(0, Order::Random, 0.3);
+    let phases = vec![map(64), populate(0, Order::Sequential, 1.0), Phase::Fork(child), written];
+    program("store", phases)
+}
+
+#[test]
+fn a_save_in_the_background_copies_what_is_written_meanwhile() {
+    let of = |system: &str| {
+        let mut run = on(system);
+        let parent = run.start(saving());
+        run.until_left(1).expect("there is room");
+        let before = run.machine().used();
+        assert_eq!(before, Bytes::from_mib(64).to_base_pages(), "the child has ended");
+        let mut run = on(system);
+        assert_eq!(run.start(saving()), parent);
+        run.to_end().expect("there is room");
+        run.machine().check();
+        let child = ProcessKey(parent.0 + 1);
+        let lasted = run.report(child).expect("it ran").time;
+        let report = run.report(parent).expect("it ran");
+        assert!(lasted > report.phases[3], "the child read while its parent was written to");
+        assert_eq!(run.machine().processes().keys(), [parent]);
+        assert_eq!(run.machine().used(), run.machine().resident(parent));
+        assert_eq!(run.machine().used(), before, "what the child had is free");
+        let counts = run.machine().counts();
+        assert_eq!(counts.forks, 1);
+        let huge = run.machine().process(parent).expect("it is there").footprint().huge;
+        (counts.copied_on_write, report, huge)
+    };
+    let (copied, base, _) = of("linux-4k");
+    let (copied_from_huge, huge, left) = of("linux-nokhugepaged");
+    // Some 4900 writes to 16384 pages, less those that hit one twice.
+    assert!((3900..4900).contains(&copied.0), "{copied}");
+    assert_eq!(copied, copied_from_huge);
+    // All huge pages were written to, so their parent has none any more.
+    assert_eq!(left, HugePages(0));
+    // 512 times the entries are copied.
+    assert!(base.phases[2].0 > 20 * huge.phases[2].0, "{:?} {:?}", base.phases, huge.phases);
+}
+
+#[test]
+fn a_changed_system_leaves_what_is_mapped() {
+    let mut run = on("linux-4k");
+    let all = |area| populate(area, Order::Sequential, 1.0);
+    let key = run.start(program("two", vec![map(8), map(8), all(0), all(1)]));
+    run.until_left(1).expect("there is room");
+    let build = list::find("linux-nokhugepaged").expect("it is in the list").build;
+    run.machine_mut().change_system(build());
+    run.to_end().expect("there is room");
+    let footprint = run.machine().process(key).expect("it runs").footprint();
+    assert_eq!((footprint.base, footprint.huge), (BasePages(2048), HugePages(4)));
+}
+
+#[test]
+fn the_background_keeps_to_its_limit() {
+    let idle = Nanos(100_000_000);
+    let of = |limit: f64| {
+        let mut run = on("linux-4k").with_background_limit(limit);
+        let phases = vec![map(64), populate(0, Order::Sequential, 1.0)];
+        let process = run.start(program("array", phases));
+        run.to_end().expect("there is room");
+        let eager = Eager { process, end: VirtAddr(u64::MAX) };
+        run.machine_mut().change_system(Box::new(eager));
+        let before = run.background().0;
+        run.idle(idle);
+        let promoted = run.machine().counts().promotions[PageSize::Huge.index()];
+        (promoted, run.background().0.saturating_sub(before))
+    };
+    let (all, time) = of(1.0);
+    assert_eq!(all, 32);
+    let each = Nanos(time.0 / all);
+    let (some, busy) = of(0.01);
+    assert!((1..32).contains(&some), "{some}");
+    // A hundredth of the time, and what was begun before it was over.
+    let most = Nanos(idle.0 / 100);
+    assert!(most <= busy && busy <= most + each + each, "{busy:?} of {idle:?}, {each:?} each");
+}
+
+/// Faults wait while memory of their process is copied into huge pages, and only of theirs.
+#[test]
+fn faults_wait_for_promotions_of_their_own_process() {
+    let all = |area| populate(area, Order::Sequential, 1.0);
+    let of = |own: bool| {
+        let mut run = on("linux-4k");
+        let phases = vec![map(32), map(512), all(0), all(1)];
+        let faulting = run.start(program("faulting", phases));
+        let sleep = Phase::Sleep(Nanos(10_000_000_000));
+        let other = run.start(program("other", vec![map(32), all(0), sleep]));
+        run.until_left(1).expect("there is room");
+        let process = if own { faulting } else { other };
+        let first = run.machine().process(process).expect("it runs").areas()[0];
+        let eager = Eager { process, end: Region::containing(first.end).start() };
+        run.machine_mut().change_system(Box::new(eager));
+        run.to_end().expect("there is room");
+        assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 16);
+        let time = run.report(faulting).expect("it ran").phases[3];
+        (time.as_secs_f64(), run.background().0.as_secs_f64())
+    };
+    let ((waited, busy), (alone, _)) = (of(true), of(false));
+    assert!(((waited - alone) / busy - 1.0).abs() < 0.05, "{waited} {alone} {busy}");
+}
