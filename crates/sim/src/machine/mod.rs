@@ -25,7 +25,7 @@ pub mod work;
 use crate::physical::{Frame, Owner, Physical, Taken};
 use crate::random::Random;
 use crate::virtual_memory::{Process, Processes};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::PageSize;
@@ -36,6 +36,7 @@ use superpage_policy::units::{BasePages, Bytes, Nanos, VirtAddr};
 use work::Work;
 
 pub use act::Stepped;
+pub use debloat::Pass;
 pub use fault::{Content, Served};
 
 /// Free memory below which file pages are dropped ahead of need, as a share of all memory. Linux
@@ -122,6 +123,10 @@ pub struct Machine {
     pub(crate) locked: Option<ProcessKey>,
     /// Huge pages that a program has given back in part, to be split when memory is short.
     partly_unmapped: VecDeque<(ProcessKey, Region)>,
+    /// What was broken to take bloat back, if that is not to be promoted again with more base pages
+    /// missing than so many.
+    broken: BTreeSet<(ProcessKey, Region)>,
+    may_miss: Option<BasePages>,
 }
 
 impl Machine {
@@ -139,6 +144,8 @@ impl Machine {
             counts: Counts::default(),
             locked: None,
             partly_unmapped: VecDeque::new(),
+            broken: BTreeSet::new(),
+            may_miss: None,
         }
     }
 
@@ -182,6 +189,13 @@ impl Machine {
     #[must_use]
     pub fn used(&self) -> BasePages {
         self.physical.total() - self.supply().free() - self.physical.page_cache()
+    }
+
+    /// Of that, frames that are reserved for huge pages and not populated: they are given back when
+    /// memory is short. Takes a walk over all page tables.
+    #[must_use]
+    pub fn reserved(&self) -> BasePages {
+        self.processes.iter().map(Process::unpopulated).sum()
     }
 
     /// Starts a process.
@@ -276,7 +290,7 @@ impl Machine {
     /// If something is wrong. Slow: for tests.
     pub fn check(&self) {
         self.physical.check();
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for process in self.processes.iter() {
             process.check();
             for (frame, size) in process.frames() {
@@ -307,6 +321,7 @@ impl Machine {
         for (start, end) in ranges {
             work += self.discard(key, start, end);
         }
+        self.broken.retain(|(owner, _)| *owner != key);
         if let Some(process) = self.processes.remove(key) {
             debug_assert!(process.frames().next().is_none(), "areas hold all memory");
         }
