@@ -7,9 +7,9 @@ use std::time::Duration;
 use superpage_lab::experiment::On;
 use superpage_manager::config::parse_percent;
 use superpage_policy::debloat::PolicyName;
-use superpage_policy::system::list::{self, Entry};
 use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
 use superpage_sim::profile::Profile;
+use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::replay;
 
 /// Manage huge pages from user space, on the stock Linux kernel.
@@ -174,19 +174,30 @@ pub(crate) struct Record {
                         accesses that miss the data caches, to all pages that hold data alike. \
                         Few programs are that hard on the TLB: compare, and do not take times for \
                         predictions.\n\n\
+                        A de-bloater has a CPU to itself and notices at once when memory passes its \
+                        watermark; the daemon looks every five seconds and takes a tenth of a CPU.\n\n\
                         The same trace, options and seed give the same output, to the byte."
 )]
 pub(crate) struct Sim {
     /// The trace to replay, written by `superpage record`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: PathBuf,
-    /// The policies to compare, by name, or `all`
+    /// The policies to compare, by name, or `all`; with a plus sign and the name of a de-bloater
+    /// (emd, emd-exact, hawkeye, underused) bloat is taken back as well: linux+emd
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = policy,
           default_value = "linux,linux-madvise,ingens,quicksilver-sync-64,trident")]
     pub(crate) policy: Vec<Chosen>,
     /// Memory of the simulated machine, such as 64G; by default twice what the trace needs
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<Bytes>,
+    /// De-bloaters start when more than this share of memory is in use; by default EMD's 80%, of
+    /// hawkeye 85%
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    pub(crate) high: Option<Percent>,
+    /// De-bloaters stop when no more than this share is in use; by default EMD's 65%, of hawkeye
+    /// 70%
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    pub(crate) low: Option<Percent>,
     /// The share of memory in 2 MiB blocks that an unmovable page keeps from becoming huge pages
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = share)]
     pub(crate) fragment: Percent,
@@ -218,7 +229,7 @@ pub(crate) enum Chosen {
     /// Every one.
     All,
     /// This one.
-    One(&'static Entry),
+    One(Candidate),
 }
 
 /// Arguments of `lab`.
@@ -449,10 +460,7 @@ fn policy(name: &str) -> Result<Chosen, String> {
     if name == "all" {
         return Ok(Chosen::All);
     }
-    list::find(name).map(Chosen::One).ok_or_else(|| {
-        let names: Vec<&str> = list::ALL.iter().map(|entry| entry.name).collect();
-        format!("there is no such policy; choose from {}, or all", names.join(", "))
-    })
+    Candidate::named(name).map(Chosen::One).map_err(|error| error.to_string())
 }
 
 fn quantum(text: &str) -> Result<HugePages, String> {

@@ -112,6 +112,10 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["record", "1", "-o", "a", "--cpu", "0"], "20%");
     assert_usage(&["sim"], "--trace <FILE>");
     assert_usage(&["sim", "--trace", "a", "--policy", "linux,best"], "linux-4k, freebsd, ingens");
+    assert_usage(&["sim", "--trace", "a", "--policy", "best+emd"], "linux-4k, freebsd, ingens");
+    assert_usage(&["sim", "--trace", "a", "--policy", "linux+ksm"], "emd, emd-exact, hawkeye");
+    assert_usage(&["sim", "--trace", "a", "--policy", "xheap+emd"], "xheap are set aside");
+    assert_usage(&["sim", "--trace", "a", "--high", "101"], "0% to 100%");
     assert_usage(&["sim", "--trace", "a", "--memory", "much"], "512M");
     assert_usage(&["sim", "--trace", "a", "--fragment", "101"], "0% to 100%");
     assert_usage(&["sim", "--trace", "a", "--access-rate", "0"], "0.001");
@@ -200,6 +204,36 @@ fn a_replay_is_the_same_each_time_and_always_beside_base_pages() {
     assert!(rows.len() > 20 && rows.iter().all(|row| row["ended"] == "whole"), "{rows:?}");
     let one = superpage(&["sim", "--trace", &trace, "--policy", "linux,linux", "--json"]);
     assert_eq!(text(&one.stdout).lines().count(), 2, "linux once, and linux-4k to compare with");
+}
+
+#[test]
+fn a_de_bloater_goes_with_a_policy() {
+    let trace = trace("good");
+    let sim = |policy: &str, more: &[&str]| {
+        superpage(&[&["sim", "--trace", &trace, "--policy", policy], more].concat())
+    };
+    let policies = "linux,linux+emd,quicksilver-sync-64+hawkeye";
+    let short = ["--memory", "10M", "--high", "40", "--low", "20"];
+    let table = sim(policies, &short);
+    for part in ["linux+emd", "quicksilver-sync-64+hawkeye", "broken", "freed"] {
+        assert!(text(&table.stdout).contains(part), "{part} in {}", text(&table.stdout));
+    }
+    let lines = sim(policies, &[&short[..], &["--json"]].concat());
+    let rows: Vec<Value> =
+        text(&lines.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let [linux, emd, hawkeye, base] = &rows[..] else { panic!("{rows:?}") };
+    assert!(linux["debloat_passes"].is_null() && base["debloat_broken_huge_pages"].is_null());
+    for row in [emd, hawkeye] {
+        assert!(row["debloat_passes"].as_u64() > Some(0), "{row}");
+        assert!(row["debloat_freed_bytes"].as_u64() > Some(0), "{row}");
+        assert!(row["end_bytes"].as_u64() < linux["end_bytes"].as_u64(), "{row} {linux}");
+        assert!(row["background_ns"].as_u64() >= row["debloat_ns"].as_u64(), "{row}");
+    }
+    let idle = sim("linux+emd", &[]);
+    assert!(text(&idle.stdout).contains("linux+emd took nothing back"), "{idle:?}");
+    assert_sentence(&sim("linux", &["--high", "50"]), 2, &["linux+emd"]);
+    let crossed = sim("linux+emd", &["--high", "50"]);
+    assert_sentence(&crossed, 2, &["--high is 50.0 %", "--low is 65.0 %"]);
 }
 
 #[test]

@@ -241,9 +241,8 @@ impl Default for PolicyFile {
     fn default() -> Self {
         Self {
             name: PolicyName::Emd,
-            quantum: Quantum(emd::Options::default().quantum),
-            // The lowest bucket is not worth a huge page.
-            min_bloat: Percent(0.10),
+            quantum: Quantum(emd::Options::WORTHWHILE.quantum),
+            min_bloat: Percent(emd::Options::WORTHWHILE.floor.share()),
         }
     }
 }

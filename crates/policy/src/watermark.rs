@@ -1,14 +1,14 @@
 //! When to start and stop taking back: two watermarks with hysteresis (EMD, section 4.5).
 //!
 //! De-bloating starts when used memory exceeds the high watermark and goes on until it is below
-//! the low one. Where the used memory is read, and of what (the machine, a cgroup), is the
-//! caller's business.
+//! the low one; when nothing was left to free, whoever frees waits before it looks again. Where the
+//! used memory is read, and of what (the machine, a cgroup), is the caller's business.
 //!
 //! Deviation: the paper watches "allocated memory". Callers pass what cannot be reclaimed without
 //! cost (on Linux, total minus `MemAvailable`), because memory full of droppable page cache is
 //! not a reason to break huge pages.
 
-use crate::units::{BasePages, Bytes};
+use crate::units::{BasePages, Bytes, Nanos};
 use core::fmt;
 
 /// A high and a low watermark, as shares of the total.
@@ -141,6 +141,87 @@ impl Hysteresis {
     }
 }
 
+/// The longest wait is this many times the first.
+const LONGEST_BACK_OFF: u32 = 16;
+
+/// A share of memory in use that grew by this much since nothing was left to free may have brought
+/// new bloat with it. Chosen, not measured.
+const WORTH_ANOTHER_LOOK: f64 = 0.02;
+
+/// Guards one memory: where it stands between its watermarks, and until when it is left alone
+/// because nothing was left to free.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Guard {
+    marks: Watermarks,
+    state: Hysteresis,
+    /// Not before this time; and how often in a row there was nothing to free.
+    not_before: Nanos,
+    vain: u32,
+    /// The share in use at the last look, and when nothing was left to free.
+    share: f64,
+    vain_share: f64,
+}
+
+impl Guard {
+    /// Resting, until the first look.
+    #[must_use]
+    pub fn new(marks: Watermarks) -> Self {
+        let state = Hysteresis::default();
+        Self { marks, state, not_before: Nanos::ZERO, vain: 0, share: 0.0, vain_share: 0.0 }
+    }
+
+    /// The watermarks.
+    #[must_use]
+    pub fn marks(&self) -> Watermarks {
+        self.marks
+    }
+
+    /// Goes on from where an earlier guard of the same memory stood between its watermarks.
+    pub fn resume(&mut self, earlier: &Self) {
+        self.state = earlier.state;
+    }
+
+    /// Until when it waits, if it does.
+    #[must_use]
+    pub fn waits_until(&self) -> Nanos {
+        self.not_before
+    }
+
+    /// What to do now; `None` while waiting.
+    pub fn step(&mut self, now: Nanos, usage: Usage) -> Option<Order> {
+        let order = self.state.step(self.marks, usage);
+        self.share = usage.share();
+        let grew = self.share > self.vain_share + WORTH_ANOTHER_LOOK;
+        if grew || matches!(order, Order::Rest { .. }) {
+            self.freed_enough();
+        }
+        (now >= self.not_before).then_some(order)
+    }
+
+    /// Whether so much in use is no more than the low watermark: enough has been freed.
+    #[must_use]
+    pub fn is_relieved(&self, usage: Usage) -> bool {
+        usage.share() <= self.marks.low()
+    }
+
+    /// A pass ended, and not because nothing was left to free.
+    pub fn freed_enough(&mut self) {
+        self.vain = 0;
+        self.not_before = Nanos::ZERO;
+    }
+
+    /// A pass ended because nothing was left to free: waits `first`, twice that the next time in a
+    /// row, and so on up to 16 times that. Returns how long it waits.
+    pub fn nothing_left(&mut self, now: Nanos, first: Nanos) -> Nanos {
+        let times = 1_u32.checked_shl(self.vain).unwrap_or(LONGEST_BACK_OFF).min(LONGEST_BACK_OFF);
+        self.vain += 1;
+        self.vain_share = self.share;
+        let wait = first * u64::from(times);
+        self.not_before = now + wait;
+        wait
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,5 +251,31 @@ mod tests {
         assert_eq!(Watermarks::new(1.2, 0.5), Err(BadWatermarks::NotAShare));
         assert_eq!(Watermarks::new(f64::NAN, 0.5), Err(BadWatermarks::NotAShare));
         assert_eq!(Watermarks::new(0.5, 0.5), Err(BadWatermarks::LowNotBelowHigh));
+    }
+
+    #[test]
+    fn waits_double_up_to_a_limit_and_start_over_after_success() {
+        let mut guard = Guard::new(Watermarks::default());
+        let waits = [(); 7].map(|()| guard.nothing_left(Nanos::ZERO, Nanos(10)).0);
+        assert_eq!(waits, [10, 20, 40, 80, 160, 160, 160]);
+        assert_eq!(guard.waits_until(), Nanos(160));
+        guard.freed_enough();
+        assert_eq!(guard.nothing_left(Nanos(5), Nanos(10)), Nanos(10));
+        assert_eq!(guard.waits_until(), Nanos(15));
+    }
+
+    #[test]
+    fn growth_or_relief_ends_a_wait_and_time_does() {
+        let waiting = || {
+            let mut guard = Guard::new(Watermarks::default());
+            assert!(matches!(guard.step(Nanos(1), usage(85)), Some(Order::Free { .. })));
+            guard.nothing_left(Nanos(1), Nanos(100));
+            assert_eq!(guard.step(Nanos(50), usage(86)), None);
+            guard
+        };
+        assert!(waiting().step(Nanos(101), usage(86)).is_some());
+        assert!(matches!(waiting().step(Nanos(51), usage(88)), Some(Order::Free { .. })));
+        assert!(matches!(waiting().step(Nanos(51), usage(60)), Some(Order::Rest { .. })));
+        assert!(waiting().is_relieved(usage(65)) && !waiting().is_relieved(usage(66)));
     }
 }

@@ -10,6 +10,7 @@ use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, VirtAddr
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Run};
+use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::compare::{self, Ended, Row};
 use superpage_sim::trace::replay::{self, Plan};
 use superpage_sim::trace::{Contents, Header, Memory, RegionState, Sample, Trace, Usage};
@@ -76,8 +77,8 @@ fn hardware() -> Hardware {
 }
 
 fn row(plan: &Plan, policy: &str, options: &compare::Options) -> Row {
-    let entry = list::find(policy).expect("it exists");
-    compare::replay(plan, entry, hardware(), options, |_| {})
+    let candidate = Candidate::named(policy).expect("it exists");
+    compare::replay(plan, &candidate, hardware(), options, |_| {})
 }
 
 /// Eight regions, half of the pages of each touched, then two of them freed.

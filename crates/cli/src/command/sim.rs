@@ -10,10 +10,11 @@ use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 use std::path::Path;
 use superpage_lab::picture::{self, Lines};
-use superpage_policy::system::list::{self, Entry};
+use superpage_policy::system::list;
 use superpage_policy::units::Bytes;
 use superpage_sim::profile::Profile;
 use superpage_sim::run::Hardware;
+use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::compare::{self, Ended, Options, REFERENCE, Row};
 use superpage_sim::trace::replay::{self, Plan};
 use superpage_sim::trace::{self, Partial, Trace};
@@ -29,7 +30,7 @@ pub(super) fn run(arguments: &Sim) -> Outcome {
     let accesses_per_second = arguments.access_rate * 1e6;
     let plan = replay::plan(&trace, &replay::Options { accesses_per_second, frequency });
     let options = options(arguments, &plan)?;
-    let rows = replay_all(arguments, &plan, &profile, &options);
+    let rows = replay_all(&chosen(arguments)?, &plan, &profile, &options);
     if let Some(path) = &arguments.svg {
         draw(path, &trace, &rows)?;
     }
@@ -71,35 +72,56 @@ fn options(arguments: &Sim, plan: &Plan) -> Result<Options, Failure> {
 }
 
 /// The policies that were asked for, each once, and the one that all are compared with.
-fn chosen(arguments: &Sim) -> Vec<&'static Entry> {
-    let mut entries: Vec<&Entry> = Vec::new();
-    let mut add = |entry: &'static Entry| {
-        if entries.iter().all(|known| known.name != entry.name) {
-            entries.push(entry);
-        }
-    };
-    for choice in &arguments.policy {
-        match choice {
-            Chosen::All => list::ALL.iter().for_each(&mut add),
-            Chosen::One(entry) => add(entry),
+fn chosen(arguments: &Sim) -> Result<Vec<Candidate>, Failure> {
+    let reference = list::find(REFERENCE).map(Candidate::alone);
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let asked = arguments.policy.iter().flat_map(|choice| match choice {
+        Chosen::All => list::ALL.iter().map(Candidate::alone).collect(),
+        Chosen::One(candidate) => vec![*candidate],
+    });
+    for candidate in asked.chain(reference) {
+        if candidates.iter().all(|known| known.name() != candidate.name()) {
+            candidates.push(between(candidate, arguments)?);
         }
     }
-    list::find(REFERENCE).into_iter().for_each(add);
-    entries
+    let has_marks = arguments.high.is_some() || arguments.low.is_some();
+    if has_marks && candidates.iter().all(|candidate| candidate.debloater.is_none()) {
+        let what = "--high and --low say when a de-bloater works; plug one in, as in linux+emd";
+        return Err(Failure::Usage(what.to_owned()));
+    }
+    Ok(candidates)
 }
 
-fn replay_all(arguments: &Sim, plan: &Plan, profile: &Profile, options: &Options) -> Vec<Row> {
-    let entries = chosen(arguments);
+/// The candidate with the watermarks that were asked for.
+fn between(candidate: Candidate, arguments: &Sim) -> Result<Candidate, Failure> {
+    let [high, low] = [arguments.high, arguments.low].map(|mark| mark.map(|share| share.0));
+    candidate.between(high, low).map_err(|bad| {
+        let own = candidate.debloater.map_or([0.0; 2], |plugged| plugged.entry.marks);
+        let said = |mark: Option<f64>, own: f64| match mark {
+            Some(share) => show::percent(share),
+            None => format!("{}, as always for {}", show::percent(own), candidate.name()),
+        };
+        let (high, low) = (said(high, own[0]), said(low, own[1]));
+        Failure::Usage(format!("{bad}: --high is {high}; --low is {low}"))
+    })
+}
+
+fn replay_all(
+    candidates: &[Candidate],
+    plan: &Plan,
+    profile: &Profile,
+    options: &Options,
+) -> Vec<Row> {
     let samples = plan.marks.len() as u64;
     let bar = show::progress(
-        samples * entries.len() as u64,
+        samples * candidates.len() as u64,
         "{elapsed_precise} {wide_bar} {percent} % {msg}",
     );
     let mut rows = Vec::new();
-    for (at, entry) in (0..).zip(&entries) {
-        bar.set_message(entry.name);
+    for (at, candidate) in (0..).zip(candidates) {
+        bar.set_message(candidate.name());
         let hardware = Hardware::native(profile.clone());
-        rows.push(compare::replay(plan, entry, hardware, options, |sample| {
+        rows.push(compare::replay(plan, candidate, hardware, options, |sample| {
             bar.set_position(at * samples + sample as u64);
         }));
     }
@@ -140,12 +162,14 @@ fn relative(row: &Row, rows: &[Row]) -> Option<f64> {
 type Column = (&'static str, fn(&Row, &[Row]) -> String);
 
 #[rustfmt::skip]
-const COLUMNS: [Column; 13] = [
-    ("policy", |row, _| row.policy.to_owned()),
+const COLUMNS: [Column; 15] = [
+    ("policy", |row, _| row.policy.clone()),
     ("peak", |row, _| row.peak.to_string()),
     ("at end", |row, _| row.at_end.to_string()),
     ("huge", |row, _| row.mapped.huge.to_string()),
     (GIANT, |row, _| row.mapped.giant.to_string()),
+    (BROKEN, |row, _| row.debloated.map_or("-".to_owned(), |by| by.broken.to_string())),
+    (FREED, |row, _| row.debloated.map_or("-".to_owned(), |by| by.freed.bytes().to_string())),
     ("faults", |row, _| row.faults.count().to_string()),
     ("p50", |row, _| show::time(row.faults.quantile(0.5))),
     ("p99", |row, _| show::time(row.faults.quantile(0.99))),
@@ -160,6 +184,10 @@ const COLUMNS: [Column; 13] = [
 /// are large enough.
 const GIANT: &str = "giant";
 
+/// The columns that are left out if no policy has a de-bloater: huge pages broken, memory freed.
+const BROKEN: &str = "broken";
+const FREED: &str = "freed";
+
 /// The columns of [`COLUMNS`] that go to a table of their own where the terminal is narrow.
 const OF_FAULTS: [&str; 5] = ["faults", "p50", "p99", "max", "in faults"];
 
@@ -168,8 +196,14 @@ const WIDE: u16 = 140;
 
 fn table(rows: &[Row]) -> String {
     let has_giant = rows.iter().any(|row| row.mapped.giant > 0);
+    let has_debloater = rows.iter().any(|row| row.debloated.is_some());
+    let applies = |head: &str| match head {
+        GIANT => has_giant,
+        BROKEN | FREED => has_debloater,
+        _ => true,
+    };
     let part = |is_wanted: &dyn Fn(&str) -> bool| {
-        let wanted = |head: &str| is_wanted(head) && (head != GIANT || has_giant);
+        let wanted = |head: &str| is_wanted(head) && applies(head);
         let columns: Vec<&Column> = COLUMNS.iter().filter(|(head, _)| wanted(head)).collect();
         let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
         let mut table = show::table(&heads);
@@ -206,6 +240,10 @@ fn as_json(row: &Row, rows: &[Row], arguments: &Sim, options: &Options) -> Value
         "fault_max_ns": row.faults.max().0,
         "fault_time_ns": row.fault_time.0,
         "background_ns": row.background.0,
+        "debloat_passes": row.debloated.map(|by| by.passes),
+        "debloat_broken_huge_pages": row.debloated.map(|by| by.broken.0),
+        "debloat_freed_bytes": row.debloated.map(|by| by.freed.bytes().0),
+        "debloat_ns": row.debloated.map(|by| by.busy.0),
         "walk_share": row.walk_share,
         "cpu_time_ns": row.busy.0,
         "cpu_time_to_linux_4k": relative(row, rows),
@@ -232,7 +270,7 @@ fn draw(path: &Path, trace: &Trace, rows: &[Row]) -> anyhow::Result<()> {
     };
     let series: Vec<_> = rows
         .iter()
-        .map(|row| (row.policy.to_owned(), row.memory.iter().map(point).collect()))
+        .map(|row| (row.policy.clone(), row.memory.iter().map(point).collect()))
         .collect();
     let title = format!("{}: resident memory, replayed", trace.header.command);
     let lines = Lines { x_label: "time (s)", y_label, series: &series };

@@ -11,14 +11,7 @@ use superpage_kernel::meminfo;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::units::Nanos;
-use superpage_policy::watermark::{Hysteresis, Order, Usage, Watermarks};
-
-/// The longest wait is this many times the configured one.
-const LONGEST_BACK_OFF: u32 = 16;
-
-/// A share of memory in use that grew by this much since nothing was left to free may have brought
-/// new bloat with it. Chosen, not measured.
-const WORTH_ANOTHER_LOOK: f64 = 0.02;
+use superpage_policy::watermark::{Guard, Order, Usage, Watermarks};
 
 /// Whose memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +24,7 @@ enum Subject {
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     subject: Subject,
-    marks: Watermarks,
-    state: Hysteresis,
-    /// Not before this time; and how often in a row there was nothing to free.
-    not_before: Nanos,
-    vain: u32,
-    /// The share in use at the last look, and when nothing was left to free.
-    share: f64,
-    vain_share: f64,
+    guard: Guard,
 }
 
 /// The watches that a configuration asks for.
@@ -51,21 +37,19 @@ pub(super) fn all(config: &Config) -> Vec<Watch> {
 
 impl Watch {
     fn new(subject: Subject, marks: Watermarks) -> Self {
-        let state = Hysteresis::default();
-        let not_before = Nanos::ZERO;
-        Self { subject, marks, state, not_before, vain: 0, share: 0.0, vain_share: 0.0 }
+        Self { subject, guard: Guard::new(marks) }
     }
 
     /// Takes over where an earlier watch of the same memory stands between its watermarks.
     pub(super) fn resume(&mut self, earlier: &[Self]) {
         if let Some(same) = earlier.iter().find(|watch| watch.subject == self.subject) {
-            self.state = same.state;
+            self.guard.resume(&same.guard);
         }
     }
 
     /// Whether the memory is at or below the low watermark now, so that enough has been freed.
     pub(super) fn is_relieved(&self) -> bool {
-        self.subject.usage().is_ok_and(|usage| usage.share() <= self.marks.low())
+        self.subject.usage().is_ok_and(|usage| self.guard.is_relieved(usage))
     }
 
     pub(super) fn name(&self) -> String {
@@ -77,29 +61,17 @@ impl Watch {
 
     /// What to do now; `None` while backing off.
     pub(super) fn step(&mut self, now: Nanos) -> Result<Option<Order>> {
-        let usage = self.subject.usage()?;
-        let order = self.state.step(self.marks, usage);
-        self.share = usage.share();
-        let grew = self.share > self.vain_share + WORTH_ANOTHER_LOOK;
-        if grew || matches!(order, Order::Rest { .. }) {
-            self.vain = 0;
-            self.not_before = Nanos::ZERO;
-        }
-        Ok((now >= self.not_before).then_some(order))
+        Ok(self.guard.step(now, self.subject.usage()?))
     }
 
     /// Takes note of how a pass ended; returns how long to wait if there was nothing left.
     pub(super) fn after_pass(&mut self, end: End, now: Nanos, wait: Duration) -> Option<Duration> {
         if end != End::Done(DoneCause::NothingLeft) {
-            self.vain = 0;
+            self.guard.freed_enough();
             return None;
         }
-        let times = 1_u32.checked_shl(self.vain).unwrap_or(LONGEST_BACK_OFF).min(LONGEST_BACK_OFF);
-        self.vain += 1;
-        self.vain_share = self.share;
-        let wait = wait * times;
-        self.not_before = now + Nanos::from_secs_f64(wait.as_secs_f64());
-        Some(wait)
+        let wait = self.guard.nothing_left(now, Nanos::from_secs_f64(wait.as_secs_f64()));
+        Some(Duration::from_nanos(wait.0))
     }
 
     /// Which processes can help: for a cgroup, only those in it.
@@ -134,19 +106,15 @@ impl Subject {
 mod tests {
     use super::*;
 
-    const NOTHING: End = End::Done(DoneCause::NothingLeft);
-
     #[test]
-    fn waits_double_up_to_a_limit_and_start_over_after_success() {
+    fn it_waits_only_when_nothing_was_left() {
         let mut watch = Watch::new(Subject::Machine, Watermarks::default());
-        let base = Duration::from_secs(1);
-        let waits: Vec<u64> = (0..7)
-            .filter_map(|_| watch.after_pass(NOTHING, Nanos::ZERO, base))
-            .map(|wait| wait.as_secs())
-            .collect();
-        assert_eq!(waits, [1, 2, 4, 8, 16, 16, 16]);
-        assert_eq!(watch.after_pass(End::Done(DoneCause::NeedMet), Nanos::ZERO, base), None);
-        assert_eq!(watch.after_pass(NOTHING, Nanos::ZERO, base), Some(base));
+        let wait = Duration::from_secs(1);
+        let after = |watch: &mut Watch, done| watch.after_pass(End::Done(done), Nanos::ZERO, wait);
+        assert_eq!(after(&mut watch, DoneCause::NothingLeft), Some(wait));
+        assert_eq!(after(&mut watch, DoneCause::NothingLeft), Some(wait * 2));
+        assert_eq!(after(&mut watch, DoneCause::NeedMet), None);
+        assert_eq!(after(&mut watch, DoneCause::NothingLeft), Some(wait));
     }
 
     #[test]

@@ -52,6 +52,16 @@ pub struct Options {
     pub observation: Observation,
 }
 
+impl Options {
+    /// The paper's, without the lowest bucket: under 10 % of bloat is not worth a huge page. What
+    /// the daemon does unless it is told otherwise.
+    pub const WORTHWHILE: Self = Self {
+        quantum: HugePages(100),
+        floor: BloatDensity::new(51),
+        observation: Observation::Sampled,
+    };
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {

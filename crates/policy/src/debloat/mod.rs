@@ -10,10 +10,13 @@
 //! |---|---|---|
 //! | EMD | [`emd`] | densest bucket first; processes in it take turns |
 //! | HawkEye | [`hawkeye`] | address order, one process after the other |
-//! | Linux's shrinker | [`underused`] | the same, of those with more zero-filled base pages than a threshold; not on the command line, the kernel runs it |
+//! | Linux's shrinker | [`underused`] | the same, of those with more zero-filled base pages than a threshold; only simulated, the kernel runs it |
+//!
+//! [`list`] has all that can be plugged into a [system](crate::system), by name.
 
 pub mod emd;
 pub mod hawkeye;
+pub mod list;
 pub mod underused;
 
 use crate::bloat::{BloatMap, Bucket};

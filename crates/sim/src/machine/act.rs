@@ -112,7 +112,8 @@ impl Machine {
         outcome
     }
 
-    /// Whether the page lies in an area and is mapped by smaller ones, at least in part.
+    /// Whether the page lies in an area and is mapped by smaller ones, at least in part, and was not
+    /// broken to take bloat back that would come back.
     fn can_promote(&self, key: ProcessKey, page: Page) -> bool {
         let Some(process) = self.processes.get(key) else { return false };
         let area = process.area_at(page.start());
@@ -123,6 +124,7 @@ impl Machine {
         };
         area.is_some_and(|area| area.holds(page))
             && page.regions().any(|region| process.slot(region).is_some_and(|s| smaller(s.mapping)))
+            && !self.is_held(key, page)
     }
 
     fn promote_in_place(&mut self, key: ProcessKey, page: Page, work: &mut Work) -> Outcome {

@@ -4,14 +4,35 @@
 
 use super::Machine;
 use super::work::Work;
-use crate::virtual_memory::slot::{PAGES, Slot};
+use crate::virtual_memory::slot::Slot;
 use std::collections::BTreeSet;
 use superpage_policy::bloat::{BloatMap, Knowledge};
-use superpage_policy::debloat::{BloatMaps, Debloat, Decision, Depth, ProcessKey};
+use superpage_policy::debloat::{BloatMaps, Debloat, Decision, Depth, DoneCause, ProcessKey};
+use superpage_policy::page::{Page, PageSize};
 use superpage_policy::region::Region;
 use superpage_policy::sampling::{EXCERPT, Sample, SampleSize};
 use superpage_policy::system::Mapping;
 use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, VirtAddr};
+
+/// Bytes of a page that holds data which are read, on average, until some are not zero (HawkEye, as
+/// EMD's section 4.4 quotes it).
+const UNTIL_DATA: u64 = 10;
+
+/// De-bloating under way: what is known of the bloat, and what is still to be freed.
+#[derive(Clone, Debug, Default)]
+pub struct Pass {
+    maps: BloatMaps,
+    need: BasePages,
+    freed: BasePages,
+}
+
+impl Pass {
+    /// What it has freed so far.
+    #[must_use]
+    pub const fn freed(&self) -> BasePages {
+        self.freed
+    }
+}
 
 impl Machine {
     /// Lets `policy` break huge pages of `processes` until `need` is freed or nothing is left.
@@ -24,28 +45,65 @@ impl Machine {
         need: BasePages,
         work: &mut Work,
     ) -> BasePages {
-        let mut maps = self.bloat_maps(processes);
-        let mut freed = BasePages::ZERO;
-        loop {
-            match policy.decide(&maps, need.saturating_sub(freed)) {
-                Decision::Look { process, regions, depth, .. } => {
-                    self.look(&mut maps, process, &regions, depth, work);
-                }
-                Decision::Break { process, regions, .. } => {
-                    for region in regions {
-                        freed += self.break_one(process, region, work);
-                        if let Some(map) = maps.get_mut(&process) {
-                            map.remove(region);
-                        }
+        let mut pass = self.begin_pass(processes, need);
+        while self.debloat_once(policy, &mut pass, work).is_none() {}
+        pass.freed
+    }
+
+    /// A pass over the huge pages that `processes` have now, none of which is known. A machine whose
+    /// huge pages come from a pool has none that could be broken.
+    #[must_use]
+    pub fn begin_pass(&self, processes: &[ProcessKey], need: BasePages) -> Pass {
+        let maps = if self.pools.is_none() { self.bloat_maps(processes) } else { BloatMaps::new() };
+        Pass { maps, need, freed: BasePages::ZERO }
+    }
+
+    /// Carries out one decision of `policy`; why there is no further one, once it is done.
+    pub fn debloat_once(
+        &mut self,
+        policy: &mut dyn Debloat,
+        pass: &mut Pass,
+        work: &mut Work,
+    ) -> Option<DoneCause> {
+        match policy.decide(&pass.maps, pass.need.saturating_sub(pass.freed)) {
+            Decision::Look { process, regions, depth, .. } => {
+                self.look(&mut pass.maps, process, &regions, depth, work);
+            }
+            Decision::Break { process, regions, .. } => {
+                for region in regions {
+                    pass.freed += self.break_one(process, region, work);
+                    if let Some(map) = pass.maps.get_mut(&process) {
+                        map.remove(region);
                     }
                 }
-                Decision::Done(_) => return freed,
             }
+            Decision::Done(cause) => return Some(cause),
         }
+        None
+    }
+
+    /// From now on, what is broken to take bloat back is not promoted again while more than
+    /// `may_miss` of its base pages are missing: it would bloat again.
+    pub fn hold_broken(&mut self, may_miss: BasePages) {
+        self.may_miss = Some(may_miss);
+    }
+
+    /// Whether promoting this page would bring bloat back that was taken.
+    pub(super) fn is_held(&self, key: ProcessKey, page: Page) -> bool {
+        let Some(may_miss) = self.may_miss else { return false };
+        let Some(process) = self.processes.get(key) else { return false };
+        page.regions().any(|region| {
+            let populated = process.slot(region).map_or(BasePages::ZERO, Slot::populated);
+            PageSize::Huge.base_pages().saturating_sub(populated) > may_miss
+                && self.broken.contains(&(key, region))
+        })
     }
 
     fn break_one(&mut self, process: ProcessKey, region: Region, work: &mut Work) -> BasePages {
         let Some(density) = self.split(process, region, work) else { return BasePages::ZERO };
+        if self.may_miss.is_some() {
+            self.broken.insert((process, region));
+        }
         self.counts.broken += 1;
         self.counts.freed += density.base_pages();
         density.base_pages()
@@ -93,7 +151,7 @@ impl Machine {
 fn seen(slot: &Slot, region: Region, depth: Depth, seed: u64, work: &mut Work) -> Knowledge {
     match depth {
         Depth::Exact => {
-            work.examined += BasePages(u64::from(PAGES));
+            work.examined += read_whole(slot);
             Knowledge::Exact(slot.bloat())
         }
         Depth::Glance(size) => {
@@ -106,6 +164,14 @@ fn seen(slot: &Slot, region: Region, depth: Depth, seed: u64, work: &mut Work) -
             sample(slot, region, size, seed).map_or(Knowledge::Unknown, Knowledge::Sampled)
         }
     }
+}
+
+/// What is read of a huge page to find its zero-filled base pages: those whole, of the others the
+/// beginning.
+fn read_whole(slot: &Slot) -> BasePages {
+    let zero = slot.bloat().base_pages();
+    let used = PageSize::Huge.base_pages().saturating_sub(zero);
+    zero + BasePages((used.0 * UNTIL_DATA).div_ceil(BASE_PAGE_BYTES))
 }
 
 fn sample(slot: &Slot, region: Region, size: SampleSize, seed: u64) -> Option<Sample> {

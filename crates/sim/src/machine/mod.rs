@@ -31,7 +31,7 @@ pub mod work;
 use crate::physical::{Frame, Owner, Physical, Taken};
 use crate::random::Random;
 use crate::virtual_memory::{Process, Processes};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::PageSize;
@@ -42,6 +42,7 @@ use superpage_policy::units::{BasePages, Bytes, Nanos, VirtAddr};
 use work::Work;
 
 pub use act::{Stepped, Worked};
+pub use debloat::Pass;
 pub use fault::{Content, Served};
 
 /// Free memory below which file pages are dropped ahead of need, as a share of all memory. Linux
@@ -130,6 +131,10 @@ pub struct Machine {
     counts: Counts,
     /// Huge pages that a program has given back in part, to be split when memory is short.
     partly_unmapped: VecDeque<(ProcessKey, Region)>,
+    /// What was broken to take bloat back, if that is not to be promoted again with more base pages
+    /// missing than so many.
+    broken: BTreeSet<(ProcessKey, Region)>,
+    may_miss: Option<BasePages>,
 }
 
 impl Machine {
@@ -146,6 +151,8 @@ impl Machine {
             random: Random::new(setup.seed),
             counts: Counts::default(),
             partly_unmapped: VecDeque::new(),
+            broken: BTreeSet::new(),
+            may_miss: None,
         }
     }
 
@@ -189,6 +196,13 @@ impl Machine {
     #[must_use]
     pub fn used(&self) -> BasePages {
         self.physical.total() - self.supply().free() - self.physical.page_cache()
+    }
+
+    /// Of that, frames that are reserved for huge pages and not populated: they are given back when
+    /// memory is short. Takes a walk over all page tables.
+    #[must_use]
+    pub fn reserved(&self) -> BasePages {
+        self.processes.iter().map(Process::unpopulated).sum()
     }
 
     /// Starts a process.
@@ -298,6 +312,7 @@ impl Machine {
         for (start, end) in ranges {
             work += self.discard(key, start, end);
         }
+        self.broken.retain(|(owner, _)| *owner != key);
         if let Some(process) = self.processes.remove(key) {
             debug_assert!(process.frames().next().is_none(), "areas hold all memory");
         }

@@ -1,8 +1,8 @@
 //! Time: programs and the system's background work share a machine.
 //!
 //! Each program has a clock of its own, and so has the background. The program that is furthest
-//! behind runs for a slice; then the background catches up with it. Everything follows from the
-//! seed.
+//! behind runs for a slice; then the background catches up with it, and after it a de-bloater if one
+//! is plugged in. Everything follows from the seed.
 //!
 //! A promotion by copying holds the process's memory locked (`collapse_huge_page()` in
 //! mm/khugepaged.c takes `mmap_lock` for writing), so a program that takes fault after fault waits
@@ -14,9 +14,11 @@
 //! in the same size ([`crate::translation`] says why; telling other CPUs of it is priced). All
 //! threads of a program are alike, so one is simulated and stands for all.
 
+mod debloat;
 mod program;
 mod report;
 
+pub use debloat::{Debloated, Debloater};
 pub use report::{Latencies, Report};
 
 use crate::machine::work::Work;
@@ -24,10 +26,15 @@ use crate::machine::{Machine, OutOfMemory, Stepped, Worked};
 use crate::profile::Profile;
 use crate::translation::Translator;
 use crate::workload::Workload;
+use debloat::Next;
 use program::Program;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::PageSize;
 use superpage_policy::units::Nanos;
+
+/// How long background and de-bloater work in turn. Chosen: as long as the longest slice of a
+/// program while either may change memory.
+const TURN: Nanos = Nanos(1_000_000_000);
 
 /// The hardware that a run happens on.
 #[derive(Clone, Debug)]
@@ -62,14 +69,15 @@ pub struct Run {
     machine: Machine,
     hardware: Hardware,
     programs: Vec<Program>,
-    background: Background,
+    background: Worker,
+    debloater: Option<Debloater>,
     /// The most that the background may take of a CPU, whatever the system says.
     limit: f64,
 }
 
-/// The background's clock.
+/// Somebody who works beside the programs, on a clock of its own: the background, or a de-bloater.
 #[derive(Clone, Copy, Debug, Default)]
-struct Background {
+struct Worker {
     clock: Nanos,
     /// CPU time spent.
     busy: Nanos,
@@ -80,18 +88,57 @@ struct Background {
     load: f64,
 }
 
+impl Worker {
+    /// Takes so much CPU time for some work, of a share of a CPU.
+    fn spend(&mut self, work: Work, cost: Nanos, share: f64) {
+        self.work += work;
+        self.busy += cost;
+        self.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
+        self.clock += Nanos(1);
+        self.still_until = Nanos::ZERO;
+    }
+
+    /// Does nothing until `wake`, or until something happens, but no further than to `until`.
+    fn rest(&mut self, wake: Option<Nanos>, until: Nanos) {
+        self.still_until = wake.unwrap_or(Nanos(u64::MAX));
+        let wake = wake.unwrap_or(until).min(until);
+        self.clock = wake.max(self.clock + Nanos(1));
+    }
+
+    /// Takes note of what it did since its clock and its CPU time showed this.
+    fn note_load(&mut self, clock: Nanos, busy: Nanos) {
+        let elapsed = self.clock.saturating_sub(clock).as_secs_f64();
+        if elapsed > 0.0 {
+            self.load = self.busy.saturating_sub(busy).as_secs_f64() / elapsed;
+        }
+    }
+}
+
 impl Run {
     /// Nothing runs yet.
     #[must_use]
     pub fn new(machine: Machine, hardware: Hardware) -> Self {
-        let background = Background::default();
-        Self { machine, hardware, programs: Vec::new(), background, limit: f64::INFINITY }
+        Self {
+            machine,
+            hardware,
+            programs: Vec::new(),
+            background: Worker::default(),
+            debloater: None,
+            limit: f64::INFINITY,
+        }
     }
 
     /// The same, with no more than this share of one CPU for the background.
     #[must_use]
     pub fn with_background_limit(self, share: f64) -> Self {
         Self { limit: share, ..self }
+    }
+
+    /// The same, with a de-bloater plugged in.
+    #[must_use]
+    pub fn with_debloater(mut self, debloater: Debloater) -> Self {
+        self.machine.hold_broken(debloater.may_miss());
+        Self { debloater: Some(debloater), ..self }
     }
 
     /// Starts a program, which has done nothing yet.
@@ -167,7 +214,8 @@ impl Run {
         let now = self.machine.now;
         let threads: f64 = self.programs.iter().map(|program| program.runnable_at(now)).sum();
         let cpus = self.hardware.profile.cpu.hardware_threads.value.0 as f64;
-        ((threads + self.background.load) / cpus).max(1.0)
+        let debloating = self.debloater.as_ref().map_or(0.0, |debloater| debloater.worker.load);
+        ((threads + self.background.load + debloating) / cpus).max(1.0)
     }
 
     /// How long nothing will change memory while program `next` runs.
@@ -176,12 +224,27 @@ impl Run {
         let change =
             others.filter(|(_, program)| !program.is_steady()).map(|(_, p)| p.clock()).min();
         let until = change.unwrap_or(Nanos(u64::MAX));
-        let until = until.min(self.background.still_until);
+        let mut until = until.min(self.background.still_until);
+        if let Some(debloater) = &self.debloater {
+            until = until.min(debloater.worker.still_until);
+        }
         if until > self.machine.now { Rest::Until(until) } else { Rest::Short }
     }
 
-    /// Lets the background work until its clock shows `until`.
+    /// Lets the background and the de-bloater work until their clocks show `until`, in turns.
     fn catch_up(&mut self, until: Nanos) {
+        while self.debloater.is_some() && self.background.clock + TURN < until {
+            let turn = self.background.clock + TURN;
+            self.background_until(turn);
+            self.debloat_until(turn);
+        }
+        self.background_until(until);
+        self.debloat_until(until);
+        self.machine.now = until;
+    }
+
+    /// Lets the background work until its clock shows `until`.
+    fn background_until(&mut self, until: Nanos) {
         let share = self.machine.system().map_or(1.0, |system| system.background_share());
         let share = share.min(self.limit).max(1e-3);
         let (begun, busy) = (self.background.clock, self.background.busy);
@@ -190,29 +253,33 @@ impl Run {
             match self.machine.step() {
                 Stepped::Worked(Worked { work, locked }) => {
                     let cost = self.hardware.profile.price(&work).max(Nanos(1));
-                    self.background.work += work;
-                    self.background.busy += cost;
-                    self.background.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
-                    self.background.clock += Nanos(1);
-                    self.background.still_until = Nanos::ZERO;
+                    self.background.spend(work, cost, share);
                     if let Some(key) = locked {
                         let faults = self.programs.iter_mut().find(|p| p.key() == key);
                         faults.into_iter().for_each(|program| program.wait_for_lock(cost));
                     }
                 }
-                Stepped::Resting(wake) => {
-                    self.background.still_until = wake.unwrap_or(Nanos(u64::MAX));
-                    let wake = wake.unwrap_or(until).min(until);
-                    self.background.clock = wake.max(self.background.clock + Nanos(1));
-                }
+                Stepped::Resting(wake) => self.background.rest(wake, until),
             }
         }
-        let elapsed = self.background.clock.saturating_sub(begun).as_secs_f64();
-        if elapsed > 0.0 {
-            let spent = self.background.busy.saturating_sub(busy).as_secs_f64();
-            self.background.load = spent / elapsed;
+        self.background.note_load(begun, busy);
+    }
+
+    /// Lets the de-bloater, if there is one, work until its clock shows `until`.
+    fn debloat_until(&mut self, until: Nanos) {
+        let Some(debloater) = &mut self.debloater else { return };
+        let (begun, busy) = (debloater.worker.clock, debloater.worker.busy);
+        while debloater.worker.clock < until {
+            self.machine.now = debloater.worker.clock;
+            match debloater.step(&mut self.machine) {
+                Next::Worked(work) => {
+                    let cost = self.hardware.profile.price(&work).max(Nanos(1));
+                    debloater.worker.spend(work, cost, self.limit.min(1.0));
+                }
+                Next::Rests(wake) => debloater.worker.rest(wake, until),
+            }
         }
-        self.machine.now = until;
+        debloater.worker.note_load(begun, busy);
     }
 
     /// Lets time pass while no program runs.
@@ -230,7 +297,13 @@ impl Run {
         self.programs.iter().find(|program| program.key() == key).map(Program::report)
     }
 
-    /// CPU time and work of the background so far.
+    /// What the de-bloater did so far, if one is plugged in.
+    #[must_use]
+    pub fn debloated(&self) -> Option<Debloated> {
+        self.debloater.as_ref().map(|debloater| debloater.debloated(&self.machine))
+    }
+
+    /// CPU time and work of the background so far, the de-bloater's not included.
     #[must_use]
     pub fn background(&self) -> (Nanos, Work) {
         (self.background.busy, self.background.work)

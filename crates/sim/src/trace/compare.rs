@@ -1,8 +1,10 @@
-//! A trace under several systems, each on a machine of its own, all alike.
+//! A trace under several systems, with or without a de-bloater, each on a machine of its own, all
+//! alike.
 
+use super::candidate::Candidate;
 use super::replay::Plan;
 use crate::machine::{Backing, Machine, Setup};
-use crate::run::{Hardware, Latencies, Report, Run};
+use crate::run::{Debloated, Debloater, Hardware, Latencies, Report, Run};
 use std::fmt;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::PageSize;
@@ -54,8 +56,8 @@ impl std::error::Error for TooSmall {}
 /// What became of the program under one system.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The system's name.
-    pub policy: &'static str,
+    /// The candidate's name.
+    pub policy: String,
     /// The most memory that the program had mapped at any time, its resident set.
     pub peak: Bytes,
     /// The same at the end.
@@ -69,8 +71,10 @@ pub struct Row {
     pub faults: Latencies,
     /// Time in faults, of all threads.
     pub fault_time: Nanos,
-    /// CPU time of the system's background work.
+    /// CPU time of the system's background work, a de-bloater's included.
     pub background: Nanos,
+    /// What a de-bloater did, if one is plugged in.
+    pub debloated: Option<Debloated>,
     /// The share of the program's cycles that went into translation, hidden ones included.
     pub walk_share: f64,
     /// CPU time of the program: its own, what translation adds, and its faults.
@@ -114,16 +118,19 @@ pub fn needs(plan: &Plan, fragmented: f64) -> Bytes {
         + PageSize::Huge.bytes()
 }
 
-/// Replays the plan under one system. `progress` hears how many samples are behind.
+/// Replays the plan under one candidate. `progress` hears how many samples are behind.
 #[must_use]
 pub fn replay(
     plan: &Plan,
-    entry: &Entry,
+    candidate: &Candidate,
     hardware: Hardware,
     options: &Options,
     mut progress: impl FnMut(usize),
 ) -> Row {
-    let mut run = Run::new(machine(entry, options), hardware);
+    let mut run = Run::new(machine(candidate.system, options), hardware);
+    if let Some(plugged) = candidate.debloater {
+        run = run.with_debloater(Debloater::new(plugged.entry, plugged.marks));
+    }
     let taken = run.machine().used();
     let key = run.start(plan.workload.clone());
     let phases = plan.workload.phases.len();
@@ -141,7 +148,7 @@ pub fn replay(
         memory.push((mark.at, mapped.bytes()));
         progress(sample + 1);
     }
-    Row { reserved, ended, ..row(entry.name, &run, key, memory) }
+    Row { reserved, ended, ..row(candidate.name(), &run, key, memory) }
 }
 
 fn machine(entry: &Entry, options: &Options) -> Machine {
@@ -158,8 +165,9 @@ fn machine(entry: &Entry, options: &Options) -> Machine {
     machine
 }
 
-fn row(policy: &'static str, run: &Run, key: ProcessKey, memory: Vec<(Nanos, Bytes)>) -> Row {
+fn row(policy: String, run: &Run, key: ProcessKey, memory: Vec<(Nanos, Bytes)>) -> Row {
     let at_end = memory.last().map_or(Bytes::ZERO, |(_, mapped)| *mapped);
+    let debloated = run.debloated();
     let mut row = Row {
         policy,
         peak: memory.iter().map(|(_, mapped)| *mapped).max().unwrap_or_default(),
@@ -168,7 +176,8 @@ fn row(policy: &'static str, run: &Run, key: ProcessKey, memory: Vec<(Nanos, Byt
         mapped: run.machine().process(key).map(|p| p.footprint()).unwrap_or_default(),
         faults: Latencies::default(),
         fault_time: Nanos::ZERO,
-        background: run.background().0,
+        background: run.background().0 + debloated.map_or(Nanos::ZERO, |by| by.busy),
+        debloated,
         walk_share: 0.0,
         busy: Nanos::ZERO,
         time: Nanos::ZERO,

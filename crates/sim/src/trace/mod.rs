@@ -25,10 +25,12 @@
 //! | `memory` | what a process has mapped, and what changed |
 //! | `write`, `read` | the lines |
 //! | [`replay`] | a trace as a workload |
-//! | [`compare`] | a trace under several systems |
+//! | [`candidate`] | a system, with or without a de-bloater |
+//! | [`compare`] | a trace under several of them |
 //!
 //! It opens no files: text comes in, text goes out. Recording is another crate's business.
 
+pub mod candidate;
 pub mod compare;
 mod memory;
 mod read;

@@ -173,6 +173,13 @@ impl Process {
         })
     }
 
+    /// Frames reserved for it that are not populated.
+    pub(crate) fn unpopulated(&self) -> BasePages {
+        let slots = self.tables.from(0).flat_map(|(_, table)| table.iter());
+        let reserved = slots.filter(|slot| slot.is_reserved);
+        reserved.map(|slot| PageSize::Huge.base_pages() - slot.populated()).sum()
+    }
+
     /// The regions with base pages that hold data, in memory or in the backing store, each with
     /// how many there are in all regions up to it.
     pub(crate) fn data(&self) -> Vec<(u64, Region)> {

@@ -15,7 +15,7 @@ pub(super) fn in_words(rows: &[Row], trace: &Trace, arguments: &Sim, options: &O
     let mut text = String::new();
     let whole: Vec<&Row> = rows.iter().filter(|row| row.ended == Ended::Whole).collect();
     let lost: Vec<&str> =
-        rows.iter().filter(|row| row.ended != Ended::Whole).map(|row| row.policy).collect();
+        rows.iter().filter(|row| row.ended != Ended::Whole).map(|row| &*row.policy).collect();
     if !lost.is_empty() {
         text.push_str(&format!(
             "Out of memory before the end: {}; give more --memory.\n",
@@ -37,6 +37,7 @@ pub(super) fn in_words(rows: &[Row], trace: &Trace, arguments: &Sim, options: &O
     if let Some(sentence) = about_both(&whole) {
         text.push_str(&sentence);
     }
+    text.push_str(&about_debloaters(rows, options));
     text.push_str(&assumed(trace, arguments, options));
     text
 }
@@ -55,10 +56,10 @@ fn least<'a>(rows: &[&'a Row], key: impl Fn(&Row) -> f64) -> Option<&'a Row> {
 }
 
 /// Those that are as good as the best, by name.
-fn as_good(rows: &[&Row], key: impl Fn(&Row) -> f64) -> Vec<&'static str> {
+fn as_good<'a>(rows: &[&'a Row], key: impl Fn(&Row) -> f64) -> Vec<&'a str> {
     let best = least(rows, &key).map_or(0.0, &key);
     let near = rows.iter().filter(|row| key(row) <= best * (1.0 + NEGLIGIBLE));
-    near.map(|row| row.policy).collect()
+    near.map(|row| &*row.policy).collect()
 }
 
 fn about_memory(rows: &[&Row]) -> Option<String> {
@@ -121,6 +122,21 @@ fn about_both(rows: &[&Row]) -> Option<String> {
             show::percent(speed)
         )
     })
+}
+
+/// Those de-bloaters that had nothing to do: on a smaller machine they would have.
+fn about_debloaters(rows: &[Row], options: &Options) -> String {
+    let idle = |row: &&Row| row.debloated.is_some_and(|by| by.passes == 0);
+    let idle: Vec<&str> = rows.iter().filter(idle).map(|row| &*row.policy).collect();
+    if idle.is_empty() {
+        return String::new();
+    }
+    format!(
+        "De-bloating: {} took nothing back, for {} of memory never got short; give less --memory, or a \
+         lower --high.\n",
+        names(&idle),
+        options.memory
+    )
 }
 
 fn names(names: &[&str]) -> String {

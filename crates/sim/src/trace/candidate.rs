@@ -1,0 +1,170 @@
+//! What a trace is replayed under: a system, alone or with a de-bloater plugged into it, by name:
+//! `linux`, `linux+emd`.
+
+use std::fmt;
+use superpage_policy::debloat;
+use superpage_policy::system::life::Deallocation;
+use superpage_policy::system::list;
+use superpage_policy::watermark::{BadWatermarks, Watermarks};
+
+/// A system, and what takes bloat back under it.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// The system.
+    pub system: &'static list::Entry,
+    /// The de-bloater, if there is one.
+    pub debloater: Option<Plugged>,
+}
+
+/// A de-bloater, and when it starts and stops.
+#[derive(Clone, Copy, Debug)]
+pub struct Plugged {
+    /// Which.
+    pub entry: &'static debloat::list::Entry,
+    /// When.
+    pub marks: Watermarks,
+}
+
+/// Why a name is none of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadName {
+    /// There is no such system.
+    System,
+    /// There is no such de-bloater.
+    Debloater,
+    /// The system's superpages cannot be broken.
+    Whole(&'static str),
+}
+
+impl fmt::Display for BadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let debloaters = || debloat::list::ALL.iter().map(|entry| entry.name).collect::<Vec<_>>();
+        match self {
+            Self::System => {
+                let systems: Vec<&str> = list::ALL.iter().map(|entry| entry.name).collect();
+                write!(
+                    f,
+                    "there is no such policy; choose from {}, or all; {} can be plugged in, as in \
+                     linux+emd",
+                    systems.join(", "),
+                    debloaters().join(", ")
+                )
+            }
+            Self::Debloater => {
+                let names = debloaters().join(", ");
+                write!(f, "there is no such de-bloater; choose from {names} after the plus sign")
+            }
+            Self::Whole(system) => write!(
+                f,
+                "the superpages of {system} are set aside and stay whole, so nothing can be taken \
+                 back from them; choose another policy before the plus sign"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BadName {}
+
+impl Candidate {
+    /// The system alone.
+    #[must_use]
+    pub const fn alone(system: &'static list::Entry) -> Self {
+        Self { system, debloater: None }
+    }
+
+    /// The candidate with this name.
+    ///
+    /// # Errors
+    /// [`BadName`].
+    pub fn named(name: &str) -> Result<Self, BadName> {
+        let (system, debloater) = match name.split_once('+') {
+            Some((system, debloater)) => (system, Some(debloater)),
+            None => (name, None),
+        };
+        let system = list::find(system).ok_or(BadName::System)?;
+        let Some(debloater) = debloater else { return Ok(Self::alone(system)) };
+        let debloater = debloat::list::find(debloater).ok_or(BadName::Debloater)?;
+        match (system.build)().life().deallocation {
+            // Pages set aside before, and pools: no base pages can come of them.
+            Deallocation::OnlyWhenUnmapped | Deallocation::Clock => {
+                Err(BadName::Whole(system.name))
+            }
+            _ => {
+                let plugged = Plugged { entry: debloater, marks: debloater.watermarks() };
+                Ok(Self { system, debloater: Some(plugged) })
+            }
+        }
+    }
+
+    /// The same, with a de-bloater that starts above the share `high` of memory in use and stops at
+    /// `low`; where nothing is said, as it does by itself.
+    ///
+    /// # Errors
+    /// [`BadWatermarks`].
+    pub fn between(self, high: Option<f64>, low: Option<f64>) -> Result<Self, BadWatermarks> {
+        let Some(plugged) = self.debloater else { return Ok(self) };
+        let [own_high, own_low] = plugged.entry.marks;
+        let marks = Watermarks::new(high.unwrap_or(own_high), low.unwrap_or(own_low))?;
+        Ok(Self { debloater: Some(Plugged { marks, ..plugged }), ..self })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.debloater {
+            Some(plugged) => format!("{}+{}", self.system.name, plugged.entry.name),
+            None => self.system.name.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_as_it_is_written() {
+        let mut plugged = 0;
+        for system in list::ALL {
+            let alone = Candidate::named(system.name).expect("it is in the list");
+            assert!(alone.name() == system.name && alone.debloater.is_none());
+            for debloater in debloat::list::ALL {
+                let name = format!("{}+{}", system.name, debloater.name);
+                match Candidate::named(&name) {
+                    Ok(candidate) => {
+                        assert_eq!(candidate.name(), name);
+                        plugged += 1;
+                    }
+                    Err(error) => assert_eq!(error, BadName::Whole(system.name)),
+                }
+            }
+        }
+        // All but xHeap and the two that are set aside before.
+        assert_eq!(plugged, (list::ALL.len() - 3) * debloat::list::ALL.len());
+    }
+
+    #[test]
+    fn a_name_that_is_none_says_which_are() {
+        let said = |name| Candidate::named(name).map(|c| c.name()).unwrap_err().to_string();
+        for name in ["windows", "", "+emd", "windows+emd"] {
+            assert!(said(name).contains("linux-4k, freebsd") && said(name).contains("linux+emd"));
+        }
+        for name in ["linux+", "linux+ksm", "linux+emd+hawkeye", "linux+linux"] {
+            assert!(said(name).contains("emd, emd-exact, hawkeye, underused"), "{}", said(name));
+        }
+        assert!(said("hugetlb-2m+emd").contains("hugetlb-2m"));
+        assert!(said("xheap+hawkeye").contains("xheap"));
+    }
+
+    #[test]
+    fn watermarks_are_the_de_bloaters_own_unless_somebody_says_otherwise() {
+        let marks = |name, high, low| {
+            let candidate = Candidate::named(name).expect("it exists").between(high, low)?;
+            Ok(candidate.debloater.map(|plugged| [plugged.marks.high(), plugged.marks.low()]))
+        };
+        assert_eq!(marks("linux+hawkeye", None, None), Ok(Some([0.85, 0.70])));
+        assert_eq!(marks("linux+emd", Some(0.9), None), Ok(Some([0.9, 0.65])));
+        assert_eq!(marks("linux", Some(0.9), Some(0.95)), Ok(None));
+        assert_eq!(marks("linux+emd", Some(0.6), None), Err(BadWatermarks::LowNotBelowHigh));
+    }
+}
