@@ -305,9 +305,12 @@ impl Machine {
             slot.unmap();
             return;
         }
+        // Asked before there is a detail: without one, all of them hold data.
+        let used = slot.used();
         slot.mapping = Mapping::Base;
         let detail = slot.detail();
         detail.present = kept;
+        detail.used = used;
         detail.frames = Some(frames);
         process.count(PageSize::Base, u64::from(kept.len()), 0);
     }
