@@ -5,15 +5,15 @@ use crate::ensure;
 use crate::machine::{Ended, Machine, Pages, Place, Seen, Worked, place};
 use crate::program::Program;
 use crate::simulated;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{self, Snapshot};
 use libtest_mimic::Failed;
 use rustix::io::Errno;
 use std::time::Duration;
 use superpage_kernel::pagemap::{self, Pagemap};
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
-use superpage_kernel::process_madvise;
 use superpage_kernel::sample::{Content as Found, Sampler};
+use superpage_kernel::{maps, process_madvise};
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_manager::target::Target;
@@ -43,6 +43,7 @@ struct Running {
     process: Process,
     pagemap: Pagemap,
     end: VirtAddr,
+    areas: Vec<maps::Area>,
     /// Whether something was done to it since it was looked at.
     is_stale: bool,
 }
@@ -86,15 +87,17 @@ impl Live {
 
     /// Looks at all programs again.
     fn look(&mut self) -> Ended {
-        self.programs.iter_mut().for_each(|one| one.is_stale = true);
+        for one in &mut self.programs {
+            one.areas = snapshot::areas(&one.process, one.program.start, one.end)?;
+            one.is_stale = true;
+        }
         self.catch_up()
     }
 
-    /// Looks at those to which something was done.
+    /// Looks into the areas of those to which something was done.
     fn catch_up(&mut self) -> Ended {
         for (index, one) in self.programs.iter_mut().enumerate().filter(|(_, one)| one.is_stale) {
-            let range = (one.program.start, one.end);
-            self.snapshot.look(Self::key(index), &one.process, &mut one.pagemap, range)?;
+            self.snapshot.look(Self::key(index), &one.areas, &mut one.pagemap)?;
             one.is_stale = false;
         }
         Ok(())
@@ -187,7 +190,8 @@ impl Machine for Live {
             let process = Process::open(program.pid())?;
             let pagemap = Pagemap::open(&process)?;
             let end = program.start.offset(size.bytes());
-            Ok(Running { program, process, pagemap, end, is_stale: true })
+            let areas = snapshot::areas(&process, program.start, end)?;
+            Ok(Running { program, process, pagemap, end, areas, is_stale: true })
         };
         let programs = programs.iter().map(start).collect::<Result<_, _>>()?;
         let snapshot = Snapshot::new(simulated::MEMORY);

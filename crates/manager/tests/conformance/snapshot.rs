@@ -13,6 +13,16 @@ use superpage_policy::system::{
 };
 use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
 
+/// The private anonymous areas of a process between two addresses.
+pub(crate) fn areas(process: &Process, start: VirtAddr, end: VirtAddr) -> Result<Vec<maps::Area>> {
+    let mut areas = maps::of(process)?;
+    areas.retain(|area| area.start < end && start < area.end && area.is_private_anonymous());
+    for area in &mut areas {
+        (area.start, area.end) = (area.start.max(start), area.end.min(end));
+    }
+    Ok(areas)
+}
+
 /// All processes at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
@@ -32,19 +42,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// What lies between two addresses.
-    fn of(
-        process: &Process,
-        pagemap: &mut Pagemap,
-        start: VirtAddr,
-        end: VirtAddr,
-    ) -> Result<Self> {
-        let mut areas = maps::of(process)?;
-        areas.retain(|area| area.start < end && start < area.end && area.is_private_anonymous());
-        for area in &mut areas {
-            (area.start, area.end) = (area.start.max(start), area.end.min(end));
-        }
-        let found = pagemap.populated(&areas)?;
+    /// What is populated of these areas.
+    fn of(areas: &[maps::Area], pagemap: &mut Pagemap) -> Result<Self> {
         let as_seen = |area: &maps::Area| Area {
             start: area.start,
             end: area.end,
@@ -52,6 +51,7 @@ impl Memory {
             growth: Growth::Fixed,
             advice: Advice::None,
         };
+        let found = pagemap.populated(areas)?;
         Ok(Self {
             areas: areas.iter().map(as_seen).collect(),
             regions: found.into_iter().map(|found| (found.region, found)).collect(),
@@ -81,15 +81,14 @@ impl Snapshot {
         }
     }
 
-    /// Looks at a process again, between two addresses.
+    /// Looks at a process's memory in these areas again.
     pub(crate) fn look(
         &mut self,
         key: ProcessKey,
-        process: &Process,
+        areas: &[maps::Area],
         pagemap: &mut Pagemap,
-        (start, end): (VirtAddr, VirtAddr),
     ) -> Result<()> {
-        let memory = Memory::of(process, pagemap, start, end)?;
+        let memory = Memory::of(areas, pagemap)?;
         // A reservation ends with the last base page in it, and with a huge page.
         self.reserved.retain(|(of, region)| *of != key || memory.mapping(*region) == Mapping::Base);
         if self.processes.insert(key, memory).is_none() {
