@@ -1,6 +1,7 @@
 //! What touches, releases, promotions and de-bloating do to a region, on any machine.
 
 use crate::machine::{Ended, Machine, PAGES, Pages, Place, Seen, place};
+use crate::recorder::Recorder;
 use crate::{ensure, scripts};
 use libtest_mimic::Failed;
 use superpage_policy::compaction::Compaction;
@@ -33,8 +34,9 @@ fn start<M: Machine>() -> Result<M, Failed> {
     M::start(&[HugePages(4)], base_pages())
 }
 
+/// EMD as published: what it frees does not depend on samples.
 pub(crate) fn emd_exact() -> Box<dyn Debloat> {
-    PolicyName::EmdExact.build(emd::Options::default())
+    Box::new(Recorder::new(PolicyName::EmdExact.build(emd::Options::default())).0)
 }
 
 /// More than there ever is.

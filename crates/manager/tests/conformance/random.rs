@@ -10,7 +10,7 @@ use crate::recorder::Recorder;
 use crate::systems::{SYSTEMS, system};
 use crate::{dialogues, ensure, scripts};
 use libtest_mimic::Failed;
-use superpage_policy::debloat::hawkeye::HawkEye;
+use superpage_policy::debloat::{PolicyName, emd};
 use superpage_policy::system::{Act, Action, Cause};
 use superpage_policy::units::{BasePages, HugePages, Nanos};
 use superpage_sim::machine::Content;
@@ -140,7 +140,8 @@ fn do_both<M: Machine>(machine: &mut M, model: &mut Model, what: Do) -> Ended {
             ensure!(became == expected, "it became {became:?}, and not {expected:?}");
         }
         Do::Recover(need) => {
-            let (freed, expected) = (machine.debloat(&mut HawkEye, need)?, model.debloat(need));
+            let mut hawkeye = Recorder::new(PolicyName::HawkEye.build(emd::Options::default())).0;
+            let (freed, expected) = (machine.debloat(&mut hawkeye, need)?, model.debloat(need));
             ensure!(freed == expected, "{freed} freed, and not {expected}");
         }
         Do::Debloat => {

@@ -25,8 +25,11 @@ enum Said {
 pub(crate) struct Log(Arc<Mutex<Vec<Said>>>);
 
 impl Log {
-    fn add(&self, said: Said) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(said);
+    /// Returns how much has been said now.
+    fn add(&self, said: Said) -> usize {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(said);
+        all.len()
     }
 
     /// In words; `area` gives the first address of a process's area.
@@ -137,8 +140,11 @@ impl System for Recorder<Box<dyn System>> {
 
 impl Debloat for Recorder<Box<dyn Debloat>> {
     fn decide(&mut self, maps: &BloatMaps, need: BasePages) -> Decision {
+        /// Many times what it takes to de-bloat any program here.
+        const MOST: usize = 10_000;
         let decision = self.policy.decide(maps, need);
-        self.log.add(Said::Decided(decision.clone()));
+        let count = self.log.add(Said::Decided(decision.clone()));
+        assert!(count < MOST, "the policy does not come to an end");
         decision
     }
 }
