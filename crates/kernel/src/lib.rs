@@ -15,6 +15,7 @@ pub mod maps;
 pub mod meminfo;
 pub mod own_child;
 pub mod own_memory;
+pub mod own_thp;
 pub mod pagemap;
 pub mod pressure;
 pub mod probe;

@@ -10,15 +10,17 @@ use crate::width::to_usize;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use superpage_policy::region::Region;
-use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, VirtAddr};
 
 /// Which page size to ask the kernel for at first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// 2 MiB pages (MADV_HUGEPAGE), unless the machine's setting is `never`.
     HugePages,
-    /// 4 KiB pages (MADV_NOHUGEPAGE).
+    /// 4 KiB pages (MADV_NOHUGEPAGE), also later: nobody can make huge pages of them.
     BasePages,
+    /// None: what the machine's setting gives.
+    Nothing,
 }
 
 /// A mapping of whole regions, unmapped when dropped.
@@ -59,11 +61,29 @@ impl OwnMemory {
         let advice = match wish {
             Wish::HugePages => Advice::LinuxHugepage,
             Wish::BasePages => Advice::LinuxNoHugepage,
+            Wish::Nothing => return Ok(memory),
         };
         // SAFETY: the range lies inside our mapping, and the advice only concerns page sizes.
         unsafe { madvise(memory.first.cast(), length, advice) }
             .map_err(|errno| Error::from_errno(errno, "advise on page sizes"))?;
         Ok(memory)
+    }
+
+    /// Gives `count` base pages back to the kernel, from number `first` on (MADV_DONTNEED). They
+    /// read as zeroes from then on.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if they do not all lie in here.
+    pub fn discard(&mut self, first: BasePages, count: BasePages) -> Result<()> {
+        let refused = |errno| Error::from_errno(errno, format!("give back {count} base pages"));
+        let (offset, length) = (to_usize(first.bytes().0), to_usize(count.bytes().0));
+        let end = offset.checked_add(length).filter(|end| *end <= self.length);
+        end.ok_or_else(|| refused(Errno::INVAL))?;
+        // SAFETY: `offset` lies inside the mapping.
+        let start = unsafe { self.first.add(offset) };
+        // SAFETY: the range lies inside our mapping, of which nobody holds a slice, and zeroes are
+        // bytes like any others.
+        unsafe { madvise(start.cast(), length, Advice::LinuxDontNeed) }.map_err(refused)
     }
 
     /// Its regions, in address order.
@@ -97,5 +117,24 @@ impl Drop for OwnMemory {
         // SAFETY: exactly what `map` mapped; no slice of it outlives `self`.
         let unmapped = unsafe { munmap(self.mapping.cast(), self.mapped) };
         debug_assert!(unmapped.is_ok(), "our own mapping unmaps");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_reads_as_zeroes() {
+        let mut memory = OwnMemory::map(HugePages(1), Wish::Nothing).expect("2 MiB");
+        memory.bytes_mut().fill(1);
+        memory.discard(BasePages(2), BasePages(3)).expect("it is ours");
+        let page = to_usize(BasePages(1).bytes().0);
+        let sum = |page: &[u8]| page.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        let kept: Vec<bool> = memory.bytes().chunks(page).map(|page| sum(page) > 0).collect();
+        let expected: Vec<bool> = (0..kept.len()).map(|page| !(2..5).contains(&page)).collect();
+        assert_eq!(kept, expected);
+        assert!(memory.discard(BasePages(510), BasePages(3)).is_err());
+        assert!(memory.discard(BasePages(1 << 60), BasePages(1)).is_err());
     }
 }

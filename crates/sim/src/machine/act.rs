@@ -315,11 +315,14 @@ impl Machine {
             slot.unmap();
             return;
         }
+        // Asked before there is a detail: without one, all of them hold data.
+        let used = slot.used();
         slot.mapping = Mapping::Base;
         slot.is_protected = false;
         let detail = slot.detail();
         detail.present = kept;
         detail.protected = protected;
+        detail.used = used;
         detail.frames = Some(frames);
         process.count(PageSize::Base, u64::from(kept.len()), 0);
     }

@@ -1,0 +1,289 @@
+//! Real processes on the real kernel as a [`Machine`]: seen through their page tables, changed by
+//! hints only, and each change verified.
+
+use crate::ensure;
+use crate::machine::{Ended, Machine, Pages, Place, Seen, Worked, place};
+use crate::program::Program;
+use crate::simulated;
+use crate::snapshot::{self, Snapshot};
+use libtest_mimic::Failed;
+use rustix::io::Errno;
+use std::time::Duration;
+use superpage_kernel::pagemap::{self, Pagemap};
+use superpage_kernel::probe::{self, Ability, Answer};
+use superpage_kernel::process::Process;
+use superpage_kernel::sample::{Content as Found, Sampler};
+use superpage_kernel::{maps, process_madvise};
+use superpage_manager::cooldown::CoolDown;
+use superpage_manager::pass::{Flow, Options, Pass};
+use superpage_manager::target::Target;
+use superpage_policy::debloat::{Debloat, ProcessKey};
+use superpage_policy::page::{Page, PageSize};
+use superpage_policy::region::Region;
+use superpage_policy::system::{
+    Act, Action, Attempt, Fault, How, Mapping, Outcome, Step, System, View,
+};
+use superpage_policy::units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, VirtAddr,
+};
+use superpage_sim::machine::Content;
+
+#[derive(Debug)]
+pub(crate) struct Live {
+    programs: Vec<Running>,
+    system: Box<dyn System>,
+    snapshot: Snapshot,
+    sampler: Sampler,
+}
+
+/// A program that runs.
+#[derive(Debug)]
+struct Running {
+    program: Program,
+    process: Process,
+    pagemap: Pagemap,
+    end: VirtAddr,
+    areas: Vec<maps::Area>,
+    /// Whether something was done to it since it was looked at.
+    is_stale: bool,
+}
+
+/// Why no real machine can be had here, as far as it can be seen from trying.
+pub(crate) fn hindrance() -> Option<String> {
+    let needed = Ability::ESSENTIAL.into_iter().chain([Ability::Collapse]);
+    let missing = needed.map(probe::probe).find(|finding| finding.answer != Answer::Yes);
+    if let Some(finding) = missing {
+        return Some(finding.why);
+    }
+    match first_touch() {
+        Ok(seen) if seen.mapping == Mapping::Base && seen.population == BasePages(1) => None,
+        Ok(_) => Some(
+            "a first touch gives a huge page here (transparent_hugepage/enabled is 'always'), and \
+             this kernel cannot keep them from a single process (Linux 6.18 can)"
+                .to_owned(),
+        ),
+        Err(why) => Some(why.message().unwrap_or("no program could be started").to_owned()),
+    }
+}
+
+fn first_touch() -> Result<Seen, Failed> {
+    let never = superpage_policy::system::linux::Options::NEVER;
+    let system = superpage_policy::system::linux::Linux::new(never);
+    let mut machine = Live::start(&[HugePages(1)], Box::new(system))?;
+    machine.touch(place(0), 0, Content::Data)?;
+    machine.seen(place(0))
+}
+
+/// The number of a base page in its area.
+fn number(place: Place, page: u16) -> BasePages {
+    BasePages(place.region * BASE_PAGES_PER_HUGE_PAGE + u64::from(page))
+}
+
+impl Live {
+    fn running(&mut self, key: ProcessKey) -> Result<&mut Running, Failed> {
+        let index = usize::try_from(key.0)?.checked_sub(1);
+        Ok(index.and_then(|index| self.programs.get_mut(index)).ok_or("no such process")?)
+    }
+
+    /// Looks at all programs again.
+    fn look(&mut self) -> Ended {
+        for one in &mut self.programs {
+            one.areas = snapshot::areas(&one.process, one.program.start, one.end)?;
+            one.is_stale = true;
+        }
+        self.catch_up()
+    }
+
+    /// Looks into the areas of those to which something was done.
+    fn catch_up(&mut self) -> Ended {
+        for (index, one) in self.programs.iter_mut().enumerate().filter(|(_, one)| one.is_stale) {
+            self.snapshot.look(Self::key(index), &one.areas, &mut one.pagemap)?;
+            one.is_stale = false;
+        }
+        Ok(())
+    }
+
+    /// The first attempt of a plan that succeeds, after the kernel has mapped a base page.
+    fn attempt(&mut self, fault: &Fault, attempt: Attempt) -> Result<bool, Failed> {
+        let region = Region::containing(fault.address);
+        let place = (fault.process, region);
+        Ok(match attempt {
+            Attempt::Base => true,
+            Attempt::InPlace => fault.region.is_reserved,
+            Attempt::Reserve => {
+                let is_empty = fault.region.population.is_zero() && !fault.region.is_reserved;
+                is_empty && self.snapshot.reserved.insert(place)
+            }
+            Attempt::Complete if !fault.region.is_reserved => false,
+            Attempt::Complete if !fault.area.holds(region.into()) => true,
+            Attempt::Complete | Attempt::Map { size: PageSize::Huge, .. } => {
+                self.collapse(fault.process, region)? == Outcome::Done
+            }
+            Attempt::Map { .. } => false,
+        })
+    }
+
+    /// Makes a region one huge page, and looks whether it is.
+    fn collapse(&mut self, key: ProcessKey, region: Region) -> Result<Outcome, Failed> {
+        /// The kernel may hold a page for a moment, for instance to move it.
+        const TRIES: u32 = 50;
+        const PAUSE: Duration = Duration::from_millis(2);
+        let Running { process, pagemap, .. } = self.running(key)?;
+        for _ in 0..TRIES {
+            let refusals = process_madvise::collapse(process, &[region])?;
+            if pagemap.mappings(&[region])? == [pagemap::Mapping::Huge] {
+                return Ok(Outcome::Done);
+            }
+            match refusals.first().map(|refusal| refusal.errno) {
+                Some(Errno::INVAL) => return Ok(Outcome::Stale),
+                Some(Errno::NOMEM) => return Ok(Outcome::NoFrame),
+                _ => std::thread::sleep(PAUSE),
+            }
+        }
+        Ok(Outcome::NoFrame)
+    }
+
+    fn carry_out(&mut self, act: Act) -> Result<Outcome, Failed> {
+        self.look()?;
+        match act {
+            Act::Promote { process, page, how } => self.promote(process, page, how),
+            Act::Evacuate { process, region } => self.evacuate(process, region),
+            Act::Unreserve { process, region } => {
+                let was_noted = self.snapshot.reserved.remove(&(process, region));
+                Ok(if was_noted { Outcome::Done } else { Outcome::Stale })
+            }
+            Act::Evict { .. } => Ok(Outcome::Stale),
+            Act::Zero(_) | Act::Compact(..) => Ok(Outcome::NoFrame),
+        }
+    }
+
+    fn promote(&mut self, key: ProcessKey, page: Page, how: How) -> Result<Outcome, Failed> {
+        let region = Region::containing(page.start());
+        let seen = self.snapshot.region(key, region);
+        let is_held = self.snapshot.areas(key).iter().any(|area| area.holds(page));
+        let can = page.size() == PageSize::Huge && is_held && seen.mapping == Mapping::Base;
+        if !can || how == How::InPlace && !seen.is_reserved {
+            return Ok(Outcome::Stale);
+        }
+        self.collapse(key, region)
+    }
+
+    /// A reservation is forgotten; a huge page is split, which frees its zero-filled base pages.
+    fn evacuate(&mut self, key: ProcessKey, region: Region) -> Result<Outcome, Failed> {
+        if self.snapshot.reserved.remove(&(key, region)) {
+            return Ok(Outcome::Done);
+        }
+        if self.snapshot.region(key, region).mapping != Mapping::Huge {
+            return Ok(Outcome::Stale);
+        }
+        let Running { process, pagemap, .. } = self.running(key)?;
+        process_madvise::split(process, &[region.start()])?;
+        let mappings = pagemap.mappings(&[region])?;
+        Ok(if mappings == [pagemap::Mapping::Huge] { Outcome::Stale } else { Outcome::Done })
+    }
+}
+
+impl Machine for Live {
+    fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed> {
+        let start = |size: &HugePages| -> Result<Running, Failed> {
+            let program = Program::start(*size)?;
+            let process = Process::open(program.pid())?;
+            let pagemap = Pagemap::open(&process)?;
+            let end = program.start.offset(size.bytes());
+            let areas = snapshot::areas(&process, program.start, end)?;
+            Ok(Running { program, process, pagemap, end, areas, is_stale: true })
+        };
+        let programs = programs.iter().map(start).collect::<Result<_, _>>()?;
+        let snapshot = Snapshot::new(simulated::MEMORY);
+        Ok(Self { programs, system, snapshot, sampler: Sampler::new() })
+    }
+
+    fn govern(&mut self, system: Box<dyn System>) {
+        self.system = system;
+    }
+
+    fn area(&self, program: usize) -> VirtAddr {
+        self.programs[program].program.start
+    }
+
+    fn set_time(&mut self, now: Nanos) {
+        self.snapshot.now = now;
+    }
+
+    fn view(&mut self) -> Result<&mut dyn View, Failed> {
+        self.look()?;
+        Ok(&mut self.snapshot)
+    }
+
+    fn data(&mut self, place: Place) -> Result<Pages, Failed> {
+        self.catch_up()?;
+        let (key, region) = (Self::key(place.program), self.region(place));
+        // What is not there is not read: that would map the zero page.
+        let pages = self.snapshot.populated(key, region);
+        let addresses: Vec<_> = pages.iter().map(|page| region.base_page(*page)).collect();
+        let process = &self.programs[place.program].process;
+        let found = self.sampler.contents(process, &addresses, Bytes(BASE_PAGE_BYTES))?;
+        ensure!(!found.contains(&Found::Unreadable), "a page of {place:?} cannot be read");
+        let used = pages.iter().zip(found).filter(|(_, found)| *found == Found::Used);
+        Ok(used.map(|(page, _)| *page).collect())
+    }
+
+    fn touch(&mut self, place: Place, page: u16, content: Content) -> Ended {
+        self.catch_up()?;
+        let (key, region) = (Self::key(place.program), self.region(place));
+        let running = &mut self.programs[place.program];
+        if self.snapshot.populated(key, region).contains(&page) {
+            return running.program.touch(number(place, page), content);
+        }
+        let fault = self.snapshot.fault(key, region.base_page(page)).ok_or("no area there")?;
+        let plan = self.system.fault(&fault, &self.snapshot);
+        running.program.touch(number(place, page), content)?;
+        running.is_stale = true;
+        for attempt in plan.attempts() {
+            if self.attempt(&fault, attempt)? {
+                return Ok(());
+            }
+        }
+        Err("no attempt succeeded".into())
+    }
+
+    fn release(&mut self, place: Place, first: u16, count: BasePages) -> Ended {
+        let running = &mut self.programs[place.program];
+        running.is_stale = true;
+        running.program.release(number(place, first), count)
+    }
+
+    fn step(&mut self) -> Result<Worked, Failed> {
+        self.look()?;
+        match self.system.background(&mut self.snapshot) {
+            Step::Act(action) => self.apply(&action).map(|_| Worked::Yes),
+            Step::Scanned(_) => Ok(Worked::Yes),
+            Step::Rest(_) => Ok(Worked::Rests),
+        }
+    }
+
+    fn apply(&mut self, action: &Action) -> Result<Outcome, Failed> {
+        let outcome = self.carry_out(action.act)?;
+        self.look()?;
+        self.system.learn(action, outcome);
+        Ok(outcome)
+    }
+
+    /// By the manager's own pass.
+    fn debloat(&mut self, policy: &mut dyn Debloat, need: BasePages) -> Result<BasePages, Failed> {
+        let targets = self.programs.iter().enumerate().map(|(index, one)| {
+            let process = Process::open(one.process.pid())?;
+            Target::new(Self::key(index), process, "program".to_owned())
+        });
+        let targets = targets.collect::<Result<_, _>>()?;
+        let mut cooling = CoolDown::new();
+        let mut pass = Pass::new(targets, need, Options::default(), &cooling, Nanos::ZERO)?;
+        pass.run(policy, &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+        self.look()?;
+        Ok(pass.account().processes.values().map(|account| account.freed).sum())
+    }
+
+    fn check(&mut self) -> Ended {
+        self.programs.iter_mut().try_for_each(|one| one.program.check())
+    }
+}

@@ -1,0 +1,235 @@
+//! Random programs: against an obvious model of what is mapped, and, under every system, on both
+//! machines side by side.
+//!
+//! The seeds are fixed; what fails names its seed and step, and fails again.
+
+use crate::contract::{ALL, base_pages, emd_exact, promote};
+use crate::machine::{Ended, Machine, PAGES, Place, about};
+use crate::model::{Model, PROGRAMS, REGIONS, Region, places};
+use crate::recorder::Recorder;
+use crate::systems::{SYSTEMS, system};
+use crate::{dialogues, ensure, scripts};
+use libtest_mimic::Failed;
+use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::system::{Act, Action, Cause};
+use superpage_policy::units::{BasePages, HugePages, Nanos};
+use superpage_sim::machine::Content;
+use superpage_sim::random::Random;
+
+scripts! {
+    random_programs_agree_with_the_model,
+}
+
+dialogues! {
+    no_system_loses_data,
+}
+
+/// Chosen for a few seconds of test.
+const SEEDS: u64 = 3;
+const STEPS: u64 = 200;
+const STEPS_BETWEEN_CONTENTS: u64 = 10;
+const STEPS_UNDER_A_SYSTEM: u64 = 40;
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Do {
+    Touch(Place, u16, u16, Content),
+    Release(Place, u16, BasePages),
+    Promote(Place),
+    Evacuate(Place),
+    /// By HawkEye, so much.
+    Recover(BasePages),
+    /// By EMD, all.
+    Debloat,
+    /// Until then; the background works.
+    Wait(Nanos),
+}
+
+/// A stream of things to do.
+struct Script {
+    random: Random,
+    now: Nanos,
+}
+
+impl Script {
+    fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed), now: Nanos::ZERO }
+    }
+
+    fn below(&mut self, bound: u64) -> u16 {
+        u16::try_from(self.random.below(bound)).unwrap_or(0)
+    }
+
+    fn place(&mut self) -> Place {
+        Place {
+            program: usize::from(self.below(PROGRAMS as u64)),
+            region: self.random.below(REGIONS),
+        }
+    }
+
+    /// One base page, some, or nearly all.
+    fn run(&mut self) -> (u16, u16) {
+        let most = [1, 20, 100, PAGES][usize::from(self.below(4))];
+        let count = 1 + self.below(u64::from(most));
+        (self.below(u64::from(PAGES - count) + 1), count)
+    }
+
+    fn content(&mut self) -> Content {
+        if self.below(3) == 0 { Content::Zeroes } else { Content::Data }
+    }
+
+    fn touch(&mut self) -> Do {
+        let (first, count) = self.run();
+        Do::Touch(self.place(), first, count, self.content())
+    }
+
+    /// Up to the end of the area, at most two regions.
+    fn release(&mut self) -> Do {
+        let (place, (first, count)) = (self.place(), self.run());
+        let further = u64::from(self.below(2)) * self.random.below(u64::from(PAGES));
+        let left = (REGIONS - place.region) * u64::from(PAGES) - u64::from(first);
+        Do::Release(place, first, BasePages((u64::from(count) + further).min(left)))
+    }
+
+    /// With the test in the place of a system.
+    fn any(&mut self) -> Do {
+        match self.below(16) {
+            0..7 => self.touch(),
+            7..9 => self.release(),
+            9..13 => Do::Promote(self.place()),
+            13 => Do::Evacuate(self.place()),
+            14 => Do::Recover(BasePages(1 + self.random.below(1500))),
+            _ => Do::Debloat,
+        }
+    }
+
+    /// With a system at work.
+    fn any_of_a_program(&mut self) -> Do {
+        match self.below(10) {
+            0..6 => self.touch(),
+            6..8 => self.release(),
+            8 => {
+                self.now += Nanos(1_000_000_000) * self.random.below(20);
+                Do::Wait(self.now)
+            }
+            _ => Do::Debloat,
+        }
+    }
+}
+
+/// Does one thing on the machine and in the model, and holds what it came to against each other.
+fn do_both<M: Machine>(machine: &mut M, model: &mut Model, what: Do) -> Ended {
+    match what {
+        Do::Touch(place, first, count, content) => {
+            machine.touch_all(place, first..first + count, content)?;
+            model.touch(place, first, count, content);
+        }
+        Do::Release(place, first, count) => {
+            machine.release(place, first, count)?;
+            model.release(place, first, count);
+        }
+        Do::Promote(place) => {
+            let (became, expected) = (promote(machine, place)?, model.promote(place));
+            ensure!(became == expected, "it became {became:?}, and not {expected:?}");
+        }
+        Do::Evacuate(place) => {
+            let region = machine.region(place);
+            let act = Act::Evacuate { process: M::key(place.program), region };
+            let became = machine.apply(&Action { act, cause: Cause::Clock })?;
+            let expected = model.evacuate(place);
+            ensure!(became == expected, "it became {became:?}, and not {expected:?}");
+        }
+        Do::Recover(need) => {
+            let mut hawkeye = Recorder::new(PolicyName::HawkEye.build(emd::Options::default())).0;
+            let (freed, expected) = (machine.debloat(&mut hawkeye, need)?, model.debloat(need));
+            ensure!(freed == expected, "{freed} freed, and not {expected}");
+        }
+        Do::Debloat => {
+            let freed = machine.debloat(&mut *emd_exact(), ALL)?;
+            let expected = model.debloat(ALL);
+            ensure!(freed == expected, "{freed} freed, and not {expected}");
+        }
+        Do::Wait(until) => {
+            machine.set_time(until);
+            machine.settle()?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything is mapped as the model says.
+fn compare<M: Machine>(machine: &mut M, model: &Model) -> Ended {
+    let expected = places().zip(model.0.values().map(Region::mapping));
+    let regions: Vec<_> = places().map(|place| machine.region(place)).collect();
+    let view = machine.view()?;
+    for ((place, expected), region) in expected.zip(regions) {
+        let seen = view.region(M::key(place.program), region);
+        let seen = (seen.mapping, seen.population);
+        ensure!(seen == expected, "{place:?} is {seen:?}, and not {expected:?}");
+    }
+    Ok(())
+}
+
+/// And holds what it says.
+fn compare_contents<M: Machine>(machine: &mut M, model: &Model) -> Ended {
+    for (place, region) in &model.0 {
+        let data = machine.data(*place)?;
+        ensure!(data == region.data, "{place:?} holds {data:?}, and not {:?}", region.data);
+    }
+    machine.check()
+}
+
+fn random_programs_agree_with_the_model<M: Machine>() -> Ended {
+    for seed in 0..SEEDS {
+        let mut machine = M::start(&[HugePages(REGIONS); PROGRAMS], base_pages())?;
+        let mut model = Model::new();
+        let mut script = Script::new(seed);
+        for step in 1..=STEPS {
+            let what = script.any();
+            do_both(&mut machine, &mut model, what)
+                .and_then(|()| compare(&mut machine, &model))
+                .and_then(|()| match step.is_multiple_of(STEPS_BETWEEN_CONTENTS) {
+                    true => compare_contents(&mut machine, &model),
+                    false => Ok(()),
+                })
+                .map_err(|why| about(&format!("seed {seed}, step {step}, {what:?}"), &why))?;
+        }
+    }
+    Ok(())
+}
+
+/// Under a system: no data is lost, whatever it does. Returns all that was said, and how it ended.
+///
+/// Of the model only what holds data counts here.
+fn under<M: Machine>(name: &str, seed: u64) -> Result<Vec<String>, Failed> {
+    let (system, log) = Recorder::new(system(name)?);
+    let mut machine = M::start(&[HugePages(REGIONS); PROGRAMS], Box::new(system))?;
+    let mut model = Model::new();
+    let mut script = Script::new(seed);
+    for _ in 0..STEPS_UNDER_A_SYSTEM {
+        match script.any_of_a_program() {
+            Do::Debloat => {
+                machine.debloat(&mut *emd_exact(), ALL)?;
+            }
+            what => do_both(&mut machine, &mut model, what)?,
+        }
+    }
+    machine.settle()?;
+    machine.check()?;
+    let mut words = machine.words(&log);
+    for place in places() {
+        let seen = machine.seen(place)?;
+        let expected = &model.at(place).data;
+        ensure!(seen.data == *expected, "{place:?} is {seen:?}, and not {expected:?}");
+        words.push(format!("{place:?}: {seen:?}"));
+    }
+    Ok(words)
+}
+
+fn no_system_loses_data<M: Machine>() -> Result<Vec<String>, Failed> {
+    let mut said = Vec::new();
+    for (seed, name) in (0..).zip(SYSTEMS) {
+        said.extend(under::<M>(name, seed).map_err(|why| about(name, &why))?);
+    }
+    Ok(said)
+}

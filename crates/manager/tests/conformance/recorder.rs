@@ -1,0 +1,150 @@
+//! Writes down what a policy is asked and what it answers, so that two machines can be compared.
+
+use crate::ensure;
+use crate::machine::Ended;
+use std::sync::{Arc, Mutex, PoisonError};
+use superpage_policy::debloat::{BloatMaps, Debloat, Decision, ProcessKey};
+use superpage_policy::region::Region;
+use superpage_policy::system::life::Life;
+use superpage_policy::system::{
+    Act, Action, Fault, FaultPlan, Outcome, RegionView, Shortage, Step, System, View,
+};
+use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, Nanos, VirtAddr};
+
+/// Something that was asked and answered.
+#[derive(Clone, Debug)]
+enum Said {
+    Fault(Fault, FaultPlan),
+    Step(Step),
+    Became(Action, Outcome),
+    Decided(Decision),
+}
+
+/// All that was said, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<Said>>>);
+
+impl Log {
+    /// Returns how much has been said now.
+    fn add(&self, said: Said) -> usize {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(said);
+        all.len()
+    }
+
+    /// In words; `area` gives the first address of a process's area.
+    pub(crate) fn words(&self, area: impl Fn(ProcessKey) -> VirtAddr) -> Vec<String> {
+        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = |process: ProcessKey, address: VirtAddr| {
+            let offset = address.since(area(process)).0;
+            let (region, page) = (offset / HUGE_PAGE_BYTES, offset % HUGE_PAGE_BYTES);
+            format!("{}:{region}+{}", process.0, page / BASE_PAGE_BYTES)
+        };
+        said.iter().map(|said| in_words(said, &at)).collect()
+    }
+}
+
+type At<'a> = &'a dyn Fn(ProcessKey, VirtAddr) -> String;
+
+fn in_words(said: &Said, at: At<'_>) -> String {
+    match said {
+        Said::Fault(fault, plan) => {
+            // How long it was idle is not known everywhere.
+            let seen = RegionView { idle: Nanos::ZERO, ..fault.region };
+            format!("fault at {}, {seen:?}: {plan:?}", at(fault.process, fault.address))
+        }
+        Said::Step(Step::Act(action)) => format!("{}: {}", act(&action.act, at), action.cause),
+        Said::Step(step) => format!("{step:?}"),
+        Said::Became(action, outcome) => format!("{} became {outcome:?}", act(&action.act, at)),
+        Said::Decided(Decision::Look { process, regions, depth, cause }) => {
+            format!("look at {}, {depth:?}: {cause}", places(*process, regions, at))
+        }
+        Said::Decided(Decision::Break { process, regions, cause }) => {
+            format!("break {}: {cause}", places(*process, regions, at))
+        }
+        Said::Decided(Decision::Done(cause)) => format!("done: {cause}"),
+    }
+}
+
+fn act(act: &Act, at: At<'_>) -> String {
+    match act {
+        Act::Promote { process, page, how } => {
+            format!("promote {} to {} by {how:?}", at(*process, page.start()), page.size())
+        }
+        Act::Unreserve { process, region } => format!("unreserve {}", at(*process, region.start())),
+        Act::Evacuate { process, region } => format!("evacuate {}", at(*process, region.start())),
+        Act::Evict { process, page } => format!("evict {}", at(*process, page.start())),
+        Act::Zero(_) | Act::Compact(..) => format!("{act:?}"),
+    }
+}
+
+fn places(process: ProcessKey, regions: &[Region], at: At<'_>) -> String {
+    let places: Vec<String> = regions.iter().map(|region| at(process, region.start())).collect();
+    places.join(" ")
+}
+
+/// Fails where what was said parts.
+pub(crate) fn same(simulated: &[String], live: &[String]) -> Ended {
+    /// Lines shown before the first difference.
+    const CONTEXT: usize = 5;
+    if let Some(at) = simulated.iter().zip(live).position(|(a, b)| a != b) {
+        let before = &simulated[at.saturating_sub(CONTEXT)..at];
+        let (a, b) = (&simulated[at], &live[at]);
+        return Err(format!("after {before:#?}\nsimulated: {a}\n     live: {b}").into());
+    }
+    let (a, b) = (simulated.len(), live.len());
+    ensure!(a == b, "one says {a} lines and the other {b}");
+    Ok(())
+}
+
+/// A policy that is listened to.
+#[derive(Debug)]
+pub(crate) struct Recorder<P> {
+    policy: P,
+    log: Log,
+}
+
+impl<P> Recorder<P> {
+    pub(crate) fn new(policy: P) -> (Self, Log) {
+        let log = Log::default();
+        (Self { policy, log: log.clone() }, log)
+    }
+}
+
+impl System for Recorder<Box<dyn System>> {
+    fn fault(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan {
+        let plan = self.policy.fault(fault, view);
+        self.log.add(Said::Fault(*fault, plan));
+        plan
+    }
+
+    fn background(&mut self, view: &mut dyn View) -> Step {
+        let step = self.policy.background(view);
+        self.log.add(Said::Step(step));
+        step
+    }
+
+    fn pressure(&mut self, shortage: Shortage, view: &mut dyn View) -> Option<Action> {
+        self.policy.pressure(shortage, view)
+    }
+
+    fn learn(&mut self, action: &Action, outcome: Outcome) {
+        self.log.add(Said::Became(*action, outcome));
+        self.policy.learn(action, outcome);
+    }
+
+    fn life(&self) -> Life {
+        self.policy.life()
+    }
+}
+
+impl Debloat for Recorder<Box<dyn Debloat>> {
+    fn decide(&mut self, maps: &BloatMaps, need: BasePages) -> Decision {
+        /// Many times what it takes to de-bloat any program here.
+        const MOST: usize = 10_000;
+        let decision = self.policy.decide(maps, need);
+        let count = self.log.add(Said::Decided(decision.clone()));
+        assert!(count < MOST, "the policy does not come to an end");
+        decision
+    }
+}

@@ -1,0 +1,91 @@
+//! The simulated machine as a [`Machine`].
+
+use crate::machine::{Ended, Machine, PAGES, Pages, Place, Worked};
+use libtest_mimic::Failed;
+use superpage_policy::debloat::{Debloat, ProcessKey};
+use superpage_policy::system::{Action, Advice, Area, AreaKind, Growth, Outcome, System, View};
+use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
+use superpage_sim::machine::work::Work;
+use superpage_sim::machine::{Backing, Content, Setup, Stepped};
+
+/// Where every program's area begins; any address would do.
+const AREA: VirtAddr = VirtAddr(1 << 40);
+
+/// Plenty.
+pub(crate) const MEMORY: Bytes = Bytes::from_gib(1);
+
+#[derive(Debug)]
+pub(crate) struct Simulated {
+    machine: superpage_sim::machine::Machine,
+    programs: Vec<ProcessKey>,
+}
+
+impl Machine for Simulated {
+    fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed> {
+        let setup = Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: 1 };
+        let mut machine = superpage_sim::machine::Machine::new(setup, system);
+        let mut start = |size: &HugePages| {
+            let process = machine.spawn();
+            let end = AREA.offset(size.bytes());
+            let (kind, growth, advice) = (AreaKind::Anonymous, Growth::Fixed, Advice::None);
+            machine.map(process, Area { start: AREA, end, kind, growth, advice });
+            process
+        };
+        let programs = programs.iter().map(&mut start).collect();
+        Ok(Self { machine, programs })
+    }
+
+    fn govern(&mut self, system: Box<dyn System>) {
+        self.machine.change_system(system);
+    }
+
+    fn area(&self, _: usize) -> VirtAddr {
+        AREA
+    }
+
+    fn set_time(&mut self, now: Nanos) {
+        self.machine.now = now;
+    }
+
+    fn view(&mut self) -> Result<&mut dyn View, Failed> {
+        Ok(&mut self.machine)
+    }
+
+    fn data(&mut self, place: Place) -> Result<Pages, Failed> {
+        let (key, region) = (Self::key(place.program), self.region(place));
+        let holds = |page: &u16| self.machine.holds_data(key, region.base_page(*page));
+        Ok((0..PAGES).filter(holds).collect())
+    }
+
+    fn touch(&mut self, place: Place, page: u16, content: Content) -> Ended {
+        let address = self.region(place).base_page(page);
+        self.machine.touch(Self::key(place.program), address, content)?;
+        Ok(())
+    }
+
+    fn release(&mut self, place: Place, first: u16, count: BasePages) -> Ended {
+        let start = self.region(place).base_page(first);
+        self.machine.discard(Self::key(place.program), start, start.offset(count.bytes()));
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Worked, Failed> {
+        Ok(match self.machine.step() {
+            Stepped::Worked(_) => Worked::Yes,
+            Stepped::Resting(_) => Worked::Rests,
+        })
+    }
+
+    fn apply(&mut self, action: &Action) -> Result<Outcome, Failed> {
+        Ok(self.machine.carry_out(action, &mut Work::default()))
+    }
+
+    fn debloat(&mut self, policy: &mut dyn Debloat, need: BasePages) -> Result<BasePages, Failed> {
+        Ok(self.machine.debloat(policy, &self.programs, need, &mut Work::default()))
+    }
+
+    fn check(&mut self) -> Ended {
+        self.machine.check();
+        Ok(())
+    }
+}
