@@ -136,11 +136,46 @@ impl Machine {
 
     fn map_base(&mut self, fault: &Fault, work: &mut Work) -> Option<PageSize> {
         let address = fault.page(PageSize::Base).start();
-        let owner = Owner::Process(fault.process, address);
-        let taken = self.take_base(owner, work)?;
-        work.entries += 1;
+        let ahead = self.pages_ahead(fault);
         self.fill(fault, BasePages(1), work);
-        let process = self.processes.get_mut(fault.process)?;
+        // The faulting page comes last: room made for the others must not take it away again.
+        for page in ahead {
+            let neighbour = Region::containing(address).base_page(page);
+            if self.map_base_at(fault.process, neighbour, work).is_some() {
+                work.faults[0] += 1;
+                work.reads.pages += BasePages(1);
+            }
+        }
+        self.map_base_at(fault.process, address, work)
+    }
+
+    /// The base pages that are read from swap along with the faulting one, of the same region.
+    fn pages_ahead(&self, fault: &Fault) -> Vec<u16> {
+        let page = page_index(fault.address);
+        if self.read_ahead == 1 || page == 0 {
+            return Vec::new();
+        }
+        let process = self.processes.get(fault.process);
+        let Some(slot) = process.and_then(|p| p.slot(Region::containing(fault.address))) else {
+            return Vec::new();
+        };
+        let swapped = slot.swapped();
+        if !swapped.contains(page) || !slot.is_present(page - 1) {
+            return Vec::new();
+        }
+        let end = (page + self.read_ahead).min(PAGES);
+        (page + 1..end).take_while(|page| swapped.contains(*page)).collect()
+    }
+
+    fn map_base_at(
+        &mut self,
+        key: ProcessKey,
+        address: VirtAddr,
+        work: &mut Work,
+    ) -> Option<PageSize> {
+        let taken = self.take_base(Owner::Process(key, address), work)?;
+        work.entries += 1;
+        let process = self.processes.get_mut(key)?;
         let slot = process.slot_mut(Region::containing(address));
         let page = page_index(address);
         if slot.mapping == Mapping::Empty {
@@ -150,9 +185,11 @@ impl Machine {
         let detail = slot.detail();
         detail.present.insert(page);
         detail.used.remove(page);
+        detail.stored.remove(page);
         if detail.swapped.contains(page) {
             detail.swapped.remove(page);
             detail.used.insert(page);
+            detail.stored.insert(page);
         }
         let frames = detail.frames.get_or_insert_with(|| Box::new([0; PAGES as usize]));
         #[expect(clippy::cast_possible_truncation, reason = "below 16 TiB of memory")]
@@ -245,16 +282,19 @@ impl Machine {
             Zeroed::Required => self.physical.take_zeroed(size, owner),
             Zeroed::Preferred => self.take_contiguous(size, owner, compaction, work),
         }?;
-        if !taken.is_zeroed {
-            self.fill(fault, size.base_pages(), work);
-        }
         work.entries += 1;
         let slot = self.processes.get(fault.process).and_then(|p| p.slot(page.regions().next()?));
         let used = slot.map(Slot::swapped).unwrap_or_default();
-        if self.backing == Backing::Swap && used.len() > 0 {
+        let is_read = self.backing == Backing::Swap && used.len() > 0;
+        if is_read {
             work.reads += Transfers::one(BasePages(u64::from(used.len())));
+        } else if !taken.is_zeroed {
+            self.fill(fault, size.base_pages(), work);
         }
         self.install(fault.process, page, taken, used);
+        if used.len() > 0 {
+            self.processes.get_mut(fault.process)?.slot_mut(page.regions().next()?).is_as_stored();
+        }
         Some(size)
     }
 
@@ -334,9 +374,11 @@ impl Machine {
         let detail = slot.detail();
         detail.present.insert(page);
         detail.used.remove(page);
+        detail.stored.remove(page);
         if detail.swapped.contains(page) {
             detail.swapped.remove(page);
             detail.used.insert(page);
+            detail.stored.insert(page);
         }
         process.count(PageSize::Base, 1, 0);
         Some(PageSize::Base)

@@ -5,6 +5,7 @@
 //! | `access` | what accesses leave behind: access bits, coverage |
 //! | `fault` | serving a fault, and finding memory for it |
 //! | `act` | carrying out background and pressure actions |
+//! | `device` | the queue of the device that pages go to |
 //! | `hold` | a program that holds a little of every huge frame: Quicksilver's Frag-X |
 //! | `lazy` | huge pages given back in part, which are split when memory is short |
 //! | `debloat` | taking bloat back by one of [`superpage_policy::debloat`]'s policies |
@@ -16,6 +17,7 @@
 mod access;
 mod act;
 mod debloat;
+mod device;
 mod fault;
 mod hold;
 mod lazy;
@@ -116,6 +118,12 @@ pub struct Machine {
     system: Option<Box<dyn System>>,
     pools: Option<[Pool; 2]>,
     backing: Backing,
+    /// How many neighbours a fault reads from swap at once; see [`Machine::set_read_ahead`].
+    read_ahead: u16,
+    /// The queue of the device that pages go to.
+    device: device::Queue,
+    /// Pages evicted so far.
+    evicted: u64,
     pub(crate) random: Random,
     counts: Counts,
     /// The process whose page tables the last background action held locked while it copied.
@@ -135,6 +143,9 @@ impl Machine {
             system: Some(system),
             pools: setup.pools.map(|sizes| sizes.map(|size| Pool { free: size, size })),
             backing: setup.backing,
+            read_ahead: 1,
+            device: device::Queue::default(),
+            evicted: 0,
             random: Random::new(setup.seed),
             counts: Counts::default(),
             locked: None,
@@ -221,6 +232,16 @@ impl Machine {
             work += self.discard(process, start, end);
         }
         work
+    }
+
+    /// Says how many base pages a fault reads from swap at most, itself included; 1 unless set.
+    ///
+    /// Linux reads up to `1 << page-cluster`, 8 by default, as long as what was read ahead gets used
+    /// (`swap_vma_readahead()` in mm/swap_state.c). Here it reads so many, within a region, if the
+    /// page before the faulting one is mapped, else one; and those read ahead are mapped with it,
+    /// each at the price of a fault, where the kernel takes one for each later.
+    pub fn set_read_ahead(&mut self, pages: u16) {
+        self.read_ahead = pages.max(1);
     }
 
     /// Says how many threads a process has, each of which may hold its translations.

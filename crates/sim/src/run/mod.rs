@@ -12,6 +12,10 @@
 //! does not model: which CPU runs what, contention for memory bandwidth, and the sharing of
 //! translation hardware by hardware threads. All threads of a program are alike, so one is simulated
 //! and stands for all.
+//!
+//! The device that pages go to is shared by all faults and by the background. Who waits for it needs
+//! no CPU, but counts as one that does, so a machine with as many threads as CPUs that are mostly
+//! waiting is a little slower here than it would be.
 
 mod program;
 mod report;
@@ -183,9 +187,11 @@ impl Run {
             self.machine.now = self.background.clock;
             match self.machine.step() {
                 Stepped::Worked(work) => {
-                    let cost = self.hardware.profile.price(&work).max(Nanos(1));
+                    let profile = &self.hardware.profile;
+                    let busy = profile.cpu_time(&work).max(Nanos(1));
+                    let cost = busy + self.machine.wait_for_device(profile, &work);
                     self.background.work += work;
-                    self.background.busy += cost;
+                    self.background.busy += busy;
                     self.background.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
                     self.background.clock += Nanos(1);
                     self.background.still_until = Nanos::ZERO;

@@ -106,6 +106,7 @@ impl Program {
             walk_cycles: 0.0,
             accesses: 0.0,
             fault_time: Nanos::ZERO,
+            fault_wait: Nanos::ZERO,
             faults: Latencies::default(),
             peak: BasePages::ZERO,
         };
@@ -304,9 +305,11 @@ impl Program {
         let Served::Fault { work, .. } = machine.touch(self.key, address, content)? else {
             return Ok(Nanos::ZERO);
         };
-        let latency = hardware.profile.price(&work);
+        let waited = machine.wait_for_device(&hardware.profile, &work);
+        let latency = hardware.profile.cpu_time(&work) + waited;
         self.report.faults.record(latency);
         self.report.fault_time += latency;
+        self.report.fault_wait += waited;
         Ok(latency)
     }
 
@@ -397,11 +400,12 @@ impl Program {
         count: u32,
     ) -> Result<Taken, OutOfMemory> {
         let mut taken = Taken { accesses: count, ..Taken::default() };
+        let threads = u64::from(self.workload.threads.max(1));
         for _ in 0..count {
             let address = self.draw(machine, streams);
             let mut size = machine.access(self.key, address);
             if size.is_none() {
-                machine.now = self.clock + taken.faults;
+                machine.now = self.clock + Nanos(taken.faults.0 / threads);
                 taken.faults += self.touch(machine, hardware, address, Content::Data)?;
                 size = machine.access(self.key, address);
             }

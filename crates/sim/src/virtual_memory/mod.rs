@@ -209,6 +209,8 @@ impl Process {
                 Mapping::Giant => giant_slots += 1,
             }
             assert_eq!(slot.population, slot.present().len(), "population of {region}");
+            let absent = slot.stored().without(slot.present().intersection(slot.used()));
+            assert_eq!(absent.len(), 0, "what is stored and mapped holds data: {region}");
             if slot.mapping == Mapping::Base {
                 let detail = slot.detail.as_ref().expect("base pages have a detail");
                 assert_ne!(slot.is_reserved, detail.frames.is_some(), "frames of {region}");

@@ -32,6 +32,10 @@ impl PageSet {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
+    pub(crate) fn without(&self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
     pub(crate) fn intersection(&self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
@@ -86,6 +90,9 @@ pub(crate) struct Detail {
     pub(crate) accessed: PageSet,
     /// Written to the backing store and not mapped.
     pub(crate) swapped: PageSet,
+    /// Mapped, and the backing store still has what is in it: read from there and not written
+    /// since. A superpage has one dirty bit, so one write makes all of it differ.
+    pub(crate) stored: PageSet,
     /// Where each is, if they are base pages from anywhere.
     pub(crate) frames: Option<Box<[u32; PAGES as usize]>>,
 }
@@ -149,6 +156,19 @@ impl Slot {
         used.union(self.swapped())
     }
 
+    /// The base pages that need not be written to the backing store when they are evicted.
+    pub(crate) fn stored(&self) -> PageSet {
+        self.detail.as_ref().map(|detail| detail.stored).unwrap_or_default()
+    }
+
+    /// All that a superpage holds has just been read from the backing store.
+    pub(crate) fn is_as_stored(&mut self) {
+        let used = self.used();
+        let detail = self.detail();
+        detail.used = used;
+        detail.stored = used;
+    }
+
     /// Nothing is mapped any more; what is in the backing store stays there.
     pub(crate) fn unmap(&mut self) {
         let swapped = self.swapped();
@@ -188,6 +208,11 @@ impl Slot {
         if let Some(detail) = &mut self.detail {
             detail.used.insert(page);
             let is_superpage = matches!(self.mapping, Mapping::Huge | Mapping::Giant);
+            if is_superpage {
+                detail.stored = PageSet::default();
+            } else {
+                detail.stored.remove(page);
+            }
             if is_superpage && detail.used == PageSet::ALL {
                 self.detail = None;
             }
