@@ -1,5 +1,7 @@
 //! One program on a machine: its phases, slice by slice.
 
+mod steps;
+
 use super::report::{Latencies, Report};
 use super::{Hardware, Rest};
 use crate::machine::work::Work;
@@ -64,6 +66,8 @@ enum Progress {
     Pages(u64),
     /// So many accesses were made, from these streams.
     Accesses(f64, Streams),
+    /// So many steps were made.
+    Steps(steps::State),
 }
 
 /// Streams with their drawing.
@@ -165,7 +169,7 @@ impl Program {
         match self.workload.phases.get(self.phase) {
             None | Some(Phase::Sleep(_)) => 0.0,
             Some(Phase::Populate(populate)) => f64::from(populate.threads),
-            Some(Phase::Access(_)) => f64::from(self.workload.threads),
+            Some(Phase::Access(_) | Phase::Steps(_)) => f64::from(self.workload.threads),
             Some(_) => 1.0,
         }
     }
@@ -203,6 +207,7 @@ impl Program {
             Phase::Map(shape) => self.map(machine, *shape),
             Phase::Populate(populate) => self.populate(machine, hardware, populate)?,
             Phase::Access(access) => self.access(machine, hardware, access, rest)?,
+            Phase::Steps(steps) => self.steps(machine, hardware, steps)?,
             Phase::Discard(discard) => self.discard(machine, hardware, discard),
             Phase::ReadFile(size) => {
                 let work = machine.read_file(*size);
@@ -268,7 +273,7 @@ impl Program {
         let (start, pages) = self.extent(populate.part);
         let mut done = match self.progress {
             Progress::Pages(done) => done,
-            Progress::New | Progress::Accesses(..) => 0,
+            Progress::New | Progress::Accesses(..) | Progress::Steps(_) => 0,
         };
         let threads = f64::from(populate.threads.max(1));
         let own = populate.cycles_per_page / hardware.frequency() / threads;
@@ -338,7 +343,9 @@ impl Program {
     ) -> Result<bool, OutOfMemory> {
         let (mut done, mut streams) = match std::mem::replace(&mut self.progress, Progress::New) {
             Progress::Accesses(done, streams) => (done, streams),
-            Progress::New | Progress::Pages(_) => (0.0, self.streams(machine, access)),
+            Progress::New | Progress::Pages(_) | Progress::Steps(_) => {
+                (0.0, self.streams(machine, access))
+            }
         };
         if streams.is_empty() {
             return Ok(true);
@@ -463,7 +470,7 @@ impl Program {
     ) -> Result<bool, OutOfMemory> {
         let mut done = match self.progress {
             Progress::Pages(done) => done,
-            Progress::New | Progress::Accesses(..) => {
+            Progress::New | Progress::Accesses(..) | Progress::Steps(_) => {
                 self.give_back(machine, hardware, change);
                 0
             }
