@@ -1,7 +1,7 @@
 //! How long things take on the machine of a profile: times from its numbers, and nothing else.
 //!
-//! All are times of one thread that does the work. That several threads share memory or a device,
-//! and that an application waits for some of it and not for the rest, is the machine's affair.
+//! All are times of one thread that does the work. That several threads share a device, and that an
+//! application waits for some of it and not for the rest, is the machine's affair.
 
 use crate::machine::work::{Transfers, Work};
 use crate::profile::{Device, Profile};
@@ -10,9 +10,17 @@ use superpage_policy::page::PageSize;
 use superpage_policy::units::{BasePages, Bytes, Nanos};
 
 impl Profile {
-    /// All of some work, done by one thread that waits for its devices.
+    /// All of some work, done by one thread that has its devices for itself and waits for them.
     #[must_use]
     pub fn price(&self, work: &Work) -> Nanos {
+        self.cpu_time(work)
+            + self.transfers(work.reads, Device::read)
+            + self.transfers(work.writes, Device::write)
+    }
+
+    /// The same without what it waits for devices.
+    #[must_use]
+    pub fn cpu_time(&self, work: &Work) -> Nanos {
         let faults =
             PageSize::ALL.into_iter().map(|size| self.fault(size) * work.faults[size.index()]);
         let guest = &self.guest;
@@ -29,8 +37,7 @@ impl Profile {
             + self.mapping.shootdown_per_cpu.value * work.shootdowns
             + calls
             + guest.exchange_page.value * work.exchanged
-            + self.transfers(work.reads, Device::read)
-            + self.transfers(work.writes, Device::write)
+            + self.swap_device().request.value * (work.reads.requests + work.writes.requests)
     }
 
     /// Requests of equal size, one after the other.

@@ -181,6 +181,8 @@ pub struct Device {
     pub write_bandwidth: Number<BytesPerSecond>,
     /// Requests that it serves at the same time.
     pub queue_depth: Number<Count>,
+    /// CPU time of a request: asking, the interrupt, and switching to another thread and back.
+    pub request: Number<Nanos>,
 }
 
 /// Why there is no such profile.

@@ -250,6 +250,7 @@ impl Rest<'_> {
             read_bandwidth: self.number(&device.read_bandwidth),
             write_bandwidth: self.number(&device.write_bandwidth),
             queue_depth: self.number(&device.queue_depth),
+            request: self.number(&device.request),
         }
     }
 }

@@ -14,6 +14,8 @@
 //! - xHeap has a queue and a clock hand for each core; here there is one for each pool.
 //! - Promotions run as work items at once on several cores. A machine asks for one action after
 //!   the other, so [`Options::workers`] is the share of CPUs that they may take.
+//! - How many huge pages are reclaimed at once is not in the paper: [`Options::reclaimed`], by default
+//!   no more than is needed.
 //! - A promotion for which no huge page can be made free is dropped; the next fault in the region
 //!   schedules it again.
 //! - Of the advice that a program can give, "no huge pages" is heeded. The paper takes advice as
@@ -44,12 +46,16 @@ pub struct Options {
     pub workers: u32,
     /// How many shards the list of pending promotions has; at least 1. Chosen, not measured.
     pub shards: u32,
+    /// Huge pages evicted at once when a promotion finds none; at least 1. What it leaves is free for
+    /// faults. The paper does not say how many its kernel threads reclaim, but that faults in ranges
+    /// which were evicted find huge pages (section 4.2), so it is more than one is needed for.
+    pub reclaimed: u32,
 }
 
 impl Default for Options {
-    /// 64 base pages, four workers, 16 shards.
+    /// 64 base pages, four workers, 16 shards, and no more evicted than is needed.
     fn default() -> Self {
-        Self { threshold: BasePages(64), workers: 4, shards: 16 }
+        Self { threshold: BasePages(64), workers: 4, shards: 16, reclaimed: 1 }
     }
 }
 
@@ -155,6 +161,8 @@ pub struct XHeap {
     pending: Pending,
     base: Clock,
     huge: Clock,
+    /// Huge pages still to be evicted of those that are evicted at once.
+    reclaiming: u32,
 }
 
 impl XHeap {
@@ -166,6 +174,7 @@ impl XHeap {
             pending: Pending::new(options.shards),
             base: Clock::new(PageSize::Base),
             huge: Clock::new(PageSize::Huge),
+            reclaiming: 0,
         }
     }
 
@@ -190,6 +199,16 @@ impl XHeap {
             self.drop_first(place);
         }
         None
+    }
+
+    /// The next huge page to evict, while there are some to be evicted at once.
+    fn reclaim(&mut self, view: &mut dyn View) -> Option<Action> {
+        self.reclaiming = self.reclaiming.checked_sub(1)?;
+        let eviction = self.huge.evict(view);
+        if eviction.is_none() {
+            self.reclaiming = 0;
+        }
+        eviction
     }
 
     fn drop_first(&mut self, place: Place) {
@@ -221,14 +240,17 @@ impl System for XHeap {
 
     fn background(&mut self, view: &mut dyn View) -> Step {
         while let Some((place, population)) = self.next_promotion(view) {
+            if !has_free(view, PageSize::Huge) && self.reclaiming == 0 {
+                self.reclaiming = self.options.reclaimed.max(1);
+            }
+            if let Some(eviction) = self.reclaim(view) {
+                return Step::Act(eviction);
+            }
             if has_free(view, PageSize::Huge) {
                 self.pending.begin();
                 let (process, region) = place;
                 let act = Act::Promote { process, page: region.into(), how: How::Read };
                 return Step::Act(Action { act, cause: Cause::Threshold(population) });
-            }
-            if let Some(eviction) = self.huge.evict(view) {
-                return Step::Act(eviction);
             }
             self.drop_first(place);
         }
@@ -392,6 +414,25 @@ mod tests {
         let expected = [eviction(process, region(0)), promotion(process, 2)];
         assert_eq!(work(&mut model, &mut system), expected);
         model.check();
+    }
+
+    #[test]
+    fn what_is_reclaimed_at_once_is_there_for_faults() {
+        for (reclaimed, faults_find) in [(1, false), (2, true)] {
+            let mut model = Model::with_pools(900, 3);
+            let process = model.spawn(&[area(6)]);
+            let mut system = XHeap::new(Options { reclaimed, ..Options::default() });
+            for index in 0..3 {
+                model.touch(&mut system, process, address(index, 0));
+            }
+            model.fill(&mut system, process, 3, 64);
+            let done = work(&mut model, &mut system);
+            let evictions = (0..u64::from(reclaimed)).map(|index| eviction(process, region(index)));
+            assert_eq!(done, evictions.chain([promotion(process, 3)]).collect::<Vec<_>>());
+            let found = is_huge(model.touch(&mut system, process, address(0, 0)));
+            assert_eq!(found, faults_find);
+            model.check();
+        }
     }
 
     #[test]

@@ -15,6 +15,10 @@ use superpage_policy::region::Region;
 use superpage_policy::system::{Act, Action, Batching, How, Mapping, Outcome, Step};
 use superpage_policy::units::{BasePages, Nanos, VirtAddr};
 
+/// Base pages evicted for each time that other CPUs are told: reclaim unmaps a batch before it does
+/// (`SWAP_CLUSTER_MAX` in include/linux/swap.h).
+const RECLAIM_BATCH: u64 = 32;
+
 /// What a step in the background came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
@@ -99,7 +103,7 @@ impl Machine {
             How::Exchange(batching, compaction) => {
                 self.promote_anew(process, page, compaction, Some(batching), work)
             }
-            How::Read => self.promote_anew(process, page, None, None, work),
+            How::Read => self.promote_by_reading(process, page, work),
         };
         match outcome {
             Outcome::Done => {
@@ -131,6 +135,22 @@ impl Machine {
         let is_done = page.size() == PageSize::Huge
             && self.finish_reservation(key, Region::containing(page.start()), work);
         if is_done { Outcome::Done } else { Outcome::Stale }
+    }
+
+    /// Into a new frame, from memory and the backing store. Faults in it need not wait: nobody holds
+    /// the process's memory locked for so long. If the backing store has all that was mapped, it
+    /// has all of the new page.
+    fn promote_by_reading(&mut self, key: ProcessKey, page: Page, work: &mut Work) -> Outcome {
+        let slot = self.processes.get(key).and_then(|p| p.slot(page.regions().next()?));
+        let is_stored = slot.is_some_and(|slot| slot.used().without(slot.stored()).len() == 0);
+        let outcome = self.promote_anew(key, page, None, None, work);
+        if outcome == Outcome::Done && is_stored {
+            let process = self.processes.get_mut(key);
+            process
+                .into_iter()
+                .for_each(|p| page.regions().for_each(|r| p.slot_mut(r).is_as_stored()));
+        }
+        outcome
     }
 
     /// Into a new frame, by copying or by exchanging.
@@ -349,7 +369,12 @@ impl Machine {
             }
             _ => return Outcome::Stale,
         };
-        work.writes += Transfers::one(BasePages(u64::from(gone.len())));
+        let written = gone.without(slot.stored()).len();
+        if written > 0 {
+            work.writes += Transfers::one(BasePages(u64::from(written)));
+        }
+        work.freed += BasePages(1);
+        self.evicted += 1;
         let frame = slot.frame_of(page_index(page.start()));
         let Some(family) = self.family_sharing(frame) else {
             self.evict_from(key, page, gone, work);
@@ -363,7 +388,9 @@ impl Machine {
 
     fn evict_from(&mut self, key: ProcessKey, page: Page, gone: PageSet, work: &mut Work) {
         work.entries += 1;
-        work.shootdowns += self.threads(key);
+        if page.size() == PageSize::Huge || self.evicted.is_multiple_of(RECLAIM_BATCH) {
+            work.shootdowns += self.threads(key);
+        }
         self.drop_pages(key, Region::containing(page.start()), page.size(), gone);
     }
 
@@ -388,6 +415,7 @@ impl Machine {
             let detail = slot.detail();
             detail.present.remove(page);
             detail.protected.remove(page);
+            detail.stored.remove(page);
             if detail.used.contains(page) {
                 detail.swapped.insert(page);
             }
@@ -474,6 +502,7 @@ impl Machine {
             detail.present.remove(page);
             detail.used.remove(page);
             detail.protected.remove(page);
+            detail.stored.remove(page);
         }
         let gone = u16::try_from(frames.len()).unwrap_or(PAGES);
         slot.population -= gone;
@@ -534,10 +563,8 @@ impl Machine {
 /// mm/khugepaged.c).
 fn locked_by(action: &Action) -> Option<ProcessKey> {
     match action.act {
-        Act::Promote { how: How::InPlace, .. } => None,
-        Act::Promote { process, how: How::Copy(_) | How::Exchange(..) | How::Read, .. } => {
-            Some(process)
-        }
+        Act::Promote { how: How::InPlace | How::Read, .. } => None,
+        Act::Promote { process, how: How::Copy(_) | How::Exchange(..), .. } => Some(process),
         Act::Zero(_)
         | Act::Compact(..)
         | Act::Unreserve { .. }

@@ -169,16 +169,54 @@ impl Machine {
 
     fn map_base(&mut self, fault: &Fault, work: &mut Work) -> Option<PageSize> {
         let new = fault.page(PageSize::Base);
-        let taken = self.take_base(owner_of(fault.process, new), work)?;
+        let missing = self.missing_whole(fault.process, new);
+        // The faulting page comes last: room made for the others must not take it away again.
+        for page in self.pages_ahead(fault) {
+            let neighbour = Region::containing(new.start()).base_page(page);
+            if self.map_base_at(fault.process, neighbour, work).is_some() {
+                work.faults[0] += 1;
+                work.reads.pages += BasePages(1);
+            }
+        }
+        let taken = self.map_base_at(fault.process, new.start(), work)?;
+        self.fill(missing, taken, work);
+        Some(PageSize::Base)
+    }
+
+    /// The base pages that are read from swap along with the faulting one, of the same region.
+    fn pages_ahead(&self, fault: &Fault) -> Vec<u16> {
+        let page = page_index(fault.address);
+        if self.read_ahead == 1 || page == 0 {
+            return Vec::new();
+        }
+        let process = self.processes.get(fault.process);
+        let Some(slot) = process.and_then(|p| p.slot(Region::containing(fault.address))) else {
+            return Vec::new();
+        };
+        let swapped = slot.swapped();
+        if !swapped.contains(page) || !slot.is_present(page - 1) {
+            return Vec::new();
+        }
+        let end = (page + self.read_ahead).min(PAGES);
+        (page + 1..end).take_while(|page| swapped.contains(*page)).collect()
+    }
+
+    /// Maps a base page, which holds what the backing store has of it. Filling it is the caller's.
+    fn map_base_at(
+        &mut self,
+        key: ProcessKey,
+        address: VirtAddr,
+        work: &mut Work,
+    ) -> Option<Taken> {
+        let taken = self.take_base(Owner::Process(key, address), work)?;
         work.entries += 1;
-        self.fill(self.missing_whole(fault.process, new), taken, work);
-        let process = self.processes.get_mut(fault.process)?;
-        let slot = process.slot_mut(Region::containing(new.start()));
-        let page = page_index(new.start());
+        let process = self.processes.get_mut(key)?;
+        let slot = process.slot_mut(Region::containing(address));
+        let page = page_index(address);
         slot.map_page(page);
         slot.detail().place(page, taken.frame);
         process.count(PageSize::Base, 1, 0);
-        Some(PageSize::Base)
+        Some(taken)
     }
 
     /// A base page, after giving up what can be given up.
@@ -247,9 +285,14 @@ impl Machine {
             Zeroed::Required => self.physical.take_zeroed(size, owner),
             Zeroed::Preferred => self.take_contiguous(size, owner, compaction, work),
         }?;
-        self.fill(self.missing_whole(fault.process, page), taken, work);
+        let missing = self.missing_whole(fault.process, page);
+        self.fill(missing, taken, work);
         work.entries += 1;
         self.install(fault.process, page, taken);
+        if !missing.swapped.is_zero() {
+            let process = self.processes.get_mut(fault.process)?;
+            page.regions().for_each(|region| process.slot_mut(region).is_as_stored());
+        }
         Some(size)
     }
 

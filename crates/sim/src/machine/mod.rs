@@ -8,6 +8,7 @@
 //! | `fork` | fork with copy-on-write |
 //! | `share` | frames that several processes map after a fork |
 //! | `act` | carrying out background and pressure actions |
+//! | `device` | the queue of the device that pages go to |
 //! | `hold` | a program that holds a little of every huge frame: Quicksilver's Frag-X |
 //! | `lazy` | huge pages given back in part, which are split when memory is short |
 //! | `debloat` | taking bloat back by one of [`superpage_policy::debloat`]'s policies |
@@ -19,6 +20,7 @@
 mod access;
 mod act;
 mod debloat;
+mod device;
 mod fault;
 mod fill;
 mod fork;
@@ -127,6 +129,12 @@ pub struct Machine {
     system: Option<Box<dyn System>>,
     pools: Option<[Pool; 2]>,
     backing: Backing,
+    /// How many neighbours a fault reads from swap at once; see [`Machine::set_read_ahead`].
+    read_ahead: u16,
+    /// The queue of the device that pages go to.
+    device: device::Queue,
+    /// Pages evicted so far.
+    evicted: u64,
     pub(crate) random: Random,
     counts: Counts,
     /// Huge pages that a program has given back in part, to be split when memory is short.
@@ -148,6 +156,9 @@ impl Machine {
             system: Some(system),
             pools: setup.pools.map(|sizes| sizes.map(|size| Pool { free: size, size })),
             backing: setup.backing,
+            read_ahead: 1,
+            device: device::Queue::default(),
+            evicted: 0,
             random: Random::new(setup.seed),
             counts: Counts::default(),
             partly_unmapped: VecDeque::new(),
@@ -242,6 +253,16 @@ impl Machine {
             work += self.discard(process, start, end);
         }
         work
+    }
+
+    /// Says how many base pages a fault reads from swap at most, itself included; 1 unless set.
+    ///
+    /// Linux reads up to `1 << page-cluster`, 8 by default, as long as what was read ahead gets used
+    /// (`swap_vma_readahead()` in mm/swap_state.c). Here it reads so many, within a region, if the
+    /// page before the faulting one is mapped, else one; and those read ahead are mapped with it,
+    /// each at the price of a fault, where the kernel takes one for each later.
+    pub fn set_read_ahead(&mut self, pages: u16) {
+        self.read_ahead = pages.max(1);
     }
 
     /// Says how many threads a process has, each of which may hold its translations.

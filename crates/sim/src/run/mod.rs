@@ -13,6 +13,10 @@
 //! hardware by hardware threads, and the one walk that follows when a page was moved or mapped anew
 //! in the same size ([`crate::translation`] says why; telling other CPUs of it is priced). All
 //! threads of a program are alike, so one is simulated and stands for all.
+//!
+//! The device that pages go to is shared by all faults and by the background. Who waits for it needs
+//! no CPU, but counts as one that does, so a machine with as many threads as CPUs that are mostly
+//! waiting is a little slower here than it would be.
 
 mod debloat;
 mod program;
@@ -89,10 +93,10 @@ struct Worker {
 }
 
 impl Worker {
-    /// Takes so much CPU time for some work, of a share of a CPU.
-    fn spend(&mut self, work: Work, cost: Nanos, share: f64) {
+    /// Takes `cost` for some work, of which it is `busy` for so long, with a share of a CPU.
+    fn spend(&mut self, work: Work, busy: Nanos, cost: Nanos, share: f64) {
         self.work += work;
-        self.busy += cost;
+        self.busy += busy;
         self.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
         self.clock += Nanos(1);
         self.still_until = Nanos::ZERO;
@@ -252,8 +256,10 @@ impl Run {
             self.machine.now = self.background.clock;
             match self.machine.step() {
                 Stepped::Worked(Worked { work, locked }) => {
-                    let cost = self.hardware.profile.price(&work).max(Nanos(1));
-                    self.background.spend(work, cost, share);
+                    let profile = &self.hardware.profile;
+                    let busy = profile.cpu_time(&work).max(Nanos(1));
+                    let cost = busy + self.machine.wait_for_device(profile, &work);
+                    self.background.spend(work, busy, cost, share);
                     if let Some(key) = locked {
                         let faults = self.programs.iter_mut().find(|p| p.key() == key);
                         faults.into_iter().for_each(|program| program.wait_for_lock(cost));
@@ -274,7 +280,7 @@ impl Run {
             match debloater.step(&mut self.machine) {
                 Next::Worked(work) => {
                     let cost = self.hardware.profile.price(&work).max(Nanos(1));
-                    debloater.worker.spend(work, cost, self.limit.min(1.0));
+                    debloater.worker.spend(work, cost, cost, self.limit.min(1.0));
                 }
                 Next::Rests(wake) => debloater.worker.rest(wake, until),
             }

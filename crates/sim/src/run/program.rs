@@ -1,5 +1,7 @@
 //! One program on a machine: its phases, slice by slice.
 
+mod steps;
+
 use super::report::{Latencies, Report};
 use super::{Hardware, Rest};
 use crate::machine::work::Work;
@@ -75,6 +77,8 @@ enum Progress {
     Pages(u64),
     /// So many accesses were made, from these streams.
     Accesses(f64, Streams),
+    /// So many steps were made.
+    Steps(steps::State),
 }
 
 /// Streams with their drawing.
@@ -117,6 +121,7 @@ impl Program {
             walk_cycles: 0.0,
             accesses: 0.0,
             fault_time: Nanos::ZERO,
+            fault_wait: Nanos::ZERO,
             faults: Latencies::default(),
             peak: BasePages::ZERO,
         };
@@ -187,7 +192,7 @@ impl Program {
         match self.workload.phases.get(self.phase) {
             None | Some(Phase::Sleep(_)) => 0.0,
             Some(Phase::Populate(populate)) => f64::from(populate.threads),
-            Some(Phase::Access(_)) => f64::from(self.workload.threads),
+            Some(Phase::Access(_) | Phase::Steps(_)) => f64::from(self.workload.threads),
             Some(_) => 1.0,
         }
     }
@@ -237,6 +242,7 @@ impl Program {
             Phase::Map(shape) => self.map(machine, *shape),
             Phase::Populate(populate) => self.populate(machine, hardware, populate)?,
             Phase::Access(access) => self.access(machine, hardware, access, rest)?,
+            Phase::Steps(steps) => self.steps(machine, hardware, steps)?,
             Phase::Discard(discard) => self.discard(machine, hardware, discard),
             Phase::ReadFile(size) => {
                 let work = machine.read_file(*size);
@@ -322,7 +328,7 @@ impl Program {
         let (start, pages) = self.extent(populate.part);
         let mut done = match self.progress {
             Progress::Pages(done) => done,
-            Progress::New | Progress::Accesses(..) => 0,
+            Progress::New | Progress::Accesses(..) | Progress::Steps(_) => 0,
         };
         let threads = f64::from(populate.threads.max(1));
         let own = populate.cycles_per_page / hardware.frequency() / threads;
@@ -359,9 +365,11 @@ impl Program {
         let Served::Fault { work, .. } = machine.touch(self.key, address, content)? else {
             return Ok(Nanos::ZERO);
         };
-        let latency = hardware.profile.price(&work);
+        let waited = machine.wait_for_device(&hardware.profile, &work);
+        let latency = hardware.profile.cpu_time(&work) + waited;
         self.report.faults.record(latency);
         self.report.fault_time += latency;
+        self.report.fault_wait += waited;
         Ok(latency)
     }
 
@@ -390,7 +398,9 @@ impl Program {
     ) -> Result<bool, OutOfMemory> {
         let (mut done, mut streams) = match std::mem::replace(&mut self.progress, Progress::New) {
             Progress::Accesses(done, streams) => (done, streams),
-            Progress::New | Progress::Pages(_) => (0.0, self.streams(machine, access)),
+            Progress::New | Progress::Pages(_) | Progress::Steps(_) => {
+                (0.0, self.streams(machine, access))
+            }
         };
         if streams.is_empty() {
             return Ok(true);
@@ -452,11 +462,12 @@ impl Program {
         count: u32,
     ) -> Result<Taken, OutOfMemory> {
         let mut taken = Taken { accesses: count, ..Taken::default() };
+        let threads = u64::from(self.workload.threads.max(1));
         for _ in 0..count {
             let address = self.draw(machine, streams);
             let mut size = machine.access(self.key, address);
             if size.is_none() {
-                machine.now = self.clock + taken.faults;
+                machine.now = self.clock + Nanos(taken.faults.0 / threads);
                 taken.faults += self.touch(machine, hardware, address, Content::Data)?;
                 size = machine.access(self.key, address);
             }
@@ -514,7 +525,7 @@ impl Program {
     ) -> Result<bool, OutOfMemory> {
         let mut done = match self.progress {
             Progress::Pages(done) => done,
-            Progress::New | Progress::Accesses(..) => {
+            Progress::New | Progress::Accesses(..) | Progress::Steps(_) => {
                 self.give_back(machine, hardware, change);
                 0
             }

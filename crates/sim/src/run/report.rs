@@ -63,6 +63,8 @@ pub struct Report {
     pub accesses: f64,
     /// Time in faults, of all threads.
     pub fault_time: Nanos,
+    /// Of that, time in which they waited for the device.
+    pub fault_wait: Nanos,
     /// Each fault.
     pub faults: Latencies,
     /// The most memory it had in memory.

@@ -235,6 +235,8 @@ impl Process {
             let protected = slot.protected();
             assert_eq!(protected.intersection(slot.present()), protected, "{region} is protected");
             assert!(!slot.is_reserved || protected.len() == 0, "{region} is reserved and shared");
+            let absent = slot.stored().without(slot.present().intersection(slot.used()));
+            assert_eq!(absent.len(), 0, "what is stored and mapped holds data: {region}");
             if slot.mapping == Mapping::Base {
                 let detail = slot.detail.as_ref().expect("base pages have a detail");
                 assert_ne!(slot.is_reserved, detail.frames.is_some(), "frames of {region}");

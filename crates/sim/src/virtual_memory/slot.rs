@@ -34,6 +34,10 @@ impl PageSet {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
+    pub(crate) fn without(&self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
     pub(crate) fn intersection(&self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
@@ -90,6 +94,9 @@ pub(crate) struct Detail {
     pub(crate) swapped: PageSet,
     /// Base pages mapped read-only since a fork.
     pub(crate) protected: PageSet,
+    /// Mapped, and the backing store still has what is in it: read from there and not written
+    /// since. A superpage has one dirty bit, so one write makes all of it differ.
+    pub(crate) stored: PageSet,
     /// Where each is, if they are base pages from anywhere.
     pub(crate) frames: Option<Box<[u32; PAGES as usize]>>,
 }
@@ -238,10 +245,25 @@ impl Slot {
         let detail = self.detail();
         detail.present.insert(page);
         detail.used.remove(page);
+        detail.stored.remove(page);
         if detail.swapped.contains(page) {
             detail.swapped.remove(page);
             detail.used.insert(page);
+            detail.stored.insert(page);
         }
+    }
+
+    /// The base pages that need not be written to the backing store when they are evicted.
+    pub(crate) fn stored(&self) -> PageSet {
+        self.detail.as_ref().map(|detail| detail.stored).unwrap_or_default()
+    }
+
+    /// All that a superpage holds has just been read from the backing store.
+    pub(crate) fn is_as_stored(&mut self) {
+        let used = self.used();
+        let detail = self.detail();
+        detail.used = used;
+        detail.stored = used;
     }
 
     /// Nothing is mapped any more; what is in the backing store stays there.
@@ -300,6 +322,11 @@ impl Slot {
         if let Some(detail) = &mut self.detail {
             detail.used.insert(page);
             let is_superpage = matches!(self.mapping, Mapping::Huge | Mapping::Giant);
+            if is_superpage {
+                detail.stored = PageSet::default();
+            } else {
+                detail.stored.remove(page);
+            }
             if is_superpage && detail.used == PageSet::ALL {
                 self.detail = None;
             }

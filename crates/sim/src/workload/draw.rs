@@ -2,10 +2,12 @@
 
 use super::{Pattern, Spread};
 use crate::random::Random;
-use superpage_policy::units::{Bytes, VirtAddr};
+use superpage_policy::units::{BASE_PAGE_BYTES, Bytes, VirtAddr};
 
 /// Bytes in a cache line: how far a sequential stream goes with each access.
 const LINE: u64 = 64;
+/// Lines in a base page.
+const PAGE_LINES: u64 = BASE_PAGE_BYTES / LINE;
 
 /// Draws the addresses of one stream.
 #[derive(Clone, Debug)]
@@ -34,6 +36,14 @@ impl Draw {
             Pattern::Sequential => Kind::Sequential { next: 0 },
         };
         Self { start, lines: (length.0 / LINE).max(1), kind }
+    }
+
+    /// The start of the next page of a sequential stream; of another, of the whole.
+    pub fn next_page(&mut self) -> VirtAddr {
+        let Kind::Sequential { next } = &mut self.kind else { return self.start };
+        let line = *next;
+        *next = (line + PAGE_LINES) % self.lines;
+        self.start.offset(Bytes(line * LINE))
     }
 
     /// The next address.
@@ -98,6 +108,13 @@ mod tests {
             let drawn = addresses(pattern, 50_000);
             assert!(drawn.iter().all(|offset| *offset < 1 << 20), "{pattern:?}");
         }
+    }
+
+    #[test]
+    fn a_sequential_stream_goes_page_by_page_and_round() {
+        let mut draw = Draw::new(START, Bytes::from_kib(12), Pattern::Sequential);
+        let drawn: Vec<u64> = (0..4).map(|_| draw.next_page().since(START).0).collect();
+        assert_eq!(drawn, [0, 4096, 8192, 0]);
     }
 
     #[test]

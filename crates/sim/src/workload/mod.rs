@@ -3,7 +3,9 @@
 
 pub mod draw;
 pub mod jemalloc;
+pub mod offload;
 pub mod redis;
+pub mod steps;
 
 use crate::machine::Content;
 use superpage_policy::system::{Advice, Area, AreaKind, Growth};
@@ -32,6 +34,8 @@ pub enum Phase {
     Populate(Populate),
     /// It accesses what it has.
     Access(Access),
+    /// It does the same step over and over, on memory that may not all be there.
+    Steps(steps::Steps),
     /// It gives pages back.
     Discard(Discard),
     /// It reads a file, which stays in page cache.

@@ -22,6 +22,8 @@ mod support_quicksilver;
 mod support_trident_bars;
 mod support_trident_programs;
 mod support_trident_runs;
+mod support_xheap;
+mod support_xheap_bars;
 
 mod trident_fig1;
 mod trident_fig10;
@@ -37,6 +39,11 @@ mod trident_pv_promotion;
 mod trident_table3;
 mod trident_table4;
 mod trident_table5;
+
+mod xheap_fig3;
+mod xheap_fig4;
+mod xheap_fig5;
+mod xheap_fig6;
 
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
@@ -67,6 +74,10 @@ pub const ALL: &[&Experiment] = &[
     &trident_fig12::EXPERIMENT,
     &trident_fig13::EXPERIMENT,
     &trident_pv_promotion::EXPERIMENT,
+    &xheap_fig3::EXPERIMENT,
+    &xheap_fig4::EXPERIMENT,
+    &xheap_fig5::EXPERIMENT,
+    &xheap_fig6::EXPERIMENT,
     &superpage_table1::EXPERIMENT,
 ];
 
