@@ -3,7 +3,7 @@
 //! What is here: the units every other crate speaks in ([`units`]), regions of virtual memory
 //! ([`region`]), what is known about the bloat in them ([`bloat`], [`sampling`]), the published
 //! systems that decide when a superpage is made ([`system`], with [`page`], [`supply`] and
-//! [`compaction`]), the policies that decide what to take back ([`debloat`]), the trigger
+//! [`compaction`]), which data goes where before they do ([`grouping`]), the policies that decide what to take back ([`debloat`]), the trigger
 //! ([`watermark`]) and the score of how evenly they hurt ([`fairness`]).
 //!
 //! What is deliberately absent: system calls, files, clocks, threads, logging, random sources and
@@ -21,6 +21,7 @@ pub mod bloat;
 pub mod compaction;
 pub mod debloat;
 pub mod fairness;
+pub mod grouping;
 pub mod page;
 pub mod region;
 pub mod sampling;

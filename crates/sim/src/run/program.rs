@@ -103,6 +103,8 @@ impl Streams {
 struct Taken {
     accesses: u32,
     cycles: u64,
+    first_misses: u64,
+    walks: u64,
     faults: Nanos,
 }
 
@@ -120,6 +122,8 @@ impl Program {
             cycles: 0.0,
             walk_cycles: 0.0,
             accesses: 0.0,
+            first_misses: 0.0,
+            walks: 0.0,
             fault_time: Nanos::ZERO,
             fault_wait: Nanos::ZERO,
             faults: Latencies::default(),
@@ -433,6 +437,9 @@ impl Program {
         self.report.cycles += made * cycles;
         self.report.walk_cycles += made * translation;
         self.report.accesses += made;
+        let each = made / f64::from(taken.accesses.max(1));
+        self.report.first_misses += each * taken.first_misses as f64;
+        self.report.walks += each * taken.walks as f64;
         machine.note_walk_share(self.key, translation / cycles.max(1e-9));
         machine.note_coverage(self.key, &mut self.covered, made / f64::from(samples));
         done += made;
@@ -463,6 +470,7 @@ impl Program {
     ) -> Result<Taken, OutOfMemory> {
         let mut taken = Taken { accesses: count, ..Taken::default() };
         let threads = u64::from(self.workload.threads.max(1));
+        let before = self.translator.stats();
         for _ in 0..count {
             let address = self.draw(machine, streams);
             let mut size = machine.access(self.key, address);
@@ -479,6 +487,9 @@ impl Program {
             .0;
             self.covered.push(address.0);
         }
+        let after = self.translator.stats();
+        taken.first_misses = after.misses() - before.misses();
+        taken.walks = after.walks() - before.walks();
         Ok(taken)
     }
 

@@ -61,6 +61,10 @@ pub struct Report {
     pub walk_cycles: f64,
     /// Accesses made, or stood for by samples.
     pub accesses: f64,
+    /// Of those, accesses that the first level of the TLBs did not know.
+    pub first_misses: f64,
+    /// Of those, accesses that the second level did not know either: page walks.
+    pub walks: f64,
     /// Time in faults, of all threads.
     pub fault_time: Nanos,
     /// Of that, time in which they waited for the device.
@@ -76,6 +80,18 @@ impl Report {
     #[must_use]
     pub fn walk_share(&self) -> f64 {
         if self.cycles > 0.0 { self.walk_cycles / self.cycles } else { 0.0 }
+    }
+
+    /// The share of its accesses that the first level of the TLBs did not know.
+    #[must_use]
+    pub fn miss_rate(&self) -> f64 {
+        if self.accesses > 0.0 { self.first_misses / self.accesses } else { 0.0 }
+    }
+
+    /// The share of its accesses that took a page walk.
+    #[must_use]
+    pub fn walk_rate(&self) -> f64 {
+        if self.accesses > 0.0 { self.walks / self.accesses } else { 0.0 }
     }
 
     /// How long the phase took, if it has ended.

@@ -82,6 +82,12 @@ impl Stats {
         self.walk_cycles() + self.second_level_cycles
     }
 
+    /// Accesses that the first level did not know.
+    #[must_use]
+    pub fn misses(&self) -> u64 {
+        self.first_misses.iter().sum()
+    }
+
     /// Walks.
     #[must_use]
     pub fn walks(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! Drawing addresses from the patterns of a workload.
 
+use super::graph::VertexDraw;
 use super::{Pattern, Spread};
 use crate::random::Random;
 use superpage_policy::units::{BASE_PAGE_BYTES, Bytes, VirtAddr};
@@ -22,6 +23,8 @@ enum Kind {
     Uniform,
     PowerLaw { exponent: f64, spread: Spread },
     Sequential { next: u64 },
+    Vertices(Box<VertexDraw>),
+    Runs { accesses: u64, step: u64, left: u64, next: u64 },
 }
 
 impl Draw {
@@ -34,6 +37,10 @@ impl Draw {
                 Kind::PowerLaw { exponent: 1.0 / (1.0 - theta.clamp(0.0, 0.999)), spread }
             }
             Pattern::Sequential => Kind::Sequential { next: 0 },
+            Pattern::Vertices(vertices) => Kind::Vertices(Box::new(VertexDraw::new(vertices))),
+            Pattern::Runs { accesses, step } => {
+                Kind::Runs { accesses, step: step.0, left: 0, next: 0 }
+            }
         };
         Self { start, lines: (length.0 / LINE).max(1), kind }
     }
@@ -48,22 +55,34 @@ impl Draw {
 
     /// The next address.
     pub fn next(&mut self, random: &mut Random) -> VirtAddr {
-        let line = match &mut self.kind {
-            Kind::Uniform => random.below(self.lines),
+        let offset = match &mut self.kind {
+            Kind::Uniform => random.below(self.lines) * LINE,
             Kind::Sequential { next } => {
                 let line = *next;
                 *next = (line + 1) % self.lines;
-                line
+                line * LINE
+            }
+            Kind::Vertices(vertices) => vertices.next(random).0.min((self.lines - 1) * LINE),
+            Kind::Runs { accesses, step, left, next } => {
+                if *left == 0 {
+                    *left = (*accesses).max(1);
+                    *next = random.below(self.lines) * LINE;
+                }
+                let offset = *next;
+                *left -= 1;
+                *next = (offset + *step) % (self.lines * LINE);
+                offset
             }
             Kind::PowerLaw { exponent, spread } => {
                 let rank = rank(random.share(), *exponent, self.lines);
-                match spread {
+                let line = match spread {
                     Spread::Grouped => rank,
                     Spread::Scattered => scatter(rank, self.lines),
-                }
+                };
+                line * LINE
             }
         };
-        self.start.offset(Bytes(line * LINE))
+        self.start.offset(Bytes(offset))
     }
 }
 
@@ -79,7 +98,7 @@ fn rank(share: f64, exponent: f64, items: u64) -> u64 {
 }
 
 /// Puts an item somewhere else, always the same place.
-fn scatter(item: u64, items: u64) -> u64 {
+pub(super) fn scatter(item: u64, items: u64) -> u64 {
     let mixed = Random::new(item).next_u64();
     ((u128::from(mixed) * u128::from(items)) >> 64) as u64
 }
@@ -115,6 +134,20 @@ mod tests {
         let mut draw = Draw::new(START, Bytes::from_kib(12), Pattern::Sequential);
         let drawn: Vec<u64> = (0..4).map(|_| draw.next_page().since(START).0).collect();
         assert_eq!(drawn, [0, 4096, 8192, 0]);
+    }
+
+    #[test]
+    fn runs_go_on_for_as_long_as_they_say_and_then_anywhere() {
+        let drawn = addresses(Pattern::Runs { accesses: 4, step: Bytes(8) }, 4000);
+        for run in drawn.chunks(4) {
+            let offsets: Vec<u64> =
+                run.iter().map(|at| (at + (1 << 20) - run[0]) % (1 << 20)).collect();
+            assert_eq!(offsets, [0, 8, 16, 24]);
+        }
+        let starts: std::collections::BTreeSet<u64> = drawn.chunks(4).map(|run| run[0]).collect();
+        assert!(starts.len() > 900, "{}", starts.len());
+        let still = addresses(Pattern::Runs { accesses: u64::MAX, step: Bytes::ZERO }, 10);
+        assert!(still.iter().all(|at| *at == still[0]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! they access afterwards and what they give back. Data, and the drawing of addresses from it.
 
 pub mod draw;
+pub mod graph;
 pub mod jemalloc;
 pub mod offload;
 pub mod redis;
@@ -153,6 +154,15 @@ pub enum Pattern {
     },
     /// One after the other, a cache line each.
     Sequential,
+    /// The vertices of a graph, each as often as it has neighbours.
+    Vertices(graph::Vertices),
+    /// In runs: so many accesses, each `step` behind the last, and then anywhere else.
+    Runs {
+        /// Accesses of a run.
+        accesses: u64,
+        /// How far one lies behind the other; zero: all in one place.
+        step: Bytes,
+    },
 }
 
 /// Where the hot items of a power law lie.

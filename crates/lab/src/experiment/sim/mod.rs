@@ -9,6 +9,13 @@ mod emd_fig13;
 mod emd_fig8;
 mod emd_table1;
 mod emd_table3;
+mod graph_fig1;
+mod graph_fig10;
+mod graph_fig11;
+mod graph_fig5;
+mod graph_fig7;
+mod graph_fig8;
+mod graph_fig9;
 mod quicksilver_fig2;
 mod quicksilver_table2;
 mod quicksilver_table3;
@@ -17,7 +24,11 @@ mod quicksilver_table5;
 mod quicksilver_table6;
 mod superpage_table1;
 mod support_emd;
+mod support_graph_programs;
+mod support_graph_rows;
+mod support_graph_runs;
 mod support_hardware;
+mod support_parallel;
 mod support_quicksilver;
 mod support_trident_bars;
 mod support_trident_programs;
@@ -78,6 +89,13 @@ pub const ALL: &[&Experiment] = &[
     &xheap_fig4::EXPERIMENT,
     &xheap_fig5::EXPERIMENT,
     &xheap_fig6::EXPERIMENT,
+    &graph_fig1::EXPERIMENT,
+    &graph_fig5::EXPERIMENT,
+    &graph_fig7::EXPERIMENT,
+    &graph_fig8::EXPERIMENT,
+    &graph_fig9::EXPERIMENT,
+    &graph_fig10::EXPERIMENT,
+    &graph_fig11::EXPERIMENT,
     &superpage_table1::EXPERIMENT,
 ];
 

@@ -76,10 +76,8 @@ impl Program {
     fn drawn(&self, steps: &Steps) -> Vec<Drawn> {
         let of = |touches: &Touches| {
             let (start, pages) = self.extent(touches.part);
-            let pieces = match touches.pattern {
-                Pattern::Sequential => u64::from(self.workload.threads.max(1)),
-                Pattern::Uniform | Pattern::PowerLaw { .. } => 1,
-            };
+            let is_shared = touches.pattern != Pattern::Sequential;
+            let pieces = if is_shared { 1 } else { u64::from(self.workload.threads.max(1)) };
             let length = BasePages((pages / pieces).max(1)).bytes();
             let draw = |at: u64| Draw::new(start.offset(length * at), length, touches.pattern);
             Drawn { touches: *touches, draws: (0..pieces).map(draw).collect() }
@@ -107,9 +105,10 @@ impl Program {
             for _ in 0..drawn.times(number) {
                 let at = usize::try_from(thread).unwrap_or(0) % drawn.draws.len().max(1);
                 let Some(draw) = drawn.draws.get_mut(at) else { continue };
-                let address = match drawn.touches.pattern {
-                    Pattern::Sequential => draw.next_page(),
-                    Pattern::Uniform | Pattern::PowerLaw { .. } => draw.next(&mut self.random),
+                let address = if drawn.touches.pattern == Pattern::Sequential {
+                    draw.next_page()
+                } else {
+                    draw.next(&mut self.random)
                 };
                 let content = drawn.touches.content;
                 let (size, latency) = self.visit(machine, hardware, address, content)?;

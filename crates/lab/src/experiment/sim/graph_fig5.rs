@@ -1,0 +1,51 @@
+//! `graph-fig5`: huge pages for one array of BFS at a time (graph paper, Figure 5 and section 4.5).
+
+use super::support_graph_programs::{Array, Program};
+use super::support_graph_rows::{self, Bar, mean};
+use super::support_graph_runs::{Case, Pages};
+use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "graph-fig5",
+    source: "Graph page sizes, Figure 5 and section 4.5",
+    summary: "Speedup of BFS with huge pages everywhere and for one array at a time",
+    on: On::Sim,
+    columns: COLUMNS,
+    run,
+};
+
+fn bars() -> [Bar; 4] {
+    [
+        Bar::new("linux", |program| Case::plain(program, Pages::Linux)),
+        Bar::new("linux-madvise, vertex array", |program| one(program, Array::Vertex)),
+        Bar::new("linux-madvise, edge array", |program| one(program, Array::Edge)),
+        Bar::new("linux-madvise, property array", |program| one(program, Array::Property)),
+    ]
+}
+
+const fn one(program: Program, array: Array) -> Case {
+    Case::plain(program, Pages::Advised(array))
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let mut table = Table::new(EXPERIMENT.name);
+    let (programs, bars) = (Program::bfs(), bars());
+    let found = support_graph_rows::add(&mut table, &programs, &bars, "", (setting, progress))?;
+    for (bar, found) in bars.iter().zip(&found) {
+        support_graph_rows::add_means(&mut table, "mean", (bar, found), (None, Basis::Assumed))?;
+    }
+    if let ([all, .., property], [.., last]) = (found.as_slice(), &bars) {
+        let of = |name, unit| Quantity { case: "mean", policy: &last.policy, name, unit };
+        let kept = property.speedup() / all.speedup();
+        table.add(of("performance over linux", "ratio"), Some(0.829), kept, Basis::Assumed)?;
+        let base = programs.iter().map(|program| {
+            support_graph_rows::baseline(*program).outcome(setting).map(|found| found.miss_rate)
+        });
+        let fewer = mean(&base.collect::<Result<Vec<f64>>>()?)
+            - mean(&property.all(|outcome| outcome.miss_rate));
+        let name = "TLB misses less than linux-4k";
+        table.add(of(name, "of accesses"), Some(0.1252), fewer, Basis::Assumed)?;
+    }
+    support_graph_rows::note(&mut table);
+    Ok(table.report)
+}

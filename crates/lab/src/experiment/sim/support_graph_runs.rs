@@ -1,0 +1,218 @@
+//! Runs of the graph paper's programs on its machine: how much memory is left and how fragmented it
+//! is, which pages a program gets, and what came of it. Several figures look at the same runs, so
+//! each is made once.
+//!
+//! # Memory
+//!
+//! The paper binds memory to one of two sockets of 64 GB; its scripts count 64,000 MB (run_frag.sh).
+//! `memhog` takes what is to be gone, in huge frames first. Then one unmovable page goes into each
+//! of as many whole huge frames as make up the share of what is left (section 4.4.1).
+//!
+//! Memory that nobody fragmented is fragmented too: "at least 2.5 GB" beyond a program's own must be
+//! free before huge pages work as without pressure, and with 2 GB they do not (section 4.3.1). So
+//! between 2 and 2.5 GB of what `memhog` leaves cannot be made into huge pages: 2.25 GB are assumed,
+//! as single unmovable pages at random places, which huge frames for `memhog` pass by.
+//!
+//! # Pages
+//!
+//! Linux maps huge pages everywhere and runs khugepaged. Faults compact only where a program asks
+//! (the kernel's default): all that fragments memory here is unmovable, so compaction could only
+//! make loading slower, which is not in the times.
+
+use super::support_graph_programs::{Array, First, Numbering, Program, Setup};
+use super::support_hardware;
+use super::support_parallel;
+use super::{Error, Progress, Result, Setting, system};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::page::PageSize;
+use superpage_policy::region::Region;
+use superpage_policy::system::selective::{self, Selective};
+use superpage_policy::system::{Mapping, View};
+use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES};
+use superpage_sim::machine::{self, Backing, Machine};
+use superpage_sim::physical::Physical;
+use superpage_sim::random::Random;
+use superpage_sim::run::Run;
+use superpage_sim::workload::Phase;
+
+/// One socket's memory.
+const NODE: Bytes = Bytes::from_mib(64_000);
+/// Unmovable pages that are there before anybody fragments anything: 2.25 GiB in huge frames.
+const NATURAL: BasePages = BasePages(1152);
+/// Linux with huge pages everywhere.
+const LINUX: &str = "linux-defrag-madvise";
+
+/// The memory that a program finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Memory {
+    /// The whole socket.
+    Ample,
+    /// So many MiB beyond its own, and this share (per cent) of what is left fragmented.
+    Left { beyond: u64, fragmented: u32 },
+}
+
+impl Memory {
+    /// What Figure 7 has.
+    pub(super) const TIGHT: Self = Self::Left { beyond: 512, fragmented: 0 };
+
+    /// 3 GB to spare, so much of it fragmented.
+    pub(super) const fn fragmented(per_cent: u32) -> Self {
+        Self::Left { beyond: 3072, fragmented: per_cent }
+    }
+
+    fn prepare(self, physical: &mut Physical, random: &mut Random, footprint: Bytes) {
+        physical.scatter_unmovable(NATURAL, random);
+        let Self::Left { beyond, fragmented } = self else { return };
+        let left = footprint + Bytes::from_mib(beyond);
+        physical.hog(physical.supply().free().bytes().saturating_sub(left));
+        let wanted = left.scaled(f64::from(fragmented) / 100.0).to_huge_pages().0 as f64;
+        let whole = physical.supply().available(PageSize::Huge).max(1) as f64;
+        physical.pin_blocks((wanted / whole).min(1.0));
+    }
+}
+
+/// Which pages a program gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Pages {
+    /// Base pages.
+    Base,
+    /// Huge pages wherever Linux has them.
+    Linux,
+    /// Huge pages where they are asked for: one array.
+    Advised(Array),
+    /// Huge pages for this share (per cent) of the property array.
+    Selective(u32),
+}
+
+/// A run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Case {
+    pub(super) program: Program,
+    pub(super) memory: Memory,
+    pub(super) pages: Pages,
+    pub(super) first: First,
+    pub(super) numbering: Numbering,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    /// Seconds that the program took once its graph was loaded.
+    pub(super) seconds: f64,
+    /// The share of its accesses that the first level of the TLBs did not know, and that took a
+    /// page walk.
+    pub(super) miss_rate: f64,
+    pub(super) walk_rate: f64,
+    /// The share of all its memory that huge pages map.
+    pub(super) huge: f64,
+    /// The share of its property array that they map.
+    pub(super) huge_property: f64,
+}
+
+impl Case {
+    /// With all of a socket, loaded and numbered as it comes.
+    pub(super) const fn plain(program: Program, pages: Pages) -> Self {
+        let first = First::Graph;
+        Self { program, memory: Memory::Ample, pages, first, numbering: Numbering::Natural }
+    }
+
+    pub(super) const fn on(self, memory: Memory) -> Self {
+        Self { memory, ..self }
+    }
+
+    pub(super) const fn property_first(self) -> Self {
+        Self { first: First::Property, ..self }
+    }
+
+    pub(super) const fn grouped(self) -> Self {
+        Self { numbering: Numbering::Grouped, ..self }
+    }
+
+    /// What it is, in a few words.
+    fn name(self) -> String {
+        format!("{}: {:?}", self.program.name(), self.pages)
+    }
+
+    /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
+    pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
+        static KNOWN: Mutex<Option<HashMap<(Case, u64), Outcome>>> = Mutex::new(None);
+        let key = (self, setting.seed);
+        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outcome) = known().as_ref().and_then(|all| all.get(&key)) {
+            return Ok(*outcome);
+        }
+        let outcome = self.simulate(setting)?;
+        known().get_or_insert_default().insert(key, outcome);
+        Ok(outcome)
+    }
+
+    fn simulate(self, setting: &Setting) -> Result<Outcome> {
+        let setup = machine::Setup {
+            memory: NODE,
+            pools: None,
+            backing: Backing::None,
+            seed: setting.seed,
+        };
+        let name = match self.pages {
+            Pages::Base | Pages::Selective(_) => "linux-4k",
+            Pages::Linux => LINUX,
+            Pages::Advised(_) => "linux-madvise",
+        };
+        let mut machine = Machine::new(setup, system(name)?);
+        let footprint = self.program.footprint();
+        machine.prepare(|physical, random| self.memory.prepare(physical, random, footprint));
+        let mut run = Run::new(machine, support_hardware::of("graph")?);
+        let advised = match self.pages {
+            Pages::Advised(array) => Some(array),
+            Pages::Base | Pages::Linux | Pages::Selective(_) => None,
+        };
+        let workload =
+            self.program.workload(Setup { first: self.first, advised, numbering: self.numbering });
+        let maps = workload.phases.iter().filter(|phase| matches!(phase, Phase::Map(_))).count();
+        let phases = workload.phases.len();
+        let key = run.start(workload);
+        run.until_left(phases - maps)?;
+        if let Pages::Selective(per_cent) = self.pages {
+            let range = self.property(run.machine(), key)?;
+            let share = f64::from(per_cent) / 100.0;
+            let options = selective::Options { ranges: vec![range], share, ..Default::default() };
+            run.machine_mut().change_system(Box::new(Selective::new(options)));
+        }
+        run.to_end()?;
+        self.outcome_of(&run, key)
+    }
+
+    /// Where its property array lies.
+    fn property(self, machine: &Machine, process: ProcessKey) -> Result<selective::Range> {
+        let at = self.program.index(Array::Property);
+        let area = at.and_then(|at| machine.areas(process).get(at).copied());
+        area.map(|area| selective::Range { process, start: area.start, end: area.end })
+            .ok_or_else(|| Error::Simulation(format!("{} has no memory", self.program.name())))
+    }
+
+    fn outcome_of(self, run: &Run, key: ProcessKey) -> Result<Outcome> {
+        let gone = || Error::Simulation(format!("{} is gone", self.program.name()));
+        let report = run.report(key).ok_or_else(gone)?;
+        let machine = run.machine();
+        let footprint = machine.footprint(key);
+        let range = self.property(machine, key)?;
+        let regions = range.end.since(range.start).0.div_ceil(HUGE_PAGE_BYTES);
+        let region = |at| Region::containing(range.start.offset(Bytes(at * HUGE_PAGE_BYTES)));
+        let is_huge = |at: &u64| machine.region(key, region(*at)).mapping == Mapping::Huge;
+        Ok(Outcome {
+            seconds: report.phases.last().map_or(f64::NAN, |time| time.as_secs_f64()),
+            miss_rate: report.miss_rate(),
+            walk_rate: report.walk_rate(),
+            huge: footprint.huge.base_pages().share_of(footprint.total()),
+            huge_property: (0..regions).filter(is_huge).count() as f64 / regions.max(1) as f64,
+        })
+    }
+}
+
+/// Makes the runs of these cases, so that their outcomes are there when they are asked for.
+pub(super) fn make(cases: &[Case], setting: &Setting, progress: Progress<'_>) -> Result<()> {
+    let run = |case: Case| case.outcome(setting).map(|_| ());
+    support_parallel::each(cases, &run, &Case::name, progress)
+}
