@@ -1,6 +1,7 @@
 //! `superpage lab`: list and run the experiments, the demonstration for newcomers, and the measuring
 //! of this machine for a simulated one.
 
+mod across;
 mod calibrate;
 mod demo;
 
@@ -166,26 +167,29 @@ fn text(experiment: &Experiment, report: &Report) -> String {
     format!("{table}\n{notes}")
 }
 
-/// A section of a document: what it is, the command, the table, the notes.
+/// A section of a document: what it is, the command, the tables, the notes.
 fn markdown(experiment: &Experiment, report: &Report, arguments: &LabRun) -> String {
-    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let heads = experiment.columns.iter().map(|(_, head)| (*head).to_owned()).collect();
-    let line = format!("|{}\n", "---|".repeat(experiment.columns.len()));
-    let rows: String = report
-        .rows
-        .iter()
-        .map(|found| {
-            row(experiment.columns.iter().map(|(key, _)| cell(key, &found[*key])).collect())
-        })
-        .collect();
+    let tables =
+        across::tables(&report.rows).unwrap_or_else(|| rows_in_markdown(experiment, report));
     let notes: String = report.notes.iter().map(|note| format!("\n{note}\n")).collect();
     let (name, source, on) = (experiment.name, experiment.source, experiment.on.name());
     let size = arguments.size.map_or(String::new(), |size| format!(" --size {}", size.0));
     format!(
-        "## {name}, {on}\n\n`superpage lab run {name} --on {on}{size}` ({source}): {}\n\n{}{line}{rows}{notes}\n",
+        "## {name}, {on}\n\n`superpage lab run {name} --on {on}{size}` ({source}): {}\n\n{tables}{notes}\n",
         experiment.summary,
-        row(heads),
     )
+}
+
+/// The rows as they are on the screen.
+fn rows_in_markdown(experiment: &Experiment, report: &Report) -> String {
+    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let heads = experiment.columns.iter().map(|(_, head)| (*head).to_owned()).collect();
+    let line = format!("|{}\n", "---|".repeat(experiment.columns.len()));
+    let found = |found: &Value| {
+        row(experiment.columns.iter().map(|(key, _)| cell(key, &found[*key])).collect())
+    };
+    let rows: String = report.rows.iter().map(found).collect();
+    format!("{}{line}{rows}", row(heads))
 }
 
 /// A value as people read it; the key says what kind of number it is.
