@@ -76,9 +76,11 @@ impl OwnMemory {
     /// [`Error::Failed`] if they do not all lie in here.
     pub fn discard(&mut self, first: BasePages, count: BasePages) -> Result<()> {
         let refused = |errno| Error::from_errno(errno, format!("give back {count} base pages"));
+        let end = first.0.checked_add(count.0).map(BasePages);
+        if end.is_none_or(|end| end > self.size().to_base_pages()) {
+            return Err(refused(Errno::INVAL));
+        }
         let (offset, length) = (to_usize(first.bytes().0), to_usize(count.bytes().0));
-        let end = offset.checked_add(length).filter(|end| *end <= self.length);
-        end.ok_or_else(|| refused(Errno::INVAL))?;
         // SAFETY: `offset` lies inside the mapping.
         let start = unsafe { self.first.add(offset) };
         // SAFETY: the range lies inside our mapping, of which nobody holds a slice, and zeroes are

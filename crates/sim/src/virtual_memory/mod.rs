@@ -366,3 +366,22 @@ impl Process {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A system remembers processes by their keys, khugepaged where it was in one: a new process
+    /// must not be taken for one that is gone.
+    #[test]
+    fn keys_of_processes_that_are_gone_are_not_used_again() {
+        let mut processes = Processes::default();
+        let [first, second] = [processes.spawn(), processes.spawn()];
+        processes.remove(second);
+        let child = processes.fork(first).expect("it is there");
+        processes.remove(child);
+        let last = processes.spawn();
+        assert!(first < second && second < child && child < last);
+        assert_eq!(processes.keys(), [first, last]);
+    }
+}
