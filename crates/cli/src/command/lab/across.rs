@@ -54,7 +54,8 @@ impl<'a> Table<'a> {
         let basis = self.basis();
         let cell = |case, policy| {
             let row = self.numbers.get(&(case, policy));
-            row.map_or(String::new(), |row| number(row, basis.is_none()))
+            let mark = |row| if basis.is_none() { mark(row) } else { "" };
+            row.map_or(String::new(), |row| number(row, mark(row)))
         };
         let line = |head: &str, cells: Vec<String>| format!("| {head} | {} |\n", cells.join(" | "));
         let (corner, down, across) = if self.policies.len() > self.cases.len() {
@@ -76,13 +77,17 @@ impl<'a> Table<'a> {
     }
 }
 
-/// What was simulated, a letter for what it rests on, and the paper's number.
-fn number(row: &Value, with_basis: bool) -> String {
-    let mark = match row["basis"].as_str().filter(|_| with_basis) {
+/// A letter for what a number rests on; none if it is predicted.
+fn mark(row: &Value) -> &'static str {
+    match row["basis"].as_str() {
         Some("fitted") => " f",
         Some("assumed") => " a",
         _ => "",
-    };
+    }
+}
+
+/// What was simulated, its mark, and the paper's number.
+fn number(row: &Value, mark: &str) -> String {
     let paper = match &row["paper"] {
         Value::Null => String::new(),
         paper => format!(" ({paper})"),
