@@ -1,4 +1,4 @@
-//! Pictures of what was measured, as SVG: bloat by address, bars, lines. Not what is measured.
+//! Pictures of what was measured, as SVG: bloat by address, bars, rows, lines. Not what is measured.
 //!
 //! Text stays text in the file, so no font is needed to draw, and none of it may rely on exact
 //! widths. The colours are those of Okabe and Ito, told apart by colour-blind people too.
@@ -7,10 +7,12 @@ mod bars;
 mod bloat;
 mod frame;
 mod lines;
+mod rows;
 
 pub use bars::{Bars, bars};
 pub use bloat::bloat_by_address;
 pub use lines::{Lines, lines};
+pub use rows::{Row, Rows, Scaling, rows};
 
 use std::fmt;
 use std::path::Path;

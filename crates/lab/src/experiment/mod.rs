@@ -69,7 +69,11 @@ impl Experiment {
     /// # Errors
     /// [`Error`].
     pub fn run(&self, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
-        (self.run)(setting, progress)
+        let mut report = (self.run)(setting, progress)?;
+        if self.on == On::Sim && report.pictures.is_empty() {
+            report.pictures = sim::pictures(self, &report.rows);
+        }
+        Ok(report)
     }
 }
 
@@ -137,6 +141,15 @@ pub enum Content {
         /// A line across, such as "no slowdown".
         reference: Option<f64>,
     },
+    /// Simulated numbers, a row each, with the paper's marked.
+    Rows {
+        /// The axis, with its unit.
+        label: String,
+        /// Name and rows of each group.
+        groups: Vec<(String, Vec<picture::Row>)>,
+        /// Whether the axis may be logarithmic.
+        scaling: picture::Scaling,
+    },
 }
 
 impl Picture {
@@ -153,6 +166,11 @@ impl Picture {
             Content::Bars { y_label, categories, series, reference } => {
                 let chart = picture::Bars { y_label, categories, series, reference: *reference };
                 picture::bars(&path, &self.title, &chart)
+            }
+            Content::Rows { label, groups, scaling } => {
+                let legend = ["simulated", "in the paper"];
+                let chart = picture::Rows { label, groups, legend, scaling: *scaling };
+                picture::rows(&path, &self.title, &chart)
             }
         };
         drawn.map_err(|error| Error::Picture(format!("{}: {error}", path.display())))?;

@@ -18,6 +18,7 @@ mod quicksilver_table6;
 mod superpage_table1;
 mod support_emd;
 mod support_hardware;
+mod support_pictures;
 mod support_quicksilver;
 mod support_trident_bars;
 mod support_trident_programs;
@@ -41,6 +42,7 @@ mod trident_table5;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
 use superpage_policy::system::{System, list};
+pub(super) use support_pictures::pictures;
 
 /// All of them, in the order of the papers.
 pub const ALL: &[&Experiment] = &[
