@@ -4,6 +4,7 @@
 //! An experiment measures; it prints nothing. It returns rows (JSON objects, the paper's numbers
 //! beside the measured ones), notes in plain words, and pictures to draw.
 
+pub mod batch;
 pub mod live;
 pub mod sim;
 

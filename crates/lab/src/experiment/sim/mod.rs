@@ -18,6 +18,7 @@ mod quicksilver_table6;
 mod superpage_table1;
 mod support_emd;
 mod support_hardware;
+mod support_parallel;
 mod support_pictures;
 mod support_quicksilver;
 mod support_trident_bars;

@@ -16,13 +16,10 @@
 //! all 1 GiB chunks have none; assumed, and not less because XSBench gets 80 of 192.
 
 use super::support_hardware;
+use super::support_parallel::{self, Known};
 use super::support_trident_programs::{Backed, Program};
 use super::{Error, Progress, Result, Setting, system};
-use std::collections::HashMap;
-use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::available_parallelism;
+use std::sync::{Arc, Mutex, PoisonError};
 use superpage_policy::page::PageSize;
 use superpage_policy::units::{BasePages, Bytes};
 use superpage_sim::machine::{Backing, Counts, Machine, Setup};
@@ -123,15 +120,8 @@ impl Case {
 
     /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
     pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
-        static KNOWN: Mutex<Option<HashMap<(Case, u64), Outcome>>> = Mutex::new(None);
-        let key = (self, setting.seed);
-        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outcome) = known().as_ref().and_then(|all| all.get(&key)) {
-            return Ok(*outcome);
-        }
-        let outcome = self.simulate(setting)?;
-        known().get_or_insert_default().insert(key, outcome);
-        Ok(outcome)
+        static KNOWN: Known<(Case, u64), Outcome> = Known::new();
+        KNOWN.get((self, setting.seed), || self.simulate(setting))
     }
 
     /// A run with its program not started yet.
@@ -185,37 +175,14 @@ impl Case {
     }
 }
 
-/// Makes the runs of these cases, as many at once as there are CPUs, so that their outcomes are
-/// there when they are asked for.
+/// Makes the runs of these cases, so that their outcomes are there when they are asked for.
 pub(super) fn make(cases: &[Case], setting: &Setting, progress: Progress<'_>) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let threads = available_parallelism().map_or(1, NonZero::get).min(cases.len());
-    let (sender, done) = mpsc::channel();
-    let work = |sender: mpsc::Sender<(Case, Result<()>)>| {
-        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = case.outcome(setting).map(|_| ());
-            if sender.send((*case, result)).is_err() {
-                return;
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let sender = sender.clone();
-            scope.spawn(|| work(sender));
-        }
-        drop(sender);
-        // An early return drops the receiver, and the others stop after the run that they are at.
-        let done = done;
-        for (finished, (case, result)) in done.iter().enumerate() {
-            result?;
-            progress(&format!("{} of {} runs; {}", finished + 1, cases.len(), case.name()))?;
-        }
-        Ok(())
-    })
+    let run = |case: Case| case.outcome(setting).map(|_| ());
+    support_parallel::each(cases, &run, &Case::name, progress)
 }
 
-/// Memory of this size, fragmented. It is made once for a size and a seed, and copied.
+/// Memory of this size, fragmented. It is made once for a size and a seed, and copied; that of the
+/// machine and of a guest are kept.
 fn fragmented(memory: Bytes, seed: u64) -> Result<Arc<Physical>> {
     type Known = Vec<((Bytes, u64), Arc<Physical>)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
@@ -224,8 +191,8 @@ fn fragmented(memory: Bytes, seed: u64) -> Result<Arc<Physical>> {
         return Ok(Arc::clone(physical));
     }
     let physical = Arc::new(fragment(memory, seed)?);
-    known.clear();
-    known.push(((memory, seed), Arc::clone(&physical)));
+    known.truncate(1);
+    known.insert(0, ((memory, seed), Arc::clone(&physical)));
     Ok(physical)
 }
 
