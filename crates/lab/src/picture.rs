@@ -65,12 +65,21 @@ fn write(path: &Path, svg: &str) -> Result<()> {
     std::fs::write(path, svg).map_err(|error| Error::Write { detail: error.to_string() })
 }
 
-/// Any number in as few characters as tell it: `0.04`, `1.32`, `52.1`, `2150`.
+/// Any number in as few characters as tell it: `0.0025`, `0.04`, `1.32`, `52.1`, `2150`.
 fn short(value: f64) -> String {
+    /// What is less comes of arithmetic.
+    const NOTHING: f64 = 1e-9;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 3 and 10, by the arms above"
+    )]
     let digits = match value.abs() {
         size if size >= 100.0 => 0,
+        size if size < NOTHING => 0,
         size if size >= 10.0 => 1,
-        _ => 2,
+        size if size >= 0.1 => 2,
+        size => (1.0 - size.log10().floor()) as usize,
     };
     let text = format!("{value:.digits$}");
     match text.split_once('.') {
@@ -111,7 +120,14 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let cases = [(0.0, "0"), (0.04, "0.04"), (1.5, "1.5"), (52.13, "52.1"), (2150.4, "2150")];
+        let cases = [
+            (0.0, "0"),
+            (2.54e-3, "0.0025"),
+            (0.04, "0.04"),
+            (1.5, "1.5"),
+            (52.13, "52.1"),
+            (2150.4, "2150"),
+        ];
         for (value, text) in cases {
             assert_eq!(short(value), text);
         }

@@ -25,7 +25,7 @@ const WIDEST: f64 = 100.0;
 /// A value, and what it is held against.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its name. Equal names have equal colours.
+    /// Its name. Where groups have names, equal names of rows have equal colours.
     pub name: String,
     /// How long the bar is; nothing is drawn of one that is not finite.
     pub value: f64,
@@ -137,10 +137,11 @@ impl<'a> Rows<'a> {
         self.groups.iter().flat_map(|(_, rows)| rows)
     }
 
-    /// The names that rows have, each once.
+    /// The names that rows have, each once; none in a group without a name, which is of one kind.
     fn names(&self) -> Vec<&'a str> {
         let mut names: Vec<&str> = Vec::new();
-        for row in self.rows() {
+        let named = self.groups.iter().filter(|(name, _)| !name.is_empty());
+        for row in named.flat_map(|(_, rows)| rows) {
             if !names.contains(&&*row.name) {
                 names.push(&row.name);
             }

@@ -38,7 +38,7 @@ pub(super) fn run(experiments: &[&'static Experiment], arguments: &LabRun) -> Ou
                 None => progress.tick(),
                 Some(News::Says(at, what)) => progress.says(at, &what),
                 Some(News::Ended(at, report)) => {
-                    progress.ended(at, report.is_ok());
+                    progress.ended(at, &report);
                     if let Some(place) = ended.get_mut(at) {
                         *place = Some(report);
                     }
@@ -77,13 +77,13 @@ impl<'a> Progress<'a> {
         self.bar.set_message(format!("{}: {what}", self.name(at)));
     }
 
-    fn ended(&mut self, at: usize, well: bool) {
+    fn ended(&mut self, at: usize, report: &Result<Report>) {
         self.ended += 1;
         self.bar.set_position(self.ended as u64);
         let line = format!(
             "{} {} ({} of {}, {})",
             self.name(at),
-            if well { "done" } else { "failed" },
+            if report.is_ok() { "done" } else { "failed" },
             self.ended,
             self.experiments.len(),
             HumanDuration(self.began.elapsed())
