@@ -2,6 +2,7 @@
 
 use crate::exit;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 use superpage_lab::experiment::On;
@@ -291,6 +292,10 @@ pub(crate) struct LabRun {
     /// How often each variant is timed (the fastest of five runs); medians are reported
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
+    /// How many simulations run at once; by default one on each CPU. On this machine experiments
+    /// always run one after the other
+    #[arg(long, value_name = "N", value_parser = jobs)]
+    pub(crate) jobs: Option<NonZero<usize>>,
     /// Print one JSON object per row instead of a table
     #[arg(long)]
     pub(crate) json: bool,
@@ -442,6 +447,11 @@ fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if (0.001..=1000.0).contains(&rate) => Ok(rate),
         _ => Err("give millions of accesses, from 0.001 to 1000".to_owned()),
     }
+}
+
+fn jobs(text: &str) -> Result<NonZero<usize>, String> {
+    let jobs = text.parse().ok().filter(|jobs: &NonZero<usize>| jobs.get() <= 1024); // tidy: allow(threads)
+    jobs.ok_or_else(|| "give a number from 1 to 1024".to_owned())
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

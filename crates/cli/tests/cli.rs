@@ -4,7 +4,9 @@
 
 #![expect(clippy::print_stdout, reason = "says why a test is skipped")]
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -122,6 +124,7 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["lab", "run"], "<NAME>");
     assert_usage(&["lab", "run", "emd-table1", "--size", "1M"], "at least 64");
     assert_usage(&["lab", "run", "emd-table1", "--rounds", "0"], "1..=99");
+    assert_usage(&["lab", "run", "all", "--jobs", "0"], "1 to 1024");
     assert_usage(&["lab", "calibrate"], "--out <FILE>");
     assert_usage(&["lab", "calibrate", "--out", "x", "--like", "vax"], "trident");
 }
@@ -234,6 +237,24 @@ fn a_de_bloater_goes_with_a_policy() {
     assert_sentence(&sim("linux", &["--high", "50"]), 2, &["linux+emd"]);
     let crossed = sim("linux+emd", &["--high", "50"]);
     assert_sentence(&crossed, 2, &["--high is 50.0 %", "--low is 65.0 %"]);
+}
+
+#[test]
+fn simulated_experiments_are_interrupted_at_once() {
+    let mut child = Command::new(PROGRAM)
+        .args(["lab", "run", "all", "--on", "sim", "--jobs", "2"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let first = lines.next().expect("a line").expect("text");
+    assert!(first.contains("experiments") && first.ends_with("2 simulations at once"), "{first:?}");
+    let pid = Pid::from_raw(child.id().cast_signed()).expect("a pid");
+    kill_process(pid, Signal::INT).expect("it is ours");
+    let rest: Vec<String> = lines.map(|line| line.expect("text")).collect();
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+    assert!(rest.last().is_some_and(|line| line.contains("interrupted")), "{rest:?}");
 }
 
 #[test]

@@ -25,12 +25,7 @@ use superpage_lab::workload::WorkloadKind;
 use superpage_policy::units::{BasePages, Bytes, HugePages};
 
 fn main() -> ExitCode {
-    match subject::role().as_deref() {
-        None => machine::run(tests()).exit_code(),
-        // The parent may be gone, and its end is ours.
-        Some("sharing") if subject::be_sharing().is_ok() => ExitCode::SUCCESS,
-        Some(_) => ExitCode::FAILURE,
-    }
+    subject::main(tests, &[])
 }
 
 fn tests() -> [Test; 12] {

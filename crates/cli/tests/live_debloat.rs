@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::machine::{self, Test};
+use common::machine::Check;
 use common::subject::{self, OWN, Subject, half_used, pages, pattern, say_whether_intact};
 use common::{Ended, Holds, PROGRAM, Said, debloat, number, superpage, worker};
 use libtest_mimic::Failed;
@@ -26,22 +26,11 @@ use superpage_policy::units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
 };
 
-type Check = fn() -> Ended;
-
 fn main() -> ExitCode {
-    let Some(role) = subject::role() else {
-        let hindrance = machine::without_debloating();
-        return machine::run(TESTS.map(|(name, test)| -> Test { (name, hindrance.clone(), test) }))
-            .exit_code();
-    };
-    let played = match role.as_str() {
-        "sharing" => subject::be_sharing(),
-        "locked" => be_locked(),
-        "wild" => be_wild(),
-        other => Err(format!("no role {other:?}").into()),
-    };
-    // The parent may be gone, and its end is ours.
-    if played.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    subject::main(
+        || subject::tests_of_debloating(TESTS),
+        &[("locked", be_locked), ("wild", be_wild)],
+    )
 }
 
 const TESTS: [(&str, Check); 16] = [

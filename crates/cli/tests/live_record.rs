@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::machine::{self, Test};
+use common::machine::Check;
 use common::subject::{self, OWN, Subject, half_used, pages};
 use common::{Ended, Holds, PROGRAM, Said, number, superpage};
 use libtest_mimic::Failed;
@@ -17,21 +17,8 @@ use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_policy::units::{BASE_PAGE_BYTES, BasePages};
 
 fn main() -> ExitCode {
-    let Some(role) = subject::role() else {
-        let hindrance = machine::without_debloating();
-        return machine::run(TESTS.map(|(name, test)| -> Test { (name, hindrance.clone(), test) }))
-            .exit_code();
-    };
-    let played = match role.as_str() {
-        "sharing" => subject::be_sharing(),
-        "freeing" => be_freeing(),
-        other => Err(format!("no role {other:?}").into()),
-    };
-    // The parent may be gone, and its end is ours.
-    if played.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    subject::main(|| subject::tests_of_debloating(TESTS), &[("freeing", be_freeing)])
 }
-
-type Check = fn() -> Ended;
 
 const TESTS: [(&str, Check); 4] = [
     ("what_is_recorded_is_replayed", what_is_recorded_is_replayed),

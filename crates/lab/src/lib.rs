@@ -11,6 +11,7 @@
 pub mod calibrate;
 pub mod experiment;
 pub mod picture;
+pub mod turn;
 mod width;
 mod wire;
 pub mod worker;

@@ -1,4 +1,4 @@
-//! Pictures of what was measured, as SVG: bloat by address, bars, lines. Not what is measured.
+//! Pictures of what was measured, as SVG: bloat by address, bars, rows, lines. Not what is measured.
 //!
 //! Text stays text in the file, so no font is needed to draw, and none of it may rely on exact
 //! widths. The colours are those of Okabe and Ito, told apart by colour-blind people too.
@@ -7,10 +7,12 @@ mod bars;
 mod bloat;
 mod frame;
 mod lines;
+mod rows;
 
 pub use bars::{Bars, bars};
 pub use bloat::bloat_by_address;
 pub use lines::{Lines, lines};
+pub use rows::{Row, Rows, Scaling, rows};
 
 use std::fmt;
 use std::path::Path;
@@ -63,12 +65,21 @@ fn write(path: &Path, svg: &str) -> Result<()> {
     std::fs::write(path, svg).map_err(|error| Error::Write { detail: error.to_string() })
 }
 
-/// Any number in as few characters as tell it: `0.04`, `1.32`, `52.1`, `2150`.
+/// Any number in as few characters as tell it: `0.0025`, `0.04`, `1.32`, `52.1`, `2150`.
 fn short(value: f64) -> String {
+    /// What is less comes of arithmetic.
+    const NOTHING: f64 = 1e-9;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 3 and 10, by the arms above"
+    )]
     let digits = match value.abs() {
         size if size >= 100.0 => 0,
+        size if size < NOTHING => 0,
         size if size >= 10.0 => 1,
-        _ => 2,
+        size if size >= 0.1 => 2,
+        size => (1.0 - size.log10().floor()) as usize,
     };
     let text = format!("{value:.digits$}");
     match text.split_once('.') {
@@ -109,7 +120,14 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let cases = [(0.0, "0"), (0.04, "0.04"), (1.5, "1.5"), (52.13, "52.1"), (2150.4, "2150")];
+        let cases = [
+            (0.0, "0"),
+            (2.54e-3, "0.0025"),
+            (0.04, "0.04"),
+            (1.5, "1.5"),
+            (52.13, "52.1"),
+            (2150.4, "2150"),
+        ];
         for (value, text) in cases {
             assert_eq!(short(value), text);
         }

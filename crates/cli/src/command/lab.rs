@@ -4,6 +4,7 @@
 mod across;
 mod calibrate;
 mod demo;
+mod together;
 
 use crate::args::{LabCommand, LabList, LabRun};
 use crate::exit::{Failure, Outcome};
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_lab::experiment::{self, Error, Experiment, On, Report, Setting};
+use superpage_lab::turn;
 use superpage_lab::worker::{Launcher, worker_main};
 use superpage_policy::units::Bytes;
 
@@ -50,7 +52,7 @@ fn list(arguments: &LabList) -> Outcome {
 
 fn run_named(arguments: &LabRun) -> Outcome {
     let on = arguments.on.map(On::from);
-    let chosen: Vec<&Experiment> = if arguments.name == ALL {
+    let chosen: Vec<&'static Experiment> = if arguments.name == ALL {
         experiment::all().filter(|experiment| on.is_none_or(|on| experiment.on == on)).collect()
     } else {
         experiment::find(&arguments.name, on).into_iter().collect()
@@ -58,7 +60,17 @@ fn run_named(arguments: &LabRun) -> Outcome {
     if chosen.is_empty() {
         return Err(unknown(&arguments.name, on));
     }
-    chosen.into_iter().try_for_each(|experiment| run_one(experiment, arguments))
+    if let Some(jobs) = arguments.jobs {
+        turn::limit(jobs);
+    }
+    // What runs on this machine would disturb each other.
+    let (live, sim): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|e| e.on == On::Live);
+    live.into_iter().try_for_each(|experiment| run_one(experiment, arguments))?;
+    match &sim[..] {
+        [] => Ok(()),
+        [one] => run_one(one, arguments),
+        _ => together::run(&sim, arguments),
+    }
 }
 
 /// Stands for every experiment.
@@ -82,23 +94,28 @@ fn unknown(name: &str, on: Option<On>) -> Failure {
 
 fn run_one(experiment: &Experiment, arguments: &LabRun) -> Outcome {
     let report = measure(experiment, &setting(arguments.size, arguments.rounds, arguments.seed)?)?;
+    show_report(experiment, &report, arguments)
+}
+
+/// Prints what an experiment found, and writes it where it was asked for.
+fn show_report(experiment: &Experiment, report: &Report, arguments: &LabRun) -> Outcome {
     if let Some(directory) = &arguments.out {
-        let written = write_out(&report, experiment, directory)?;
+        let written = write_out(report, experiment, directory)?;
         if !arguments.json {
             show::print(&written)?;
         }
     }
     if arguments.json {
-        return show::print(&json_lines(&report));
+        return show::print(&json_lines(report));
     }
     if arguments.markdown {
-        return show::print(&markdown(experiment, &report, arguments));
+        return show::print(&markdown(experiment, report, arguments));
     }
     show::print(&format!(
         "{}: {}\n{}",
         experiment.source,
         experiment.summary,
-        text(experiment, &report)
+        text(experiment, report)
     ))
 }
 
@@ -123,11 +140,15 @@ fn measure(experiment: &Experiment, setting: &Setting) -> Result<Report, Failure
     spinner.finish_and_clear();
     // The workloads get a terminal's interrupt too, and may be the first to end.
     let report = if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { report };
-    report.map_err(|error| match error {
+    report.map_err(failure)
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
         Error::Kernel(error) => error.into(),
         Error::NotPossible(what) => Failure::NotPossible(what),
         other => Failure::Failed(anyhow!(other)),
-    })
+    }
 }
 
 fn json_lines(report: &Report) -> String {

@@ -7,8 +7,11 @@ use superpage_kernel::process::{self, Process};
 use super::Ended;
 use std::path::Path;
 
+/// What a test does.
+pub(crate) type Check = fn() -> Ended;
+
 /// A test: its name, why it cannot run here, and itself.
-pub(crate) type Test = (&'static str, Option<String>, fn() -> Ended);
+pub(crate) type Test = (&'static str, Option<String>, Check);
 
 /// Runs the tests one at a time: they use much memory, and some change settings of the machine.
 pub(crate) fn run(tests: impl IntoIterator<Item = Test>) -> Conclusion {

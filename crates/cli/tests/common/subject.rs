@@ -1,22 +1,41 @@
 //! A process made to be difficult: this test program itself, started again to be one.
 //!
-//! `main` of such a test program calls [`role`] first. The process says `ready` on its standard
+//! [`main`] is the `main` of such a test program. The process says `ready` on its standard
 //! output once it is what it should be, then obeys lines on its standard input, and answers each.
 
 use super::Ended;
+use super::machine::{self, Check, Test};
 use crate::ensure;
 use libtest_mimic::Failed;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use superpage_kernel::own_child::OwnChild;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_policy::units::{BASE_PAGE_BYTES, HugePages};
 
 const SUBJECT: &str = "SUPERPAGE_TEST_SUBJECT";
 
-/// What this process was started to be, if it was not started to run tests.
-pub(crate) fn role() -> Option<String> {
-    std::env::var(SUBJECT).ok()
+/// A part that a process can be started to play, by name.
+pub(crate) type Role = (&'static str, Check);
+
+/// Runs the tests, or plays the part that this process was started for: one of `roles`, or
+/// `sharing`.
+pub(crate) fn main<T: IntoIterator<Item = Test>>(
+    tests: impl FnOnce() -> T,
+    roles: &[Role],
+) -> ExitCode {
+    let Ok(wanted) = std::env::var(SUBJECT) else { return machine::run(tests()).exit_code() };
+    let sharing: Role = ("sharing", be_sharing);
+    let role = roles.iter().chain([&sharing]).find(|(name, _)| *name == wanted);
+    let played = role.map_or_else(|| Err(format!("no role {wanted:?}").into()), |(_, play)| play());
+    // The parent may be gone, and its end is ours.
+    if played.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The tests of what needs nothing but the rights to de-bloat.
+pub(crate) fn tests_of_debloating<const N: usize>(tests: [(&'static str, Check); N]) -> [Test; N] {
+    let hindrance = machine::without_debloating();
+    tests.map(|(name, test)| (name, hindrance.clone(), test))
 }
 
 /// Tells the parent something.

@@ -4,6 +4,7 @@
 //! An experiment measures; it prints nothing. It returns rows (JSON objects, the paper's numbers
 //! beside the measured ones), notes in plain words, and pictures to draw.
 
+pub mod batch;
 pub mod live;
 pub mod sim;
 
@@ -69,7 +70,11 @@ impl Experiment {
     /// # Errors
     /// [`Error`].
     pub fn run(&self, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
-        (self.run)(setting, progress)
+        let mut report = (self.run)(setting, progress)?;
+        if self.on == On::Sim && report.pictures.is_empty() {
+            report.pictures = sim::pictures(self, &report.rows);
+        }
+        Ok(report)
     }
 }
 
@@ -137,6 +142,15 @@ pub enum Content {
         /// A line across, such as "no slowdown".
         reference: Option<f64>,
     },
+    /// Simulated numbers, a row each, with the paper's marked.
+    Rows {
+        /// The axis, with its unit.
+        label: String,
+        /// Name and rows of each group.
+        groups: Vec<(String, Vec<picture::Row>)>,
+        /// Whether the axis may be logarithmic.
+        scaling: picture::Scaling,
+    },
 }
 
 impl Picture {
@@ -153,6 +167,11 @@ impl Picture {
             Content::Bars { y_label, categories, series, reference } => {
                 let chart = picture::Bars { y_label, categories, series, reference: *reference };
                 picture::bars(&path, &self.title, &chart)
+            }
+            Content::Rows { label, groups, scaling } => {
+                let legend = ["simulated", "in the paper"];
+                let chart = picture::Rows { label, groups, legend, scaling: *scaling };
+                picture::rows(&path, &self.title, &chart)
             }
         };
         drawn.map_err(|error| Error::Picture(format!("{}: {error}", path.display())))?;

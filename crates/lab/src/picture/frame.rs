@@ -11,9 +11,11 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
-const WIDTH: u32 = 960;
+pub(super) const WIDTH: u32 = 960;
 const HEIGHT: u32 = 520;
-const MARGIN: i32 = 18;
+/// What title and one line of legend take.
+pub(super) const HEAD: i32 = MARGIN + 64;
+pub(super) const MARGIN: i32 = 18;
 const TITLE: f64 = 26.0;
 pub(super) const LABEL: f64 = 18.0;
 
@@ -45,9 +47,18 @@ pub(super) type Chart<'a> =
 
 /// Draws a picture into a string. `draw` gets the whole of it.
 pub(super) fn render(draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
+    render_high(HEIGHT.cast_signed(), draw)
+}
+
+/// The same, of another height.
+pub(super) fn render_high(
+    height: i32,
+    draw: impl FnOnce(&Area<'_>) -> Result<()>,
+) -> Result<String> {
     let mut svg = String::new();
     {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        let size = (WIDTH, height.unsigned_abs());
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&RGBColor(255, 255, 255)).map_err(failed)?;
         draw(&root)?;
         root.present().map_err(failed)?;

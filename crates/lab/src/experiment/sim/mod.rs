@@ -29,6 +29,7 @@ mod support_graph_rows;
 mod support_graph_runs;
 mod support_hardware;
 mod support_parallel;
+mod support_pictures;
 mod support_quicksilver;
 mod support_trident_bars;
 mod support_trident_programs;
@@ -59,6 +60,7 @@ mod xheap_fig6;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
 use superpage_policy::system::{System, list};
+pub(super) use support_pictures::pictures;
 
 /// All of them, in the order of the papers.
 pub const ALL: &[&Experiment] = &[

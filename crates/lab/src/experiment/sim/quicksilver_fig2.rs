@@ -1,7 +1,6 @@
 //! `quicksilver-fig2`: how much of a compiler's growing heap is mapped by superpages (Quicksilver,
 //! Figure 2).
 
-use super::super::{Content, Picture};
 use super::support_quicksilver::{Frag, machine, populate};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::units::Bytes;
@@ -41,13 +40,9 @@ fn gcc() -> Workload {
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    let mut series = Vec::new();
-    let mut points = Vec::new();
     for system in SYSTEMS {
         progress(system)?;
         let mut run = machine(system, Frag::Zero, setting)?;
-        let mut values = Vec::new();
-        points.clear();
         for compilation in 1..=COMPILATIONS {
             let key = run.start(gcc());
             for look in 1..=LOOKS {
@@ -63,23 +58,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 };
                 let mib = huge.0 as f64 / Bytes::from_mib(1).0 as f64;
                 table.add(quantity, None, mib, Basis::Assumed)?;
-                values.push(mib);
-                points.push(format!("{compilation}: {} %", 100 * look / LOOKS));
             }
             run.machine_mut().exit(key);
         }
-        series.push((system.to_owned(), values));
     }
-    table.report.pictures.push(Picture {
-        file: "quicksilver-fig2.svg".to_owned(),
-        title: "gcc's heap mapped by superpages".to_owned(),
-        content: Content::Bars {
-            y_label: "mapped by superpages (MiB)".to_owned(),
-            categories: points,
-            series,
-            reference: None,
-        },
-    });
     table.note(
         "The figure is not in our copy; its text says that Linux maps few superpages early in each \
          compilation, that khugepaged adds to them slowly, and that FreeBSD maps most of the \

@@ -21,10 +21,8 @@
 
 use super::support_graph_programs::{Array, First, Numbering, Program, Setup};
 use super::support_hardware;
-use super::support_parallel;
+use super::support_parallel::{self, Known};
 use super::{Error, Progress, Result, Setting, system};
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::PageSize;
 use superpage_policy::region::Region;
@@ -137,15 +135,8 @@ impl Case {
 
     /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
     pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
-        static KNOWN: Mutex<Option<HashMap<(Case, u64), Outcome>>> = Mutex::new(None);
-        let key = (self, setting.seed);
-        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outcome) = known().as_ref().and_then(|all| all.get(&key)) {
-            return Ok(*outcome);
-        }
-        let outcome = self.simulate(setting)?;
-        known().get_or_insert_default().insert(key, outcome);
-        Ok(outcome)
+        static KNOWN: Known<(Case, u64), Outcome> = Known::new();
+        KNOWN.get((self, setting.seed), || self.simulate(setting))
     }
 
     fn simulate(self, setting: &Setting) -> Result<Outcome> {

@@ -1,12 +1,13 @@
-//! Several runs at once.
+//! Several runs at once, and runs that several tables and figures look at, each made once.
 
 use super::{Progress, Result};
-use std::num::NonZero;
+use crate::turn;
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread::available_parallelism;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, mpsc};
 
-/// Makes the runs of these cases, as many at once as there are CPUs; `run` keeps what came of each.
+/// Makes the runs of these cases, as many at once as may be; `run` keeps what came of each.
 pub(super) fn each<C: Copy + Send + Sync>(
     cases: &[C],
     run: &(dyn Fn(C) -> Result<()> + Sync),
@@ -14,27 +15,124 @@ pub(super) fn each<C: Copy + Send + Sync>(
     progress: Progress<'_>,
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
-    let threads = available_parallelism().map_or(1, NonZero::get).min(cases.len());
+    let threads = turn::limited_to().get().min(cases.len());
     let (sender, done) = mpsc::channel();
     let work = |sender: mpsc::Sender<(C, Result<()>)>| {
-        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if sender.send((*case, run(*case))).is_err() {
+        let case = || {
+            let _turn = turn::take();
+            let case = cases.get(next.fetch_add(1, Ordering::Relaxed))?;
+            Some((*case, run(*case)))
+        };
+        while let Some(done) = case() {
+            if sender.send(done).is_err() {
                 return;
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let sender = sender.clone();
-            scope.spawn(|| work(sender));
-        }
-        drop(sender);
-        // An early return drops the receiver, and the others stop after the run that they are at.
-        let done = done;
-        for (finished, (case, result)) in done.iter().enumerate() {
-            result?;
-            progress(&format!("{} of {} runs; {}", finished + 1, cases.len(), name(case)))?;
-        }
-        Ok(())
+    turn::lend(|| {
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                let sender = sender.clone();
+                scope.spawn(|| work(sender));
+            }
+            drop(sender);
+            // An early return drops the receiver, and the others stop after the run they are at.
+            let done = done;
+            for (finished, (case, result)) in done.iter().enumerate() {
+                result?;
+                progress(&format!("{} of {} runs; {}", finished + 1, cases.len(), name(case)))?;
+            }
+            Ok(())
+        })
     })
+}
+
+/// What came of runs, by what they follow from. Whoever asks for one that another thread is at waits
+/// for it.
+#[derive(Debug)]
+pub(super) struct Known<K, V>(Mutex<Option<HashMap<K, Slot<V>>>>);
+
+/// One of them; `None` until it is made. It is locked while it is made.
+type Slot<V> = Arc<Mutex<Option<V>>>;
+
+impl<K: Eq + Hash, V: Clone> Known<K, V> {
+    /// Nothing yet.
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// What came of the run `key`, which `make` makes if nobody has.
+    ///
+    /// # Errors
+    /// Those of `make`; then the next who asks tries again.
+    pub(super) fn get(&self, key: K, make: impl FnOnce() -> Result<V>) -> Result<V> {
+        let slot = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.get_or_insert_default().entry(key).or_default())
+        };
+        loop {
+            match slot.try_lock() {
+                Ok(mut known) => {
+                    if let Some(known) = known.as_ref() {
+                        return Ok(known.clone());
+                    }
+                    return Ok(known.insert(make()?).clone());
+                }
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    // Whoever was at it panicked, and left nothing.
+                    drop(poisoned);
+                    slot.clear_poison();
+                }
+                // Nothing is held while somebody else makes it, not even its lock afterwards.
+                Err(TryLockError::WouldBlock) => turn::lend(|| drop(slot.lock())),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Error;
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_run_that_many_ask_for_is_made_once() {
+        static KNOWN: Known<u32, u32> = Known::new();
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let make = |case: u32| {
+            KNOWN.get(case % 3, || {
+                MADE.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(20));
+                Ok(case % 3 * 10)
+            })
+        };
+        let cases: Vec<u32> = (0..24).collect();
+        let mut said = Vec::new();
+        let mut progress = |what: &str| {
+            said.push(what.to_owned());
+            Ok(())
+        };
+        let run = |case: u32| make(case).map(|found| assert_eq!(found, case % 3 * 10));
+        each(&cases, &run, &|case| format!("case {case}"), &mut progress).expect("they run");
+        assert_eq!(MADE.load(Ordering::Relaxed), 3);
+        assert!(said.len() == 24 && said[23].starts_with("24 of 24 runs; case "), "{said:?}");
+    }
+
+    #[test]
+    fn what_failed_is_tried_again() {
+        let known: Known<u32, u32> = Known::new();
+        let failed = || Err(Error::Simulation("no memory".to_owned()));
+        assert!(known.get(1, failed).is_err());
+        assert_eq!(known.get(1, || Ok(5)).ok(), Some(5));
+        assert_eq!(known.get(1, failed).ok(), Some(5));
+    }
+
+    #[test]
+    fn the_first_failure_ends_them() {
+        let cases: Vec<u32> = (0..1000).collect();
+        let run = |_| Err(Error::Interrupted);
+        let ended = each(&cases, &run, &|case| case.to_string(), &mut |_| Ok(()));
+        assert!(matches!(ended, Err(Error::Interrupted)));
+    }
 }

@@ -16,10 +16,9 @@
 //! all 1 GiB chunks have none; assumed, and not less because XSBench gets 80 of 192.
 
 use super::support_hardware;
-use super::support_parallel;
+use super::support_parallel::{self, Known};
 use super::support_trident_programs::{Backed, Program};
 use super::{Error, Progress, Result, Setting, system};
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use superpage_policy::page::PageSize;
 use superpage_policy::units::{BasePages, Bytes};
@@ -121,15 +120,8 @@ impl Case {
 
     /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
     pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
-        static KNOWN: Mutex<Option<HashMap<(Case, u64), Outcome>>> = Mutex::new(None);
-        let key = (self, setting.seed);
-        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outcome) = known().as_ref().and_then(|all| all.get(&key)) {
-            return Ok(*outcome);
-        }
-        let outcome = self.simulate(setting)?;
-        known().get_or_insert_default().insert(key, outcome);
-        Ok(outcome)
+        static KNOWN: Known<(Case, u64), Outcome> = Known::new();
+        KNOWN.get((self, setting.seed), || self.simulate(setting))
     }
 
     /// A run with its program not started yet.
@@ -189,7 +181,8 @@ pub(super) fn make(cases: &[Case], setting: &Setting, progress: Progress<'_>) ->
     support_parallel::each(cases, &run, &Case::name, progress)
 }
 
-/// Memory of this size, fragmented. It is made once for a size and a seed, and copied.
+/// Memory of this size, fragmented. It is made once for a size and a seed, and copied; that of the
+/// machine and of a guest are kept.
 fn fragmented(memory: Bytes, seed: u64) -> Result<Arc<Physical>> {
     type Known = Vec<((Bytes, u64), Arc<Physical>)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
@@ -198,8 +191,8 @@ fn fragmented(memory: Bytes, seed: u64) -> Result<Arc<Physical>> {
         return Ok(Arc::clone(physical));
     }
     let physical = Arc::new(fragment(memory, seed)?);
-    known.clear();
-    known.push(((memory, seed), Arc::clone(&physical)));
+    known.truncate(1);
+    known.insert(0, ((memory, seed), Arc::clone(&physical)));
     Ok(physical)
 }
 

@@ -6,12 +6,9 @@
 //! the machine has, as in the paper's cgroup, whose first huge page too many fails and is not waited
 //! for. Under xHeap it is split into the two pools.
 
-use super::{Error, Progress, Result, Setting, Table, support_hardware, system};
-use std::collections::HashMap;
-use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread::available_parallelism;
+use super::support_hardware;
+use super::support_parallel::{self, Known};
+use super::{Error, Progress, Result, Setting, Table, system};
 use superpage_policy::system::System;
 use superpage_policy::system::xheap::{Options, XHeap};
 use superpage_policy::units::{Bytes, Nanos};
@@ -201,16 +198,11 @@ impl Case {
 
     /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
     pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
-        static KNOWN: Mutex<Option<HashMap<(Case, u64), Outcome>>> = Mutex::new(None);
-        let key = (self, setting.seed);
-        let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outcome) = known().as_ref().and_then(|all| all.get(&key)) {
-            return Ok(*outcome);
-        }
-        let (workload, footprint) = self.program.workload();
-        let outcome = simulate(self, workload, footprint, setting.seed)?;
-        known().get_or_insert_default().insert(key, outcome);
-        Ok(outcome)
+        static KNOWN: Known<(Case, u64), Outcome> = Known::new();
+        KNOWN.get((self, setting.seed), || {
+            let (workload, footprint) = self.program.workload();
+            simulate(self, workload, footprint, setting.seed)
+        })
     }
 }
 
@@ -286,32 +278,8 @@ pub(super) fn note(table: &mut Table) {
     );
 }
 
-/// Makes the runs of these cases, as many at once as there are CPUs, so that their outcomes are
-/// there when they are asked for.
+/// Makes the runs of these cases, so that their outcomes are there when they are asked for.
 pub(super) fn make(cases: &[Case], setting: &Setting, progress: Progress<'_>) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let threads = available_parallelism().map_or(1, NonZero::get).min(cases.len());
-    let (sender, done) = mpsc::channel();
-    let work = |sender: mpsc::Sender<(Case, Result<()>)>| {
-        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = case.outcome(setting).map(|_| ());
-            if sender.send((*case, result)).is_err() {
-                return;
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let sender = sender.clone();
-            scope.spawn(|| work(sender));
-        }
-        drop(sender);
-        // An early return drops the receiver, and the others stop after the run that they are at.
-        let done = done;
-        for (finished, (case, result)) in done.iter().enumerate() {
-            result?;
-            progress(&format!("{} of {} runs; {}", finished + 1, cases.len(), case.name()))?;
-        }
-        Ok(())
-    })
+    let run = |case: Case| case.outcome(setting).map(|_| ());
+    support_parallel::each(cases, &run, &Case::name, progress)
 }
