@@ -418,9 +418,10 @@ fn no_byte_is_lost() -> Result<(), Failed> {
     let said = format!("{splits} splits, {collapses} collapses, {report:?}");
     println!("{said}");
     let worked = report.written > 10_000 && report.zeroed > 10_000 && report.discarded > 0;
-    // An idle machine with two cores does ten times as many and more, a busy one twice as many.
+    // An idle machine with two cores does thirty times as many and more; one with six busy programs
+    // for each core, three times as many.
     let seconds = duration().as_secs();
-    let enough = splits >= 10 * seconds && collapses >= 3 * seconds && report.forks >= 20;
+    let enough = splits >= 3 * seconds && collapses >= seconds && report.forks >= 20;
     for (holds, what) in [
         (report.wrong.is_none(), "a byte is wrong"),
         (worked && report.checked > 100_000, "the process hardly worked"),

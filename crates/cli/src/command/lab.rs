@@ -101,7 +101,7 @@ fn run_one(experiment: &Experiment, arguments: &LabRun) -> Outcome {
 fn show_report(experiment: &Experiment, report: &Report, arguments: &LabRun) -> Outcome {
     if let Some(directory) = &arguments.out {
         let written = write_out(report, experiment, directory)?;
-        if !arguments.json {
+        if !arguments.json && !arguments.markdown {
             show::print(&written)?;
         }
     }

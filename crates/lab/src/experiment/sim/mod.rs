@@ -59,6 +59,7 @@ mod xheap_fig6;
 
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
+use serde_json::Value;
 use superpage_policy::system::{System, list};
 pub(super) use support_pictures::pictures;
 
@@ -159,6 +160,9 @@ impl Table {
     }
 
     /// Adds a number, rounded to four significant digits or to whole ones.
+    ///
+    /// # Errors
+    /// [`Error::Row`] if it is there: who reads the rows must be able to tell them apart.
     fn add(
         &mut self,
         quantity: Quantity<'_>,
@@ -166,6 +170,15 @@ impl Table {
         measured: f64,
         basis: Basis,
     ) -> Result<()> {
+        let is_same = |row: &Value| {
+            row["case"] == quantity.case
+                && row["policy"] == quantity.policy
+                && row["quantity"] == quantity.name
+                && row["unit"] == quantity.unit
+        };
+        if self.report.rows.iter().any(is_same) {
+            return Err(Error::Row(format!("{quantity:?} is there twice")));
+        }
         self.report.push(&Row {
             experiment: self.experiment,
             machine: On::Sim.name(),
@@ -205,7 +218,17 @@ fn significant(number: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::significant;
+    use super::{Basis, Quantity, Table, significant};
+
+    #[test]
+    fn a_number_is_said_once() {
+        let mut table = Table::new("trident-fig3");
+        let quantity = Quantity { case: "SVM", policy: "any", name: "time", unit: "s" };
+        assert!(table.add(quantity, None, 1.0, Basis::Assumed).is_ok());
+        assert!(table.add(quantity, None, 2.0, Basis::Assumed).is_err());
+        let other = Quantity { policy: "linux", ..quantity };
+        assert!(table.add(other, None, 2.0, Basis::Assumed).is_ok());
+    }
 
     #[test]
     fn numbers_keep_four_digits() {

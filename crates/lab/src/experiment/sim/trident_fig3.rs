@@ -36,7 +36,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             if process.footprint().total().is_zero() {
                 continue;
             }
-            let name = format!("{}, after {:.0} s", program.name(), time.as_secs_f64());
+            let name = format!("{}, after {:.2} s", program.name(), time.as_secs_f64());
             for (size, quantity) in
                 [(PageSize::Giant, "mappable by 1 GiB"), (PageSize::Huge, "mappable by 2 MiB")]
             {
