@@ -15,7 +15,11 @@ pub use lines::{Lines, lines};
 pub use rows::{Row, Rows, Scaling, rows};
 
 use std::fmt;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use tempfile::{Builder, NamedTempFile};
 
 /// This module's result.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -61,8 +65,29 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Writes all of it or nothing: what was there stays if it cannot be written.
 fn write(path: &Path, svg: &str) -> Result<()> {
-    std::fs::write(path, svg).map_err(|error| Error::Write { detail: error.to_string() })
+    let write = || {
+        let mut file = beside(path)?;
+        file.write_all(svg.as_bytes())?;
+        file.persist(path).map_err(|error| error.error)
+    };
+    write().map(|_| ()).map_err(|error| Error::Write { detail: error.to_string() })
+}
+
+/// A file in the directory of `path`, which goes away unless it is given that name.
+fn beside(path: &Path) -> std::io::Result<NamedTempFile> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let permissions = Permissions::from_mode(0o666);
+    Builder::new().permissions(permissions).tempfile_in(directory.unwrap_or(Path::new(".")))
+}
+
+/// Tries whether a picture could be written to `path`, before the work that it is of.
+///
+/// # Errors
+/// [`Error::Write`].
+pub fn try_path(path: &Path) -> Result<()> {
+    beside(path).map(|_| ()).map_err(|error| Error::Write { detail: error.to_string() })
 }
 
 /// Any number in as few characters as tell it: `0.0025`, `0.04`, `1.32`, `52.1`, `2150`.

@@ -5,7 +5,6 @@
 
 use crate::machine::work::{Transfers, Work};
 use crate::profile::{Device, Profile};
-use crate::units::{BytesPerSecond, Count};
 use superpage_policy::page::PageSize;
 use superpage_policy::units::{BasePages, Bytes, Nanos};
 
@@ -41,15 +40,11 @@ impl Profile {
     }
 
     /// Requests of equal size, one after the other.
-    fn transfers(
-        &self,
-        transfers: Transfers,
-        time: impl Fn(&Device, Bytes, Count) -> Nanos,
-    ) -> Nanos {
+    fn transfers(&self, transfers: Transfers, time: impl Fn(&Device, Bytes) -> Nanos) -> Nanos {
         let Some(each) = transfers.pages.bytes().0.checked_div(transfers.requests) else {
             return Nanos::ZERO;
         };
-        time(self.swap_device(), Bytes(each), Count(0)) * transfers.requests
+        time(self.swap_device(), Bytes(each)) * transfers.requests
     }
 
     /// A page fault that maps a page of `size`, without filling it.
@@ -77,25 +72,17 @@ impl Profile {
 }
 
 impl Device {
-    /// From the request to the last byte: reading `bytes` when so many requests of the same size
-    /// have been queued before.
-    ///
-    /// As many requests as the queue is deep wait out the latency together; all share the
-    /// bandwidth.
+    /// From the request to the last byte: reading `bytes`, with nothing else to do.
+    /// (`machine::device` has the queue.)
     #[must_use]
-    pub fn read(&self, bytes: Bytes, queued: Count) -> Nanos {
-        self.time(self.read_latency.value, self.read_bandwidth.value, bytes, queued)
+    pub fn read(&self, bytes: Bytes) -> Nanos {
+        self.read_latency.value + self.read_bandwidth.value.time(bytes)
     }
 
     /// The same for writing.
     #[must_use]
-    pub fn write(&self, bytes: Bytes, queued: Count) -> Nanos {
-        self.time(self.write_latency.value, self.write_bandwidth.value, bytes, queued)
-    }
-
-    fn time(&self, latency: Nanos, rate: BytesPerSecond, bytes: Bytes, queued: Count) -> Nanos {
-        let rounds = 1 + queued.0 / self.queue_depth.value.0.max(1);
-        latency * rounds + rate.time(bytes * (1 + queued.0))
+    pub fn write(&self, bytes: Bytes) -> Nanos {
+        self.write_latency.value + self.write_bandwidth.value.time(bytes)
     }
 }
 
@@ -164,7 +151,7 @@ mod tests {
     #[test]
     fn quicksilver_has_no_one_rate_for_its_disk() {
         let disk = &profile("quicksilver").device["disk"];
-        about(disk.read(PageSize::Huge.bytes(), Count(0)), 19.2e-3, 0.01);
+        about(disk.read(PageSize::Huge.bytes()), 19.2e-3, 0.01);
         let transfer = disk.read_bandwidth.value.time(PageSize::Huge.bytes());
         assert!(transfer > Nanos(11_000_000));
     }
@@ -175,18 +162,6 @@ mod tests {
         let faults = Bytes(200_000_000).to_base_pages().0;
         let fault = zeroing_fault(PageSize::Base);
         about(profile("quicksilver").price(&fault) * faults, 0.06, 0.01);
-    }
-
-    #[test]
-    fn devices_serve_as_many_at_once_as_their_queue_is_deep() {
-        let xheap = profile("xheap");
-        let device = xheap.swap_device();
-        let page = PageSize::Base.bytes();
-        about(device.read(page, Count(0)), 52.9e-6, 0.01);
-        // 128 together: one latency, then the array's rate; 2.4 million reads a second.
-        about(device.read(page, Count(127)), 90e-6, 0.01);
-        assert_eq!(device.read(page, Count(128)).0 - device.read(page, Count(127)).0, 52_600 + 293);
-        assert!(device.write(page, Count(0)) < device.read(page, Count(0)));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_lab::experiment::{self, Error, Experiment, On, Report, Setting};
+use superpage_lab::picture;
 use superpage_lab::turn;
 use superpage_lab::worker::{Launcher, worker_main};
 use superpage_policy::units::Bytes;
@@ -60,17 +61,16 @@ fn run_named(arguments: &LabRun) -> Outcome {
     if chosen.is_empty() {
         return Err(unknown(&arguments.name, on));
     }
+    if let Some(directory) = &arguments.out {
+        prepare_out(directory)?;
+    }
     if let Some(jobs) = arguments.jobs {
         turn::limit(jobs);
     }
     // What runs on this machine would disturb each other.
     let (live, sim): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|e| e.on == On::Live);
     live.into_iter().try_for_each(|experiment| run_one(experiment, arguments))?;
-    match &sim[..] {
-        [] => Ok(()),
-        [one] => run_one(one, arguments),
-        _ => together::run(&sim, arguments),
-    }
+    if sim.is_empty() { Ok(()) } else { together::run(&sim, arguments) }
 }
 
 /// Stands for every experiment.
@@ -99,24 +99,30 @@ fn run_one(experiment: &Experiment, arguments: &LabRun) -> Outcome {
 
 /// Prints what an experiment found, and writes it where it was asked for.
 fn show_report(experiment: &Experiment, report: &Report, arguments: &LabRun) -> Outcome {
+    let said = if arguments.json {
+        json_lines(report)
+    } else if arguments.markdown {
+        markdown(experiment, report, arguments)
+    } else {
+        let (source, summary) = (experiment.source, experiment.summary);
+        format!("{source}: {summary}\n{}", text(experiment, report))
+    };
+    show::print(&said)?;
     if let Some(directory) = &arguments.out {
         let written = write_out(report, experiment, directory)?;
         if !arguments.json && !arguments.markdown {
             show::print(&written)?;
         }
     }
-    if arguments.json {
-        return show::print(&json_lines(report));
-    }
-    if arguments.markdown {
-        return show::print(&markdown(experiment, report, arguments));
-    }
-    show::print(&format!(
-        "{}: {}\n{}",
-        experiment.source,
-        experiment.summary,
-        text(experiment, report)
-    ))
+    Ok(())
+}
+
+/// Makes the directory that rows and pictures go to, and tries it, before the work.
+fn prepare_out(directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("{} could not be made", directory.display()))?;
+    picture::try_path(&directory.join("rows"))
+        .with_context(|| format!("nothing can be written to {}", directory.display()))
 }
 
 /// How to run experiments from this program.
@@ -157,8 +163,6 @@ fn json_lines(report: &Report) -> String {
 
 /// Writes rows and pictures; returns what was written, for people.
 fn write_out(report: &Report, experiment: &Experiment, directory: &Path) -> anyhow::Result<String> {
-    std::fs::create_dir_all(directory)
-        .with_context(|| format!("{} could not be made", directory.display()))?;
     let rows = directory.join(format!("{}.jsonl", file_stem(experiment)));
     std::fs::write(&rows, json_lines(report))
         .with_context(|| format!("{} could not be written", rows.display()))?;

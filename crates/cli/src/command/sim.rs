@@ -30,21 +30,38 @@ pub(super) fn run(arguments: &Sim) -> Outcome {
     let accesses_per_second = arguments.access_rate * 1e6;
     let plan = replay::plan(&trace, &replay::Options { accesses_per_second, frequency });
     let options = options(arguments, &plan)?;
-    let rows = replay_all(&chosen(arguments)?, &plan, &profile, &options);
+    let candidates = chosen(arguments)?;
     if let Some(path) = &arguments.svg {
-        draw(path, &trace, &rows)?;
+        check_picture(path, &arguments.trace)?;
     }
+    let rows = replay_all(&candidates, &plan, &profile, &options);
     if arguments.json {
         let lines =
             rows.iter().map(|row| format!("{}\n", as_json(row, &rows, arguments, &options)));
-        return show::print(&lines.collect::<String>());
+        show::print(&lines.collect::<String>())?;
+    } else {
+        show::print(&format!(
+            "{}\n{}\n{}",
+            about(&trace, &plan),
+            table(&rows),
+            answer::in_words(&rows, &trace, arguments, &options)
+        ))?;
     }
-    show::print(&format!(
-        "{}\n{}\n{}",
-        about(&trace, &plan),
-        table(&rows),
-        answer::in_words(&rows, &trace, arguments, &options)
-    ))
+    match &arguments.svg {
+        Some(path) => Ok(draw(path, &trace, &rows)?),
+        None => Ok(()),
+    }
+}
+
+/// Whether the picture can be written, and not over the recording.
+fn check_picture(path: &Path, trace: &Path) -> Outcome {
+    let same = |other: &Path| std::fs::canonicalize(other).ok();
+    if same(path).is_some() && same(path) == same(trace) {
+        let what = "--svg and --trace are the same file; give the picture another name";
+        return Err(Failure::Usage(what.to_owned()));
+    }
+    picture::try_path(path)
+        .map_err(|error| Failure::Failed(anyhow!("--svg {}: {error}", path.display())))
 }
 
 fn read(arguments: &Sim) -> Result<Trace, Failure> {

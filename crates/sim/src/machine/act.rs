@@ -369,7 +369,7 @@ impl Machine {
             }
             _ => return Outcome::Stale,
         };
-        let written = gone.without(slot.stored()).len();
+        let written = gone.intersection(slot.data()).without(slot.stored()).len();
         if written > 0 {
             work.writes += Transfers::one(BasePages(u64::from(written)));
         }

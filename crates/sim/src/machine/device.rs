@@ -22,6 +22,8 @@ pub(crate) struct Queue {
     behind: Nanos,
     /// As of this time.
     seen: Nanos,
+    /// Of that, for requests that whoever asks made one after the other, and has waited for.
+    own: Option<Nanos>,
 }
 
 impl Machine {
@@ -31,6 +33,18 @@ impl Machine {
             return Nanos::ZERO;
         }
         self.device.serve(profile.swap_device(), self.now, work)
+    }
+
+    /// From now on one thread asks, for one thing after the other, until
+    /// [`Machine::end_of_requests_in_turn`]. All are asked for at one time of the machine's clock, which
+    /// is all threads' together, so it must not wait for those of its own that it has waited for.
+    pub(crate) fn begin_requests_in_turn(&mut self) {
+        self.device.own = Some(Nanos::ZERO);
+    }
+
+    /// From now on each request is somebody else's.
+    pub(crate) fn end_of_requests_in_turn(&mut self) {
+        self.device.own = None;
     }
 }
 
@@ -54,9 +68,11 @@ impl Queue {
     fn read(&mut self, device: &Device, reads: Transfers) -> Nanos {
         let (latency, rate) = (device.read_latency.value, device.read_bandwidth.value);
         let Some(bytes) = size(reads) else { return Nanos::ZERO };
-        let waited = self.behind + (latency + rate.time(bytes)) * reads.requests;
-        self.behind += busy(device, latency, rate, bytes) * reads.requests;
-        waited
+        let others = self.behind.saturating_sub(self.own.unwrap_or_default());
+        let busy = busy(device, latency, rate, bytes) * reads.requests;
+        self.behind += busy;
+        self.own = self.own.map(|own| own + busy);
+        others + (latency + rate.time(bytes)) * reads.requests
     }
 }
 
@@ -123,6 +139,19 @@ mod tests {
         assert!((0..128).all(|_| write(0) == Nanos::ZERO));
         assert!((0..128).map(|_| write(0)).sum::<Nanos>() > Nanos::ZERO);
         assert_eq!(write(1_000_000), Nanos::ZERO, "time has passed");
+    }
+
+    #[test]
+    fn nobody_waits_for_what_it_has_waited_for() {
+        let (mut queue, alone) = (Queue::default(), reading(512));
+        let read = |queue: &mut Queue| queue.serve(&device(), Nanos::ZERO, &alone);
+        queue.own = Some(Nanos::ZERO);
+        let first = read(&mut queue);
+        assert_eq!([read(&mut queue), read(&mut queue)], [first; 2]);
+        queue.own = None;
+        let other = read(&mut queue);
+        let three = device().read_bandwidth.value.time(PageSize::Huge.bytes()) * 3;
+        assert_eq!(other, first + three, "another waits for all of them");
     }
 
     #[test]

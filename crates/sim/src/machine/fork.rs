@@ -43,8 +43,19 @@ impl Machine {
         for region in mapped.map(|(region, _)| region).collect::<Vec<Region>>() {
             work.entries += self.share_region(child, family, region);
         }
+        self.inherit(parent, child);
         self.counts.forks += 1;
         Some((child, work))
+    }
+
+    /// The child's memory is given back lazily where its parent's was, and what was broken stays so.
+    fn inherit(&mut self, parent: ProcessKey, child: ProcessKey) {
+        let of =
+            |(key, region): &(ProcessKey, Region)| (*key == parent).then_some((child, *region));
+        let lazily: Vec<_> = self.partly_unmapped.iter().filter_map(of).collect();
+        self.partly_unmapped.extend(lazily);
+        let broken: Vec<_> = self.broken.iter().filter_map(of).collect();
+        self.broken.extend(broken);
     }
 
     /// Gives what a child has mapped in a region to its family; how many pages that is.

@@ -10,7 +10,7 @@ use crate::virtual_memory::page_index;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::region::Region;
 use superpage_policy::system::Mapping;
-use superpage_policy::units::VirtAddr;
+use superpage_policy::units::{BasePages, VirtAddr};
 
 impl Machine {
     /// As [`Machine::discard`], but a huge page that is only partly between the two addresses keeps
@@ -61,16 +61,35 @@ impl Machine {
             let slot = self.processes.get(key).and_then(|process| process.slot(region));
             if slot.is_some_and(|slot| self.is_shared_huge(slot)) {
                 self.partly_unmapped.push_back((key, region));
-            } else if self.split(key, region, work).is_some() {
+            } else if self.split(key, region, work).is_some()
+                || self.forget_unused(key, region, work)
+            {
                 return true;
             }
         }
         false
     }
+
+    /// Gives back what was unused in a huge page that is mapped by base pages since; whether there was
+    /// anything.
+    fn forget_unused(&mut self, key: ProcessKey, region: Region, work: &mut Work) -> bool {
+        let slot = self.processes.get(key).and_then(|process| process.slot(region));
+        let Some(slot) = slot.filter(|slot| slot.mapping == Mapping::Base && !slot.is_reserved)
+        else {
+            return false;
+        };
+        let unused = slot.present().without(slot.used());
+        for page in unused.iter() {
+            let start = region.base_page(page);
+            *work += self.discard(key, start, start.offset(BasePages(1).bytes()));
+        }
+        unused.len() > 0
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Work;
     use crate::machine::{Backing, Content, Machine, Setup};
     use superpage_policy::system::linux::{Linux, Options};
     use superpage_policy::system::{Advice, Area, AreaKind, Growth};
@@ -109,5 +128,34 @@ mod tests {
         assert_eq!(footprint(&machine).huge, HugePages(3));
         assert_eq!(footprint(&machine).base, BasePages(24 + 1));
         assert!(machine.holds_data(key, page(1000)) && !machine.holds_data(key, page(999)));
+    }
+
+    #[test]
+    fn what_is_given_back_in_part_is_freed_though_a_fork_came_between() {
+        let setup =
+            Setup { memory: Bytes::from_mib(8), pools: None, backing: Backing::None, seed: 1 };
+        let mut machine = Machine::new(setup, Box::new(Linux::new(Options::NO_KHUGEPAGED)));
+        let parent = machine.spawn();
+        let (kind, growth) = (AreaKind::Anonymous, Growth::Fixed);
+        let area = Area { start: START, end: page(512), kind, growth, advice: Advice::None };
+        machine.map(parent, area);
+        for index in 0..512 {
+            machine.touch(parent, page(index), Content::Data).unwrap();
+        }
+        machine.discard_lazily(parent, page(0), page(400));
+        let (child, _) = machine.fork(parent).unwrap();
+        // The parent maps its memory by base pages from here on, the child keeps the huge page.
+        machine.touch(parent, page(500), Content::Data).unwrap();
+        machine.exit(parent);
+        let mut work = Work::default();
+        assert!(machine.split_partly_unmapped(&mut work));
+        machine.check();
+        assert_eq!(machine.resident(child), BasePages(112));
+        // The same with the child gone first.
+        let (grandchild, _) = machine.fork(child).unwrap();
+        machine.discard_lazily(child, page(400), page(450));
+        machine.exit(grandchild);
+        machine.check();
+        assert_eq!(machine.resident(child), BasePages(62));
     }
 }

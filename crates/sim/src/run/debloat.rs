@@ -10,8 +10,8 @@
 //! What differs from the daemon:
 //! - It notices at once when used memory passes the watermark, as a kernel would. The daemon looks
 //!   every five seconds and when the kernel says that programs wait for memory.
-//! - It has a CPU to itself, as the papers' kernel threads. The daemon keeps to a tenth of one unless
-//!   it is told otherwise.
+//! - It has a CPU to itself, as the papers' kernel threads, or the share of one that background work
+//!   is limited to. The daemon keeps to a tenth of one unless it is told otherwise.
 //! - Frames that are reserved and not populated do not count as used: they are given back whenever
 //!   memory is short.
 //! - Giant pages are left alone, as in both papers; so is memory from pools, which cannot be split.

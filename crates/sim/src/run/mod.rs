@@ -39,6 +39,8 @@ use superpage_policy::units::Nanos;
 /// How long background and de-bloater work in turn. Chosen: as long as the longest slice of a
 /// program while either may change memory.
 const TURN: Nanos = Nanos(1_000_000_000);
+/// The least share of a CPU that background work has. Chosen: it must come to an end.
+const LEAST_SHARE: f64 = 1e-3;
 
 /// The hardware that a run happens on.
 #[derive(Clone, Debug)]
@@ -250,7 +252,7 @@ impl Run {
     /// Lets the background work until its clock shows `until`.
     fn background_until(&mut self, until: Nanos) {
         let share = self.machine.system().map_or(1.0, |system| system.background_share());
-        let share = share.min(self.limit).max(1e-3);
+        let share = share.min(self.limit).max(LEAST_SHARE);
         let (begun, busy) = (self.background.clock, self.background.busy);
         while self.background.clock < until {
             self.machine.now = self.background.clock;
@@ -280,7 +282,7 @@ impl Run {
             match debloater.step(&mut self.machine) {
                 Next::Worked(work) => {
                     let cost = self.hardware.profile.price(&work).max(Nanos(1));
-                    debloater.worker.spend(work, cost, cost, self.limit.min(1.0));
+                    debloater.worker.spend(work, cost, cost, self.limit.clamp(LEAST_SHARE, 1.0));
                 }
                 Next::Rests(wake) => debloater.worker.rest(wake, until),
             }

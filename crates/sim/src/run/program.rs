@@ -207,9 +207,10 @@ impl Program {
         self.clock += Nanos::from_secs_f64(taken * (stretch - 1.0));
     }
 
-    /// Somebody held its memory locked for so long: its faults waited, if it takes any.
+    /// Somebody held its memory locked for so long: its faults waited, if it takes any all the time.
     pub(super) fn wait_for_lock(&mut self, time: Nanos) {
-        if let Some(Phase::Populate(_)) = self.workload.phases.get(self.phase) {
+        let phase = self.workload.phases.get(self.phase);
+        if let Some(Phase::Populate(_) | Phase::Steps(_) | Phase::Change(_)) = phase {
             self.clock += time;
         }
     }
@@ -289,8 +290,12 @@ impl Program {
         workload: &Workload,
     ) -> Option<Self> {
         let (key, work) = machine.fork(self.key)?;
-        machine.set_threads(key, workload.threads);
         self.clock += hardware.profile.price(&work);
+        if workload.phases.is_empty() {
+            self.clock += hardware.profile.price(&machine.exit(key));
+            return None;
+        }
+        machine.set_threads(key, workload.threads);
         Some(self.child(key, workload, hardware))
     }
 

@@ -48,7 +48,9 @@ pub enum Phase {
     /// It waits until so long after its start; if that has passed, not at all.
     WaitUntil(Nanos),
     /// It forks, and goes on. The child has all its areas, by the same indices, does what this says
-    /// and ends, whatever its parent does meanwhile.
+    /// and ends, whatever its parent does meanwhile. What either writes is copied where it is
+    /// populated ([`Phase::Populate`], [`Phase::Steps`], [`Phase::Change`]); [`Phase::Access`] only
+    /// reads.
     Fork(Workload),
 }
 

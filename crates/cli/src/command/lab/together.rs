@@ -1,16 +1,17 @@
-//! Several experiments on the simulated machine at once: their progress on standard error, what they
-//! found in their order on standard output.
+//! Experiments on the simulated machine, several at once: their progress on standard error, what they
+//! found in their order on standard output. A signal ends them at once, in the middle of a simulation.
 
 use super::{failure, setting, show_report};
 use crate::args::LabRun;
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::{show, signals};
+use anyhow::anyhow;
 use indicatif::{HumanDuration, ProgressBar};
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use superpage_lab::experiment::batch::{Batch, News};
-use superpage_lab::experiment::{Error, Experiment, Report, Result};
+use superpage_lab::experiment::{Experiment, Report, Result};
 use superpage_lab::turn;
 
 /// How long news may take to arrive before a signal is looked for.
@@ -22,7 +23,9 @@ pub(super) fn run(experiments: &[&'static Experiment], arguments: &LabRun) -> Ou
     let stop = signals::stop_flag()?;
     let mut progress = Progress::new(experiments);
     let jobs = turn::limited_to();
-    progress.line(&format!("{} experiments, {jobs} simulations at once", experiments.len()));
+    if experiments.len() > 1 {
+        progress.line(&format!("{} experiments, {jobs} simulations at once", experiments.len()));
+    }
     let batch = Batch::start(experiments.to_vec(), setting, jobs);
     let mut ended: Vec<Option<Result<Report>>> = experiments.iter().map(|_| None).collect();
     for (at, experiment) in experiments.iter().enumerate() {
@@ -32,7 +35,7 @@ pub(super) fn run(experiments: &[&'static Experiment], arguments: &LabRun) -> Ou
             }
             if stop.load(Ordering::Relaxed) {
                 progress.clear();
-                return Err(failure(Error::Interrupted));
+                return Err(Failure::Failed(anyhow!("interrupted")));
             }
             match batch.next(PATIENCE).map_err(failure)? {
                 None => progress.tick(),
@@ -62,10 +65,13 @@ struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     fn new(experiments: &'a [&'static Experiment]) -> Self {
-        let bar = show::progress(
-            experiments.len() as u64,
-            "{elapsed_precise} {bar:20} {pos} of {len}; {wide_msg}",
-        );
+        let bar = match experiments {
+            [_] => show::progress(0, "{spinner} {elapsed_precise} {wide_msg}"),
+            _ => show::progress(
+                experiments.len() as u64,
+                "{elapsed_precise} {bar:20} {pos} of {len}; {wide_msg}",
+            ),
+        };
         Self { experiments, began: Instant::now(), ended: 0, bar }
     }
 
@@ -78,6 +84,9 @@ impl<'a> Progress<'a> {
     }
 
     fn ended(&mut self, at: usize, report: &Result<Report>) {
+        if self.experiments.len() == 1 {
+            return;
+        }
         self.ended += 1;
         self.bar.set_position(self.ended as u64);
         let line = format!(

@@ -67,7 +67,8 @@ impl Program {
             spent += (cycles / hardware.frequency() + faults.as_secs_f64()) / threads;
             self.clock = begun + Nanos::from_secs_f64(spent);
         }
-        machine.note_walk_share(self.key, state.translation / steps.cycles.max(1.0));
+        let cycles = steps.cycles + steps.exposed * state.translation;
+        machine.note_walk_share(self.key, state.translation / cycles.max(1.0));
         let is_over = state.done >= steps.count;
         self.progress = Progress::Steps(state);
         Ok(is_over)
@@ -97,7 +98,9 @@ impl Program {
         let is_first = thread == 0;
         let mut faults = Nanos::ZERO;
         let mut cycles = 0.0;
+        let (mut accesses, mut misses, mut walks) = (0.0, 0.0, 0.0);
         machine.now = self.clock;
+        machine.begin_requests_in_turn();
         for drawn in &mut state.drawn {
             if drawn.touches.made == Counting::Sampled && !is_first {
                 continue;
@@ -114,20 +117,30 @@ impl Program {
                 let (size, latency) = self.visit(machine, hardware, address, content)?;
                 faults += latency;
                 if is_first {
+                    let before = self.translator.stats();
                     let cost = match hardware.host_pages {
                         None => self.translator.access(address, size),
                         Some(host) => self.translator.access_nested(address, size, host),
                     };
-                    cycles += cost.0 as f64 * drawn.touches.stands_for;
+                    let after = self.translator.stats();
+                    let weight = drawn.touches.stands_for;
+                    cycles += cost.0 as f64 * weight;
+                    accesses += weight;
+                    misses += (after.misses() - before.misses()) as f64 * weight;
+                    walks += (after.walks() - before.walks()) as f64 * weight;
                 }
             }
         }
+        machine.end_of_requests_in_turn();
         if is_first {
+            let all = threads as f64;
+            self.report.accesses += all * accesses;
+            self.report.first_misses += all * misses;
+            self.report.walks += all * walks;
             let weight = if number == 0 { 1.0 } else { 1.0 / AVERAGED };
             state.translation += (cycles - state.translation) * weight;
         }
         state.done += 1;
-        self.report.accesses += 1.0;
         Ok(faults)
     }
 
