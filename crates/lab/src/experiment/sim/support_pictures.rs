@@ -7,7 +7,16 @@ use crate::picture::{Row, Scaling};
 use serde_json::Value;
 
 /// Units that are shares of a whole, or nearly so: a logarithm would make them look alike.
-const SHARES: [&str; 4] = ["share", "percent", "score", "ratio"];
+const SHARES: [&str; 8] = [
+    "share",
+    "percent",
+    "%",
+    "score",
+    "ratio",
+    "of accesses",
+    "of memory",
+    "of property array",
+];
 
 /// The pictures of an experiment with these rows; none if its rows hold no numbers. Quantities of the
 /// same name are told apart by their units.
@@ -143,6 +152,10 @@ mod tests {
         assert!(files.into_iter().eq(expected.iter()), "{expected:?}");
         assert!(drawn[0].title.contains(": huge pages of memory"), "{}", drawn[0].title);
         assert!(drawn[1].title.contains(": speedup, linux"), "{}", drawn[1].title);
+        let is_linear = |picture: &Picture| {
+            matches!(&picture.content, Content::Rows { scaling: Scaling::Linear, .. })
+        };
+        assert!(drawn.iter().all(is_linear), "shares are drawn in proportion");
     }
 
     #[test]
