@@ -28,7 +28,7 @@ fn bars() -> [Bar; 3] {
 
 /// Means of the speedups (section 1); without pressure is what the cycles of an edge are fitted to.
 const SPEEDUPS: [(Option<f64>, Basis); 3] =
-    [(None, Basis::Predicted), (Some(1.63), Basis::Fitted), (Some(1.02), Basis::Assumed)];
+    [(None, Basis::Assumed), (Some(1.63), Basis::Fitted), (Some(1.02), Basis::Assumed)];
 /// Mean, lowest and highest share of accesses that miss (section 2.2).
 const MISSES: [[Option<f64>; 3]; 3] =
     [[Some(0.263), Some(0.126), Some(0.476)], [Some(0.115), Some(0.04), Some(0.267)], [None; 3]];

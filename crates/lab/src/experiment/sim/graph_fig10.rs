@@ -44,7 +44,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let (programs, bars) = (Program::all(), bars());
     let found = support_graph_rows::add(&mut table, &programs, &bars, "", (setting, progress))?;
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(&mut table, "mean", (bar, found), (None, Basis::Assumed))?;
+        support_graph_rows::add_means(&mut table, "mean", (bar, found), None)?;
     }
     if let ([ideal, .., best], [.., bar]) = (found.as_slice(), &bars) {
         add_ranges(&mut table, &bar.policy, ideal, best)?;

@@ -58,7 +58,7 @@ fn sweep(table: &mut Table, numbering: Numbering, along: (&Setting, Progress<'_>
     let found = support_graph_rows::add(table, &Program::bfs(), &bars, suffix, along)?;
     let case = format!("mean{suffix}");
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(table, &case, (bar, found), (None, Basis::Assumed))?;
+        support_graph_rows::add_means(table, &case, (bar, found), None)?;
     }
     let small = SHARES.iter().position(|share| *share == SMALL).and_then(|at| found.get(at + 1));
     let (Some(linux), Some(small)) = (found.first(), small) else { return Ok(f64::NAN) };

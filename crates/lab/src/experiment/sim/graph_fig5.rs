@@ -32,7 +32,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let (programs, bars) = (Program::bfs(), bars());
     let found = support_graph_rows::add(&mut table, &programs, &bars, "", (setting, progress))?;
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(&mut table, "mean", (bar, found), (None, Basis::Assumed))?;
+        support_graph_rows::add_means(&mut table, "mean", (bar, found), None)?;
     }
     if let ([all, .., property], [.., last]) = (found.as_slice(), &bars) {
         let of = |name, unit| Quantity { case: "mean", policy: &last.policy, name, unit };

@@ -42,7 +42,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let found = support_graph_rows::add(&mut table, &programs, &bars, "", (setting, progress))?;
     for (bar, found) in bars.iter().zip(&found) {
         let paper = (bar.policy == "linux, property array first").then_some(GAIN);
-        support_graph_rows::add_means(&mut table, "mean", (bar, found), (paper, Basis::Assumed))?;
+        support_graph_rows::add_means(&mut table, "mean", (bar, found), paper)?;
     }
     if let ([ideal, _, natural, first], [_, _, linux, optimized]) = (found.as_slice(), &bars) {
         let of = |policy, name| Quantity { case: "mean", policy, name, unit: "ratio" };

@@ -3,7 +3,7 @@
 use super::support_graph_programs::Program;
 use super::support_graph_rows::{self, Bar};
 use super::support_graph_runs::{Case, Memory, Pages};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "graph-fig9",
@@ -36,7 +36,7 @@ fn one(table: &mut Table, level: u32, along: (&Setting, Progress<'_>)) -> Result
     let found = support_graph_rows::add(table, &Program::bfs(), &bars, &suffix, along)?;
     let case = format!("mean{suffix}");
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(table, &case, (bar, found), (None, Basis::Assumed))?;
+        support_graph_rows::add_means(table, &case, (bar, found), None)?;
     }
     Ok(())
 }

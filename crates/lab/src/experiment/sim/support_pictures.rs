@@ -7,16 +7,8 @@ use crate::picture::{Row, Scaling};
 use serde_json::Value;
 
 /// Units that are shares of a whole, or nearly so: a logarithm would make them look alike.
-const SHARES: [&str; 8] = [
-    "share",
-    "percent",
-    "%",
-    "score",
-    "ratio",
-    "of accesses",
-    "of memory",
-    "of property array",
-];
+const SHARES: [&str; 8] =
+    ["share", "percent", "%", "score", "ratio", "of accesses", "of memory", "of property array"];
 
 /// The pictures of an experiment with these rows; none if its rows hold no numbers. Quantities of the
 /// same name are told apart by their units.
