@@ -19,7 +19,7 @@ impl Bar {
     }
 }
 
-/// What was found for one colour, program by program.
+/// What was found for one colour, program by program; no speedups of the baseline over itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) speedups: Vec<f64>,
@@ -52,8 +52,8 @@ pub(super) fn range(numbers: &[f64]) -> [f64; 2] {
     [lowest, numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max)]
 }
 
-/// Adds a speedup, a miss rate and a walk rate for each program and bar; `suffix` goes behind the
-/// names of programs. What was found, for each bar.
+/// Adds a miss rate, a walk rate and, but for the baseline itself, a speedup for each program and bar;
+/// `suffix` goes behind the names of programs. What was found, for each bar.
 pub(super) fn add(
     table: &mut Table,
     programs: &[Program],
@@ -70,10 +70,11 @@ pub(super) fn add(
         let base = baseline(*program).outcome(setting)?;
         let case = format!("{}{suffix}", program.name());
         for (bar, found) in bars.iter().zip(&mut found) {
-            let outcome = (bar.case)(*program).outcome(setting)?;
-            let speedup = base.seconds / outcome.seconds;
+            let run = (bar.case)(*program);
+            let outcome = run.outcome(setting)?;
+            let speedup = (run != baseline(*program)).then_some(base.seconds / outcome.seconds);
             add_one(table, (&case, &bar.policy), speedup, &outcome)?;
-            found.speedups.push(speedup);
+            found.speedups.extend(speedup);
             found.outcomes.push(outcome);
         }
     }
@@ -83,12 +84,14 @@ pub(super) fn add(
 fn add_one(
     table: &mut Table,
     (case, policy): (&str, &str),
-    speedup: f64,
+    speedup: Option<f64>,
     outcome: &Outcome,
 ) -> Result<()> {
     let of = |name, unit| Quantity { case, policy, name, unit };
     let assumed = Basis::Assumed;
-    table.add(of("speedup", "ratio"), None, speedup, assumed)?;
+    if let Some(speedup) = speedup {
+        table.add(of("speedup", "ratio"), None, speedup, assumed)?;
+    }
     table.add(of("TLB misses", "of accesses"), None, outcome.miss_rate, assumed)?;
     table.add(of("page walks", "of accesses"), None, outcome.walk_rate, assumed)
 }
