@@ -3,7 +3,7 @@
 
 use super::support_graph_programs::Program;
 use super::support_graph_rows::{self, Bar, Found, baseline, mean, range};
-use super::support_graph_runs::{Case, Memory, Pages};
+use super::support_graph_runs::{Case, LINUX, Memory, Pages};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -19,8 +19,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 fn bars() -> [Bar; 3] {
     [
         Bar::new("linux-4k", baseline),
-        Bar::new("linux", |program| Case::plain(program, Pages::Linux)),
-        Bar::new("linux, under pressure", |program| {
+        Bar::new(LINUX, |program| Case::plain(program, Pages::Linux)),
+        Bar::new(&format!("{LINUX}, under pressure"), |program| {
             Case::plain(program, Pages::Linux).on(Memory::fragmented(50))
         }),
     ]

@@ -2,7 +2,7 @@
 
 use super::support_graph_programs::Program;
 use super::support_graph_rows::{self, Bar};
-use super::support_graph_runs::{Case, Memory, Pages};
+use super::support_graph_runs::{Case, LINUX, Memory, Pages};
 use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -45,8 +45,8 @@ fn bars(level: u32) -> [Bar; 3] {
     let on = move |pages| move |program| Case::plain(program, pages).on(Memory::fragmented(level));
     [
         Bar::new("linux-4k", on(Pages::Base)),
-        Bar::new("linux", on(Pages::Linux)),
-        Bar::new("linux, property array first", move |program| {
+        Bar::new(LINUX, on(Pages::Linux)),
+        Bar::new(&format!("{LINUX}, property array first"), move |program| {
             on(Pages::Linux)(program).property_first()
         }),
     ]
