@@ -1,8 +1,8 @@
 //! Turns on the CPUs: however many threads there are, no more of them simulate at once than was
 //! said. A thread that waits for others lends its turn to them.
 //!
-//! Nobody waits for anything but a turn while others may wait for what it holds, so there is always
-//! somebody who goes on.
+//! A lock may be waited for without lending one's turn if whoever holds it has a turn and waits for
+//! nothing. So among those who have a turn there is always somebody who goes on.
 
 use std::cell::Cell;
 use std::num::NonZero;

@@ -2,7 +2,7 @@
 
 use super::support_graph_programs::Program;
 use super::support_graph_rows::{self, Bar, Found, range};
-use super::support_graph_runs::{Case, Memory, Pages};
+use super::support_graph_runs::{Case, LINUX, Memory, Pages};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -30,10 +30,10 @@ fn bars() -> [Bar; 6] {
     let selective =
         |share| move |program| on(program, Pages::Selective(share)).property_first().grouped();
     [
-        Bar::new("linux, no pressure", |program| Case::plain(program, Pages::Linux)),
-        Bar::new("linux", |program| on(program, Pages::Linux)),
+        Bar::new(&format!("{LINUX}, no pressure"), |program| Case::plain(program, Pages::Linux)),
+        Bar::new(LINUX, |program| on(program, Pages::Linux)),
         Bar::new("linux-4k, grouped", |program| on(program, Pages::Base).grouped()),
-        Bar::new("linux, grouped", |program| on(program, Pages::Linux).grouped()),
+        Bar::new(&format!("{LINUX}, grouped"), |program| on(program, Pages::Linux).grouped()),
         Bar::new("selective 50 %, grouped", selective(50)),
         Bar::new("selective 100 %, grouped", selective(100)),
     ]
@@ -44,7 +44,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let (programs, bars) = (Program::all(), bars());
     let found = support_graph_rows::add(&mut table, &programs, &bars, "", (setting, progress))?;
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(&mut table, "mean", (bar, found), (None, Basis::Assumed))?;
+        support_graph_rows::add_means(&mut table, "mean", (bar, found), None)?;
     }
     if let ([ideal, .., best], [.., bar]) = (found.as_slice(), &bars) {
         add_ranges(&mut table, &bar.policy, ideal, best)?;

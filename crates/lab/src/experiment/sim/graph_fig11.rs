@@ -2,7 +2,7 @@
 
 use super::support_graph_programs::{Numbering, Program};
 use super::support_graph_rows::{self, Bar};
-use super::support_graph_runs::{Case, Memory, Pages};
+use super::support_graph_runs::{Case, LINUX, Memory, Pages};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -29,8 +29,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         over.push(sweep(&mut table, numbering, (setting, &mut *progress))?);
     }
     let policy = format!("selective {SMALL} %");
-    let quantity =
-        Quantity { case: "mean", policy: &policy, name: "speedup over linux", unit: "ratio" };
+    let name = format!("speedup over {LINUX}");
+    let quantity = Quantity { case: "mean", policy: &policy, name: &name, unit: "ratio" };
     let mean = support_graph_rows::mean(&over);
     table.add(quantity, Some(OVER_LINUX), mean, Basis::Assumed)?;
     support_graph_rows::note(&mut table);
@@ -50,7 +50,7 @@ fn sweep(table: &mut Table, numbering: Numbering, along: (&Setting, Progress<'_>
         Numbering::Grouped => ", grouped",
     };
     let of = move |program, pages| Case { numbering, ..Case::plain(program, pages).on(MEMORY) };
-    let mut bars = vec![Bar::new("linux", move |program| of(program, Pages::Linux))];
+    let mut bars = vec![Bar::new(LINUX, move |program| of(program, Pages::Linux))];
     for share in SHARES {
         let case = move |program| of(program, Pages::Selective(share)).property_first();
         bars.push(Bar::new(&format!("selective {share} %"), case));
@@ -58,7 +58,7 @@ fn sweep(table: &mut Table, numbering: Numbering, along: (&Setting, Progress<'_>
     let found = support_graph_rows::add(table, &Program::bfs(), &bars, suffix, along)?;
     let case = format!("mean{suffix}");
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(table, &case, (bar, found), (None, Basis::Assumed))?;
+        support_graph_rows::add_means(table, &case, (bar, found), None)?;
     }
     let small = SHARES.iter().position(|share| *share == SMALL).and_then(|at| found.get(at + 1));
     let (Some(linux), Some(small)) = (found.first(), small) else { return Ok(f64::NAN) };

@@ -2,7 +2,7 @@
 
 use super::support_graph_programs::{Array, Program};
 use super::support_graph_rows::{self, Bar, mean};
-use super::support_graph_runs::{Case, Pages};
+use super::support_graph_runs::{Case, LINUX, Pages};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -16,7 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn bars() -> [Bar; 4] {
     [
-        Bar::new("linux", |program| Case::plain(program, Pages::Linux)),
+        Bar::new(LINUX, |program| Case::plain(program, Pages::Linux)),
         Bar::new("linux-madvise, vertex array", |program| one(program, Array::Vertex)),
         Bar::new("linux-madvise, edge array", |program| one(program, Array::Edge)),
         Bar::new("linux-madvise, property array", |program| one(program, Array::Property)),
@@ -32,12 +32,13 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let (programs, bars) = (Program::bfs(), bars());
     let found = support_graph_rows::add(&mut table, &programs, &bars, "", (setting, progress))?;
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(&mut table, "mean", (bar, found), (None, Basis::Assumed))?;
+        support_graph_rows::add_means(&mut table, "mean", (bar, found), None)?;
     }
     if let ([all, .., property], [.., last]) = (found.as_slice(), &bars) {
         let of = |name, unit| Quantity { case: "mean", policy: &last.policy, name, unit };
         let kept = property.speedup() / all.speedup();
-        table.add(of("performance over linux", "ratio"), Some(0.829), kept, Basis::Assumed)?;
+        let over = format!("performance over {LINUX}");
+        table.add(of(&over, "ratio"), Some(0.829), kept, Basis::Assumed)?;
         let base = programs.iter().map(|program| {
             support_graph_rows::baseline(*program).outcome(setting).map(|found| found.miss_rate)
         });

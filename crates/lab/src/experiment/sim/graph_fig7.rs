@@ -1,9 +1,8 @@
 //! `graph-fig7`: huge pages with 0.5 GB of memory to spare, in both orders of allocation (graph paper, Figure 7 and section 4.5).
 
-use super::support_graph_programs::Program;
-use super::support_graph_rows::{self, Bar, baseline};
-use super::support_graph_runs::{Case, Memory, Pages};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::support_graph_orders::{self, Paper};
+use super::support_graph_runs::Memory;
+use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "graph-fig7",
@@ -14,43 +13,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The state of memory.
-const MEMORY: Memory = Memory::TIGHT;
-
-fn bars() -> [Bar; 4] {
-    [
-        Bar::new("linux, no pressure", |program| Case::plain(program, Pages::Linux)),
-        Bar::new("linux-4k", |program| baseline(program).on(MEMORY)),
-        Bar::new("linux", linux),
-        Bar::new("linux, property array first", |program| linux(program).property_first()),
-    ]
-}
-
-const fn linux(program: Program) -> Case {
-    Case::plain(program, Pages::Linux).on(MEMORY)
-}
-
-/// What huge pages lose, and what loading the property array first keeps (section 4.5).
-const LOST: f64 = 1.39;
-const KEPT: f64 = 0.921;
+/// Section 4.5.
+const PAPER: Paper = Paper { lost: 1.39, kept: 0.921, gain: None };
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
-    let mut table = Table::new(EXPERIMENT.name);
-    let (programs, bars) = (Program::all(), bars());
-    let found = support_graph_rows::add(&mut table, &programs, &bars, "", (setting, progress))?;
-    for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(&mut table, "mean", (bar, found), (None, Basis::Assumed))?;
-    }
-    if let ([ideal, _, natural, first], [_, _, linux, optimized]) = (found.as_slice(), &bars) {
-        let of = |policy, name| Quantity { case: "mean", policy, name, unit: "ratio" };
-        let lost = ideal.speedup() / natural.speedup();
-        let name = "speedup without pressure over it";
-        table.add(of(&linux.policy, name), Some(LOST), lost, Basis::Assumed)?;
-        let kept = first.speedup() / ideal.speedup();
-        let name = "performance over no pressure";
-        table.add(of(&optimized.policy, name), Some(KEPT), kept, Basis::Assumed)?;
-    }
-    support_graph_rows::note(&mut table);
-    support_graph_rows::note_memory(&mut table);
-    Ok(table.report)
+    support_graph_orders::run(EXPERIMENT.name, Memory::TIGHT, PAPER, (setting, progress))
 }

@@ -2,8 +2,8 @@
 
 use super::support_graph_programs::Program;
 use super::support_graph_rows::{self, Bar};
-use super::support_graph_runs::{Case, Memory, Pages};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
+use super::support_graph_runs::{Case, LINUX, Memory, Pages};
+use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "graph-fig9",
@@ -36,7 +36,7 @@ fn one(table: &mut Table, level: u32, along: (&Setting, Progress<'_>)) -> Result
     let found = support_graph_rows::add(table, &Program::bfs(), &bars, &suffix, along)?;
     let case = format!("mean{suffix}");
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(table, &case, (bar, found), (None, Basis::Assumed))?;
+        support_graph_rows::add_means(table, &case, (bar, found), None)?;
     }
     Ok(())
 }
@@ -45,8 +45,8 @@ fn bars(level: u32) -> [Bar; 3] {
     let on = move |pages| move |program| Case::plain(program, pages).on(Memory::fragmented(level));
     [
         Bar::new("linux-4k", on(Pages::Base)),
-        Bar::new("linux", on(Pages::Linux)),
-        Bar::new("linux, property array first", move |program| {
+        Bar::new(LINUX, on(Pages::Linux)),
+        Bar::new(&format!("{LINUX}, property array first"), move |program| {
             on(Pages::Linux)(program).property_first()
         }),
     ]

@@ -24,6 +24,7 @@ mod quicksilver_table5;
 mod quicksilver_table6;
 mod superpage_table1;
 mod support_emd;
+mod support_graph_orders;
 mod support_graph_programs;
 mod support_graph_rows;
 mod support_graph_runs;

@@ -33,7 +33,7 @@ use superpage_sim::workload::{
 };
 
 /// Cycles for each edge without those of translation. Fitted to the mean of Figure 1 without
-/// pressure; all else in all figures is predicted from it.
+/// pressure, and to nothing else.
 const CYCLES_PER_EDGE: f64 = 64.0;
 /// Cycles for each base page that is filled while a graph is loaded. Assumed; loading is not in the
 /// times.

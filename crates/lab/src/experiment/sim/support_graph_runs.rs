@@ -39,8 +39,8 @@ use superpage_sim::workload::Phase;
 const NODE: Bytes = Bytes::from_mib(64_000);
 /// Unmovable pages that are there before anybody fragments anything: 2.25 GiB in huge frames.
 const NATURAL: BasePages = BasePages(1152);
-/// Linux with huge pages everywhere.
-const LINUX: &str = "linux-defrag-madvise";
+/// Linux with huge pages everywhere; the system, and what tables call it.
+pub(super) const LINUX: &str = "linux-defrag-madvise";
 
 /// The memory that a program finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

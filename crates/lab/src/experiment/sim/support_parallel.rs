@@ -131,8 +131,16 @@ mod tests {
     #[test]
     fn the_first_failure_ends_them() {
         let cases: Vec<u32> = (0..1000).collect();
-        let run = |_| Err(Error::Interrupted);
+        let made = AtomicUsize::new(0);
+        let run = |_| {
+            made.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(2));
+            Err(Error::Interrupted)
+        };
         let ended = each(&cases, &run, &|case| case.to_string(), &mut |_| Ok(()));
         assert!(matches!(ended, Err(Error::Interrupted)));
+        // Those that were under way, and what they had begun before anybody heard of it.
+        let made = made.into_inner();
+        assert!((1..cases.len() / 2).contains(&made), "{made} of {} were made", cases.len());
     }
 }

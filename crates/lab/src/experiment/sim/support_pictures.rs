@@ -7,9 +7,11 @@ use crate::picture::{Row, Scaling};
 use serde_json::Value;
 
 /// Units that are shares of a whole, or nearly so: a logarithm would make them look alike.
-const SHARES: [&str; 4] = ["share", "percent", "score", "ratio"];
+const SHARES: [&str; 8] =
+    ["share", "percent", "%", "score", "ratio", "of accesses", "of memory", "of property array"];
 
-/// The pictures of an experiment with these rows; none if its rows hold no numbers.
+/// The pictures of an experiment with these rows; none if its rows hold no numbers. Quantities of the
+/// same name are told apart by their units.
 pub(in crate::experiment) fn pictures(experiment: &Experiment, rows: &[Value]) -> Vec<Picture> {
     let mut quantities: Vec<(&str, &str)> = Vec::new();
     for row in rows {
@@ -18,14 +20,16 @@ pub(in crate::experiment) fn pictures(experiment: &Experiment, rows: &[Value]) -
             quantities.push(quantity);
         }
     }
-    let is_one = quantities.len() == 1;
     let of = |(name, unit): &(&str, &str)| {
+        let is_alike = quantities.iter().filter(|other| other.0 == *name).count() > 1;
+        let long = if is_alike { format!("{name} {unit}") } else { (*name).to_owned() };
         let is_its = |row: &&Value| text(row, "quantity") == *name && text(row, "unit") == *unit;
         let rows: Vec<&Value> = rows.iter().filter(is_its).collect();
-        let suffix = if is_one { String::new() } else { format!("-{}", slug(name)) };
+        let suffix =
+            if quantities.len() == 1 { String::new() } else { format!("-{}", slug(&long)) };
         Picture {
             file: format!("{}-sim{suffix}.svg", experiment.name),
-            title: title(experiment, name, &rows),
+            title: title(experiment, &long, &rows),
             content: Content::Rows {
                 label: format!("{name} ({})", if *unit == "us" { "µs" } else { unit }),
                 groups: groups(&rows),
@@ -118,6 +122,32 @@ mod tests {
         assert_eq!(groups.len(), 1);
         assert_eq!(groups[0].1.iter().map(|bar| &*bar.name).collect::<Vec<_>>(), ["GUPS", "Redis"]);
         assert!(drawn[1].title.ends_with("fault, longest, trident"), "{}", drawn[1].title);
+    }
+
+    #[test]
+    fn quantities_of_one_name_are_told_apart_by_their_units() {
+        let row = |name: &str, unit: &str| {
+            json!({"case": "mean", "policy": "linux", "quantity": name, "unit": unit,
+                   "paper": null, "measured": 0.5})
+        };
+        let rows = [
+            row("huge pages", "of memory"),
+            row("speedup", "ratio"),
+            row("huge pages", "of property array"),
+        ];
+        let drawn = pictures(&EXPERIMENT, &rows);
+        let files: std::collections::BTreeSet<&str> =
+            drawn.iter().map(|picture| &*picture.file).collect();
+        let whats = ["huge-pages-of-memory", "huge-pages-of-property-array", "speedup"];
+        let expected = whats.map(|what| format!("{}-sim-{what}.svg", EXPERIMENT.name));
+        assert_eq!(files.len(), drawn.len());
+        assert!(files.into_iter().eq(expected.iter()), "{expected:?}");
+        assert!(drawn[0].title.contains(": huge pages of memory"), "{}", drawn[0].title);
+        assert!(drawn[1].title.contains(": speedup, linux"), "{}", drawn[1].title);
+        let is_linear = |picture: &Picture| {
+            matches!(&picture.content, Content::Rows { scaling: Scaling::Linear, .. })
+        };
+        assert!(drawn.iter().all(is_linear), "shares are drawn in proportion");
     }
 
     #[test]

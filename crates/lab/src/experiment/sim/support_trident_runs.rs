@@ -182,7 +182,8 @@ pub(super) fn make(cases: &[Case], setting: &Setting, progress: Progress<'_>) ->
 }
 
 /// Memory of this size, fragmented. It is made once for a size and a seed, and copied; that of the
-/// machine and of a guest are kept.
+/// machine and of a guest are kept. Who wants one while another is made waits with its turn; who makes
+/// it has a turn and waits for nobody.
 fn fragmented(memory: Bytes, seed: u64) -> Result<Arc<Physical>> {
     type Known = Vec<((Bytes, u64), Arc<Physical>)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());

@@ -274,7 +274,7 @@ pub(super) fn note(table: &mut Table) {
     table.note(
         "The paper does not say how many huge pages xHeap reclaims at once, but that faults in \
          evicted ranges find free ones. Two readings: one when a promotion needs it (xheap), and 32 \
-         (reclaiming ahead; assumed).",
+         (reclaiming ahead; assumed). The paper's numbers stand beside the first only.",
     );
 }
 
