@@ -260,6 +260,25 @@ fn a_de_bloater_goes_with_a_policy() {
     assert_sentence(&crossed, 2, &["--high is 50.0 %", "--low is 65.0 %"]);
 }
 
+/// Huge pages for 60 thinly used regions do not fit into 50 MiB, base pages do.
+#[test]
+fn what_is_in_swap_at_the_end_is_said() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("thin.trace");
+    let lines = [
+        r#"{"superpage":"trace","version":1,"command":"thin","base_page":4096,"interval":1000000000,"contents":"exact"}"#,
+        r#"{"at":0,"resident":0,"minor":0,"major":0,"cpu":0,"areas":[["0x7f0000000000","0x7f0010000000","anonymous","fixed","none"]],"regions":[["0x7f0000000000",60,"base",200,200]]}"#,
+        r#"{"at":1000000000,"resident":0,"minor":0,"major":0,"cpu":1000000}"#,
+        r#"{"samples":2}"#,
+    ];
+    std::fs::write(&path, lines.join("\n") + "\n").expect("it is ours");
+    let path = path.to_str().expect("UTF-8");
+    let output = superpage(&["sim", "--trace", path, "--policy", "linux", "--memory", "50M"]);
+    let said = text(&output.stdout);
+    let swap = said.lines().find(|line| line.starts_with("Swap: ")).expect("a sentence");
+    assert!(swap.contains("linux with ") && !swap.contains("linux-4k"), "{swap}");
+}
+
 #[test]
 fn simulated_experiments_are_interrupted_at_once() {
     let mut child = Command::new(PROGRAM)

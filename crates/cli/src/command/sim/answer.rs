@@ -37,7 +37,7 @@ pub(super) fn in_words(rows: &[Row], trace: &Trace, arguments: &Sim, options: &O
     if let Some(sentence) = about_both(&whole) {
         text.push_str(&sentence);
     }
-    text.push_str(&about_swap(rows));
+    text.push_str(&about_swap(&whole));
     text.push_str(&about_debloaters(rows, options));
     text.push_str(&about_fragmentation(rows, options));
     text.push_str(&assumed(trace, arguments, options));
@@ -167,7 +167,7 @@ fn about_debloaters(rows: &[Row], options: &Options) -> String {
 }
 
 /// Those whose program does not fit in memory at the end.
-fn about_swap(rows: &[Row]) -> String {
+fn about_swap(rows: &[&Row]) -> String {
     let out: Vec<String> = rows
         .iter()
         .filter(|row| row.swapped > Bytes::ZERO)
