@@ -8,6 +8,7 @@ use std::time::Duration;
 use superpage_lab::experiment::On;
 use superpage_manager::config::parse_percent;
 use superpage_policy::debloat::PolicyName;
+use superpage_policy::system::list;
 use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
 use superpage_sim::profile::Profile;
 use superpage_sim::trace::candidate::Candidate;
@@ -144,7 +145,7 @@ pub(crate) struct Daemon {
 )]
 pub(crate) struct Record {
     /// The process to record
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = recorded, allow_negative_numbers = true)]
     pub(crate) pid: u32,
     /// Where to write the trace; a file that is there is replaced once the recording is whole
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -166,10 +167,23 @@ pub(crate) struct Record {
     pub(crate) json: bool,
 }
 
-/// Arguments of `sim`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "What a recording cannot say is assumed: that the program touched what was \
+/// The policies of `sim`, and what its table shows.
+fn about_sim() -> String {
+    let policies: Vec<&str> = list::ALL.iter().map(|entry| entry.name).collect();
+    format!(
+        "Policies: {}. docs/policies.md says what each does.\n\n{ABOUT_SIM}",
+        policies.join(", ")
+    )
+}
+
+/// What is known of a replay and what is not.
+const ABOUT_SIM: &str = "Columns: peak and at end are resident memory; huge, the 2 MiB pages at the \
+                        end (giant: 1 GiB); broken and freed, what a de-bloater did; p50, p99 and \
+                        max, how long a fault takes; in faults, the time in all of them; background, \
+                        CPU time of the policy's own threads; walks, the share of the program's \
+                        cycles in address translation; CPU time, the program's with its faults, \
+                        where linux-4k is 1.\n\n\
+                        What a recording cannot say is assumed: that the program touched what was \
                         populated of each 2 MiB on base pages, and what held data of each huge \
                         page; and that in each second of CPU time it makes --access-rate million \
                         accesses that miss the data caches, to all pages that hold data alike. \
@@ -177,18 +191,22 @@ pub(crate) struct Record {
                         predictions.\n\n\
                         A de-bloater has a CPU to itself and notices at once when memory passes its \
                         watermark; the daemon looks every five seconds and takes a tenth of a CPU.\n\n\
-                        The same trace, options and seed give the same output, to the byte."
-)]
+                        The same trace, options and seed give the same output, to the byte.";
+
+/// Arguments of `sim`.
+#[derive(Debug, Args)]
+#[command(after_help = about_sim())]
 pub(crate) struct Sim {
     /// The trace to replay, written by `superpage record`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: PathBuf,
-    /// The policies to compare, by name, or `all`; with a plus sign and the name of a de-bloater
+    /// The policies to compare, by name (they are listed below), or `all`; with a plus sign and the name of a de-bloater
     /// (emd, emd-exact, hawkeye, underused) bloat is taken back as well: linux+emd
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = policy,
           default_value = "linux,linux-madvise,ingens,quicksilver-sync-64,trident")]
     pub(crate) policy: Vec<Chosen>,
-    /// Memory of the simulated machine, such as 64G; by default twice what the trace needs
+    /// Memory of the simulated machine, such as 64G; by default twice what the trace needs, in
+    /// whole GiB and so at least 1 GiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<Bytes>,
     /// De-bloaters start when more than this share of memory is in use; by default EMD's 80%, of
@@ -211,7 +229,8 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "NAME|FILE", default_value = "trident")]
     pub(crate) profile: String,
     /// The seed of all chance
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seed,
+          allow_negative_numbers = true)]
     pub(crate) seed: u64,
     /// Replay what is there of a trace that was cut off
     #[arg(long)]
@@ -284,12 +303,13 @@ pub(crate) struct LabRun {
     #[arg(long, value_enum, value_name = "MACHINE")]
     pub(crate) on: Option<Machine>,
     /// The seed of the simulated machine: the same seed gives the same numbers
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seed,
+          allow_negative_numbers = true)]
     pub(crate) seed: u64,
-    /// Memory of each workload; by default the paper's, or what fits this machine
+    /// Memory of each workload (live only); by default the paper's, or what fits this machine
     #[arg(long, value_name = "SIZE", value_parser = workload_size)]
     pub(crate) size: Option<Bytes>,
-    /// How often each variant is timed (the fastest of five runs); medians are reported
+    /// How often each variant is timed (the fastest of five runs), live only; medians are reported
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
     /// How many simulations run at once; by default one on each CPU. On this machine experiments
@@ -408,10 +428,18 @@ fn pid(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "give the number of a process, such as 1234".to_owned())
 }
 
+fn recorded(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "give a process id, such as $(pidof redis-server)".to_owned())
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("give a whole number from 0 to {}, such as 7", u64::MAX))
+}
+
 fn size(text: &str) -> Result<Bytes, String> {
     let config = parse_size::Config::new().with_binary();
     match config.parse_size(text) {
-        Ok(0) => Err("a size of 0 frees nothing; give one such as 512M".to_owned()),
+        Ok(0) => Err("a size of 0 is too small; give one such as 512M".to_owned()),
         Ok(bytes) => Ok(Bytes(bytes)),
         Err(_) => Err("give a size such as 512M or 1.5GiB".to_owned()),
     }
@@ -467,7 +495,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn policy(name: &str) -> Result<Chosen, String> {
-    if name == "all" {
+    if name.trim() == "all" {
         return Ok(Chosen::All);
     }
     Candidate::named(name).map(Chosen::One).map_err(|error| error.to_string())

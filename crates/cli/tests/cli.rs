@@ -109,6 +109,7 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["daemon", "--log", "xml"], "text, json");
     assert_usage(&["completions", "cmd"], "bash");
     assert_usage(&["record", "1"], "--output <FILE>");
+    assert_usage(&["record", "abc", "-o", "a"], "process id, such as $(pidof redis-server)");
     assert_usage(&["record", "1", "-o", "a", "--interval", "1ns"], "at least 10ms");
     assert_usage(&["record", "1", "-o", "a", "--duration", "0s"], "5m");
     assert_usage(&["record", "1", "-o", "a", "--cpu", "0"], "20%");
@@ -117,6 +118,12 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["sim", "--trace", "a", "--policy", "best+emd"], "linux-4k, freebsd, ingens");
     assert_usage(&["sim", "--trace", "a", "--policy", "linux+ksm"], "emd, emd-exact, hawkeye");
     assert_usage(&["sim", "--trace", "a", "--policy", "xheap+emd"], "xheap are set aside");
+    assert_usage(&["sim", "--trace", "a", "--policy", "linux,"], "empty name");
+    assert_usage(&["sim", "--trace", "a", "--policy", "linux+emd+emd"], "one de-bloater each");
+    assert_usage(&["sim", "--trace", "a", "--memory", "0"], "a size of 0 is too small");
+    for seed in ["x", "-1", "99999999999999999999"] {
+        assert_usage(&["sim", "--trace", "a", "--seed", seed], "give a whole number from 0");
+    }
     assert_usage(&["sim", "--trace", "a", "--high", "101"], "0% to 100%");
     assert_usage(&["sim", "--trace", "a", "--memory", "much"], "512M");
     assert_usage(&["sim", "--trace", "a", "--fragment", "101"], "0% to 100%");
@@ -140,7 +147,11 @@ fn no_arguments_at_all_show_the_help() {
 #[test]
 fn an_unknown_experiment_names_the_known_ones() {
     let output = superpage(&["lab", "run", "emd-table9"]);
-    assert_sentence(&output, 2, &["emd-table9", "emd-table1", "emd-fig10"]);
+    assert_sentence(&output, 2, &["emd-table9", "emd-table1", "emd-fig10", "superpage lab list"]);
+    assert_eq!(text(&output.stderr).matches("emd-table1,").count(), 1, "{output:?}");
+    assert_sentence(&superpage(&["lab", "run", "bogus"]), 2, &["bogus", "superpage lab list"]);
+    let elsewhere = superpage(&["lab", "run", "emd-fig4", "--on", "sim"]);
+    assert_sentence(&elsewhere, 2, &["emd-fig4 exists only for --on live"]);
 }
 
 #[test]
@@ -174,6 +185,9 @@ fn a_trace_that_is_none_is_one_sentence() {
     let sim = |path: &str, more: &[&str]| superpage(&[&["sim", "--trace", path], more].concat());
     let missing = sim("/nonexistent/a.trace", &[]);
     assert_sentence(&missing, 2, &["/nonexistent/a.trace", "No such file"]);
+    for endless in ["/dev/zero", "/"] {
+        assert_sentence(&sim(endless, &[]), 2, &[endless, "not a regular file"]);
+    }
     assert_sentence(&sim(PROGRAM, &[]), 2, &["not a trace", "superpage record PID -o FILE"]);
     assert_sentence(&sim(&trace("malformed"), &[]), 2, &["malformed.trace: line 3"]);
     assert_sentence(&sim(&trace("other-version"), &[]), 2, &["version 2", "reads version 1"]);
@@ -232,11 +246,37 @@ fn a_de_bloater_goes_with_a_policy() {
         assert!(row["end_bytes"].as_u64() < linux["end_bytes"].as_u64(), "{row} {linux}");
         assert!(row["background_ns"].as_u64() >= row["debloat_ns"].as_u64(), "{row}");
     }
+    // Both peak alike; only the end tells them apart.
+    let tie = sim("linux, linux+emd", &short);
+    for part in ["linux and linux+emd need most", "At the end: ", "then; linux needs most"] {
+        assert!(text(&tie.stdout).contains(part), "{part} in {}", text(&tie.stdout));
+    }
+    let fragmented = sim("linux", &["--fragment", "50"]);
+    assert!(text(&fragmented.stdout).contains("can hardly have mattered"), "{fragmented:?}");
     let idle = sim("linux+emd", &[]);
     assert!(text(&idle.stdout).contains("linux+emd took nothing back"), "{idle:?}");
     assert_sentence(&sim("linux", &["--high", "50"]), 2, &["linux+emd"]);
     let crossed = sim("linux+emd", &["--high", "50"]);
     assert_sentence(&crossed, 2, &["--high is 50.0 %", "--low is 65.0 %"]);
+}
+
+/// Huge pages for 60 thinly used regions do not fit into 50 MiB, base pages do.
+#[test]
+fn what_is_in_swap_at_the_end_is_said() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("thin.trace");
+    let lines = [
+        r#"{"superpage":"trace","version":1,"command":"thin","base_page":4096,"interval":1000000000,"contents":"exact"}"#,
+        r#"{"at":0,"resident":0,"minor":0,"major":0,"cpu":0,"areas":[["0x7f0000000000","0x7f0010000000","anonymous","fixed","none"]],"regions":[["0x7f0000000000",60,"base",200,200]]}"#,
+        r#"{"at":1000000000,"resident":0,"minor":0,"major":0,"cpu":1000000}"#,
+        r#"{"samples":2}"#,
+    ];
+    std::fs::write(&path, lines.join("\n") + "\n").expect("it is ours");
+    let path = path.to_str().expect("UTF-8");
+    let output = superpage(&["sim", "--trace", path, "--policy", "linux", "--memory", "50M"]);
+    let said = text(&output.stdout);
+    let swap = said.lines().find(|line| line.starts_with("Swap: ")).expect("a sentence");
+    assert!(swap.contains("linux with ") && !swap.contains("linux-4k"), "{swap}");
 }
 
 #[test]

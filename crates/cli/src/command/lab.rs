@@ -77,18 +77,28 @@ fn run_named(arguments: &LabRun) -> Outcome {
 const ALL: &str = "all";
 
 fn unknown(name: &str, on: Option<On>) -> Failure {
-    let mut names: Vec<&str> = experiment::all()
-        .filter(|experiment| on.is_none_or(|on| experiment.on == on))
-        .map(|experiment| experiment.name)
-        .collect();
-    names.dedup();
     let place = on.map_or(String::new(), |on| format!(" for --on {}", on.name()));
-    if names.is_empty() {
+    if let Some(other) = experiment::find(name, None) {
+        return Failure::Usage(format!("{name} exists only for --on {}", other.on.name()));
+    }
+    if experiment::all().all(|experiment| on.is_some_and(|on| experiment.on != on)) {
         return Failure::Usage(format!("there is no experiment{place} in this build"));
     }
+    // Those of the same paper are likely meant.
+    let paper = name.split('-').next().unwrap_or_default();
+    let mut near: Vec<&str> = experiment::all()
+        .filter(|known| on.is_none_or(|on| known.on == on))
+        .map(|known| known.name)
+        .filter(|known| known.split('-').next() == Some(paper))
+        .collect();
+    near.sort_unstable();
+    near.dedup();
+    let of_paper = match &near[..] {
+        [] => String::new(),
+        near => format!("choose one of {}; ", near.join(", ")),
+    };
     Failure::Usage(format!(
-        "there is no experiment {name:?}{place}; choose one of {}, or {ALL}",
-        names.join(", ")
+        "there is no experiment {name:?}{place}; {of_paper}`superpage lab list` shows them all"
     ))
 }
 

@@ -67,8 +67,13 @@ fn check_picture(path: &Path, trace: &Path) -> Outcome {
 fn read(arguments: &Sim) -> Result<Trace, Failure> {
     let path = arguments.trace.display();
     let partial = if arguments.allow_partial { Partial::Allowed } else { Partial::Refused };
-    let bytes = std::fs::read(&arguments.trace)
-        .map_err(|error| Failure::Usage(format!("{path} could not be read: {error}")))?;
+    let unreadable = |error| Failure::Usage(format!("{path} could not be read: {error}"));
+    // A device may have no end.
+    if !std::fs::metadata(&arguments.trace).map_err(unreadable)?.is_file() {
+        let what = "is not a regular file; give one that `superpage record PID -o FILE` wrote";
+        return Err(Failure::Usage(format!("{path} {what}")));
+    }
+    let bytes = std::fs::read(&arguments.trace).map_err(unreadable)?;
     trace::read(&bytes, partial).map_err(|error| Failure::Usage(format!("{path}: {error}")))
 }
 
@@ -248,6 +253,7 @@ fn as_json(row: &Row, rows: &[Row], arguments: &Sim, options: &Options) -> Value
         "peak_bytes": row.peak.0,
         "end_bytes": row.at_end.0,
         "reserved_bytes": row.reserved.0,
+        "swapped_bytes": row.swapped.0,
         "base_pages": row.mapped.base.0,
         "huge_pages": row.mapped.huge.0,
         "giant_pages": row.mapped.giant,

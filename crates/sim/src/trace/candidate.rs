@@ -28,10 +28,14 @@ pub struct Plugged {
 /// Why a name is none of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadName {
+    /// There is none.
+    Empty,
     /// There is no such system.
     System,
     /// There is no such de-bloater.
     Debloater,
+    /// There are several plus signs.
+    Several,
     /// The system's superpages cannot be broken.
     Whole(&'static str),
 }
@@ -40,6 +44,7 @@ impl fmt::Display for BadName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let debloaters = || debloat::list::ALL.iter().map(|entry| entry.name).collect::<Vec<_>>();
         match self {
+            Self::Empty => f.write_str("empty name; give policies with one comma between two"),
             Self::System => {
                 let systems: Vec<&str> = list::ALL.iter().map(|entry| entry.name).collect();
                 write!(
@@ -53,6 +58,9 @@ impl fmt::Display for BadName {
             Self::Debloater => {
                 let names = debloaters().join(", ");
                 write!(f, "there is no such de-bloater; choose from {names} after the plus sign")
+            }
+            Self::Several => {
+                write!(f, "one de-bloater each; choose one of {}", debloaters().join(", "))
             }
             Self::Whole(system) => write!(
                 f,
@@ -72,15 +80,19 @@ impl Candidate {
         Self { system, debloater: None }
     }
 
-    /// The candidate with this name.
+    /// The candidate with this name; blanks around it do not count.
     ///
     /// # Errors
     /// [`BadName`].
     pub fn named(name: &str) -> Result<Self, BadName> {
-        let (system, debloater) = match name.split_once('+') {
-            Some((system, debloater)) => (system, Some(debloater)),
-            None => (name, None),
-        };
+        let mut parts = name.split('+').map(str::trim);
+        let (system, debloater) = (parts.next().unwrap_or_default(), parts.next());
+        if system.is_empty() && debloater.is_none() {
+            return Err(BadName::Empty);
+        }
+        if parts.next().is_some() {
+            return Err(BadName::Several);
+        }
         let system = list::find(system).ok_or(BadName::System)?;
         let Some(debloater) = debloater else { return Ok(Self::alone(system)) };
         let debloater = debloat::list::find(debloater).ok_or(BadName::Debloater)?;
@@ -146,7 +158,10 @@ mod tests {
     #[test]
     fn a_name_that_is_none_says_which_are() {
         let said = |name| Candidate::named(name).map(|c| c.name()).unwrap_err().to_string();
-        for name in ["windows", "", "+emd", "windows+emd"] {
+        assert!(said("").contains("empty name") && said(" ").contains("empty name"));
+        assert!(said("linux+emd+hawkeye").contains("one de-bloater each"));
+        assert_eq!(Candidate::named(" linux + emd ").map(|c| c.name()), Ok("linux+emd".to_owned()));
+        for name in ["windows", "+emd", "windows+emd"] {
             assert!(said(name).contains("linux-4k, freebsd") && said(name).contains("linux+emd"));
         }
         for name in ["linux+", "linux+ksm", "linux+emd+hawkeye", "linux+linux"] {

@@ -65,6 +65,8 @@ pub struct Row {
     /// The most memory at any sample that was taken for the program and not mapped: frames reserved
     /// for huge pages, which are given back when memory is short.
     pub reserved: Bytes,
+    /// What was in swap at the end.
+    pub swapped: Bytes,
     /// What is mapped at the end, by page size.
     pub mapped: Footprint,
     /// Each fault.
@@ -173,6 +175,7 @@ fn row(policy: String, run: &Run, key: ProcessKey, memory: Vec<(Nanos, Bytes)>) 
         peak: memory.iter().map(|(_, mapped)| *mapped).max().unwrap_or_default(),
         at_end,
         reserved: Bytes::ZERO,
+        swapped: run.machine().process(key).map(|p| p.swapped().bytes()).unwrap_or_default(),
         mapped: run.machine().process(key).map(|p| p.footprint()).unwrap_or_default(),
         faults: Latencies::default(),
         fault_time: Nanos::ZERO,

@@ -3,6 +3,11 @@
 use super::wire::{First, Last, Line, MAGIC};
 use super::{Error, Header, Sample, Trace, VERSION};
 use serde_json::Value;
+use superpage_policy::units::Nanos;
+
+/// The longest recording, and the most CPU time of one. Chosen: more can hardly be meant, and would
+/// take minutes and more to replay.
+const LONGEST: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
 
 /// Whether a trace that was cut off is good enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +27,7 @@ pub fn read(bytes: &[u8], partial: Partial) -> Result<Trace, Error> {
     let header = lines.next().map_or(Err(Error::NotATrace), |(line, _)| header(line))?;
     let mut samples: Vec<Sample> = Vec::new();
     let mut last = None;
+    let mut cpu = Nanos::ZERO;
     for (text, line) in lines {
         if last.is_some() {
             return Err(malformed(line, "the trace has ended on the line before"));
@@ -38,6 +44,13 @@ pub fn read(bytes: &[u8], partial: Partial) -> Result<Trace, Error> {
         };
         if samples.last().is_some_and(|before| before.at >= sample.at) {
             return Err(malformed(line, "it is not later than the sample before"));
+        }
+        if sample.at > LONGEST {
+            return Err(malformed(line, "it is more than a year after the recording began"));
+        }
+        cpu = Nanos(cpu.0.saturating_add(sample.usage.cpu.0));
+        if cpu > LONGEST {
+            return Err(malformed(line, "CPU time comes to more than a year"));
         }
         samples.push(sample);
     }
@@ -67,11 +80,17 @@ fn header(line: &[u8]) -> Result<Header, Error> {
     }
     let first: First =
         serde_json::from_value(value).map_err(|error| malformed(1, &error.to_string()))?;
-    first.header().map_err(|what| malformed(1, &what))
+    let header = first.header().map_err(|what| malformed(1, &what))?;
+    Ok(Header { command: printable(&header.command), ..header })
 }
 
 fn malformed(line: usize, what: &str) -> Error {
-    Error::Malformed { line, what: what.to_owned() }
+    Error::Malformed { line, what: printable(what) }
+}
+
+/// The text without what a terminal would obey: control characters are replaced.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// What is wrong, and where in the line.
@@ -168,6 +187,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn times_that_nobody_can_have_recorded_are_refused() {
+        let header = GOOD.split_inclusive(|b| *b == b'\n').next().expect("a header");
+        let sample = |at: u64, cpu: u64| {
+            format!("{{\"at\":{at},\"resident\":0,\"minor\":0,\"major\":0,\"cpu\":{cpu}}}\n")
+        };
+        let said_of = |first: String, second: String| {
+            let text = [header, first.as_bytes(), second.as_bytes(), b"{\"samples\":2}\n"].concat();
+            read(&text, Partial::Refused).map_err(|error| error.to_string())
+        };
+        let said = said_of(sample(0, 0), sample(i64::MAX as u64, 0)).expect_err("too long");
+        assert!(said.contains("line 3") && said.contains("more than a year"), "{said}");
+        let said = said_of(sample(0, 1 << 63), sample(1, 0)).expect_err("too much");
+        assert!(said.contains("line 2") && said.contains("CPU time"), "{said}");
+        let said = said_of(sample(0, LONGEST.0), sample(1, 1)).expect_err("together too much");
+        assert!(said.contains("line 3") && said.contains("CPU time"), "{said}");
+        assert!(said_of(sample(0, 1), sample(LONGEST.0, 1)).is_ok());
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_would_obey_comes_through() {
+        let text = std::str::from_utf8(GOOD).expect("UTF-8");
+        let text = text.replace("redis-server", "re\\u001b[31md\\nis");
+        let trace = read(text.as_bytes(), Partial::Refused).expect("good");
+        assert_eq!(trace.header.command, "re\u{fffd}[31md\u{fffd}is");
+        let said = says(text.replace("\"samples\"", "\"\\u001b[2J\"").as_bytes());
+        assert!(!said.contains(char::is_control), "{said:?}");
+    }
+
     prop_compose! {
         fn any_area()(
             start in 0u64..1 << 40, pages in 1u64..1 << 20, kind in 0..3, up: bool, advice in 0..3
@@ -230,7 +278,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            command: String,
+            command in "\\PC*",
             memories in prop::collection::vec((any_memory(), any::<[u32; 4]>()), 1..5),
         ) {
             let trace = trace_of(command, &memories);

@@ -180,6 +180,13 @@ impl Process {
         reserved.map(|slot| PageSize::Huge.base_pages() - slot.populated()).sum()
     }
 
+    /// What is in the backing store and not in memory.
+    #[must_use]
+    pub fn swapped(&self) -> BasePages {
+        let slots = self.tables.from(0).flat_map(|(_, table)| table.iter());
+        slots.map(|slot| BasePages(u64::from(slot.swapped().len()))).sum()
+    }
+
     /// The regions with base pages that hold data, in memory or in the backing store, each with
     /// how many there are in all regions up to it.
     pub(crate) fn data(&self) -> Vec<(u64, Region)> {

@@ -3,7 +3,7 @@
 use super::relative;
 use crate::args::Sim;
 use crate::show;
-use superpage_policy::units::Nanos;
+use superpage_policy::units::{Bytes, Nanos};
 use superpage_sim::trace::compare::{Ended, Options, REFERENCE, Row};
 use superpage_sim::trace::{Contents, Trace};
 
@@ -37,7 +37,9 @@ pub(super) fn in_words(rows: &[Row], trace: &Trace, arguments: &Sim, options: &O
     if let Some(sentence) = about_both(&whole) {
         text.push_str(&sentence);
     }
+    text.push_str(&about_swap(&whole));
     text.push_str(&about_debloaters(rows, options));
+    text.push_str(&about_fragmentation(rows, options));
     text.push_str(&assumed(trace, arguments, options));
     text
 }
@@ -62,22 +64,47 @@ fn as_good<'a>(rows: &[&'a Row], key: impl Fn(&Row) -> f64) -> Vec<&'a str> {
     near.map(|row| &*row.policy).collect()
 }
 
+/// Those that are as bad as the worst, and not as good as the best, by name.
+fn as_bad<'a>(rows: &[&'a Row], key: impl Fn(&Row) -> f64) -> Vec<&'a str> {
+    let good = as_good(rows, &key);
+    let worst = rows.iter().map(|row| key(row)).fold(0.0, f64::max);
+    let near = rows.iter().filter(|row| key(row) * (1.0 + NEGLIGIBLE) >= worst);
+    near.map(|row| &*row.policy).filter(|name| !good.contains(name)).collect()
+}
+
 fn about_memory(rows: &[&Row]) -> Option<String> {
-    let best = least(rows, memory)?;
-    let worst = rows.iter().copied().max_by(|a, b| memory(a).total_cmp(&memory(b)))?;
-    let more = memory(worst) / memory(best).max(1.0) - 1.0;
-    Some(if more <= NEGLIGIBLE {
-        format!("Memory: all need about the same, {} at the peak.\n", best.peak)
-    } else {
-        format!(
-            "Memory: {} need{} least, {} at the peak; {} needs most, {} more.\n",
-            names(&as_good(rows, memory)),
-            if as_good(rows, memory).len() == 1 { "s" } else { "" },
-            best.peak,
-            worst.policy,
-            show::percent(more)
-        )
-    })
+    let mut text = format!("Memory: {}.\n", extremes(rows, |row| row.peak, "at the peak")?);
+    let at_end = |row: &Row| row.at_end.0 as f64;
+    let is_other = as_good(rows, memory) != as_good(rows, at_end)
+        || as_bad(rows, memory) != as_bad(rows, at_end);
+    if is_other {
+        text.push_str(&format!("At the end: {}.\n", extremes(rows, |row| row.at_end, "then")?));
+    }
+    Some(text)
+}
+
+/// Which need least and which most, all of a tie named.
+fn extremes(rows: &[&Row], key: fn(&Row) -> Bytes, when: &str) -> Option<String> {
+    let least = rows.iter().map(|row| key(row)).min()?;
+    let most = rows.iter().map(|row| key(row)).max()?;
+    let number = |row: &Row| key(row).0 as f64;
+    let (good, bad) = (as_good(rows, number), as_bad(rows, number));
+    if bad.is_empty() {
+        return Some(format!("all need about the same, {least} {when}"));
+    }
+    Some(format!(
+        "{} need{} least, {least} {when}; {} need{} most, {} more",
+        names(&good),
+        plural(&good),
+        names(&bad),
+        plural(&bad),
+        show::percent(most.0 as f64 / (least.0 as f64).max(1.0) - 1.0)
+    ))
+}
+
+/// The ending of what one does, and several do not have.
+fn plural(names: &[&str]) -> &'static str {
+    if names.len() == 1 { "s" } else { "" }
 }
 
 fn about_speed(rows: &[&Row], all: &[Row]) -> Option<String> {
@@ -136,6 +163,33 @@ fn about_debloaters(rows: &[Row], options: &Options) -> String {
          lower --high.\n",
         names(&idle),
         options.memory
+    )
+}
+
+/// Those whose program does not fit in memory at the end.
+fn about_swap(rows: &[&Row]) -> String {
+    let out: Vec<String> = rows
+        .iter()
+        .filter(|row| row.swapped > Bytes::ZERO)
+        .map(|row| format!("{} with {}", row.policy, row.swapped))
+        .collect();
+    if out.is_empty() {
+        return String::new();
+    }
+    let out: Vec<&str> = out.iter().map(|text| &**text).collect();
+    format!("Swap: memory got short, and some was in swap at the end: {}.\n", names(&out))
+}
+
+/// Where there are more whole blocks than anybody used, those that are pinned are not missed.
+fn about_fragmentation(rows: &[Row], options: &Options) -> String {
+    let whole = options.memory.scaled(1.0 - options.fragmented);
+    let is_enough = rows.iter().all(|row| row.peak + row.reserved <= whole);
+    if options.fragmented == 0.0 || !is_enough {
+        return String::new();
+    }
+    format!(
+        "Fragmentation: --fragment can hardly have mattered for pages of 2 MiB, for the {whole} in \
+         whole blocks are more than any policy used; give less --memory, or a higher --fragment.\n"
     )
 }
 
