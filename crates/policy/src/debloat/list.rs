@@ -7,7 +7,11 @@ use super::underused::{self, Underused};
 use super::{Debloat, PolicyName, emd};
 use crate::units::BasePages;
 use crate::watermark::Watermarks;
+use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 /// A de-bloater.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,26 @@ impl Entry {
         let [high, low] = self.marks;
         Watermarks::new(high, low).unwrap_or_default()
     }
+}
+
+/// What each does in a superpage's life, a row for each: it changes a mapping and gives back what the
+/// mapping wasted, and leaves the rest to the system that it is plugged into
+/// ([`crate::system::list::five_events`]).
+#[must_use]
+pub fn five_events() -> Vec<[String; 6]> {
+    let row = |entry: &Entry| {
+        let [high, low] = entry.marks.map(|share| format!("{:.0} %", share * 100.0));
+        let own = "the system's".to_owned();
+        [
+            format!("+{}", entry.name),
+            own.clone(),
+            own.clone(),
+            own,
+            format!("also with more than {high} of memory used, until {low}"),
+            format!("also what is zero-filled then: {}", entry.summary.to_lowercase()),
+        ]
+    };
+    ALL.iter().map(row).collect()
 }
 
 /// EMD starts above 80 % in use and stops at 65 % (section 4.5).
@@ -82,6 +106,22 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 mod tests {
     use super::*;
     use alloc::collections::BTreeSet;
+
+    /// What the table says of when it starts and stops is what the watermarks do.
+    #[test]
+    fn the_five_events_say_when_it_works() {
+        for (entry, row) in ALL.iter().zip(five_events()) {
+            let marks = entry.watermarks();
+            let (high, low) = (marks.high(), marks.low());
+            let said = format!(
+                "more than {:.0} % of memory used, until {:.0} %",
+                high * 100.0,
+                low * 100.0
+            );
+            assert!(row[4].contains(&said), "{row:?}");
+            assert_eq!(row[0], format!("+{}", entry.name));
+        }
+    }
 
     #[test]
     fn names_are_found_unlike_and_the_policies_own() {

@@ -6,6 +6,9 @@
 use super::Speculation;
 use crate::page::PageSize;
 use crate::units::BasePages;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 
 /// When a system does each of the five.
@@ -120,19 +123,24 @@ pub enum Deallocation {
     Clock,
 }
 
+/// Base pages in words.
+fn counted(pages: BasePages) -> String {
+    if pages.0 == 1 { "1 base page".to_owned() } else { format!("{pages} base pages") }
+}
+
 impl fmt::Display for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Never => f.write_str("never"),
             Self::FirstTouch { largest, later: None } => write!(f, "first touch, up to {largest}"),
             Self::FirstTouch { largest, later: Some(pages) } => {
-                write!(f, "first touch, up to {largest}; later from {pages} base page(s)")
+                write!(f, "first touch, up to {largest}; later from {}", counted(*pages))
             }
             Self::Reserved => f.write_str("reserved at the first touch"),
             Self::ReservedSpeculatively => {
                 f.write_str("reserved at the first touch, also beyond a heap's end")
             }
-            Self::Asynchronous(pages) => write!(f, "in the background from {pages} base page(s)"),
+            Self::Asynchronous(pages) => write!(f, "in the background from {}", counted(*pages)),
             Self::Chosen => f.write_str("first touch of a chosen range"),
             Self::Pool(pages) => {
                 write!(f, "first touch while the pool has one; later from {pages} base pages")

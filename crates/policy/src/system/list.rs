@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(
             row("linux"),
             [
-                "first touch, up to 2 MiB; later from 1 base page(s)",
+                "first touch, up to 2 MiB; later from 1 base page",
                 "all at once",
                 "at once",
                 "when freed or changed",
@@ -168,8 +168,8 @@ mod tests {
                 "as late as possible, idle longest first",
             ]
         );
-        assert_eq!(row("ingens")[0], "in the background from 460 base page(s)");
-        assert_eq!(row("hawkeye")[0], "in the background from 1 base page(s)");
+        assert_eq!(row("ingens")[0], "in the background from 460 base pages");
+        assert_eq!(row("hawkeye")[0], "in the background from 1 base page");
         assert_eq!(row("quicksilver-sync-64")[1], "in place up to 64, then the rest in the fault");
     }
 }

@@ -1,8 +1,9 @@
-//! `superpage-table1`: every system by the five events of a superpage's life, as in Quicksilver's
-//! Table 1. It is made from the code of the systems; nothing is simulated for it.
+//! `superpage-table1`: every system and every de-bloater by the five events of a superpage's life, as
+//! in Quicksilver's Table 1. It is made from their code; nothing is simulated for it.
 
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use serde_json::{Map, Value};
+use superpage_policy::debloat;
 use superpage_policy::system::list::{self, FIVE_EVENTS};
 
 /// Each of the table's heads is also the key of its column.
@@ -27,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn run(_: &Setting, _: Progress<'_>) -> Result<Report> {
     let mut report = Report::default();
-    for events in list::five_events() {
+    for events in list::five_events().into_iter().chain(debloat::list::five_events()) {
         let mut row = Map::new();
         row.insert("experiment".to_owned(), EXPERIMENT.name.into());
         row.insert("machine".to_owned(), EXPERIMENT.on.name().into());
