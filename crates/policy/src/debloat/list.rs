@@ -52,7 +52,7 @@ pub fn five_events() -> Vec<[String; 6]> {
             own.clone(),
             own,
             format!("also with more than {high} of memory used, until {low}"),
-            format!("also what is zero-filled then: {}", entry.summary.to_lowercase()),
+            format!("also what is zero-filled then. {}", entry.summary),
         ]
     };
     ALL.iter().map(row).collect()

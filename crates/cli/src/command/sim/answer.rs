@@ -140,7 +140,7 @@ fn about_both(rows: &[&Row]) -> Option<String> {
     let best = least(rows, worse)?;
     let (memory, speed) = excess(best);
     Some(if worse(best) <= NEGLIGIBLE {
-        format!("Both: {} is the best choice for both.\n", best.policy)
+        format!("Both: {} is as good as the best of each.\n", best.policy)
     } else {
         format!(
             "Both: {} is the best compromise, {} over the least memory and {} over the least time.\n",
