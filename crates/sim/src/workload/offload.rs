@@ -27,6 +27,11 @@ fn populate(part: Part, threads: u32) -> Phase {
     })
 }
 
+/// An area of each size.
+fn mapped(areas: impl IntoIterator<Item = Bytes>) -> Vec<Phase> {
+    areas.into_iter().map(|size| Phase::Map(AreaShape::fixed(size))).collect()
+}
+
 /// As many whole base pages as it takes.
 fn whole(size: u64) -> Bytes {
     Bytes(size.div_ceil(BASE_PAGE_BYTES) * BASE_PAGE_BYTES)
@@ -60,7 +65,8 @@ pub struct XsBench {
 impl XsBench {
     /// Bytes of a grid point: six doubles.
     const POINT: u64 = 48;
-    /// Nuclides of a material, weighted with how often it is looked up.
+    /// Nuclides of a material, weighted with how often it is looked up. Assumed: the weights were not
+    /// looked up again.
     const NUCLIDES_A_LOOKUP: f64 = 55.7;
     /// Probes of the binary search for an energy that go to pages of their own and not to a few hot
     /// ones: the last nine of 26 or so are in one page, the first dozen in few. Assumed.
@@ -94,8 +100,7 @@ impl XsBench {
     /// It, as a workload; the look-ups are its last phase.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        let mut phases: Vec<Phase> =
-            self.areas().into_iter().map(|size| Phase::Map(AreaShape::fixed(size))).collect();
+        let mut phases = mapped(self.areas());
         phases.extend([populate(Part::whole(0), 1), populate(Part::whole(1), 1)]);
         let share = |piece: u32| f64::from(piece) / f64::from(Self::PIECES);
         for piece in 0..Self::PIECES {
@@ -157,8 +162,7 @@ impl Svm {
     /// It, as a workload; the timed passes are its last phase.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        let mut phases: Vec<Phase> =
-            self.areas().into_iter().map(|size| Phase::Map(AreaShape::fixed(size))).collect();
+        let mut phases = mapped(self.areas());
         phases.extend([populate(Part::whole(0), 1), populate(Part::whole(1), 1)]);
         let in_page = (BASE_PAGE_BYTES / Self::NODE) as f64;
         let features = in_page * self.nonzeros as f64 / (self.nonzeros + 1) as f64;
@@ -225,8 +229,7 @@ impl Dedup {
     /// It, as a workload; all but reading the input is its last phase.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        let mut phases: Vec<Phase> =
-            self.areas().into_iter().map(|size| Phase::Map(AreaShape::fixed(size))).collect();
+        let mut phases = mapped(self.areas());
         phases.extend([2, 1, 0].map(|area| populate(Part::whole(area), self.threads)));
         let input = Touches { pattern: Pattern::Sequential, ..READ };
         let table = Touches {

@@ -46,7 +46,8 @@ const XSBENCH: XsBench = XsBench {
     threads: THREADS,
     cycles: 34_800.0,
 };
-/// The data set of KDD 2012 as LIBSVM's page gives it, but a quarter of its 149.6 million instances.
+/// The data set of KDD 2012, but a quarter of its 149.6 million instances. Its counts are not from the
+/// paper and were not looked up again. Assumed.
 /// Cycles are assumed: 38 for each feature.
 const SVM: Svm = Svm {
     instances: 149_639_105 / 4,
