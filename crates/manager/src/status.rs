@@ -1,0 +1,51 @@
+//! How the daemon stands now: what it watches, what it has seen and done, what it costs.
+//!
+//! Written to the state directory at every look, for those who ask (`superpage top`, the metrics).
+
+use serde::{Deserialize, Serialize};
+
+/// How it stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// When this was, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The daemon's process number.
+    pub pid: u32,
+    /// What it watches.
+    pub watches: Vec<Memory>,
+    /// Free huge pages that could be had at once.
+    pub free_huge_pages: u64,
+    /// The share of free memory that lies in smaller pieces, 0 to 1 (FMFI).
+    pub fragmentation: f64,
+    /// Processes under each promotion policy, by its name.
+    pub policies: Vec<(String, u64)>,
+    /// Page faults that were seen, one of every `period`.
+    pub faults_seen: u64,
+    /// Records lost because a buffer was full.
+    pub faults_lost: u64,
+    /// How often the kernel throttled them.
+    pub faults_throttled: u64,
+    /// Promotions that wait.
+    pub waiting: u64,
+    /// How long promotions pause after each other, because the kernel took long, in milliseconds.
+    pub pause_ms: f64,
+    /// CPU time the daemon has used, in seconds.
+    pub cpu_s: f64,
+    /// Memory the daemon uses, in bytes.
+    pub resident_bytes: u64,
+}
+
+/// Watched memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// `machine`, or the cgroup's directory.
+    pub name: String,
+    /// What is used, in bytes.
+    pub used: u64,
+    /// What there is, in bytes.
+    pub total: u64,
+    /// The watermarks, as shares of `total`.
+    pub high: f64,
+    /// Below this de-bloating ends.
+    pub low: f64,
+}
