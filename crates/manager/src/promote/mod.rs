@@ -1,0 +1,3 @@
+//! The promoter.
+
+pub mod policy;
