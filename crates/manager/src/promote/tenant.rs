@@ -32,6 +32,15 @@ pub struct Held {
     pub command: String,
 }
 
+/// What kind of memory a region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The process's own.
+    Private,
+    /// Shared on purpose: memfd, System V and the like.
+    Shared,
+}
+
 /// A list of areas is read again only after so many times what reading took: a process with 40,000
 /// areas takes tens of milliseconds.
 const REREAD: u32 = 50;
@@ -55,6 +64,8 @@ pub struct Tenant {
     habits: Habits,
     asked: Instant,
     areas: Vec<Area>,
+    /// Where those of them begin that are shared on purpose.
+    shared: BTreeSet<VirtAddr>,
     read: Option<(Instant, Duration)>,
     was_huge: BTreeSet<Region>,
     resting: CoolDown,
@@ -85,6 +96,7 @@ impl Tenant {
             habits,
             asked: Instant::now(),
             areas: Vec::new(),
+            shared: BTreeSet::new(),
             read: None,
             was_huge: BTreeSet::new(),
             resting: CoolDown::new(),
@@ -156,6 +168,8 @@ impl Tenant {
             false => BTreeSet::new(),
         };
         let mut areas = Vec::new();
+        self.shared =
+            found.iter().filter(|area| is_shared_memory(area)).map(|area| area.start).collect();
         let mut below: Option<&maps::Area> = None;
         for area in &found {
             if !others.contains(&area.start) && !is_stack(area, below) {
@@ -189,6 +203,15 @@ impl Tenant {
             growth,
             advice: Advice::None,
         })
+    }
+
+    /// What kind of memory a region is.
+    #[must_use]
+    pub fn memory_of(&self, region: Region) -> Memory {
+        match self.area_of(region.start()) {
+            Some(area) if self.shared.contains(&area.start) => Memory::Shared,
+            _ => Memory::Private,
+        }
     }
 
     /// What is mapped in a region.
