@@ -10,7 +10,7 @@ use crate::meminfo::Fields;
 use crate::process::Process;
 use crate::text;
 use std::path::Path;
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_policy::units::{BasePages, Bytes, Nanos};
 
 /// A user's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +51,19 @@ pub struct Status {
 /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
 pub fn of(process: &Process) -> Result<Status> {
     parse(&process.read_file("status")?, &process.path("status"))
+}
+
+/// The resident memory of process `pid`, from its `statm` under `proc_root` (normally `/proc`): the
+/// cheapest thing there is to ask of a process.
+///
+/// # Errors
+/// [`Error::Missing`] if there is none, [`Error::Denied`], [`Error::Malformed`].
+pub fn resident(proc_root: &Path, pid: u32) -> Result<Bytes> {
+    let path = proc_root.join(pid.to_string()).join("statm");
+    let text = text::read(&path)?;
+    let pages = text::words(&text).nth(1).and_then(text::decimal);
+    let pages = pages.ok_or_else(|| Error::malformed(&path, 1, "sizes in pages", &text))?;
+    Ok(BasePages(pages).bytes())
 }
 
 /// Understands the text of a `status` file; `path` is for the message if it cannot be.

@@ -30,7 +30,7 @@ impl Filter {
         *self == Self::default()
     }
 
-    fn matches(&self, candidate: &Candidate) -> bool {
+    fn matches(&self, candidate: &Described) -> bool {
         self.pids.contains(&candidate.process.pid())
             || self.commands.contains(&candidate.command)
             || self.users.contains(&candidate.user)
@@ -53,7 +53,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    fn admits(&self, candidate: &Candidate) -> bool {
+    fn admits(&self, candidate: &Described) -> bool {
         let included = self.include.is_empty() || self.include.matches(candidate);
         let within = match (&self.within, &candidate.cgroup) {
             (Some(wanted), Some(group)) => group.starts_with(wanted),
@@ -113,13 +113,61 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// A process that might be a target.
-struct Candidate {
-    process: Process,
-    key: ProcessKey,
-    command: String,
+/// A held process, and what lists go by.
+#[derive(Debug)]
+pub struct Described {
+    /// The process.
+    pub process: Process,
+    /// Its key towards policies.
+    pub key: ProcessKey,
+    /// Its command, as `ps -o comm` shows it.
+    pub command: String,
     user: Uid,
-    cgroup: Option<PathBuf>,
+    /// The directory of its memory cgroup, if that is known.
+    pub cgroup: Option<PathBuf>,
+}
+
+impl Described {
+    /// Whether `selection` lets it through.
+    #[must_use]
+    pub fn is_admitted(&self, selection: &Selection) -> bool {
+        selection.admits(self)
+    }
+
+    /// Whether it matches any entry of `filter`.
+    #[must_use]
+    pub fn matches(&self, filter: &Filter) -> bool {
+        filter.matches(self)
+    }
+}
+
+/// Describes processes one by one.
+#[derive(Debug)]
+pub struct Describer {
+    hierarchy: Option<Hierarchy>,
+}
+
+impl Describer {
+    /// With the memory cgroups that are mounted now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { hierarchy: Hierarchy::find(Path::new("/")).ok().flatten() }
+    }
+
+    /// Process `pid`; `None` if it is none, a thread of the kernel, or we ourselves.
+    #[must_use]
+    pub fn describe(&self, pid: u32) -> Option<Described> {
+        if pid == std::process::id() {
+            return None;
+        }
+        candidate(pid, self.hierarchy.as_ref()).ok().flatten()
+    }
+}
+
+impl Default for Describer {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Takes hold of process `pid` as a target.
@@ -199,7 +247,7 @@ fn admitted(
 }
 
 /// What there is to know about process `pid`; `None` for a kernel thread.
-fn candidate(pid: u32, hierarchy: Option<&Hierarchy>) -> Result<Option<Candidate>> {
+fn candidate(pid: u32, hierarchy: Option<&Hierarchy>) -> Result<Option<Described>> {
     let process = Process::open(pid)?;
     let stat = status::stat_of(&process)?;
     if stat.is_kernel_thread() {
@@ -214,7 +262,7 @@ fn candidate(pid: u32, hierarchy: Option<&Hierarchy>) -> Result<Option<Candidate
         None => None,
     };
     let command = String::from_utf8_lossy(&stat.comm).into_owned();
-    Ok(Some(Candidate { key: key(stat.start.0, pid), process, command, user, cgroup }))
+    Ok(Some(Described { key: key(stat.start.0, pid), process, command, user, cgroup }))
 }
 
 /// Sorts by start time, then by number, and names one process until the next boot.

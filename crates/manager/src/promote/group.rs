@@ -175,7 +175,7 @@ impl Group {
 
     /// What can be done of an action from outside: promoting. Memory is not compacted or zeroed for
     /// anybody, and there is no reservation to give back; what is partly used and idle is broken
-    /// elsewhere ([`crate::take_back`]).
+    /// elsewhere (`take_back`).
     fn act(&mut self, action: Action) -> Option<Job> {
         let outcome = match action.act {
             Act::Promote { process, page, .. } if page.size() == PageSize::Huge => {
@@ -249,6 +249,8 @@ fn reason(cause: &Cause) -> Reason {
 fn reason_of(plan: &FaultPlan) -> Reason {
     match plan.cause {
         FaultCause::Threshold(pages) => reason(&Cause::Threshold(pages)),
-        _ => Reason { kind: "first-touch", words: "the first touch of a range that it fits".into() },
+        _ => {
+            Reason { kind: "first-touch", words: "the first touch of a range that it fits".into() }
+        }
     }
 }

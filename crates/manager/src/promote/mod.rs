@@ -114,10 +114,8 @@ impl Promoter {
             end.set_nonblocking(true)?;
         }
         let (commands, orders) = mpsc::channel();
-        let board = Arc::new(Board {
-            standing: Mutex::default(),
-            remembered: Mutex::new(remembered),
-        });
+        let board =
+            Arc::new(Board { standing: Mutex::default(), remembered: Mutex::new(remembered) });
         let (shared, waker) = (Arc::clone(&board), wake.try_clone()?);
         let thread = std::thread::Builder::new()
             .name("promoter".to_owned())

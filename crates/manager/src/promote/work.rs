@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::fault_events::{Counts, Event};
 use superpage_kernel::usage::CpuTime;
-use superpage_kernel::{meminfo, process};
+use superpage_kernel::{meminfo, process, status};
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::region::Region;
 use superpage_policy::system::Outcome;
@@ -305,8 +305,7 @@ impl Worker {
             .get(&key)
             .cloned()
             .unwrap_or_default();
-        let tenant =
-            Tenant::new(key, described.process, described.command, described.cgroup);
+        let tenant = Tenant::new(key, described.process, described.command, described.cgroup);
         let mut tenant = match tenant {
             Ok(tenant) => tenant,
             Err(error) => {
@@ -349,7 +348,7 @@ impl Worker {
     }
 
     fn is_large(&self, pid: u32) -> bool {
-        let resident = process::resident(Path::new("/proc"), pid);
+        let resident = status::resident(Path::new("/proc"), pid);
         resident.is_ok_and(|resident| resident >= WORTH_A_LOOK)
     }
 

@@ -1,0 +1,136 @@
+//! What the daemon knows and would be sorry to lose at a restart: where it stands between its
+//! watermarks, which huge pages are to be left alone, which regions were huge.
+//!
+//! Kept in `state.json` of the state directory. Times are of CLOCK_MONOTONIC and processes are named
+//! by when they started, so that it means nothing after a reboot and is ignored then.
+
+use crate::cooldown::CoolDown;
+use crate::promote::Remembered;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::region::Region;
+use superpage_policy::units::{HugePages, Nanos, VirtAddr};
+
+const FILE: &str = "state.json";
+/// Of what is written here; a file that another version wrote is ignored.
+const VERSION: u32 = 1;
+
+/// Neighbouring regions: the first address and how many.
+type Run = (u64, u64);
+
+/// What is kept.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Saved {
+    version: u32,
+    boot: String,
+    /// The watches that passed their high watermark and not yet the low one.
+    pub(super) above: Vec<String>,
+    cooling: BTreeMap<u64, Vec<(u64, u64)>>,
+    huge: BTreeMap<u64, Vec<Run>>,
+}
+
+impl Saved {
+    /// What is to be kept.
+    pub(super) fn of(above: Vec<String>, cooling: &CoolDown, remembered: &Remembered) -> Self {
+        let mut until: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+        for (key, region, time) in cooling.iter() {
+            until.entry(key.0).or_default().push((region.start().0, time.0));
+        }
+        let huge = remembered.iter().map(|(key, regions)| (key.0, runs(regions))).collect();
+        Self { version: VERSION, boot: boot(), above, cooling: until, huge }
+    }
+
+    /// What was kept in `directory`; nothing if there is none of this boot.
+    pub(super) fn read(directory: &Path) -> Self {
+        let text = std::fs::read(directory.join(FILE)).unwrap_or_default();
+        let saved: Self = serde_json::from_slice(&text).unwrap_or_default();
+        let is_ours = saved.version == VERSION && saved.boot == boot();
+        if is_ours { saved } else { Self::default() }
+    }
+
+    /// Keeps it in `directory`.
+    pub(super) fn write(&self, directory: &Path) -> std::io::Result<()> {
+        replace(&directory.join(FILE), &serde_json::to_vec(self)?)
+    }
+
+    /// What is cooling down.
+    pub(super) fn cooling(&self) -> CoolDown {
+        let mut cooling = CoolDown::new();
+        for (key, regions) in &self.cooling {
+            for (start, until) in regions {
+                let region = Region::containing(VirtAddr(*start));
+                cooling.add(ProcessKey(*key), region, Nanos(*until));
+            }
+        }
+        cooling
+    }
+
+    /// Which regions were huge.
+    pub(super) fn remembered(&self) -> Remembered {
+        let all = |runs: &Vec<Run>| runs.iter().flat_map(|run| regions(*run)).collect();
+        self.huge.iter().map(|(key, runs)| (ProcessKey(*key), all(runs))).collect()
+    }
+}
+
+fn runs(regions: &[Region]) -> Vec<Run> {
+    let runs = regions.chunk_by(|one, next| one.end() == next.start());
+    runs.filter_map(|run| Some((run.first()?.start().0, run.len() as u64))).collect()
+}
+
+fn regions((start, count): Run) -> impl Iterator<Item = Region> {
+    /// As many as an address space of 128 TiB has.
+    const MOST: u64 = 1 << 26;
+    let start = VirtAddr(start);
+    Region::within(start, start.offset(HugePages(count.min(MOST)).bytes()))
+}
+
+/// This boot's name; the same for all readers until the next.
+fn boot() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Puts a file in the place of another at once, so that nobody reads half of it.
+pub(super) fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let part = path.with_extension("part");
+    let mut file = std::fs::File::create(&part)?;
+    file.write_all(content)?;
+    std::fs::rename(part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_policy::units::HUGE_PAGE_BYTES;
+
+    #[test]
+    fn what_is_kept_comes_back() {
+        let region = |index: u64| Region::containing(VirtAddr(index * HUGE_PAGE_BYTES));
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut cooling = CoolDown::new();
+        cooling.add(ProcessKey(3), region(9), Nanos(77));
+        let remembered: Remembered =
+            [(ProcessKey(5), vec![region(1), region(2), region(7)])].into_iter().collect();
+        let saved = Saved::of(vec!["machine".into()], &cooling, &remembered);
+        assert_eq!(saved.huge[&5].len(), 2, "neighbours are one run");
+        saved.write(directory.path()).expect("written");
+        let read = Saved::read(directory.path());
+        assert_eq!(read.above, ["machine"]);
+        assert_eq!(read.remembered(), remembered);
+        assert!(read.cooling().contains(ProcessKey(3), region(9), Nanos(76)));
+        assert!(!read.cooling().contains(ProcessKey(3), region(9), Nanos(77)));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert!(Saved::read(directory.path()).above.is_empty());
+        for text in ["", "{", r#"{"version":1,"boot":"another","above":["machine"],"cooling":{},"huge":{}}"#] {
+            std::fs::write(directory.path().join(FILE), text).expect("written");
+            assert!(Saved::read(directory.path()).above.is_empty(), "{text}");
+        }
+    }
+}
