@@ -2,8 +2,28 @@
 //!
 //! Everything that is told of the daemon's work comes from these entries: the log, the metrics, the
 //! terminal view. So they tell the same story.
+//!
+//! [`History`] keeps them as JSON lines in [`FILE`], and when that is full in [`OLDER`], so the last
+//! few megabytes of entries are there to be read. [`Tail`] reads them, and goes on reading as more
+//! are written. What is not here: how an entry is shown.
+
+mod tail;
+mod write;
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
+
+pub use tail::{Entries, Tail, read};
+pub use write::{BOUND, History, Unwritten};
+
+/// The file in the state directory that entries are added to.
+pub const FILE: &str = "history.jsonl";
+/// The file that the older entries are in.
+pub const OLDER: &str = "history.1.jsonl";
+
+/// How long entries of the same kind are added up before they are written, in milliseconds.
+/// Chosen, not measured: a thousand promotions a second are one line, and nobody waits long.
+pub const MERGED_MS: u64 = 1000;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -33,7 +53,55 @@ pub enum What {
     Missed,
 }
 
-/// One thing that happened, or several of the same kind within a second.
+impl What {
+    /// All of them, in the order to show them.
+    pub const ALL: [Self; 11] = [
+        Self::Started,
+        Self::Stopped,
+        Self::Reloaded,
+        Self::Setting,
+        Self::Watermark,
+        Self::Promoted,
+        Self::Refused,
+        Self::Debloated,
+        Self::LeftAlone,
+        Self::BackedOff,
+        Self::Missed,
+    ];
+
+    /// The name in the file and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Stopped => "stopped",
+            Self::Reloaded => "reloaded",
+            Self::Setting => "setting",
+            Self::Watermark => "watermark",
+            Self::Promoted => "promoted",
+            Self::Refused => "refused",
+            Self::Debloated => "debloated",
+            Self::LeftAlone => "left-alone",
+            Self::BackedOff => "backed-off",
+            Self::Missed => "missed",
+        }
+    }
+
+    /// What has this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|what| what.name() == name)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One thing that happened, or several of the same kind within [`MERGED_MS`]: then `at_ms` and
+/// `cause` are those of the first, and the counts are sums.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// When, in milliseconds since 1970.
@@ -60,3 +128,40 @@ pub struct Entry {
     #[serde(default)]
     pub base_pages: u64,
 }
+
+impl Entry {
+    /// An entry about the daemon itself, or to be filled in by struct update.
+    #[must_use]
+    pub fn new(at_ms: u64, what: What, kind: &str, cause: &str) -> Self {
+        Self {
+            at_ms,
+            what,
+            policy: None,
+            pid: None,
+            command: None,
+            kind: kind.to_owned(),
+            cause: cause.to_owned(),
+            huge_pages: 0,
+            base_pages: 0,
+        }
+    }
+
+    /// Whether both say the same of the same process, so that they can be added up.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.pid == other.pid
+            && self.what == other.what
+            && self.kind == other.kind
+            && self.policy == other.policy
+    }
+}
+
+/// The time now, as entries have it: in milliseconds since 1970.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests;
