@@ -40,6 +40,11 @@ impl CoolDown {
         self.until.retain(|_, until| *until > now);
     }
 
+    /// All of them, each with its time.
+    pub fn iter(&self) -> impl Iterator<Item = (ProcessKey, Region, Nanos)> {
+        self.until.iter().map(|((process, region), until)| (*process, *region, *until))
+    }
+
     /// How many regions are remembered.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,16 +1,26 @@
-//! The daemon: watches used memory and takes bloat back when it passes a watermark.
+//! The daemon: promotes while memory is free, and takes bloat back when it passes a watermark.
 //!
 //! One at a time on a machine. It sleeps until its interval is over, memory pressure wakes it, or
-//! a signal comes; while memory lies below the watermarks it looks at nothing but the used memory.
-//! SIGHUP reads the configuration again, SIGTERM and SIGINT put back every setting and leave.
+//! a signal comes; while memory lies below the watermarks it looks at the used memory, and at huge
+//! pages that stay partly used. Promoting goes on beside it ([`crate::promote`]). SIGHUP reads the
+//! configuration again, SIGTERM and SIGINT put back every setting and leave.
 
+mod hold;
+mod saved;
+mod tell;
 mod watch;
 
 use crate::account::Account;
 use crate::config::{self, Config, ConfigError};
 use crate::cooldown::CoolDown;
-use crate::pass::{End, Event, Flow, Mode, Options, Pass};
+use crate::history::What;
+use crate::ledger::{Ledger, entry};
+use crate::metrics::{self, Server};
+use crate::pass::{End, Flow, Mode, Options, Pass};
+use crate::promote::{self, Promoter, Remembered, Setup};
 use crate::select;
+use crate::take_back::TakeBack;
+use crate::target::Target;
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt;
@@ -24,10 +34,11 @@ use superpage_kernel::Error;
 use superpage_kernel::pressure::Trigger;
 use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Outcome, Settings};
-use superpage_kernel::thp::{self, Thp};
-use superpage_policy::debloat::{Debloat, DoneCause};
-use superpage_policy::units::{BasePages, Bytes, Nanos};
+use superpage_policy::debloat::{Debloat, DoneCause, PolicyName};
+use superpage_policy::units::{BasePages, Nanos};
 use superpage_policy::watermark::Order;
+use saved::Saved;
+use tell::Teller;
 use tracing::{debug, error, info, warn};
 use watch::Watch;
 
@@ -36,6 +47,9 @@ use watch::Watch;
 const PRESSURE_STALL: Nanos = Nanos(100_000_000);
 /// A multiple of two seconds needs no rights beyond reading the file.
 const PRESSURE_WINDOW: Nanos = Nanos(2_000_000_000);
+
+/// How often what would be missed at a restart is kept.
+const SAVE: Duration = Duration::from_secs(30);
 
 /// How often used memory is looked at again during a pass.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -120,8 +134,9 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
         warn!("a daemon with another --state would not be noticed: {error}");
     }
     let signals = Signals::install().map_err(DaemonError::Signals)?;
-    let mut daemon = Daemon::new(config, config_path, settings);
-    daemon.hold_khugepaged();
+    hold::descriptors();
+    let mut daemon = Daemon::new(config, config_path, state, settings);
+    daemon.begin();
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     daemon.serve(&signals);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
@@ -174,57 +189,126 @@ fn read_config(path: Option<&Path>) -> Result<Config, ConfigError> {
 struct Daemon {
     config: Config,
     config_path: Option<PathBuf>,
+    state: PathBuf,
     settings: Settings,
     trigger: Option<Trigger>,
     watches: Vec<Watch>,
     policy: Box<dyn Debloat>,
     cooling: CoolDown,
-    started: Instant,
+    take_back: TakeBack,
+    /// Regions that were huge, from an earlier run, until the promoter has them.
+    remembered: Remembered,
+    promoter: Option<Promoter>,
+    server: Option<Server>,
+    teller: Teller,
+    saved: Instant,
     passes: u64,
 }
 
 impl Daemon {
-    fn new(config: Config, config_path: Option<&Path>, settings: Settings) -> Self {
+    fn new(
+        config: Config,
+        config_path: Option<&Path>,
+        state: &Path,
+        settings: Settings,
+    ) -> Self {
         let path = settings.root().join("proc/pressure/memory");
         let trigger = Trigger::arm(&path, PRESSURE_STALL, PRESSURE_WINDOW)
             .inspect_err(|error| info!("memory pressure cannot wake us, the timer will: {error}"))
             .ok();
+        let saved = Saved::read(state);
+        let mut watches = watch::all(&config);
+        for watch in watches.iter_mut().filter(|watch| saved.above.contains(&watch.name())) {
+            watch.stand_above();
+        }
         Self {
-            watches: watch::all(&config),
+            watches,
             policy: config.policy.build(config.emd),
             config,
             config_path: config_path.map(Path::to_owned),
+            state: state.to_owned(),
             settings,
             trigger,
-            cooling: CoolDown::new(),
-            started: Instant::now(),
+            cooling: saved.cooling(),
+            take_back: TakeBack::new(),
+            remembered: saved.remembered(),
+            promoter: None,
+            server: None,
+            teller: Teller::new(Arc::new(Ledger::open(state))),
+            saved: Instant::now(),
             passes: 0,
         }
     }
 
-    fn now(&self) -> Nanos {
-        Nanos::from_secs_f64(self.started.elapsed().as_secs_f64())
+    /// Holds settings, starts what runs beside.
+    fn begin(&mut self) {
+        let ledger = Arc::clone(&self.teller.ledger);
+        ledger.record(entry(What::Started, "start", concat!("superpage ", env!("CARGO_PKG_VERSION"))));
+        self.hold();
+        self.promote();
+        self.listen();
     }
 
-    /// Holds `max_ptes_none` down, unless it is lower already or is to be left alone.
-    fn hold_khugepaged(&mut self) {
-        let knobs = Thp::under(&self.settings.root().join("sys"));
-        let Some(wanted) = self.config.max_ptes_none else { return };
-        let held = knobs.get(thp::MAX_PTES_NONE).and_then(|now| {
-            if now <= wanted {
-                return Ok(None);
+    /// Holds the kernel's settings as the configuration wants them.
+    fn hold(&mut self) {
+        for change in hold::settings(&mut self.settings, &self.config) {
+            info!("{change}, until we leave");
+            self.teller.ledger.record(entry(What::Setting, "held", &change.to_string()));
+        }
+    }
+
+    /// Has promotions made as the configuration wants them.
+    fn promote(&mut self) {
+        let promotion = &self.config.promotion;
+        if promotion.policies().all(|policy| policy == promote::policy::Promotion::Off) {
+            if let Some(promoter) = self.promoter.take() {
+                self.remembered = promoter.remembered();
             }
-            knobs.set(&mut self.settings, thp::MAX_PTES_NONE, wanted).map(Some)
-        });
-        match held {
-            Ok(Some(change)) => info!("{change}, until we leave"),
-            Ok(None) => info!("max_ptes_none is low enough already"),
-            Err(error) => warn!("khugepaged may rebuild what is freed: {error}"),
+            return;
+        }
+        let setup = Setup {
+            promotion: promotion.clone(),
+            processes: self.config.processes.clone(),
+            marks: self.config.machine.unwrap_or_default(),
+            worth: self.config.worth(),
+        };
+        match &self.promoter {
+            Some(promoter) => promoter.configure(setup),
+            None => {
+                let remembered = std::mem::take(&mut self.remembered);
+                let started = Promoter::start(setup, Arc::clone(&self.teller.ledger), remembered);
+                self.promoter = started
+                    .inspect_err(|error| error!("nothing is promoted: {error}"))
+                    .ok();
+            }
+        }
+    }
+
+    /// Serves the metrics where the configuration wants them.
+    fn listen(&mut self) {
+        let wanted = self.config.metrics;
+        if self.server.as_ref().map(Server::address) == wanted {
+            return;
+        }
+        self.server = None;
+        let Some(address) = wanted else { return };
+        match metrics::serve(Arc::clone(self.teller.ledger.metrics()), address) {
+            Ok(server) => {
+                info!("metrics at http://{}/metrics", server.address());
+                self.server = Some(server);
+            }
+            Err(error) => error!("metrics cannot be served at {address}: {error}"),
         }
     }
 
     fn serve(&mut self, signals: &Signals) {
-        info!(policy = self.config.policy.name(), watches = self.watches.len(), "watching memory");
+        info!(
+            policy = self.config.policy.name(),
+            watches = self.watches.len(),
+            promotion = %self.config.promotion.policy,
+            "watching memory"
+        );
+        self.tell();
         loop {
             self.wait(signals);
             signals.drain();
@@ -235,6 +319,29 @@ impl Daemon {
                 self.reload();
             }
             self.look_around(signals);
+            self.take_back(signals);
+            self.tell();
+        }
+    }
+
+    /// Says how things stand, and keeps what would be missed.
+    fn tell(&mut self) {
+        self.teller.tell(&self.watches, self.promoter.as_ref());
+        if self.saved.elapsed() >= SAVE {
+            self.save();
+        }
+    }
+
+    fn save(&mut self) {
+        self.saved = Instant::now();
+        let above = self.watches.iter().filter(|watch| watch.is_above()).map(Watch::name);
+        let remembered = match &self.promoter {
+            Some(promoter) => promoter.remembered(),
+            None => self.remembered.clone(),
+        };
+        let saved = Saved::of(above.collect(), &self.cooling, &remembered);
+        if let Err(error) = saved.write(&self.state) {
+            warn!("a restart will not know what was done before: {error}");
         }
     }
 
@@ -257,7 +364,10 @@ impl Daemon {
                 if let Err(error) = self.put_back() {
                     warn!("{error}");
                 }
-                self.hold_khugepaged();
+                self.hold();
+                self.promote();
+                self.listen();
+                self.teller.ledger.record(entry(What::Reloaded, "reload", "configuration read"));
                 info!("configuration read again");
             }
             Err(error) => error!("{error}; the configuration of before stays in force"),
@@ -266,26 +376,21 @@ impl Daemon {
 
     /// Looks at the used memory of every watch and frees what its watermarks ask for.
     fn look_around(&mut self, signals: &Signals) {
-        let now = self.now();
+        let now = promote::now();
         self.cooling.expire(now);
         for index in 0..self.watches.len() {
             let watch = &mut self.watches[index];
             match watch.step(now) {
                 Ok(Some(Order::Free { need, share, limit })) => {
-                    info!(
-                        watch = %watch.name(),
-                        used = %percent(share),
-                        low = %percent(limit),
-                        need = %need.bytes(),
-                        "memory above its watermark"
-                    );
+                    let name = watch.name();
+                    self.teller.above_watermark(&name, share, limit, need);
                     self.free(index, need, signals);
                 }
                 Ok(Some(Order::Rest { share, limit })) => {
                     debug!(
                         watch = %watch.name(),
-                        used = %percent(share),
-                        limit = %percent(limit),
+                        used = %tell::percent(share),
+                        limit = %tell::percent(limit),
                         "resting"
                     );
                 }
@@ -297,12 +402,12 @@ impl Daemon {
 
     fn free(&mut self, index: usize, need: BasePages, signals: &Signals) {
         let outcome = self.pass(index, need, signals);
-        let now = self.now();
+        let now = promote::now();
         let Some(watch) = self.watches.get_mut(index) else { return };
         match outcome {
             Ok((account, end)) => {
                 let wait = watch.after_pass(end, now, self.config.back_off);
-                report(&watch.name(), &account, end, wait);
+                self.teller.pass_done(&watch.name(), &account, end, wait);
             }
             Err(error) => {
                 watch.after_pass(End::Done(DoneCause::NothingLeft), now, self.config.back_off);
@@ -317,25 +422,20 @@ impl Daemon {
         need: BasePages,
         signals: &Signals,
     ) -> Result<(Account, End), Error> {
-        self.passes += 1;
-        let now = self.now();
+        let now = promote::now();
         let selection = self.watches[index].selection(&self.config.processes);
         let found = select::search(&selection)?;
-        let options = Options {
-            mode: Mode::Act,
-            budget: self.config.budget,
-            seed: self.passes << 32,
-            worth: self.config.worth(),
-            cool_down: Nanos::from_secs_f64(self.config.cool_down.as_secs_f64()),
-        };
+        let options = self.options();
         let mut pass = Pass::new(found.targets, need, options, &self.cooling, now)?;
         let memory = &self.watches[index];
         let mut looked = Instant::now();
-        let mut watch = |event: Event<'_>| {
-            log_event(&event);
+        let name = self.config.policy.name();
+        let mut watch = |event| {
+            self.teller.event(&event, name, None);
             // A pass can take long; whoever used the memory may have left meanwhile.
             let relieved = looked.elapsed() >= LOOK_AGAIN && {
                 looked = Instant::now();
+                self.teller.tell(&self.watches, self.promoter.as_ref());
                 memory.is_relieved()
             };
             if relieved || signals.any() { Flow::Stop } else { Flow::Continue }
@@ -344,9 +444,67 @@ impl Daemon {
         Ok((pass.account().clone(), end))
     }
 
+    /// How a pass goes about it.
+    fn options(&mut self) -> Options {
+        self.passes += 1;
+        Options {
+            mode: Mode::Act,
+            budget: self.config.budget,
+            seed: self.passes << 32,
+            worth: self.config.worth(),
+            cool_down: nanos(self.config.cool_down),
+        }
+    }
+
+    /// Breaks huge pages that stay partly used, of processes whose policy wants that.
+    fn take_back(&mut self, signals: &Signals) {
+        if signals.any() {
+            return;
+        }
+        let pids = self.promoter.as_ref().map(Promoter::taken_back_from).unwrap_or_default();
+        let mut targets: Vec<Target> =
+            pids.into_iter().filter_map(|pid| select::hold(pid).ok()).collect();
+        if let Err(error) = self.take_back_from(&mut targets, signals) {
+            error!("partly used huge pages cannot be taken back: {error}");
+        }
+    }
+
+    fn take_back_from(&mut self, targets: &mut Vec<Target>, signals: &Signals) -> Result<(), Error> {
+        let (now, idle) = (promote::now(), nanos(self.config.promotion.idle));
+        if self.take_back.see(targets, idle, now)? == 0 {
+            return Ok(());
+        }
+        let not_due = self.take_back.not_due(&self.cooling, now);
+        let options = self.options();
+        let all = BasePages(u64::MAX);
+        let mut pass = Pass::new(std::mem::take(targets), all, options, &not_due, now)?;
+        let cause = format!("partly used and so for {}", humantime::format_duration(self.config.promotion.idle));
+        let mut looked = Instant::now();
+        let mut watch = |event| {
+            self.teller.event(&event, "quicksilver", Some(&cause));
+            let is_short = looked.elapsed() >= LOOK_AGAIN && {
+                looked = Instant::now();
+                self.teller.tell(&self.watches, self.promoter.as_ref());
+                // Memory above a watermark comes first.
+                self.watches.iter().any(Watch::is_passed)
+            };
+            if is_short || signals.any() { Flow::Stop } else { Flow::Continue }
+        };
+        let mut emd = PolicyName::Emd.build(self.config.emd);
+        let end = pass.run(emd.as_mut(), &mut self.cooling, now, &mut watch)?;
+        if end != End::Stopped {
+            self.take_back.looked(idle, now);
+        }
+        Ok(())
+    }
+
     /// Puts everything back and goes; fails if something could not be put back.
     fn leave(&mut self) -> Result<(), Error> {
+        self.save();
+        self.promoter = None;
         let done = self.put_back();
+        self.teller.ledger.record(entry(What::Stopped, "stop", "told to leave"));
+        self.teller.ledger.close();
         match &done {
             Ok(()) => info!("left"),
             Err(error) => error!("{error}; the next start will try again"),
@@ -369,61 +527,8 @@ impl Daemon {
     }
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
-fn log_event(event: &Event<'_>) {
-    match event {
-        Event::Looked { process, regions, cause } => debug!(
-            pid = process.pid,
-            command = process.command,
-            regions = regions.0,
-            cause = %cause,
-            "looked"
-        ),
-        Event::Pausing => {}
-        Event::Broke { process, broken, freed, cause } => info!(
-            pid = process.pid,
-            command = process.command,
-            broken = broken.0,
-            freed = %freed.bytes(),
-            cause = %cause,
-            "broke huge pages"
-        ),
-        Event::Lost { process, error } => {
-            info!(pid = process.pid, command = process.command, "left out: {error}");
-        }
-    }
-}
-
-fn report(watch: &str, account: &Account, end: End, wait: Option<Duration>) {
-    let total = account.total();
-    let read: Bytes = account.read;
-    info!(
-        watch,
-        end = %end,
-        processes = account.processes.len(),
-        broken = total.broken.0,
-        freed = %total.freed.bytes(),
-        left_alone = total.left_alone.total().0,
-        read = %read,
-        cpu_ms = account.cpu.0 / 1_000_000,
-        "pass done"
-    );
-    if !total.left_alone.total().is_zero() {
-        let counts = total.left_alone;
-        warn!(
-            watch,
-            shared = counts.shared.0,
-            busy = counts.busy.0,
-            refused = counts.refused.0,
-            "huge pages that would not split; left alone for a while"
-        );
-    }
-    if let Some(wait) = wait {
-        info!(watch, wait = %humantime::format_duration(wait), "nothing left to free, waiting");
-    }
+fn nanos(time: Duration) -> Nanos {
+    Nanos::from_secs_f64(time.as_secs_f64())
 }
 
 /// Signals as flags, and a socket that becomes readable when one came.

@@ -21,4 +21,5 @@ pub mod record;
 pub mod select;
 pub mod status;
 pub mod supply;
+pub mod take_back;
 pub mod target;

@@ -181,6 +181,17 @@ impl Guard {
         self.state = earlier.state;
     }
 
+    /// Where it stands between its watermarks.
+    #[must_use]
+    pub fn state(&self) -> Hysteresis {
+        self.state
+    }
+
+    /// Stands there from now on, as an earlier guard of the same memory did.
+    pub fn stand(&mut self, state: Hysteresis) {
+        self.state = state;
+    }
+
     /// Until when it waits, if it does.
     #[must_use]
     pub fn waits_until(&self) -> Nanos {

@@ -5,10 +5,10 @@
 //! by when they started, so that it means nothing after a reboot and is ignored then.
 
 use crate::cooldown::CoolDown;
+use crate::ledger::replace;
 use crate::promote::Remembered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::region::Region;
@@ -91,14 +91,6 @@ fn regions((start, count): Run) -> impl Iterator<Item = Region> {
 fn boot() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     name.trim().to_owned()
-}
-
-/// Puts a file in the place of another at once, so that nobody reads half of it.
-pub(super) fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let part = path.with_extension("part");
-    let mut file = std::fs::File::create(&part)?;
-    file.write_all(content)?;
-    std::fs::rename(part, path)
 }
 
 #[cfg(test)]

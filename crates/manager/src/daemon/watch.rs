@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::pass::End;
 use crate::select::Selection;
+use crate::status::Memory;
 use std::path::Path;
 use std::time::Duration;
 use superpage_kernel::cgroup::Group;
@@ -11,7 +12,7 @@ use superpage_kernel::meminfo;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::units::Nanos;
-use superpage_policy::watermark::{Guard, Order, Usage, Watermarks};
+use superpage_policy::watermark::{Guard, Hysteresis, Order, Usage, Watermarks};
 
 /// Whose memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +46,34 @@ impl Watch {
         if let Some(same) = earlier.iter().find(|watch| watch.subject == self.subject) {
             self.guard.resume(&same.guard);
         }
+    }
+
+    /// Whether the high watermark was passed and the low one not reached yet.
+    pub(super) fn is_above(&self) -> bool {
+        self.guard.state() == Hysteresis::Debloating
+    }
+
+    /// Whether the memory is above the high watermark now.
+    pub(super) fn is_passed(&self) -> bool {
+        self.subject.usage().is_ok_and(|usage| usage.share() > self.guard.marks().high())
+    }
+
+    /// Goes on from where an earlier daemon stood.
+    pub(super) fn stand_above(&mut self) {
+        self.guard.stand(Hysteresis::Debloating);
+    }
+
+    /// How its memory stands.
+    pub(super) fn memory(&self) -> Result<Memory> {
+        let usage = self.subject.usage()?;
+        let marks = self.guard.marks();
+        Ok(Memory {
+            name: self.name(),
+            used: usage.used.0,
+            total: usage.total.0,
+            high: marks.high(),
+            low: marks.low(),
+        })
     }
 
     /// Whether the memory is at or below the low watermark now, so that enough has been freed.

@@ -92,11 +92,6 @@ impl Ears {
     pub(super) fn counts(&self) -> Counts {
         self.rings.as_ref().map(FaultEvents::counts).unwrap_or_default()
     }
-
-    /// Whether every process is heard as soon as it faults.
-    pub(super) fn is_wide(&self) -> bool {
-        !self.wide.is_empty()
-    }
 }
 
 enum Wide {

@@ -69,6 +69,8 @@ pub struct Standing {
     pub waiting: u64,
     /// The delay between calls, in milliseconds, because the kernel took long.
     pub pause_ms: f64,
+    /// Numbers of the processes whose partly used huge pages are to be taken back.
+    pub taken_back_from: Vec<u32>,
 }
 
 /// Regions that were huge, by process.
@@ -132,6 +134,12 @@ impl Promoter {
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.board.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Numbers of the processes whose partly used huge pages are to be taken back.
+    #[must_use]
+    pub fn taken_back_from(&self) -> Vec<u32> {
+        self.standing().taken_back_from
     }
 
     /// Regions that were huge, as of the last look.

@@ -26,7 +26,7 @@ use superpage_kernel::{meminfo, process, status};
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::region::Region;
 use superpage_policy::system::Outcome;
-use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, VirtAddr};
+use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
 use superpage_policy::watermark::Usage;
 use tracing::{debug, warn};
 
@@ -566,12 +566,12 @@ impl Worker {
                 group.learn(action, outcome);
             }
         }
-        if !promoted.0.eq(&0) {
+        if !promoted.is_zero() {
             if let Some(since) = job.since {
                 self.ledger.waited(Duration::from_nanos(now.saturating_sub(since).0));
             }
             let name = index.and_then(|index| self.groups.get(index)).map(|g| g.name.clone());
-            let mut told = entry(What::Promoted, job.reason.kind, job.reason.words.clone());
+            let mut told = entry(What::Promoted, job.reason.kind, &job.reason.words);
             told.policy = name;
             told.pid = Some(job.held.process.pid());
             told.command = Some(job.held.command.clone());
@@ -586,12 +586,12 @@ impl Worker {
                 self.back_off.wait(time).as_secs_f64() * 1e3
             );
             let kind = if outcome == Outcome::NoFrame { "no-huge-page" } else { "slow" };
-            self.ledger.record(entry(What::BackedOff, kind, words));
+            self.ledger.record(entry(What::BackedOff, kind, &words));
         }
     }
 
     fn refuse(&self, index: usize, job: &Job, why: Refusal) {
-        let mut told = entry(What::Refused, why.kind(), why.reason().to_owned());
+        let mut told = entry(What::Refused, why.kind(), why.reason());
         told.policy = self.groups.get(index).map(|group| group.name.clone());
         told.pid = Some(job.held.process.pid());
         told.command = Some(job.held.command.clone());
@@ -632,7 +632,9 @@ impl Worker {
         }
         *self.board.remembered.lock().unwrap_or_else(PoisonError::into_inner) = remembered;
         self.tell_missed();
-        *self.board.standing.lock().unwrap_or_else(PoisonError::into_inner) = self.standing();
+        let standing = self.standing();
+        *self.board.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+        self.ledger.flush();
     }
 
     /// Tells of faults that were not seen.
@@ -645,7 +647,7 @@ impl Worker {
             ("throttled", throttled, "times that the kernel held fault events back"),
         ] {
             if number > 0 {
-                self.ledger.record(entry(What::Missed, kind, format!("{number} {words}")));
+                self.ledger.record(entry(What::Missed, kind, &format!("{number} {words}")));
             }
         }
         self.told = counts;
@@ -658,7 +660,7 @@ impl Worker {
         }
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&mut self) -> Standing {
         let counts = self.ears.counts();
         Standing {
             policies: self
@@ -671,6 +673,14 @@ impl Worker {
             throttled: counts.throttled,
             waiting: (self.urgent.len() + self.under_way.len()) as u64,
             pause_ms: self.back_off.delay().as_secs_f64() * 1e3,
+            taken_back_from: self
+                .groups
+                .iter_mut()
+                .filter(|group| group.policy().takes_back_idle())
+                .flat_map(|group| group.view.tenants_mut())
+                .filter(|tenant| tenant.remembered().next().is_some())
+                .map(|tenant| tenant.held.process.pid())
+                .collect(),
         }
     }
 }

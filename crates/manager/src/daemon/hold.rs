@@ -1,0 +1,57 @@
+//! What the daemon holds while it runs: settings of the kernel, and its own limit of descriptors.
+
+use crate::config::{Config, HoldEnabled};
+use crate::promote::policy::Promotion;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use superpage_kernel::settings::{Change, Settings};
+use superpage_kernel::thp::{self, Enabled, Thp, Value};
+use superpage_kernel::{Error, Result};
+use tracing::{info, warn};
+
+/// Holds what `config` wants held; returns what was changed. What cannot be held is logged.
+pub(super) fn settings(settings: &mut Settings, config: &Config) -> Vec<Change> {
+    let knobs = Thp::under(&settings.root().join("sys"));
+    let khugepaged = max_ptes_none(&knobs, settings, config);
+    let enabled = enabled(&knobs, settings, config);
+    let told = |held: Result<Option<Change>>, otherwise: &str| {
+        held.inspect_err(|error: &Error| warn!("{otherwise}: {error}")).ok().flatten()
+    };
+    [
+        told(khugepaged, "khugepaged may rebuild what is freed"),
+        told(enabled, "first touches give huge pages, whatever the policy wants"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Holds `max_ptes_none` down, unless it is lower already or is to be left alone.
+fn max_ptes_none(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<Option<Change>> {
+    let Some(wanted) = config.max_ptes_none else { return Ok(None) };
+    if knobs.get(thp::MAX_PTES_NONE)? <= wanted {
+        info!("max_ptes_none is low enough already");
+        return Ok(None);
+    }
+    knobs.set(settings, thp::MAX_PTES_NONE, wanted).map(Some)
+}
+
+/// Holds `enabled` at `madvise` where it is `always` and a policy wants base pages first.
+fn enabled(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<Option<Change>> {
+    let is_wanted = config.hold_enabled == HoldEnabled::Auto
+        && config.promotion.policies().any(Promotion::wants_base_pages);
+    if !is_wanted || knobs.get(thp::ENABLED)? != Enabled::Always {
+        return Ok(None);
+    }
+    let change = knobs.set(settings, thp::ENABLED, Enabled::Madvise).map(Some);
+    info!("transparent_hugepage/enabled: policies decide, not first touches ({})", Enabled::Madvise.to_text());
+    change
+}
+
+/// As many descriptors as may be had: each watched process takes a few.
+pub(super) fn descriptors() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, ..limits };
+    if let Err(errno) = setrlimit(Resource::Nofile, raised) {
+        info!("no more descriptors than usual: {errno}");
+    }
+}

@@ -1,0 +1,167 @@
+//! What the daemon tells of its work: the log, and through the ledger the history, the metrics and
+//! how it stands.
+
+use super::watch::Watch;
+use crate::account::Account;
+use crate::history::{Entry, What, now_ms};
+use crate::ledger::{Ledger, entry};
+use crate::pass::{End, Event};
+use crate::promote::Promoter;
+use crate::status::Status;
+use crate::supply;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use superpage_kernel::usage::{self, CpuTime};
+use superpage_policy::page::PageSize;
+use superpage_policy::units::{BasePages, Bytes};
+use tracing::{debug, info, warn};
+
+/// Tells.
+#[derive(Debug)]
+pub(super) struct Teller {
+    /// Where it is told.
+    pub(super) ledger: Arc<Ledger>,
+}
+
+impl Teller {
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        Self { ledger }
+    }
+
+    /// Says how things stand.
+    pub(super) fn tell(&self, watches: &[Watch], promoter: Option<&Promoter>) {
+        let standing = promoter.map(Promoter::standing).unwrap_or_default();
+        let supply = supply::read(Path::new("/proc")).ok();
+        let status = Status {
+            at_ms: now_ms(),
+            pid: std::process::id(),
+            // What cannot be asked now was said where it was to be watched.
+            watches: watches.iter().filter_map(|watch| watch.memory().ok()).collect(),
+            free_huge_pages: supply.map_or(0, |supply| supply.available(PageSize::Huge)),
+            fragmentation: supply.map_or(0.0, |supply| supply.fmfi(PageSize::Huge)),
+            policies: standing.policies,
+            faults_seen: standing.seen,
+            faults_lost: standing.lost,
+            faults_throttled: standing.throttled,
+            waiting: standing.waiting,
+            pause_ms: standing.pause_ms,
+            cpu_s: CpuTime::of_process().total().as_secs_f64(),
+            resident_bytes: usage::resident().map_or(0, |resident| resident.now.0),
+        };
+        self.ledger.tell(&status);
+    }
+
+    /// Memory is above a watermark.
+    pub(super) fn above_watermark(&self, name: &str, share: f64, low: f64, need: BasePages) {
+        let (used, low) = (percent(share), percent(low));
+        info!(watch = name, used = %used, low = %low, need = %need.bytes(), "memory above its watermark");
+        let words = format!("{name}: {used} used, {} to free to reach {low}", need.bytes());
+        self.ledger.record(Entry { base_pages: 0, ..entry(What::Watermark, "above", &words) });
+    }
+
+    /// Something happened in a pass that `policy` decides; `cause` goes before its own.
+    pub(super) fn event(&self, event: &Event<'_>, policy: &str, cause: Option<&str>) {
+        log(event);
+        let Event::Broke { process, broken, freed, cause: own } = event else { return };
+        let (kind, words) = match cause {
+            Some(cause) => ("idle", cause.to_owned()),
+            None => (own.kind(), own.to_string()),
+        };
+        self.ledger.record(Entry {
+            policy: Some(policy.to_owned()),
+            pid: Some(process.pid),
+            command: Some(process.command.clone()),
+            huge_pages: broken.0,
+            base_pages: freed.0,
+            ..entry(What::Debloated, kind, &words)
+        });
+    }
+
+    /// A pass has ended.
+    pub(super) fn pass_done(
+        &self,
+        watch: &str,
+        account: &Account,
+        end: End,
+        wait: Option<Duration>,
+    ) {
+        report(watch, account, end, wait);
+        for process in account.processes.values() {
+            let counts = process.left_alone;
+            for (kind, count, words) in [
+                ("shared", counts.shared, "another process maps them too"),
+                ("busy", counts.busy, "pinned, or in use by the kernel"),
+                ("refused", counts.refused, "the kernel refused"),
+            ] {
+                if count.is_zero() {
+                    continue;
+                }
+                self.ledger.record(Entry {
+                    pid: Some(process.pid),
+                    command: Some(process.command.clone()),
+                    huge_pages: count.0,
+                    ..entry(What::LeftAlone, kind, words)
+                });
+            }
+        }
+    }
+}
+
+/// A share in words.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+fn log(event: &Event<'_>) {
+    match event {
+        Event::Looked { process, regions, cause } => debug!(
+            pid = process.pid,
+            command = process.command,
+            regions = regions.0,
+            cause = %cause,
+            "looked"
+        ),
+        Event::Pausing => {}
+        Event::Broke { process, broken, freed, cause } => info!(
+            pid = process.pid,
+            command = process.command,
+            broken = broken.0,
+            freed = %freed.bytes(),
+            cause = %cause,
+            "broke huge pages"
+        ),
+        Event::Lost { process, error } => {
+            info!(pid = process.pid, command = process.command, "left out: {error}");
+        }
+    }
+}
+
+fn report(watch: &str, account: &Account, end: End, wait: Option<Duration>) {
+    let total = account.total();
+    let read: Bytes = account.read;
+    info!(
+        watch,
+        end = %end,
+        processes = account.processes.len(),
+        broken = total.broken.0,
+        freed = %total.freed.bytes(),
+        left_alone = total.left_alone.total().0,
+        read = %read,
+        cpu_ms = account.cpu.0 / 1_000_000,
+        "pass done"
+    );
+    if !total.left_alone.total().is_zero() {
+        let counts = total.left_alone;
+        warn!(
+            watch,
+            shared = counts.shared.0,
+            busy = counts.busy.0,
+            refused = counts.refused.0,
+            "huge pages that would not split; left alone for a while"
+        );
+    }
+    if let Some(wait) = wait {
+        info!(watch, wait = %humantime::format_duration(wait), "nothing left to free, waiting");
+    }
+}
