@@ -16,7 +16,7 @@ use crate::cooldown::CoolDown;
 use crate::history::What;
 use crate::ledger::{Ledger, entry};
 use crate::metrics::{self, Server};
-use crate::pass::{End, Flow, Mode, Options, Pass};
+use crate::pass::{End, Event, Flow, Mode, Options, Pass};
 use crate::promote::{self, Promoter, Remembered, Setup};
 use crate::select;
 use crate::take_back::TakeBack;
@@ -430,7 +430,7 @@ impl Daemon {
         let memory = &self.watches[index];
         let mut looked = Instant::now();
         let name = self.config.policy.name();
-        let mut watch = |event| {
+        let mut watch = |event: Event<'_>| {
             self.teller.event(&event, name, None);
             // A pass can take long; whoever used the memory may have left meanwhile.
             let relieved = looked.elapsed() >= LOOK_AGAIN && {
@@ -480,7 +480,7 @@ impl Daemon {
         let mut pass = Pass::new(std::mem::take(targets), all, options, &not_due, now)?;
         let cause = format!("partly used and so for {}", humantime::format_duration(self.config.promotion.idle));
         let mut looked = Instant::now();
-        let mut watch = |event| {
+        let mut watch = |event: Event<'_>| {
             self.teller.event(&event, "quicksilver", Some(&cause));
             let is_short = looked.elapsed() >= LOOK_AGAIN && {
                 looked = Instant::now();

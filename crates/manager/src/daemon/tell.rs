@@ -47,7 +47,7 @@ impl Teller {
             waiting: standing.waiting,
             pause_ms: standing.pause_ms,
             cpu_s: CpuTime::of_process().total().as_secs_f64(),
-            resident_bytes: usage::resident().map_or(0, |resident| resident.now.0),
+            resident_bytes: usage::resident().map_or(0, |resident| resident.current.0),
         };
         self.ledger.tell(&status);
     }

@@ -48,6 +48,8 @@ pub struct Job {
     pub since: Option<Nanos>,
     /// The action of a policy that it carries out.
     pub action: Option<Action>,
+    /// How often it was tried before, while the kernel was using a page.
+    pub tries: u32,
 }
 
 impl Job {
@@ -238,6 +240,7 @@ mod tests {
             reason: Reason { kind: "threshold", words: "test".into() },
             since: None,
             action: None,
+            tries: 0,
         }
     }
 

@@ -141,7 +141,7 @@ impl Group {
     ) -> Option<Job> {
         let tenant = self.view.tenant(key)?;
         let (held, memory) = (Arc::clone(&tenant.held), tenant.memory_of(first));
-        Some(Job { key, held, first, count, memory, reason, since, action })
+        Some(Job { key, held, first, count, memory, reason, since, action, tries: 0 })
     }
 
     /// What it wants next in the background.

@@ -14,13 +14,15 @@
 //! | [`limits`] | when promoting would do harm |
 //! | [`pace`] | how fast: the budget, and waiting while the kernel takes long |
 //! | [`crew`] | the threads that carry out |
-//! | [`hear`] | whose page faults are heard |
-//! | [`work`] | the loop |
+//! | `hear` | whose page faults are heard |
+//! | `work` | the loop |
+//! | [`once`] | promoting once, without any of that |
 
 pub mod crew;
 pub mod group;
-pub mod hear;
+mod hear;
 pub mod limits;
+pub mod once;
 pub mod pace;
 pub mod policy;
 pub mod tenant;

@@ -60,7 +60,7 @@ impl BackOff {
     }
 }
 
-/// CPU time to spend: a share of one core, saved up for at most a second of it.
+/// CPU time to spend: a share of one core, saved up for at most ten seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Purse {
     share: f64,
@@ -69,8 +69,9 @@ pub struct Purse {
     filled: Instant,
 }
 
-/// What can be saved up, in nanoseconds of CPU time: a burst of some hundred huge pages.
-const SAVINGS: f64 = 1e9;
+/// Time of which the share can be saved up, in nanoseconds. Chosen, not measured: a heap that is
+/// filled at once is promoted at once, up to some thousands of huge pages.
+const SAVINGS: f64 = 10e9;
 
 impl Purse {
     /// Full, as of `now`.
@@ -135,14 +136,14 @@ mod tests {
         let begin = Instant::now();
         let mut purse = Purse::new(CpuBudget::new(0.10).expect("a share"), begin);
         assert_eq!(purse.wait(begin), Duration::ZERO);
-        purse.spend(Nanos(200_000_000));
-        // 100 ms were saved up; the other 100 take a second.
+        purse.spend(Nanos(1_100_000_000));
+        // A second was saved up; the other 100 ms take a second.
         let wait = purse.wait(begin).as_secs_f64();
         assert!((1.0..1.01).contains(&wait), "{wait}");
         assert_eq!(purse.wait(begin + Duration::from_millis(1100)), Duration::ZERO);
         assert_eq!(purse.wait(begin + Duration::from_secs(100)), Duration::ZERO);
-        purse.spend(Nanos(99_000_000));
-        assert_eq!(purse.wait(begin + Duration::from_secs(100)), Duration::ZERO, "a second's");
+        purse.spend(Nanos(999_000_000));
+        assert_eq!(purse.wait(begin + Duration::from_secs(100)), Duration::ZERO, "as saved up");
         purse.spend(Nanos(2_000_000));
         assert!(!purse.wait(begin + Duration::from_secs(100)).is_zero(), "no more");
     }

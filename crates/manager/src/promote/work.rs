@@ -41,6 +41,10 @@ const SWEEP: Duration = Duration::from_secs(10);
 const WORTH_A_LOOK: Bytes = Bytes::from_mib(16);
 /// How often the memory of a process that faults is looked over for what no fault told of.
 const LOOK_OVER: Duration = Duration::from_secs(30);
+/// A page that the kernel is using for a moment (on its way to a list, being moved) is tried again
+/// so often, the first time after this, then four times later each time.
+const RETRIES: u32 = 3;
+const RETRY: Duration = Duration::from_millis(10);
 /// Faults that wait to be looked at, at the most; chosen, not measured.
 const MOST_WAITING: usize = 1 << 16;
 
@@ -100,6 +104,8 @@ struct Worker {
     heard: VecDeque<(u32, Region, Heard)>,
     heard_set: BTreeSet<(u32, Region)>,
     urgent: VecDeque<(usize, Job)>,
+    /// What is tried again, and when.
+    again: Vec<(Instant, usize, Job)>,
     under_way: BTreeSet<(ProcessKey, Region)>,
     back_off: BackOff,
     purse: Purse,
@@ -138,6 +144,7 @@ impl Worker {
             heard: VecDeque::new(),
             heard_set: BTreeSet::new(),
             urgent: VecDeque::new(),
+            again: Vec::new(),
             under_way: BTreeSet::new(),
             back_off: BackOff::default(),
             purse: Purse::new(setup.promotion.budget, began),
@@ -252,6 +259,7 @@ impl Worker {
         self.limits.max_fragmentation = setup.promotion.max_fragmentation;
         self.setup = setup;
         self.urgent.clear();
+        self.again.clear();
         self.under_way.clear();
         self.resort();
     }
@@ -360,6 +368,7 @@ impl Worker {
         self.ears.forget(key);
         self.looked_over.remove(&key);
         self.urgent.retain(|(_, job)| job.key != key);
+        self.again.retain(|(_, _, job)| job.key != key);
     }
 
     /// Takes in the faults that were heard.
@@ -412,6 +421,7 @@ impl Worker {
             return wait;
         }
         self.ask_about_faults();
+        let rest = self.try_again(time);
         while self.crew.is_free() {
             let Some((index, job)) = self.urgent.pop_front() else { break };
             self.give(index, job);
@@ -420,7 +430,15 @@ impl Worker {
             // Whoever is done wakes us; new faults do so too.
             return if self.heard.is_empty() { TICK } else { Duration::ZERO };
         }
-        self.ask_groups()
+        rest.min(self.ask_groups())
+    }
+
+    /// Puts what is to be tried again first; returns how long it is to the next.
+    fn try_again(&mut self, time: Instant) -> Duration {
+        let due = self.again.extract_if(.., |(at, ..)| *at <= time);
+        self.urgent.extend(due.map(|(_, index, job)| (index, job)));
+        let next = self.again.iter().map(|(at, ..)| *at).min();
+        next.map_or(TICK, |at| at.saturating_duration_since(time))
     }
 
     /// Tells policies of some of the faults that were heard.
@@ -546,6 +564,18 @@ impl Worker {
                     if let Some(tenant) = tenant {
                         tenant.is_huge(region, pages);
                     }
+                }
+                Err(Refusal::Busy) if job.tries < RETRIES && index.is_some() => {
+                    let at = time + RETRY * 4u32.pow(job.tries);
+                    let job = Job {
+                        first: region,
+                        count: HugePages(1),
+                        tries: job.tries + 1,
+                        action: None,
+                        ..job.clone()
+                    };
+                    self.again.push((at, index.unwrap_or_default(), job));
+                    outcome = Outcome::Stale;
                 }
                 Err(why) => {
                     if let Some(tenant) = tenant {
