@@ -7,6 +7,7 @@
 //! What is deliberately absent: any decision. This crate uses only the units and regions of
 //! `superpage-policy` and knows none of its policies. Nothing prints or logs.
 
+pub mod buddyinfo;
 pub mod cgroup;
 pub mod cpuid;
 pub mod cpuinfo;

@@ -18,4 +18,5 @@ pub mod pass;
 pub mod record;
 pub mod select;
 pub mod status;
+pub mod supply;
 pub mod target;
