@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "says why a test is skipped; the program answers")]
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use superpage_kernel::Error;
-use superpage_kernel::fault_events::{DEFAULT_RING, Event, FaultEvents, Scope, Watched};
+use superpage_kernel::fault_events::{DEFAULT_RING, Event, FaultEvents, Scope, Wakeup, Watched};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::process::Process;
 use superpage_kernel::text;
@@ -30,7 +31,7 @@ macro_rules! ensure {
 
 type Test = fn() -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 8] = [
+const TESTS: [(&str, Test); 9] = [
     ("every_fault_is_seen_where_it_was", every_fault),
     ("one_of_so_many_is_seen", one_of_so_many),
     ("threads_from_before_and_after_are_followed", threads_are_followed),
@@ -39,6 +40,7 @@ const TESTS: [(&str, Test); 8] = [
     ("a_cgroup_is_its_members_only", cgroup_members),
     ("the_machine_is_everybody", machine),
     ("what_is_over_is_over", over),
+    ("who_waits_is_woken_as_asked", wakeups),
 ];
 
 /// Set for the program that faults.
@@ -396,4 +398,27 @@ fn over() -> Result<(), Failed> {
     let nowhere = events.watch(Scope::Cgroup(Path::new("/proc/self")), EACH);
     ensure!(matches!(nowhere, Err(Error::Refused { .. })), format!("{nowhere:?}"));
     Ok(())
+}
+
+fn wakeups() -> Result<(), Failed> {
+    let mut program = Program::start();
+    let process = program.process()?;
+    for (wakeup, one_wakes) in
+        [(Wakeup::EachRecord, true), (Wakeup::Filled(Bytes::from_kib(32)), false)]
+    {
+        let mut events = FaultEvents::with_wakeup(DEFAULT_RING, wakeup)?;
+        let _watched = events.watch(Scope::Process(&process), EACH)?;
+        program.touch("main", 1);
+        ensure!(is_woken(&events)? == one_wakes, format!("{wakeup:?}, few"));
+        ensure!(!drained(&mut events).is_empty(), "there is something all the same");
+        program.touch("main", 4000);
+        ensure!(is_woken(&events)?, format!("{wakeup:?}, many"));
+    }
+    Ok(())
+}
+
+fn is_woken(events: &FaultEvents) -> Result<bool, Failed> {
+    let fds: Vec<_> = events.fds().collect();
+    let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    Ok(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
 }

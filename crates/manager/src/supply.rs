@@ -6,7 +6,6 @@ use std::path::Path;
 use superpage_kernel::Result;
 use superpage_kernel::buddyinfo::{self, Buddyinfo};
 use superpage_kernel::meminfo::{self, Meminfo};
-use superpage_policy::page::PageSize;
 use superpage_policy::supply::{ORDERS, Supply};
 
 /// The supply now, from `meminfo` and `buddyinfo` in `proc_root` (normally `/proc`).
@@ -19,10 +18,10 @@ pub fn read(proc_root: &Path) -> Result<Supply> {
 
 /// The supply according to these two.
 ///
-/// The allocator's largest chunk is 4 MiB, so nothing is known of larger ones: they count as as
-/// many of the largest, and [`Supply::available`] says of giant pages what could be had if those
-/// lay side by side. Which free pages hold zeroes the kernel does not say, so none do. What can be
-/// dropped is what is available and not free.
+/// The allocator's largest chunk is 4 MiB: what lies side by side in larger ones is counted in
+/// chunks of that size, so no giant page is ever said to be available. Which free pages hold
+/// zeroes the kernel does not say, so none do. What can be dropped is what is available and not
+/// free.
 #[must_use]
 pub fn supply(memory: &Meminfo, free: &Buddyinfo) -> Supply {
     let mut chunks = [0; ORDERS];
@@ -38,6 +37,7 @@ pub fn supply(memory: &Meminfo, free: &Buddyinfo) -> Supply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use superpage_policy::page::PageSize;
     use superpage_policy::units::{BasePages, Bytes};
 
     fn memory() -> Meminfo {
@@ -58,7 +58,7 @@ mod tests {
         free.chunks[9] = 1;
         free.chunks[10] = 3;
         let supply = supply(&memory(), &free);
-        assert_eq!(supply.available(PageSize::Huge), 7);
+        assert_eq!((supply.available(PageSize::Huge), supply.available(PageSize::Giant)), (7, 0));
         assert_eq!(supply.free().bytes(), free.free());
         assert!((supply.fmfi(PageSize::Huge) - 2.0 / 9.0).abs() < 1e-9);
         assert_eq!(supply.page_cache.bytes(), Bytes::from_gib(2));

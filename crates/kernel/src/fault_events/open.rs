@@ -4,7 +4,7 @@
 
 #![expect(unsafe_code, reason = "a system call that no crate wraps")]
 
-use super::{KernelFaults, Totals};
+use super::{KernelFaults, Totals, Wakeup};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::num::NonZeroU64;
@@ -92,8 +92,8 @@ const USE_CLOCK: u64 = 1 << 25;
 const SET_OUTPUT: libc::Ioctl = 0x2405;
 
 impl Attributes {
-    /// What all of our events have in common: what shares a ring must have one clock, and the
-    /// ring takes its watermark, one byte, from its owner: every record wakes who waits.
+    /// What all of our events have in common: what shares a ring must have one clock. When to
+    /// wake the ring's reader is its owner's to say; the others only have to be of one kind.
     fn of(config: u64, flags: u64) -> Self {
         Self {
             kind: PERF_TYPE_SOFTWARE,
@@ -108,8 +108,13 @@ impl Attributes {
 }
 
 /// The event that owns the ring of `cpu`.
-pub(super) fn owner(cpu: u32, owner: Owner) -> Result<OwnedFd, Errno> {
-    let attributes = Attributes::of(PERF_COUNT_SW_DUMMY, EXCLUDE_KERNEL);
+pub(super) fn owner(cpu: u32, owner: Owner, wakeup: Wakeup) -> Result<OwnedFd, Errno> {
+    let watermark = match wakeup {
+        Wakeup::EachRecord => 1,
+        Wakeup::Filled(size) => u32::try_from(size.0).unwrap_or(u32::MAX).max(1),
+    };
+    let attributes =
+        Attributes { wakeup: watermark, ..Attributes::of(PERF_COUNT_SW_DUMMY, EXCLUDE_KERNEL) };
     let pid = match owner {
         Owner::Cpu => -1,
         Owner::Thread => 0,
