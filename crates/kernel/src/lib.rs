@@ -7,10 +7,12 @@
 //! What is deliberately absent: any decision. This crate uses only the units and regions of
 //! `superpage-policy` and knows none of its policies. Nothing prints or logs.
 
+pub mod buddyinfo;
 pub mod cgroup;
 pub mod cpuid;
 pub mod cpuinfo;
 pub mod error;
+pub mod fault_events;
 pub mod maps;
 pub mod meminfo;
 pub mod own_child;

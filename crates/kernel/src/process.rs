@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
@@ -101,6 +101,22 @@ impl Process {
         Ok(text)
     }
 
+    /// The numbers of its threads, those that are ending too.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
+    pub fn threads(&self) -> Result<Vec<u32>> {
+        let fail = |errno| explain(errno, self.pid, "list its threads");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(&self.directory, "task", flags, Mode::empty()).map_err(fail)?;
+        let mut threads = Vec::new();
+        for entry in Dir::new(directory).map_err(fail)? {
+            let number = text::decimal(entry.map_err(fail)?.file_name().to_bytes());
+            threads.extend(number.and_then(|number| u32::try_from(number).ok()));
+        }
+        Ok(threads)
+    }
+
     /// The path of a file of its `/proc` directory, for messages.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
@@ -142,6 +158,7 @@ mod tests {
         assert!(me.is_alive());
         assert!(list(Path::new("/proc")).expect("/proc lists").contains(&me.pid()));
         assert!(!me.read_file("comm").expect("comm reads").is_empty());
+        assert!(me.threads().expect("threads are listed").contains(&me.pid()));
     }
 
     #[test]

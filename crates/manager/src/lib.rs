@@ -20,4 +20,5 @@ pub mod pass;
 pub mod record;
 pub mod select;
 pub mod status;
+pub mod supply;
 pub mod target;

@@ -1,0 +1,74 @@
+//! The machine's free memory as policies see it, from what the kernel's files say.
+//!
+//! What a policy makes of it is the policies' business.
+
+use std::path::Path;
+use superpage_kernel::Result;
+use superpage_kernel::buddyinfo::{self, Buddyinfo};
+use superpage_kernel::meminfo::{self, Meminfo};
+use superpage_policy::supply::{ORDERS, Supply};
+
+/// The supply now, from `meminfo` and `buddyinfo` in `proc_root` (normally `/proc`).
+///
+/// # Errors
+/// As [`meminfo::read`] and [`buddyinfo::read`].
+pub fn read(proc_root: &Path) -> Result<Supply> {
+    Ok(supply(&meminfo::read(proc_root)?, &buddyinfo::read(proc_root)?))
+}
+
+/// The supply according to these two.
+///
+/// The allocator's largest chunk is 4 MiB: what lies side by side in larger ones is counted in
+/// chunks of that size, so no giant page is ever said to be available. Which free pages hold
+/// zeroes the kernel does not say, so none do. What can be dropped is what is available and not
+/// free.
+#[must_use]
+pub fn supply(memory: &Meminfo, free: &Buddyinfo) -> Supply {
+    let mut chunks = [0; ORDERS];
+    chunks.iter_mut().zip(free.chunks).for_each(|(chunk, count)| *chunk = count);
+    Supply {
+        total: memory.total.to_base_pages(),
+        chunks,
+        page_cache: memory.available.saturating_sub(memory.free).to_base_pages(),
+        ..Supply::NONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_policy::page::PageSize;
+    use superpage_policy::units::{BasePages, Bytes};
+
+    fn memory() -> Meminfo {
+        Meminfo {
+            total: Bytes::from_gib(8),
+            free: Bytes::from_gib(1),
+            available: Bytes::from_gib(3),
+            anon_huge_pages: None,
+            swap_total: Bytes::ZERO,
+            swap_free: Bytes::ZERO,
+        }
+    }
+
+    #[test]
+    fn chunks_of_four_mebibytes_are_two_huge_pages_each() {
+        let mut free = Buddyinfo::default();
+        free.chunks[0] = 1024;
+        free.chunks[9] = 1;
+        free.chunks[10] = 3;
+        let supply = supply(&memory(), &free);
+        assert_eq!((supply.available(PageSize::Huge), supply.available(PageSize::Giant)), (7, 0));
+        assert_eq!(supply.free().bytes(), free.free());
+        assert!((supply.fmfi(PageSize::Huge) - 2.0 / 9.0).abs() < 1e-9);
+        assert_eq!(supply.page_cache.bytes(), Bytes::from_gib(2));
+        assert_eq!((supply.zeroed_huge, supply.zeroed_giant), (0, 0));
+    }
+
+    #[test]
+    fn this_machine_has_some() {
+        let supply = read(Path::new("/proc")).expect("we have /proc");
+        assert!(supply.total > supply.free() && supply.free() > BasePages::ZERO);
+        assert!((0.0..=1.0).contains(&supply.fmfi(PageSize::Huge)));
+    }
+}
