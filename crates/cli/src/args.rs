@@ -1,5 +1,6 @@
 //! The command line: one table that gives parsing, help, the man pages and the completions.
 
+use crate::command::log;
 use crate::exit;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::num::NonZero;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use superpage_lab::experiment::On;
 use superpage_manager::config::parse_percent;
+use superpage_manager::history::What;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::system::list;
 use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Debloat(Debloat),
     /// Watch memory and take bloat back when it gets short
     Daemon(Daemon),
+    /// Show what the daemon did, and why
+    Log(Log),
     /// Write down what a live process has mapped, to replay it under other policies
     Record(Record),
     /// Replay a recorded process under any policies, and say what each would cost
@@ -129,6 +133,37 @@ pub(crate) struct Daemon {
     pub(crate) level: LogLevel,
     /// Where the record of changed settings is kept; another directory is for tests, and does not
     /// allow a second daemon on the machine
+    #[arg(long, value_name = "DIR", default_value = superpage_kernel::settings::STATE_DIRECTORY,
+          value_hint = ValueHint::DirPath)]
+    pub(crate) state: PathBuf,
+}
+
+/// Arguments of `log`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Entries of one kind about one process within a second are one. Times are \
+                        in UTC. Where no daemon ever ran, the exit code is 1.")]
+pub(crate) struct Log {
+    /// Only what happened in this time up to now, such as 10min
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+    /// Only the last N entries
+    #[arg(short = 'n', long, value_name = "N", value_parser = entries,
+          allow_negative_numbers = true)]
+    pub(crate) last: Option<usize>,
+    /// Only what concerns this process
+    #[arg(long, value_name = "PID|COMMAND")]
+    pub(crate) process: Option<String>,
+    /// Only these: started, stopped, reloaded, setting, watermark, promoted, refused, debloated,
+    /// left-alone, backed-off, missed
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = log::named)]
+    pub(crate) what: Vec<What>,
+    /// Go on showing what is added, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Print one JSON object per entry
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The daemon's state directory
     #[arg(long, value_name = "DIR", default_value = superpage_kernel::settings::STATE_DIRECTORY,
           value_hint = ValueHint::DirPath)]
     pub(crate) state: PathBuf,
@@ -480,6 +515,10 @@ fn rate(text: &str) -> Result<f64, String> {
 fn jobs(text: &str) -> Result<NonZero<usize>, String> {
     let jobs = text.parse().ok().filter(|jobs: &NonZero<usize>| jobs.get() <= 1024); // tidy: allow(threads)
     jobs.ok_or_else(|| "give a number from 1 to 1024".to_owned())
+}
+
+fn entries(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "give a number of entries, such as 20".to_owned())
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

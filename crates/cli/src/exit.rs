@@ -12,7 +12,8 @@ use superpage_manager::select::Refusal;
 /// The exit codes, as `--help` and the man page show them.
 pub(crate) const TABLE: &str = "Exit codes:
   0  done
-  1  failed: a process is not there or exited, or the kernel refused something
+  1  failed: a process is not there or exited, the kernel refused something, or there is no
+     history because no daemon ever ran
   2  usage: an argument or the configuration makes no sense; nothing was changed
   3  not possible here: the kernel or our rights lack something; see `superpage doctor`";
 

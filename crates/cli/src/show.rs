@@ -1,5 +1,7 @@
 //! What people read: tables, bars and progress, and the one way onto standard output.
 
+pub(crate) mod action;
+
 use crate::exit::Outcome;
 use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,6 +19,25 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome {
     out.write_all(bytes)?;
     out.flush()?;
     Ok(())
+}
+
+/// Says `text` on standard error, beside what is printed; whether somebody reads it does not matter.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "superpage: {text}");
+}
+
+/// A text that somebody else chose, such as a command's name, without what a terminal would obey:
+/// control characters are spelled out, and so are those that turn the direction of writing.
+pub(crate) fn printable(text: &str) -> String {
+    let obeyed = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if obeyed(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
 }
 
 /// Lines above, under the head and below; none between rows.
@@ -89,6 +110,13 @@ pub(crate) fn bar_style(template: &str) -> ProgressStyle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_cannot_command_the_terminal() {
+        assert_eq!(printable("redis-server über"), "redis-server über");
+        assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
+        assert_eq!(printable("a\u{202e}cod.exe\u{9b}1m"), "a\\u{202e}cod.exe\\u{9b}1m");
+    }
 
     #[test]
     fn bars_and_levels_grow_with_the_share() {

@@ -133,7 +133,7 @@ fn summary(account: &Account, arguments: &Debloat, end: End) -> String {
         let exited = if process.exited { " (exited)" } else { "" };
         table.add_row([
             process.pid.to_string(),
-            format!("{}{exited}", process.command),
+            format!("{}{exited}", show::printable(&process.command)),
             process.huge_pages.to_string(),
             process.broken.to_string(),
             process.freed.bytes().to_string(),

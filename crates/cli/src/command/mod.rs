@@ -5,6 +5,7 @@ mod debloat;
 mod doctor;
 mod generate;
 mod lab;
+pub(crate) mod log;
 mod record;
 mod scan;
 mod sim;
@@ -19,6 +20,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Debloat(arguments) => debloat::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
+        Command::Log(arguments) => log::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Lab(arguments) => lab::run(arguments.command),

@@ -22,15 +22,13 @@ pub(super) fn run(arguments: &Record) -> Outcome {
         budget,
     };
     let stop = signals::stop_flag()?;
+    let command = show::printable(target.command());
     let line = show::progress(0, "{spinner} {elapsed_precise} {msg}");
-    line.set_message(format!("looking at {}", target.command()));
+    line.set_message(format!("looking at {command}"));
     let recording = record::record(&target, &arguments.output, &options, &stop, |progress| {
         line.set_message(format!(
-            "{} samples of {}, {} resident, {} written; Ctrl-C ends it",
-            progress.samples,
-            target.command(),
-            progress.resident,
-            progress.written
+            "{} samples of {command}, {} resident, {} written; Ctrl-C ends it",
+            progress.samples, progress.resident, progress.written
         ));
         line.tick();
     });
@@ -73,7 +71,7 @@ fn in_words(arguments: &Record, target: &Target, recording: &Recording) -> Strin
         "Recorded {} {samples} of {} ({}) over {seconds:.1} s{until}, into {file} ({}); \
          that took {} of a CPU.\nReplay it with `superpage sim --trace {file}`.\n",
         progress.samples,
-        target.command(),
+        show::printable(target.command()),
         arguments.pid,
         progress.written,
         show::percent(share),

@@ -81,7 +81,7 @@ fn process_table(rows: &[(&ProcessAccount, &BloatMap)], depth: Depth, denied: us
             let share = bloat_share(map);
             table.add_row([
                 account.pid.to_string(),
-                account.command.clone(),
+                show::printable(&account.command),
                 map.len().bytes().to_string(),
                 format!("{} ({})", map.total_zero_pages().bytes(), show::percent(share)),
                 show::bar(share, 20),
@@ -136,7 +136,8 @@ fn one(arguments: &Scan, pid: u32, depth: Depth) -> Outcome {
 fn draw(path: &Path, account: &ProcessAccount, map: &BloatMap) -> anyhow::Result<()> {
     let densities: Vec<Option<f64>> =
         map.by_address().map(|(_, known)| known.density().map(|d| d.share())).collect();
-    let title = format!("{} ({}): bloat by address", account.command, account.pid);
+    let title =
+        format!("{} ({}): bloat by address", show::printable(&account.command), account.pid);
     picture::bloat_by_address(path, &title, &densities)
         .with_context(|| format!("the picture could not be written to {}", path.display()))
 }
@@ -160,7 +161,7 @@ fn map_report(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> String 
     if map.is_empty() {
         return format!(
             "Process {pid} ({}) holds no huge pages: nothing to show.\n",
-            account.command
+            show::printable(&account.command)
         );
     }
     let shared = account.left_alone.shared;
@@ -174,7 +175,7 @@ fn map_report(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> String 
         "Process {pid} ({}): {} huge pages ({}), of it bloat {} ({}), {}.\n\n{not_looked_into}\
          By bucket (zero-filled base pages of 512):\n{}\n\n\
          By address, lowest first, each column the mean of {} huge pages:\n{}\n",
-        account.command,
+        show::printable(&account.command),
         map.len(),
         map.len().bytes(),
         total.bytes(),
