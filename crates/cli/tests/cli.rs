@@ -333,8 +333,8 @@ const BAD_CONFIGS: [(&str, usize, &str); 8] = [
     ("\n\n[watermark]\n", 3, "expected one of `watermarks`"),
     ("[watermarks]\nhigh = 80\n", 2, "expected a string"),
     ("[watermarks]\nhigh = \"80\"\n", 2, "expected one such as \"80%\""),
-    ("[policy]\nname = \"linux\"\n", 2, "expected emd, emd-exact, hawkeye"),
-    ("[policy]\nquantum = \"many\"\n", 2, "invalid type"),
+    ("[debloat]\nname = \"linux\"\n", 2, "expected emd, emd-exact, hawkeye"),
+    ("[debloat]\nquantum = \"many\"\n", 2, "invalid type"),
     ("[timing]\ncool_down = \"a while\"\n", 2, "expected one such as"),
     ("[processes.include]\npids = [1,\n\"two\"]\n", 3, "expected u32"),
 ];

@@ -11,6 +11,7 @@ pub mod cgroup;
 pub mod cpuid;
 pub mod cpuinfo;
 pub mod error;
+pub mod habits;
 pub mod maps;
 pub mod meminfo;
 pub mod own_child;

@@ -133,6 +133,19 @@ pub struct Populated {
     pub pages: PageBits,
 }
 
+/// What is mapped in a region, whatever kind of memory it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Whether it is one huge page.
+    pub is_huge: bool,
+    /// Base pages in memory or in swap, without those mapped to the shared zero page.
+    pub population: BasePages,
+    /// Of these, the ones in swap.
+    pub swapped: BasePages,
+    /// Base pages mapped to the shared zero page: a split freed them, or they were only read.
+    pub zero_pages: BasePages,
+}
+
 /// An open pagemap.
 #[derive(Debug)]
 pub struct Pagemap {
@@ -212,6 +225,68 @@ impl Pagemap {
             }
         })?;
         Ok(found)
+    }
+
+    /// What is mapped in `region`.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn survey(&self, region: Region) -> Result<Survey> {
+        const MOST: usize = to_usize(BASE_PAGES_PER_HUGE_PAGE);
+        let kinds = Categories::HUGE
+            .and(Categories::PRESENT)
+            .and(Categories::SWAPPED)
+            .and(Categories::ZERO);
+        let filter = Filter {
+            any: Categories::PRESENT.and(Categories::SWAPPED),
+            report: kinds,
+            ..Filter::default()
+        };
+        let mut ranges = [page_region { start: 0, end: 0, categories: 0 }; MOST];
+        let mut call = ScanCall::new(region.start(), region.end(), filter, &mut ranges);
+        // SAFETY: `ScanCall` points into `ranges`, which nothing else touches meanwhile, and the
+        // kernel writes at most the number of ranges given with it.
+        let count = unsafe { rustix::ioctl::ioctl(self.file.as_fd(), &mut call) }
+            .map_err(|errno| self.explain(errno))?;
+        let mut survey = Survey::default();
+        for range in ranges.iter().take(count) {
+            let pages = VirtAddr(range.end).since(VirtAddr(range.start)).to_base_pages();
+            let is = |kind| Categories(range.categories).contains(kind);
+            if is(Categories::ZERO) {
+                survey.zero_pages += pages;
+                continue;
+            }
+            survey.is_huge |= is(Categories::HUGE);
+            survey.population += pages;
+            if is(Categories::SWAPPED) {
+                survey.swapped += pages;
+            }
+        }
+        Ok(survey)
+    }
+
+    /// The first region with anything in it, between `start` and `end`; pages of private files
+    /// count too.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn next_populated(&self, start: VirtAddr, end: VirtAddr) -> Result<Option<Region>> {
+        if start >= end {
+            return Ok(None);
+        }
+        let filter = Filter {
+            none: Categories::ZERO,
+            any: Categories::PRESENT.and(Categories::SWAPPED),
+            ..Filter::default()
+        };
+        let mut ranges = [page_region { start: 0, end: 0, categories: 0 }];
+        let mut call = ScanCall::new(start, end, filter, &mut ranges);
+        call.argument.max_pages = 1;
+        // SAFETY: as in `survey`.
+        let count = unsafe { rustix::ioctl::ioctl(self.file.as_fd(), &mut call) }
+            .map_err(|errno| self.explain(errno))?;
+        let first = ranges.first().filter(|_| count > 0);
+        Ok(first.map(|range| Region::containing(VirtAddr(range.start))))
     }
 
     /// The base pages of `region` that are in memory and that this process alone maps, as far as
@@ -485,6 +560,36 @@ mod tests {
                 let soon = std::time::Instant::now() + std::time::Duration::from_secs(5);
                 while ours().count().0 < 5 && std::time::Instant::now() < soon {}
                 assert_eq!(ours(), found.pages);
+            }
+            Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_survey_of_one_region_counts_what_is_in_it() {
+        let me = Process::current().expect("we run");
+        let mut memory = crate::own_memory::OwnMemory::map(
+            superpage_policy::units::HugePages(2),
+            crate::own_memory::Wish::BasePages,
+        )
+        .expect("4 MiB");
+        memory.bytes_mut()[..7 * 4096].fill(1);
+        let page = std::hint::black_box(&memory.bytes()[9 * 4096]);
+        assert_eq!(*page, 0, "reading maps the zero page");
+        let regions: Vec<Region> = memory.regions().collect();
+        let pagemap = Pagemap::open(&me).expect("our pagemap opens");
+        match pagemap.survey(regions[0]) {
+            Ok(survey) => {
+                let expected = Survey {
+                    population: BasePages(7),
+                    zero_pages: BasePages(1),
+                    ..Survey::default()
+                };
+                assert_eq!(survey, expected);
+                let next = |from| pagemap.next_populated(from, regions[1].end()).expect("walks");
+                assert_eq!(next(regions[0].start()), Some(regions[0]));
+                assert_eq!(next(regions[0].base_page(7)), None);
+                assert_eq!(next(regions[1].end()), None);
             }
             Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
         }

@@ -20,7 +20,7 @@ use crate::width::to_usize;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, VirtAddr};
+use superpage_policy::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, VirtAddr};
 
 /// Ranges in one call: half of what the kernel takes (UIO_MAXIOV is 1024), so that it holds its
 /// locks shorter. Measured (`make bench`): the time of a split does not depend on this.
@@ -106,6 +106,25 @@ pub fn collapse(process: &Process, regions: &[Region]) -> Result<Vec<Refusal>> {
         }
     }
     Ok(refusals)
+}
+
+/// Makes each region of a run of `count` neighbours one huge page, in one call. What the kernel
+/// refuses of it does not keep it from the rest; the answer is the last refusal.
+///
+/// One call instead of many, because each makes every processor hand over its batches of pages
+/// first (`lru_add_drain_all`), which takes as long as the busiest of them lets us wait.
+///
+/// # Errors
+/// As [`split`].
+pub fn collapse_run(process: &Process, first: Region, count: HugePages) -> Result<Option<Errno>> {
+    let length = count.bytes().0;
+    match advise(process.pidfd(), &[first.start()], length, Advice::Collapse) {
+        Ok(_) => Ok(None),
+        Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::SRCH | Errno::NOSYS)) => {
+            Err(explain(errno, process.pid(), Advice::Collapse.purpose()))
+        }
+        Err(errno) => Ok(Some(errno)),
+    }
 }
 
 /// Whether we may advise `process` at all: advises it about no range.

@@ -8,7 +8,7 @@
 use crate::error::Result;
 use crate::process::Process;
 use crate::text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use superpage_policy::units::VirtAddr;
 
 /// What a program asked for.
@@ -28,27 +28,44 @@ pub fn of(process: &Process) -> Result<BTreeMap<VirtAddr, Wish>> {
     Ok(parse(&process.read_file("smaps")?))
 }
 
+/// The areas of `process`, by their start, that others have a hand in: the program wants equal
+/// pages in them merged (KSM), or fills them itself (userfaultfd).
+///
+/// # Errors
+/// As [`of`].
+pub fn in_other_hands(process: &Process) -> Result<BTreeSet<VirtAddr>> {
+    Ok(flagged(&process.read_file("smaps")?, other_hands).into_keys().collect())
+}
+
+fn other_hands(flag: &[u8]) -> Option<()> {
+    matches!(flag, b"mg" | b"um" | b"uw" | b"ui").then_some(())
+}
+
 /// Understands the text of a `smaps` file; what it does not understand is left out.
 #[must_use]
 pub fn parse(text: &[u8]) -> BTreeMap<VirtAddr, Wish> {
-    let mut wishes = BTreeMap::new();
+    flagged(text, |flag| match flag {
+        b"hg" => Some(Wish::Huge),
+        b"nh" => Some(Wish::NoHuge),
+        _ => None,
+    })
+}
+
+/// The areas with a flag that means something, and what.
+fn flagged<T>(text: &[u8], meaning: impl Fn(&[u8]) -> Option<T>) -> BTreeMap<VirtAddr, T> {
+    let mut found = BTreeMap::new();
     let mut start = None;
     for (_, line) in text::lines(text) {
         if let Some(flags) = line.strip_prefix(b"VmFlags:") {
-            let wish = text::words(flags).find_map(|flag| match flag {
-                b"hg" => Some(Wish::Huge),
-                b"nh" => Some(Wish::NoHuge),
-                _ => None,
-            });
-            if let (Some(start), Some(wish)) = (start, wish) {
-                wishes.insert(start, wish);
+            if let (Some(start), Some(meant)) = (start, text::words(flags).find_map(&meaning)) {
+                found.insert(start, meant);
             }
         } else if let Some(dash) = line.iter().position(|byte| *byte == b'-') {
             // The head of an area; other lines begin with a name and a colon.
             start = text::hexadecimal(&line[..dash]).map(VirtAddr).or(start);
         }
     }
-    wishes
+    found
 }
 
 #[cfg(test)]
@@ -81,5 +98,14 @@ mod tests {
     #[test]
     fn no_text_makes_it_panic() {
         text::fuzz::never_panics(TEXT, parse);
+    }
+
+    #[test]
+    fn areas_in_other_hands_are_those_merged_or_filled_from_outside() {
+        let text = b"1000-2000 rw-p 0 00:00 0 \nRss: 4 kB\nVmFlags: rd wr mr mg\n\
+                     2000-3000 rw-p 0 00:00 0 \nVmFlags: rd wr hg\n\
+                     3000-4000 rw-p 0 00:00 0 \nVmFlags: rd um\n";
+        let found: Vec<_> = flagged(text, other_hands).into_keys().collect();
+        assert_eq!(found, [VirtAddr(0x1000), VirtAddr(0x3000)]);
     }
 }

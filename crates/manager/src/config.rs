@@ -3,11 +3,17 @@
 //! Errors name the file, the line and what was expected. `packaging/superpage.toml` is the
 //! commented example; a test reads it.
 
+mod promotion;
+
+pub use promotion::{HoldEnabled, PromotionConfig, Rule};
+
 use crate::budget::CpuBudget;
 use crate::select::{Filter, Selection};
+use promotion::{MetricsFile, PromotionFile, ThpFile};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use superpage_kernel::status::{self, Uid};
@@ -28,7 +34,7 @@ pub struct Config {
     pub policy: PolicyName,
     /// Its parameters.
     pub emd: emd::Options,
-    /// What of one core the daemon may use.
+    /// What of one core de-bloating may use.
     pub budget: CpuBudget,
     /// How often memory is looked at.
     pub interval: Duration,
@@ -40,6 +46,12 @@ pub struct Config {
     pub processes: Selection,
     /// What to hold khugepaged's `max_ptes_none` down to; `None`: leave it.
     pub max_ptes_none: Option<BasePages>,
+    /// What is promoted, and how.
+    pub promotion: PromotionConfig,
+    /// Whether `transparent_hugepage/enabled` is held at `madvise`.
+    pub hold_enabled: HoldEnabled,
+    /// Where metrics can be fetched, if anywhere.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Watermarks for one cgroup, as shares of its limit.
@@ -151,14 +163,15 @@ impl Config {
                 Ok(CgroupMarks { path: group.path.0, marks })
             })
             .collect::<Result<_, Mistake>>()?;
-        let floor = BloatDensity::from_share(file.policy.min_bloat.0).max(BloatDensity::new(1));
-        let emd = emd::Options { quantum: file.policy.quantum.0, floor, ..emd::Options::default() };
+        let floor = BloatDensity::from_share(file.debloat.min_bloat.0).max(BloatDensity::new(1));
+        let emd =
+            emd::Options { quantum: file.debloat.quantum.0, floor, ..emd::Options::default() };
         Ok(Self {
             machine,
             cgroups,
-            policy: file.policy.name,
+            policy: file.debloat.name,
             emd,
-            budget: file.budget.cpu.0,
+            budget: file.budget.debloat.0,
             interval: file.timing.interval.0,
             back_off: file.timing.back_off.0,
             cool_down: file.timing.cool_down.0,
@@ -167,7 +180,10 @@ impl Config {
                 exclude: file.processes.exclude.into(),
                 within: None,
             },
-            max_ptes_none: file.khugepaged.max_ptes_none.resolve(file.policy.name, floor),
+            max_ptes_none: file.khugepaged.max_ptes_none.resolve(file.debloat.name, floor),
+            promotion: file.promotion.resolve(file.budget.promotion),
+            hold_enabled: file.thp.enabled,
+            metrics: file.metrics.listen,
         })
     }
 }
@@ -201,11 +217,14 @@ const LONGEST_COMMAND: usize = 15;
 #[serde(default, deny_unknown_fields)]
 struct File {
     watermarks: WatermarksFile,
-    policy: PolicyFile,
+    debloat: DebloatFile,
+    promotion: PromotionFile,
     budget: BudgetFile,
     timing: TimingFile,
     processes: ProcessesFile,
     khugepaged: KhugepagedFile,
+    thp: ThpFile,
+    metrics: MetricsFile,
     cgroup: Vec<CgroupFile>,
 }
 
@@ -230,14 +249,14 @@ struct CgroupFile {
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct PolicyFile {
+struct DebloatFile {
     #[serde(deserialize_with = "policy_name")]
     name: PolicyName,
     quantum: Quantum,
     min_bloat: Percent,
 }
 
-impl Default for PolicyFile {
+impl Default for DebloatFile {
     fn default() -> Self {
         Self {
             name: PolicyName::Emd,
@@ -255,10 +274,18 @@ fn policy_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyName,
     })
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct BudgetFile {
-    cpu: Cpu,
+    debloat: Cpu,
+    promotion: Cpu,
+}
+
+impl Default for BudgetFile {
+    fn default() -> Self {
+        let share = |share| Cpu(CpuBudget::new(share).unwrap_or(CpuBudget::UNLIMITED));
+        Self { debloat: share(0.10), promotion: share(0.25) }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -387,12 +414,6 @@ pub fn parse_percent(text: &str) -> Option<f64> {
 
 #[derive(Clone, Copy, Debug)]
 struct Cpu(CpuBudget);
-
-impl Default for Cpu {
-    fn default() -> Self {
-        Self(CpuBudget::new(0.10).unwrap_or(CpuBudget::UNLIMITED))
-    }
-}
 
 impl<'de> Deserialize<'de> for Cpu {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -537,10 +558,20 @@ mod tests {
             &["test.toml:5: the low", "80% (the default), low is 90% (line 5)"],
         );
         says("[[cgroup]]\npath = \"a\"\n", &["test.toml:2", "absolute"]);
-        says("[policy]\nname = \"linux\"\n", &["test.toml:2", "emd, emd-exact, hawkeye"]);
-        says("[policy]\nquantum = 0\n", &["test.toml:2", "1 or more"]);
+        says("[debloat]\nname = \"linux\"\n", &["test.toml:2", "emd, emd-exact, hawkeye"]);
+        says("[debloat]\nquantum = 0\n", &["test.toml:2", "1 or more"]);
         says("[timing]\ninterval = \"soon\"\n", &["test.toml:2", "5s"]);
-        says("[budget]\ncpu = \"0%\"\n", &["test.toml:2", "at least 0.1%"]);
+        says("[budget]\ndebloat = \"0%\"\n", &["test.toml:2", "at least 0.1%"]);
+        says("[promotion]\npolicy = \"thp\"\n", &["test.toml:2", "thp", "quicksilver-sync-T"]);
+        says("[promotion]\nperiod = 0\n", &["test.toml:2", "1 to"]);
+        says("[promotion]\nat_once = 17\n", &["test.toml:2", "1 to 16"]);
+        says("[[promotion.rule]]\ncommands = [\"redis\"]\n", &["test.toml:1", "policy"]);
+        says(
+            "[[promotion.rule]]\npolicy = \"off\"\ncommand = [\"redis\"]\n",
+            &["test.toml:", "command"],
+        );
+        says("[thp]\nenabled = \"never\"\n", &["test.toml:2", "keep"]);
+        says("[metrics]\nlisten = \"9466\"\n", &["test.toml:2", "socket address"]);
         says("[timing]\ncool_down = \"1000years\"\n", &["test.toml:2", "30days"]);
         says(
             "[processes.exclude]\ncommands = [\"a-very-long-command\"]\n",

@@ -15,6 +15,7 @@ pub mod cooldown;
 pub mod daemon;
 pub mod history;
 pub mod pass;
+pub mod promote;
 pub mod record;
 pub mod select;
 pub mod status;

@@ -66,8 +66,8 @@ impl fmt::Display for Config {
             Some((high, low)) => writeln!(f, "[watermarks]\nhigh = \"{high}\"\nlow = \"{low}\"")?,
             None => writeln!(f, "[watermarks]\nenabled = false")?,
         }
-        writeln!(f, "[policy]\nquantum = {}", self.quantum)?;
-        writeln!(f, "[budget]\ncpu = \"{}\"", self.cpu)?;
+        writeln!(f, "[debloat]\nquantum = {}", self.quantum)?;
+        writeln!(f, "[promotion]\npolicy = \"off\"\n[budget]\ndebloat = \"{}\"", self.cpu)?;
         writeln!(f, "[timing]\ninterval = \"{}\"\nback_off = \"100ms\"", self.interval)?;
         writeln!(f, "cool_down = \"{}\"", self.cool_down)?;
         writeln!(f, "[processes.include]\npids = {:?}", self.include)?;

@@ -83,6 +83,17 @@ pub enum BreakCause {
     FirstInOrder,
 }
 
+impl BreakCause {
+    /// Its kind in a word, one of a small fixed set.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Densest { .. } => "densest",
+            Self::FirstInOrder => "first-in-order",
+        }
+    }
+}
+
 impl fmt::Display for BreakCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

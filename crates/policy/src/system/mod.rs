@@ -406,6 +406,22 @@ pub enum Cause {
     Clock,
 }
 
+impl Cause {
+    /// Its kind in a word, one of a small fixed set.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Scanned(_) => "scanned",
+            Self::Threshold(_) => "threshold",
+            Self::Coverage(_) => "coverage",
+            Self::HeapGrew => "heap-grew",
+            Self::Supply(_) => "supply",
+            Self::Idle(_) => "idle",
+            Self::Clock => "clock",
+        }
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

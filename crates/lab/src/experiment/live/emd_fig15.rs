@@ -39,7 +39,7 @@ const ROUNDS_FACTOR: u32 = 4;
 /// sees one process only: others on this machine are none of our business.
 fn restless(pid: u32) -> String {
     format!(
-        "[watermarks]\nhigh = \"1%\"\nlow = \"0.5%\"\n\
+        "[watermarks]\nhigh = \"1%\"\nlow = \"0.5%\"\n[promotion]\npolicy = \"off\"\n\
          [timing]\ninterval = \"200ms\"\nback_off = \"1s\"\n\
          [processes.include]\npids = [{pid}]\n"
     )

@@ -1,0 +1,368 @@
+//! One watched process: where a policy may promote in it, and what its regions have been through.
+//!
+//! Left out of its areas: files, stacks of threads, memory that cannot be accessed, and what is in
+//! other hands (merged by KSM, filled through a userfaultfd).
+
+use super::limits::{Past, Refusal, Room};
+use crate::cooldown::CoolDown;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use superpage_kernel::cgroup::Group;
+use superpage_kernel::habits::{self, Habits};
+use superpage_kernel::maps::{self, Sharing};
+use superpage_kernel::pagemap::{Pagemap, Survey};
+use superpage_kernel::process::Process;
+use superpage_kernel::{Result, smaps_flags};
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::region::Region;
+use superpage_policy::system::{Advice, Area, AreaKind, Footprint, Growth};
+use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
+use superpage_policy::watermark::{Usage, Watermarks};
+
+/// What is needed to look at a process and to promote in it; shared with whoever carries out.
+#[derive(Debug)]
+pub struct Held {
+    /// The process.
+    pub process: Process,
+    /// Its page tables.
+    pub pagemap: Pagemap,
+    /// Its command.
+    pub command: String,
+}
+
+/// A list of areas is read again only after so many times what reading took: a process with 40,000
+/// areas takes tens of milliseconds.
+const REREAD: u32 = 50;
+/// What a process does otherwise is asked again after this.
+const HABITS_HOLD: Duration = Duration::from_secs(30);
+/// How long the use of a cgroup is believed.
+const ROOM_HOLDS: Duration = Duration::from_millis(500);
+/// The most regions of a process that are remembered as huge. Chosen, not measured: 2 TiB.
+const MOST_REMEMBERED: usize = 1 << 20;
+/// Areas directly above a guard, and no larger than this, are taken for stacks of threads. glibc's
+/// are 8 MiB, Java's 1; nobody's default is larger.
+const LARGEST_STACK: Bytes = Bytes::from_mib(64);
+
+/// A watched process.
+#[derive(Debug)]
+pub struct Tenant {
+    /// What it is held by.
+    pub held: Arc<Held>,
+    key: ProcessKey,
+    cgroup: Option<PathBuf>,
+    habits: Habits,
+    asked: Instant,
+    areas: Vec<Area>,
+    read: Option<(Instant, Duration)>,
+    was_huge: BTreeSet<Region>,
+    resting: CoolDown,
+    /// Until when nothing is tried in all of it.
+    rests_until: Nanos,
+    room: Option<(Instant, Room)>,
+    /// What it has mapped, as far as it was seen.
+    pub footprint: Footprint,
+}
+
+impl Tenant {
+    /// Takes hold of what is needed; looks at its areas.
+    ///
+    /// # Errors
+    /// [`superpage_kernel::Error::Gone`], [`superpage_kernel::Error::Denied`].
+    pub fn new(
+        key: ProcessKey,
+        process: Process,
+        command: String,
+        cgroup: Option<PathBuf>,
+    ) -> Result<Self> {
+        let pagemap = Pagemap::open(&process)?;
+        let habits = habits::of(&process)?;
+        let mut tenant = Self {
+            held: Arc::new(Held { process, pagemap, command }),
+            key,
+            cgroup,
+            habits,
+            asked: Instant::now(),
+            areas: Vec::new(),
+            read: None,
+            was_huge: BTreeSet::new(),
+            resting: CoolDown::new(),
+            rests_until: Nanos::ZERO,
+            room: None,
+            footprint: Footprint::default(),
+        };
+        tenant.read_areas()?;
+        Ok(tenant)
+    }
+
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> ProcessKey {
+        self.key
+    }
+
+    /// Whether nobody can give it huge pages, because it forbade them itself.
+    #[must_use]
+    pub fn refuses_huge_pages(&self) -> bool {
+        self.habits.refuses_huge_pages
+    }
+
+    /// Its areas where a policy may promote.
+    #[must_use]
+    pub fn areas(&self) -> &[Area] {
+        &self.areas
+    }
+
+    /// The area that `address` lies in.
+    #[must_use]
+    pub fn area_of(&self, address: VirtAddr) -> Option<Area> {
+        let after = self.areas.partition_point(|area| area.start <= address);
+        self.areas.get(after.checked_sub(1)?).copied().filter(|area| address < area.end)
+    }
+
+    /// The area of a fault's address. If it is in none, or in one that may have grown, the list is
+    /// read again, but not too often.
+    ///
+    /// # Errors
+    /// As [`Tenant::new`].
+    pub fn area_for_fault(&mut self, address: VirtAddr) -> Result<Option<Area>> {
+        let region = Region::containing(address);
+        let known = self.area_of(address);
+        if known.is_some_and(|area| area.holds(region.into())) {
+            return Ok(known);
+        }
+        let may_read = self.read.is_none_or(|(at, took)| at.elapsed() >= took * REREAD);
+        if !may_read {
+            return Ok(known);
+        }
+        self.read_areas()?;
+        Ok(self.area_of(address))
+    }
+
+    /// Reads the list of areas.
+    ///
+    /// # Errors
+    /// As [`Tenant::new`].
+    pub fn read_areas(&mut self) -> Result<()> {
+        let began = Instant::now();
+        if self.asked.elapsed() >= HABITS_HOLD {
+            self.habits = habits::of(&self.held.process)?;
+            self.asked = began;
+        }
+        let found = maps::of(&self.held.process)?;
+        let others = match self.habits.need_care() {
+            true => smaps_flags::in_other_hands(&self.held.process)?,
+            false => BTreeSet::new(),
+        };
+        let mut areas = Vec::new();
+        let mut below: Option<&maps::Area> = None;
+        for area in &found {
+            if !others.contains(&area.start) && !is_stack(area, below) {
+                areas.extend(self.as_policies_see(area));
+            }
+            below = Some(area);
+        }
+        self.areas = areas;
+        self.read = Some((began, began.elapsed()));
+        Ok(())
+    }
+
+    /// An area as policies see it, if they may promote in it.
+    fn as_policies_see(&self, area: &maps::Area) -> Option<Area> {
+        let can_be_used = area.permissions.read || area.permissions.write;
+        let is_heap = area.name == b"[heap]";
+        let holds_any = Region::within(area.start, area.end).next().is_some();
+        if !can_be_used || !(area.is_private_anonymous() || is_shared_memory(area)) {
+            return None;
+        }
+        if !is_heap && !holds_any {
+            return None;
+        }
+        let before = self.area_of(area.start);
+        let has_grown = before.is_some_and(|b| b.growth == Growth::Up || b.end < area.end);
+        let growth = if is_heap || has_grown { Growth::Up } else { Growth::Fixed };
+        Some(Area {
+            start: area.start,
+            end: area.end,
+            kind: AreaKind::Anonymous,
+            growth,
+            advice: Advice::None,
+        })
+    }
+
+    /// What is mapped in a region.
+    ///
+    /// # Errors
+    /// As [`Pagemap::survey`].
+    pub fn survey(&self, region: Region) -> Result<Survey> {
+        self.held.pagemap.survey(region)
+    }
+
+    /// Counts what it has mapped, by `smaps_rollup`: the kernel walks all of its page tables for it.
+    pub fn count(&mut self) {
+        let Ok(rollup) = superpage_kernel::smaps::of(&self.held.process) else { return };
+        let huge = rollup.anon_huge_pages.unwrap_or_default().to_huge_pages();
+        let base = rollup.rss.to_base_pages().saturating_sub(huge.base_pages());
+        self.footprint = Footprint { base, huge, ..Footprint::default() };
+    }
+
+    /// What the region has been through.
+    #[must_use]
+    pub fn past(&self, region: Region) -> Past {
+        if self.was_huge.contains(&region) { Past::WasHuge } else { Past::New }
+    }
+
+    /// The region is huge.
+    pub fn is_huge(&mut self, region: Region, filled: BasePages) {
+        if self.was_huge.len() < MOST_REMEMBERED {
+            self.was_huge.insert(region);
+        }
+        self.footprint.huge += HugePages(1);
+        let copied = HugePages(1).base_pages().saturating_sub(filled);
+        self.footprint.base = self.footprint.base.saturating_sub(copied);
+    }
+
+    /// Regions that were huge, for whoever keeps them.
+    pub fn remembered(&self) -> impl Iterator<Item = Region> {
+        self.was_huge.iter().copied()
+    }
+
+    /// Takes in regions that were huge before we looked.
+    pub fn remember(&mut self, regions: impl IntoIterator<Item = Region>) {
+        self.was_huge.extend(regions);
+    }
+
+    /// Whether the region, or all of the process, is to be left alone at `now`.
+    #[must_use]
+    pub fn rests(&self, region: Region, now: Nanos) -> bool {
+        now < self.rests_until || self.resting.contains(self.key, region, now)
+    }
+
+    /// Leaves alone what was refused, for as long as it makes sense.
+    pub fn rest(&mut self, region: Region, why: Refusal, now: Nanos) {
+        let seconds = |s| now + Nanos::from_secs_f64(s);
+        match why {
+            // All of the process: its cgroup is at its limit.
+            Refusal::CgroupLimit => self.rests_until = seconds(10.0),
+            Refusal::Busy => self.resting.add(self.key, region, seconds(1.0)),
+            Refusal::Shared => self.resting.add(self.key, region, seconds(10.0)),
+            Refusal::NotPossible => self.resting.add(self.key, region, seconds(300.0)),
+            // These depend on what is seen next time.
+            Refusal::Memory
+            | Refusal::Fragmentation
+            | Refusal::BloatAgain
+            | Refusal::Swapped
+            | Refusal::NoHugePage
+            | Refusal::Gone => {}
+        }
+    }
+
+    /// Forgets what has rested long enough.
+    pub fn expire(&mut self, now: Nanos) {
+        self.resting.expire(now);
+    }
+
+    /// What its cgroup leaves it, where `marks` hold for it as for the machine.
+    pub fn room(&mut self, marks: Watermarks) -> Room {
+        let Some(path) = &self.cgroup else { return Room::Plenty };
+        match self.room {
+            Some((at, room)) if at.elapsed() < ROOM_HOLDS => room,
+            _ => {
+                let room = room_in(path, marks);
+                self.room = Some((Instant::now(), room));
+                room
+            }
+        }
+    }
+}
+
+/// What a cgroup leaves; where it has no limit, or cannot be asked, all.
+fn room_in(path: &Path, marks: Watermarks) -> Room {
+    let usage = Group::open(path).and_then(|group| group.usage());
+    let Ok(usage) = usage else { return Room::Plenty };
+    let Some(total) = usage.limit.into_iter().chain(usage.high).min() else { return Room::Plenty };
+    Room::below(marks, Usage { used: usage.working, total })
+}
+
+/// Whether it is a stack: the kernel names the first thread's; those of other threads lie directly
+/// above a guard.
+fn is_stack(area: &maps::Area, below: Option<&maps::Area>) -> bool {
+    let is_guard = |below: &maps::Area| {
+        let access = below.permissions;
+        below.end == area.start && !(access.read || access.write || access.execute)
+    };
+    area.name.starts_with(b"[stack")
+        || area.name.starts_with(b"[anon:stack")
+        || area.size() <= LARGEST_STACK
+            && area.name.is_empty()
+            && below.is_some_and(|below| is_guard(below) && below.size() < Bytes::from_mib(1))
+}
+
+/// Memory that programs share and that has no file on a disk behind it: memfd, System V, `/dev/shm`,
+/// `mmap(MAP_SHARED | MAP_ANONYMOUS)`. Not hugetlb.
+fn is_shared_memory(area: &maps::Area) -> bool {
+    const NAMES: [&[u8]; 5] =
+        [b"/memfd:", b"/dev/shm/", b"/SYSV", b"/dev/zero (deleted)", b"[anon_shmem:"];
+    area.sharing == Sharing::Shared && NAMES.iter().any(|name| area.name.starts_with(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Vec<maps::Area> {
+        maps::parse(text.as_bytes(), Path::new("maps")).expect("areas")
+    }
+
+    #[test]
+    fn stacks_of_threads_are_known_by_their_guard() {
+        let areas = parse(
+            "7f0000000000-7f0000001000 ---p 00000000 00:00 0 \n\
+             7f0000001000-7f0000801000 rw-p 00000000 00:00 0 \n\
+             7f0000900000-7f0010900000 rw-p 00000000 00:00 0 \n\
+             7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0                [stack]\n",
+        );
+        assert!(is_stack(&areas[1], Some(&areas[0])));
+        assert!(!is_stack(&areas[2], Some(&areas[1])), "not above a guard");
+        assert!(is_stack(&areas[3], None));
+        // A heap of glibc's other arenas has what it has not used yet above it.
+        let arena = parse(
+            "7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n\
+             7f0000021000-7f0004000000 ---p 00000000 00:00 0 \n\
+             7f0004000000-7f0004800000 rw-p 00000000 00:00 0 \n",
+        );
+        assert!(!is_stack(&arena[2], Some(&arena[1])), "that is no guard, it is too large");
+    }
+
+    #[test]
+    fn shared_memory_without_a_file_may_be_promoted() {
+        let areas = parse(
+            "7f0000000000-7f0000400000 rw-s 00000000 00:01 5 /memfd:guest (deleted)\n\
+             7f0000400000-7f0000800000 rw-p 00000000 00:01 5 /memfd:guest (deleted)\n\
+             7f0000800000-7f0000c00000 rw-s 00000000 00:01 6 /dev/zero (deleted)\n\
+             7f0000c00000-7f0001000000 rw-s 00000000 08:01 7 /var/lib/db\n\
+             7f0001000000-7f0001400000 rw-s 00000000 00:0f 8 /anon_hugepage (deleted)\n",
+        );
+        let shared: Vec<bool> = areas.iter().map(is_shared_memory).collect();
+        assert_eq!(shared, [true, false, true, false, false]);
+    }
+
+    #[test]
+    fn our_own_memory_has_areas_and_rests_when_it_was_refused() {
+        let me = Process::current().expect("we run");
+        let mut tenant = Tenant::new(ProcessKey(1), me, "me".into(), None).expect("readable");
+        assert!(!tenant.areas().is_empty());
+        assert_eq!(tenant.room(Watermarks::default()), Room::Plenty);
+        let region = Region::containing(tenant.areas()[0].start);
+        let second = Nanos::from_secs_f64(1.0);
+        tenant.rest(region, Refusal::Busy, second);
+        assert!(tenant.rests(region, second) && !tenant.rests(region, second + second));
+        tenant.rest(region, Refusal::CgroupLimit, second);
+        let other = Region::containing(region.end());
+        assert!(tenant.rests(other, second + second));
+        assert_eq!(tenant.past(region), Past::New);
+        tenant.is_huge(region, BasePages::ZERO);
+        assert_eq!(tenant.past(region), Past::WasHuge);
+    }
+}
