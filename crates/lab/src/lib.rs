@@ -10,6 +10,7 @@
 
 pub mod calibrate;
 pub mod experiment;
+mod helper;
 pub mod load;
 pub mod picture;
 mod server;

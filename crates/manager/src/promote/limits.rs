@@ -194,7 +194,8 @@ mod tests {
     fn between_the_watermarks_only_what_hardly_adds() {
         for (room, most) in [(Room::Little, 50), (Room::None, 0)] {
             for limits in [(Limits { room, ..LIMITS }, Room::Plenty), (LIMITS, room)] {
-                let check = |missing: u64| limits.0.check(&seen(512 - missing), Past::New, limits.1);
+                let check =
+                    |missing: u64| limits.0.check(&seen(512 - missing), Past::New, limits.1);
                 assert_eq!(check(most), Ok(()));
                 assert_eq!(check(most + 1), Err(Refusal::Memory));
             }
