@@ -1,5 +1,5 @@
-//! Is this machine able to build and test the project? Says so, and installs the one Debian
-//! package that the tests can use. Touches nothing else.
+//! Is this machine able to build and test the project? Says so, and installs the two Debian
+//! packages that the tests can use. Touches nothing else.
 
 use crate::tidy::manifest;
 use anyhow::{Context, Result};
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use xshell::{Shell, cmd};
 
-/// The Debian package that one workload and its tests need; its program has the same name.
-const MEMCACHED: &str = "memcached";
+/// The Debian packages that some workloads and their tests need; their programs have the same names.
+const SERVERS: [&str; 2] = ["memcached", "redis-server"];
 
 /// Installs a package without starting its service. `policy-rc.d` is Debian's own way to say
 /// so; ours stands only while apt-get runs, is removed however that ends, and is never put in
@@ -29,7 +29,7 @@ apt-get -o DPkg::Lock::Timeout=120 install -y -q --no-install-recommends "$1"
 /// Checks, installs, reports. Fails only where nothing could be built.
 pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
     let able = [toolchain(shell)?, linker(shell)];
-    workload(shell);
+    SERVERS.into_iter().for_each(|server| workload(shell, server));
     Ok(if able.contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -79,35 +79,35 @@ fn linker(shell: &Shell) -> bool {
     found.is_ok()
 }
 
-/// Sees to it that memcached is there, if that can be done; goes on without it if not.
-fn workload(shell: &Shell) {
+/// Sees to it that a server is there, if that can be done; goes on without it if not.
+fn workload(shell: &Shell, server: &str) {
     const WITHOUT: &str = "its workload, experiments and tests will be skipped";
-    if let Some(path) = in_path(MEMCACHED) {
+    if let Some(path) = in_path(server) {
         println!("setup: {}", path.display());
     } else if !is_root() {
-        println!("setup: memcached is missing and only root can install it: {WITHOUT}");
+        println!("setup: {server} is missing and only root can install it: {WITHOUT}");
     } else if in_path("apt-get").is_none() {
-        println!("setup: memcached is missing and there is no apt-get to install it: {WITHOUT}");
-    } else if let Err(error) = install(shell) {
-        println!("setup: memcached could not be installed, {WITHOUT}: {error:#}");
+        println!("setup: {server} is missing and there is no apt-get to install it: {WITHOUT}");
+    } else if let Err(error) = install(shell, server) {
+        println!("setup: {server} could not be installed, {WITHOUT}: {error:#}");
     }
 }
 
-/// Installs memcached, with fresh package lists where the ones at hand do not lead to it.
-fn install(shell: &Shell) -> Result<()> {
-    let known = cmd!(shell, "apt-cache madison {MEMCACHED}").quiet().read();
+/// Installs a server, with fresh package lists where the ones at hand do not lead to it.
+fn install(shell: &Shell, server: &str) -> Result<()> {
+    let known = cmd!(shell, "apt-cache madison {server}").quiet().read();
     let mut updated = false;
     if known.unwrap_or_default().trim().is_empty() {
         update()?;
         updated = true;
     }
-    println!("setup: installing the Debian package memcached, without starting its service");
-    let first = quietly("sh", &["-c", INSTALL, "sh", MEMCACHED]);
+    println!("setup: installing the Debian package {server}, without starting its service");
+    let first = quietly("sh", &["-c", INSTALL, "sh", server]);
     if updated || first.is_ok() {
         return first;
     }
     update()?;
-    quietly("sh", &["-c", INSTALL, "sh", MEMCACHED])
+    quietly("sh", &["-c", INSTALL, "sh", server])
 }
 
 fn update() -> Result<()> {

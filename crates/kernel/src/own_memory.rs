@@ -58,15 +58,38 @@ impl OwnMemory {
         // SAFETY: `offset` is below `slack`, so this stays inside the mapping.
         let first = unsafe { mapping.add(offset) };
         let memory = Self { mapping, mapped, first, length };
+        if wish != Wish::Nothing {
+            memory.wish(BasePages::ZERO, size.bytes().to_base_pages(), wish)?;
+        }
+        Ok(memory)
+    }
+
+    /// Asks for a page size in `count` base pages, from number `first` on. To ask for nothing
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if they do not all lie in here, or the kernel has no huge pages.
+    pub fn wish(&self, first: BasePages, count: BasePages, wish: Wish) -> Result<()> {
         let advice = match wish {
             Wish::HugePages => Advice::LinuxHugepage,
             Wish::BasePages => Advice::LinuxNoHugepage,
-            Wish::Nothing => return Ok(memory),
+            Wish::Nothing => return Ok(()),
         };
+        let refused = |errno| Error::from_errno(errno, "advise on page sizes");
+        let (start, length) = self.part(first, count).ok_or_else(|| refused(Errno::INVAL))?;
         // SAFETY: the range lies inside our mapping, and the advice only concerns page sizes.
-        unsafe { madvise(memory.first.cast(), length, advice) }
-            .map_err(|errno| Error::from_errno(errno, "advise on page sizes"))?;
-        Ok(memory)
+        unsafe { madvise(start.cast(), length, advice) }.map_err(refused)
+    }
+
+    /// Where `count` base pages from number `first` on are, if all of them are in here.
+    fn part(&self, first: BasePages, count: BasePages) -> Option<(*mut u8, usize)> {
+        let end = first.0.checked_add(count.0).map(BasePages)?;
+        if end > self.size().to_base_pages() {
+            return None;
+        }
+        let (offset, length) = (to_usize(first.bytes().0), to_usize(count.bytes().0));
+        // SAFETY: `offset` lies inside the mapping, or at its end if the part is empty.
+        Some((unsafe { self.first.add(offset) }, length))
     }
 
     /// Gives `count` base pages back to the kernel, from number `first` on (MADV_DONTNEED). They
@@ -76,13 +99,7 @@ impl OwnMemory {
     /// [`Error::Failed`] if they do not all lie in here.
     pub fn discard(&mut self, first: BasePages, count: BasePages) -> Result<()> {
         let refused = |errno| Error::from_errno(errno, format!("give back {count} base pages"));
-        let end = first.0.checked_add(count.0).map(BasePages);
-        if end.is_none_or(|end| end > self.size().to_base_pages()) {
-            return Err(refused(Errno::INVAL));
-        }
-        let (offset, length) = (to_usize(first.bytes().0), to_usize(count.bytes().0));
-        // SAFETY: `offset` lies inside the mapping.
-        let start = unsafe { self.first.add(offset) };
+        let (start, length) = self.part(first, count).ok_or_else(|| refused(Errno::INVAL))?;
         // SAFETY: the range lies inside our mapping, of which nobody holds a slice, and zeroes are
         // bytes like any others.
         unsafe { madvise(start.cast(), length, Advice::LinuxDontNeed) }.map_err(refused)

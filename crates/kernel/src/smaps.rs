@@ -22,6 +22,8 @@ pub struct Rollup {
     pub anonymous: Bytes,
     /// Anonymous memory mapped by huge pages; `None` on a kernel that does not say.
     pub anon_huge_pages: Option<Bytes>,
+    /// Shared memory (tmpfs, memfd) mapped by huge pages; `None` on a kernel that does not say.
+    pub shmem_huge_pages: Option<Bytes>,
     /// Swapped out; `None` on a kernel that does not say.
     pub swap: Option<Bytes>,
 }
@@ -46,6 +48,7 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Rollup> {
         pss: fields.size("Pss")?,
         anonymous: fields.size("Anonymous")?,
         anon_huge_pages: fields.optional_size("AnonHugePages")?,
+        shmem_huge_pages: fields.optional_size("ShmemPmdMapped")?,
         swap: fields.optional_size("Swap")?,
     })
 }
@@ -72,6 +75,7 @@ mod tests {
                 pss: Bytes::from_kib(303),
                 anonymous: Bytes::from_kib(100),
                 anon_huge_pages: Some(Bytes::ZERO),
+                shmem_huge_pages: Some(Bytes::ZERO),
                 swap: Some(Bytes::ZERO),
             })
         );
@@ -103,10 +107,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(rss: u32, pss: u32, anonymous: u32, huge: u32, swap: u32) {
+        fn what_is_written_is_read(rss: u32, pss: u32, anonymous: u32, huge: u32, swap: u32, shmem: u32) {
             let text = format!(
                 "1000-2000 ---p 00000000 00:00 0 [rollup]\nRss: {rss:8} kB\nPss: {pss:8} kB\n\
-                 Anonymous: {anonymous} kB\nAnonHugePages: {huge} kB\nSwap: {swap} kB\n"
+                 Anonymous: {anonymous} kB\nAnonHugePages: {huge} kB\nSwap: {swap} kB\n\
+                 ShmemPmdMapped: {shmem} kB\n"
             );
             let size = |kib: u32| Bytes::from_kib(kib.into());
             prop_assert_eq!(parsed(text.as_bytes()), Ok(Rollup {
@@ -114,6 +119,7 @@ mod tests {
                 pss: size(pss),
                 anonymous: size(anonymous),
                 anon_huge_pages: Some(size(huge)),
+                shmem_huge_pages: Some(size(shmem)),
                 swap: Some(size(swap)),
             }));
         }

@@ -8,23 +8,20 @@
 //! (`PR_SET_PDEATHSIG` goes by thread, not by process). Spawn workers from a thread that stays.
 
 mod child;
+mod pipe;
 pub mod protocol;
 
+pub(crate) use child::tell;
 pub use child::{ChildError, worker_main};
+pub(crate) use pipe::Pipe;
 
-use crate::width::to_usize;
 use crate::workload::{Checked, Populated, Timing, WorkloadSpec};
 use protocol::{Envelope, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fmt;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// How to start ourselves as a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,10 +36,7 @@ pub struct Launcher {
 /// until their memory is free again.
 #[derive(Debug)]
 pub struct Worker {
-    child: Child,
-    requests: ChildStdin,
-    replies: BufReader<ChildStdout>,
-    stderr: File,
+    pipe: Pipe,
     populated: Populated,
     /// Of the process with the memory.
     pidfd: Option<OwnedFd>,
@@ -56,30 +50,9 @@ impl Worker {
     /// installed, [`Error::Failed`] if it could not be populated, [`Error::Died`],
     /// [`Error::Nonsense`].
     pub fn spawn(launcher: &Launcher, spec: &WorkloadSpec) -> Result<Self> {
-        let start = |error: &std::io::Error| Error::Start {
-            program: launcher.program.clone(),
-            detail: error.to_string(),
-        };
         let envelope = Envelope { parent: std::process::id(), workload: *spec };
-        // A file in memory, not a pipe: nobody has to read along lest the worker blocks.
-        let stderr = memfd_create("worker-stderr", MemfdFlags::CLOEXEC)
-            .map(File::from)
-            .map_err(|errno| start(&errno.into()))?;
-        let mut child = Command::new(&launcher.program)
-            .args(&launcher.leading_args)
-            .arg(protocol::to_line(&envelope))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(stderr.try_clone().map_err(|error| start(&error))?)
-            .spawn()
-            .map_err(|error| start(&error))?;
-        let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
-            let detail = "its standard input and output are missing".into();
-            return Err(Error::Start { program: launcher.program.clone(), detail });
-        };
-        let replies = BufReader::new(replies);
-        let populated = Populated::default();
-        let mut worker = Self { child, requests, replies, stderr, populated, pidfd: None };
+        let pipe = Pipe::spawn(launcher, &envelope)?;
+        let mut worker = Self { pipe, populated: Populated::default(), pidfd: None };
         worker.populated = worker.expect("ready", |reply| match reply {
             Reply::Ready(populated) => Some(populated),
             _ => None,
@@ -116,7 +89,7 @@ impl Worker {
     /// # Errors
     /// [`Error::Died`].
     pub fn start(&mut self, operations: u64, seed: u64) -> Result<()> {
-        self.send(&Request::Run { operations, seed })
+        self.pipe.send(&Request::Run { operations, seed })
     }
 
     /// Waits for the end of a run that was started.
@@ -135,7 +108,7 @@ impl Worker {
     /// # Errors
     /// As [`Worker::run`].
     pub fn check(&mut self) -> Result<Checked> {
-        self.send(&Request::Check)?;
+        self.pipe.send(&Request::Check)?;
         self.expect("checked", |reply| match reply {
             Reply::Checked(checked) => Some(checked),
             _ => None,
@@ -147,64 +120,25 @@ impl Worker {
     /// # Errors
     /// [`Error::Died`] if it had already gone, or ends with an error.
     pub fn quit(mut self) -> Result<()> {
-        self.send(&Request::Quit)?;
-        match self.child.wait() {
-            Ok(status) if status.success() => Ok(()),
-            _ => Err(self.died()),
-        }
-    }
-
-    fn send(&mut self, request: &Request) -> Result<()> {
-        let line = protocol::to_line(request) + "\n";
-        self.requests.write_all(line.as_bytes()).map_err(|_| self.died())
+        self.pipe.send(&Request::Quit)?;
+        self.pipe.ended_well()
     }
 
     /// The next reply, which `pick` must accept.
     fn expect<T>(&mut self, expected: &'static str, pick: fn(Reply) -> Option<T>) -> Result<T> {
-        let mut line = Vec::new();
-        // A line that was cut off by the worker's end is no reply.
-        match self.replies.read_until(b'\n', &mut line) {
-            Ok(_) if line.ends_with(b"\n") => {}
-            _ => return Err(self.died()),
-        }
+        let line = self.pipe.line()?;
         match protocol::from_line(&line) {
             Ok(Reply::Failed { message }) => Err(Error::Failed { message }),
             Ok(Reply::Unavailable { message }) => Err(Error::Unavailable { message }),
-            Ok(reply) => pick(reply).ok_or_else(|| self.nonsense(expected, &line)),
-            Err(_) => Err(self.nonsense(expected, &line)),
+            Ok(reply) => pick(reply).ok_or_else(|| self.pipe.nonsense(expected, &line)),
+            Err(_) => Err(self.pipe.nonsense(expected, &line)),
         }
-    }
-
-    fn nonsense(&self, expected: &'static str, line: &[u8]) -> Error {
-        const KEPT: usize = 120;
-        let found = String::from_utf8_lossy(&line[..line.len().min(KEPT)]).trim_end().to_owned();
-        Error::Nonsense { expected, found, stderr: self.stderr_tail() }
-    }
-
-    /// Reaps a worker that has closed its end, and tells how it ended.
-    fn died(&mut self) -> Error {
-        // One that is exiting keeps its own status; one that only closed its output is ended.
-        let status = self.child.kill().and_then(|()| self.child.wait());
-        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        Error::Died { status, stderr: self.stderr_tail() }
-    }
-
-    /// The end of what the worker wrote to its standard error.
-    fn stderr_tail(&self) -> String {
-        const KEPT: u64 = 2000;
-        let length = self.stderr.metadata().map_or(0, |metadata| metadata.len());
-        let start = length.saturating_sub(KEPT);
-        let mut tail = vec![0; to_usize(length - start)];
-        let read = self.stderr.read_at(&mut tail, start).unwrap_or(0);
-        String::from_utf8_lossy(&tail[..read]).trim().to_owned()
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Nothing can be done here if these fail, which they only do if it has gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.pipe.kill();
         if let Some(pidfd) = self.pidfd.take() {
             wait_for_exit(&pidfd);
         }

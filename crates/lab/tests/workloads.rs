@@ -9,6 +9,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use superpage_lab::load::{Items, Mix, Redis, Sizes, Window};
 use superpage_lab::worker::{Error, Launcher, Worker, worker_main};
 use superpage_lab::workload::arena::Residency;
 use superpage_lab::workload::{PageSize, WorkloadKind, WorkloadSpec};
@@ -52,6 +53,7 @@ fn trials() -> Vec<Trial> {
         trial("memcached_on_base_pages", memcached.clone(), || {
             on_base_pages(WorkloadKind::Memcached)
         }),
+        trial("redis_gives_back_what_it_was_given", reason_without_redis(), redis),
         trial("a_killed_worker_is_an_error", None, killed_worker),
         trial("a_worker_ends_with_its_parent", None, || ends_with_parent("random-access-l")),
         trial("a_server_ends_with_its_workers_parent", memcached, || ends_with_parent("memcached")),
@@ -85,6 +87,33 @@ fn reason_without_memcached() -> Option<String> {
         .chain([PathBuf::from("/usr/bin")])
         .any(|directory| directory.join("memcached").is_file());
     (!found).then(|| "memcached is not installed (Debian package memcached)".into())
+}
+
+fn reason_without_redis() -> Option<String> {
+    (!Redis::is_installed()).then(|| "redis is not installed (Debian package redis-server)".into())
+}
+
+/// Filled, thinned out, loaded both ways, read to the last value; every answer is checked.
+fn redis() -> TestResult {
+    const WINDOW: Window = Window { requests: 32, bytes: Bytes::from_mib(2) };
+    let sizes = Sizes { least: Bytes(1), most: Bytes::from_kib(300) };
+    let (server, mut client) = Redis::start(Items::new(sizes, 5))?;
+    assert!(client.fill(400, WINDOW)?.count() == 400, "400 values are stored");
+    client.delete(0.7, 1, WINDOW)?;
+    assert!(client.items().count() == 120, "30 % stay: {}", client.items().count());
+    let mix = Mix { reads: 0.5, seed: 2 };
+    let closed = client.closed(mix, WINDOW, Duration::from_millis(300))?;
+    assert!(closed.throughput() > 100.0, "{closed:?}");
+    let open = client.open(mix, 200.0, Duration::from_millis(500))?;
+    assert!((50..200).contains(&open.count()), "{open:?}");
+    assert!(open.quantile(0.5) <= open.quantile(0.999), "{open:?}");
+    assert!(client.check(WINDOW)?.count() == 120, "all are read");
+    let pid = server.pid();
+    assert!(Residency::of(pid)?.resident > Bytes::from_mib(10), "they are in its memory");
+    drop(server);
+    assert!(Residency::of(pid).is_err(), "it ends with us");
+    assert!(client.check(WINDOW).is_err(), "nobody answers");
+    Ok(())
 }
 
 fn launcher() -> Launcher {

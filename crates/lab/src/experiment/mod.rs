@@ -10,6 +10,7 @@ pub mod sim;
 
 use crate::picture;
 use crate::worker::{self, Launcher};
+use crate::workload;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -126,6 +127,9 @@ pub struct Picture {
     pub content: Content,
 }
 
+/// A line's name, and its points from left to right.
+pub type Line = (String, Vec<(f64, f64)>);
+
 /// What a picture shows.
 #[derive(Clone, Debug)]
 pub enum Content {
@@ -141,6 +145,15 @@ pub enum Content {
         series: Vec<(String, Vec<f64>)>,
         /// A line across, such as "no slowdown".
         reference: Option<f64>,
+    },
+    /// Lines, over time mostly.
+    Lines {
+        /// The x axis, with its unit.
+        x_label: String,
+        /// The y axis, with its unit.
+        y_label: String,
+        /// Name, and points from left to right.
+        series: Vec<Line>,
     },
     /// Simulated numbers, a row each, with the paper's marked.
     Rows {
@@ -167,6 +180,9 @@ impl Picture {
             Content::Bars { y_label, categories, series, reference } => {
                 let chart = picture::Bars { y_label, categories, series, reference: *reference };
                 picture::bars(&path, &self.title, &chart)
+            }
+            Content::Lines { x_label, y_label, series } => {
+                picture::lines(&path, &self.title, &picture::Lines { x_label, y_label, series })
             }
             Content::Rows { label, groups, scaling } => {
                 let legend = ["simulated", "in the paper"];
@@ -225,6 +241,15 @@ impl From<worker::Error> for Error {
         match error {
             worker::Error::Unavailable { message } => Self::NotPossible(message),
             other => Self::Worker(other),
+        }
+    }
+}
+
+impl From<workload::Error> for Error {
+    fn from(error: workload::Error) -> Self {
+        match error {
+            workload::Error::MissingProgram { .. } => Self::NotPossible(error.to_string()),
+            other => Self::Child(other.to_string()),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The child's side of a worker: build the workload, then do as told.
 
 use super::protocol::{self, Envelope, Reply, Request};
+use crate::helper;
 use crate::workload::{self, Workload, WorkloadSpec};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufRead, Write};
 
@@ -14,10 +16,14 @@ use std::io::{self, BufRead, Write};
 /// # Errors
 /// [`ChildError`]; the parent has been told as far as it can be.
 pub fn worker_main(spec_json: &str) -> Result<(), ChildError> {
+    if let Ok(casting) = protocol::from_line::<helper::Casting>(spec_json.as_bytes()) {
+        die_with(casting.parent)?;
+        return helper::play(casting.part, io::stdin().lock(), stdout());
+    }
     let envelope: Envelope = protocol::from_line(spec_json.as_bytes())
         .map_err(|error| ChildError::Message { detail: error.to_string() })?;
     die_with(envelope.parent)?;
-    let mut output = io::stdout().lock(); // tidy: allow(what we say is the parent's to read)
+    let mut output = stdout();
     let mut workload = match prepare(&envelope.workload) {
         Ok((workload, populated)) => {
             tell(&mut output, &Reply::Ready(populated))?;
@@ -26,6 +32,10 @@ pub fn worker_main(spec_json: &str) -> Result<(), ChildError> {
         Err(error) => return Err(give_up(&mut output, error)),
     };
     serve(workload.as_mut(), io::stdin().lock(), output)
+}
+
+fn stdout() -> impl Write {
+    io::stdout().lock() // tidy: allow(what we say is the parent's to read)
 }
 
 /// Asks the kernel to kill us when the thread that started us ends.
@@ -98,7 +108,7 @@ fn give_up(output: &mut impl Write, error: workload::Error) -> ChildError {
     ChildError::Workload(error)
 }
 
-fn tell(output: &mut impl Write, reply: &Reply) -> Result<(), ChildError> {
+pub(crate) fn tell<T: Serialize>(output: &mut impl Write, reply: &T) -> Result<(), ChildError> {
     let line = protocol::to_line(reply) + "\n";
     output
         .write_all(line.as_bytes())

@@ -32,7 +32,7 @@ impl Stopwatch {
 
 /// CPU time that all threads of a process have used so far, those that have ended too. `stat` in
 /// `/proc` would have it in ticks of 10 ms, too coarse for a run of a second.
-fn cpu_time(pid: u32) -> Result<Nanos> {
+pub(crate) fn cpu_time(pid: u32) -> Result<Nanos> {
     let explain = |errno| Error::Memory { what: "read the workload's CPU time", errno };
     let number = i32::try_from(pid).map_err(|_| explain(Errno::SRCH))?;
     let mut clock = 0;

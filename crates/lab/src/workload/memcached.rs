@@ -22,8 +22,9 @@ mod server;
 use super::clock::Stopwatch;
 use super::rng::{Rng, mix};
 use super::{Checked, Error, PageSize, Result, Timing, Workload, WorkloadSpec};
+use crate::server::Server;
 use client::Client;
-use server::{Options, Server};
+use server::Options;
 use superpage_policy::units::{BasePages, Bytes};
 
 /// What the server takes from its arena at a time.
@@ -155,7 +156,7 @@ impl Memcached {
         let plan = Plan::new(spec.size);
         let arena = SLAB * plan.slabs;
         let options = Options { arena, keys: plan.count(), pages: spec.pages, cpu: spec.cpu };
-        let (server, socket) = Server::start(options)?;
+        let (server, socket) = server::start(options)?;
         let mut client = Client::new(socket)?;
         client.store((0..plan.count()).map(|key| plan.item(key)))?;
         let stored = client.stored()?;

@@ -8,7 +8,7 @@
 
 pub mod arena;
 pub mod btree;
-mod clock;
+pub(crate) mod clock;
 pub mod memcached;
 pub mod random_access;
 pub mod rng;

@@ -3,7 +3,7 @@
 use super::crew::{Job, Reason, carry_out};
 use super::group::LONGEST_RUN;
 use super::limits::{Limits, Past, Refusal, Room};
-use super::tenant::{Memory, Tenant};
+use super::tenant::Tenant;
 use super::view::LiveView;
 use crate::select::{self, Refusal as Unfit};
 use crate::supply;

@@ -6,14 +6,10 @@
 //! Its watermarks are so low that it keeps trying as long as it runs; it is shown that program only.
 
 use super::support_bench::{Subject, fitting_size, median, rounded};
-use super::{Content, Error, Experiment, On, Picture, Progress, Report, Result, Setting};
+use super::support_daemon::Daemon;
+use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
-use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
-use superpage_kernel::settings::{self, Lock, Settings};
 use superpage_policy::units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -67,7 +63,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for round in 0..rounds {
         progress(&format!("{kind}: round {} of {rounds}", round + 1))?;
         let before = subject.time_by_the_wall()?;
-        let daemon = Daemon::start(setting, subject.pid())?;
+        let daemon = Daemon::start(setting, &restless(subject.pid()))?;
         let with = subject.time_by_the_wall()?;
         daemon.stop()?;
         let after = subject.time_by_the_wall()?;
@@ -103,59 +99,4 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         },
     });
     Ok(report)
-}
-
-/// The real daemon in a process of its own, with a lock and a record of its own.
-struct Daemon {
-    child: Child,
-    state: PathBuf,
-}
-
-impl Daemon {
-    fn start(setting: &Setting, pid: u32) -> Result<Self> {
-        // Below our own state directory, where nobody else can write.
-        let state = setting.state.join("lab");
-        let config = state.join("superpage.toml");
-        drop(Lock::take(&state)?);
-        std::fs::write(&config, restless(pid))
-            .map_err(|error| Error::Child(format!("{}: {error}", config.display())))?;
-        let child = Command::new(&setting.launcher.program)
-            .arg("daemon")
-            .arg("--config")
-            .arg(&config)
-            .arg("--state")
-            .arg(&state)
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| Error::Child(format!("the daemon did not start: {error}")))?;
-        // Its probes and first pass come at once; let it settle into its loop.
-        std::thread::sleep(Duration::from_millis(300));
-        Ok(Self { child, state })
-    }
-
-    fn stop(mut self) -> Result<()> {
-        match self.terminate() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(Error::Child(format!("the daemon ended with {status}"))),
-            Err(error) => Err(Error::Child(format!("the daemon was lost: {error}"))),
-        }
-    }
-
-    /// Asks it to leave, which puts its settings back, and waits.
-    fn terminate(&mut self) -> std::io::Result<ExitStatus> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let (Some(pid), None) = (pid, self.child.try_wait()?) {
-            kill_process(pid, Signal::TERM)?;
-        }
-        self.child.wait()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.terminate();
-        // Had it crashed, this repairs what it left.
-        let _ = Settings::open(&self.state, settings::Mode::Apply);
-        let _ = std::fs::remove_dir_all(&self.state);
-    }
 }

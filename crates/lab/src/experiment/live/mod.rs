@@ -8,11 +8,18 @@ mod emd_fig7;
 mod emd_fig8;
 mod emd_table1;
 mod emd_table3;
+mod growing_heap;
+mod guest_memory;
+mod promotion_latency;
+mod quicksilver_table2;
 mod support_bench;
+mod support_daemon;
 mod support_fairness;
+mod support_redis;
+mod support_regime;
 mod support_sweep;
 
-use super::{Content, Error, Experiment, On, Picture, Progress, Report, Result, Setting};
+use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
 
 /// All of them, in the order of the papers.
 pub const ALL: &[&Experiment] = &[
@@ -24,4 +31,8 @@ pub const ALL: &[&Experiment] = &[
     &emd_fig13::EXPERIMENT,
     &emd_table3::EXPERIMENT,
     &emd_fig15::EXPERIMENT,
+    &quicksilver_table2::EXPERIMENT,
+    &promotion_latency::EXPERIMENT,
+    &growing_heap::EXPERIMENT,
+    &guest_memory::EXPERIMENT,
 ];

@@ -1,0 +1,289 @@
+//! `promotion-latency`: how long a region waits for its huge page, and how long a heap that is there
+//! already takes to become huge: superpage beside khugepaged at its defaults and without any sleep.
+//!
+//! No table of a paper: what the papers' kernels do in the page fault itself is done from user space
+//! here, so the delay is ours to show. Where khugepaged is not done in the time that can be waited,
+//! the number is extrapolated from its pace and marked so.
+
+use super::support_bench::{Bench, fitting_size, hold, rounded};
+use super::support_daemon::Daemon;
+use super::support_redis::memory_of;
+use super::support_regime::{Khugepaged, khugepaged_pid, promoter, set_enabled};
+use super::{Error, Experiment, On, Progress, Report, Result, Setting};
+use crate::helper::{Helper, Order, Part, Threshold};
+use crate::workload::clock::cpu_time;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use superpage_kernel::thp::Enabled;
+use superpage_policy::units::{Bytes, HugePages, Nanos};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "promotion-latency",
+    source: "Quicksilver, Observation 2 (no table)",
+    summary: "From the touch that crosses the threshold to the huge page, and from base pages to \
+              90 % huge pages of a heap",
+    on: On::Live,
+    columns: &[
+        ("case", "case"),
+        ("policy", "policy"),
+        ("threshold_to_mapped_p50_ms", "p50 ms"),
+        ("threshold_to_mapped_p99_ms", "p99 ms"),
+        ("regions", "regions"),
+        ("mapped", "mapped"),
+        ("seconds_to_90_percent", "s to 90 %"),
+        ("extrapolated", "extrapolated"),
+        ("cpu_s", "CPU s"),
+    ],
+    run,
+};
+
+/// The heap that is to become huge.
+const HEAP: Bytes = Bytes::from_gib(8);
+/// Regions that are touched in each round.
+const REGIONS: HugePages = HugePages(300);
+/// quicksilver-sync-64's threshold.
+const TOUCHES: u64 = 64;
+/// How long it is waited, for khugepaged at its defaults and for those that are expected to be done.
+const BOUND: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
+/// From one look at a heap to the next; each takes some 10 ms. Chosen.
+const LOOK: Duration = Duration::from_millis(200);
+/// What is to be huge of a heap.
+const SHARE: f64 = 0.9;
+
+/// Who promotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promoter {
+    Superpage,
+    Kernel(Khugepaged),
+}
+
+const PROMOTERS: [Promoter; 3] = [
+    Promoter::Superpage,
+    Promoter::Kernel(Khugepaged::Fastest),
+    Promoter::Kernel(Khugepaged::Default),
+];
+
+/// Somebody at work.
+enum Work {
+    Daemon(Daemon),
+    Khugepaged { pid: u32, before: Nanos },
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    policy: &'static str,
+    threshold_to_mapped_p50_ms: Option<f64>,
+    threshold_to_mapped_p99_ms: Option<f64>,
+    regions: u64,
+    mapped: u64,
+    seconds_to_90_percent: Option<f64>,
+    extrapolated: bool,
+    cpu_s: f64,
+}
+
+impl Promoter {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Superpage => "superpage",
+            Self::Kernel(Khugepaged::Fastest) => "khugepaged-fastest",
+            Self::Kernel(_) => "khugepaged",
+        }
+    }
+
+    /// Those that are not done in time are not waited for longer.
+    const fn bound(self) -> Duration {
+        match self {
+            Self::Kernel(Khugepaged::Default) => BOUND,
+            _ => PATIENCE,
+        }
+    }
+
+    /// Sets the machine so that `pid` starts on base pages. Page faults make huge pages only where
+    /// they are asked for, khugepaged sleeps.
+    fn prepare(bench: &mut Bench) -> Result<()> {
+        set_enabled(bench, Enabled::Madvise)?;
+        Khugepaged::Asleep.set(bench)
+    }
+
+    fn begin(self, bench: &mut Bench, setting: &Setting, pid: u32) -> Result<Work> {
+        match self {
+            Self::Superpage => promoter(setting, pid).map(Work::Daemon),
+            Self::Kernel(pace) => {
+                let pid = khugepaged_pid()?;
+                let before = cpu_time(pid)?;
+                pace.set(bench)?;
+                Ok(Work::Khugepaged { pid, before })
+            }
+        }
+    }
+}
+
+impl Work {
+    fn cpu(&self) -> Result<f64> {
+        let used = match self {
+            Self::Daemon(daemon) => daemon.cpu()?,
+            Self::Khugepaged { pid, before } => cpu_time(*pid)?.saturating_sub(*before),
+        };
+        Ok(used.as_secs_f64())
+    }
+
+    fn end(self, bench: &mut Bench) -> Result<()> {
+        match self {
+            Self::Daemon(daemon) => daemon.stop(),
+            Self::Khugepaged { .. } => Khugepaged::Asleep.set(bench),
+        }
+    }
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    // Huge pages are made beside the base pages that they replace.
+    let size = fitting_size(setting, HEAP, 1)?.to_huge_pages();
+    let regions = REGIONS.min(size);
+    let mut bench = Bench::open(setting)?;
+    let mut report = Report::default();
+    for promoter in PROMOTERS {
+        let (mut all, mut cpu) = (Vec::new(), 0.0);
+        // At its defaults khugepaged has nothing to show that would be better a second time.
+        let rounds = if promoter.bound() == BOUND { 1 } else { setting.rounds };
+        for round in 0..rounds {
+            progress(&format!("{}: touching, round {} of {rounds}", promoter.name(), round + 1))?;
+            let (took, used) = touch(promoter, &mut bench, setting, regions)?;
+            all.extend(took);
+            cpu += used;
+        }
+        report.push(&touched(promoter, all, cpu))?;
+    }
+    for promoter in PROMOTERS {
+        progress(&format!("{}: a heap of {}", promoter.name(), size.bytes()))?;
+        report.push(&heap(promoter, &mut bench, setting, size)?)?;
+    }
+    let (touching, heap) = (regions.bytes(), size.bytes());
+    report.notes = vec![
+        format!(
+            "touching: a program with a thread that computes and one that touches {touching} page by page, \
+             4 us each, and looks by PAGEMAP_SCAN; from the touch of the {TOUCHES}th base page of a region, for \
+             khugepaged from the first one and the advice that makes it eligible. At its defaults \
+             khugepaged is waited for {} s.",
+            BOUND.as_secs()
+        ),
+        format!(
+            "heap: {heap} of base pages that are there before anybody begins; for superpage the time \
+             has the daemon's start in it. What was not done in time is extrapolated from the pace \
+             until then."
+        ),
+    ];
+    Ok(report)
+}
+
+/// From threshold to huge page for each region, and the CPU time of who promoted, in seconds.
+fn touch(
+    promoter: Promoter,
+    bench: &mut Bench,
+    setting: &Setting,
+    size: HugePages,
+) -> Result<(Vec<Option<Nanos>>, f64)> {
+    /// For the last regions of those that are expected to be done.
+    const LAST: Duration = Duration::from_secs(10);
+    Promoter::prepare(bench)?;
+    let (threshold, patience) = match promoter {
+        Promoter::Superpage => (Threshold::Touches(TOUCHES), LAST),
+        Promoter::Kernel(Khugepaged::Default) => (Threshold::Advice, BOUND),
+        Promoter::Kernel(_) => (Threshold::Advice, LAST),
+    };
+    let patience = Nanos::from_secs_f64(patience.as_secs_f64());
+    let part = Part::Toucher { size, threshold, patience };
+    let mut toucher = Helper::start(&setting.launcher, part)?;
+    let work = promoter.begin(bench, setting, toucher.pid())?;
+    toucher.order(Order::Go)?;
+    let took = toucher.mapped()?;
+    let cpu = work.cpu()?;
+    work.end(bench)?;
+    Ok((took, cpu))
+}
+
+fn touched(promoter: Promoter, took: Vec<Option<Nanos>>, cpu: f64) -> Row {
+    let regions = took.len() as u64;
+    let mapped = took.iter().flatten().count() as u64;
+    Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case: "touching",
+        policy: promoter.name(),
+        threshold_to_mapped_p50_ms: quantile(&took, 0.5),
+        threshold_to_mapped_p99_ms: quantile(&took, 0.99),
+        regions,
+        mapped,
+        seconds_to_90_percent: None,
+        extrapolated: false,
+        cpu_s: rounded(cpu, 3),
+    }
+}
+
+/// The time that a share of the regions did not exceed, in milliseconds; none if as many were not
+/// mapped in time.
+fn quantile(took: &[Option<Nanos>], share: f64) -> Option<f64> {
+    let mut sorted: Vec<Nanos> = took.iter().flatten().copied().collect();
+    sorted.sort_unstable();
+    let rank = Bytes(took.len() as u64).scaled(share).0;
+    let at = usize::try_from(rank).ok()?.min(took.len().checked_sub(1)?);
+    sorted.get(at).map(|nanos| rounded(nanos.0 as f64 / 1e6, 3))
+}
+
+fn heap(promoter: Promoter, bench: &mut Bench, setting: &Setting, size: HugePages) -> Result<Row> {
+    Promoter::prepare(bench)?;
+    let mut heap = Helper::start(&setting.launcher, Part::Heap { size })?;
+    let before = memory_of(heap.pid())?.huge;
+    if before.0 * 100 > size.0 {
+        return Err(Error::Child(format!("the heap began with {before} huge pages")));
+    }
+    let mut target = hold(heap.pid())?;
+    if promoter != Promoter::Superpage {
+        heap.order(Order::Advise)?;
+        heap.done()?;
+    }
+    let start = Instant::now();
+    let work = promoter.begin(bench, setting, heap.pid())?;
+    let (huge, elapsed) = loop {
+        let huge = target.huge_pages()?.len() as f64;
+        let elapsed = start.elapsed();
+        if huge >= SHARE * size.0 as f64 || elapsed >= promoter.bound() {
+            break (huge, elapsed.as_secs_f64());
+        }
+        std::thread::sleep(LOOK);
+    };
+    let cpu = work.cpu()?;
+    work.end(bench)?;
+    let wanted = SHARE * size.0 as f64;
+    let seconds = (huge > 0.0).then(|| elapsed * (wanted / huge).max(1.0));
+    Ok(Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case: "heap",
+        policy: promoter.name(),
+        threshold_to_mapped_p50_ms: None,
+        threshold_to_mapped_p99_ms: None,
+        regions: size.0,
+        mapped: HugePages(size.0).bytes().scaled(huge / size.0 as f64).to_huge_pages().0,
+        seconds_to_90_percent: seconds.map(|seconds| rounded(seconds, 1)),
+        extrapolated: huge < wanted,
+        cpu_s: rounded(cpu, 3),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_that_was_never_reached_is_none() {
+        let took = [Some(Nanos(3_000_000)), Some(Nanos(1_000_000)), Some(Nanos(2_000_000)), None];
+        assert_eq!(quantile(&took, 0.0), Some(1.0));
+        assert_eq!(quantile(&took, 0.5), Some(3.0));
+        assert_eq!(quantile(&took, 0.99), None);
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+}

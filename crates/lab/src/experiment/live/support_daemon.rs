@@ -1,0 +1,98 @@
+//! The real daemon, for an experiment: in a process of its own, with a configuration, a lock and a
+//! record of its own. What its configuration should say is the experiment's to know.
+
+use super::{Error, Result, Setting};
+use crate::workload::clock::cpu_time;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+use superpage_kernel::settings::{self, Lock, Settings};
+use superpage_policy::units::Nanos;
+
+/// A running daemon. Dropping it ends it, and what it changed is put back.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    child: Child,
+    state: PathBuf,
+}
+
+impl Daemon {
+    /// Starts it with the text of a configuration.
+    pub(super) fn start(setting: &Setting, configuration: &str) -> Result<Self> {
+        // Below our own state directory, where nobody else can write.
+        let state = setting.state.join("lab");
+        let config = state.join("superpage.toml");
+        drop(Lock::take(&state)?);
+        let explain = |error: std::io::Error| Error::Child(format!("{}: {error}", state.display()));
+        std::fs::write(&config, configuration).map_err(explain)?;
+        let log = File::create(state.join(LOG)).map_err(explain)?;
+        let child = Command::new(&setting.launcher.program)
+            .arg("daemon")
+            .arg("--config")
+            .arg(&config)
+            .arg("--state")
+            .arg(&state)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(|error| Error::Child(format!("the daemon did not start: {error}")))?;
+        let mut daemon = Self { child, state };
+        // Its probes and first pass come at once; let it settle into its loop.
+        std::thread::sleep(Duration::from_millis(300));
+        daemon.check()?;
+        Ok(daemon)
+    }
+
+    /// Fails if it has ended.
+    pub(super) fn check(&mut self) -> Result<()> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.ended(status)),
+            Err(error) => Err(Error::Child(format!("the daemon was lost: {error}"))),
+        }
+    }
+
+    /// The CPU time that it has used so far.
+    pub(super) fn cpu(&self) -> Result<Nanos> {
+        Ok(cpu_time(self.child.id())?)
+    }
+
+    /// Ends it, which must go well.
+    pub(super) fn stop(mut self) -> Result<()> {
+        match self.terminate() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(self.ended(status)),
+            Err(error) => Err(Error::Child(format!("the daemon was lost: {error}"))),
+        }
+    }
+
+    fn ended(&self, status: ExitStatus) -> Error {
+        let log = std::fs::read_to_string(self.state.join(LOG)).unwrap_or_default();
+        let last = log.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
+        Error::Child(format!("the daemon ended with {status}; it said: {}", last.trim()))
+    }
+
+    /// Asks it to leave, which puts its settings back, and waits.
+    fn terminate(&mut self) -> std::io::Result<ExitStatus> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let (Some(pid), None) = (pid, self.child.try_wait()?) {
+            kill_process(pid, Signal::TERM)?;
+        }
+        self.child.wait()
+    }
+}
+
+/// What it says, in its state directory.
+const LOG: &str = "said";
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.terminate();
+        // Had it crashed, this repairs what it left.
+        let _ = Settings::open(&self.state, settings::Mode::Apply);
+        let _ = std::fs::remove_dir_all(&self.state);
+    }
+}

@@ -1,0 +1,163 @@
+//! Who makes huge pages: nobody, the kernel in its three ways, or superpage. Each as an experiment
+//! sets the machine for it, and what its work in the background costs.
+//!
+//! The kernel's settings pass the bench's gate and are put back with it.
+
+use super::support_bench::Bench;
+use super::support_daemon::Daemon;
+use super::{Error, Result, Setting};
+use crate::workload::clock::cpu_time;
+use std::path::Path;
+use superpage_kernel::process;
+use superpage_kernel::thp::{self, Enabled, Thp};
+use superpage_policy::units::{BasePages, Nanos};
+
+/// The policy that superpage promotes by in these experiments.
+pub(super) const SUPERPAGE_POLICY: &str = "quicksilver-sync-64";
+
+/// Who makes huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Regime {
+    /// Nobody.
+    BasePages,
+    /// Page faults: `enabled=always`, khugepaged asleep.
+    FirstTouch,
+    /// Page faults and khugepaged: `enabled=always`.
+    Always,
+    /// The daemon, by [`SUPERPAGE_POLICY`], in the processes that it is shown.
+    Superpage,
+}
+
+impl Regime {
+    /// As in rows; the kernel's are named as on the simulated machine.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::BasePages => "linux-4k",
+            Self::FirstTouch => "linux-nokhugepaged",
+            Self::Always => "linux",
+            Self::Superpage => "superpage",
+        }
+    }
+
+    /// Sets the machine for a program that is going to start. khugepaged sleeps; see
+    /// [`Regime::begin`].
+    pub(super) fn prepare(self, bench: &mut Bench) -> Result<()> {
+        let enabled = match self {
+            Self::BasePages => Enabled::Never,
+            // Superpage finds the machine as most distributions have it.
+            Self::FirstTouch | Self::Always | Self::Superpage => Enabled::Always,
+        };
+        set_enabled(bench, enabled)?;
+        Khugepaged::Asleep.set(bench)
+    }
+
+    /// Starts what this regime has in the background for the process `pid`.
+    pub(super) fn begin(self, setting: &Setting, pid: u32) -> Result<Background> {
+        let daemon = match self {
+            Self::Superpage => Some(promoter(setting, pid)?),
+            _ => None,
+        };
+        let khugepaged = if self == Self::Always { Some(khugepaged_pid()?) } else { None };
+        let mut background = Background { daemon, khugepaged, before: Nanos::ZERO };
+        background.before = background.total()?;
+        Ok(background)
+    }
+}
+
+/// Sets `transparent_hugepage/enabled`, until the bench is dropped.
+pub(super) fn set_enabled(bench: &mut Bench, enabled: Enabled) -> Result<()> {
+    Thp::under(Path::new("/sys")).set(bench.settings(), thp::ENABLED, enabled)?;
+    Ok(())
+}
+
+/// A daemon that promotes in the process `pid` and sees no other.
+pub(super) fn promoter(setting: &Setting, pid: u32) -> Result<Daemon> {
+    let configuration = format!(
+        "[promotion]\npolicy = \"off\"\n\
+         [[promotion.rule]]\npolicy = \"{SUPERPAGE_POLICY}\"\npids = [{pid}]\n\
+         [processes.include]\npids = [{pid}]\n"
+    );
+    let mut daemon = Daemon::start(setting, &configuration)?;
+    let enabled = Thp::under(Path::new("/sys")).get(thp::ENABLED)?;
+    daemon.check()?;
+    if enabled == Enabled::Always {
+        let what = "the daemon left transparent_hugepage/enabled at always: it would not be it that \
+                    makes the huge pages";
+        return Err(Error::Child(what.to_owned()));
+    }
+    Ok(daemon)
+}
+
+/// How khugepaged goes about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Khugepaged {
+    /// Not at all.
+    Asleep,
+    /// By the kernel's defaults: 16 MiB, then ten seconds of sleep.
+    Default,
+    /// 256 MiB, then a tenth of a second: comes by some gigabytes in the seconds that an experiment
+    /// can wait, as it would at its defaults in an hour. Chosen.
+    Brisk,
+    /// Without sleep.
+    Fastest,
+}
+
+impl Khugepaged {
+    /// Sets it so, until the bench is dropped.
+    pub(super) fn set(self, bench: &mut Bench) -> Result<()> {
+        const SECOND: Nanos = Nanos(1_000_000_000);
+        let (pages, sleep) = match self {
+            Self::Asleep => (DEFAULT_PACE.0, Nanos(24 * 3600 * SECOND.0)),
+            Self::Default => DEFAULT_PACE,
+            Self::Brisk => (BasePages(65_536), Nanos(SECOND.0 / 10)),
+            Self::Fastest => (BasePages(u32::MAX.into()), Nanos::ZERO),
+        };
+        let knobs = Thp::under(Path::new("/sys"));
+        knobs.set(bench.settings(), thp::PAGES_TO_SCAN, pages)?;
+        // This one also wakes it.
+        knobs.set(bench.settings(), thp::SCAN_SLEEP, sleep)?;
+        Ok(())
+    }
+}
+
+/// What khugepaged scans at the kernel's defaults, and how long it then sleeps.
+pub(super) const DEFAULT_PACE: (BasePages, Nanos) = (BasePages(4096), Nanos(10_000_000_000)); // tidy: allow(the kernel's default)
+
+/// khugepaged's process.
+pub(super) fn khugepaged_pid() -> Result<u32> {
+    let is_it = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"khugepaged\n")
+    };
+    process::list(Path::new("/proc"))?.into_iter().find(is_it).ok_or_else(|| {
+        Error::NotPossible("khugepaged is not running, or not to be seen from here".to_owned())
+    })
+}
+
+/// The work in the background. Dropping it ends the daemon.
+#[derive(Debug)]
+pub(super) struct Background {
+    daemon: Option<Daemon>,
+    khugepaged: Option<u32>,
+    before: Nanos,
+}
+
+impl Background {
+    /// The CPU time that it took since it was begun. All of the daemon's, its promotions included;
+    /// huge pages made by the program's own page faults are the program's.
+    pub(super) fn cpu(&self) -> Result<Nanos> {
+        Ok(self.total()?.saturating_sub(self.before))
+    }
+
+    fn total(&self) -> Result<Nanos> {
+        match (&self.daemon, self.khugepaged) {
+            (Some(daemon), _) => daemon.cpu(),
+            (None, Some(pid)) => Ok(cpu_time(pid)?),
+            (None, None) => Ok(Nanos::ZERO),
+        }
+    }
+
+    /// Ends it, which must go well.
+    pub(super) fn end(mut self) -> Result<()> {
+        self.daemon.take().map_or(Ok(()), Daemon::stop)
+    }
+}

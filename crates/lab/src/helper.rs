@@ -1,0 +1,268 @@
+//! Processes that only have memory, each made for an experiment: they touch it, hold it, or look how
+//! it is mapped. What is measured beyond that, and who promotes, is the experiment's to know.
+//!
+//! As with workloads the program starts itself again; the two exchange JSON lines.
+
+mod growing;
+mod heap;
+mod shared;
+mod toucher;
+
+pub(crate) use toucher::Threshold;
+
+use crate::worker::protocol;
+use crate::worker::{ChildError, Error, Launcher, Pipe, Result, tell};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Write};
+use superpage_policy::units::{HugePages, Nanos};
+
+/// How a helper is started.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Casting {
+    /// The pid of the process that starts it.
+    pub(crate) parent: u32,
+    pub(crate) part: Part,
+}
+
+/// What it is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(tag = "be", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Part {
+    /// Memory of which every base page has been touched.
+    Heap {
+        #[serde(with = "crate::wire::huge_pages")]
+        size: HugePages,
+    },
+    /// A heap that grows when told to.
+    Growing {
+        by: Growth,
+        #[serde(with = "crate::wire::huge_pages")]
+        size: HugePages,
+        /// How long that takes.
+        #[serde(with = "crate::wire::nanos")]
+        time: Nanos,
+    },
+    /// A program that touches its memory page by page while another thread of it is busy, and takes
+    /// down when each region is mapped by a huge page.
+    Toucher {
+        #[serde(with = "crate::wire::huge_pages")]
+        size: HugePages,
+        threshold: Threshold,
+        /// How long it waits for the last regions.
+        #[serde(with = "crate::wire::nanos")]
+        patience: Nanos,
+    },
+    /// A memfd with something on every base page, mapped shared.
+    Host {
+        #[serde(with = "crate::wire::huge_pages")]
+        size: HugePages,
+    },
+    /// The memfd of another process, mapped too.
+    Guest {
+        of: u32,
+        fd: i32,
+        #[serde(with = "crate::wire::huge_pages")]
+        size: HugePages,
+    },
+}
+
+/// By which system call a heap grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Growth {
+    Brk,
+    Mmap,
+}
+
+/// What a helper is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Order {
+    /// Do what you are for.
+    Go,
+    /// Ask the kernel for huge pages in all of your memory (MADV_HUGEPAGE).
+    Advise,
+    /// Read so many words at random.
+    Read { count: u64, seed: u64 },
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// The helper has its memory. With the number of its memfd, if it made one.
+    Ready { fd: Option<i32> },
+    /// That was done, and took so long.
+    Done { nanos: u64 },
+    /// From a region's threshold to its huge page, for each region in the order of touching; none
+    /// where there was no huge page in time.
+    Mapped { nanos: Vec<Option<u64>> },
+    /// It did not work.
+    Failed { message: String },
+}
+
+/// What a part can do. Messages are in words: nobody but a reader needs to tell them apart.
+trait Play {
+    /// Obeys.
+    fn obey(&mut self, order: Order) -> std::result::Result<Answer, String>;
+}
+
+/// A running helper. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    pipe: Pipe,
+    /// The number of its memfd.
+    pub(crate) fd: Option<i32>,
+}
+
+impl Helper {
+    /// Starts it and waits until it has its memory.
+    pub(crate) fn start(launcher: &Launcher, part: Part) -> Result<Self> {
+        let casting = Casting { parent: std::process::id(), part };
+        let mut helper = Self { pipe: Pipe::spawn(launcher, &casting)?, fd: None };
+        helper.fd = helper.expect("ready", |answer| match answer {
+            Answer::Ready { fd } => Some(fd),
+            _ => None,
+        })?;
+        Ok(helper)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pipe.id()
+    }
+
+    /// Tells it to do something, and does not wait.
+    pub(crate) fn order(&mut self, order: Order) -> Result<()> {
+        self.pipe.send(&order)
+    }
+
+    /// Waits until it has done what it was told. How long it took.
+    pub(crate) fn done(&mut self) -> Result<Nanos> {
+        self.expect("done", |answer| match answer {
+            Answer::Done { nanos } => Some(Nanos(nanos)),
+            _ => None,
+        })
+    }
+
+    /// Waits for what it has taken down.
+    pub(crate) fn mapped(&mut self) -> Result<Vec<Option<Nanos>>> {
+        self.expect("mapped", |answer| match answer {
+            Answer::Mapped { nanos } => Some(nanos.into_iter().map(|n| n.map(Nanos)).collect()),
+            _ => None,
+        })
+    }
+
+    fn expect<T>(&mut self, expected: &'static str, pick: fn(Answer) -> Option<T>) -> Result<T> {
+        let line = self.pipe.line()?;
+        match protocol::from_line(&line) {
+            Ok(Answer::Failed { message }) => Err(Error::Failed { message }),
+            Ok(answer) => pick(answer).ok_or_else(|| self.pipe.nonsense(expected, &line)),
+            Err(_) => Err(self.pipe.nonsense(expected, &line)),
+        }
+    }
+}
+
+/// The child's side: plays `part` until the orders end.
+pub(crate) fn play(
+    part: Part,
+    orders: impl BufRead,
+    mut answers: impl Write,
+) -> std::result::Result<(), ChildError> {
+    let (mut player, ready) = match prepare(part) {
+        Ok(prepared) => prepared,
+        Err(message) => return tell(&mut answers, &Answer::Failed { message }),
+    };
+    tell(&mut answers, &ready)?;
+    for line in orders.lines() {
+        let line = line.map_err(|error| ChildError::Pipe { detail: error.to_string() })?;
+        let order = protocol::from_line(line.as_bytes())
+            .map_err(|error| ChildError::Message { detail: error.to_string() })?;
+        let answer = player.obey(order).unwrap_or_else(|message| Answer::Failed { message });
+        tell(&mut answers, &answer)?;
+    }
+    Ok(())
+}
+
+fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
+    let plain = Answer::Ready { fd: None };
+    Ok(match part {
+        Part::Heap { size } => (Box::new(heap::Heap::new(size)?), plain),
+        Part::Growing { by, size, time } => (Box::new(growing::Growing { by, size, time }), plain),
+        Part::Toucher { size, threshold, patience } => {
+            (Box::new(toucher::Toucher::new(size, threshold, patience)?), plain)
+        }
+        Part::Host { size } => {
+            let (host, fd) = shared::Shared::create(size)?;
+            (Box::new(host), Answer::Ready { fd: Some(fd) })
+        }
+        Part::Guest { of, fd, size } => (Box::new(shared::Shared::join(of, fd, size)?), plain),
+    })
+}
+
+/// The answer to an order that a part has no use for.
+fn refused(order: Order) -> std::result::Result<Answer, String> {
+    Err(format!("this helper cannot {order:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn talk(part: Part, orders: &str) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        play(part, orders.as_bytes(), &mut answers).expect("it plays");
+        let lines = answers.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| protocol::from_line(line).expect("an answer")).collect()
+    }
+
+    const SIZE: HugePages = HugePages(2);
+
+    #[test]
+    fn a_heap_is_advised_and_can_nothing_else() {
+        let answers = talk(Part::Heap { size: SIZE }, "{\"do\":\"advise\"}\n{\"do\":\"go\"}\n");
+        assert!(matches!(answers[1], Answer::Done { .. }), "{answers:?}");
+        assert!(matches!(answers[2], Answer::Failed { .. }), "{answers:?}");
+    }
+
+    #[test]
+    fn heaps_grow() {
+        for by in [Growth::Brk, Growth::Mmap] {
+            let time = Nanos(20_000_000);
+            let answers = talk(Part::Growing { by, size: SIZE, time }, "{\"do\":\"go\"}\n");
+            let [_, Answer::Done { nanos }] = answers[..] else { panic!("{answers:?}") };
+            assert!((time.0..50 * time.0).contains(&nanos), "{nanos}");
+        }
+    }
+
+    #[test]
+    fn regions_that_are_never_huge_are_told() {
+        let part = Part::Toucher {
+            size: SIZE,
+            threshold: Threshold::Touches(64),
+            patience: Nanos(10_000_000),
+        };
+        let answers = talk(part, "{\"do\":\"go\"}\n");
+        assert!(matches!(&answers[1], Answer::Mapped { nanos } if nanos.len() == 2), "{answers:?}");
+    }
+
+    #[test]
+    fn a_guest_reads_what_the_host_wrote() {
+        let (mut host, fd) = shared::Shared::create(SIZE).expect("a memfd");
+        let mut guest = shared::Shared::join(std::process::id(), fd, SIZE).expect("joined");
+        for reader in [&mut host, &mut guest] {
+            let read = reader.obey(Order::Read { count: 1000, seed: 1 });
+            assert!(matches!(read, Ok(Answer::Done { .. })), "{read:?}");
+        }
+        assert!(shared::Shared::join(std::process::id(), 9999, SIZE).is_err());
+    }
+
+    #[test]
+    fn castings_survive_the_command_line_and_are_no_workloads() {
+        let part = Part::Guest { of: 3, fd: 4, size: SIZE };
+        let line = protocol::to_line(&Casting { parent: 1, part });
+        assert!(protocol::from_line::<Casting>(line.as_bytes()).is_ok(), "{line}");
+        assert!(protocol::from_line::<protocol::Envelope>(line.as_bytes()).is_err());
+    }
+}

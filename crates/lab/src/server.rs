@@ -1,0 +1,215 @@
+//! A server program of somebody else's, started for ourselves alone, that ends with us. Not what it
+//! is started with, nor the load on it.
+//!
+//! It listens on a UNIX socket in a directory that only we can enter. It dies with the thread that
+//! started it (`PR_SET_PDEATHSIG`), so start servers from a thread that stays.
+
+#![expect(unsafe_code, reason = "what a child does between fork and exec is the caller's promise")]
+
+use crate::workload::{Error, PageSize, Result};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::thread::{
+    CpuSet, disable_transparent_huge_pages, sched_getaffinity, sched_setaffinity,
+};
+use std::fs::DirBuilder;
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to listen. Chosen: it takes a few milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A program that can be started; its name is that of its Debian package too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    /// What was tried, for messages.
+    pub(crate) starting: &'static str,
+    /// As above.
+    pub(crate) connecting: &'static str,
+}
+
+/// What it is given beside its arguments.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) pages: PageSize,
+    pub(crate) cores: CpuSet,
+}
+
+/// A running server. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    program: Program,
+}
+
+impl Server {
+    /// Starts `program`; its standard error is kept for the message if it ends.
+    pub(crate) fn start(
+        program: Program,
+        arguments: impl IntoIterator<Item = String>,
+        around: Surroundings,
+    ) -> Result<Self> {
+        let mut command = Command::new(find(program.name)?);
+        command.args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let parent = getpid();
+        // SAFETY: the closure runs between fork and exec, where only async-signal-safe calls are
+        // allowed: it makes four plain system calls and allocates nothing.
+        unsafe {
+            command.pre_exec(move || prepare(parent, &around));
+        }
+        let child = command.spawn().map_err(|error| failed(program.starting, &error))?;
+        Ok(Self { child, program })
+    }
+
+    /// The server's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tries until the server listens, or has ended, or we lose patience.
+    pub(crate) fn connect(&mut self, socket: &Path) -> Result<UnixStream> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let error = match UnixStream::connect(socket) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            if let Ok(Some(status)) = self.child.try_wait() {
+                let mut said = String::new();
+                if let Some(stderr) = &mut self.child.stderr {
+                    // Without its words the status must do.
+                    let _ = stderr.read_to_string(&mut said);
+                }
+                let detail = format!("it ended with {status}: {}", said.trim());
+                return Err(Error::Server { what: self.program.starting, detail });
+            }
+            if Instant::now() > deadline {
+                return Err(failed(self.program.connecting, &error));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both only fail if it has already ended and been reaped.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The child's last steps before it becomes the server.
+fn prepare(parent: Pid, around: &Surroundings) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(parent) {
+        return Err(rustix::io::Errno::SRCH.into());
+    }
+    sched_setaffinity(None, &around.cores)?;
+    if around.pages == PageSize::Base {
+        disable_transparent_huge_pages(true)?;
+    }
+    Ok(())
+}
+
+/// The core of the server and that of its client: another one, if we may use two.
+pub(crate) fn cores(wanted: Option<u32>) -> Result<(CpuSet, CpuSet)> {
+    let explain = |errno: rustix::io::Errno| failed("choose cores", &errno.into());
+    let init = Pid::from_raw(1);
+    // We may be on one core by our own wish; what the machine has is what its first process has.
+    let all = sched_getaffinity(init).or_else(|_| sched_getaffinity(None)).map_err(explain)?;
+    let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect();
+    let wanted = wanted.and_then(|core| usize::try_from(core).ok());
+    let server = wanted.or(usable.first().copied()).unwrap_or(0);
+    let client = usable.iter().copied().find(|core| *core != server).unwrap_or(server);
+    let only = |core| {
+        let mut set = CpuSet::new();
+        set.set(core);
+        set
+    };
+    Ok((only(server), only(client)))
+}
+
+/// A program on the search path, or where Debian puts it.
+pub(crate) fn find(name: &'static str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/bin")])
+        .map(|directory| directory.join(name))
+        .find(|program| program.is_file())
+        .ok_or(Error::MissingProgram { program: name, package: name })
+}
+
+pub(crate) fn failed(what: &'static str, error: &io::Error) -> Error {
+    Error::Server { what, detail: error.to_string() }
+}
+
+/// A directory that only we can enter, removed with all that is in it when dropped.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Makes one.
+    pub(crate) fn create() -> Result<Self> {
+        let parent = std::env::temp_dir();
+        let name = |n: u32| parent.join(format!("superpage-lab-{}-{n}", std::process::id()));
+        // A dead process may have had our number.
+        for path in (0..100).map(name) {
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed("make a directory for the socket", &error)),
+            }
+        }
+        let detail = format!("too many are left over in {}", parent.display());
+        Err(Error::Server { what: "make a directory for the socket", detail })
+    }
+}
+
+impl Directory {
+    /// Where a socket in it is.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join("socket")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // A directory that stays behind is empty but for a dead socket.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_is_ours_alone_and_goes() {
+        use std::os::unix::fs::PermissionsExt;
+        let one = Directory::create().expect("made");
+        let two = Directory::create().expect("made");
+        assert_ne!(one.path, two.path);
+        let mode = std::fs::metadata(&one.path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let path = one.path.clone();
+        drop(one);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn server_and_client_have_a_core_each_where_there_are_two() {
+        let (server, client) = cores(None).expect("chosen");
+        assert_eq!((server.count(), client.count()), (1, 1));
+        let two = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+        assert_eq!(two, server != client);
+    }
+}
