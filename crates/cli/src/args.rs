@@ -11,7 +11,9 @@ use superpage_manager::config::parse_percent;
 use superpage_manager::history::What;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::system::list;
-use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
+use superpage_policy::units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
+};
 use superpage_sim::profile::Profile;
 use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::replay;
@@ -36,7 +38,9 @@ pub(crate) enum Command {
     Scan(Scan),
     /// Break the huge pages that waste most and free what they waste
     Debloat(Debloat),
-    /// Watch memory and take bloat back when it gets short
+    /// Make huge pages of the memory of processes, once, now
+    Promote(Promote),
+    /// Promote while memory is free, and take bloat back when it gets short
     Daemon(Daemon),
     /// Show what the daemon did, and why
     Log(Log),
@@ -106,6 +110,31 @@ pub(crate) struct Debloat {
           allow_negative_numbers = true)]
     pub(crate) quantum: HugePages,
     /// Only look and decide; change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print one JSON object per process instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `promote`.
+#[derive(Debug, Args)]
+#[command(after_help = "What is empty of a region is filled with zeroes, which takes memory: \
+                        `superpage debloat` takes it back. A program that forbade itself huge pages \
+                        (Redis, unless its configuration says `disable-thp no`) cannot be given \
+                        any.")]
+pub(crate) struct Promote {
+    /// The processes to promote
+    #[arg(required = true, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    pub(crate) pids: Vec<u32>,
+    /// Leave regions alone that have fewer of their 512 base pages populated
+    #[arg(long, value_name = "N", default_value = "64", value_parser = least,
+          allow_negative_numbers = true)]
+    pub(crate) least: BasePages,
+    /// Add no memory while more than this share of the machine's is in use
+    #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = percent)]
+    pub(crate) max_used: Percent,
+    /// Only look; change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print one JSON object per process instead of a table
@@ -461,6 +490,13 @@ pub(crate) struct Percent(pub(crate) f64);
 
 fn pid(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "give the number of a process, such as 1234".to_owned())
+}
+
+fn least(text: &str) -> Result<BasePages, String> {
+    match text.parse() {
+        Ok(pages @ 1..=BASE_PAGES_PER_HUGE_PAGE) => Ok(BasePages(pages)),
+        _ => Err("give a number of base pages from 1 to 512, such as 64".to_owned()),
+    }
 }
 
 fn recorded(text: &str) -> Result<u32, String> {

@@ -22,6 +22,7 @@ use crate::select;
 use crate::take_back::TakeBack;
 use crate::target::Target;
 use rustix::event::{PollFd, PollFlags, poll};
+use saved::Saved;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt;
 use std::io::Read;
@@ -37,7 +38,6 @@ use superpage_kernel::settings::{self, Lock, Outcome, Settings};
 use superpage_policy::debloat::{Debloat, DoneCause, PolicyName};
 use superpage_policy::units::{BasePages, Nanos};
 use superpage_policy::watermark::Order;
-use saved::Saved;
 use tell::Teller;
 use tracing::{debug, error, info, warn};
 use watch::Watch;
@@ -206,12 +206,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn new(
-        config: Config,
-        config_path: Option<&Path>,
-        state: &Path,
-        settings: Settings,
-    ) -> Self {
+    fn new(config: Config, config_path: Option<&Path>, state: &Path, settings: Settings) -> Self {
         let path = settings.root().join("proc/pressure/memory");
         let trigger = Trigger::arm(&path, PRESSURE_STALL, PRESSURE_WINDOW)
             .inspect_err(|error| info!("memory pressure cannot wake us, the timer will: {error}"))
@@ -243,7 +238,11 @@ impl Daemon {
     /// Holds settings, starts what runs beside.
     fn begin(&mut self) {
         let ledger = Arc::clone(&self.teller.ledger);
-        ledger.record(entry(What::Started, "start", concat!("superpage ", env!("CARGO_PKG_VERSION"))));
+        ledger.record(entry(
+            What::Started,
+            "start",
+            concat!("superpage ", env!("CARGO_PKG_VERSION")),
+        ));
         self.hold();
         self.promote();
         self.listen();
@@ -277,9 +276,8 @@ impl Daemon {
             None => {
                 let remembered = std::mem::take(&mut self.remembered);
                 let started = Promoter::start(setup, Arc::clone(&self.teller.ledger), remembered);
-                self.promoter = started
-                    .inspect_err(|error| error!("nothing is promoted: {error}"))
-                    .ok();
+                self.promoter =
+                    started.inspect_err(|error| error!("nothing is promoted: {error}")).ok();
             }
         }
     }
@@ -469,7 +467,11 @@ impl Daemon {
         }
     }
 
-    fn take_back_from(&mut self, targets: &mut Vec<Target>, signals: &Signals) -> Result<(), Error> {
+    fn take_back_from(
+        &mut self,
+        targets: &mut Vec<Target>,
+        signals: &Signals,
+    ) -> Result<(), Error> {
         let (now, idle) = (promote::now(), nanos(self.config.promotion.idle));
         if self.take_back.see(targets, idle, now)? == 0 {
             return Ok(());
@@ -478,7 +480,10 @@ impl Daemon {
         let options = self.options();
         let all = BasePages(u64::MAX);
         let mut pass = Pass::new(std::mem::take(targets), all, options, &not_due, now)?;
-        let cause = format!("partly used and so for {}", humantime::format_duration(self.config.promotion.idle));
+        let cause = format!(
+            "partly used and so for {}",
+            humantime::format_duration(self.config.promotion.idle)
+        );
         let mut looked = Instant::now();
         let mut watch = |event: Event<'_>| {
             self.teller.event(&event, "quicksilver", Some(&cause));

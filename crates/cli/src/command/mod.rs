@@ -6,6 +6,7 @@ mod doctor;
 mod generate;
 mod lab;
 pub(crate) mod log;
+mod promote;
 mod record;
 mod scan;
 mod sim;
@@ -21,6 +22,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Debloat(arguments) => debloat::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
+        Command::Promote(arguments) => promote::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Lab(arguments) => lab::run(arguments.command),

@@ -43,7 +43,10 @@ fn enabled(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<Opti
         return Ok(None);
     }
     let change = knobs.set(settings, thp::ENABLED, Enabled::Madvise).map(Some);
-    info!("transparent_hugepage/enabled: policies decide, not first touches ({})", Enabled::Madvise.to_text());
+    info!(
+        "transparent_hugepage/enabled: policies decide, not first touches ({})",
+        Enabled::Madvise.to_text()
+    );
     change
 }
 

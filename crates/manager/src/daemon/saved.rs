@@ -120,7 +120,11 @@ mod tests {
     fn what_cannot_be_used_is_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
         assert!(Saved::read(directory.path()).above.is_empty());
-        for text in ["", "{", r#"{"version":1,"boot":"another","above":["machine"],"cooling":{},"huge":{}}"#] {
+        for text in [
+            "",
+            "{",
+            r#"{"version":1,"boot":"another","above":["machine"],"cooling":{},"huge":{}}"#,
+        ] {
             std::fs::write(directory.path().join(FILE), text).expect("written");
             assert!(Saved::read(directory.path()).above.is_empty(), "{text}");
         }
