@@ -13,6 +13,7 @@
 //! | [`group`] | the processes under one policy, and what it wants |
 //! | [`limits`] | when promoting would do harm |
 //! | [`pace`] | how fast: the budget, and waiting while the kernel takes long |
+//! | `roster` | who is watched, under which policy |
 //! | [`crew`] | the threads that carry out |
 //! | `hear` | whose page faults are heard |
 //! | `work` | the loop |
@@ -25,6 +26,7 @@ pub mod limits;
 pub mod once;
 pub mod pace;
 pub mod policy;
+mod roster;
 pub mod tenant;
 pub mod view;
 mod work;
