@@ -8,6 +8,7 @@ mod emd_fig7;
 mod emd_fig8;
 mod emd_table1;
 mod emd_table3;
+mod fault_overhead;
 mod support_bench;
 mod support_fairness;
 mod support_sweep;
@@ -24,4 +25,5 @@ pub const ALL: &[&Experiment] = &[
     &emd_fig13::EXPERIMENT,
     &emd_table3::EXPERIMENT,
     &emd_fig15::EXPERIMENT,
+    &fault_overhead::EXPERIMENT,
 ];
