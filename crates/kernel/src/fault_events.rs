@@ -38,8 +38,8 @@ use std::path::Path;
 use superpage_policy::units::Bytes;
 
 /// The size of each CPU's ring where nothing else is asked for: 6,500 faults of 40 bytes, so at
-/// a period of 64 some 400,000 faults between two looks. Four of them and their control pages
-/// also fit into what a user without rights may lock (`perf_event_mlock_kb` per CPU).
+/// a period of 64 some 400,000 faults between two looks. With its control page it fits into what
+/// a user without rights may lock for each CPU (`perf_event_mlock_kb`, 516 by default).
 pub const DEFAULT_RING: Bytes = Bytes::from_kib(256);
 
 /// How often opening the events of a process starts again because a thread began meanwhile.
@@ -49,7 +49,7 @@ const TRIES: usize = 4;
 /// When who polls the descriptors of the rings is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wakeup {
-    /// At each record. A wake-up costs the program that faults some 25 us in a virtual machine
+    /// At each record. A wake-up costs the program that faults some 15 us in a virtual machine
     /// (an interrupt to itself and one to the reader's CPU): a fifth of a fault loop's time at a
     /// period of 64. For few events that matter, not for faults.
     EachRecord,
@@ -60,7 +60,7 @@ pub enum Wakeup {
 
 /// When [`FaultEvents::new`] has us woken: after some 100 records, 6,400 faults at a period of
 /// 64, about 10 ms of a program that does nothing but fault. That is early enough for a ring not
-/// to fill up, and 0.2 % of that program's time.
+/// to fill up, and about 0.1 % of that program's time.
 pub const DEFAULT_WAKEUP: Wakeup = Wakeup::Filled(Bytes::from_kib(4));
 
 /// Whose faults to watch.

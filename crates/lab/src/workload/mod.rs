@@ -1,6 +1,6 @@
 //! The programs that the papers measure: what they are given and what they report.
 //!
-//! Each lives in its own file: [`random_access`], [`btree`], [`memcached`]. They run in a process
+//! Each lives in its own file: [`random_access`], [`btree`], [`memcached`], [`fault_loop`]. They run in a process
 //! of their own (see [`crate::worker`]), because what happens to their memory is done from outside.
 //!
 //! Every one of them takes its size as its footprint on huge pages, and knows how many of its base
@@ -9,6 +9,7 @@
 pub mod arena;
 pub mod btree;
 pub(crate) mod clock;
+pub mod fault_loop;
 pub mod memcached;
 pub mod random_access;
 pub mod rng;
@@ -37,16 +38,19 @@ pub enum WorkloadKind {
     BTree,
     /// Random gets from a memcached server.
     Memcached,
+    /// Touches memory, gives it back, begins again.
+    FaultLoop,
 }
 
 impl WorkloadKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::RandomAccessL,
         Self::RandomAccessR,
         Self::RandomAccessDense,
         Self::BTree,
         Self::Memcached,
+        Self::FaultLoop,
     ];
 
     /// The name that the papers use.
@@ -58,6 +62,7 @@ impl WorkloadKind {
             Self::RandomAccessDense => "RandomAccess-Dense",
             Self::BTree => "BTree",
             Self::Memcached => "Memcached",
+            Self::FaultLoop => "FaultLoop",
         }
     }
 }
@@ -196,6 +201,7 @@ pub fn populate(spec: &WorkloadSpec) -> Result<(Box<dyn Workload>, Populated)> {
         WorkloadKind::RandomAccessDense => Box::new(random_access(Bloat::None)?),
         WorkloadKind::BTree => Box::new(btree::Lookups::populate(spec.size, spec.pages)?),
         WorkloadKind::Memcached => Box::new(memcached::Memcached::populate(spec)?),
+        WorkloadKind::FaultLoop => Box::new(fault_loop::FaultLoop::populate(spec.size)?),
     };
     let populate = watch.stop(0, 0)?.wall;
     let pid = workload.pid();

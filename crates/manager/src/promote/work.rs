@@ -29,9 +29,13 @@ use superpage_policy::units::{BasePages, HugePages, Nanos, VirtAddr};
 use superpage_policy::watermark::Usage;
 use tracing::warn;
 
-/// After faults were heard, the next are waited for this long, so that many are heard at once:
-/// waking for each would cost more than it brings.
-const GATHER: Duration = Duration::from_millis(1);
+/// How often the rings are looked into while faults come. Being woken for each would cost the
+/// program that faults more than watching does; a full ring wakes us in any case.
+const LISTEN: Duration = Duration::from_millis(2);
+/// How often after a quiet while: looking into empty rings takes no system call.
+const LISTEN_QUIET: Duration = Duration::from_millis(10);
+/// So long without a fault is a quiet while.
+const QUIET: Duration = Duration::from_secs(1);
 /// How often memory is looked at, and what is known is cleared up.
 const TICK: Duration = Duration::from_secs(1);
 /// How often all processes are gone through. A machine with 2,000 of them takes some 30 ms for it.
@@ -98,7 +102,7 @@ struct Worker {
     purse: Purse,
     spent: CpuTime,
     limits: Limits,
-    last_drain: Instant,
+    last_heard: Instant,
     next_tick: Instant,
     next_sweep: Instant,
     next_group: usize,
@@ -132,7 +136,7 @@ impl Worker {
                 max_fragmentation: setup.promotion.max_fragmentation,
                 fragmentation: 0.0,
             },
-            last_drain: began,
+            last_heard: began,
             next_tick: began,
             next_sweep: began + SWEEP,
             next_group: 0,
@@ -178,25 +182,23 @@ impl Worker {
         self.spent = now;
     }
 
-    /// Sleeps until something is heard or done, or `rest` is over.
+    /// Sleeps until it is time to listen, something is done, or `rest` is over.
     fn wait(&mut self, ear: &UnixStream, rest: Duration) {
         let now = Instant::now();
-        let rest = rest.min(self.next_tick.saturating_duration_since(now));
-        let gathering = GATHER.saturating_sub(now - self.last_drain);
-        if !gathering.is_zero() && !rest.is_zero() {
-            self.sleep(ear, gathering.min(rest), Vec::new());
-        }
-        let rest = rest.saturating_sub(now.elapsed());
+        let is_quiet = now.saturating_duration_since(self.last_heard) >= QUIET;
+        let listen = if is_quiet { LISTEN_QUIET } else { LISTEN };
+        let rest = rest.min(self.next_tick.saturating_duration_since(now)).min(listen);
         if !rest.is_zero() {
-            self.sleep(ear, rest, self.roster.ears.fds());
+            self.sleep(ear, rest);
         }
         let mut bytes = [0; 64]; // tidy: allow(bytes of a wake-up)
         while matches!((&*ear).read(&mut bytes), Ok(count) if count > 0) {}
     }
 
-    fn sleep(&self, ear: &UnixStream, time: Duration, rings: Vec<rustix::fd::BorrowedFd<'_>>) {
+    fn sleep(&self, ear: &UnixStream, time: Duration) {
+        let rings = self.roster.ears.fds().into_iter();
         let mut fds: Vec<PollFd<'_>> =
-            rings.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            rings.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         fds.push(PollFd::from_borrowed_fd(ear.as_fd(), PollFlags::IN));
         let timeout = Timespec::try_from(time).ok();
         // A signal may end it early; the loop looks around then.
@@ -230,7 +232,7 @@ impl Worker {
         if events.is_empty() {
             return;
         }
-        self.last_drain = Instant::now();
+        self.last_heard = Instant::now();
         for event in events {
             match event {
                 Event::Fault { pid, address, time, .. } => self.heard(pid, address, time),
@@ -537,6 +539,7 @@ impl Worker {
         let counts = self.roster.ears.counts();
         Standing {
             policies: self
+                .roster
                 .groups
                 .iter()
                 .map(|group| (group.name.clone(), group.view.len() as u64))

@@ -8,6 +8,7 @@ mod emd_fig7;
 mod emd_fig8;
 mod emd_table1;
 mod emd_table3;
+mod fault_overhead;
 mod growing_heap;
 mod guest_memory;
 mod promotion_latency;
@@ -35,4 +36,5 @@ pub const ALL: &[&Experiment] = &[
     &promotion_latency::EXPERIMENT,
     &growing_heap::EXPERIMENT,
     &guest_memory::EXPERIMENT,
+    &fault_overhead::EXPERIMENT,
 ];
