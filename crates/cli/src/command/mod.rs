@@ -9,6 +9,7 @@ pub(crate) mod log;
 mod record;
 mod scan;
 mod sim;
+mod top;
 
 use crate::args::{Arguments, Command};
 use crate::exit::Outcome;
@@ -23,6 +24,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Log(arguments) => log::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Lab(arguments) => lab::run(arguments.command),
         Command::Completions(arguments) => generate::completions(&arguments),
         Command::Man(arguments) => generate::man(&arguments),
