@@ -3,6 +3,7 @@
 //!
 //! As with workloads the program starts itself again; the two exchange JSON lines.
 
+mod fragmenter;
 mod growing;
 mod heap;
 mod shared;
@@ -52,6 +53,13 @@ pub(crate) enum Part {
         /// How long it waits for the last regions.
         #[serde(with = "crate::wire::nanos")]
         patience: Nanos,
+    },
+    /// Memory that is in the way: all of some huge frames, one pinned base page of others.
+    Fragmenter {
+        #[serde(with = "crate::wire::huge_pages")]
+        ballast: HugePages,
+        #[serde(with = "crate::wire::huge_pages")]
+        pinned: HugePages,
     },
     /// A memfd with something on every base page, mapped shared.
     Host {
@@ -192,6 +200,9 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
         Part::Growing { by, size, time } => (Box::new(growing::Growing { by, size, time }), plain),
         Part::Toucher { size, threshold, patience } => {
             (Box::new(toucher::Toucher::new(size, threshold, patience)?), plain)
+        }
+        Part::Fragmenter { ballast, pinned } => {
+            (Box::new(fragmenter::Fragmenter::new(ballast, pinned)?), plain)
         }
         Part::Host { size } => {
             let (host, fd) = shared::Shared::create(size)?;

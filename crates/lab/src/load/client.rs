@@ -32,6 +32,9 @@ enum Ask {
     Delete,
 }
 
+/// What is asked about which key.
+type Request = (Ask, u32);
+
 /// How much is under way at any time in a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -196,28 +199,48 @@ impl Client {
     /// As [`Client::fill`].
     pub fn open(&mut self, mix: Mix, rate: f64, time: Duration) -> Result<Latencies> {
         let mut chooser = Chooser::new(mix);
+        let pauses = Chooser::new(Mix { seed: !mix.seed, ..mix });
+        let end = Instant::now() + time;
+        self.at_rate(rate, pauses, &mut |items, due| {
+            if due < end { chooser.next(items) } else { None }
+        })
+    }
+
+    /// Stores so many new values, `rate` a second on average at random times, as [`Client::open`].
+    ///
+    /// # Errors
+    /// As [`Client::fill`].
+    pub fn fill_at(&mut self, count: u64, rate: f64, seed: u64) -> Result<Latencies> {
+        let mut left = count;
+        let pauses = Chooser::new(Mix { reads: 0.0, seed });
+        self.at_rate(rate, pauses, &mut |items, _| {
+            left = left.checked_sub(1)?;
+            Some((Ask::Set, items.add()))
+        })
+    }
+
+    /// Asks what `next` says for each time that a request is due, until it has no more.
+    fn at_rate(
+        &mut self,
+        rate: f64,
+        mut pauses: Chooser,
+        next: &mut dyn FnMut(&mut Items, Instant) -> Option<Request>,
+    ) -> Result<Latencies> {
         let mut due = Instant::now();
-        let end = due + time;
         self.drive(&mut |items, _| {
-            if due >= end {
-                return Next::End;
-            }
             if due > Instant::now() {
                 return Next::Wait(Some(due));
             }
-            let now_due = due;
-            due += chooser.pause(rate);
-            match chooser.next(items) {
-                Some((ask, key)) => Next::Issue(ask, key, now_due),
-                None => Next::End,
-            }
+            let this = due;
+            due += pauses.pause(rate);
+            next(items, this).map_or(Next::End, |(ask, key)| Next::Issue(ask, key, this))
         })
     }
 
     fn in_window(
         &mut self,
         window: Window,
-        next: &mut dyn FnMut(&mut Items) -> Option<(Ask, u32)>,
+        next: &mut dyn FnMut(&mut Items) -> Option<Request>,
     ) -> Result<Latencies> {
         self.drive(&mut |items, under_way| {
             let full = under_way.requests >= window.requests
@@ -314,7 +337,7 @@ impl Chooser {
         (self.rng.below(STEPS) + 1) as f64 / STEPS as f64
     }
 
-    fn next(&mut self, items: &Items) -> Option<(Ask, u32)> {
+    fn next(&mut self, items: &Items) -> Option<Request> {
         let ask = if self.uniform() <= self.reads { Ask::Get } else { Ask::Set };
         Some((ask, items.draw(&mut self.rng)?))
     }

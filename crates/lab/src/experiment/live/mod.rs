@@ -13,9 +13,11 @@ mod growing_heap;
 mod guest_memory;
 mod promotion_latency;
 mod quicksilver_table2;
+mod quicksilver_table5;
 mod support_bench;
 mod support_daemon;
 mod support_fairness;
+mod support_fragments;
 mod support_redis;
 mod support_regime;
 mod support_sweep;
@@ -33,6 +35,7 @@ pub const ALL: &[&Experiment] = &[
     &emd_table3::EXPERIMENT,
     &emd_fig15::EXPERIMENT,
     &quicksilver_table2::EXPERIMENT,
+    &quicksilver_table5::EXPERIMENT,
     &promotion_latency::EXPERIMENT,
     &growing_heap::EXPERIMENT,
     &guest_memory::EXPERIMENT,

@@ -7,7 +7,7 @@
 //! what it does not use, and only then loaded. Every policy and round has a Redis of its own.
 
 use super::support_bench::{Bench, fitting_size, rounded};
-use super::support_redis::{Pacing, WINDOW, load, memory_of, micros, middle};
+use super::support_redis::{Pacing, WINDOW, load, memory_of, micros, middle, warm};
 use super::support_regime::{Khugepaged, Regime};
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::load::{Items, Redis, Sizes};
@@ -173,6 +173,7 @@ struct Trial {
 impl Trial {
     fn run(&self, bench: &mut Bench, setting: &Setting, rate: &mut Option<f64>) -> Result<Sample> {
         let (case, seed) = (self.case, setting.seed + u64::from(self.round));
+        warm(setting, self.size)?;
         self.regime.prepare(bench)?;
         let (server, mut client) = Redis::start(Items::new(case.sizes(), seed))?;
         let background = self.regime.begin(setting, server.pid())?;

@@ -1,0 +1,206 @@
+//! `quicksilver-table5`: a real Redis that is filled with objects of 4 KB (Redis Cold), on free
+//! memory that is fragmented and that is not (Quicksilver, Table 5).
+//!
+//! The paper fills 16 GB and gives GB/s and the 95th percentile of the latency. Here each policy fills
+//! two instances: one as fast as it answers, for the throughput, and one at a fixed rate, for the
+//! latency. Frag-50: in half of the huge frames that are free one base page is pinned; memory beyond
+//! what is needed is out of the way.
+
+use super::support_bench::{Bench, fitting_size, rounded};
+use super::support_fragments::Fragments;
+use super::support_redis::{WINDOW, memory_of, micros, middle, warm};
+use super::support_regime::{Khugepaged, Regime};
+use super::{Experiment, On, Progress, Report, Result, Setting};
+use crate::load::{Client, Items, Latencies, Redis, Sizes};
+use serde::Serialize;
+use superpage_policy::units::Bytes;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "quicksilver-table5",
+    source: "Quicksilver, Table 5",
+    summary: "Throughput and latency of a real Redis while it is filled, with memory fragmented and \
+              not",
+    on: On::Live,
+    columns: &[
+        ("case", "case"),
+        ("policy", "policy"),
+        ("throughput", "requests/s"),
+        ("throughput_ratio", "over 4 KiB"),
+        ("paper_throughput_ratio", "in the paper"),
+        ("p95_us", "p95 us"),
+        ("p99_us", "p99 us"),
+        ("p95_ratio", "p95 over 4 KiB"),
+        ("paper_p95_ratio", "in the paper"),
+        ("huge_pages", "huge pages"),
+        ("fragmented", "fragmented"),
+        ("promote_cpu_s", "CPU s to promote"),
+    ],
+    run,
+};
+
+const SIZE: Bytes = Bytes::from_gib(3);
+const VALUE: Bytes = Bytes::from_kib(4);
+/// What a value takes: jemalloc's class of 5 KB.
+const FOOTPRINT: Bytes = Bytes::from_kib(5);
+/// The share of the throughput on base pages at which latency is measured.
+const LOAD: f64 = 0.5;
+
+const REGIMES: [Regime; 3] = [Regime::BasePages, Regime::Always, Regime::Superpage];
+const CASES: [(&str, f64); 2] = [("Frag-0", 0.0), ("Frag-50", 0.5)];
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    throughput: f64,
+    p95: f64,
+    p99: f64,
+    huge: f64,
+    fragmented: f64,
+    cpu: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    policy: &'static str,
+    throughput: f64,
+    throughput_gb: f64,
+    throughput_ratio: f64,
+    paper_throughput_gb: Option<f64>,
+    paper_throughput_ratio: Option<f64>,
+    rate: f64,
+    p95_us: f64,
+    p99_us: f64,
+    p95_ratio: f64,
+    paper_p95_ms: Option<f64>,
+    paper_p95_ratio: Option<f64>,
+    huge_pages: f64,
+    fragmented: f64,
+    promote_cpu_s: f64,
+    rounds: u32,
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    // What one Redis gives back the next one takes, and maybe not all at once.
+    let size = fitting_size(setting, SIZE, 2)?;
+    let mut bench = Bench::open(setting)?;
+    let mut report = Report::default();
+    for (case, fragmented) in CASES {
+        let mut samples: [Vec<Sample>; REGIMES.len()] = Default::default();
+        let mut rate = None;
+        for round in 0..setting.rounds {
+            for turn in 0..REGIMES.len() {
+                // Base pages first in the first round: the rate follows from them. Then in turn.
+                let at = (turn + usize::try_from(round).unwrap_or(0)) % REGIMES.len();
+                let regime = REGIMES[at];
+                let of = setting.rounds;
+                progress(&format!("{case}: {}, round {} of {of}", regime.name(), round + 1))?;
+                // Each time anew: who had memory before leaves other pieces of it.
+                let fragments = Fragments::make(&mut bench, setting, size, fragmented)?;
+                let trial = Trial { regime, size, fragmented: fragments.found, round };
+                samples[at].push(trial.run(&mut bench, setting, &mut rate)?);
+            }
+        }
+        for (regime, of_regime) in REGIMES.into_iter().zip(&samples) {
+            report.push(&row(case, regime, of_regime, &samples[0], rate.unwrap_or(0.0)))?;
+        }
+    }
+    report.notes.push(format!(
+        "{size} of memory in objects of {VALUE}; latency counts from when a request was due, at half of \
+         the throughput of linux-4k. linux: khugepaged at its defaults. fragmented: the share of the \
+         free memory in pieces below 2 MiB (/proc/buddyinfo) when Redis starts."
+    ));
+    Ok(report)
+}
+
+/// Two Redis to fill.
+struct Trial {
+    regime: Regime,
+    size: Bytes,
+    fragmented: f64,
+    round: u32,
+}
+
+impl Trial {
+    fn run(&self, bench: &mut Bench, setting: &Setting, rate: &mut Option<f64>) -> Result<Sample> {
+        let count = self.size.0 / FOOTPRINT.0;
+        let (fast, huge, cpu) =
+            self.fill(bench, setting, |client| Ok(client.fill(count, WINDOW)?))?;
+        let rate = *rate.get_or_insert(fast.throughput() * LOAD);
+        let seed = setting.seed + u64::from(self.round);
+        let (steady, _, _) =
+            self.fill(bench, setting, |client| Ok(client.fill_at(count, rate, seed)?))?;
+        Ok(Sample {
+            throughput: fast.throughput(),
+            p95: micros(steady.quantile(0.95)),
+            p99: micros(steady.quantile(0.99)),
+            huge,
+            fragmented: self.fragmented,
+            cpu,
+        })
+    }
+
+    /// Fills one; its load, and then its huge pages and the CPU time in the background, in seconds.
+    fn fill(
+        &self,
+        bench: &mut Bench,
+        setting: &Setting,
+        fill: impl FnOnce(&mut Client) -> Result<Latencies>,
+    ) -> Result<(Latencies, f64, f64)> {
+        warm(setting, self.size)?;
+        self.regime.prepare(bench)?;
+        let items = Items::new(Sizes::all(VALUE), setting.seed + u64::from(self.round));
+        let (server, mut client) = Redis::start(items)?;
+        let background = self.regime.begin(setting, server.pid())?;
+        if self.regime == Regime::Always {
+            Khugepaged::Default.set(bench)?;
+        }
+        let latencies = fill(&mut client)?;
+        let huge = memory_of(server.pid())?.huge.0 as f64;
+        let cpu = background.cpu()?.as_secs_f64();
+        client.check(WINDOW)?;
+        background.end()?;
+        Ok((latencies, huge, cpu))
+    }
+}
+
+/// GB/s and milliseconds.
+fn paper(case: &str, regime: Regime) -> Option<(f64, f64)> {
+    match (case, regime) {
+        ("Frag-0", Regime::BasePages) => Some((1.04, 5.6)),
+        ("Frag-0", Regime::Always) => Some((1.34, 4.1)),
+        ("Frag-50", Regime::BasePages) => Some((1.04, 5.7)),
+        ("Frag-50", Regime::Always) => Some((0.92, 10.2)),
+        _ => None,
+    }
+}
+
+fn row(case: &'static str, regime: Regime, samples: &[Sample], base: &[Sample], rate: f64) -> Row {
+    let of = |value: fn(&Sample) -> f64| middle(samples, value);
+    let over = |value: fn(&Sample) -> f64| rounded(of(value) / middle(base, value), 3);
+    let (gb, ms) = paper(case, regime).unzip();
+    let (base_gb, base_ms) = paper(case, Regime::BasePages).unzip();
+    let ratio = |one: Option<f64>, of: Option<f64>| one.zip(of).map(|(a, b)| rounded(a / b, 2));
+    Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case,
+        policy: regime.name(),
+        throughput: of(|sample| sample.throughput).round(),
+        throughput_gb: rounded(of(|sample| sample.throughput) * VALUE.0 as f64 / 1e9, 3),
+        throughput_ratio: over(|sample| sample.throughput),
+        paper_throughput_gb: gb,
+        paper_throughput_ratio: ratio(gb, base_gb),
+        rate: rate.round(),
+        p95_us: rounded(of(|sample| sample.p95), 1),
+        p99_us: rounded(of(|sample| sample.p99), 1),
+        p95_ratio: over(|sample| sample.p95),
+        paper_p95_ms: ms,
+        paper_p95_ratio: ratio(ms, base_ms),
+        huge_pages: of(|sample| sample.huge),
+        fragmented: rounded(of(|sample| sample.fragmented), 3),
+        promote_cpu_s: rounded(of(|sample| sample.cpu), 3),
+        rounds: u32::try_from(samples.len()).unwrap_or(u32::MAX),
+    }
+}
