@@ -121,13 +121,13 @@ mod tests {
             due
         };
         assert_eq!(seen(0, &[1]), [2], "2 is not there, and nothing holds it back");
-        assert_eq!(seen(4, &[1, 2]), []);
+        assert!(seen(4, &[1, 2]).is_empty());
         assert_eq!(seen(5, &[1, 2]), [1]);
         assert_eq!(seen(9, &[1, 2]), [2]);
         assert_eq!(seen(10, &[1, 2]), [1]);
         assert_eq!(seen(15, &[1, 2]), [2], "1 waits ten now");
         assert_eq!(seen(20, &[1, 2]), [1]);
         assert_eq!(seen(21, &[2]), [1], "1 was broken");
-        assert_eq!(seen(22, &[1, 2]), [], "and is new when it is back");
+        assert!(seen(22, &[1, 2]).is_empty(), "and is new when it is back");
     }
 }

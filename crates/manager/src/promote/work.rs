@@ -63,6 +63,8 @@ pub(super) fn run(
     let mut worker = Worker::new(setup, Arc::clone(ledger), Arc::clone(board), crew, waker);
     worker.sweep();
     while worker.turn(&orders, &ear) == Go::On {}
+    worker.crew.finish();
+    worker.learn_all();
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +105,8 @@ struct Worker {
     /// Faults by region, in the order in which they were heard.
     heard: VecDeque<(u32, Region, Heard)>,
     heard_set: BTreeSet<(u32, Region)>,
+    /// Faults in areas that are not known yet, and when they can be.
+    late: Vec<(Instant, (u32, Region, Heard))>,
     urgent: VecDeque<(usize, Job)>,
     /// What is tried again, and when.
     again: Vec<(Instant, usize, Job)>,
@@ -143,6 +147,7 @@ impl Worker {
             describer: Describer::new(),
             heard: VecDeque::new(),
             heard_set: BTreeSet::new(),
+            late: Vec::new(),
             urgent: VecDeque::new(),
             again: Vec::new(),
             under_way: BTreeSet::new(),
@@ -177,9 +182,7 @@ impl Worker {
                 Command::Configure(setup) => self.configure(*setup),
             }
         }
-        while let Some(done) = self.crew.take() {
-            self.learn(done);
-        }
+        self.learn_all();
         self.hear();
         let time = Instant::now();
         if time >= self.next_tick {
@@ -238,11 +241,12 @@ impl Worker {
             }
         }
         if self.setup.promotion.at_once != setup.promotion.at_once {
-            while let Some(done) = self.crew.take() {
-                self.learn(done);
-            }
             match Crew::new(setup.promotion.at_once, &self.waker) {
-                Ok(crew) => self.crew = crew,
+                Ok(crew) => {
+                    self.crew.finish();
+                    self.learn_all();
+                    self.crew = crew;
+                }
                 Err(error) => warn!("as many promotions at once as before: {error}"),
             }
         }
@@ -405,7 +409,7 @@ impl Worker {
             }
         }
         let region = Region::containing(address);
-        if self.heard.len() >= MOST_WAITING {
+        if self.heard_set.len() >= MOST_WAITING {
             self.missed += 1;
         } else if self.heard_set.insert((pid, region)) {
             self.heard.push_back((pid, region, Heard { address, time }));
@@ -420,15 +424,16 @@ impl Worker {
         if !wait.is_zero() {
             return wait;
         }
-        self.ask_about_faults();
-        let rest = self.try_again(time);
+        let rest = self.hear_late(time);
+        self.ask_about_faults(time);
+        let rest = rest.min(self.try_again(time));
         while self.crew.is_free() {
             let Some((index, job)) = self.urgent.pop_front() else { break };
             self.give(index, job);
         }
         if !self.crew.is_free() || !self.heard.is_empty() {
             // Whoever is done wakes us; new faults do so too.
-            return if self.heard.is_empty() { TICK } else { Duration::ZERO };
+            return if self.heard.is_empty() { rest } else { Duration::ZERO };
         }
         rest.min(self.ask_groups())
     }
@@ -441,14 +446,29 @@ impl Worker {
         next.map_or(TICK, |at| at.saturating_duration_since(time))
     }
 
+    /// Takes up faults in areas that can be known by now; returns how long it is to the next.
+    fn hear_late(&mut self, time: Instant) -> Duration {
+        let due = self.late.extract_if(.., |(at, _)| *at <= time);
+        self.heard.extend(due.map(|(_, fault)| fault));
+        let next = self.late.iter().map(|(at, _)| *at).min();
+        next.map_or(TICK, |at| at.saturating_duration_since(time))
+    }
+
     /// Tells policies of some of the faults that were heard.
-    fn ask_about_faults(&mut self) {
+    fn ask_about_faults(&mut self, time: Instant) {
         /// Chosen, not measured: half a millisecond's work.
         const AT_ONCE: usize = 64;
         for _ in 0..AT_ONCE {
             let Some((pid, region, heard)) = self.heard.pop_front() else { return };
             self.heard_set.remove(&(pid, region));
             let Some(Known::Tenant(key, index)) = self.known.get(&pid).copied() else { continue };
+            let tenant = self.groups.get(index).and_then(|group| group.view.tenant(key));
+            let wait = tenant.map(|tenant| tenant.wait_for_area(region)).unwrap_or_default();
+            if !wait.is_zero() {
+                self.heard_set.insert((pid, region));
+                self.late.push((time + wait, (pid, region, heard)));
+                continue;
+            }
             if let Some((_, faults)) = self.looked_over.get_mut(&key) {
                 *faults = Faults::Some;
             }
@@ -534,6 +554,13 @@ impl Worker {
             self.under_way.extend(run.iter().map(|region| (job.key, *region)));
             let count = HugePages(run.len() as u64);
             self.crew.give(Job { first: *first, count, ..job.clone() });
+        }
+    }
+
+    /// Learns what became of all jobs that are done.
+    fn learn_all(&mut self) {
+        while let Some(done) = self.crew.take() {
+            self.learn(done);
         }
     }
 
