@@ -4,13 +4,13 @@
 //! those; else the whole machine, because a process that is to be promoted may start at any time.
 //! Where the whole machine is out of reach, the processes that are found one by one.
 
-use crate::config::PromotionConfig;
-use crate::select::{Filter, Selection};
+use super::Setup;
+use crate::select::Filter;
 use rustix::fd::BorrowedFd;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use superpage_kernel::Result;
-use superpage_kernel::fault_events::{Counts, DEFAULT_RING, Event, FaultEvents, Scope, Watched};
+use superpage_kernel::fault_events::{Counts, Event, FaultEvents, Scope, Watched};
 use superpage_kernel::process::Process;
 use superpage_policy::debloat::ProcessKey;
 use tracing::{info, warn};
@@ -31,13 +31,14 @@ pub(super) struct Ears {
 
 impl Ears {
     /// Hears whom the configuration is about; nobody, if the kernel does not let us.
-    pub(super) fn open(processes: &Selection, promotion: &PromotionConfig) -> Self {
+    pub(super) fn open(setup: &Setup) -> Self {
+        let Setup { processes, promotion, ring, .. } = setup;
         let period = promotion.period;
         let none = Self { period, wide: Vec::new(), single: BTreeMap::new(), rings: None };
         if !promotion.policies().any(super::policy::Promotion::hears_faults) {
             return none;
         }
-        let rings = match FaultEvents::new(DEFAULT_RING) {
+        let rings = match FaultEvents::new(*ring) {
             Ok(rings) => rings,
             Err(error) => {
                 warn!("page faults cannot be seen, memory is looked over instead: {error}");

@@ -58,7 +58,7 @@ impl Roster {
     /// Nobody yet; `remembered` is what an earlier one knew of processes.
     pub(super) fn new(setup: Setup, remembered: Remembered) -> Self {
         Self {
-            ears: Ears::open(&setup.processes, &setup.promotion),
+            ears: Ears::open(&setup),
             groups: groups(&setup),
             known: HashMap::new(),
             looked: BTreeMap::new(),
@@ -81,7 +81,10 @@ impl Roster {
             self.remembered.insert(tenant.key(), tenant.remembered().collect());
         }
         if heard(&self.setup) != heard(&setup) {
-            self.ears = Ears::open(&setup.processes, &setup.promotion);
+            self.ears = Ears::open(&setup);
+            for tenant in self.groups.iter_mut().flat_map(|group| group.view.tenants_mut()) {
+                self.ears.hear(tenant.key(), &tenant.held.process);
+            }
         }
         self.setup = setup;
         self.sort_again();
@@ -174,6 +177,15 @@ impl Roster {
         Some(key)
     }
 
+    /// Takes hold of a process that the configuration names by its number; it is another program
+    /// now, and its faults are not heard any more.
+    pub(super) fn hold_if_named(&mut self, pid: u32) {
+        if self.setup.processes.include.pids.contains(&pid) {
+            let known = self.hold(pid).map_or(Known::NotWanted, Known::Tenant);
+            self.known.insert(pid, known);
+        }
+    }
+
     /// The place of a process of which a fault was heard. One that is not known yet is taken hold
     /// of once it may have touched the base pages of one huge page.
     pub(super) fn whose(&mut self, pid: u32) -> Option<Place> {
@@ -243,7 +255,7 @@ fn is_large(pid: u32) -> bool {
 /// What decides whose faults are heard.
 fn heard(setup: &Setup) -> impl PartialEq {
     let hears = setup.promotion.policies().any(super::policy::Promotion::hears_faults);
-    (setup.processes.include.clone(), setup.promotion.period, hears)
+    (setup.processes.include.clone(), setup.promotion.period, setup.ring, hears)
 }
 
 /// A group for each policy that some process may have.

@@ -2,6 +2,7 @@
 
 use super::crew::{Crew, Done, Job};
 use super::group::Wanted;
+use super::headroom::Headroom;
 use super::limits::{Limits, Refusal, Room};
 use super::pace::{BackOff, Purse};
 use super::roster::Roster;
@@ -106,6 +107,7 @@ struct Worker {
     purse: Purse,
     spent: CpuTime,
     limits: Limits,
+    machine: Headroom,
     last_heard: Instant,
     next_tick: Instant,
     next_sweep: Instant,
@@ -141,6 +143,7 @@ impl Worker {
                 max_fragmentation: setup.promotion.max_fragmentation,
                 fragmentation: 0.0,
             },
+            machine: Headroom::default(),
             last_heard: began,
             next_tick: began,
             next_sweep: began + SWEEP,
@@ -242,7 +245,11 @@ impl Worker {
         for event in events {
             match event {
                 Event::Fault { pid, address, time, .. } => self.heard(pid, address, time),
-                Event::Exit { pid } | Event::Exec { pid } => self.let_go(pid),
+                Event::Exit { pid } => self.let_go(pid),
+                Event::Exec { pid } => {
+                    self.let_go(pid);
+                    self.roster.hold_if_named(pid);
+                }
                 Event::Fork { .. } => {}
             }
         }
@@ -369,10 +376,9 @@ impl Worker {
     /// Gives a job to the crew, as far as the limits allow it.
     fn give(&mut self, index: usize, job: Job) {
         let now = now();
-        let (marks, limits) = (self.roster.setup.marks, self.limits);
+        let marks = self.roster.setup.marks;
         let Some(group) = self.roster.groups.get_mut(index) else { return };
         let Some(tenant) = group.view.tenant_mut(job.key) else { return };
-        let room = tenant.room(marks);
         let mut refused = Vec::new();
         let mut allowed = Vec::new();
         for region in job.regions() {
@@ -380,9 +386,16 @@ impl Worker {
                 continue;
             }
             let seen = tenant.survey(region).map_err(|_| Refusal::Gone);
+            self.limits.room = self.machine.room(marks, Instant::now(), usage_of_machine);
+            let room = tenant.room(marks);
+            let limits = self.limits;
             let checked = seen.and_then(|seen| limits.check(&seen, tenant.past(region), room));
             match checked {
-                Ok(()) => allowed.push(region),
+                Ok(()) => {
+                    self.machine.promise();
+                    tenant.promise();
+                    allowed.push(region);
+                }
                 Err(why) => {
                     tenant.rest(region, why, now);
                     refused.push(why);
@@ -425,6 +438,10 @@ impl Worker {
         let mut outcome = Outcome::Done;
         for (region, result) in became {
             self.under_way.remove(&(job.key, region));
+            self.machine.settle();
+            if let Some(tenant) = self.tenant(index, job.key) {
+                tenant.settle();
+            }
             match result {
                 Ok(filled) => {
                     sum.promoted += HugePages(1);
@@ -527,10 +544,6 @@ impl Worker {
                 group.view.set_supply(supply);
             }
         }
-        if let Ok(memory) = meminfo::read(Path::new("/proc")) {
-            let usage = Usage { used: memory.used(), total: memory.total };
-            self.limits.room = Room::below(self.roster.setup.marks, usage);
-        }
         let now = now();
         for group in &mut self.roster.groups {
             group.view.tenants_mut().for_each(|tenant| tenant.expire(now));
@@ -589,4 +602,10 @@ impl Worker {
                 .collect(),
         }
     }
+}
+
+/// How much of the machine's memory is used, if that can be read.
+fn usage_of_machine() -> Option<Usage> {
+    let memory = meminfo::read(Path::new("/proc")).ok()?;
+    Some(Usage { used: memory.used(), total: memory.total })
 }
