@@ -106,7 +106,7 @@ impl Home {
         self.state().join("settings.json")
     }
 
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.directory.path().join("state")
     }
 

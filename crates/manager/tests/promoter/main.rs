@@ -13,8 +13,11 @@
 #![expect(clippy::print_stdout, reason = "says why a test is skipped; a program reports by it")]
 
 mod area;
+mod integrity;
 mod ordinary;
 mod program;
+mod size;
+mod trouble;
 mod watch;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -64,7 +67,7 @@ fn main() -> ExitCode {
         return if program::be().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let hindrance = hindrance();
-    let tests = [ordinary::tests()].concat();
+    let tests = [ordinary::tests(), trouble::tests(), size::tests(), integrity::tests()].concat();
     let trials = tests.into_iter().map(|(name, own, test)| {
         let reason = hindrance.clone().or(own);
         if let Some(reason) = &reason {

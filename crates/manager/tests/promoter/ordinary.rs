@@ -183,8 +183,7 @@ fn shared_memory_is_huge_for_all() -> Ended {
     let [mut host, mut guest] = [Program::start()?, Program::start()?];
     let memory = host.memory("memfd 4")?;
     let descriptor = host.ask(&format!("descriptor {}", memory.number))?;
-    let length = 4 * HUGE_PAGE_BYTES;
-    let seen = guest.memory(&format!("open {} {descriptor} {length}", host.pid()))?;
+    let seen = guest.memory(&format!("open {} {descriptor} 4", host.pid()))?;
     let pids = [host.pid(), guest.pid()];
     let watch = Watch::start(setup("quicksilver-sync-64", 1, &pids)?)?;
     until_held(&watch, 2)?;
@@ -250,8 +249,19 @@ fn another_setup_holds_at_once() -> Ended {
     program.touch(memory, 2 * PAGES, 128)?;
     program.wait_for_huge(memory.region(2))?;
     ensure!(!program.is_huge(memory.region(1))?, "the other policy's threshold is 128");
+    // The other period takes other buffers: it has to be heard anew.
+    watch.configure(setup("quicksilver-sync-128", 2, &[program.pid()])?);
+    let later = program.memory("map 1")?;
+    program.touch(later, 0, 200)?;
+    wait_for("faults to be heard", || {
+        // By the time that the promoter has read its orders the first ones may be over.
+        program.order(&format!("release {} 0 200", later.number))?;
+        program.touch(later, 0, 200)?;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        Ok(program.is_huge(later.region(0))?.then_some(()))
+    })?;
     program.check()?;
-    watch.end()?.promoted(2, "threshold")
+    watch.end()?.promoted(3, "threshold")
 }
 
 /// A split frees what is zero; that must not come back as bloat, but may when it is used.

@@ -3,20 +3,21 @@
 //! It obeys orders on its standard input, one in a line, and answers each with a line. It remembers
 //! what it wrote, and can say whether it is there.
 
-use crate::area::{Area, file_of, fork};
+use crate::area::{Area, file_of};
 use crate::{Ended, ensure, wait_for};
 use libtest_mimic::Failed;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use superpage_kernel::own_area::OwnArea;
+use superpage_kernel::own_child::OwnChild;
 use superpage_kernel::pagemap::{Pagemap, Survey};
 use superpage_kernel::process::Process;
 use superpage_kernel::{Error, own_thp};
 use superpage_policy::region::Region;
-use superpage_policy::units::{BasePages, VirtAddr};
+use superpage_policy::units::{BasePages, Bytes, HugePages, VirtAddr};
 
 /// Set for the copy that is a program.
 const PROGRAM: &str = "SUPERPAGE_TEST_PROGRAM";
@@ -51,7 +52,7 @@ fn say(line: &str) -> Ended {
 #[derive(Debug, Default)]
 struct Subject {
     areas: Vec<Area>,
-    children: Vec<i32>,
+    children: Vec<OwnChild>,
 }
 
 impl Subject {
@@ -60,28 +61,29 @@ impl Subject {
         let numbers: Vec<usize> =
             words.iter().skip(1).filter_map(|word| word.parse().ok()).collect();
         match (words[0], &numbers[..]) {
-            ("map", [regions]) => return self.add(Area::private(*regions)?),
-            ("memfd", [regions]) => return self.add(Area::memfd(*regions)?),
-            ("heap", [bytes]) => return self.add(Area::heap(*bytes)?),
-            ("open", [pid, file, length]) => {
-                let file = file_of(u32::try_from(*pid)?, i32::try_from(*file)?)?;
-                return self.add(Area::of_file(file, *length)?);
+            ("map", [regions]) => return self.add(OwnArea::private(huge(*regions))?),
+            ("memfd", [regions]) => return self.add(OwnArea::memfd(huge(*regions))?),
+            ("heap", [bytes]) => return self.add(OwnArea::heap(Bytes(*bytes as u64))?),
+            ("open", [pid, file, regions]) => {
+                return self.add(OwnArea::of_file(file_of(*pid, *file)?, huge(*regions))?);
             }
             ("descriptor", [area]) => {
                 return Ok(self.area(*area)?.descriptor().ok_or("no file")?.to_string());
             }
             ("touch", [area, first, count]) => self.area(*area)?.touch(*first, *count)?,
             ("release", [area, first, count]) => self.area(*area)?.release(*first, *count)?,
-            ("merge", [area]) => self.area(*area)?.merge()?,
-            ("watch-writes", [area]) => self.area(*area)?.watch_writes()?,
-            ("divide", [area]) => self.area(*area)?.divide()?,
+            ("merge", [area]) => self.area(*area)?.memory().merge()?,
+            ("watch-writes", [area]) => self.area(*area)?.memory().watch_writes()?,
+            ("divide", [area]) => self.area(*area)?.memory().divide()?,
+            ("sprinkle", [area, number]) => self.area(*area)?.sprinkle(*number)?,
             ("check", []) => return self.check(),
+            ("storm", [ms]) => return crate::integrity::storm(Duration::from_millis(*ms as u64)),
             ("churn", [ms]) => return churn(Duration::from_millis(*ms as u64)),
             ("fork", [count]) => return self.fork(*count),
-            ("reap", []) => self.reap(),
+            ("reap", []) => self.children.clear(),
             ("threads", [count]) => return threads(*count),
             ("exec", []) => {
-                self.reap();
+                self.children.clear();
                 return Err(Command::new(std::env::current_exe()?).exec().into());
             }
             ("exit", []) => std::process::exit(0),
@@ -90,10 +92,11 @@ impl Subject {
         Ok("done".to_owned())
     }
 
-    fn add(&mut self, area: Area) -> Result<String, Failed> {
-        let start = area.start.to_string();
+    fn add(&mut self, memory: OwnArea) -> Result<String, Failed> {
+        let area = Area::from(memory);
+        let start = area.start();
         self.areas.push(area);
-        Ok(start)
+        Ok(start.to_string())
     }
 
     fn area(&mut self, number: usize) -> Result<&mut Area, Failed> {
@@ -111,18 +114,16 @@ impl Subject {
 
     /// Children that share our memory and wait; their numbers.
     fn fork(&mut self, count: usize) -> Result<String, Failed> {
-        let born = (0..count).map(|_| fork()).collect::<Result<Vec<i32>, _>>()?;
-        let numbers: Vec<String> = born.iter().map(i32::to_string).collect();
+        let born = (0..count).map(|_| OwnChild::fork()).collect::<Result<Vec<_>, _>>()?;
+        let numbers: Vec<String> =
+            born.iter().map(|child| child.process().pid().to_string()).collect();
         self.children.extend(born);
         Ok(numbers.join(" "))
     }
+}
 
-    fn reap(&mut self) {
-        for child in self.children.drain(..).filter_map(Pid::from_raw) {
-            let _ = kill_process(child, Signal::KILL);
-            let _ = waitpid(Some(child), WaitOptions::empty());
-        }
-    }
+fn huge(regions: usize) -> HugePages {
+    HugePages(regions as u64)
 }
 
 /// Maps, touches, checks, unmaps or renews, again and again: how often, or what was wrong.

@@ -1,0 +1,123 @@
+//! Many areas and many processes: what is to be promoted is, and it does not cost the promoter more
+//! than it should.
+
+use crate::ordinary::{PAGES, until_held};
+use crate::program::Program;
+use crate::watch::{Watch, cpu_of_promoter, setup};
+use crate::{Ended, Test, ensure, wait_for};
+use std::time::{Duration, Instant};
+use superpage_manager::select::Filter;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        ("forty_thousand_areas", None, forty_thousand_areas),
+        ("two_thousand_processes", None, two_thousand_processes),
+        ("two_thousand_processes_by_name", None, two_thousand_processes_by_name),
+    ]
+}
+
+/// Each of one region with one page in it, so that all are gone through.
+///
+/// To read the list of areas takes some 30 ms, and may take 2 % of the time; to look over 40,000
+/// regions takes about 1 us each and is done once. So a second of CPU time is plenty, and what grows
+/// with the square of the areas takes more.
+fn forty_thousand_areas() -> Ended {
+    const AREAS: u64 = 40_000;
+    const EVERY: u64 = 625;
+    const MOST: Duration = Duration::from_secs(1);
+    let mut program = Program::start()?;
+    let memory = program.memory(&format!("map {AREAS}"))?;
+    program.order(&format!("divide {}", memory.number))?;
+    program.order(&format!("sprinkle {} 0", memory.number))?;
+    let watch = Watch::start(setup("quicksilver-sync-64", 1, &[program.pid()])?)?;
+    until_held(&watch, 1)?;
+    let before = cpu_of_promoter()?;
+    let began = Instant::now();
+    for region in (0..AREAS).step_by(usize::try_from(EVERY)?) {
+        program.touch(memory, region * PAGES + 1, 63)?;
+    }
+    for region in (0..AREAS).step_by(usize::try_from(EVERY)?) {
+        program.wait_for_huge(memory.region(region))?;
+    }
+    let promoted_after = began.elapsed();
+    // It has had time to look everything over, too.
+    std::thread::sleep(Duration::from_secs(3).saturating_sub(began.elapsed()));
+    let cpu = cpu_of_promoter()?;
+    println!(
+        "40,000 areas: held for {before:?} of CPU time; 64 huge pages after {promoted_after:?}, \
+         {:?} of CPU time later",
+        cpu.saturating_sub(before)
+    );
+    program.check()?;
+    watch.end()?.promoted(AREAS / EVERY, "threshold")?;
+    ensure!(cpu < MOST, "{cpu:?} of CPU time");
+    Ok(())
+}
+
+/// Processes that are asked for by number, small and asleep, beside one that is to be promoted. To
+/// take hold of each takes some 200 us: its status, maps, cgroup and descriptors. After that each
+/// costs about 1 us a second.
+fn two_thousand_processes() -> Ended {
+    let mut program = Program::start()?;
+    let crowd = program.ask("fork 2000")?;
+    let mut pids: Vec<u32> = crowd.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+    pids.push(program.pid());
+    let watch = Watch::start(setup("quicksilver-sync-64", 1, &pids)?)?;
+    until_held(&watch, 2001)?;
+    let held = cpu_of_promoter()?;
+    let idle = idle_share()?;
+    promotes(&mut program)?;
+    println!(
+        "2,000 processes held: {held:?} of CPU time for that, then {:.2} % of a core",
+        idle * 1e2
+    );
+    watch.end()?.promoted(4, "threshold")?;
+    ensure!(held < Duration::from_secs(4), "{held:?} to take hold of them");
+    ensure!(idle < 0.05, "{idle} of a core while nothing happens");
+    Ok(())
+}
+
+/// Processes among all others, as a daemon without a list has them: none is large enough to be held.
+fn two_thousand_processes_by_name() -> Ended {
+    let mut program = Program::start()?;
+    program.ask("fork 2000")?;
+    let command = std::fs::read_to_string("/proc/self/comm")?.trim_end().to_owned();
+    let mut setup = setup("quicksilver-sync-64", 1, &[])?;
+    setup.processes.include = Filter { commands: vec![command], ..Filter::default() };
+    let watch = Watch::start(setup)?;
+    wait_for("the promoter", || Ok((!watch.standing().policies.is_empty()).then_some(())))?;
+    let swept = cpu_of_promoter()?;
+    let idle = idle_share()?;
+    let memory = program.memory("map 8")?;
+    program.touch(memory, 0, 8 * PAGES)?;
+    for region in 0..8 {
+        program.wait_for_huge(memory.region(region))?;
+    }
+    program.check()?;
+    println!("2,000 processes: {swept:?} of CPU time at first, then {:.2} % of a core", idle * 1e2);
+    let told = watch.end()?;
+    ensure!(told.promoted_in(program.pid()) == 8, "{told:?}");
+    ensure!(swept < Duration::from_secs(1), "{swept:?} for the first sweep");
+    ensure!(idle < 0.05, "{idle} of a core while nothing happens");
+    Ok(())
+}
+
+/// The share of a core that the promoter takes while its programs sleep, 0 to 1: over more than the
+/// ten seconds between two sweeps.
+fn idle_share() -> Result<f64, libtest_mimic::Failed> {
+    let (before, began) = (cpu_of_promoter()?, Instant::now());
+    std::thread::sleep(Duration::from_secs(12));
+    let used = cpu_of_promoter()?.saturating_sub(before);
+    Ok(used.as_secs_f64() / began.elapsed().as_secs_f64())
+}
+
+fn promotes(program: &mut Program) -> Ended {
+    let memory = program.memory("map 4")?;
+    for region in 0..4 {
+        program.touch(memory, region * PAGES, 64)?;
+    }
+    for region in 0..4 {
+        program.wait_for_huge(memory.region(region))?;
+    }
+    program.check()
+}
