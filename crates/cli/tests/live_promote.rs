@@ -21,7 +21,7 @@ use superpage_kernel::pagemap::Pagemap;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
 use superpage_kernel::settings::{Mode, Settings};
-use superpage_kernel::thp::{ENABLED, Enabled, Thp};
+use superpage_kernel::thp::{ENABLED, Enabled, Thp, Value as _};
 use superpage_kernel::{Error, own_thp};
 use superpage_lab::load::{Items, Mix, Redis, Sizes, Window};
 use superpage_manager::history::{self, Entry, What};
@@ -306,9 +306,9 @@ fn all_tell_the_same_story() -> Ended {
     let counted = metric(&home, name)?;
     ensure!((counted - told as f64).abs() < 0.5, "metrics {counted}, history {told}");
     let filled: u64 = rows.iter().map(|row| number(row, "base_pages")).sum::<Result<_, _>>()?;
-    let counted = metric(&home, "superpage_promotion_filled_base_pages_total{")?
-        + metric(&home, "superpage_filled_base_pages_total")?;
-    println!("{told} promoted, {filled} base pages filled, {counted} by the metrics");
+    let counted = metric(&home, "superpage_promotion_filled_bytes_total{")?;
+    let is_same = (counted - BasePages(filled).bytes().0 as f64).abs() < 0.5;
+    ensure!(is_same, "metrics {counted} bytes filled, history {filled} base pages");
     ensure!(
         rows.iter().all(|row| row["pid"] == subject.pid() && row["policy"] == POLICY),
         "{rows:?}"
@@ -398,7 +398,7 @@ impl FirstTouch {
 
     fn write(&self, value: Enabled) -> Ended {
         let path = Thp::under(Path::new("/sys")).path(ENABLED);
-        Ok(self.settings.act(&path, value.to_text())?)
+        Ok(self.settings.act(&path, &value.to_text())?)
     }
 }
 
