@@ -61,7 +61,14 @@ fn sight() -> Sight {
         of: "this machine".to_owned(),
         at: "2023-11-14 22:13:20Z".to_owned(),
         now_ms: NOW,
-        origin: Origin::Daemon(Box::new(Status { pid: 77, ..Status::default() })),
+        origin: Origin::Daemon(Box::new(Status {
+            pid: 77,
+            faults_seen: 12_345,
+            waiting: 3,
+            pause_ms: 2.0,
+            resident_bytes: Bytes::from_mib(9).0,
+            ..Status::default()
+        })),
         memory: vec![memory],
         supply: Some(Supplied { huge: 2100, fragmentation: 0.123 }),
         processes: vec![
