@@ -17,11 +17,12 @@ use superpage_kernel::status;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 14] = [
+const COMMANDS: [&[&str]; 15] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
     &["daemon"],
+    &["top"],
     &["log"],
     &["record"],
     &["sim"],
@@ -109,6 +110,7 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["debloat", "1", "--all", "--policy", "linux"], "emd, emd-exact, hawkeye");
     assert_usage(&["daemon", "--log", "xml"], "text, json");
     assert_usage(&["completions", "cmd"], "bash");
+    assert_usage(&["top", "--interval", "1ms"], "at least 100ms");
     assert_usage(&["log", "--since", "yesterday"], "5m");
     assert_usage(&["log", "--last", "-1"], "such as 20");
     assert_usage(&["log", "--what", "promoted,teleported"], "promoted, refused, debloated");

@@ -10,6 +10,7 @@ mod promote;
 mod record;
 mod scan;
 mod sim;
+mod top;
 
 use crate::args::{Arguments, Command};
 use crate::exit::Outcome;
@@ -25,6 +26,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Promote(arguments) => promote::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Lab(arguments) => lab::run(arguments.command),
         Command::Completions(arguments) => generate::completions(&arguments),
         Command::Man(arguments) => generate::man(&arguments),

@@ -128,14 +128,22 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
-    /// Waits until what is under way is done.
-    fn drop(&mut self) {
+impl Crew {
+    /// Takes no more jobs, and waits until what is under way is done; [`Crew::take`] still says
+    /// what became of it.
+    pub fn finish(&mut self) {
         self.jobs = None;
         for thread in self.threads.drain(..) {
             // What made it panic was said by the panic.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Crew {
+    /// Waits until what is under way is done.
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 

@@ -139,17 +139,26 @@ impl Tenant {
     /// # Errors
     /// As [`Tenant::new`].
     pub fn area_for_fault(&mut self, address: VirtAddr) -> Result<Option<Area>> {
-        let region = Region::containing(address);
-        let known = self.area_of(address);
-        if known.is_some_and(|area| area.holds(region.into())) {
-            return Ok(known);
+        if !self.knows(Region::containing(address)) && self.until_read().is_zero() {
+            self.read_areas()?;
         }
-        let may_read = self.read.is_none_or(|(at, took)| at.elapsed() >= took * REREAD);
-        if !may_read {
-            return Ok(known);
-        }
-        self.read_areas()?;
         Ok(self.area_of(address))
+    }
+
+    /// Whether all of the region lies in an area that is known.
+    fn knows(&self, region: Region) -> bool {
+        self.area_of(region.start()).is_some_and(|area| area.holds(region.into()))
+    }
+
+    /// How long it is until the list of areas may be read again.
+    fn until_read(&self) -> Duration {
+        self.read.map_or(Duration::ZERO, |(at, took)| (took * REREAD).saturating_sub(at.elapsed()))
+    }
+
+    /// How long a fault in this region has to wait until it can be said in which area it is.
+    #[must_use]
+    pub fn wait_for_area(&self, region: Region) -> Duration {
+        if self.knows(region) { Duration::ZERO } else { self.until_read() }
     }
 
     /// Reads the list of areas.

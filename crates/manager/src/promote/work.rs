@@ -62,6 +62,8 @@ pub(super) fn run(
     let mut worker = Worker::new(setup, Arc::clone(ledger), Arc::clone(board), crew, waker);
     worker.roster.sweep();
     while worker.turn(&orders, &ear) == Go::On {}
+    worker.crew.finish();
+    worker.learn_all();
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +96,8 @@ struct Worker {
     /// Faults by region, in the order in which they were heard.
     heard: VecDeque<(u32, Region, Heard)>,
     heard_set: BTreeSet<(u32, Region)>,
+    /// Faults in areas that are not known yet, and when they can be.
+    late: Vec<(Instant, (u32, Region, Heard))>,
     urgent: VecDeque<(usize, Job)>,
     /// What is tried again, and when.
     again: Vec<(Instant, usize, Job)>,
@@ -124,6 +128,7 @@ impl Worker {
             told: Counts::default(),
             heard: VecDeque::new(),
             heard_set: BTreeSet::new(),
+            late: Vec::new(),
             urgent: VecDeque::new(),
             again: Vec::new(),
             under_way: BTreeSet::new(),
@@ -157,9 +162,7 @@ impl Worker {
                 Command::Configure(setup) => self.configure(*setup),
             }
         }
-        while let Some(done) = self.crew.take() {
-            self.learn(done);
-        }
+        self.learn_all();
         self.hear();
         let time = Instant::now();
         if time >= self.next_tick {
@@ -210,8 +213,11 @@ impl Worker {
         let promotion = &setup.promotion;
         if self.roster.setup.promotion.at_once != promotion.at_once {
             match Crew::new(promotion.at_once, &self.waker) {
-                // The others finish what they are at; what became of it is seen in memory.
-                Ok(crew) => self.crew = crew,
+                Ok(crew) => {
+                    self.crew.finish();
+                    self.learn_all();
+                    self.crew = crew;
+                }
                 Err(error) => warn!("as many promotions at once as before: {error}"),
             }
             self.under_way.clear();
@@ -254,7 +260,7 @@ impl Worker {
             return;
         }
         let region = Region::containing(address);
-        if self.heard.len() >= MOST_WAITING {
+        if self.heard_set.len() >= MOST_WAITING {
             self.missed += 1;
         } else if self.heard_set.insert((pid, region)) {
             self.heard.push_back((pid, region, Heard { address, time }));
@@ -269,15 +275,16 @@ impl Worker {
         if !wait.is_zero() {
             return wait;
         }
-        self.ask_about_faults();
-        let rest = self.try_again(time);
+        let rest = self.hear_late(time);
+        self.ask_about_faults(time);
+        let rest = rest.min(self.try_again(time));
         while self.crew.is_free() {
             let Some((index, job)) = self.urgent.pop_front() else { break };
             self.give(index, job);
         }
         if !self.crew.is_free() || !self.heard.is_empty() {
             // Whoever is done wakes us; new faults do so too.
-            return if self.heard.is_empty() { TICK } else { Duration::ZERO };
+            return if self.heard.is_empty() { rest } else { Duration::ZERO };
         }
         rest.min(self.ask_groups())
     }
@@ -290,14 +297,29 @@ impl Worker {
         next.map_or(TICK, |at| at.saturating_duration_since(time))
     }
 
+    /// Takes up faults in areas that can be known by now; returns how long it is to the next.
+    fn hear_late(&mut self, time: Instant) -> Duration {
+        let due = self.late.extract_if(.., |(at, _)| *at <= time);
+        self.heard.extend(due.map(|(_, fault)| fault));
+        let next = self.late.iter().map(|(at, _)| *at).min();
+        next.map_or(TICK, |at| at.saturating_duration_since(time))
+    }
+
     /// Tells policies of some of the faults that were heard.
-    fn ask_about_faults(&mut self) {
+    fn ask_about_faults(&mut self, time: Instant) {
         /// Chosen, not measured: half a millisecond's work.
         const AT_ONCE: usize = 64;
         for _ in 0..AT_ONCE {
             let Some((pid, region, heard)) = self.heard.pop_front() else { return };
             self.heard_set.remove(&(pid, region));
             let Some((key, index)) = self.roster.place_of(pid) else { continue };
+            let tenant = self.tenant(Some(index), key);
+            let wait = tenant.map(|tenant| tenant.wait_for_area(region)).unwrap_or_default();
+            if !wait.is_zero() {
+                self.heard_set.insert((pid, region));
+                self.late.push((time + wait, (pid, region, heard)));
+                continue;
+            }
             self.roster.has_faulted(key);
             let Some(group) = self.roster.groups.get_mut(index) else { continue };
             let now = now();
@@ -381,6 +403,13 @@ impl Worker {
             self.under_way.extend(run.iter().map(|region| (job.key, *region)));
             let count = HugePages(run.len() as u64);
             self.crew.give(Job { first: *first, count, ..job.clone() });
+        }
+    }
+
+    /// Learns what became of all jobs that are done.
+    fn learn_all(&mut self) {
+        while let Some(done) = self.crew.take() {
+            self.learn(done);
         }
     }
 

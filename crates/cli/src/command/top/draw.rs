@@ -1,0 +1,256 @@
+//! The view as characters. It changes nothing and asks nobody: what is drawn is in the model.
+
+mod map;
+mod panel;
+
+#[cfg(test)]
+pub(super) use map::colour as mapped;
+
+use super::model::{Model, Order, Over, Pace, Rate, Sort, View};
+use super::sight::{Origin, Row as Process};
+use crate::show;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph, Row, StatefulWidget, Table, TableState, Widget};
+use superpage_manager::status::Memory;
+use superpage_policy::units::Bytes;
+
+/// From this height on there is room for what was done below the processes.
+const TALL: u16 = 18;
+/// Lines of that.
+const PANEL: u16 = 9;
+/// From this height on there is room for more of it.
+const TALLER: u16 = 32;
+/// Lines of that.
+const LARGE_PANEL: u16 = 15;
+
+/// What the keys do.
+const HELP: [&str; 11] = [
+    "s        sort by the next column",
+    "r        the other way round",
+    "/        show only commands with this in their name",
+    "p        pause and go on",
+    "Enter    open the process: its map and what was done to it",
+    "Esc      back",
+    "up down  choose a process, or scroll its map",
+    "left right   one sample back or on (a recording)",
+    "space    play or stop (a recording)",
+    "q        quit",
+    "?        this help",
+];
+
+/// Draws all of it.
+pub(super) fn draw(model: &mut Model, area: Rect, buffer: &mut Buffer) {
+    let memory = u16::try_from(model.sight.memory.len().min(3)).unwrap_or(3);
+    let head = 1 + memory + u16::from(model.sight.supply.is_some());
+    let panel = match area.height {
+        TALLER.. => LARGE_PANEL,
+        TALL.. => PANEL,
+        _ => 0,
+    };
+    let parts = Layout::vertical([
+        Constraint::Length(head),
+        Constraint::Min(1),
+        Constraint::Length(panel),
+        Constraint::Length(1),
+    ]);
+    let [top, middle, bottom, keys] = parts.areas(area);
+    head_lines(model, top.width).render(top, buffer);
+    match model.view {
+        View::All => table(model, middle, buffer),
+        View::One { pid, .. } => map::draw(model, pid, middle, buffer),
+    }
+    if panel > 0 {
+        panel::draw(model, bottom, buffer);
+    }
+    key_line(model).render(keys, buffer);
+    if model.over == Over::Help {
+        help(area, buffer);
+    }
+}
+
+fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
+    let sight = &model.sight;
+    let paused = if model.pace == Pace::Paused { "  [paused]" } else { "" };
+    let daemon = match &sight.origin {
+        Origin::Daemon(status) => format!("  daemon {}", status.pid),
+        Origin::Alone(why) => format!("  {why}"),
+        Origin::Recording => String::new(),
+    };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let mut lines = vec![Line::from(vec![
+        Span::styled(format!("superpage top  {}", sight.of), bold),
+        Span::raw(format!("  {}{daemon}{paused}", sight.at)),
+    ])];
+    lines.extend(sight.memory.iter().take(3).map(|memory| memory_line(memory, width)));
+    if let Some(supply) = sight.supply {
+        let bytes = superpage_policy::units::HugePages(supply.huge).bytes();
+        lines.push(Line::raw(format!(
+            "supply  {} huge pages free ({bytes}), fragmentation {}",
+            supply.huge,
+            show::percent(supply.fragmentation)
+        )));
+    }
+    Paragraph::new(lines)
+}
+
+/// Used memory as a bar with the watermarks in it.
+fn memory_line(memory: &Memory, width: u16) -> Line<'static> {
+    let share = Bytes(memory.used).share_of(Bytes(memory.total));
+    let has_marks = memory.high > 0.0;
+    let name = if memory.name == "machine" { "memory" } else { &memory.name };
+    let text = format!("{} of {}", show::percent(share), Bytes(memory.total));
+    let marks = match has_marks {
+        true => format!(", low {}, high {}", show::percent(memory.low), show::percent(memory.high)),
+        false => String::new(),
+    };
+    let columns = usize::from(width.saturating_sub(70)).clamp(10, 40);
+    let mut bar: Vec<char> = show::bar(share, columns).chars().collect();
+    bar.resize(columns, '·');
+    for mark in [memory.low, memory.high].into_iter().filter(|_| has_marks) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share")]
+        let at = ((mark * columns as f64) as usize).min(columns.saturating_sub(1));
+        if let Some(place) = bar.get_mut(at) {
+            *place = '|';
+        }
+    }
+    let colour = if has_marks && share > memory.high { Color::Red } else { Color::Green };
+    Line::from(vec![
+        Span::raw(format!("{}  ", show::printable(name))),
+        Span::styled(bar.into_iter().collect::<String>(), Style::new().fg(colour)),
+        Span::raw(format!("  {text}{marks}")),
+    ])
+}
+
+/// A column: its head, its width, the sort it stands for, and what is in it.
+struct Column {
+    head: &'static str,
+    width: u16,
+    sort: Option<Sort>,
+    text: fn(&Process, Rate) -> String,
+}
+
+/// The columns, the first to be left out where it is narrow last.
+const COLUMNS: [Column; 8] = [
+    Column { head: "PID", width: 8, sort: Some(Sort::Pid), text: |p, _| number(p.pid) },
+    Column {
+        head: "COMMAND",
+        width: 16,
+        sort: Some(Sort::Command),
+        text: |p, _| show::printable(&p.command),
+    },
+    Column { head: "HUGE", width: 10, sort: Some(Sort::Huge), text: |p, _| p.huge.to_string() },
+    Column { head: "SHARE", width: 7, sort: None, text: |p, _| show::percent(p.share_huge()) },
+    Column {
+        head: "BLOAT",
+        width: 10,
+        sort: Some(Sort::Bloat),
+        text: |p, _| bloat(p).map_or_else(|| "?".to_owned(), |bytes| bytes.to_string()),
+    },
+    Column {
+        head: "RESIDENT",
+        width: 11,
+        sort: Some(Sort::Resident),
+        text: |p, _| p.resident.to_string(),
+    },
+    Column {
+        head: "PROMOTED/s",
+        width: 11,
+        sort: Some(Sort::Promoted),
+        text: |_, rate| per_second(rate.promoted),
+    },
+    Column {
+        head: "DEBLOATED/s",
+        width: 12,
+        sort: Some(Sort::Debloated),
+        text: |_, rate| per_second(rate.debloated),
+    },
+];
+
+/// Where there are no huge pages there is no bloat in them.
+pub(super) fn bloat(process: &Process) -> Option<Bytes> {
+    if process.huge.is_zero() { Some(Bytes::ZERO) } else { process.bloat }
+}
+
+fn number(pid: u32) -> String {
+    if pid == 0 { "-".to_owned() } else { pid.to_string() }
+}
+
+pub(super) fn per_second(rate: f64) -> String {
+    if rate == 0.0 { "-".to_owned() } else { format!("{rate:.1}") }
+}
+
+fn table(model: &Model, area: Rect, buffer: &mut Buffer) {
+    let rows = model.rows();
+    if rows.is_empty() {
+        let text = match model.filter.as_str() {
+            "" => "No process that we may look into.".to_owned(),
+            filter => format!("No command has {filter:?} in its name; Esc after / shows all."),
+        };
+        return Paragraph::new(text).render(area, buffer);
+    }
+    let mut left = area.width.saturating_sub(2);
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .take_while(|column| {
+            let fits = left >= column.width;
+            left = left.saturating_sub(column.width + 1);
+            fits
+        })
+        .collect();
+    let heads = columns.iter().map(|column| head(column, model));
+    let lines = rows.iter().map(|(process, rate)| {
+        Row::new(columns.iter().map(|column| (column.text)(process, *rate)))
+    });
+    let reversed = Style::new().add_modifier(Modifier::REVERSED);
+    let mut state = TableState::new().with_selected(model.position());
+    let table = Table::new(lines, columns.iter().map(|column| column.width))
+        .header(Row::new(heads).style(Style::new().add_modifier(Modifier::BOLD)))
+        .row_highlight_style(reversed)
+        .highlight_symbol("> ");
+    StatefulWidget::render(table, area, buffer, &mut state);
+}
+
+/// The head of a column, marked if the table is sorted by it.
+fn head(column: &Column, model: &Model) -> String {
+    let mark = match model.order {
+        _ if column.sort != Some(model.sort) => "",
+        Order::Natural => "*",
+        Order::Reversed => "^",
+    };
+    format!("{}{mark}", column.head)
+}
+
+fn key_line(model: &Model) -> Paragraph<'static> {
+    let text = match (model.over, model.view, &model.sight.origin) {
+        (Over::Filter, _, _) => format!("filter: {}_", show::printable(&model.filter)),
+        (_, View::One { .. }, _) => "Esc back  up/down scroll  p pause  ? help  q quit".to_owned(),
+        (_, _, Origin::Recording) => {
+            "left/right step  space play  Enter open  ? help  q quit".to_owned()
+        }
+        _ => {
+            let filter = match model.filter.as_str() {
+                "" => String::new(),
+                filter => format!(" [{}]", show::printable(filter)),
+            };
+            let denied = match model.sight.denied {
+                0 => String::new(),
+                denied => format!("  ({denied} not looked into)"),
+            };
+            format!(
+                "s sort  r reverse  / filter{filter}  p pause  Enter open  ? help  q quit{denied}"
+            )
+        }
+    };
+    Paragraph::new(text).style(Style::new().add_modifier(Modifier::DIM))
+}
+
+fn help(area: Rect, buffer: &mut Buffer) {
+    let height = u16::try_from(HELP.len() + 2).unwrap_or(u16::MAX);
+    let over = area.centered(Constraint::Max(62), Constraint::Max(height));
+    Clear.render(over, buffer);
+    let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::raw(*line)).collect();
+    Paragraph::new(lines).block(Block::bordered().title(" keys ")).render(over, buffer);
+}

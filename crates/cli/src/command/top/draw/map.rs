@@ -1,0 +1,112 @@
+//! One process: its numbers, and its address space, a character for neighbouring regions. The
+//! fuller the character, the more of the memory is in use; the colour says how it is mapped.
+
+use super::super::model::{Model, View};
+use super::super::sight::{Cell, Line as MapLine, Map, Size};
+use super::bloat;
+use crate::show;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Widget};
+use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, HugePages};
+
+/// Columns of the address before each line.
+const LABEL: u16 = 16;
+/// Screens that the whole map should take at most; then a cell stands for more regions.
+const SCREENS: usize = 8;
+
+/// Draws process `pid`.
+pub(super) fn draw(model: &mut Model, pid: u32, area: Rect, buffer: &mut Buffer) {
+    let heads = heads(model, pid);
+    let above = u16::try_from(heads.len()).unwrap_or(u16::MAX).min(area.height);
+    Paragraph::new(heads).render(Rect { height: above, ..area }, buffer);
+    let below = Rect { y: area.y + above, height: area.height - above, ..area };
+    let Some(map) = model.sight.map.take() else {
+        Paragraph::new("Its memory cannot be looked into; it may have exited.")
+            .render(below, buffer);
+        return;
+    };
+    let (columns, height) =
+        (usize::from(below.width.saturating_sub(LABEL)), usize::from(below.height));
+    let per_cell = map.regions.len().div_ceil((columns * height * SCREENS).max(1)).max(1);
+    let lines = map.lines(columns, per_cell);
+    let room = height.saturating_sub(1);
+    model.hold_scroll(lines.len().saturating_sub(room));
+    let scroll = if let View::One { scroll, .. } = model.view { scroll } else { 0 };
+    let more = lines.len().saturating_sub(scroll + room);
+    let mut shown: Vec<Line<'_>> = vec![legend(per_cell, more)];
+    shown.extend(lines.iter().skip(scroll).take(room).map(line));
+    Paragraph::new(shown).render(below, buffer);
+    model.sight.map = Some(map);
+}
+
+fn heads(model: &Model, pid: u32) -> Vec<Line<'static>> {
+    let Some(process) = model.process(pid) else {
+        return vec![Line::raw(format!("Process {pid} is not there any more."))];
+    };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let name = show::printable(&process.command);
+    let bloat = bloat(process).map_or("unknown".to_owned(), |bytes| bytes.to_string());
+    let mut lines =
+        vec![Line::styled(if pid == 0 { name } else { format!("{name} ({pid})") }, bold)];
+    let numbers = format!(
+        "resident {}, in huge pages {} ({}), of it bloat {bloat}",
+        process.resident,
+        process.huge,
+        show::percent(process.share_huge()),
+    );
+    lines.push(Line::raw(numbers));
+    lines.extend(model.sight.map.as_ref().map(|map| Line::raw(sums(map))));
+    lines
+}
+
+/// The map in numbers.
+fn sums(map: &Map) -> String {
+    let huge = map.regions.iter().filter(|spot| spot.size == Size::Huge).count();
+    let base = map.regions.len() - huge;
+    let used: u64 = map.regions.iter().map(|spot| spot.used).sum();
+    let all = BASE_PAGES_PER_HUGE_PAGE * map.regions.len() as u64;
+    let share = used as f64 / all.max(1) as f64;
+    format!(
+        "{huge} huge pages, {base} regions on base pages; {} of them in use",
+        show::percent(share)
+    )
+}
+
+fn legend(per_cell: usize, more: usize) -> Line<'static> {
+    let each = HugePages(per_cell as u64).bytes();
+    let more = if more == 0 { String::new() } else { format!("  ({more} more lines below)") };
+    Line::from(vec![
+        Span::raw(format!("each cell {each}: ")),
+        Span::styled("huge", Style::new().fg(colour(1.0))),
+        Span::raw(" "),
+        Span::styled("mixed", Style::new().fg(colour(0.5))),
+        Span::raw(" "),
+        Span::styled("base", Style::new().fg(colour(0.0))),
+        Span::raw(format!(" pages; fuller: more in use{more}")),
+    ])
+}
+
+fn line(line: &MapLine) -> Line<'static> {
+    let mut spans = vec![Span::raw(format!("{:>14}  ", line.start.start().to_string()))];
+    spans.extend(line.cells.iter().map(|cell| {
+        Span::styled(glyph(*cell).to_string(), Style::new().fg(colour(cell.share_huge)))
+    }));
+    Line::from(spans)
+}
+
+/// Something is in every region of the map, so no cell is blank.
+fn glyph(cell: Cell) -> char {
+    show::level(cell.density.max(1.0 / 8.0))
+}
+
+/// How a cell is mapped.
+pub(in super::super) fn colour(share_huge: f64) -> Color {
+    match share_huge {
+        share if share >= 1.0 => Color::Green,
+        share if share > 0.0 => Color::Yellow,
+        _ => Color::Blue,
+    }
+}

@@ -1,0 +1,131 @@
+//! A recording of `superpage record`, sample by sample.
+
+use super::sight::{Ask, Map, Moved, Origin, Row, Sight, Size, Source, Spot};
+use crate::show;
+use superpage_manager::history::{Entry, What};
+use superpage_policy::system::Mapping;
+use superpage_policy::units::{BasePages, HugePages};
+use superpage_sim::trace::{Memory, RegionState, Sample, Trace};
+
+/// The number that stands for the recorded process, which the trace does not say.
+const PID: u32 = 0;
+
+/// A trace, at one of its samples.
+#[derive(Debug)]
+pub(super) struct Recording {
+    trace: Trace,
+    at: usize,
+    memory: Memory,
+    /// What the samples show was done, as if a daemon had told.
+    actions: Vec<Entry>,
+}
+
+impl Recording {
+    /// The trace, at its first sample.
+    pub(super) fn new(trace: Trace) -> Self {
+        let mut recording = Self { trace, at: 0, memory: Memory::default(), actions: Vec::new() };
+        recording.go_to(usize::MAX);
+        recording.go_to(0);
+        recording
+    }
+
+    /// Goes to sample `at`, or the last. What happened on the way is kept the first time.
+    fn go_to(&mut self, at: usize) {
+        let at = at.min(self.trace.samples.len().saturating_sub(1));
+        let is_first_time = self.actions.is_empty();
+        self.memory = Memory::default();
+        for (index, sample) in self.trace.samples.iter().take(at + 1).enumerate() {
+            // The first sample is what was there, not what was done.
+            if is_first_time && index > 0 {
+                let command = &self.trace.header.command;
+                self.actions.extend(changes(&self.memory, sample, command));
+            }
+            self.memory.apply(&sample.changes);
+        }
+        self.at = at;
+    }
+
+    fn sample(&self) -> Option<&Sample> {
+        self.trace.samples.get(self.at)
+    }
+}
+
+impl Source for Recording {
+    fn look(&mut self, _: &Ask) -> anyhow::Result<Sight> {
+        let regions = self.memory.regions.iter().map(|(region, state)| Spot {
+            region: *region,
+            size: if is_huge(*state) { Size::Huge } else { Size::Base },
+            used: state.data.0,
+        });
+        let (sample, samples) = (self.sample(), self.trace.samples.len());
+        let now_ms = sample.map_or(0, |sample| sample.at.0 / 1_000_000);
+        let command = show::printable(&self.trace.header.command);
+        Ok(Sight {
+            of: format!("recording of {command}"),
+            at: format!("{:.1} s, sample {} of {samples}", now_ms as f64 / 1e3, self.at + 1),
+            now_ms,
+            origin: Origin::Recording,
+            memory: Vec::new(),
+            supply: None,
+            processes: vec![row(&self.memory, sample, &self.trace.header.command)],
+            denied: 0,
+            actions: self.actions.iter().filter(|entry| entry.at_ms <= now_ms).cloned().collect(),
+            map: Some(Map { regions: regions.collect() }),
+        })
+    }
+
+    fn step(&mut self, steps: isize) -> Moved {
+        let before = self.at;
+        self.go_to(self.at.saturating_add_signed(steps));
+        if self.at == before { Moved::No } else { Moved::Yes }
+    }
+}
+
+fn is_huge(state: RegionState) -> bool {
+    matches!(state.mapping, Mapping::Huge | Mapping::Giant)
+}
+
+fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {
+    let huge = || memory.regions.values().filter(|state| is_huge(**state));
+    let zero: BasePages = huge().map(|state| state.population.saturating_sub(state.data)).sum();
+    Row {
+        pid: PID,
+        command: command.to_owned(),
+        resident: sample.map(|sample| sample.usage.resident).unwrap_or_default(),
+        huge: HugePages(huge().count() as u64).bytes(),
+        bloat: Some(zero.bytes()),
+    }
+}
+
+/// What `sample` shows was done since `before`: regions that became huge, or stopped being so.
+fn changes(before: &Memory, sample: &Sample, command: &str) -> Vec<Entry> {
+    let (mut made, mut filled, mut broken, mut freed) = (0, 0, 0, 0);
+    for run in &sample.changes.runs {
+        for region in run.regions() {
+            let was = before.regions.get(&region).copied().unwrap_or_default();
+            match (is_huge(was), is_huge(run.state)) {
+                (false, true) => {
+                    made += 1;
+                    filled += run.state.population.saturating_sub(was.population).0;
+                }
+                (true, false) => {
+                    broken += 1;
+                    freed += was.population.saturating_sub(run.state.population).0;
+                }
+                _ => {}
+            }
+        }
+    }
+    let entry = |what, kind, cause, huge_pages, base_pages| Entry {
+        pid: Some(PID),
+        command: Some(command.to_owned()),
+        huge_pages,
+        base_pages,
+        ..Entry::new(sample.at.0 / 1_000_000, what, kind, cause)
+    };
+    let made = (made > 0)
+        .then(|| entry(What::Promoted, "became-huge", "between two samples", made, filled));
+    let broken = (broken > 0)
+        .then(|| entry(What::Debloated, "broken", "between two samples", broken, freed));
+    made.into_iter().chain(broken).collect()
+}

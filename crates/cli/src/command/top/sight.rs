@@ -1,0 +1,152 @@
+//! What there is to show at one moment, wherever it comes from: the machine or a recording.
+
+use superpage_manager::history::Entry;
+use superpage_manager::status::{Memory, Status};
+use superpage_policy::region::Region;
+use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, Bytes};
+
+/// A source of what is shown.
+pub(super) trait Source {
+    /// What there is now; of process `open` its map too.
+    fn look(&mut self, ask: &Ask) -> anyhow::Result<Sight>;
+
+    /// Goes `steps` samples on (or back); says whether that led anywhere.
+    fn step(&mut self, steps: isize) -> Moved;
+}
+
+/// Whether a step led to another sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    Yes,
+    No,
+}
+
+/// What the view wants to know.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ask {
+    /// The process that is open.
+    pub(super) open: Option<u32>,
+    /// Processes on the screen: these are brought up to date first.
+    pub(super) shown: Vec<u32>,
+}
+
+/// What there is to show.
+#[derive(Clone, Debug)]
+pub(super) struct Sight {
+    /// Of what: `this machine`.
+    pub(super) of: String,
+    /// When, in words.
+    pub(super) at: String,
+    /// When, on the clock of `actions`, in milliseconds.
+    pub(super) now_ms: u64,
+    pub(super) origin: Origin,
+    /// Watched memory; watermarks of 0 are none.
+    pub(super) memory: Vec<Memory>,
+    pub(super) supply: Option<Supplied>,
+    pub(super) processes: Vec<Row>,
+    /// Processes that may not be looked into.
+    pub(super) denied: usize,
+    /// What was done, oldest first: of the last quarter of an hour.
+    pub(super) actions: Vec<Entry>,
+    pub(super) map: Option<Map>,
+}
+
+/// Where it comes from.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// The machine, with a daemon.
+    Daemon(Box<Status>),
+    /// The machine, and why nothing is known of a daemon.
+    Alone(String),
+    /// A recording.
+    Recording,
+}
+
+/// Huge pages that could be had.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Supplied {
+    /// Free huge pages.
+    pub(super) huge: u64,
+    /// The share of free memory in smaller pieces.
+    pub(super) fragmentation: f64,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    /// Its number; 0 in a recording, which does not say.
+    pub(super) pid: u32,
+    pub(super) command: String,
+    pub(super) resident: Bytes,
+    /// In huge pages.
+    pub(super) huge: Bytes,
+    /// Of that zero-filled; `None` if nobody has looked yet.
+    pub(super) bloat: Option<Bytes>,
+}
+
+impl Row {
+    /// The share of its memory in huge pages.
+    pub(super) fn share_huge(&self) -> f64 {
+        self.huge.share_of(self.resident.max(self.huge))
+    }
+}
+
+/// The address space of a process by region, those with anything in them, in address order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Map {
+    pub(super) regions: Vec<Spot>,
+}
+
+/// A region.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spot {
+    pub(super) region: Region,
+    pub(super) size: Size,
+    /// Base pages in use: populated and, as far as is known, not zero-filled.
+    pub(super) used: u64,
+}
+
+/// How a region is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    Huge,
+    Base,
+}
+
+/// One character of the map: neighbouring regions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cell {
+    pub(super) share_huge: f64,
+    pub(super) density: f64,
+}
+
+/// One line of the map.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Line {
+    pub(super) start: Region,
+    pub(super) cells: Vec<Cell>,
+}
+
+impl Map {
+    /// Lines of at most `columns` cells of `per_cell` regions each; where nothing is mapped
+    /// between two regions, a new line begins.
+    pub(super) fn lines(&self, columns: usize, per_cell: usize) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for stretch in self.regions.chunk_by(|a, b| a.region.end() == b.region.start()) {
+            for line in stretch.chunks(columns.max(1) * per_cell.max(1)) {
+                let Some(first) = line.first() else { continue };
+                let cells = line.chunks(per_cell.max(1)).map(cell).collect();
+                lines.push(Line { start: first.region, cells });
+            }
+        }
+        lines
+    }
+}
+
+fn cell(regions: &[Spot]) -> Cell {
+    let count = regions.len() as f64;
+    let huge = regions.iter().filter(|spot| spot.size == Size::Huge).count() as f64;
+    let used: u64 = regions.iter().map(|spot| spot.used).sum();
+    let all = BASE_PAGES_PER_HUGE_PAGE as f64 * count;
+    Cell { share_huge: huge / count, density: used as f64 / all }
+}

@@ -1,0 +1,279 @@
+//! What the promoter does on an ordinary day: thresholds, policies, kinds of memory.
+
+use crate::program::{Memory, Program};
+use crate::watch::{Watch, setup, setup_with};
+use crate::{Ended, Test, ensure, wait_for};
+use libtest_mimic::Failed;
+use superpage_kernel::process_madvise;
+use superpage_manager::history::What;
+use superpage_policy::region::Region;
+use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES};
+
+/// Base pages of a region.
+pub(crate) const PAGES: u64 = BASE_PAGES_PER_HUGE_PAGE;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        ("at_the_threshold_and_not_below", None, at_the_threshold_and_not_below),
+        ("sampled_faults_are_enough", None, sampled_faults_are_enough),
+        ("in_the_background_too", None, in_the_background_too),
+        ("ingens_waits_for_nine_tenths", None, ingens_waits_for_nine_tenths),
+        ("what_was_there_before_is_found", None, what_was_there_before_is_found),
+        ("a_heap_is_promoted_as_it_grows", None, a_heap_is_promoted_as_it_grows),
+        ("areas_may_come_in_a_hurry", None, areas_may_come_in_a_hurry),
+        ("stacks_stay_as_they_are", None, stacks_stay_as_they_are),
+        ("shared_memory_is_huge_for_all", None, shared_memory_is_huge_for_all),
+        ("each_process_has_its_policy", None, each_process_has_its_policy),
+        ("another_setup_holds_at_once", None, another_setup_holds_at_once),
+        ("what_was_taken_back_comes_back_full", None, what_was_taken_back_comes_back_full),
+    ]
+}
+
+/// A program with so many regions, and the promoter on it.
+pub(crate) fn watched(
+    policy: &str,
+    period: u64,
+    regions: u64,
+) -> Result<(Program, Memory, Watch), Failed> {
+    let mut program = Program::start()?;
+    let memory = program.memory(&format!("map {regions}"))?;
+    let watch = Watch::start(setup(policy, period, &[program.pid()])?)?;
+    until_held(&watch, 1)?;
+    Ok((program, memory, watch))
+}
+
+/// Waits until so many processes are under the first policy.
+pub(crate) fn until_held(watch: &Watch, processes: u64) -> Ended {
+    wait_for("the promoter to hold its processes", || {
+        let held = watch.standing().policies.first().is_some_and(|(_, held)| *held == processes);
+        Ok(held.then_some(()))
+    })
+}
+
+/// The first region of the second one's kind is promoted, and that of the first is not: by then it
+/// would have been.
+fn only_from(policy: &str, below: u64, enough: u64) -> Ended {
+    let (mut program, memory, watch) = watched(policy, 1, 4)?;
+    for region in [0, 2] {
+        program.touch(memory, region * PAGES, below)?;
+        program.touch(memory, (region + 1) * PAGES, enough)?;
+        program.wait_for_huge(memory.region(region + 1))?;
+        ensure!(!program.is_huge(memory.region(region))?, "{below} base pages were enough");
+    }
+    program.check()?;
+    let told = watch.end()?;
+    told.promoted(2, "threshold")?;
+    let filled: u64 = told.of(What::Promoted).map(|entry| entry.base_pages).sum();
+    ensure!(filled == 2 * (PAGES - enough), "{filled} base pages filled: {told:?}");
+    ensure!(told.of(What::Promoted).all(|e| e.pid == Some(program.pid())), "{told:?}");
+    ensure!(told.of(What::Promoted).all(|e| e.policy.as_deref() == Some(policy)), "{told:?}");
+    Ok(())
+}
+
+fn at_the_threshold_and_not_below() -> Ended {
+    only_from("quicksilver-sync-64", 63, 64)
+}
+
+fn in_the_background_too() -> Ended {
+    only_from("quicksilver-async-64", 63, 64)
+}
+
+fn ingens_waits_for_nine_tenths() -> Ended {
+    only_from("ingens", 459, 460)
+}
+
+/// With one fault of 64 heard, one falls into each 64 base pages.
+fn sampled_faults_are_enough() -> Ended {
+    const REGIONS: u64 = 16;
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 64, 2 * REGIONS)?;
+    for region in 0..REGIONS {
+        program.touch(memory, 2 * region * PAGES, 63)?;
+        program.touch(memory, (2 * region + 1) * PAGES, 128)?;
+    }
+    for region in 0..REGIONS {
+        program.wait_for_huge(memory.region(2 * region + 1))?;
+    }
+    for region in 0..REGIONS {
+        ensure!(!program.is_huge(memory.region(2 * region))?, "63 base pages were enough");
+    }
+    program.check()?;
+    watch.end()?.promoted(REGIONS, "threshold")
+}
+
+fn what_was_there_before_is_found() -> Ended {
+    let mut program = Program::start()?;
+    let memory = program.memory("map 8")?;
+    program.touch(memory, 0, 6 * PAGES)?;
+    program.touch(memory, 6 * PAGES, 100)?;
+    let watch = Watch::start(setup("quicksilver", 64, &[program.pid()])?)?;
+    for region in 0..6 {
+        program.wait_for_huge(memory.region(region))?;
+    }
+    program.check()?;
+    ensure!(!program.is_huge(memory.region(6))?, "nobody touches it any more, and it is not full");
+    watch.end()?.promoted(6, "scanned")
+}
+
+/// The break stands in the middle of a region, which is populated that far, and promoted once the
+/// break has passed it.
+fn a_heap_is_promoted_as_it_grows() -> Ended {
+    let mut program = Program::start()?;
+    let first = program.memory("heap 4096")?;
+    // Up to a place a quarter into a region, two regions on.
+    let start = Region::containing(first.start);
+    let quarter = HUGE_PAGE_BYTES / 4;
+    let length = start.end().0 + HUGE_PAGE_BYTES + quarter - first.start.0 - 4096;
+    let heap = program.memory(&format!("heap {length}"))?;
+    let region = Region::containing(start.end().offset(HUGE_PAGES_BYTES));
+    let watch = Watch::start(setup("quicksilver-sync-64", 1, &[program.pid()])?)?;
+    until_held(&watch, 1)?;
+    let page = |address: u64| (address - heap.start.0) / 4096;
+    program.touch(heap, page(region.start().0), 128)?;
+    wait_for("the faults to be heard", || Ok((watch.standing().seen >= 128).then_some(())))?;
+    ensure!(!program.is_huge(region)?, "the heap does not reach that far");
+    // As an allocator does, it writes behind what it had.
+    let more = program.memory(&format!("heap {HUGE_PAGE_BYTES}"))?;
+    let behind = (region.end().0 - more.start.0) / 4096;
+    program.touch(more, behind, 1)?;
+    program.wait_for_huge(region)?;
+    program.check()?;
+    watch.end()?.promoted(1, "heap-grew")
+}
+
+/// A huge page, as a size.
+const HUGE_PAGES_BYTES: superpage_policy::units::Bytes =
+    superpage_policy::units::Bytes(HUGE_PAGE_BYTES);
+
+/// The list of areas is not read for each of them.
+fn areas_may_come_in_a_hurry() -> Ended {
+    const AREAS: u64 = 40;
+    let (mut program, _, watch) = watched("quicksilver-sync-64", 1, 1)?;
+    let mut areas = Vec::new();
+    for _ in 0..AREAS {
+        let memory = program.memory("map 1")?;
+        program.touch(memory, 0, 64)?;
+        areas.push(memory);
+    }
+    for memory in areas {
+        program.wait_for_huge(memory.region(0))?;
+    }
+    program.check()?;
+    watch.end()?.promoted(AREAS, "threshold")
+}
+
+fn stacks_stay_as_they_are() -> Ended {
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, 1)?;
+    let stacks = program.ask("threads 4")?;
+    let stacks: Vec<Region> = stacks
+        .split(' ')
+        .map(|place| Ok(Region::containing(superpage_policy::units::VirtAddr(place.parse()?))))
+        .collect::<Result<_, std::num::ParseIntError>>()?;
+    ensure!(stacks.len() == 4, "{stacks:?}");
+    // What is heard after them has been done: so they would have been.
+    program.touch(memory, 0, 64)?;
+    program.wait_for_huge(memory.region(0))?;
+    for region in stacks {
+        let seen = program.survey(region)?;
+        ensure!(!seen.is_huge && seen.population > BasePages(64), "{seen:?}");
+    }
+    watch.end()?.promoted(1, "threshold")
+}
+
+fn shared_memory_is_huge_for_all() -> Ended {
+    let [mut host, mut guest] = [Program::start()?, Program::start()?];
+    let memory = host.memory("memfd 4")?;
+    let descriptor = host.ask(&format!("descriptor {}", memory.number))?;
+    let length = 4 * HUGE_PAGE_BYTES;
+    let seen = guest.memory(&format!("open {} {descriptor} {length}", host.pid()))?;
+    let pids = [host.pid(), guest.pid()];
+    let watch = Watch::start(setup("quicksilver-sync-64", 1, &pids)?)?;
+    until_held(&watch, 2)?;
+    host.touch(memory, 0, PAGES)?;
+    host.touch(memory, PAGES, 70)?;
+    for region in [0, 1] {
+        host.wait_for_huge(memory.region(region))?;
+    }
+    // The guest maps what is huge already by its first touch, or has it promoted.
+    guest.touch(seen, 100, 64)?;
+    guest.wait_for_huge(seen.region(0))?;
+    ensure!(host.is_huge(memory.region(0))?, "it is not huge for the host any more");
+    host.check()?;
+    guest.touch(seen, 100, 1)?;
+    guest.check()?;
+    ensure!(host.check().is_err(), "the guest wrote elsewhere");
+    let told = watch.end()?;
+    let made = told.promoted_in(host.pid());
+    ensure!(made == 2, "{told:?}");
+    Ok(())
+}
+
+fn each_process_has_its_policy() -> Ended {
+    let mut programs = [Program::start()?, Program::start()?, Program::start()?];
+    let pids = programs.each_ref().map(Program::pid);
+    let rules = format!(
+        "[[promotion.rule]]\npolicy = \"off\"\npids = [{}]\n\
+         [[promotion.rule]]\npolicy = \"ingens\"\npids = [{}]\n",
+        pids[1], pids[2]
+    );
+    let watch = Watch::start(setup_with("quicksilver-sync-64", 1, &pids, &rules)?)?;
+    wait_for("both to be held", || {
+        let held = watch.standing().policies.iter().filter(|(_, held)| *held == 1).count();
+        Ok((held == 2).then_some(()))
+    })?;
+    let mut areas = Vec::new();
+    for (touched, program) in [100, PAGES, 100].into_iter().zip(&mut programs) {
+        let memory = program.memory("map 2")?;
+        program.touch(memory, 0, touched)?;
+        areas.push(memory);
+    }
+    programs[0].wait_for_huge(areas[0].region(0))?;
+    programs[2].touch(areas[2], PAGES, PAGES)?;
+    programs[2].wait_for_huge(areas[2].region(1))?;
+    ensure!(!programs[2].is_huge(areas[2].region(0))?, "Ingens promotes full regions only");
+    ensure!(!programs[1].is_huge(areas[1].region(0))?, "it was to be left alone");
+    let told = watch.end()?;
+    let promoted = pids.map(|pid| told.promoted_in(pid));
+    ensure!(promoted == [1, 0, 1], "{promoted:?}, {told:?}");
+    Ok(())
+}
+
+fn another_setup_holds_at_once() -> Ended {
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, 3)?;
+    program.touch(memory, 0, 64)?;
+    program.wait_for_huge(memory.region(0))?;
+    watch.configure(setup("quicksilver-sync-128", 1, &[program.pid()])?);
+    wait_for("the other policy", || {
+        let policies = watch.standing().policies;
+        Ok((policies == [("quicksilver-sync-128".to_owned(), 1)]).then_some(()))
+    })?;
+    program.touch(memory, PAGES, 127)?;
+    program.touch(memory, 2 * PAGES, 128)?;
+    program.wait_for_huge(memory.region(2))?;
+    ensure!(!program.is_huge(memory.region(1))?, "the other policy's threshold is 128");
+    program.check()?;
+    watch.end()?.promoted(2, "threshold")
+}
+
+/// A split frees what is zero; that must not come back as bloat, but may when it is used.
+fn what_was_taken_back_comes_back_full() -> Ended {
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, 2)?;
+    let region = memory.region(0);
+    program.touch(memory, 0, 100)?;
+    program.wait_for_huge(region)?;
+    process_madvise::split(&program.process()?, &[region.start()])?;
+    let seen = program.survey(region)?;
+    ensure!(!seen.is_huge && seen.population == BasePages(100), "it was not split: {seen:?}");
+    // 300 of 512: a new region would have been promoted long since.
+    program.touch(memory, 100, 200)?;
+    program.touch(memory, PAGES, 64)?;
+    program.wait_for_huge(memory.region(1))?;
+    ensure!(!program.is_huge(region)?, "it would be bloated again");
+    program.touch(memory, 300, 212)?;
+    program.wait_for_huge(region)?;
+    program.check()?;
+    let told = watch.end()?;
+    told.promoted(3, "threshold")?;
+    let refused = told.count(What::Refused, "would-bloat-again");
+    ensure!(refused > 0, "that it was refused was not told: {told:?}");
+    Ok(())
+}

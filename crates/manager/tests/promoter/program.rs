@@ -1,0 +1,294 @@
+//! A program whose memory is promoted: this test program, started again to be one.
+//!
+//! It obeys orders on its standard input, one in a line, and answers each with a line. It remembers
+//! what it wrote, and can say whether it is there.
+
+use crate::area::{Area, file_of, fork};
+use crate::{Ended, ensure, wait_for};
+use libtest_mimic::Failed;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use superpage_kernel::pagemap::{Pagemap, Survey};
+use superpage_kernel::process::Process;
+use superpage_kernel::{Error, own_thp};
+use superpage_policy::region::Region;
+use superpage_policy::units::{BasePages, VirtAddr};
+
+/// Set for the copy that is a program.
+const PROGRAM: &str = "SUPERPAGE_TEST_PROGRAM";
+
+/// Whether this process was started to be the program.
+pub(crate) fn is_one() -> bool {
+    std::env::var_os(PROGRAM).is_some()
+}
+
+/// What the program does.
+pub(crate) fn be() -> Ended {
+    match own_thp::only_where_advised() {
+        // Where first touches give base pages anyway this is no loss; where not, it will show.
+        Ok(()) | Err(Error::Unsupported { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    say("ready")?;
+    let mut subject = Subject::default();
+    loop {
+        let mut order = String::new();
+        ensure!(std::io::stdin().read_line(&mut order)? > 0, "nobody gives orders any more");
+        let answer = subject.obey(order.trim_end());
+        say(&answer.unwrap_or_else(|error| error.message().unwrap_or("failed").to_owned()))?;
+    }
+}
+
+fn say(line: &str) -> Ended {
+    println!("{line}");
+    Ok(std::io::stdout().flush()?)
+}
+
+#[derive(Debug, Default)]
+struct Subject {
+    areas: Vec<Area>,
+    children: Vec<i32>,
+}
+
+impl Subject {
+    fn obey(&mut self, order: &str) -> Result<String, Failed> {
+        let words: Vec<&str> = order.split(' ').collect();
+        let numbers: Vec<usize> =
+            words.iter().skip(1).filter_map(|word| word.parse().ok()).collect();
+        match (words[0], &numbers[..]) {
+            ("map", [regions]) => return self.add(Area::private(*regions)?),
+            ("memfd", [regions]) => return self.add(Area::memfd(*regions)?),
+            ("heap", [bytes]) => return self.add(Area::heap(*bytes)?),
+            ("open", [pid, file, length]) => {
+                let file = file_of(u32::try_from(*pid)?, i32::try_from(*file)?)?;
+                return self.add(Area::of_file(file, *length)?);
+            }
+            ("descriptor", [area]) => {
+                return Ok(self.area(*area)?.descriptor().ok_or("no file")?.to_string());
+            }
+            ("touch", [area, first, count]) => self.area(*area)?.touch(*first, *count)?,
+            ("release", [area, first, count]) => self.area(*area)?.release(*first, *count)?,
+            ("merge", [area]) => self.area(*area)?.merge()?,
+            ("watch-writes", [area]) => self.area(*area)?.watch_writes()?,
+            ("divide", [area]) => self.area(*area)?.divide()?,
+            ("check", []) => return self.check(),
+            ("churn", [ms]) => return churn(Duration::from_millis(*ms as u64)),
+            ("fork", [count]) => return self.fork(*count),
+            ("reap", []) => self.reap(),
+            ("threads", [count]) => return threads(*count),
+            ("exec", []) => {
+                self.reap();
+                return Err(Command::new(std::env::current_exe()?).exec().into());
+            }
+            ("exit", []) => std::process::exit(0),
+            _ => return Err(format!("no order {order:?}").into()),
+        }
+        Ok("done".to_owned())
+    }
+
+    fn add(&mut self, area: Area) -> Result<String, Failed> {
+        let start = area.start.to_string();
+        self.areas.push(area);
+        Ok(start)
+    }
+
+    fn area(&mut self, number: usize) -> Result<&mut Area, Failed> {
+        Ok(self.areas.get_mut(number).ok_or("no such area")?)
+    }
+
+    fn check(&mut self) -> Result<String, Failed> {
+        for (number, area) in self.areas.iter_mut().enumerate() {
+            if let Some(wrong) = area.wrong()? {
+                return Ok(format!("in area {number} {wrong}"));
+            }
+        }
+        Ok("done".to_owned())
+    }
+
+    /// Children that share our memory and wait; their numbers.
+    fn fork(&mut self, count: usize) -> Result<String, Failed> {
+        let born = (0..count).map(|_| fork()).collect::<Result<Vec<i32>, _>>()?;
+        let numbers: Vec<String> = born.iter().map(i32::to_string).collect();
+        self.children.extend(born);
+        Ok(numbers.join(" "))
+    }
+
+    fn reap(&mut self) {
+        for child in self.children.drain(..).filter_map(Pid::from_raw) {
+            let _ = kill_process(child, Signal::KILL);
+            let _ = waitpid(Some(child), WaitOptions::empty());
+        }
+    }
+}
+
+/// Maps, touches, checks, unmaps or renews, again and again: how often, or what was wrong.
+fn churn(time: Duration) -> Result<String, Failed> {
+    let began = Instant::now();
+    let mut area = Area::private(4)?;
+    let mut rounds = 0;
+    while began.elapsed() < time {
+        for region in 0..4 {
+            area.touch(region * 512, 100 + (rounds * 37 + region * 101) % 412)?;
+        }
+        if rounds % 3 == 0 {
+            area.release(256 * (rounds % 7), 200)?;
+        }
+        if rounds % 5 == 0 {
+            // Time for somebody to be in the middle of it.
+            std::thread::sleep(Duration::from_micros(700 * (rounds as u64 % 11)));
+        }
+        if let Some(wrong) = area.wrong()? {
+            return Ok(wrong);
+        }
+        area.renew()?;
+        rounds += 1;
+    }
+    Ok(format!("{rounds} rounds"))
+}
+
+/// Threads that use a megabyte of their stacks and stay; an address in each stack.
+fn threads(count: usize) -> Result<String, Failed> {
+    let (tell, told) = channel();
+    for _ in 0..count {
+        let tell = tell.clone();
+        let body = move || {
+            let stack = std::hint::black_box([1u8; 3 << 20]);
+            let _ = tell.send(stack.as_ptr().addr() + (1 << 20));
+            loop {
+                std::thread::park();
+                std::hint::black_box(&stack);
+            }
+        };
+        std::thread::Builder::new().stack_size(8 << 20).spawn(body)?;
+    }
+    let found: Vec<String> = told.iter().take(count).map(|place| place.to_string()).collect();
+    Ok(found.join(" "))
+}
+
+/// The program, seen by the test. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Program {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    areas: usize,
+}
+
+/// An area of a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) number: usize,
+    pub(crate) start: VirtAddr,
+}
+
+impl Memory {
+    /// Its region of this number.
+    pub(crate) fn region(self, number: u64) -> Region {
+        let place = BasePages(number * superpage_policy::units::BASE_PAGES_PER_HUGE_PAGE);
+        Region::containing(self.start.offset(place.bytes()))
+    }
+}
+
+impl Program {
+    /// Starts one.
+    pub(crate) fn start() -> Result<Self, Failed> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .env(PROGRAM, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let orders = child.stdin.take().ok_or("no standard input")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        let mut program = Self { child, orders, answers, areas: 0 };
+        program.is_ready()?;
+        Ok(program)
+    }
+
+    fn is_ready(&mut self) -> Ended {
+        let said = self.answer()?;
+        ensure!(said == "ready", "the program said {said:?}");
+        Ok(())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn process(&self) -> Result<Process, Failed> {
+        Ok(Process::open(self.pid())?)
+    }
+
+    /// Has it take memory: `map`, `memfd`, `heap` or `open`, with what that needs.
+    pub(crate) fn memory(&mut self, order: &str) -> Result<Memory, Failed> {
+        let answer = self.ask(order)?;
+        let start = answer.parse().map_err(|_| format!("{order}: {answer}"))?;
+        self.areas += 1;
+        Ok(Memory { number: self.areas - 1, start: VirtAddr(start) })
+    }
+
+    /// Fills base pages.
+    pub(crate) fn touch(&mut self, memory: Memory, first: u64, count: u64) -> Ended {
+        self.order(&format!("touch {} {first} {count}", memory.number))
+    }
+
+    /// Fails if what it wrote is not there any more.
+    pub(crate) fn check(&mut self) -> Ended {
+        self.order("check")
+    }
+
+    /// Has it become another program, which is this one again, with nothing in its memory.
+    pub(crate) fn exec(&mut self) -> Ended {
+        writeln!(self.orders, "exec")?;
+        self.areas = 0;
+        self.is_ready()
+    }
+
+    /// Gives an order that is answered with `done`.
+    pub(crate) fn order(&mut self, order: &str) -> Ended {
+        let answer = self.ask(order)?;
+        ensure!(answer == "done", "{order}: {answer}");
+        Ok(())
+    }
+
+    /// Gives an order, and waits for the answer.
+    pub(crate) fn ask(&mut self, order: &str) -> Result<String, Failed> {
+        writeln!(self.orders, "{order}")?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<String, Failed> {
+        let mut line = String::new();
+        ensure!(self.answers.read_line(&mut line)? > 0, "the program ended early");
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// What is mapped in a region.
+    pub(crate) fn survey(&self, region: Region) -> Result<Survey, Failed> {
+        Ok(Pagemap::open(&self.process()?)?.survey(region)?)
+    }
+
+    pub(crate) fn is_huge(&self, region: Region) -> Result<bool, Failed> {
+        Ok(self.survey(region)?.is_huge)
+    }
+
+    /// Waits until a region is huge.
+    pub(crate) fn wait_for_huge(&self, region: Region) -> Ended {
+        let result = wait_for("a huge page", || Ok(self.is_huge(region)?.then_some(())));
+        result.map_err(|error| {
+            let seen = self.survey(region);
+            format!("{}: {seen:?}", error.message().unwrap_or_default()).into()
+        })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,114 @@
+//! A promoter as the tests run it: for their own programs alone, with a history to look at.
+
+use crate::{Ended, ensure};
+use libtest_mimic::Failed;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use superpage_manager::config;
+use superpage_manager::history::{self, Entry, What};
+use superpage_manager::ledger::Ledger;
+use superpage_manager::promote::{Promoter, Remembered, Setup, Standing};
+
+/// What the promoter goes by: this policy for these processes, no limit near.
+pub(crate) fn setup(policy: &str, period: u64, pids: &[u32]) -> Result<Setup, Failed> {
+    setup_with(policy, period, pids, "")
+}
+
+/// The same, and more lines for the part on promotion.
+pub(crate) fn setup_with(
+    policy: &str,
+    period: u64,
+    pids: &[u32],
+    more: &str,
+) -> Result<Setup, Failed> {
+    let text = format!(
+        "watermarks = {{ high = \"99%\", low = \"98%\" }}\n\
+         budget = {{ promotion = \"100%\" }}\n\
+         processes = {{ include = {{ pids = {pids:?} }} }}\n\
+         [promotion]\npolicy = \"{policy}\"\nperiod = {period}\nmax_fragmentation = \"100%\"\n{more}"
+    );
+    let config = config::parse(&text, Path::new("setup")).map_err(|error| error.to_string())?;
+    Ok(Setup {
+        marks: config.machine.unwrap_or_default(),
+        worth: config.worth(),
+        processes: config.processes,
+        promotion: config.promotion,
+    })
+}
+
+/// A running promoter.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    promoter: Promoter,
+    ledger: Arc<Ledger>,
+    directory: tempfile::TempDir,
+}
+
+impl Watch {
+    pub(crate) fn start(setup: Setup) -> Result<Self, Failed> {
+        let directory = tempfile::tempdir()?;
+        let ledger = Arc::new(Ledger::open(directory.path()));
+        let promoter = Promoter::start(setup, Arc::clone(&ledger), Remembered::new())?;
+        Ok(Self { promoter, ledger, directory })
+    }
+
+    /// Goes by another setup from now on.
+    pub(crate) fn configure(&self, setup: Setup) {
+        self.promoter.configure(setup);
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.promoter.standing()
+    }
+
+    /// Ends it; all that it told.
+    pub(crate) fn end(self) -> Result<Told, Failed> {
+        drop(self.promoter);
+        self.ledger.close();
+        Ok(Told(history::read(self.directory.path(), 0)?.entries))
+    }
+}
+
+/// What a promoter told.
+#[derive(Debug)]
+pub(crate) struct Told(pub(crate) Vec<Entry>);
+
+impl Told {
+    /// Huge pages of entries like this.
+    pub(crate) fn count(&self, what: What, kind: &str) -> u64 {
+        self.of(what).filter(|entry| entry.kind == kind).map(|entry| entry.huge_pages).sum()
+    }
+
+    /// Huge pages of entries of a process.
+    pub(crate) fn promoted_in(&self, pid: u32) -> u64 {
+        self.of(What::Promoted).filter(|e| e.pid == Some(pid)).map(|e| e.huge_pages).sum()
+    }
+
+    pub(crate) fn of(&self, what: What) -> impl Iterator<Item = &Entry> {
+        self.0.iter().filter(move |entry| entry.what == what)
+    }
+
+    /// Fails unless so many huge pages were made, all for this kind of cause.
+    pub(crate) fn promoted(&self, huge_pages: u64, kind: &str) -> Ended {
+        let right = self.count(What::Promoted, kind) == huge_pages
+            && self.of(What::Promoted).all(|entry| entry.kind == kind);
+        ensure!(right, "expected {huge_pages} promoted by {kind:?}: {:#?}", self.0);
+        Ok(())
+    }
+}
+
+/// CPU time that the promoter's own thread has used.
+pub(crate) fn cpu_of_promoter() -> Result<Duration, Failed> {
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        // A thread may end while we look.
+        let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+        if name.trim_end() == "promoter" {
+            let text = std::fs::read_to_string(task.join("schedstat"))?;
+            let nanos = text.split(' ').next().ok_or("no time")?.parse()?;
+            return Ok(Duration::from_nanos(nanos));
+        }
+    }
+    Err("there is no promoter".into())
+}
