@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use superpage_kernel::Error;
+use superpage_kernel::fault_events::DEFAULT_RING;
 use superpage_kernel::pressure::Trigger;
 use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Outcome, Settings};
@@ -270,6 +271,7 @@ impl Daemon {
             processes: self.config.processes.clone(),
             marks: self.config.machine.unwrap_or_default(),
             worth: self.config.worth(),
+            ring: DEFAULT_RING,
         };
         match &self.promoter {
             Some(promoter) => promoter.configure(setup),

@@ -220,12 +220,20 @@ fn outcome(
     }
     Err(match refused {
         _ if after.population.is_zero() => Refusal::NotPossible,
+        refused => meaning(refused),
+    })
+}
+
+/// What the kernel's answer means for a region that did not become huge. The answer may be about a
+/// neighbour; where there is none, something undid the huge page at once.
+fn meaning(answer: Option<Errno>) -> Refusal {
+    match answer {
         Some(Errno::NOMEM) => Refusal::NoHugePage,
         Some(Errno::BUSY) => Refusal::CgroupLimit,
         Some(Errno::SRCH) => Refusal::Gone,
         Some(Errno::AGAIN) | None => Refusal::Busy,
         Some(_) => Refusal::NotPossible,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -249,6 +257,20 @@ mod tests {
             since: None,
             action: None,
             tries: 0,
+        }
+    }
+
+    #[test]
+    fn answers_of_the_kernel_are_told_apart() {
+        for (answer, meant) in [
+            (Some(Errno::NOMEM), Refusal::NoHugePage),
+            (Some(Errno::BUSY), Refusal::CgroupLimit),
+            (Some(Errno::AGAIN), Refusal::Busy),
+            (Some(Errno::INVAL), Refusal::NotPossible),
+            (Some(Errno::SRCH), Refusal::Gone),
+            (None, Refusal::Busy),
+        ] {
+            assert_eq!(meaning(answer), meant);
         }
     }
 

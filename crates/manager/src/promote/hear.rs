@@ -10,15 +10,15 @@
 //! process that is to be promoted may start at any time. Where the whole machine is out of reach,
 //! the processes that are found one by one, all the time.
 
-use crate::config::PromotionConfig;
-use crate::select::{Filter, Selection};
+use super::Setup;
+use crate::select::Filter;
 use rustix::fd::BorrowedFd;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use superpage_kernel::Result;
-use superpage_kernel::fault_events::{Counts, DEFAULT_RING, Event, FaultEvents, Scope, Watched};
+use superpage_kernel::fault_events::{Counts, Event, FaultEvents, Scope, Watched};
 use superpage_kernel::process::Process;
 use superpage_policy::debloat::ProcessKey;
 use tracing::{info, warn};
@@ -61,7 +61,8 @@ pub(super) struct Ears {
 
 impl Ears {
     /// Hears whom the configuration is about; nobody, if the kernel does not let us.
-    pub(super) fn open(processes: &Selection, promotion: &PromotionConfig) -> Self {
+    pub(super) fn open(setup: &Setup) -> Self {
+        let Setup { processes, promotion, ring, .. } = setup;
         let mut ears = Self {
             period: promotion.period,
             share: promotion.listen,
@@ -75,7 +76,7 @@ impl Ears {
         if !promotion.policies().any(super::policy::Promotion::hears_faults) {
             return ears;
         }
-        match FaultEvents::new(DEFAULT_RING) {
+        match FaultEvents::new(*ring) {
             Ok(rings) => ears.rings = Some(rings),
             Err(error) => {
                 warn!("page faults cannot be seen, memory is looked over instead: {error}");
@@ -216,8 +217,13 @@ mod tests {
     #[test]
     fn windows_are_open_for_their_share_of_the_time() {
         let config = crate::config::Config::default();
-        let promotion = PromotionConfig { listen: 0.2, ..config.promotion };
-        let mut ears = Ears::open(&config.processes, &promotion);
+        let mut ears = Ears::open(&Setup {
+            promotion: crate::config::PromotionConfig { listen: 0.2, ..config.promotion },
+            processes: config.processes,
+            marks: superpage_policy::watermark::Watermarks::default(),
+            worth: superpage_policy::units::BasePages(51),
+            ring: superpage_kernel::fault_events::DEFAULT_RING,
+        });
         if ears.rings.is_none() || ears.whom != Whom::Machine {
             return; // No rights here to hear everybody.
         }

@@ -12,6 +12,7 @@
 //! | [`view`] | what a policy sees of its processes |
 //! | [`group`] | the processes under one policy, and what it wants |
 //! | [`limits`] | when promoting would do harm |
+//! | [`headroom`] | what memory promotions may still add |
 //! | [`pace`] | how fast: the budget, and waiting while the kernel takes long |
 //! | `roster` | who is watched, under which policy |
 //! | [`crew`] | the threads that carry out |
@@ -23,6 +24,7 @@
 pub mod crew;
 mod front;
 pub mod group;
+pub mod headroom;
 mod hear;
 pub mod limits;
 pub mod once;
@@ -44,7 +46,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::region::Region;
-use superpage_policy::units::{BasePages, Nanos};
+use superpage_policy::units::{BasePages, Bytes, Nanos};
 use superpage_policy::watermark::Watermarks;
 
 /// What the promoter goes by.
@@ -58,6 +60,9 @@ pub struct Setup {
     pub marks: Watermarks,
     /// What breaking a huge page has to free to be worth it.
     pub worth: BasePages,
+    /// The size of each processor's buffer of page faults
+    /// ([`superpage_kernel::fault_events::DEFAULT_RING`] is right nearly always).
+    pub ring: Bytes,
 }
 
 /// How the promoter stands.

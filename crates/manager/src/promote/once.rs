@@ -163,7 +163,10 @@ impl Candidate {
         // Asked for by hand: what was taken back may come back.
         let seen = superpage_kernel::pagemap::Survey { zero_pages: BasePages::ZERO, ..seen };
         match limits.check(&seen, Past::New, room) {
-            Ok(()) => true,
+            Ok(()) => {
+                tenant.promise();
+                true
+            }
             Err(why) => {
                 *self.account.refused.entry(why).or_default() += 1;
                 false
@@ -198,6 +201,9 @@ impl Candidate {
             tries: 0,
         };
         for (region, became) in self.with_patience(job) {
+            if let Some(tenant) = self.view.tenant_mut(self.key) {
+                tenant.settle();
+            }
             match became {
                 Ok(filled) => {
                     self.account.promoted += HugePages(1);

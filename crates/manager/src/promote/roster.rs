@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_kernel::{process, status};
 use superpage_policy::debloat::ProcessKey;
-use superpage_policy::units::{BasePages, Bytes, HugePages};
+use superpage_policy::units::{Bytes, HugePages};
 use tracing::debug;
 
 /// Processes with less are found by their faults, if ever.
@@ -58,7 +58,7 @@ impl Roster {
     /// Nobody yet; `remembered` is what an earlier one knew of processes.
     pub(super) fn new(setup: Setup, remembered: Remembered) -> Self {
         Self {
-            ears: Ears::open(&setup.processes, &setup.promotion),
+            ears: Ears::open(&setup),
             groups: groups(&setup),
             known: HashMap::new(),
             looked: BTreeMap::new(),
@@ -81,7 +81,10 @@ impl Roster {
             self.remembered.insert(tenant.key(), tenant.remembered().collect());
         }
         if heard(&self.setup) != heard(&setup) {
-            self.ears = Ears::open(&setup.processes, &setup.promotion);
+            self.ears = Ears::open(&setup);
+            for tenant in self.groups.iter_mut().flat_map(|group| group.view.tenants_mut()) {
+                self.ears.hear(tenant.key(), &tenant.held.process);
+            }
         }
         self.setup = setup;
         self.sort_again();
@@ -146,8 +149,11 @@ impl Roster {
     pub(super) fn sweep(&mut self) {
         let Ok(pids) = process::list(Path::new("/proc")) else { return };
         let alive: BTreeSet<u32> = pids.iter().copied().collect();
-        let gone: Vec<u32> =
-            self.known.keys().copied().filter(|pid| !alive.contains(pid)).collect();
+        let is_gone = |(pid, known): &(&u32, &Known)| {
+            !alive.contains(pid)
+                || matches!(known, Known::Tenant(place) if !self.is_current(*place))
+        };
+        let gone: Vec<u32> = self.known.iter().filter(is_gone).map(|(pid, _)| *pid).collect();
         for pid in gone {
             self.let_go(pid);
         }
@@ -174,22 +180,43 @@ impl Roster {
         Some(key)
     }
 
+    /// Takes hold of a process that the configuration names by its number; it is another program
+    /// now, and its faults are not heard any more.
+    pub(super) fn hold_if_named(&mut self, pid: u32) {
+        if self.setup.processes.include.pids.contains(&pid) {
+            let known = self.hold(pid).map_or(Known::NotWanted, Known::Tenant);
+            self.known.insert(pid, known);
+        }
+    }
+
     /// The place of a process of which a fault was heard. One that is not known yet is taken hold
     /// of once it may have touched the base pages of one huge page.
     pub(super) fn whose(&mut self, pid: u32) -> Option<Place> {
         let heard = match self.known.get(&pid) {
-            Some(Known::Tenant(place)) => return Some(*place),
+            Some(Known::Tenant(place)) if self.is_current(*place) => return Some(*place),
+            Some(Known::Tenant(_)) => {
+                self.let_go(pid);
+                u64::MAX
+            }
             Some(Known::NotWanted) => return None,
             Some(Known::Stranger(heard)) => heard + 1,
             None => 1,
         };
-        let faults = BasePages(heard * self.setup.promotion.period.get());
-        let known = match faults >= HugePages(1).base_pages() {
+        // One of so many is heard, and for a share of the time.
+        let promotion = &self.setup.promotion;
+        let heard_of = promotion.period.get() as f64 / promotion.listen;
+        let known = match heard as f64 * heard_of >= HugePages(1).base_pages().0 as f64 {
             true => self.hold(pid).map_or(Known::NotWanted, Known::Tenant),
             false => Known::Stranger(heard),
         };
         self.known.insert(pid, known);
         if let Known::Tenant(place) = known { Some(place) } else { None }
+    }
+
+    /// Whether the process still runs the program that it was taken hold of with.
+    fn is_current(&self, (key, index): Place) -> bool {
+        let tenant = self.groups.get(index).and_then(|group| group.view.tenant(key));
+        tenant.is_some_and(|tenant| tenant.held.pagemap.is_current())
     }
 
     /// The place of a process that is watched.
@@ -243,7 +270,7 @@ fn is_large(pid: u32) -> bool {
 /// What decides whose faults are heard.
 fn heard(setup: &Setup) -> impl PartialEq {
     let hears = setup.promotion.policies().any(super::policy::Promotion::hears_faults);
-    (setup.processes.include.clone(), setup.promotion.period, hears)
+    (setup.processes.include.clone(), setup.promotion.period, setup.ring, hears)
 }
 
 /// A group for each policy that some process may have.

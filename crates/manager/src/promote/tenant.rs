@@ -3,6 +3,7 @@
 //! Left out of its areas: files, stacks of threads, memory that cannot be accessed, and what is in
 //! other hands (merged by KSM, filled through a userfaultfd).
 
+use super::headroom::Headroom;
 use super::limits::{Past, Refusal, Room};
 use crate::cooldown::CoolDown;
 use std::collections::BTreeSet;
@@ -46,8 +47,6 @@ pub enum Memory {
 const REREAD: u32 = 50;
 /// What a process does otherwise is asked again after this.
 const HABITS_HOLD: Duration = Duration::from_secs(30);
-/// How long the use of a cgroup is believed.
-const ROOM_HOLDS: Duration = Duration::from_millis(500);
 /// The most regions of a process that are remembered as huge. Chosen, not measured: 2 TiB.
 const MOST_REMEMBERED: usize = 1 << 20;
 /// Areas directly above a guard, and no larger than this, are taken for stacks of threads. glibc's
@@ -71,7 +70,8 @@ pub struct Tenant {
     resting: CoolDown,
     /// Until when nothing is tried in all of it.
     rests_until: Nanos,
-    room: Option<(Instant, Room)>,
+    /// What its cgroup leaves it.
+    headroom: Headroom,
     /// What it has mapped, as far as it was seen.
     pub footprint: Footprint,
 }
@@ -101,7 +101,7 @@ impl Tenant {
             was_huge: BTreeSet::new(),
             resting: CoolDown::new(),
             rests_until: Nanos::ZERO,
-            room: None,
+            headroom: Headroom::default(),
             footprint: Footprint::default(),
         };
         tenant.read_areas()?;
@@ -133,13 +133,15 @@ impl Tenant {
         self.areas.get(after.checked_sub(1)?).copied().filter(|area| address < area.end)
     }
 
-    /// The area of a fault's address. If it is in none, or in one that may have grown, the list is
-    /// read again, but not too often.
+    /// The area of a fault's address. If it is in none, or in one that may have grown, or if the
+    /// list is old, it is read again, but not too often.
     ///
     /// # Errors
     /// As [`Tenant::new`].
     pub fn area_for_fault(&mut self, address: VirtAddr) -> Result<Option<Area>> {
-        if !self.knows(Region::containing(address)) && self.until_read().is_zero() {
+        let is_old = self.read.is_none_or(|(at, _)| at.elapsed() >= HABITS_HOLD);
+        let is_needed = is_old || !self.knows(Region::containing(address));
+        if is_needed && self.until_read().is_zero() {
             self.read_areas()?;
         }
         Ok(self.area_of(address))
@@ -298,23 +300,25 @@ impl Tenant {
     /// What its cgroup leaves it, where `marks` hold for it as for the machine.
     pub fn room(&mut self, marks: Watermarks) -> Room {
         let Some(path) = &self.cgroup else { return Room::Plenty };
-        match self.room {
-            Some((at, room)) if at.elapsed() < ROOM_HOLDS => room,
-            _ => {
-                let room = room_in(path, marks);
-                self.room = Some((Instant::now(), room));
-                room
-            }
-        }
+        self.headroom.room(marks, Instant::now(), || usage_of(path))
+    }
+
+    /// A huge page is going to be made in it.
+    pub fn promise(&mut self) {
+        self.headroom.promise();
+    }
+
+    /// One that was promised has been made, or was not.
+    pub fn settle(&mut self) {
+        self.headroom.settle();
     }
 }
 
-/// What a cgroup leaves; where it has no limit, or cannot be asked, all.
-fn room_in(path: &Path, marks: Watermarks) -> Room {
-    let usage = Group::open(path).and_then(|group| group.usage());
-    let Ok(usage) = usage else { return Room::Plenty };
-    let Some(total) = usage.limit.into_iter().chain(usage.high).min() else { return Room::Plenty };
-    Room::below(marks, Usage { used: usage.working, total })
+/// What of its limit a cgroup uses; `None` where it has none, or cannot be asked.
+fn usage_of(path: &Path) -> Option<Usage> {
+    let usage = Group::open(path).and_then(|group| group.usage()).ok()?;
+    let total = usage.limit.into_iter().chain(usage.high).min()?;
+    Some(Usage { used: usage.working, total })
 }
 
 /// Whether it is a stack: the kernel names the first thread's; those of other threads lie directly

@@ -162,7 +162,7 @@ impl View for LiveView {
         let mut at = from;
         loop {
             // What lies outside the areas is passed over whole.
-            let next = areas.iter().find(|area| area.end > at)?;
+            let next = areas.get(areas.partition_point(|area| area.end <= at))?;
             at = at.max(next.start);
             let region = tenant.held.pagemap.next_populated(at, end).ok()??;
             let start = region.start().max(at);

@@ -1,7 +1,10 @@
 //! The promoter's loop: hear, ask the policies, give work to the crew, learn what became of it.
 
 use super::crew::{Crew, Done, Job};
+use super::front::Front;
 use super::group::Wanted;
+use super::headroom::Headroom;
+use super::hear::Busy;
 use super::limits::{Limits, Refusal, Room};
 use super::pace::{BackOff, Purse};
 use super::roster::Roster;
@@ -98,6 +101,9 @@ struct Worker {
     heard_set: BTreeSet<(u32, Region)>,
     /// Faults in areas that are not known yet, and when they can be.
     late: Vec<(Instant, (u32, Region, Heard))>,
+    /// Where programs are filling memory.
+    front: Front,
+    next_front: Instant,
     urgent: VecDeque<(usize, Job)>,
     /// What is tried again, and when.
     again: Vec<(Instant, usize, Job)>,
@@ -106,6 +112,7 @@ struct Worker {
     purse: Purse,
     spent: CpuTime,
     limits: Limits,
+    machine: Headroom,
     last_heard: Instant,
     next_tick: Instant,
     next_sweep: Instant,
@@ -129,6 +136,8 @@ impl Worker {
             heard: VecDeque::new(),
             heard_set: BTreeSet::new(),
             late: Vec::new(),
+            front: Front::default(),
+            next_front: began,
             urgent: VecDeque::new(),
             again: Vec::new(),
             under_way: BTreeSet::new(),
@@ -141,6 +150,7 @@ impl Worker {
                 max_fragmentation: setup.promotion.max_fragmentation,
                 fragmentation: 0.0,
             },
+            machine: Headroom::default(),
             last_heard: began,
             next_tick: began,
             next_sweep: began + SWEEP,
@@ -165,6 +175,7 @@ impl Worker {
         self.learn_all();
         self.hear();
         let time = Instant::now();
+        self.look_at_front(time);
         if time >= self.next_tick {
             self.tick(time);
         }
@@ -189,8 +200,9 @@ impl Worker {
     fn wait(&mut self, ear: &UnixStream, rest: Duration) {
         let now = Instant::now();
         let is_quiet = now.saturating_duration_since(self.last_heard) >= QUIET;
-        let listen = if is_quiet { LISTEN_QUIET } else { LISTEN };
-        let rest = rest.min(self.next_tick.saturating_duration_since(now)).min(listen);
+        let (busy, listen) = if is_quiet { (Busy::No, LISTEN_QUIET) } else { (Busy::Yes, LISTEN) };
+        let window = self.roster.ears.turn(now, busy);
+        let rest = rest.min(self.next_tick.saturating_duration_since(now)).min(listen).min(window);
         if !rest.is_zero() {
             self.sleep(ear, rest);
         }
@@ -242,14 +254,41 @@ impl Worker {
         for event in events {
             match event {
                 Event::Fault { pid, address, time, .. } => self.heard(pid, address, time),
-                Event::Exit { pid } | Event::Exec { pid } => self.let_go(pid),
+                Event::Exit { pid } => self.let_go(pid),
+                Event::Exec { pid } => {
+                    self.let_go(pid);
+                    self.roster.hold_if_named(pid);
+                }
                 Event::Fork { .. } => {}
+            }
+        }
+    }
+
+    /// Follows programs that fill memory; where something was added, it is as if a fault was heard.
+    fn look_at_front(&mut self, time: Instant) {
+        if time < self.next_front || self.front.is_empty() {
+            return;
+        }
+        self.next_front = time + LISTEN;
+        let groups = &self.roster.groups;
+        let survey = |key, region| {
+            let tenant = groups.iter().find_map(|group| group.view.tenant(key))?;
+            tenant.survey(region).ok()
+        };
+        let since = now();
+        for (key, region) in self.front.look(time, survey) {
+            let pid = groups.iter().find_map(|group| group.view.tenant(key));
+            let Some(pid) = pid.map(|tenant| tenant.held.process.pid()) else { continue };
+            if self.heard_set.insert((pid, region)) {
+                let heard = Heard { address: region.start(), time: since };
+                self.heard.push_back((pid, region, heard));
             }
         }
     }
 
     fn let_go(&mut self, pid: u32) {
         if let Some(key) = self.roster.let_go(pid) {
+            self.front.forget(key);
             self.urgent.retain(|(_, job)| job.key != key);
             self.again.retain(|(_, _, job)| job.key != key);
         }
@@ -321,6 +360,7 @@ impl Worker {
                 continue;
             }
             self.roster.has_faulted(key);
+            self.front.add(key, region, time);
             let Some(group) = self.roster.groups.get_mut(index) else { continue };
             let now = now();
             group.view.set_now(now);
@@ -369,10 +409,9 @@ impl Worker {
     /// Gives a job to the crew, as far as the limits allow it.
     fn give(&mut self, index: usize, job: Job) {
         let now = now();
-        let (marks, limits) = (self.roster.setup.marks, self.limits);
+        let marks = self.roster.setup.marks;
         let Some(group) = self.roster.groups.get_mut(index) else { return };
         let Some(tenant) = group.view.tenant_mut(job.key) else { return };
-        let room = tenant.room(marks);
         let mut refused = Vec::new();
         let mut allowed = Vec::new();
         for region in job.regions() {
@@ -380,9 +419,16 @@ impl Worker {
                 continue;
             }
             let seen = tenant.survey(region).map_err(|_| Refusal::Gone);
+            self.limits.room = self.machine.room(marks, Instant::now(), usage_of_machine);
+            let room = tenant.room(marks);
+            let limits = self.limits;
             let checked = seen.and_then(|seen| limits.check(&seen, tenant.past(region), room));
             match checked {
-                Ok(()) => allowed.push(region),
+                Ok(()) => {
+                    self.machine.promise();
+                    tenant.promise();
+                    allowed.push(region);
+                }
                 Err(why) => {
                     tenant.rest(region, why, now);
                     refused.push(why);
@@ -425,6 +471,10 @@ impl Worker {
         let mut outcome = Outcome::Done;
         for (region, result) in became {
             self.under_way.remove(&(job.key, region));
+            self.machine.settle();
+            if let Some(tenant) = self.tenant(index, job.key) {
+                tenant.settle();
+            }
             match result {
                 Ok(filled) => {
                     sum.promoted += HugePages(1);
@@ -527,10 +577,6 @@ impl Worker {
                 group.view.set_supply(supply);
             }
         }
-        if let Ok(memory) = meminfo::read(Path::new("/proc")) {
-            let usage = Usage { used: memory.used(), total: memory.total };
-            self.limits.room = Room::below(self.roster.setup.marks, usage);
-        }
         let now = now();
         for group in &mut self.roster.groups {
             group.view.tenants_mut().for_each(|tenant| tenant.expire(now));
@@ -589,4 +635,10 @@ impl Worker {
                 .collect(),
         }
     }
+}
+
+/// How much of the machine's memory is used, if that can be read.
+fn usage_of_machine() -> Option<Usage> {
+    let memory = meminfo::read(Path::new("/proc")).ok()?;
+    Some(Usage { used: memory.used(), total: memory.total })
 }

@@ -5,6 +5,7 @@ use libtest_mimic::Failed;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use superpage_kernel::fault_events::DEFAULT_RING;
 use superpage_manager::config;
 use superpage_manager::history::{self, Entry, What};
 use superpage_manager::ledger::Ledger;
@@ -34,6 +35,7 @@ pub(crate) fn setup_with(
         worth: config.worth(),
         processes: config.processes,
         promotion: config.promotion,
+        ring: DEFAULT_RING,
     })
 }
 
