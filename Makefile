@@ -18,6 +18,7 @@ bash     := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zsh      := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fish     := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 systemd  := $(DESTDIR)$(PREFIX)/lib/systemd/system
+grafana  := $(DESTDIR)$(PREFIX)/share/superpage/grafana
 config   := $(DESTDIR)/etc/superpage/superpage.toml
 
 .PHONY: help tools build demo test bench install uninstall clean
@@ -54,7 +55,7 @@ $(BINARY): $(SOURCES)
 	$(CARGO) build --release
 	@touch -c $@
 
-install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, man pages, completions, unit
+install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, man pages, completions, unit, dashboard
 	install -D -m 755 $(BINARY) $(bin)/superpage
 	install -d $(man)
 	$(BINARY) man $(man)
@@ -64,12 +65,13 @@ install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, man pages, c
 	$(BINARY) completions fish | install -D -m 644 /dev/stdin $(fish)/superpage.fish
 	sed 's|/usr/bin/superpage|$(PREFIX)/bin/superpage|' packaging/superpage.service | \
 	    install -D -m 644 /dev/stdin $(systemd)/superpage.service
+	install -D -m 644 packaging/grafana/superpage.json $(grafana)/superpage.json
 	test -e $(config) || install -D -m 644 packaging/superpage.toml $(config)
 
 uninstall: ## what install put there, but for /etc/superpage, which may have been edited
 	rm -f $(bin)/superpage $(man)/superpage.1 $(man)/superpage-*.1
 	rm -f $(bash)/superpage $(zsh)/_superpage $(fish)/superpage.fish
-	rm -f $(systemd)/superpage.service
+	rm -f $(systemd)/superpage.service $(grafana)/superpage.json
 
 clean: ## remove what was built
 	$(CARGO) clean

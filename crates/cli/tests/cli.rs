@@ -143,6 +143,37 @@ fn arguments_that_make_no_sense_are_usage_errors() {
 }
 
 #[test]
+fn a_commands_name_cannot_command_the_terminal() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("a\u{1b}[2J\nb");
+    std::fs::copy("/bin/sleep", &program).expect("it is copied");
+    let mut child = Command::new(&program).arg("60").spawn().expect("it starts");
+    let pid = child.id().to_string();
+    let trace = directory.path().join("a.trace");
+    let trace = trace.to_str().expect("UTF-8");
+    let outputs = [
+        superpage(&["scan", &pid]),
+        superpage(&["record", &pid, "-o", trace, "--interval", "10ms", "--duration", "10ms"]),
+        superpage(&["top", "--once", "--trace", trace]),
+    ];
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    if outputs.iter().any(|output| output.status.code() == Some(3)) {
+        println!(
+            "skipped a_commands_name_cannot_command_the_terminal: processes cannot be looked into here"
+        );
+        return;
+    }
+    for output in outputs {
+        let shown = text(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+        // A trace replaces what a terminal would obey as soon as it is read.
+        assert!(shown.contains("a\\u{1b}[2J\\nb") || shown.contains("a\u{fffd}[2J"), "{shown:?}");
+    }
+}
+
+#[test]
 fn no_arguments_at_all_show_the_help() {
     let output = superpage(&[]);
     assert_eq!(output.status.code(), Some(2));

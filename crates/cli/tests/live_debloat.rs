@@ -33,10 +33,11 @@ fn main() -> ExitCode {
     )
 }
 
-const TESTS: [(&str, Check); 16] = [
+const TESTS: [(&str, Check); 17] = [
     ("a_scan_is_near_the_truth", a_scan_is_near_the_truth),
     ("a_scan_of_everything_adds_up", a_scan_of_everything_adds_up),
     ("a_scan_draws_a_picture", a_scan_draws_a_picture),
+    ("top_sees_what_a_scan_sees", top_sees_what_a_scan_sees),
     ("as_much_is_freed_as_was_asked_for", as_much_is_freed_as_was_asked_for),
     ("a_fraction_is_of_what_is_in_huge_pages", a_fraction_is_of_what_is_in_huge_pages),
     ("all_leaves_next_to_nothing", all_leaves_next_to_nothing),
@@ -129,6 +130,24 @@ fn a_scan_draws_a_picture() -> Ended {
     let nowhere = superpage(&["scan", &worker.pid().to_string(), "--svg", "/proc/no.svg"])?;
     ensure!(nowhere.code == Some(1) && nowhere.err.contains("/proc/no.svg"), "{nowhere:?}");
     Ok(())
+}
+
+fn top_sees_what_a_scan_sees() -> Ended {
+    let worker = random_access()?;
+    let state = tempfile::tempdir()?;
+    let state = state.path().to_str().ok_or("UTF-8")?;
+    let text = superpage(&["top", "--once", "--state", state])?.done()?.out;
+    let pid = format!(" {} ", worker.pid());
+    let row = text.lines().find(|line| line.contains(&pid)).ok_or_else(|| text.clone())?;
+    let sizes: Vec<f64> =
+        row.split(" MiB").filter_map(|part| part.split(' ').next_back()?.parse().ok()).collect();
+    let [huge, bloat, ..] = sizes[..] else { return Err(format!("no sizes in {row:?}").into()) };
+    let mib = Bytes::from_mib(1).0 as f64;
+    let expected = Holds::now(worker.pid())?.huge.bytes().0 as f64 / mib;
+    let truth = worker.populated().bloat().bytes().0 as f64 / mib;
+    ensure!((huge - expected).abs() <= 0.05 * expected, "{row:?}, but {expected} MiB are huge");
+    ensure!((bloat - truth).abs() <= 0.1 * truth, "{row:?}, but {truth} MiB are bloat");
+    Ok(worker.quit()?)
 }
 
 /// Every element that is opened is closed, in order, and the outermost is `svg`.

@@ -227,6 +227,15 @@ impl Pagemap {
         Ok(found)
     }
 
+    /// Whether the memory that it is of is still there: not after the process has exited, nor after
+    /// it runs another program (`execve`), which has memory of its own.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        // Of memory that is there, the lowest page has an entry too, mapped or not.
+        let mut entry = [0; size_of::<u64>()];
+        rustix::io::pread(&self.file, &mut entry, 0).is_ok_and(|read| read == entry.len())
+    }
+
     /// What is mapped in `region`.
     ///
     /// # Errors
@@ -563,6 +572,29 @@ mod tests {
             }
             Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
         }
+    }
+
+    #[test]
+    fn a_pagemap_is_current_until_its_process_runs_another_program() {
+        use std::io::{Read, Write};
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "echo; read line; exec cat"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh runs");
+        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut echoed = [0];
+        output.read_exact(&mut echoed).expect("sh is there");
+        let process = Process::open(child.id()).expect("it runs");
+        let pagemap = Pagemap::open(&process).expect("readable");
+        assert!(pagemap.is_current());
+        input.write_all(b"go\nx").expect("told");
+        output.read_exact(&mut echoed).expect("cat is there");
+        assert!(!pagemap.is_current());
+        assert!(Pagemap::open(&process).expect("readable").is_current());
+        drop(input);
+        child.wait().expect("it ends");
     }
 
     #[test]

@@ -79,7 +79,7 @@ struct Known {
     resident: Whole,
 }
 
-/// Half a millisecond to sixteen seconds: a collapse takes 0.3 to 0.9 ms where a huge page is at
+/// A quarter of a millisecond to sixteen seconds: a collapse takes 0.3 to 0.9 ms where a huge page is at
 /// hand, and as long as it takes where the kernel has to make one.
 fn times() -> Histogram {
     Histogram::new(exponential_buckets(0.000_25, 2.0, 17))

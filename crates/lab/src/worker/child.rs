@@ -18,12 +18,12 @@ use std::io::{self, BufRead, Write};
 pub fn worker_main(spec_json: &str) -> Result<(), ChildError> {
     if let Ok(casting) = protocol::from_line::<helper::Casting>(spec_json.as_bytes()) {
         die_with(casting.parent)?;
-        return helper::play(casting.part, io::stdin().lock(), stdout());
+        return helper::play(casting.part, io::stdin().lock(), parents_ear());
     }
     let envelope: Envelope = protocol::from_line(spec_json.as_bytes())
         .map_err(|error| ChildError::Message { detail: error.to_string() })?;
     die_with(envelope.parent)?;
-    let mut output = stdout();
+    let mut output = parents_ear();
     let mut workload = match prepare(&envelope.workload) {
         Ok((workload, populated)) => {
             tell(&mut output, &Reply::Ready(populated))?;
@@ -34,7 +34,7 @@ pub fn worker_main(spec_json: &str) -> Result<(), ChildError> {
     serve(workload.as_mut(), io::stdin().lock(), output)
 }
 
-fn stdout() -> impl Write {
+fn parents_ear() -> impl Write {
     io::stdout().lock() // tidy: allow(what we say is the parent's to read)
 }
 

@@ -18,6 +18,8 @@ pub struct PromotionConfig {
     pub rules: Vec<Rule>,
     /// One of so many page faults is looked at.
     pub period: NonZeroU64,
+    /// The share of the time, above 0 and up to 1, that page faults are heard.
+    pub listen: f64,
     /// Promotions carried out at the same time.
     pub at_once: usize,
     /// Nothing is promoted while a larger share of free memory, 0 to 1, lies in pieces smaller than
@@ -50,6 +52,7 @@ impl PromotionConfig {
 pub(super) struct PromotionFile {
     policy: Named,
     period: Sampled,
+    listen: Listen,
     at_once: AtOnce,
     max_fragmentation: Percent,
     idle: Period,
@@ -61,6 +64,7 @@ impl Default for PromotionFile {
         Self {
             policy: Named(Promotion::default()),
             period: Sampled::default(),
+            listen: Listen(0.2),
             at_once: AtOnce(2),
             max_fragmentation: Percent(0.95),
             idle: Period(Duration::from_secs(5)),
@@ -75,6 +79,7 @@ impl PromotionFile {
             policy: self.policy.0,
             rules: self.rule.into_iter().map(RuleFile::resolve).collect(),
             period: self.period.0,
+            listen: self.listen.0,
             at_once: self.at_once.0,
             max_fragmentation: self.max_fragmentation.0,
             idle: self.idle.0,
@@ -126,6 +131,21 @@ impl<'de> Deserialize<'de> for Sampled {
             .filter(|period| period.get() <= MOST)
             .map(Self)
             .ok_or_else(|| D::Error::custom(format!("expected a number from 1 to {MOST}")))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Listen(f64);
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// Less would hear next to nothing.
+        const LEAST: f64 = 0.01;
+        let Percent(share) = Percent::deserialize(deserializer)?;
+        if share >= LEAST {
+            return Ok(Self(share));
+        }
+        Err(D::Error::custom("less than 1% of the time is next to never; expected 1% to 100%"))
     }
 }
 

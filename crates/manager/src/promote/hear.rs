@@ -1,14 +1,22 @@
-//! Whose page faults are heard: no more than have to be.
+//! Whose page faults are heard, and when.
 //!
-//! Where the configuration names processes by number, only those; where it names cgroups, only
-//! those; else the whole machine, because a process that is to be promoted may start at any time.
-//! Where the whole machine is out of reach, the processes that are found one by one.
+//! While an event counts page faults, each fault costs its program some 6 % more, whatever the
+//! period: most of that is the kernel's counting. So faults are heard for a share of the time only,
+//! in windows of about a millisecond; in between there is no event at all. What a program does
+//! between two windows is seen in its page tables ([`super::front`]), and a window that misses a
+//! program finds it the next time.
+//!
+//! Where the configuration names cgroups, only these are heard, else the whole machine, because a
+//! process that is to be promoted may start at any time. Where the whole machine is out of reach,
+//! the processes that are found one by one, all the time.
 
 use super::Setup;
 use crate::select::Filter;
 use rustix::fd::BorrowedFd;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use superpage_kernel::Result;
 use superpage_kernel::fault_events::{Counts, Event, FaultEvents, Scope, Watched};
 use superpage_kernel::process::Process;
@@ -18,49 +26,128 @@ use tracing::{info, warn};
 /// Processes that are heard one by one, at the most: each takes a descriptor for each of its
 /// threads and each CPU.
 const MOST: usize = 256; // tidy: allow(processes)
+/// How long a window is open: long enough for a program that faults in earnest (a hundred thousand
+/// times a second) to be heard once at the default period.
+const WINDOW: Duration = Duration::from_micros(800);
+/// Opening and closing a window may take at most one in so much time: on a machine with many CPUs
+/// windows are longer and fewer.
+const DEAREST: u32 = 50;
+
+/// Whom to hear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Whom {
+    Machine,
+    Cgroups(Vec<PathBuf>),
+    /// Those that are found, one by one.
+    Single,
+}
 
 /// What hears.
 #[derive(Debug)]
 pub(super) struct Ears {
     period: NonZeroU64,
+    /// The share of the time, 0 to 1, that windows are open.
+    share: f64,
+    whom: Whom,
     // Before the rings that they write to.
-    wide: Vec<Watched>,
+    open: Vec<Watched>,
     single: BTreeMap<ProcessKey, Watched>,
     rings: Option<FaultEvents>,
+    /// When the window opens or closes next.
+    turns: Instant,
+    /// What opening and closing took last.
+    cost: Duration,
 }
 
 impl Ears {
     /// Hears whom the configuration is about; nobody, if the kernel does not let us.
     pub(super) fn open(setup: &Setup) -> Self {
         let Setup { processes, promotion, ring, .. } = setup;
-        let period = promotion.period;
-        let none = Self { period, wide: Vec::new(), single: BTreeMap::new(), rings: None };
+        let mut ears = Self {
+            period: promotion.period,
+            share: promotion.listen,
+            whom: whom(&processes.include),
+            open: Vec::new(),
+            single: BTreeMap::new(),
+            rings: None,
+            turns: Instant::now(),
+            cost: Duration::ZERO,
+        };
         if !promotion.policies().any(super::policy::Promotion::hears_faults) {
-            return none;
+            return ears;
         }
-        let rings = match FaultEvents::new(*ring) {
-            Ok(rings) => rings,
+        match FaultEvents::new(*ring) {
+            Ok(rings) => ears.rings = Some(rings),
             Err(error) => {
                 warn!("page faults cannot be seen, memory is looked over instead: {error}");
-                return none;
+                return ears;
             }
-        };
-        let wide = match wide(&processes.include) {
-            Wide::Nobody => Vec::new(),
-            Wide::Cgroups => cgroups(&rings, &processes.include, period)
-                .or_else(|_| machine(&rings, period))
-                .unwrap_or_default(),
-            Wide::Machine => machine(&rings, period).unwrap_or_else(|error| {
+        }
+        if let Err(error) = ears.open_window() {
+            info!("not everybody's page faults can be seen: {error}");
+            ears.whom = Whom::Single;
+            if let Err(error) = ears.try_machine() {
                 warn!("only single processes are watched for page faults: {error}");
-                Vec::new()
-            }),
-        };
-        Self { wide, rings: Some(rings), ..none }
+            }
+        }
+        ears
     }
 
-    /// Hears this process too, unless it is heard already.
+    /// Where cgroups cannot be heard, everybody is, if that is allowed.
+    fn try_machine(&mut self) -> Result<()> {
+        self.whom = Whom::Machine;
+        let opened = self.open_window();
+        if opened.is_err() {
+            self.whom = Whom::Single;
+        }
+        opened
+    }
+
+    fn open_window(&mut self) -> Result<()> {
+        let Some(rings) = &self.rings else { return Ok(()) };
+        self.open = match &self.whom {
+            Whom::Machine => vec![rings.watch(Scope::Machine, self.period)?],
+            Whom::Cgroups(paths) => {
+                let watch = |path: &PathBuf| rings.watch(Scope::Cgroup(path), self.period);
+                paths.iter().map(watch).collect::<Result<_>>()?
+            }
+            Whom::Single => Vec::new(),
+        };
+        Ok(())
+    }
+
+    /// Opens or closes the window, if it is time to; returns how long it stays so. `busy` says
+    /// whether anything was heard lately: if not, windows are fewer.
+    pub(super) fn turn(&mut self, now: Instant, busy: Busy) -> Duration {
+        const LONG: Duration = Duration::from_secs(1);
+        if self.rings.is_none() || self.whom == Whom::Single || self.share >= 1.0 {
+            return LONG;
+        }
+        if now < self.turns {
+            return self.turns - now;
+        }
+        let was_open = !self.open.is_empty();
+        if was_open {
+            self.open.clear();
+        } else if let Err(error) = self.open_window() {
+            // A group that is gone, descriptors that are short: the next window may open.
+            info!("page faults are not seen for a while: {error}");
+        }
+        self.cost = (self.cost + now.elapsed()) / 2;
+        let window = WINDOW.max(self.cost * DEAREST / 4);
+        let cycle = window.div_f64(self.share).max(self.cost * 2 * DEAREST);
+        let length = match (was_open, busy) {
+            (false, _) => window,
+            (true, Busy::Yes) => cycle.saturating_sub(window),
+            (true, Busy::No) => cycle * QUIETER,
+        };
+        self.turns = now + length;
+        length
+    }
+
+    /// Hears this process too, where they are heard one by one.
     pub(super) fn hear(&mut self, key: ProcessKey, process: &Process) {
-        let Some(rings) = self.rings.as_ref().filter(|_| self.wide.is_empty()) else { return };
+        let Some(rings) = self.rings.as_ref().filter(|_| self.whom == Whom::Single) else { return };
         if self.single.contains_key(&key) || self.single.len() >= MOST {
             return;
         }
@@ -95,27 +182,24 @@ impl Ears {
     }
 }
 
-enum Wide {
-    Nobody,
-    Cgroups,
-    Machine,
+/// Whether anything was heard lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Busy {
+    /// It was.
+    Yes,
+    /// It was not.
+    No,
 }
 
-fn wide(include: &Filter) -> Wide {
-    let has_names = !include.commands.is_empty() || !include.users.is_empty();
-    match (include.pids.is_empty(), include.cgroups.is_empty()) {
-        (false, true) if !has_names => Wide::Nobody,
-        (true, false) if !has_names => Wide::Cgroups,
-        _ => Wide::Machine,
+/// While nobody faults, windows are this many times further apart.
+const QUIETER: u32 = 5;
+
+fn whom(include: &Filter) -> Whom {
+    let others = !include.pids.is_empty() || !include.commands.is_empty();
+    match include.cgroups.is_empty() || others || !include.users.is_empty() {
+        true => Whom::Machine,
+        false => Whom::Cgroups(include.cgroups.clone()),
     }
-}
-
-fn cgroups(rings: &FaultEvents, include: &Filter, period: NonZeroU64) -> Result<Vec<Watched>> {
-    include.cgroups.iter().map(|path| rings.watch(Scope::Cgroup(path), period)).collect()
-}
-
-fn machine(rings: &FaultEvents, period: NonZeroU64) -> Result<Vec<Watched>> {
-    rings.watch(Scope::Machine, period).map(|watched| vec![watched])
 }
 
 #[cfg(test)]
@@ -123,15 +207,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_heard_than_has_to_be() {
-        let pids = Filter { pids: vec![7], ..Filter::default() };
+    fn cgroups_are_heard_where_only_cgroups_are_named() {
         let groups = Filter { cgroups: vec!["/g".into()], ..Filter::default() };
-        let both = Filter { cgroups: vec!["/g".into()], ..pids.clone() };
-        let names = Filter { commands: vec!["a".into()], ..pids.clone() };
-        assert!(matches!(wide(&pids), Wide::Nobody));
-        assert!(matches!(wide(&groups), Wide::Cgroups));
-        for filter in [both, names, Filter::default()] {
-            assert!(matches!(wide(&filter), Wide::Machine));
+        let both = Filter { pids: vec![7], ..groups.clone() };
+        assert_eq!(whom(&groups), Whom::Cgroups(vec!["/g".into()]));
+        assert_eq!([whom(&both), whom(&Filter::default())], [Whom::Machine, Whom::Machine]);
+    }
+
+    #[test]
+    fn windows_are_open_for_their_share_of_the_time() {
+        let config = crate::config::Config::default();
+        let mut ears = Ears::open(&Setup {
+            promotion: crate::config::PromotionConfig { listen: 0.2, ..config.promotion },
+            processes: config.processes,
+            marks: superpage_policy::watermark::Watermarks::default(),
+            worth: superpage_policy::units::BasePages(51),
+            ring: superpage_kernel::fault_events::DEFAULT_RING,
+        });
+        if ears.rings.is_none() || ears.whom != Whom::Machine {
+            return; // No rights here to hear everybody.
         }
+        let (begin, mut now, mut heard) = (Instant::now(), Instant::now(), Duration::ZERO);
+        for _ in 0..200 {
+            let length = ears.turn(now, Busy::Yes);
+            if !ears.open.is_empty() {
+                heard += length;
+            }
+            now += length;
+        }
+        let share = heard.as_secs_f64() / (now - begin).as_secs_f64();
+        assert!((0.05..0.21).contains(&share), "{share}");
     }
 }

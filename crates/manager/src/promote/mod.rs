@@ -16,11 +16,13 @@
 //! | [`pace`] | how fast: the budget, and waiting while the kernel takes long |
 //! | `roster` | who is watched, under which policy |
 //! | [`crew`] | the threads that carry out |
-//! | `hear` | whose page faults are heard |
+//! | `hear` | whose page faults are heard, and when |
+//! | `front` | regions that are being filled, followed by their page tables |
 //! | `work` | the loop |
 //! | [`once`] | promoting once, without any of that |
 
 pub mod crew;
+mod front;
 pub mod group;
 pub mod headroom;
 mod hear;

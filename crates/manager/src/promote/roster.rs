@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_kernel::{process, status};
 use superpage_policy::debloat::ProcessKey;
-use superpage_policy::units::{BasePages, Bytes, HugePages};
+use superpage_policy::units::{Bytes, HugePages};
 use tracing::debug;
 
 /// Processes with less are found by their faults, if ever.
@@ -149,8 +149,11 @@ impl Roster {
     pub(super) fn sweep(&mut self) {
         let Ok(pids) = process::list(Path::new("/proc")) else { return };
         let alive: BTreeSet<u32> = pids.iter().copied().collect();
-        let gone: Vec<u32> =
-            self.known.keys().copied().filter(|pid| !alive.contains(pid)).collect();
+        let is_gone = |(pid, known): &(&u32, &Known)| {
+            !alive.contains(pid)
+                || matches!(known, Known::Tenant(place) if !self.is_current(*place))
+        };
+        let gone: Vec<u32> = self.known.iter().filter(is_gone).map(|(pid, _)| *pid).collect();
         for pid in gone {
             self.let_go(pid);
         }
@@ -190,18 +193,30 @@ impl Roster {
     /// of once it may have touched the base pages of one huge page.
     pub(super) fn whose(&mut self, pid: u32) -> Option<Place> {
         let heard = match self.known.get(&pid) {
-            Some(Known::Tenant(place)) => return Some(*place),
+            Some(Known::Tenant(place)) if self.is_current(*place) => return Some(*place),
+            Some(Known::Tenant(_)) => {
+                self.let_go(pid);
+                u64::MAX
+            }
             Some(Known::NotWanted) => return None,
             Some(Known::Stranger(heard)) => heard + 1,
             None => 1,
         };
-        let faults = BasePages(heard * self.setup.promotion.period.get());
-        let known = match faults >= HugePages(1).base_pages() {
+        // One of so many is heard, and for a share of the time.
+        let promotion = &self.setup.promotion;
+        let heard_of = promotion.period.get() as f64 / promotion.listen;
+        let known = match heard as f64 * heard_of >= HugePages(1).base_pages().0 as f64 {
             true => self.hold(pid).map_or(Known::NotWanted, Known::Tenant),
             false => Known::Stranger(heard),
         };
         self.known.insert(pid, known);
         if let Known::Tenant(place) = known { Some(place) } else { None }
+    }
+
+    /// Whether the process still runs the program that it was taken hold of with.
+    fn is_current(&self, (key, index): Place) -> bool {
+        let tenant = self.groups.get(index).and_then(|group| group.view.tenant(key));
+        tenant.is_some_and(|tenant| tenant.held.pagemap.is_current())
     }
 
     /// The place of a process that is watched.

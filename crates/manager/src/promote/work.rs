@@ -1,8 +1,10 @@
 //! The promoter's loop: hear, ask the policies, give work to the crew, learn what became of it.
 
 use super::crew::{Crew, Done, Job};
+use super::front::Front;
 use super::group::Wanted;
 use super::headroom::Headroom;
+use super::hear::Busy;
 use super::limits::{Limits, Refusal, Room};
 use super::pace::{BackOff, Purse};
 use super::roster::Roster;
@@ -99,6 +101,9 @@ struct Worker {
     heard_set: BTreeSet<(u32, Region)>,
     /// Faults in areas that are not known yet, and when they can be.
     late: Vec<(Instant, (u32, Region, Heard))>,
+    /// Where programs are filling memory.
+    front: Front,
+    next_front: Instant,
     urgent: VecDeque<(usize, Job)>,
     /// What is tried again, and when.
     again: Vec<(Instant, usize, Job)>,
@@ -131,6 +136,8 @@ impl Worker {
             heard: VecDeque::new(),
             heard_set: BTreeSet::new(),
             late: Vec::new(),
+            front: Front::default(),
+            next_front: began,
             urgent: VecDeque::new(),
             again: Vec::new(),
             under_way: BTreeSet::new(),
@@ -168,6 +175,7 @@ impl Worker {
         self.learn_all();
         self.hear();
         let time = Instant::now();
+        self.look_at_front(time);
         if time >= self.next_tick {
             self.tick(time);
         }
@@ -192,8 +200,9 @@ impl Worker {
     fn wait(&mut self, ear: &UnixStream, rest: Duration) {
         let now = Instant::now();
         let is_quiet = now.saturating_duration_since(self.last_heard) >= QUIET;
-        let listen = if is_quiet { LISTEN_QUIET } else { LISTEN };
-        let rest = rest.min(self.next_tick.saturating_duration_since(now)).min(listen);
+        let (busy, listen) = if is_quiet { (Busy::No, LISTEN_QUIET) } else { (Busy::Yes, LISTEN) };
+        let window = self.roster.ears.turn(now, busy);
+        let rest = rest.min(self.next_tick.saturating_duration_since(now)).min(listen).min(window);
         if !rest.is_zero() {
             self.sleep(ear, rest);
         }
@@ -255,8 +264,31 @@ impl Worker {
         }
     }
 
+    /// Follows programs that fill memory; where something was added, it is as if a fault was heard.
+    fn look_at_front(&mut self, time: Instant) {
+        if time < self.next_front || self.front.is_empty() {
+            return;
+        }
+        self.next_front = time + LISTEN;
+        let groups = &self.roster.groups;
+        let survey = |key, region| {
+            let tenant = groups.iter().find_map(|group| group.view.tenant(key))?;
+            tenant.survey(region).ok()
+        };
+        let since = now();
+        for (key, region) in self.front.look(time, survey) {
+            let pid = groups.iter().find_map(|group| group.view.tenant(key));
+            let Some(pid) = pid.map(|tenant| tenant.held.process.pid()) else { continue };
+            if self.heard_set.insert((pid, region)) {
+                let heard = Heard { address: region.start(), time: since };
+                self.heard.push_back((pid, region, heard));
+            }
+        }
+    }
+
     fn let_go(&mut self, pid: u32) {
         if let Some(key) = self.roster.let_go(pid) {
+            self.front.forget(key);
             self.urgent.retain(|(_, job)| job.key != key);
             self.again.retain(|(_, _, job)| job.key != key);
         }
@@ -328,6 +360,7 @@ impl Worker {
                 continue;
             }
             self.roster.has_faulted(key);
+            self.front.add(key, region, time);
             let Some(group) = self.roster.groups.get_mut(index) else { continue };
             let now = now();
             group.view.set_now(now);

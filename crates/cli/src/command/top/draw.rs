@@ -44,7 +44,8 @@ const HELP: [&str; 11] = [
 /// Draws all of it.
 pub(super) fn draw(model: &mut Model, area: Rect, buffer: &mut Buffer) {
     let memory = u16::try_from(model.sight.memory.len().min(3)).unwrap_or(3);
-    let head = 1 + memory + u16::from(model.sight.supply.is_some());
+    let has_daemon = matches!(model.sight.origin, Origin::Daemon(_));
+    let head = 1 + memory + u16::from(model.sight.supply.is_some()) + u16::from(has_daemon);
     let panel = match area.height {
         TALLER.. => LARGE_PANEL,
         TALL.. => PANEL,
@@ -75,9 +76,8 @@ fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
     let sight = &model.sight;
     let paused = if model.pace == Pace::Paused { "  [paused]" } else { "" };
     let daemon = match &sight.origin {
-        Origin::Daemon(status) => format!("  daemon {}", status.pid),
+        Origin::Daemon(_) | Origin::Recording => String::new(),
         Origin::Alone(why) => format!("  {why}"),
-        Origin::Recording => String::new(),
     };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut lines = vec![Line::from(vec![
@@ -91,6 +91,17 @@ fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
             "supply  {} huge pages free ({bytes}), fragmentation {}",
             supply.huge,
             show::percent(supply.fragmentation)
+        )));
+    }
+    if let Origin::Daemon(status) = &sight.origin {
+        lines.push(Line::raw(format!(
+            "daemon  {}: {} page faults seen, {} lost; {} promotions wait, pause {:.1} ms; {}",
+            status.pid,
+            status.faults_seen,
+            status.faults_lost,
+            status.waiting,
+            status.pause_ms,
+            Bytes(status.resident_bytes),
         )));
     }
     Paragraph::new(lines)

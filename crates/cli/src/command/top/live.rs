@@ -135,7 +135,7 @@ impl Live {
     }
 
     /// Glances at some huge pages of the processes whose turn it is.
-    fn glance(&mut self, end: Instant) {
+    fn glance(&mut self, ask: &Ask, end: Instant) {
         let mut turns: Vec<(u64, std::cmp::Reverse<Bytes>, u32)> = self
             .known
             .iter()
@@ -147,7 +147,8 @@ impl Live {
             .collect();
         turns.sort_by_key(|(_, huge, _)| *huge);
         turns.truncate(GLANCED);
-        turns.sort();
+        // The one that is open has every turn.
+        turns.sort_by_key(|(at, huge, pid)| (ask.open != Some(*pid), *at, *huge));
         for (_, _, pid) in turns {
             if Instant::now() > end {
                 return;
@@ -194,7 +195,7 @@ impl Source for Live {
         let now_ms = history::now_ms();
         let time = if self.looks == 0 { FIRST_LOOK } else { LOOK };
         self.look_at_processes(ask, Instant::now() + time)?;
-        self.glance(Instant::now() + time);
+        self.glance(ask, Instant::now() + time);
         self.take_actions(now_ms);
         self.looks += 1;
         let origin = self.origin(now_ms);
@@ -297,21 +298,22 @@ impl Known {
         let populated = Pagemap::open(&process)?.populated(&areas)?;
         let zero = self.glanced.as_ref().map(|glanced| &glanced.zero);
         let regions = populated.iter().map(|found| {
-            let share = zero.and_then(|zero| zero.get(&found.region)).copied().unwrap_or(0.0);
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a share of 512"
-            )]
-            let unused = (share * BASE_PAGES_PER_HUGE_PAGE as f64) as u64;
-            Spot {
-                region: found.region,
-                size: if found.is_huge { Size::Huge } else { Size::Base },
-                used: found.pages.count().0.saturating_sub(if found.is_huge { unused } else { 0 }),
-            }
+            let share = zero.and_then(|zero| zero.get(&found.region)).copied();
+            let (size, used) = match found.is_huge {
+                true => (Size::Huge, share.map(used)),
+                false => (Size::Base, Some(found.pages.count().0)),
+            };
+            Spot { region: found.region, size, used }
         });
         Ok(Map { regions: regions.collect() })
     }
+}
+
+/// The base pages in use of a huge page of which this share is zero-filled.
+fn used(zero: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of 512")]
+    let used = ((1.0 - zero) * BASE_PAGES_PER_HUGE_PAGE as f64).round() as u64;
+    used
 }
 
 impl Glanced {

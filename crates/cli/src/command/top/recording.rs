@@ -55,7 +55,7 @@ impl Source for Recording {
         let regions = self.memory.regions.iter().map(|(region, state)| Spot {
             region: *region,
             size: if is_huge(*state) { Size::Huge } else { Size::Base },
-            used: state.data.0,
+            used: Some(state.data.0),
         });
         let (sample, samples) = (self.sample(), self.trace.samples.len());
         let now_ms = sample.map_or(0, |sample| sample.at.0 / 1_000_000);

@@ -102,8 +102,8 @@ pub(super) struct Map {
 pub(super) struct Spot {
     pub(super) region: Region,
     pub(super) size: Size,
-    /// Base pages in use: populated and, as far as is known, not zero-filled.
-    pub(super) used: u64,
+    /// Base pages in use, populated and not zero-filled; `None` if nobody has looked into it yet.
+    pub(super) used: Option<u64>,
 }
 
 /// How a region is mapped.
@@ -117,7 +117,8 @@ pub(super) enum Size {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cell {
     pub(super) share_huge: f64,
-    pub(super) density: f64,
+    /// The share of base pages in use, of the regions of which it is known; `None` of none.
+    pub(super) density: Option<f64>,
 }
 
 /// One line of the map.
@@ -144,9 +145,13 @@ impl Map {
 }
 
 fn cell(regions: &[Spot]) -> Cell {
-    let count = regions.len() as f64;
     let huge = regions.iter().filter(|spot| spot.size == Size::Huge).count() as f64;
-    let used: u64 = regions.iter().map(|spot| spot.used).sum();
-    let all = BASE_PAGES_PER_HUGE_PAGE as f64 * count;
-    Cell { share_huge: huge / count, density: used as f64 / all }
+    Cell { share_huge: huge / regions.len() as f64, density: density(regions) }
+}
+
+/// The share of base pages in use, of the regions of which it is known.
+pub(super) fn density(regions: &[Spot]) -> Option<f64> {
+    let known: Vec<u64> = regions.iter().filter_map(|spot| spot.used).collect();
+    let all = BASE_PAGES_PER_HUGE_PAGE * known.len() as u64;
+    (all > 0).then(|| known.iter().sum::<u64>() as f64 / all as f64)
 }

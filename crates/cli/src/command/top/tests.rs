@@ -40,12 +40,15 @@ fn map() -> Map {
     let spot = |at: u64, size, used| Spot {
         region: Region::containing(VirtAddr(at * HUGE_PAGE_BYTES)),
         size,
-        used,
+        used: Some(used),
     };
     let heap = (1000..1100).map(|at| {
         let size = if at % 10 < 7 { Size::Huge } else { Size::Base };
         spot(at, size, if size == Size::Huge { 512 } else { (at % 4) * 128 + 1 })
     });
+    // Not looked into yet.
+    let new = (3000..3004).map(|at| Spot { used: None, ..spot(at, Size::Huge, 0) });
+    let heap = heap.chain(new);
     Map { regions: heap.chain((5000..5020).map(|at| spot(at, Size::Base, 3))).collect() }
 }
 
@@ -61,7 +64,14 @@ fn sight() -> Sight {
         of: "this machine".to_owned(),
         at: "2023-11-14 22:13:20Z".to_owned(),
         now_ms: NOW,
-        origin: Origin::Daemon(Box::new(Status { pid: 77, ..Status::default() })),
+        origin: Origin::Daemon(Box::new(Status {
+            pid: 77,
+            faults_seen: 12_345,
+            waiting: 3,
+            pause_ms: 2.0,
+            resident_bytes: Bytes::from_mib(9).0,
+            ..Status::default()
+        })),
         memory: vec![memory],
         supply: Some(Supplied { huge: 2100, fragmentation: 0.123 }),
         processes: vec![

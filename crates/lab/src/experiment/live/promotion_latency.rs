@@ -45,6 +45,10 @@ const REGIONS: HugePages = HugePages(300);
 const TOUCHES: u64 = 64;
 /// How long it is waited, for khugepaged at its defaults and for those that are expected to be done.
 const BOUND: Duration = Duration::from_secs(60);
+/// As the bound, where the heap is so small that it is a trial of the experiment only.
+const BOUND_OF_TRIAL: Duration = Duration::from_secs(3);
+/// A heap of a trial is smaller.
+const LEAST_HEAP: HugePages = Bytes::from_gib(1).to_huge_pages();
 const PATIENCE: Duration = Duration::from_secs(300);
 /// From one look at a heap to the next; each takes some 10 ms. Chosen.
 const LOOK: Duration = Duration::from_millis(200);
@@ -95,8 +99,9 @@ impl Promoter {
     }
 
     /// Those that are not done in time are not waited for longer.
-    const fn bound(self) -> Duration {
+    fn bound(self, size: HugePages) -> Duration {
         match self {
+            Self::Kernel(Khugepaged::Default) if size < LEAST_HEAP => BOUND_OF_TRIAL,
             Self::Kernel(Khugepaged::Default) => BOUND,
             _ => PATIENCE,
         }
@@ -148,10 +153,12 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for promoter in PROMOTERS {
         let (mut all, mut cpu) = (Vec::new(), 0.0);
         // At its defaults khugepaged has nothing to show that would be better a second time.
-        let rounds = if promoter.bound() == BOUND { 1 } else { setting.rounds };
+        let is_default = promoter == Promoter::Kernel(Khugepaged::Default);
+        let rounds = if is_default { 1 } else { setting.rounds };
         for round in 0..rounds {
             progress(&format!("{}: touching, round {} of {rounds}", promoter.name(), round + 1))?;
-            let (took, used) = touch(promoter, &mut bench, setting, regions)?;
+            let (took, used) =
+                touch(promoter, &mut bench, setting, (regions, promoter.bound(size)))?;
             all.extend(took);
             cpu += used;
         }
@@ -168,7 +175,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
              4 us each, and looks by PAGEMAP_SCAN; from the touch of the {TOUCHES}th base page of a region, for \
              khugepaged from the first one and the advice that makes it eligible. At its defaults \
              khugepaged is waited for {} s.",
-            BOUND.as_secs()
+            Promoter::Kernel(Khugepaged::Default).bound(size).as_secs()
         ),
         format!(
             "heap: {heap} of base pages that are there before anybody begins; for superpage the time \
@@ -184,17 +191,17 @@ fn touch(
     promoter: Promoter,
     bench: &mut Bench,
     setting: &Setting,
-    size: HugePages,
+    (size, bound): (HugePages, Duration),
 ) -> Result<(Vec<Option<Nanos>>, f64)> {
     /// For the last regions of those that are expected to be done.
     const LAST: Duration = Duration::from_secs(10);
     Promoter::prepare(bench)?;
-    let (threshold, patience) = match promoter {
-        Promoter::Superpage => (Threshold::Touches(TOUCHES), LAST),
-        Promoter::Kernel(Khugepaged::Default) => (Threshold::Advice, BOUND),
-        Promoter::Kernel(_) => (Threshold::Advice, LAST),
+    let threshold = match promoter {
+        Promoter::Superpage => Threshold::Touches(TOUCHES),
+        Promoter::Kernel(_) => Threshold::Advice,
     };
-    let patience = Nanos::from_secs_f64(patience.as_secs_f64());
+    let last = if bound == PATIENCE { LAST } else { bound };
+    let patience = Nanos::from_secs_f64(last.as_secs_f64());
     let part = Part::Toucher { size, threshold, patience };
     let mut toucher = Helper::start(&setting.launcher, part)?;
     let work = promoter.begin(bench, setting, toucher.pid())?;
@@ -250,7 +257,7 @@ fn heap(promoter: Promoter, bench: &mut Bench, setting: &Setting, size: HugePage
     let (huge, elapsed) = loop {
         let huge = target.huge_pages()?.len() as f64;
         let elapsed = start.elapsed();
-        if huge >= SHARE * size.0 as f64 || elapsed >= promoter.bound() {
+        if huge >= SHARE * size.0 as f64 || elapsed >= promoter.bound(size) {
             break (huge, elapsed.as_secs_f64());
         }
         std::thread::sleep(LOOK);

@@ -3,8 +3,8 @@
 //!
 //! The paper fills 16 GB and gives GB/s and the 95th percentile of the latency. Here each policy fills
 //! two instances: one as fast as it answers, for the throughput, and one at a fixed rate, for the
-//! latency. Frag-50: in half of the huge frames that are free one base page is pinned; memory beyond
-//! what is needed is out of the way.
+//! latency. Frag-50: of the memory that Redis needs half is in huge frames of which one base page is
+//! pinned, and so is what else is free; memory beyond that is out of the way.
 
 use super::support_bench::{Bench, fitting_size, rounded};
 use super::support_fragments::Fragments;

@@ -63,6 +63,7 @@ impl Bench {
         const ASLEEP: Nanos = Nanos(24 * 3600 * 1_000_000_000);
         let (mut settings, _) = Settings::open(&setting.state, settings::Mode::Apply)?;
         Thp::under(Path::new("/sys")).set(&mut settings, thp::SCAN_SLEEP, ASLEEP)?;
+        keep_memory(&mut settings);
         Ok(Self { settings })
     }
 
@@ -70,6 +71,17 @@ impl Bench {
     pub(super) fn settings(&mut self) -> &mut Settings {
         &mut self.settings
     }
+}
+
+/// Keeps a virtual machine from giving free memory back to its host while experiments run: the host
+/// would have to find and zero it again at the next touch, which takes many times longer than what
+/// is measured. Where there is no such thing, or it cannot be set, nothing is changed.
+fn keep_memory(settings: &mut Settings) {
+    /// The smallest free chunks that are given back are of this order.
+    const ORDER: &str = "/sys/module/page_reporting/parameters/page_reporting_order";
+    /// Larger than any chunk; where that is refused, the largest there is.
+    const NONE: [&str; 2] = ["11", "10"];
+    let _ = NONE.iter().find(|order| settings.change(Path::new(ORDER), order).is_ok());
 }
 
 /// A workload in a process, and what is needed to de-bloat and restore it.

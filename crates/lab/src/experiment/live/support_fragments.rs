@@ -25,7 +25,8 @@ pub(super) struct Fragments {
 }
 
 impl Fragments {
-    /// Leaves `room` and the headroom free, of which the share `fragmented` (0 to 1) is pinned apart.
+    /// Leaves `room` and the headroom free. The share `fragmented` (0 to 1) of the room is pinned
+    /// apart, and all of the headroom, which would otherwise be where huge pages come from.
     pub(super) fn make(
         bench: &mut Bench,
         setting: &Setting,
@@ -44,10 +45,10 @@ impl Fragments {
             )));
         }
         let ballast = free_before.saturating_sub(keep).to_huge_pages();
-        let pinned = keep.scaled(fragmented).to_huge_pages();
+        let pinned = (HEADROOM + room.scaled(fragmented)).to_huge_pages();
         let helper = Helper::start(&setting.launcher, Part::Fragmenter { ballast, pinned })?;
         let found = 1.0 - free()?.huge_share();
-        if found < fragmented / 2.0 {
+        if found < fragmented {
             return Err(Error::Child(format!(
                 "only {:.0} % of the free memory became fragmented, not {:.0} %",
                 100.0 * found,

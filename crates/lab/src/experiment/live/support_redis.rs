@@ -36,7 +36,7 @@ impl Pacing {
     /// Below a GiB a run is a trial of the experiment, not a measurement.
     pub(super) fn of(size: Bytes) -> Self {
         let (settle, closed, open) =
-            if size < Bytes::from_gib(1) { (2, 1, 1) } else { (20, 8, 12) };
+            if size < Bytes::from_gib(1) { (1, 1, 1) } else { (20, 8, 12) };
         let seconds = Duration::from_secs;
         Self { settle: seconds(settle), closed: seconds(closed), open: seconds(open) }
     }

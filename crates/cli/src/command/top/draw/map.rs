@@ -2,7 +2,7 @@
 //! fuller the character, the more of the memory is in use; the colour says how it is mapped.
 
 use super::super::model::{Model, View};
-use super::super::sight::{Cell, Line as MapLine, Map, Size};
+use super::super::sight::{Cell, Line as MapLine, Map, Size, density};
 use super::bloat;
 use crate::show;
 use ratatui::buffer::Buffer;
@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, HugePages};
+use superpage_policy::units::HugePages;
 
 /// Columns of the address before each line.
 const LABEL: u16 = 16;
@@ -66,13 +66,8 @@ fn heads(model: &Model, pid: u32) -> Vec<Line<'static>> {
 fn sums(map: &Map) -> String {
     let huge = map.regions.iter().filter(|spot| spot.size == Size::Huge).count();
     let base = map.regions.len() - huge;
-    let used: u64 = map.regions.iter().map(|spot| spot.used).sum();
-    let all = BASE_PAGES_PER_HUGE_PAGE * map.regions.len() as u64;
-    let share = used as f64 / all.max(1) as f64;
-    format!(
-        "{huge} huge pages, {base} regions on base pages; {} of them in use",
-        show::percent(share)
-    )
+    let used = density(&map.regions).map_or("?".to_owned(), show::percent);
+    format!("{huge} huge pages, {base} regions on base pages; {used} of them in use")
 }
 
 fn legend(per_cell: usize, more: usize) -> Line<'static> {
@@ -85,7 +80,7 @@ fn legend(per_cell: usize, more: usize) -> Line<'static> {
         Span::styled("mixed", Style::new().fg(colour(0.5))),
         Span::raw(" "),
         Span::styled("base", Style::new().fg(colour(0.0))),
-        Span::raw(format!(" pages; fuller: more in use{more}")),
+        Span::raw(format!(" pages; fuller: more in use, ░ unknown{more}")),
     ])
 }
 
@@ -97,9 +92,10 @@ fn line(line: &MapLine) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Something is in every region of the map, so no cell is blank.
+/// Something is in every region of the map, so no cell is blank; a shade stands for what is not
+/// known yet.
 fn glyph(cell: Cell) -> char {
-    show::level(cell.density.max(1.0 / 8.0))
+    cell.density.map_or('░', |density| show::level(density.max(1.0 / 8.0)))
 }
 
 /// How a cell is mapped.

@@ -1,0 +1,124 @@
+//! The experiments on promotion, at a size that measures nothing: that each comes to its end, has the
+//! rows and keys that are documented, and puts back what it sets. Needs root; those on Redis need it
+//! installed.
+
+#![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
+
+mod common;
+
+use common::machine::{self, Test};
+use common::{Ended, subject, superpage};
+use serde_json::Value;
+use std::path::Path;
+use std::process::ExitCode;
+use superpage_kernel::thp::Thp;
+use superpage_lab::load::Redis;
+
+fn main() -> ExitCode {
+    subject::main(tests, &[])
+}
+
+fn tests() -> [Test; 5] {
+    let able = machine::without_debloating()
+        .or_else(machine::without_daemon)
+        .or_else(machine::without_settings);
+    let redis = able.clone().or_else(without_redis);
+    let much = redis.clone().or_else(without_much_memory);
+    [
+        ("redis_after_deletions", redis, redis_after_deletions),
+        ("redis_on_fragmented_memory", much, redis_on_fragmented_memory),
+        ("latency_of_promotion", able.clone(), latency_of_promotion),
+        ("a_heap_that_grows", able.clone(), a_heap_that_grows),
+        ("memory_of_a_guest", able, memory_of_a_guest),
+    ]
+}
+
+fn without_redis() -> Option<String> {
+    (!Redis::is_installed()).then(|| "redis is not installed (Debian package redis-server)".into())
+}
+
+/// It takes nearly all of the machine's memory for a while.
+fn without_much_memory() -> Option<String> {
+    let full = std::env::var_os("SUPERPAGE_FULL").is_some_and(|full| full == "1");
+    (!full).then(|| "it takes nearly all memory: SUPERPAGE_FULL=1 runs it".into())
+}
+
+/// Runs an experiment, which must leave the kernel's settings as they were; its rows.
+fn run(name: &str, size: &str) -> Result<Vec<Value>, libtest_mimic::Failed> {
+    let knobs = Thp::under(Path::new("/sys"));
+    let before = knobs.state()?;
+    let arguments = ["lab", "run", name, "--on", "live", "--json", "--rounds", "1", "--size", size];
+    let rows = superpage(&arguments)?.done()?.rows()?;
+    ensure!(knobs.state()? == before, "settings were not put back: {:?}", knobs.state());
+    Ok(rows)
+}
+
+/// The number `key` of the row of a case and a policy.
+fn number(
+    rows: &[Value],
+    case: &str,
+    policy: &str,
+    key: &str,
+) -> Result<f64, libtest_mimic::Failed> {
+    let row = rows.iter().find(|row| row["case"] == case && row["policy"] == policy);
+    let number = row.and_then(|row| row[key].as_f64());
+    number.ok_or_else(|| format!("no {key} of {policy}, {case} in {rows:?}").into())
+}
+
+fn redis_after_deletions() -> Ended {
+    let rows = run("quicksilver-table2", "128M")?;
+    ensure!(rows.len() == 8, "two cases of four policies: {rows:?}");
+    for case in ["Del-70", "Range-XL"] {
+        for policy in ["linux-4k", "linux-nokhugepaged", "linux", "superpage"] {
+            for key in ["rss_bytes", "throughput", "p50_us", "p99_us", "p999_us"] {
+                ensure!(number(&rows, case, policy, key)? > 0.0, "{key} of {policy} in {rows:?}");
+            }
+        }
+        ensure!(number(&rows, case, "linux-4k", "huge_pages")? == 0.0, "huge pages: {rows:?}");
+        let theirs = number(&rows, case, "linux-nokhugepaged", "huge_pages")?;
+        let ours = number(&rows, case, "superpage", "huge_pages")?;
+        ensure!(theirs > 0.0 && ours > 0.0, "no huge pages: {rows:?}");
+        let cpu = number(&rows, case, "superpage", "promote_cpu_s")?;
+        ensure!(cpu > 0.0, "it costs something: {rows:?}");
+    }
+    Ok(())
+}
+
+fn redis_on_fragmented_memory() -> Ended {
+    let rows = run("quicksilver-table5", "512M")?;
+    ensure!(rows.len() == 6, "two cases of three policies: {rows:?}");
+    let fragmented = number(&rows, "Frag-50", "linux", "fragmented")?;
+    ensure!(fragmented >= 0.5, "{fragmented} of the memory is fragmented");
+    Ok(())
+}
+
+fn latency_of_promotion() -> Ended {
+    let rows = run("promotion-latency", "128M")?;
+    ensure!(rows.len() == 6, "two cases of three promoters: {rows:?}");
+    let median = number(&rows, "touching", "superpage", "threshold_to_mapped_p50_ms")?;
+    ensure!((0.0..2000.0).contains(&median), "{median} ms");
+    let ours = number(&rows, "heap", "superpage", "seconds_to_90_percent")?;
+    ensure!(ours < 30.0, "{ours} s for 128 MiB");
+    Ok(())
+}
+
+fn a_heap_that_grows() -> Ended {
+    let rows = run("growing-heap", "128M")?;
+    ensure!(rows.len() == 6, "two cases of three policies: {rows:?}");
+    for case in ["brk", "mmap"] {
+        ensure!(number(&rows, case, "linux-4k", "mean_huge")? == 0.0, "huge pages: {rows:?}");
+        let ours = number(&rows, case, "superpage", "huge_at_100")?;
+        ensure!(ours > 0.5, "only {ours} is huge: {rows:?}");
+    }
+    Ok(())
+}
+
+fn memory_of_a_guest() -> Ended {
+    let rows = run("guest-memory", "128M")?;
+    for case in ["host", "guest"] {
+        ensure!(number(&rows, case, "linux-4k", "huge_share")? == 0.0, "huge pages: {rows:?}");
+        let ours = number(&rows, case, "superpage", "huge_share")?;
+        ensure!(ours > 0.9, "only {ours} is huge in the {case}");
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Where programs are filling memory just now: regions that are looked at again every few
+//! milliseconds, whether a fault in them is heard or not.
+//!
+//! Faults are heard for a part of the time only ([`super::hear`]), and one of many. They say where a
+//! program is; from there it is followed by its page tables, which costs it nothing.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use superpage_kernel::pagemap::Survey;
+use superpage_policy::debloat::ProcessKey;
+use superpage_policy::region::Region;
+use superpage_policy::units::{BasePages, HugePages};
+
+/// Regions that are looked at, at the most: some hundred microseconds' work.
+const MOST: usize = 48;
+/// A region to which nothing was added for so long is not being filled. Chosen, not measured.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Regions behind the one that is being filled that may be next before we look again.
+const AHEAD: u64 = 3;
+
+type Place = (ProcessKey, Region);
+
+#[derive(Clone, Copy, Debug)]
+struct Filling {
+    /// What was in it when it was looked at last, if it was.
+    population: Option<BasePages>,
+    /// When something was added last.
+    changed: Instant,
+}
+
+/// The regions that are being filled.
+#[derive(Debug, Default)]
+pub(super) struct Front {
+    regions: BTreeMap<Place, Filling>,
+}
+
+impl Front {
+    /// A fault was heard there: it is being filled, and the next ones may be soon.
+    pub(super) fn add(&mut self, key: ProcessKey, region: Region, now: Instant) {
+        let behind = region.end().offset(HugePages(AHEAD).bytes());
+        for next in Region::within(region.start(), behind) {
+            let new = Filling { population: None, changed: now };
+            self.regions.entry((key, next)).or_insert(new);
+        }
+        while self.regions.len() > MOST {
+            let oldest = self.regions.iter().min_by_key(|(_, filling)| filling.changed);
+            let Some(place) = oldest.map(|(place, _)| *place) else { return };
+            self.regions.remove(&place);
+        }
+    }
+
+    /// A process has gone.
+    pub(super) fn forget(&mut self, key: ProcessKey) {
+        self.regions.retain(|(of, _), _| *of != key);
+    }
+
+    /// Looks at all of them; returns those to which something was added since the last look. What
+    /// is huge by now, or gone, is not looked at any more.
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        survey: impl Fn(ProcessKey, Region) -> Option<Survey>,
+    ) -> Vec<Place> {
+        let mut grown = Vec::new();
+        self.regions.retain(|place, filling| {
+            let Some(seen) = survey(place.0, place.1).filter(|seen| !seen.is_huge) else {
+                return false;
+            };
+            let before = filling.population.replace(seen.population);
+            if before.is_some_and(|before| before < seen.population) {
+                filling.changed = now;
+                grown.push(*place);
+            }
+            now.saturating_duration_since(filling.changed) < PATIENCE
+        });
+        for (key, region) in &grown {
+            self.add(*key, *region, now);
+        }
+        grown
+    }
+
+    /// Whether nothing is being filled.
+    pub(super) fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_policy::units::{HUGE_PAGE_BYTES, VirtAddr};
+
+    const KEY: ProcessKey = ProcessKey(1);
+
+    fn region(index: u64) -> Region {
+        Region::containing(VirtAddr(index * HUGE_PAGE_BYTES))
+    }
+
+    fn look(front: &mut Front, now: Instant, filled: &[(u64, u64)]) -> Vec<u64> {
+        let survey = |_, at: Region| {
+            let found = filled.iter().find(|(index, _)| region(*index) == at);
+            let population = BasePages(found.map_or(0, |(_, pages)| *pages));
+            Some(Survey { population, ..Survey::default() })
+        };
+        let grown = front.look(now, survey);
+        grown.into_iter().map(|(_, at)| at.start().0 / HUGE_PAGE_BYTES).collect()
+    }
+
+    #[test]
+    fn a_program_is_followed_from_where_it_was_heard() {
+        let (mut front, now) = (Front::default(), Instant::now());
+        front.add(KEY, region(4), now);
+        assert!(look(&mut front, now, &[(4, 10)]).is_empty(), "the first look only counts");
+        assert_eq!(look(&mut front, now, &[(4, 11)]), [4]);
+        assert_eq!(look(&mut front, now, &[(4, 512), (5, 512), (6, 1)]), [4, 5, 6]);
+        assert_eq!(look(&mut front, now, &[(4, 512), (5, 512), (6, 512), (9, 7)]), [6, 9]);
+    }
+
+    #[test]
+    fn what_is_huge_or_lies_still_is_not_looked_at_for_long() {
+        let (mut front, now) = (Front::default(), Instant::now());
+        front.add(KEY, region(4), now);
+        let huge = |_, _| Some(Survey { is_huge: true, ..Survey::default() });
+        assert!(front.look(now, huge).is_empty() && front.is_empty());
+        front.add(KEY, region(4), now);
+        look(&mut front, now + PATIENCE, &[(4, 1)]);
+        assert!(front.is_empty());
+        for index in 0..1000 {
+            front.add(KEY, region(index), now);
+        }
+        assert!(front.regions.len() <= MOST);
+        front.forget(KEY);
+        assert!(front.is_empty());
+    }
+}
