@@ -262,7 +262,7 @@ impl Daemon {
         let promotion = &self.config.promotion;
         if promotion.policies().all(|policy| policy == promote::policy::Promotion::Off) {
             if let Some(promoter) = self.promoter.take() {
-                self.remembered = promoter.remembered();
+                self.remembered = promoter.end();
             }
             return;
         }
@@ -509,8 +509,10 @@ impl Daemon {
 
     /// Puts everything back and goes; fails if something could not be put back.
     fn leave(&mut self) -> Result<(), Error> {
+        if let Some(promoter) = self.promoter.take() {
+            self.remembered = promoter.end();
+        }
         self.save();
-        self.promoter = None;
         let done = self.put_back();
         self.teller.ledger.record(entry(What::Stopped, "stop", "told to leave"));
         self.teller.ledger.close();

@@ -166,12 +166,26 @@ impl Promoter {
     }
 }
 
-impl Drop for Promoter {
-    fn drop(&mut self) {
+impl Promoter {
+    /// Ends it, after what is under way; what was huge in the end.
+    #[must_use]
+    pub fn end(mut self) -> Remembered {
+        self.stop();
+        self.remembered()
+    }
+
+    fn stop(&mut self) {
         self.tell(Command::Stop);
         if let Some(thread) = self.thread.take() {
+            // What made it panic was said by the panic.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Promoter {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -67,6 +67,7 @@ pub(super) fn run(
     while worker.turn(&orders, &ear) == Go::On {}
     worker.crew.finish();
     worker.learn_all();
+    worker.remember();
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -582,12 +583,17 @@ impl Worker {
             group.view.tenants_mut().for_each(|tenant| tenant.expire(now));
         }
         self.roster.look_again(time);
-        *self.board.remembered.lock().unwrap_or_else(PoisonError::into_inner) =
-            self.roster.remembered();
+        self.remember();
         self.tell_missed();
         let standing = self.standing();
         *self.board.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
         self.ledger.flush();
+    }
+
+    /// Says what was huge, for a later promoter.
+    fn remember(&mut self) {
+        *self.board.remembered.lock().unwrap_or_else(PoisonError::into_inner) =
+            self.roster.remembered();
     }
 
     /// Tells of faults that were not seen.
