@@ -113,7 +113,9 @@ mod tests {
         assert!(look(&mut front, now, &[(4, 10)]).is_empty(), "the first look only counts");
         assert_eq!(look(&mut front, now, &[(4, 11)]), [4]);
         assert_eq!(look(&mut front, now, &[(4, 512), (5, 512), (6, 1)]), [4, 5, 6]);
-        assert_eq!(look(&mut front, now, &[(4, 512), (5, 512), (6, 512), (9, 7)]), [6, 9]);
+        let filled = |last| [(4, 512), (5, 512), (6, 512), (9, last)];
+        assert_eq!(look(&mut front, now, &filled(7)), [6]);
+        assert_eq!(look(&mut front, now, &filled(8)), [9]);
     }
 
     #[test]

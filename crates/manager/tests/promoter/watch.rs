@@ -27,7 +27,7 @@ pub(crate) fn setup_with(
         "watermarks = {{ high = \"99%\", low = \"98%\" }}\n\
          budget = {{ promotion = \"100%\" }}\n\
          processes = {{ include = {{ pids = {pids:?} }} }}\n\
-         [promotion]\npolicy = \"{policy}\"\nperiod = {period}\nmax_fragmentation = \"100%\"\n{more}"
+         [promotion]\npolicy = \"{policy}\"\nperiod = {period}\nlisten = \"100%\"\nmax_fragmentation = \"100%\"\n{more}"
     );
     let config = config::parse(&text, Path::new("setup")).map_err(|error| error.to_string())?;
     Ok(Setup {
