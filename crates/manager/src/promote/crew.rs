@@ -65,9 +65,9 @@ pub struct Done {
     /// The job.
     pub job: Job,
     /// What became of each region: so many base pages were filled with zeroes, or why it was not
-    /// promoted.
+    /// promoted. Those are left out that were huge already.
     pub became: Vec<(Region, Result<BasePages, Refusal>)>,
-    /// How long the kernel took.
+    /// How long the kernel took for a call, the longest if there were several.
     pub took: Duration,
     /// CPU time it cost.
     pub cpu: Nanos,
@@ -164,7 +164,7 @@ fn work(queue: &Mutex<Receiver<Job>>, tell: &Sender<Done>, mut wake: UnixStream)
 pub fn carry_out(job: Job) -> Done {
     let cpu = CpuTime::of_thread();
     let began = Instant::now();
-    let before: Vec<_> = job.regions().map(|region| (region, look(&job, region))).collect();
+    let before: Vec<_> = job.regions().filter_map(|region| look(&job, region)).collect();
     let mut took = Duration::ZERO;
     let mut became = Vec::with_capacity(before.len());
     // What must be left alone parts a run.
@@ -174,18 +174,19 @@ pub fn carry_out(job: Job) -> Done {
                 .extend(run.iter().map(|(region, seen)| (*region, seen.map(|_| BasePages::ZERO))));
             continue;
         };
-        let calling = Instant::now();
-        let count = HugePages(run.len() as u64);
-        let answer = process_madvise::collapse_run(&job.held.process, *first, count);
-        took += calling.elapsed();
-        let refused = match answer {
-            Ok(errno) => errno,
-            Err(_) => Some(Errno::SRCH),
-        };
-        became.extend(run.iter().map(|(region, seen)| {
-            let before = seen.as_ref().copied().unwrap_or_default();
-            (*region, outcome(&job, *region, before, refused))
-        }));
+        let run: Vec<_> = run.iter().filter_map(|(r, seen)| Some((*r, seen.ok()?))).collect();
+        let (all, time) = call(&job, *first, HugePages(run.len() as u64));
+        took = took.max(time);
+        for (region, seen) in &run {
+            let mut result = outcome(&job, *region, *seen, all);
+            // One that cannot be keeps the kernel from those behind it; the answer was about it.
+            if result.is_err() && run.len() > 1 {
+                let (alone, time) = call(&job, *region, HugePages(1));
+                took = took.max(time);
+                result = outcome(&job, *region, *seen, alone);
+            }
+            became.push((*region, result));
+        }
     }
     if took.is_zero() {
         took = began.elapsed();
@@ -193,11 +194,24 @@ pub fn carry_out(job: Job) -> Done {
     Done { job, became, took, cpu: CpuTime::of_thread().since(cpu) }
 }
 
-/// What the region is like, if it may be promoted.
-fn look(job: &Job, region: Region) -> Result<Survey, Refusal> {
-    let seen = job.held.pagemap.survey(region).map_err(|_| Refusal::Gone)?;
+/// Asks the kernel for a run; what it answers, and how long that took.
+fn call(job: &Job, first: Region, count: HugePages) -> (Option<Errno>, Duration) {
+    let began = Instant::now();
+    let answer = process_madvise::collapse_run(&job.held.process, first, count);
+    (answer.unwrap_or(Some(Errno::SRCH)), began.elapsed())
+}
+
+/// What the region is like, if it may be promoted; `None` if somebody has done so meanwhile.
+fn look(job: &Job, region: Region) -> Option<(Region, Result<Survey, Refusal>)> {
+    let seen = job.held.pagemap.survey(region).map_err(|_| Refusal::Gone);
+    let is_huge = seen.is_ok_and(|seen| seen.is_huge);
+    (!is_huge).then(|| (region, seen.and_then(|seen| may(job, region, seen))))
+}
+
+/// Whether the region may be promoted.
+fn may(job: &Job, region: Region, seen: Survey) -> Result<Survey, Refusal> {
     // Also after an exec: the page tables looked at are those of before.
-    if seen.is_huge || seen.population.is_zero() {
+    if seen.population.is_zero() {
         return Err(Refusal::NotPossible);
     }
     if job.memory == Memory::Shared {

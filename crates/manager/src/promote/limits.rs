@@ -65,6 +65,21 @@ impl Refusal {
         }
     }
 
+    /// Whether it has to do with something else than the region, and may be over soon.
+    #[must_use]
+    pub const fn is_passing(self) -> bool {
+        match self {
+            Self::Memory
+            | Self::Fragmentation
+            | Self::Shared
+            | Self::Swapped
+            | Self::NoHugePage
+            | Self::CgroupLimit
+            | Self::Busy => true,
+            Self::BloatAgain | Self::NotPossible | Self::Gone => false,
+        }
+    }
+
     /// In words.
     #[must_use]
     pub const fn reason(self) -> &'static str {

@@ -16,7 +16,7 @@ use tracing::debug;
 /// Processes with less are found by their faults, if ever.
 const WORTH_A_LOOK: Bytes = Bytes::from_mib(16);
 /// How often the memory of a process that faults is looked over for what no fault told of.
-const LOOK_OVER: Duration = Duration::from_secs(30);
+const LOOK_OVER: Duration = Duration::from_secs(5);
 
 /// A process's place: its key, and the number of its group.
 pub(super) type Place = (ProcessKey, usize);

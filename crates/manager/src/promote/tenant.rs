@@ -6,7 +6,7 @@
 use super::headroom::Headroom;
 use super::limits::{Past, Refusal, Room};
 use crate::cooldown::CoolDown;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,6 +47,8 @@ pub enum Memory {
 const REREAD: u32 = 50;
 /// What a process does otherwise is asked again after this.
 const HABITS_HOLD: Duration = Duration::from_secs(30);
+/// What is not possible rests for 4 s at first, and each time four times longer, up to 17 minutes.
+const MOST_VAIN: u32 = 5;
 /// The most regions of a process that are remembered as huge. Chosen, not measured: 2 TiB.
 const MOST_REMEMBERED: usize = 1 << 20;
 /// Areas directly above a guard, and no larger than this, are taken for stacks of threads. glibc's
@@ -68,6 +70,8 @@ pub struct Tenant {
     read: Option<(Instant, Duration)>,
     was_huge: BTreeSet<Region>,
     resting: CoolDown,
+    /// How often the kernel said that it is not possible there.
+    vain: BTreeMap<Region, u32>,
     /// Until when nothing is tried in all of it.
     rests_until: Nanos,
     /// What its cgroup leaves it.
@@ -100,6 +104,7 @@ impl Tenant {
             read: None,
             was_huge: BTreeSet::new(),
             resting: CoolDown::new(),
+            vain: BTreeMap::new(),
             rests_until: Nanos::ZERO,
             headroom: Headroom::default(),
             footprint: Footprint::default(),
@@ -249,6 +254,7 @@ impl Tenant {
 
     /// The region is huge.
     pub fn is_huge(&mut self, region: Region, filled: BasePages) {
+        self.vain.remove(&region);
         if self.was_huge.len() < MOST_REMEMBERED {
             self.was_huge.insert(region);
         }
@@ -281,7 +287,14 @@ impl Tenant {
             Refusal::CgroupLimit => self.rests_until = seconds(10.0),
             Refusal::Busy => self.resting.add(self.key, region, seconds(1.0)),
             Refusal::Shared => self.resting.add(self.key, region, seconds(10.0)),
-            Refusal::NotPossible => self.resting.add(self.key, region, seconds(300.0)),
+            // The kernel's answer is the same for what will never be and for what changed under
+            // its hands.
+            Refusal::NotPossible => {
+                let times = self.vain.entry(region).or_default();
+                *times = (*times + 1).min(MOST_VAIN);
+                let until = seconds(f64::from(4u32.pow(*times)));
+                self.resting.add(self.key, region, until);
+            }
             // These depend on what is seen next time.
             Refusal::Memory
             | Refusal::Fragmentation

@@ -420,6 +420,9 @@ impl Worker {
                 continue;
             }
             let seen = tenant.survey(region).map_err(|_| Refusal::Gone);
+            if seen.is_ok_and(|seen| seen.is_huge) {
+                continue;
+            }
             self.limits.room = self.machine.room(marks, Instant::now(), usage_of_machine);
             let room = tenant.room(marks);
             let limits = self.limits;
@@ -437,6 +440,9 @@ impl Worker {
             }
         }
         for why in refused {
+            if why.is_passing() {
+                self.roster.has_faulted(job.key);
+            }
             self.refuse(index, &job, why);
         }
         if allowed.len() != usize::try_from(job.count.0).unwrap_or(usize::MAX)
@@ -470,12 +476,14 @@ impl Worker {
         let index = place.filter(|(key, _)| *key == job.key).map(|(_, index)| index);
         let mut sum = Sum { promoted: HugePages::default(), filled: BasePages::ZERO };
         let mut outcome = Outcome::Done;
-        for (region, result) in became {
+        for region in job.regions() {
             self.under_way.remove(&(job.key, region));
             self.machine.settle();
             if let Some(tenant) = self.tenant(index, job.key) {
                 tenant.settle();
             }
+        }
+        for (region, result) in became {
             match result {
                 Ok(filled) => {
                     sum.promoted += HugePages(1);
@@ -518,6 +526,10 @@ impl Worker {
         }
         if let Some(tenant) = self.tenant(index, job.key) {
             tenant.rest(region, why, now());
+        }
+        // What stood in the way may be gone later, and no fault may tell of the region again.
+        if why.is_passing() {
+            self.roster.has_faulted(job.key);
         }
         self.refuse(index.unwrap_or(usize::MAX), job, why);
         if why != Refusal::NoHugePage {
