@@ -67,7 +67,7 @@ pub struct Done {
     /// What became of each region: so many base pages were filled with zeroes, or why it was not
     /// promoted. Those are left out that were huge already.
     pub became: Vec<(Region, Result<BasePages, Refusal>)>,
-    /// How long the kernel took for a call, the longest if there were several.
+    /// How long the kernel took for each huge page, in the slowest call.
     pub took: Duration,
     /// CPU time it cost.
     pub cpu: Nanos,
@@ -163,7 +163,6 @@ fn work(queue: &Mutex<Receiver<Job>>, tell: &Sender<Done>, mut wake: UnixStream)
 #[must_use]
 pub fn carry_out(job: Job) -> Done {
     let cpu = CpuTime::of_thread();
-    let began = Instant::now();
     let before: Vec<_> = job.regions().filter_map(|region| look(&job, region)).collect();
     let mut took = Duration::ZERO;
     let mut became = Vec::with_capacity(before.len());
@@ -188,17 +187,15 @@ pub fn carry_out(job: Job) -> Done {
             became.push((*region, result));
         }
     }
-    if took.is_zero() {
-        took = began.elapsed();
-    }
     Done { job, became, took, cpu: CpuTime::of_thread().since(cpu) }
 }
 
-/// Asks the kernel for a run; what it answers, and how long that took.
+/// Asks the kernel for a run; what it answers, and how long that took for each region.
 fn call(job: &Job, first: Region, count: HugePages) -> (Option<Errno>, Duration) {
     let began = Instant::now();
     let answer = process_madvise::collapse_run(&job.held.process, first, count);
-    (answer.unwrap_or(Some(Errno::SRCH)), began.elapsed())
+    let each = u32::try_from(count.0).unwrap_or(u32::MAX).max(1);
+    (answer.unwrap_or(Some(Errno::SRCH)), began.elapsed() / each)
 }
 
 /// What the region is like, if it may be promoted; `None` if somebody has done so meanwhile.

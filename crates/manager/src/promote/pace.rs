@@ -10,14 +10,15 @@ use crate::budget::CpuBudget;
 use std::time::{Duration, Instant};
 use superpage_policy::units::Nanos;
 
-/// A call that takes longer than this slows down the next ones.
+/// A call that takes longer than this for each huge page slows down the next ones.
 pub const SLOW: Duration = Duration::from_millis(30);
-/// A call that takes less than this speeds the next ones up.
+/// A call that takes less than this for each speeds the next ones up.
 pub const FAST: Duration = Duration::from_millis(15);
 /// The first delay. Chosen, not measured.
 const LEAST: Duration = Duration::from_millis(10);
-/// The longest delay. Chosen, not measured: khugepaged waits as long when it finds no memory
-/// (`alloc_sleep_millisecs`).
+/// The longest delay after slow calls, which do get something done. Chosen, not measured.
+const MOST_SLOW: Duration = Duration::from_secs(1);
+/// The longest delay where there is no huge page: khugepaged's (`alloc_sleep_millisecs`).
 const MOST: Duration = Duration::from_secs(60);
 
 /// The delay between calls.
@@ -28,10 +29,10 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// A call ended now, after this time.
+    /// A call ended now, after this time for each huge page.
     pub fn took(&mut self, time: Duration, now: Instant) {
         if time > SLOW {
-            self.slow_down(now);
+            self.slow_down(now, MOST_SLOW.max(self.delay));
         } else if time < FAST {
             self.delay = if self.delay <= LEAST { Duration::ZERO } else { self.delay / 2 };
         }
@@ -39,11 +40,11 @@ impl BackOff {
 
     /// There was no huge page to be had.
     pub fn found_none(&mut self, now: Instant) {
-        self.slow_down(now);
+        self.slow_down(now, MOST);
     }
 
-    fn slow_down(&mut self, now: Instant) {
-        self.delay = (self.delay * 2).clamp(LEAST, MOST);
+    fn slow_down(&mut self, now: Instant, most: Duration) {
+        self.delay = (self.delay * 2).clamp(LEAST, most);
         self.until = Some(now + self.delay);
     }
 
@@ -125,6 +126,10 @@ mod tests {
             pace.took(14 * MS, now);
             assert_eq!(pace.delay(), delay * MS);
         }
+        for _ in 0..30 {
+            pace.took(31 * MS, now);
+        }
+        assert_eq!(pace.wait(now), MOST_SLOW);
         for _ in 0..30 {
             pace.found_none(now);
         }

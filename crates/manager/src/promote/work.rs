@@ -470,8 +470,10 @@ impl Worker {
     fn learn(&mut self, done: Done) {
         let Done { job, became, took, cpu } = done;
         self.purse.spend(cpu);
-        self.back_off.took(took, Instant::now());
-        self.ledger.collapse_took(took);
+        if !took.is_zero() {
+            self.back_off.took(took, Instant::now());
+            self.ledger.collapse_took(took);
+        }
         let place = self.roster.place_of(job.held.process.pid());
         let index = place.filter(|(key, _)| *key == job.key).map(|(_, index)| index);
         let mut sum = Sum { promoted: HugePages::default(), filled: BasePages::ZERO };
@@ -564,7 +566,7 @@ impl Worker {
             _ => return,
         };
         let words = format!(
-            "the last call took {:.0} ms; the next waits {:.0} ms",
+            "the last call took {:.0} ms for a huge page; the next waits {:.0} ms",
             took.as_secs_f64() * 1e3,
             self.back_off.wait(Instant::now()).as_secs_f64() * 1e3
         );

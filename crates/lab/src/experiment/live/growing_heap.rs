@@ -4,7 +4,7 @@
 //! by then, and a heap that grows by little never has it mapped: `brk` in the steps of `malloc`, or
 //! mappings of a MiB, one beside the other. The figure itself has no numbers to compare.
 
-use super::support_bench::{Bench, fitting_size, median, rounded};
+use super::support_bench::{Bench, fitting_size, median, rounded, warm};
 use super::support_regime::{Khugepaged, Regime};
 use super::{Content, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
 use crate::helper::{Growth, Helper, Order, Part};
@@ -73,6 +73,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = fitting_size(setting, SIZE, 1)?;
     let time = Nanos::from_secs_f64(PER_GIB.as_secs_f64() * size.share_of(Bytes::from_gib(1)));
     let mut bench = Bench::open(setting)?;
+    warm(setting, size)?;
     let mut report = Report::default();
     for (case, by) in [("brk", Growth::Brk), ("mmap", Growth::Mmap)] {
         let mut series: Vec<Line> = Vec::new();

@@ -5,7 +5,7 @@
 //! collapse from outside does not ask it. What is collapsed in one process is huge in the file, and
 //! the other gets a huge mapping at its next touch.
 
-use super::support_bench::{Bench, fitting_size, median, rounded};
+use super::support_bench::{Bench, fitting_size, median, rounded, warm};
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::helper::{Helper, Order, Part};
 use serde::Serialize;
@@ -60,6 +60,7 @@ struct Seen {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = fitting_size(setting, SIZE, 1)?.to_huge_pages();
     let _bench = Bench::open(setting)?;
+    warm(setting, size.bytes())?;
     progress(&format!("two processes: touching {} of shared memory", size.bytes()))?;
     let host = Helper::start(&setting.launcher, Part::Host { size })?;
     let fd = host.fd.ok_or_else(|| Error::Child("the host made no memfd".to_owned()))?;

@@ -5,7 +5,7 @@
 //! here, so the delay is ours to show. Where khugepaged is not done in the time that can be waited,
 //! the number is extrapolated from its pace and marked so.
 
-use super::support_bench::{Bench, fitting_size, hold, rounded};
+use super::support_bench::{Bench, fitting_size, hold, rounded, warm};
 use super::support_daemon::Daemon;
 use super::support_redis::memory_of;
 use super::support_regime::{Khugepaged, khugepaged_pid, promoter, set_enabled};
@@ -149,6 +149,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = fitting_size(setting, HEAP, 1)?.to_huge_pages();
     let regions = REGIONS.min(size);
     let mut bench = Bench::open(setting)?;
+    warm(setting, size.bytes())?;
     let mut report = Report::default();
     for promoter in PROMOTERS {
         let (mut all, mut cpu) = (Vec::new(), 0.0);

@@ -6,8 +6,8 @@
 //! to this machine, so compare ratios. Then Redis is left alone until its allocator has given back
 //! what it does not use, and only then loaded. Every policy and round has a Redis of its own.
 
-use super::support_bench::{Bench, fitting_size, rounded};
-use super::support_redis::{Pacing, WINDOW, load, memory_of, micros, middle, warm};
+use super::support_bench::{Bench, fitting_size, rounded, warm};
+use super::support_redis::{Pacing, WINDOW, load, memory_of, micros, middle};
 use super::support_regime::{Khugepaged, Regime};
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::load::{Items, Redis, Sizes};

@@ -6,9 +6,9 @@
 //! latency. Frag-50: of the memory that Redis needs half is in huge frames of which one base page is
 //! pinned, and so is what else is free; memory beyond that is out of the way.
 
-use super::support_bench::{Bench, fitting_size, rounded};
+use super::support_bench::{Bench, fitting_size, rounded, warm};
 use super::support_fragments::Fragments;
-use super::support_redis::{WINDOW, memory_of, micros, middle, warm};
+use super::support_redis::{WINDOW, memory_of, micros, middle};
 use super::support_regime::{Khugepaged, Regime};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::load::{Client, Items, Latencies, Redis, Sizes};

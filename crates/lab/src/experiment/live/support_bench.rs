@@ -4,6 +4,7 @@
 //! broken back into huge pages (which brings the bloat back), and go on with the next variant.
 
 use super::{Error, Result, Setting};
+use crate::helper::{Helper, Part};
 use crate::worker::Worker;
 use crate::workload::{LEAST_SIZE, PageSize, Timing, WorkloadKind, WorkloadSpec};
 use std::path::Path;
@@ -82,6 +83,14 @@ fn keep_memory(settings: &mut Settings) {
     /// Larger than any chunk; where that is refused, the largest there is.
     const NONE: [&str; 2] = ["11", "10"];
     let _ = NONE.iter().find(|order| settings.change(Path::new(ORDER), order).is_ok());
+}
+
+/// Touches half as much again as is going to be stored, and gives it back: on a virtual machine
+/// memory that was free for a while is the host's, and the first to touch it would pay for that.
+pub(super) fn warm(setting: &Setting, size: Bytes) -> Result<()> {
+    let size = size.scaled(1.5).to_huge_pages();
+    drop(Helper::start(&setting.launcher, Part::Heap { size })?);
+    Ok(())
 }
 
 /// A workload in a process, and what is needed to de-bloat and restore it.

@@ -2,8 +2,7 @@
 //! down of it.
 
 use super::support_bench::median;
-use super::{Error, Result, Setting};
-use crate::helper::{Helper, Part};
+use super::{Error, Result};
 use crate::load::{Client, Latencies, Mix, Window};
 use std::time::Duration;
 use superpage_kernel::process::Process;
@@ -54,14 +53,6 @@ pub(super) fn memory_of(pid: u32) -> Result<Memory> {
     let rollup = smaps::of(&Process::open(pid)?)?;
     let huge = rollup.anon_huge_pages.unwrap_or(Bytes::ZERO).to_huge_pages();
     Ok(Memory { resident: rollup.rss, huge })
-}
-
-/// Touches half as much again as is going to be stored, and gives it back: on a virtual machine
-/// memory that was free for a while is the host's, and the first to touch it would pay for that.
-pub(super) fn warm(setting: &Setting, size: Bytes) -> Result<()> {
-    let size = size.scaled(1.5).to_huge_pages();
-    drop(Helper::start(&setting.launcher, Part::Heap { size })?);
-    Ok(())
 }
 
 /// Loads as fast as it answers, then at a fixed rate: that of the share of the throughput on base
