@@ -17,13 +17,14 @@ use superpage_kernel::status;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 15] = [
+const COMMANDS: [&[&str]; 16] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
     &["daemon"],
     &["top"],
     &["log"],
+    &["promote"],
     &["record"],
     &["sim"],
     &["lab"],
@@ -146,7 +147,8 @@ fn arguments_that_make_no_sense_are_usage_errors() {
 fn a_commands_name_cannot_command_the_terminal() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = directory.path().join("a\u{1b}[2J\nb");
-    std::fs::copy("/bin/sleep", &program).expect("it is copied");
+    // A link, not a copy: one that another test's fork still has open for writing cannot be run.
+    std::os::unix::fs::symlink("/bin/sleep", &program).expect("it is linked");
     let mut child = Command::new(&program).arg("60").spawn().expect("it starts");
     let pid = child.id().to_string();
     let trace = directory.path().join("a.trace");

@@ -40,6 +40,11 @@ impl CoolDown {
         self.until.retain(|_, until| *until > now);
     }
 
+    /// Leaves nothing alone beyond this time.
+    pub fn cap(&mut self, latest: Nanos) {
+        self.until.values_mut().for_each(|until| *until = latest.min(*until));
+    }
+
     /// All of them, each with its time.
     pub fn iter(&self) -> impl Iterator<Item = (ProcessKey, Region, Nanos)> {
         self.until.iter().map(|((process, region), until)| (*process, *region, *until))
@@ -74,5 +79,8 @@ mod tests {
         assert!(!list.contains(other, region, Nanos(9)));
         list.expire(Nanos(10));
         assert!(list.is_empty());
+        list.add(one, region, Nanos(30));
+        list.cap(Nanos(20));
+        assert!(list.contains(one, region, Nanos(19)) && !list.contains(one, region, Nanos(20)));
     }
 }

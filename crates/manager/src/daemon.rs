@@ -244,9 +244,15 @@ impl Daemon {
             "start",
             concat!("superpage ", env!("CARGO_PKG_VERSION")),
         ));
+        self.shorten_cool_downs();
         self.hold();
         self.promote();
         self.listen();
+    }
+
+    /// A cool-down that began under another configuration lasts no longer than one that begins now.
+    fn shorten_cool_downs(&mut self) {
+        self.cooling.cap(promote::now() + nanos(self.config.cool_down));
     }
 
     /// Holds the kernel's settings as the configuration wants them.
@@ -364,6 +370,7 @@ impl Daemon {
                 if let Err(error) = self.put_back() {
                     warn!("{error}");
                 }
+                self.shorten_cool_downs();
                 self.hold();
                 self.promote();
                 self.listen();

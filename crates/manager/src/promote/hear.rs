@@ -26,9 +26,14 @@ use tracing::{info, warn};
 /// Processes that are heard one by one, at the most: each takes a descriptor for each of its
 /// threads and each CPU.
 const MOST: usize = 256; // tidy: allow(processes)
-/// How long a window is open: long enough for a program that faults in earnest (a hundred thousand
-/// times a second) to be heard once at the default period.
+/// How long a window is open: long enough for a program that fills memory in earnest, 80 MB a
+/// second, to be heard once at the default period. (Each window counts from the beginning.)
 const WINDOW: Duration = Duration::from_micros(800);
+/// How long it is open while nobody was heard lately, and now and then in any case: for programs that
+/// fill 4 MB a second.
+const LONG_WINDOW: Duration = Duration::from_millis(16);
+/// One window of so many is a long one. Chosen, not measured: about one a second.
+const LONG_EVERY: u32 = 128; // tidy: allow(windows)
 /// Opening and closing a window may take at most one in so much time: on a machine with many CPUs
 /// windows are longer and fewer.
 const DEAREST: u32 = 50;
@@ -57,6 +62,7 @@ pub(super) struct Ears {
     turns: Instant,
     /// What opening and closing took last.
     cost: Duration,
+    windows: u32,
 }
 
 impl Ears {
@@ -72,6 +78,7 @@ impl Ears {
             rings: None,
             turns: Instant::now(),
             cost: Duration::ZERO,
+            windows: 0,
         };
         if !promotion.policies().any(super::policy::Promotion::hears_faults) {
             return ears;
@@ -134,7 +141,11 @@ impl Ears {
             info!("page faults are not seen for a while: {error}");
         }
         self.cost = (self.cost + now.elapsed()) / 2;
-        let window = WINDOW.max(self.cost * DEAREST / 4);
+        if !was_open {
+            self.windows = self.windows.wrapping_add(1);
+        }
+        let is_long = busy == Busy::No || self.windows.is_multiple_of(LONG_EVERY);
+        let window = if is_long { LONG_WINDOW } else { WINDOW.max(self.cost * DEAREST / 4) };
         let cycle = window.div_f64(self.share).max(self.cost * 2 * DEAREST);
         let length = match (was_open, busy) {
             (false, _) => window,
@@ -192,7 +203,7 @@ pub(super) enum Busy {
 }
 
 /// While nobody faults, windows are this many times further apart.
-const QUIETER: u32 = 5;
+const QUIETER: u32 = 2;
 
 fn whom(include: &Filter) -> Whom {
     let others = !include.pids.is_empty() || !include.commands.is_empty();

@@ -2,9 +2,11 @@
 //!
 //! No paper has this number. A program that does nothing but fault is timed with and without its
 //! faults watched, in turn, while a thread of ours takes the events out of the rings every two
-//! milliseconds: the worst case, since real programs do something between two faults.
+//! milliseconds: the worst case, since real programs do something between two faults. Then the same
+//! with the daemon, which hears faults in windows, for a share of the time.
 
 use super::support_bench::{median, rounded};
+use super::support_daemon::Daemon;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::worker::Worker;
 use crate::workload::{PageSize, WorkloadKind, WorkloadSpec};
@@ -24,7 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "What watching page faults costs a program that does nothing but fault",
     on: On::Live,
     columns: &[
-        ("case", "program"),
+        ("case", "watched by"),
         ("period", "one of so many faults"),
         ("rounds", "rounds"),
         ("fault_ns", "ns a fault, not watched"),
@@ -36,8 +38,20 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// From every fault to hardly any; 64 is the default.
-const PERIODS: [u64; 4] = [1, 8, 64, 512]; // tidy: allow(a period, not base pages)
+/// From every fault to hardly any; 16 is the default.
+const PERIODS: [u64; 5] = [1, 8, 16, 64, 512]; // tidy: allow(a period, not base pages)
+
+/// The daemon's periods.
+const DAEMONS: [u64; 2] = [16, 64];
+
+/// A daemon that hears the faults of the whole machine, and promotes nobody: no process has that
+/// name.
+fn deaf(period: u64) -> String {
+    format!(
+        "[promotion]\npolicy = \"quicksilver\"\nperiod = {period}\n\
+         [processes.include]\ncommands = [\"nobody's name\"]\n"
+    )
+}
 
 /// An effect of 1 % needs more pairs than the others. Chosen, not measured.
 const ROUNDS_FACTOR: u32 = 4;
@@ -58,9 +72,9 @@ struct Row {
     faults: u64,
     fault_ns: f64,
     ratio: f64,
-    seen: u64,
-    lost: u64,
-    reader_ns: f64,
+    seen: Option<u64>,
+    lost: Option<u64>,
+    reader_ns: Option<f64>,
 }
 
 /// What was measured at one period.
@@ -88,24 +102,69 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             pair(&mut worker, &process, &mut events, period, measured)?;
         }
     }
+    let mut daemons: [Measured; DAEMONS.len()] = Default::default();
+    for round in 0..rounds {
+        progress(&format!("the daemon: round {} of {rounds}", round + 1))?;
+        for (period, measured) in DAEMONS.into_iter().zip(&mut daemons) {
+            pair_with_daemon(&mut worker, setting, period, measured)?;
+        }
+    }
     worker.check()?;
     let mut report = Report::default();
     for (period, measured) in PERIODS.into_iter().zip(measured) {
         report.push(&Row {
             experiment: EXPERIMENT.name,
             machine: "live",
-            case: kind.name(),
+            case: "rings alone",
             period,
             rounds,
             faults: FAULTS * u64::from(rounds),
             fault_ns: rounded(median(measured.fault_ns), 0),
             ratio: rounded(median(measured.ratios), 4),
-            seen: measured.counts.seen,
-            lost: measured.counts.lost,
-            reader_ns: rounded(median(measured.reader_ns), 1),
+            seen: Some(measured.counts.seen),
+            lost: Some(measured.counts.lost),
+            reader_ns: Some(rounded(median(measured.reader_ns), 1)),
         })?;
     }
+    for (period, measured) in DAEMONS.into_iter().zip(daemons) {
+        report.push(&Row {
+            experiment: EXPERIMENT.name,
+            machine: "live",
+            case: "daemon",
+            period,
+            rounds,
+            faults: FAULTS * u64::from(rounds),
+            fault_ns: rounded(median(measured.fault_ns), 0),
+            ratio: rounded(median(measured.ratios), 4),
+            seen: None,
+            lost: None,
+            reader_ns: None,
+        })?;
+    }
+    report.notes = vec![
+        "The program does nothing but touch base pages and give them back. rings alone: all its \
+         faults are watched all the time. daemon: as by default, in windows, a fifth of the time."
+            .to_owned(),
+    ];
     Ok(report)
+}
+
+/// Times the program without the daemon, with it and without it.
+fn pair_with_daemon(
+    worker: &mut Worker,
+    setting: &Setting,
+    period: u64,
+    measured: &mut Measured,
+) -> Result<()> {
+    let before = cpu_time(worker)?;
+    let daemon = Daemon::start(setting, &deaf(period))?;
+    let with = cpu_time(worker)?;
+    daemon.stop()?;
+    let after = cpu_time(worker)?;
+    let without = f64::midpoint(before, after);
+    measured.ratios.push(with / without);
+    measured.fault_ns.push(without / FAULTS as f64);
+    Ok(())
 }
 
 /// Times the program without, with and without its faults watched.
