@@ -2,7 +2,7 @@
 
 use super::crew::{Crew, Done, Job};
 use super::front::Front;
-use super::group::Wanted;
+use super::group::{LONGEST_RUN, Wanted};
 use super::headroom::Headroom;
 use super::hear::Busy;
 use super::limits::{Limits, Refusal, Room};
@@ -58,6 +58,7 @@ pub(super) fn run(
     orders: Receiver<Command>,
     (waker, ear): (UnixStream, UnixStream),
 ) {
+    ahead_of_others();
     let crew = match Crew::new(setup.promotion.at_once, &waker) {
         Ok(crew) => crew,
         Err(error) => return warn!("nothing is promoted, threads cannot be started: {error}"),
@@ -68,6 +69,14 @@ pub(super) fn run(
     worker.crew.finish();
     worker.learn_all();
     worker.remember();
+}
+
+/// Puts this thread, and those it starts, a little ahead of others that want the processor: it has
+/// little to do, and what it does late is worth little. Without the right to do so it stays as it is.
+pub(super) fn ahead_of_others() {
+    /// Chosen, not measured: about three times the weight of an ordinary thread.
+    const NICE: i32 = -5;
+    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,6 +329,7 @@ impl Worker {
         let rest = rest.min(self.try_again(time));
         while self.crew.is_free() {
             let Some((index, job)) = self.urgent.pop_front() else { break };
+            let job = with_neighbours(job, &mut self.urgent);
             self.give(index, job);
         }
         if !self.crew.is_free() || !self.heard.is_empty() {
@@ -661,4 +671,27 @@ impl Worker {
 fn usage_of_machine() -> Option<Usage> {
     let memory = meminfo::read(Path::new("/proc")).ok()?;
     Some(Usage { used: memory.used(), total: memory.total })
+}
+
+/// The job with those of its neighbours that wait too, up to the longest run: one call makes all of
+/// them, and waits for the processors once.
+fn with_neighbours(mut job: Job, waiting: &mut VecDeque<(usize, Job)>) -> Job {
+    loop {
+        let end = job.first.start().offset(job.count.bytes());
+        let is_next = |other: &Job| {
+            let others_end = other.first.start().offset(other.count.bytes());
+            let is_beside = other.first.start() == end || others_end == job.first.start();
+            is_beside
+                && other.key == job.key
+                && other.reason.kind == job.reason.kind
+                && other.action.is_none()
+                && job.action.is_none()
+                && job.count + other.count <= LONGEST_RUN
+        };
+        let Some(at) = waiting.iter().position(|(_, other)| is_next(other)) else { return job };
+        let Some((_, other)) = waiting.remove(at) else { return job };
+        job.first = job.first.min(other.first);
+        job.count += other.count;
+        job.since = job.since.min(other.since).or(job.since);
+    }
 }

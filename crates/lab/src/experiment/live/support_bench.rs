@@ -85,10 +85,13 @@ fn keep_memory(settings: &mut Settings) {
     let _ = NONE.iter().find(|order| settings.change(Path::new(ORDER), order).is_ok());
 }
 
-/// Touches half as much again as is going to be stored, and gives it back: on a virtual machine
-/// memory that was free for a while is the host's, and the first to touch it would pay for that.
+/// Touches memory and gives it back: on a virtual machine memory that was free for a while is the
+/// host's, and the first to touch it would pay for that. All that is free, because nobody knows which
+/// of it comes next; where a smaller size than usual was asked for, half as much again as that.
 pub(super) fn warm(setting: &Setting, size: Bytes) -> Result<()> {
-    let size = size.scaled(1.5).to_huge_pages();
+    let all = meminfo::read(Path::new("/proc"))?.available.saturating_sub(HEADROOM).scaled(0.95);
+    let size = if setting.size.is_some() { all.min(size.scaled(1.5)) } else { all };
+    let size = size.to_huge_pages();
     drop(Helper::start(&setting.launcher, Part::Heap { size })?);
     Ok(())
 }
