@@ -160,12 +160,7 @@ impl Pagemap {
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
     pub fn open(process: &Process) -> Result<Self> {
-        let empty = page_region { start: 0, end: 0, categories: 0 };
-        Ok(Self {
-            file: process.open_file("pagemap")?,
-            pid: process.pid(),
-            ranges: vec![empty; RANGES_PER_CALL],
-        })
+        Ok(Self { file: process.open_file("pagemap")?, pid: process.pid(), ranges: Vec::new() })
     }
 
     /// The regions that are anonymous huge pages now, in address order.
@@ -387,6 +382,8 @@ impl Pagemap {
         mut each: impl FnMut(VirtAddr, VirtAddr, Categories),
     ) -> Result<()> {
         let mut at = start;
+        // Made by the first scan: many pagemaps are only asked about single regions.
+        self.ranges.resize(RANGES_PER_CALL, page_region { start: 0, end: 0, categories: 0 });
         while at < end {
             let mut call = ScanCall::new(at, end, filter, &mut self.ranges);
             // SAFETY: `ScanCall` points into `self.ranges`, which nothing else touches meanwhile,

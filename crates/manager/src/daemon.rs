@@ -38,7 +38,7 @@ use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Outcome, Settings};
 use superpage_policy::debloat::{Debloat, DoneCause, PolicyName};
 use superpage_policy::units::{BasePages, Nanos};
-use superpage_policy::watermark::Order;
+use superpage_policy::watermark::{Order, Watermarks};
 use tell::Teller;
 use tracing::{debug, error, info, warn};
 use watch::Watch;
@@ -275,7 +275,8 @@ impl Daemon {
         let setup = Setup {
             promotion: promotion.clone(),
             processes: self.config.processes.clone(),
-            marks: self.config.machine.unwrap_or_default(),
+            marks: self.config.machine.unwrap_or(Watermarks::NEVER),
+            cgroups: self.config.cgroups.clone(),
             worth: self.config.worth(),
             ring: DEFAULT_RING,
         };
@@ -465,7 +466,8 @@ impl Daemon {
 
     /// Breaks huge pages that stay partly used, of processes whose policy wants that.
     fn take_back(&mut self, signals: &Signals) {
-        if signals.any() {
+        // Memory above a watermark comes first.
+        if signals.any() || self.watches.iter().any(Watch::is_passed) {
             return;
         }
         let pids = self.promoter.as_ref().map(Promoter::taken_back_from).unwrap_or_default();
@@ -508,6 +510,7 @@ impl Daemon {
         // what is found in use is not looked at again soon.
         let mut emd = PolicyName::EmdExact.build(self.config.emd);
         let end = pass.run(emd.as_mut(), &mut self.cooling, now, &mut watch)?;
+        self.teller.left_alone(pass.account());
         if end != End::Stopped {
             self.take_back.looked(idle, now);
         }

@@ -46,6 +46,9 @@ impl Default for Watermarks {
 }
 
 impl Watermarks {
+    /// Marks that are never passed.
+    pub const NEVER: Self = Self { high: 1.0, low: 0.999 };
+
     /// Watermarks at these shares (0 to 1).
     ///
     /// # Errors
@@ -176,9 +179,10 @@ impl Guard {
         self.marks
     }
 
-    /// Goes on from where an earlier guard of the same memory stood between its watermarks.
+    /// Goes on from where an earlier guard of the same memory stood, its waits included.
     pub fn resume(&mut self, earlier: &Self) {
-        self.state = earlier.state;
+        let marks = self.marks;
+        *self = Self { marks, ..*earlier };
     }
 
     /// Where it stands between its watermarks.

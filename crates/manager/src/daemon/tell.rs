@@ -87,6 +87,11 @@ impl Teller {
         wait: Option<Duration>,
     ) {
         report(watch, account, end, wait);
+        self.left_alone(account);
+    }
+
+    /// Huge pages stayed whole.
+    pub(super) fn left_alone(&self, account: &Account) {
         for process in account.processes.values() {
             let counts = process.left_alone;
             for (kind, count, words) in [

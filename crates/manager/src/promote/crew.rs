@@ -179,7 +179,8 @@ pub fn carry_out(job: Job) -> Done {
         for (region, seen) in &run {
             let mut result = outcome(&job, *region, *seen, all);
             // One that cannot be keeps the kernel from those behind it; the answer was about it.
-            if result.is_err() && run.len() > 1 {
+            // Where there is no huge page, asking for each would only take long.
+            if result.is_err() && run.len() > 1 && all != Some(Errno::NOMEM) {
                 let (alone, time) = call(&job, *region, HugePages(1));
                 took = took.max(time);
                 result = outcome(&job, *region, *seen, alone);

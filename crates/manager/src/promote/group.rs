@@ -104,7 +104,16 @@ impl Group {
 
     /// Takes a process out.
     pub fn remove(&mut self, key: ProcessKey) -> Option<Tenant> {
+        self.system.forget(key);
         self.view.remove(key)
+    }
+
+    /// Has the areas of its processes read now and then, where no fault does.
+    pub fn see_areas(&mut self) {
+        const AGE: std::time::Duration = std::time::Duration::from_secs(10);
+        if !self.policy.hears_faults() {
+            self.view.tenants_mut().for_each(|tenant| tenant.see_areas(AGE));
+        }
     }
 
     /// A page fault was seen there. What is to be promoted at once, if anything.

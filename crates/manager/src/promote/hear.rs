@@ -21,7 +21,7 @@ use superpage_kernel::Result;
 use superpage_kernel::fault_events::{Counts, Event, FaultEvents, Scope, Watched};
 use superpage_kernel::process::Process;
 use superpage_policy::debloat::ProcessKey;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Processes that are heard one by one, at the most: each takes a descriptor for each of its
 /// threads and each CPU.
@@ -115,8 +115,14 @@ impl Ears {
         self.open = match &self.whom {
             Whom::Machine => vec![rings.watch(Scope::Machine, self.period)?],
             Whom::Cgroups(paths) => {
+                // One that is not there now may come back; the others are heard meanwhile.
                 let watch = |path: &PathBuf| rings.watch(Scope::Cgroup(path), self.period);
-                paths.iter().map(watch).collect::<Result<_>>()?
+                let (open, failed): (Vec<_>, Vec<_>) =
+                    paths.iter().map(watch).partition(Result::is_ok);
+                if let (true, Some(Err(error))) = (open.is_empty(), failed.into_iter().next()) {
+                    return Err(error);
+                }
+                open.into_iter().flatten().collect()
             }
             Whom::Single => Vec::new(),
         };
@@ -137,8 +143,10 @@ impl Ears {
         if was_open {
             self.open.clear();
         } else if let Err(error) = self.open_window() {
-            // A group that is gone, descriptors that are short: the next window may open.
-            info!("page faults are not seen for a while: {error}");
+            // Groups that are gone, descriptors that are short: later it may open.
+            debug!("page faults are not seen for a while: {error}");
+            self.turns = now + LONG;
+            return LONG;
         }
         self.cost = (self.cost + now.elapsed()) / 2;
         if !was_open {
@@ -233,6 +241,7 @@ mod tests {
             processes: config.processes,
             marks: superpage_policy::watermark::Watermarks::default(),
             worth: superpage_policy::units::BasePages(51),
+            cgroups: Vec::new(),
             ring: superpage_kernel::fault_events::DEFAULT_RING,
         });
         if ears.rings.is_none() || ears.whom != Whom::Machine {

@@ -35,7 +35,7 @@ pub mod tenant;
 pub mod view;
 mod work;
 
-use crate::config::PromotionConfig;
+use crate::config::{CgroupMarks, PromotionConfig};
 use crate::ledger::Ledger;
 use crate::select::Selection;
 use std::collections::BTreeMap;
@@ -58,6 +58,8 @@ pub struct Setup {
     pub processes: Selection,
     /// The watermarks of the machine; promoting keeps below them too.
     pub marks: Watermarks,
+    /// Those of single cgroups.
+    pub cgroups: Vec<CgroupMarks>,
     /// What breaking a huge page has to free to be worth it.
     pub worth: BasePages,
     /// The size of each processor's buffer of page faults

@@ -90,7 +90,9 @@ impl Purse {
 
     /// Takes out what work has cost.
     pub fn spend(&mut self, cost: Nanos) {
-        self.saved -= cost.as_secs_f64() * 1e9;
+        // What looking around costs meanwhile is not owed for ever.
+        let spent = self.saved - cost.as_secs_f64() * 1e9;
+        self.saved = spent.max(-SAVINGS * self.share);
     }
 
     /// How long until there is something to spend.

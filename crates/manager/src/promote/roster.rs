@@ -4,6 +4,7 @@ use super::group::Group;
 use super::hear::Ears;
 use super::tenant::Tenant;
 use super::{Remembered, Setup};
+use crate::config::CgroupMarks;
 use crate::select::{Described, Describer};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -17,6 +18,9 @@ use tracing::debug;
 const WORTH_A_LOOK: Bytes = Bytes::from_mib(16);
 /// How often the memory of a process that faults is looked over for what no fault told of.
 const LOOK_OVER: Duration = Duration::from_secs(5);
+
+/// How often it is looked over in any case: not all faults can be heard (a guest's, for one).
+const LOOK_OVER_UNHEARD: Duration = Duration::from_secs(60);
 
 /// A process's place: its key, and the number of its group.
 pub(super) type Place = (ProcessKey, usize);
@@ -131,12 +135,20 @@ impl Roster {
     fn hold(&mut self, pid: u32) -> Option<Place> {
         let (described, index) = self.place(pid)?;
         let Described { key, process, command, cgroup, .. } = described;
+        let holds =
+            |group: &&CgroupMarks| cgroup.as_ref().is_some_and(|c| c.starts_with(&group.path));
+        let guarding = self.setup.cgroups.iter().filter(holds);
+        let guarding = guarding.max_by_key(|group| group.path.as_os_str().len());
+        let guarding = guarding.map(|group| (group.path.clone(), group.marks));
         let tenant = Tenant::new(key, process, command, cgroup)
             .inspect_err(|error| debug!(pid, "not watched: {error}"));
         let mut tenant = tenant.ok()?;
         if tenant.refuses_huge_pages() {
             debug!(pid, "it forbade itself huge pages (PR_SET_THP_DISABLE)");
             return None;
+        }
+        if let Some((path, marks)) = guarding {
+            tenant.guard(path, marks);
         }
         tenant.remember(self.remembered.remove(&key).unwrap_or_default());
         self.ears.hear(key, &tenant.held.process);
@@ -240,7 +252,8 @@ impl Roster {
             let keys: Vec<_> = group.view.tenants_mut().map(|tenant| tenant.key()).collect();
             for key in keys {
                 let Some(looked) = self.looked.get_mut(&key) else { continue };
-                if looked.has_faulted && time.saturating_duration_since(looked.at) >= LOOK_OVER {
+                let age = time.saturating_duration_since(looked.at);
+                if looked.has_faulted && age >= LOOK_OVER || age >= LOOK_OVER_UNHEARD {
                     *looked = Looked { at: time, has_faulted: false };
                     group.look_again(key);
                 }
@@ -270,7 +283,13 @@ fn is_large(pid: u32) -> bool {
 /// What decides whose faults are heard.
 fn heard(setup: &Setup) -> impl PartialEq {
     let hears = setup.promotion.policies().any(super::policy::Promotion::hears_faults);
-    (setup.processes.include.clone(), setup.promotion.period, setup.ring, hears)
+    (
+        setup.processes.include.clone(),
+        setup.promotion.period,
+        setup.promotion.listen,
+        setup.ring,
+        hears,
+    )
 }
 
 /// A group for each policy that some process may have.

@@ -47,6 +47,9 @@ pub enum Memory {
 const REREAD: u32 = 50;
 /// What a process does otherwise is asked again after this.
 const HABITS_HOLD: Duration = Duration::from_secs(30);
+/// A region with no more in it was emptied, and is filled anew. Chosen, not measured: half of
+/// Quicksilver's threshold.
+const EMPTIED: BasePages = BasePages(32);
 /// What is not possible rests for 4 s at first, and each time four times longer, up to 17 minutes.
 const MOST_VAIN: u32 = 5;
 /// The most regions of a process that are remembered as huge. Chosen, not measured: 2 TiB.
@@ -62,6 +65,8 @@ pub struct Tenant {
     pub held: Arc<Held>,
     key: ProcessKey,
     cgroup: Option<PathBuf>,
+    /// The watermarks of that, if it has some of its own.
+    marks: Option<Watermarks>,
     habits: Habits,
     asked: Instant,
     areas: Vec<Area>,
@@ -97,6 +102,7 @@ impl Tenant {
             held: Arc::new(Held { process, pagemap, command }),
             key,
             cgroup,
+            marks: None,
             habits,
             asked: Instant::now(),
             areas: Vec::new(),
@@ -162,6 +168,22 @@ impl Tenant {
         self.read.map_or(Duration::ZERO, |(at, took)| (took * REREAD).saturating_sub(at.elapsed()))
     }
 
+    /// Whether the region lies in a known area, or at the end of one that may grow over it.
+    #[must_use]
+    pub fn may_hold(&self, region: Region) -> bool {
+        self.knows(region) || self.area_of(region.start()).is_some_and(|a| a.growth == Growth::Up)
+    }
+
+    /// Reads the list of areas again if that is older than `age`.
+    pub fn see_areas(&mut self, age: Duration) {
+        let is_old = self.read.is_none_or(|(at, _)| at.elapsed() >= age);
+        if is_old && self.until_read().is_zero() {
+            // What cannot be read now is out of reach, and let go at the next sweep.
+            let _ = self.read_areas();
+            self.count();
+        }
+    }
+
     /// How long a fault in this region has to wait until it can be said in which area it is.
     #[must_use]
     pub fn wait_for_area(&self, region: Region) -> Duration {
@@ -194,6 +216,9 @@ impl Tenant {
             below = Some(area);
         }
         self.areas = areas;
+        let mut was_huge = std::mem::take(&mut self.was_huge);
+        was_huge.retain(|region| self.area_of(region.start()).is_some());
+        self.was_huge = was_huge;
         self.read = Some((began, began.elapsed()));
         Ok(())
     }
@@ -246,6 +271,13 @@ impl Tenant {
         self.footprint = Footprint { base, huge, ..Footprint::default() };
     }
 
+    /// Takes in what is in a region now: one that was emptied is new again.
+    pub fn see(&mut self, region: Region, seen: &Survey) {
+        if seen.population + seen.zero_pages <= EMPTIED {
+            self.was_huge.remove(&region);
+        }
+    }
+
     /// What the region has been through.
     #[must_use]
     pub fn past(&self, region: Region) -> Past {
@@ -287,6 +319,7 @@ impl Tenant {
             Refusal::CgroupLimit => self.rests_until = seconds(10.0),
             Refusal::Busy => self.resting.add(self.key, region, seconds(1.0)),
             Refusal::Shared => self.resting.add(self.key, region, seconds(10.0)),
+            Refusal::NoHugePage => self.resting.add(self.key, region, seconds(10.0)),
             // The kernel's answer is the same for what will never be and for what changed under
             // its hands.
             Refusal::NotPossible => {
@@ -300,7 +333,6 @@ impl Tenant {
             | Refusal::Fragmentation
             | Refusal::BloatAgain
             | Refusal::Swapped
-            | Refusal::NoHugePage
             | Refusal::Gone => {}
         }
     }
@@ -310,9 +342,16 @@ impl Tenant {
         self.resting.expire(now);
     }
 
-    /// What its cgroup leaves it, where `marks` hold for it as for the machine.
+    /// This cgroup, which it is in, has watermarks of its own.
+    pub fn guard(&mut self, cgroup: PathBuf, marks: Watermarks) {
+        self.cgroup = Some(cgroup);
+        self.marks = Some(marks);
+    }
+
+    /// What its cgroup leaves it; `marks` hold for one that has none of its own.
     pub fn room(&mut self, marks: Watermarks) -> Room {
         let Some(path) = &self.cgroup else { return Room::Plenty };
+        let marks = self.marks.unwrap_or(marks);
         self.headroom.room(marks, Instant::now(), || usage_of(path))
     }
 
@@ -327,11 +366,14 @@ impl Tenant {
     }
 }
 
-/// What of its limit a cgroup uses; `None` where it has none, or cannot be asked.
+/// What of its limit a cgroup uses, or the next one above it that has a limit; `None` where none has,
+/// or cannot be asked.
 fn usage_of(path: &Path) -> Option<Usage> {
-    let usage = Group::open(path).and_then(|group| group.usage()).ok()?;
-    let total = usage.limit.into_iter().chain(usage.high).min()?;
-    Some(Usage { used: usage.working, total })
+    path.ancestors().map_while(|path| Group::open(path).ok()).find_map(|group| {
+        let usage = group.usage().ok()?;
+        let total = usage.limit.into_iter().chain(usage.high).min()?;
+        Some(Usage { used: usage.working, total })
+    })
 }
 
 /// Whether it is a stack: the kernel names the first thread's; those of other threads lie directly

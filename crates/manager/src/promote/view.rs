@@ -16,7 +16,7 @@ use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::{Page, PageSize};
 use superpage_policy::region::Region;
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Area, Fault, Footprint, Mapping, Pool, RegionView, View};
+use superpage_policy::system::{Area, Fault, Footprint, Growth, Mapping, Pool, RegionView, View};
 use superpage_policy::units::{BasePages, Nanos, VirtAddr};
 
 /// The processes under one policy.
@@ -91,12 +91,25 @@ impl LiveView {
     pub fn fault(&mut self, process: ProcessKey, address: VirtAddr) -> Option<Fault> {
         let tenant = self.tenants.get_mut(&process)?;
         let area = tenant.area_for_fault(address).ok().flatten()?;
-        let seen = tenant.survey(Region::containing(address)).ok()?;
+        let region = Region::containing(address);
+        let seen = tenant.survey(region).ok()?;
+        tenant.see(region, &seen);
         if seen.is_huge || seen.population.is_zero() {
             return None;
         }
         let before = Survey { population: seen.population.saturating_sub(BasePages(1)), ..seen };
-        Some(Fault { process, address, area, region: region_view(&before), giant_is_empty: false })
+        Some(Fault {
+            process,
+            address,
+            area,
+            region: RegionView {
+                // Beyond the end of what does not grow no huge page will ever be.
+                is_reserved: !before.population.is_zero()
+                    && (area.holds(region.into()) || area.growth == Growth::Up),
+                ..region_view(&before)
+            },
+            giant_is_empty: false,
+        })
     }
 }
 

@@ -90,6 +90,8 @@ enum Go {
 struct Heard {
     address: VirtAddr,
     time: Nanos,
+    /// It waited once until its area could be known.
+    has_waited: bool,
 }
 
 /// What a job came to.
@@ -115,6 +117,8 @@ struct Worker {
     front: Front,
     next_front: Instant,
     urgent: VecDeque<(usize, Job)>,
+    /// The regions of those.
+    queued: BTreeSet<(ProcessKey, Region)>,
     /// What is tried again, and when.
     again: Vec<(Instant, usize, Job)>,
     under_way: BTreeSet<(ProcessKey, Region)>,
@@ -149,6 +153,7 @@ impl Worker {
             front: Front::default(),
             next_front: began,
             urgent: VecDeque::new(),
+            queued: BTreeSet::new(),
             again: Vec::new(),
             under_way: BTreeSet::new(),
             back_off: BackOff::default(),
@@ -248,6 +253,7 @@ impl Worker {
         self.limits.worth = setup.worth;
         self.limits.max_fragmentation = promotion.max_fragmentation;
         self.urgent.clear();
+        self.queued.clear();
         self.again.clear();
         self.roster.configure(setup);
         self.told = self.roster.ears.counts();
@@ -290,7 +296,7 @@ impl Worker {
             let pid = groups.iter().find_map(|group| group.view.tenant(key));
             let Some(pid) = pid.map(|tenant| tenant.held.process.pid()) else { continue };
             if self.heard_set.insert((pid, region)) {
-                let heard = Heard { address: region.start(), time: since };
+                let heard = Heard { address: region.start(), time: since, has_waited: false };
                 self.heard.push_back((pid, region, heard));
             }
         }
@@ -300,6 +306,7 @@ impl Worker {
         if let Some(key) = self.roster.let_go(pid) {
             self.front.forget(key);
             self.urgent.retain(|(_, job)| job.key != key);
+            self.queued.retain(|(of, _)| *of != key);
             self.again.retain(|(_, _, job)| job.key != key);
         }
     }
@@ -312,7 +319,7 @@ impl Worker {
         if self.heard_set.len() >= MOST_WAITING {
             self.missed += 1;
         } else if self.heard_set.insert((pid, region)) {
-            self.heard.push_back((pid, region, Heard { address, time }));
+            self.heard.push_back((pid, region, Heard { address, time, has_waited: false }));
         }
     }
 
@@ -330,6 +337,9 @@ impl Worker {
         while self.crew.is_free() {
             let Some((index, job)) = self.urgent.pop_front() else { break };
             let job = with_neighbours(job, &mut self.urgent);
+            for region in job.regions() {
+                self.queued.remove(&(job.key, region));
+            }
             self.give(index, job);
         }
         if !self.crew.is_free() || !self.heard.is_empty() {
@@ -363,15 +373,21 @@ impl Worker {
             let Some((pid, region, heard)) = self.heard.pop_front() else { return };
             self.heard_set.remove(&(pid, region));
             let Some((key, index)) = self.roster.place_of(pid) else { continue };
+            if self.queued.contains(&(key, region)) || self.under_way.contains(&(key, region)) {
+                continue;
+            }
             let tenant = self.tenant(Some(index), key);
             let wait = tenant.map(|tenant| tenant.wait_for_area(region)).unwrap_or_default();
-            if !wait.is_zero() {
+            if !wait.is_zero() && !heard.has_waited {
                 self.heard_set.insert((pid, region));
+                let heard = Heard { has_waited: true, ..heard };
                 self.late.push((time + wait, (pid, region, heard)));
                 continue;
             }
             self.roster.has_faulted(key);
-            self.front.add(key, region, time);
+            if self.tenant(Some(index), key).is_some_and(|tenant| tenant.may_hold(region)) {
+                self.front.add(key, region, time);
+            }
             let Some(group) = self.roster.groups.get_mut(index) else { continue };
             let now = now();
             group.view.set_now(now);
@@ -379,6 +395,7 @@ impl Worker {
                 continue;
             }
             if let Some(job) = group.fault(key, heard.address, heard.time) {
+                self.queued.insert((key, region));
                 self.urgent.push_back((index, job));
             }
         }
@@ -487,7 +504,7 @@ impl Worker {
         let place = self.roster.place_of(job.held.process.pid());
         let index = place.filter(|(key, _)| *key == job.key).map(|(_, index)| index);
         let mut sum = Sum { promoted: HugePages::default(), filled: BasePages::ZERO };
-        let mut outcome = Outcome::Done;
+        let (mut outcome, mut is_without) = (Outcome::Done, false);
         for region in job.regions() {
             self.under_way.remove(&(job.key, region));
             self.machine.settle();
@@ -504,7 +521,10 @@ impl Worker {
                         tenant.is_huge(region, filled);
                     }
                 }
-                Err(why) => outcome = self.was_refused(index, &job, region, why),
+                Err(why) => {
+                    is_without |= why == Refusal::NoHugePage;
+                    outcome = self.was_refused(index, &job, region, why);
+                }
             }
         }
         if let Some(group) = index.and_then(|index| self.roster.groups.get_mut(index)) {
@@ -512,6 +532,10 @@ impl Worker {
             if let Some(action) = &job.action {
                 group.learn(action, outcome);
             }
+        }
+        if is_without && sum.promoted.is_zero() {
+            self.back_off.found_none(Instant::now());
+            outcome = Outcome::NoFrame;
         }
         self.tell_promoted(index, &job, sum);
         self.tell_slow(took, outcome);
@@ -544,11 +568,7 @@ impl Worker {
             self.roster.has_faulted(job.key);
         }
         self.refuse(index.unwrap_or(usize::MAX), job, why);
-        if why != Refusal::NoHugePage {
-            return Outcome::Stale;
-        }
-        self.back_off.found_none(time);
-        Outcome::NoFrame
+        if why == Refusal::NoHugePage { Outcome::NoFrame } else { Outcome::Stale }
     }
 
     fn tell_promoted(&self, index: Option<usize>, job: &Job, sum: Sum) {
@@ -605,6 +625,7 @@ impl Worker {
         let now = now();
         for group in &mut self.roster.groups {
             group.view.tenants_mut().for_each(|tenant| tenant.expire(now));
+            group.see_areas();
         }
         self.roster.look_again(time);
         self.remember();
@@ -623,8 +644,11 @@ impl Worker {
     /// Tells of faults that were not seen.
     fn tell_missed(&mut self) {
         let counts = self.roster.ears.counts();
-        let lost = counts.lost - self.told.lost.min(counts.lost) + std::mem::take(&mut self.missed);
-        let throttled = counts.throttled - self.told.throttled.min(counts.throttled);
+        let since = |now: u64, told: u64| now.saturating_sub(told);
+        let lost = since(counts.lost, self.told.lost)
+            + since(counts.unreadable, self.told.unreadable)
+            + std::mem::take(&mut self.missed);
+        let throttled = since(counts.throttled, self.told.throttled);
         for (kind, number, words) in [
             ("lost", lost, "faults that found a buffer full"),
             ("throttled", throttled, "times that the kernel held fault events back"),
@@ -640,6 +664,18 @@ impl Worker {
         }
     }
 
+    /// Promotions and faults that wait for their turn.
+    fn waiting(&self) -> u64 {
+        let waiting = [
+            self.urgent.len(),
+            self.again.len(),
+            self.under_way.len(),
+            self.heard.len(),
+            self.late.len(),
+        ];
+        waiting.iter().map(|count| *count as u64).sum()
+    }
+
     fn standing(&mut self) -> Standing {
         let counts = self.roster.ears.counts();
         Standing {
@@ -652,7 +688,7 @@ impl Worker {
             seen: counts.seen,
             lost: counts.lost,
             throttled: counts.throttled,
-            waiting: (self.urgent.len() + self.under_way.len()) as u64,
+            waiting: self.waiting(),
             pause_ms: self.back_off.delay().as_secs_f64() * 1e3,
             taken_back_from: self
                 .roster
@@ -683,6 +719,7 @@ fn with_neighbours(mut job: Job, waiting: &mut VecDeque<(usize, Job)>) -> Job {
             let is_beside = other.first.start() == end || others_end == job.first.start();
             is_beside
                 && other.key == job.key
+                && (other.memory, other.tries) == (job.memory, job.tries)
                 && other.reason.kind == job.reason.kind
                 && other.action.is_none()
                 && job.action.is_none()

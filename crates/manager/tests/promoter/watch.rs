@@ -36,6 +36,7 @@ pub(crate) fn setup_with(
         processes: config.processes,
         promotion: config.promotion,
         ring: DEFAULT_RING,
+        cgroups: Vec::new(),
     })
 }
 

@@ -485,6 +485,9 @@ pub trait System: fmt::Debug + Send {
     /// Hears what became of an action. Most systems see it in memory when they look again.
     fn learn(&mut self, _action: &Action, _outcome: Outcome) {}
 
+    /// A process has ended: what is kept of it can go. Most systems see that when they look.
+    fn forget(&mut self, _process: ProcessKey) {}
+
     /// The share of one CPU that background work may take, 0 and up; 1 is one CPU.
     fn background_share(&self) -> f64 {
         1.0

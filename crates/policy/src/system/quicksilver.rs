@@ -259,6 +259,12 @@ impl System for Quicksilver {
         self.defragmentation.fail();
     }
 
+    fn forget(&mut self, process: ProcessKey) {
+        self.reservations.forget(process);
+        self.early.forget(process);
+        self.beyond.retain(|(of, _)| *of != process);
+    }
+
     fn life(&self) -> Life {
         let threshold = self.options.threshold;
         Life {

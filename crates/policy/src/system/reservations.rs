@@ -77,6 +77,17 @@ impl Reservations {
         }
     }
 
+    /// All of this process's are gone.
+    pub(super) fn forget(&mut self, process: ProcessKey) {
+        self.age.retain(|(of, _), age| {
+            let stays = *of != process;
+            if !stays {
+                self.by_age.remove(age);
+            }
+            stays
+        });
+    }
+
     /// Takes the one populated longest ago that is `wanted`. Those before it that are not there
     /// any more, by what `is_there` sees of them, are forgotten.
     pub(super) fn take_oldest(
