@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use superpage_kernel::pagemap::Survey;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::region::Region;
-use superpage_policy::units::{BasePages, HugePages};
+use superpage_policy::units::{BasePages, HugePages, VirtAddr};
 
 /// Regions that are looked at, at the most: some hundred microseconds' work.
 const MOST: usize = 48;
 /// A region to which nothing was added for so long is not being filled. Chosen, not measured.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Regions behind the one that is being filled that may be next before we look again.
-const AHEAD: u64 = 3;
+/// Regions on either side of the one that is being filled that may be next before we look again:
+/// heaps grow up, mappings grow down.
+const AHEAD: HugePages = HugePages(3);
 
 type Place = (ProcessKey, Region);
 
@@ -37,8 +38,8 @@ pub(super) struct Front {
 impl Front {
     /// A fault was heard there: it is being filled, and the next ones may be soon.
     pub(super) fn add(&mut self, key: ProcessKey, region: Region, now: Instant) {
-        let behind = region.end().offset(HugePages(AHEAD).bytes());
-        for next in Region::within(region.start(), behind) {
+        let begin = VirtAddr(region.start().0.saturating_sub(AHEAD.bytes().0));
+        for next in Region::within(begin, region.end().offset(AHEAD.bytes())) {
             let new = Filling { population: None, changed: now };
             self.regions.entry((key, next)).or_insert(new);
         }
@@ -88,7 +89,7 @@ impl Front {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::{HUGE_PAGE_BYTES, VirtAddr};
+    use superpage_policy::units::HUGE_PAGE_BYTES;
 
     const KEY: ProcessKey = ProcessKey(1);
 
@@ -116,6 +117,7 @@ mod tests {
         let filled = |last| [(4, 512), (5, 512), (6, 512), (9, last)];
         assert_eq!(look(&mut front, now, &filled(7)), [6]);
         assert_eq!(look(&mut front, now, &filled(8)), [9]);
+        assert_eq!(look(&mut front, now, &[(3, 1), (9, 8)]), [3], "downwards too");
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub enum Memory {
 const REREAD: u32 = 50;
 /// What a process does otherwise is asked again after this.
 const HABITS_HOLD: Duration = Duration::from_secs(30);
+/// The last base page of a region.
+const LAST_PAGE: u16 = 511;
 /// A region with no more in it was emptied, and is filled anew. Chosen, not measured: half of
 /// Quicksilver's threshold.
 const EMPTIED: BasePages = BasePages(32);
@@ -168,10 +170,11 @@ impl Tenant {
         self.read.map_or(Duration::ZERO, |(at, took)| (took * REREAD).saturating_sub(at.elapsed()))
     }
 
-    /// Whether the region lies in a known area, or at the end of one that may grow over it.
+    /// Whether some of the region lies in a known area, which may grow over the rest.
     #[must_use]
     pub fn may_hold(&self, region: Region) -> bool {
-        self.knows(region) || self.area_of(region.start()).is_some_and(|a| a.growth == Growth::Up)
+        let last = region.base_page(LAST_PAGE);
+        self.area_of(region.start()).or_else(|| self.area_of(last)).is_some()
     }
 
     /// Reads the list of areas again if that is older than `age`.
