@@ -83,11 +83,14 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// So many threads, which write to `wake` whenever they are done with a job.
+    /// So many threads, which write to `wake` whenever they are done with a job. No more than half
+    /// of the processors: the programs that are promoted need some too.
     ///
     /// # Errors
     /// If threads cannot be started.
     pub fn new(threads: usize, wake: &UnixStream) -> std::io::Result<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = threads.min(processors.div_ceil(2));
         let (jobs, queue) = mpsc::channel();
         let (tell, done) = mpsc::channel();
         let queue = Arc::new(Mutex::new(queue));

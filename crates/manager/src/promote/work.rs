@@ -58,7 +58,6 @@ pub(super) fn run(
     orders: Receiver<Command>,
     (waker, ear): (UnixStream, UnixStream),
 ) {
-    ahead_of_others();
     let crew = match Crew::new(setup.promotion.at_once, &waker) {
         Ok(crew) => crew,
         Err(error) => return warn!("nothing is promoted, threads cannot be started: {error}"),
@@ -69,14 +68,6 @@ pub(super) fn run(
     worker.crew.finish();
     worker.learn_all();
     worker.remember();
-}
-
-/// Puts this thread, and those it starts, a little ahead of others that want the processor: it has
-/// little to do, and what it does late is worth little. Without the right to do so it stays as it is.
-pub(super) fn ahead_of_others() {
-    /// Chosen, not measured: about three times the weight of an ordinary thread.
-    const NICE: i32 = -5;
-    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
