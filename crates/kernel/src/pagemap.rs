@@ -247,11 +247,8 @@ impl Pagemap {
             ..Filter::default()
         };
         let mut ranges = [page_region { start: 0, end: 0, categories: 0 }; MOST];
-        let mut call = ScanCall::new(region.start(), region.end(), filter, &mut ranges);
-        // SAFETY: `ScanCall` points into `ranges`, which nothing else touches meanwhile, and the
-        // kernel writes at most the number of ranges given with it.
-        let count = unsafe { rustix::ioctl::ioctl(self.file.as_fd(), &mut call) }
-            .map_err(|errno| self.explain(errno))?;
+        let mut call = ScanCall::new(region.start(), region.end(), filter);
+        let count = call.ask(&self.file, &mut ranges).map_err(|errno| self.explain(errno))?;
         let mut survey = Survey::default();
         for range in ranges.iter().take(count) {
             let pages = VirtAddr(range.end).since(VirtAddr(range.start)).to_base_pages();
@@ -284,11 +281,9 @@ impl Pagemap {
             ..Filter::default()
         };
         let mut ranges = [page_region { start: 0, end: 0, categories: 0 }];
-        let mut call = ScanCall::new(start, end, filter, &mut ranges);
+        let mut call = ScanCall::new(start, end, filter);
         call.argument.max_pages = 1;
-        // SAFETY: as in `survey`.
-        let count = unsafe { rustix::ioctl::ioctl(self.file.as_fd(), &mut call) }
-            .map_err(|errno| self.explain(errno))?;
+        let count = call.ask(&self.file, &mut ranges).map_err(|errno| self.explain(errno))?;
         let first = ranges.first().filter(|_| count > 0);
         Ok(first.map(|range| Region::containing(VirtAddr(range.start))))
     }
@@ -385,13 +380,11 @@ impl Pagemap {
         // Made by the first scan: many pagemaps are only asked about single regions.
         self.ranges.resize(RANGES_PER_CALL, page_region { start: 0, end: 0, categories: 0 });
         while at < end {
-            let mut call = ScanCall::new(at, end, filter, &mut self.ranges);
-            // SAFETY: `ScanCall` points into `self.ranges`, which nothing else touches meanwhile,
-            // and the kernel writes at most the number of ranges given with it.
-            let count = unsafe { rustix::ioctl::ioctl(self.file.as_fd(), &mut call) }
-                .map_err(|errno| self.explain(errno))?;
+            let mut call = ScanCall::new(at, end, filter);
+            let asked = call.ask(&self.file, &mut self.ranges);
+            let count = asked.map_err(|errno| self.explain(errno))?;
             let walked = VirtAddr(call.argument.walk_end);
-            let ranges = &self.ranges[..count.min(RANGES_PER_CALL)];
+            let ranges = &self.ranges[..count];
             for range in ranges {
                 each(VirtAddr(range.start), VirtAddr(range.end), Categories(range.categories));
             }
@@ -445,15 +438,15 @@ struct ScanCall {
 }
 
 impl ScanCall {
-    fn new(start: VirtAddr, end: VirtAddr, filter: Filter, ranges: &mut [page_region]) -> Self {
+    fn new(start: VirtAddr, end: VirtAddr, filter: Filter) -> Self {
         let argument = pm_scan_arg {
             size: size_of::<pm_scan_arg>() as u64,
             flags: 0,
             start: start.0,
             end: end.0,
             walk_end: 0,
-            vec: ranges.as_mut_ptr().expose_provenance() as u64,
-            vec_len: ranges.len() as u64,
+            vec: 0,
+            vec_len: 0,
             max_pages: 0,
             category_inverted: filter.none.0,
             category_mask: filter.all.and(filter.none).0,
@@ -461,6 +454,16 @@ impl ScanCall {
             return_mask: filter.report.0,
         };
         Self { argument }
+    }
+
+    /// Asks about the memory of a pagemap; how many of `ranges` were written.
+    fn ask(&mut self, pagemap: &OwnedFd, ranges: &mut [page_region]) -> rustix::io::Result<usize> {
+        self.argument.vec = ranges.as_mut_ptr().expose_provenance() as u64;
+        self.argument.vec_len = ranges.len() as u64;
+        // SAFETY: the argument points into `ranges`, which nothing else touches meanwhile, and the
+        // kernel writes at most the number of ranges given with it.
+        let count = unsafe { rustix::ioctl::ioctl(pagemap.as_fd(), &mut *self) }?;
+        Ok(count.min(ranges.len()))
     }
 }
 
