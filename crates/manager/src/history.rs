@@ -87,6 +87,22 @@ impl What {
         }
     }
 
+    /// Whether it happens to many pages or often, so that entries are added up although their causes
+    /// differ in their numbers. Of the others each is told.
+    const fn adds_up(self) -> bool {
+        match self {
+            Self::Promoted
+            | Self::Refused
+            | Self::Debloated
+            | Self::LeftAlone
+            | Self::BackedOff
+            | Self::Missed => true,
+            Self::Started | Self::Stopped | Self::Reloaded | Self::Setting | Self::Watermark => {
+                false
+            }
+        }
+    }
+
     /// What has this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
@@ -153,6 +169,7 @@ impl Entry {
             && self.what == other.what
             && self.kind == other.kind
             && self.policy == other.policy
+            && (self.what.adds_up() || self.cause == other.cause)
     }
 }
 

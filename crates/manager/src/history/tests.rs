@@ -52,6 +52,19 @@ fn entries_of_a_kind_within_a_second_are_one() {
 }
 
 #[test]
+fn settings_are_told_one_by_one() {
+    let directory = tempdir().expect("a directory");
+    let mut history = History::open(directory.path()).expect("it opens");
+    for cause in
+        ["enabled: always -> madvise", "defrag: always -> never", "defrag: always -> never"]
+    {
+        history.record(Entry::new(5000, What::Setting, "held", cause));
+    }
+    drop(history);
+    assert_eq!(read(directory.path(), 0).expect("it is there").entries.len(), 2);
+}
+
+#[test]
 fn a_clock_that_is_set_back_holds_nothing_up() {
     let directory = tempdir().expect("a directory");
     let mut history = History::open(directory.path()).expect("it opens");
