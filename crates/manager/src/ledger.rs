@@ -3,6 +3,8 @@
 use crate::history::{Entry, History, What, now_ms};
 use crate::metrics::Metrics;
 use crate::status::Status;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -64,8 +66,9 @@ impl Ledger {
         self.flush();
         self.metrics.set(status);
         let text = serde_json::to_vec(status).unwrap_or_default();
-        let written = replace(&self.directory.join(STATUS), &text)
-            .and_then(|()| self.metrics.write(&self.directory.join(METRICS)));
+        let written = replace(&self.directory.join(STATUS), &text).and_then(|()| {
+            replace(&self.directory.join(METRICS), self.metrics.encode().as_bytes())
+        });
         if let Err(error) = written {
             warn!("how the daemon stands cannot be written: {error}");
         }
@@ -90,7 +93,7 @@ impl Ledger {
         }
         // Who finds these would take them for those of a running daemon.
         for file in [STATUS, METRICS] {
-            let _ = std::fs::remove_file(self.directory.join(file));
+            let _ = fs::remove_file(self.directory.join(file));
         }
     }
 
@@ -105,20 +108,43 @@ pub fn entry(what: What, kind: &str, cause: &str) -> Entry {
     Entry::new(now_ms(), what, kind, cause)
 }
 
-/// Puts a file in the place of another at once, so that nobody reads half of it.
+/// Puts a file that all may read in the place of another at once, so that nobody reads half of it.
 ///
 /// # Errors
 /// If it cannot be written; the other is still there then.
 pub fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    /// Who may look into the directory may read it: a collector of metrics is another user.
+    const FOR_ALL_TO_READ: u32 = 0o644;
+    // Collectors read `*.prom`: not this one.
     let part = path.with_extension("part");
-    std::fs::write(&part, content)?;
-    std::fs::rename(part, path)
+    let written = fs::write(&part, content)
+        .and_then(|()| fs::set_permissions(&part, PermissionsExt::from_mode(FOR_ALL_TO_READ)))
+        .and_then(|()| fs::rename(&part, path));
+    if written.is_err() {
+        // On a full disk there may be half of it.
+        let _ = fs::remove_file(&part);
+    }
+    written
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::history;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_can_be_read_by_others() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("metrics.prom");
+        fs::write(&path, "old").expect("it is written");
+        replace(&path, b"new").expect("it is written");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "new");
+        let mode = fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+        let files = fs::read_dir(directory.path()).expect("it is there").count();
+        assert_eq!(files, 1, "nothing is left beside it");
+        assert!(replace(&directory.path().join("none/metrics.prom"), b"new").is_err());
+    }
 
     #[test]
     fn history_and_metrics_tell_the_same() {

@@ -4,8 +4,8 @@
 //! view. Names and labels are documented in docs/operate.md; a test holds that table. Labels are
 //! policies, kinds of causes and watched memory, never processes, so their number is bounded.
 //!
-//! What is not here: how Prometheus gets at them but for a file ([`Metrics::write`]) and an
-//! optional listener ([`serve`]).
+//! What is not here: how Prometheus gets at them but for an optional listener ([`serve`]); the file
+//! is written by the [`ledger`](crate::ledger).
 
 mod serve;
 
@@ -19,10 +19,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -193,28 +189,6 @@ impl Metrics {
         let _ = encode_registry(&mut text, &self.registry);
         drop(gate);
         as_plain_text(&text)
-    }
-
-    /// Writes the metrics to `path` for a collector that reads files, such as node_exporter's.
-    /// Whoever reads meanwhile sees the old ones or the new ones, whole.
-    ///
-    /// # Errors
-    /// If the file beside it cannot be written or renamed.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        /// A collector is another user, and nothing here is about a person.
-        const FOR_ALL_TO_READ: u32 = 0o644;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        // Collectors read `*.prom`: not this one.
-        name.push(".new");
-        let beside = path.with_file_name(name);
-        let written = fs::write(&beside, self.encode())
-            .and_then(|()| fs::set_permissions(&beside, PermissionsExt::from_mode(FOR_ALL_TO_READ)))
-            .and_then(|()| fs::rename(&beside, path));
-        if written.is_err() {
-            // On a full disk there may be half of it.
-            let _ = fs::remove_file(&beside);
-        }
-        written
     }
 
     fn close_gate(&self) -> MutexGuard<'_, ()> {

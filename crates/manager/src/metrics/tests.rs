@@ -6,7 +6,6 @@ use crate::status::Memory;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use tempfile::tempdir;
 
 fn entry(what: What, kind: &str, huge_pages: u64, base_pages: u64) -> Entry {
     let policy = Some("emd".to_owned());
@@ -109,22 +108,6 @@ fn gauges_are_as_the_status_says_and_forget_what_is_gone() {
     metrics.set(&status);
     let text = metrics.encode();
     assert!(!text.contains("/sys/fs/cgroup/a") && !text.contains("ingens"), "{text}");
-}
-
-#[test]
-fn the_file_is_replaced_whole_and_can_be_read_by_others() {
-    let directory = tempdir().expect("a directory");
-    let path = directory.path().join("metrics.prom");
-    std::fs::write(&path, "old").expect("it is written");
-    let metrics = Metrics::new();
-    metrics.write(&path).expect("it is written");
-    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), metrics.encode());
-    let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
-    assert_eq!(mode & 0o777, 0o644);
-    let files = std::fs::read_dir(directory.path()).expect("it is there").count();
-    assert_eq!(files, 1, "nothing is left beside it");
-    let missing = directory.path().join("none/metrics.prom");
-    assert!(metrics.write(&missing).is_err());
 }
 
 fn ask(address: SocketAddr, request: &str) -> String {

@@ -14,6 +14,7 @@ use superpage_kernel::sample::Sampler;
 use superpage_kernel::status::{self, Ticks};
 use superpage_kernel::{Error, maps, meminfo, smaps};
 use superpage_manager::history::{self, Entry, Tail};
+use superpage_manager::ledger::STATUS;
 use superpage_manager::select;
 use superpage_manager::status::{Memory, Status};
 use superpage_manager::supply;
@@ -170,7 +171,7 @@ impl Live {
     }
 
     fn origin(&self, now_ms: u64) -> Origin {
-        let text = match std::fs::read(self.state.join("status.json")) {
+        let text = match std::fs::read(self.state.join(STATUS)) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 return Origin::Alone("only root sees whether a daemon runs".to_owned());
