@@ -175,6 +175,19 @@ impl Default for Describer {
 /// # Errors
 /// [`Refusal`].
 pub fn hold(pid: u32) -> std::result::Result<Target, Refusal> {
+    hold_as(pid, None, |found| Target::new(found.key, found.process, found.command))
+}
+
+/// Takes hold of process `pid` in the way that `held` does, which is told its cgroup if `hierarchy`
+/// is given.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn hold_as<T>(
+    pid: u32,
+    hierarchy: Option<&Hierarchy>,
+    held: impl FnOnce(Described) -> Result<T>,
+) -> std::result::Result<T, Refusal> {
     let refuse = |error| match error {
         Error::Gone { .. } | Error::Missing { .. } => Refusal::Gone(pid),
         Error::Denied { .. } => Refusal::Denied { pid, hindrance: Hindrance::now() },
@@ -183,9 +196,9 @@ pub fn hold(pid: u32) -> std::result::Result<Target, Refusal> {
     if pid == std::process::id() {
         return Err(Refusal::Ourselves(pid));
     }
-    match candidate(pid, None).map_err(refuse)? {
+    match candidate(pid, hierarchy).map_err(refuse)? {
         None => Err(Refusal::KernelThread(pid)),
-        Some(found) => Target::new(found.key, found.process, found.command).map_err(refuse),
+        Some(found) => held(found).map_err(refuse),
     }
 }
 

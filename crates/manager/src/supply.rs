@@ -1,12 +1,15 @@
-//! The machine's free memory as policies see it, from what the kernel's files say.
+//! Memory as policies see it, from what the kernel's files say: what is free and in what pieces, and
+//! how much of it, the machine's or a cgroup's, is used.
 //!
 //! What a policy makes of it is the policies' business.
 
 use std::path::Path;
 use superpage_kernel::Result;
 use superpage_kernel::buddyinfo::{self, Buddyinfo};
+use superpage_kernel::cgroup::Group;
 use superpage_kernel::meminfo::{self, Meminfo};
 use superpage_policy::supply::{ORDERS, Supply};
+use superpage_policy::watermark::Usage;
 
 /// The supply now, from `meminfo` and `buddyinfo` in `proc_root` (normally `/proc`).
 ///
@@ -32,6 +35,25 @@ pub fn supply(memory: &Meminfo, free: &Buddyinfo) -> Supply {
         page_cache: memory.available.saturating_sub(memory.free).to_base_pages(),
         ..Supply::NONE
     }
+}
+
+/// How much of the machine's memory is used, by `meminfo` in `proc_root`.
+///
+/// # Errors
+/// As [`meminfo::read`].
+pub fn usage_of_machine(proc_root: &Path) -> Result<Usage> {
+    let memory = meminfo::read(proc_root)?;
+    Ok(Usage { used: memory.used(), total: memory.total })
+}
+
+/// How much of its limit a memory cgroup uses, by its directory; `None` if it has no limit of its own.
+///
+/// # Errors
+/// As [`Group::open`] and [`Group::usage`].
+pub fn usage_of_cgroup(directory: &Path) -> Result<Option<Usage>> {
+    let usage = Group::open(directory)?.usage()?;
+    let total = usage.limit.into_iter().chain(usage.high).min();
+    Ok(total.map(|total| Usage { used: usage.working, total }))
 }
 
 #[cfg(test)]

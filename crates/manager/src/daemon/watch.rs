@@ -5,10 +5,9 @@ use crate::config::Config;
 use crate::pass::End;
 use crate::select::Selection;
 use crate::status::Memory;
+use crate::supply;
 use std::path::Path;
 use std::time::Duration;
-use superpage_kernel::cgroup::Group;
-use superpage_kernel::meminfo;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::units::Nanos;
@@ -116,16 +115,11 @@ impl Watch {
 impl Subject {
     fn usage(&self) -> Result<Usage> {
         match self {
-            Self::Machine => {
-                let memory = meminfo::read(Path::new("/proc"))?;
-                Ok(Usage { used: memory.used(), total: memory.total })
-            }
+            Self::Machine => supply::usage_of_machine(Path::new("/proc")),
             Self::Cgroup(path) => {
-                let usage = Group::open(path)?.usage()?;
                 let reason = "it has no memory limit to take a share of";
                 let no_limit = || Error::Refused { path: path.clone(), reason };
-                let total = usage.limit.into_iter().chain(usage.high).min().ok_or_else(no_limit)?;
-                Ok(Usage { used: usage.working, total })
+                supply::usage_of_cgroup(path)?.ok_or_else(no_limit)
             }
         }
     }

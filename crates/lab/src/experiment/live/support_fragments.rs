@@ -8,13 +8,12 @@ use crate::helper::{Helper, Part};
 use std::path::Path;
 use superpage_kernel::meminfo;
 use superpage_kernel::thp::Enabled;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages};
+use superpage_manager::supply;
+use superpage_policy::page::PageSize;
+use superpage_policy::units::Bytes;
 
 /// Free memory that is left to the rest of the machine, at least.
 const HEADROOM: Bytes = Bytes::from_mib(2048); // tidy: allow(megabytes, not base pages)
-
-/// The smallest order of the buddy allocator that holds a huge page.
-const HUGE_ORDER: usize = BASE_PAGES_PER_HUGE_PAGE.ilog2() as usize;
 
 /// Memory that is out of the way. Dropping it gives it back.
 #[derive(Debug)]
@@ -34,7 +33,7 @@ impl Fragments {
         fragmented: f64,
     ) -> Result<Self> {
         if fragmented <= 0.0 {
-            return Ok(Self { _helper: None, found: 1.0 - free()?.huge_share() });
+            return Ok(Self { _helper: None, found: in_pieces()? });
         }
         set_enabled(bench, Enabled::Madvise)?;
         let free_before = meminfo::read(Path::new("/proc"))?.free;
@@ -47,7 +46,7 @@ impl Fragments {
         let ballast = free_before.saturating_sub(keep).to_huge_pages();
         let pinned = (HEADROOM + room.scaled(fragmented)).to_huge_pages();
         let helper = Helper::start(&setting.launcher, Part::Fragmenter { ballast, pinned })?;
-        let found = 1.0 - free()?.huge_share();
+        let found = in_pieces()?;
         if found < fragmented {
             return Err(Error::Child(format!(
                 "only {:.0} % of the free memory became fragmented, not {:.0} %",
@@ -59,52 +58,7 @@ impl Fragments {
     }
 }
 
-/// What is free, by `/proc/buddyinfo`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Free {
-    all: BasePages,
-    /// In pieces of a huge page or more.
-    huge: HugePages,
-}
-
-impl Free {
-    fn huge_share(self) -> f64 {
-        self.huge.bytes().to_base_pages().share_of(BasePages(self.all.0.max(1)))
-    }
-
-    fn parse(buddyinfo: &str) -> Self {
-        let mut free = Self::default();
-        for line in buddyinfo.lines() {
-            // After the words `Node 0, zone Normal`.
-            let counts =
-                line.split_whitespace().skip(4).filter_map(|word| word.parse::<u64>().ok());
-            for (order, count) in counts.enumerate() {
-                free.all.0 += count << order;
-                free.huge.0 += order.checked_sub(HUGE_ORDER).map_or(0, |above| count << above);
-            }
-        }
-        free
-    }
-}
-
-fn free() -> Result<Free> {
-    let path = "/proc/buddyinfo";
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::NotPossible(format!("{path}: {error}")))?;
-    Ok(Free::parse(&text))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn free_memory_is_added_up() {
-        let text = "Node 0, zone      DMA      1      0      0      0      0      0      0      0      0      1      3 \n\
-                    Node 0, zone   Normal      3      1      0      0      0      0      0      0      0      0      0 \n";
-        let all = BasePages(1 + 7 * BASE_PAGES_PER_HUGE_PAGE + 5);
-        assert_eq!(Free::parse(text), Free { all, huge: HugePages(7) });
-        assert_eq!(Free::parse("nonsense\n"), Free::default());
-        assert_eq!(Free::default().huge_share(), 0.0);
-    }
+/// The share of the free memory that no huge page can be had from.
+fn in_pieces() -> Result<f64> {
+    Ok(supply::read(Path::new("/proc"))?.fmfi(PageSize::Huge))
 }
