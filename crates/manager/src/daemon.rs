@@ -471,26 +471,21 @@ impl Daemon {
             return;
         }
         let pids = self.promoter.as_ref().map(Promoter::taken_back_from).unwrap_or_default();
-        let mut targets: Vec<Target> =
-            pids.into_iter().filter_map(|pid| select::hold(pid).ok()).collect();
-        if let Err(error) = self.take_back_from(&mut targets, signals) {
+        let targets = pids.into_iter().filter_map(|pid| select::hold(pid).ok()).collect();
+        if let Err(error) = self.take_back_from(targets, signals) {
             error!("partly used huge pages cannot be taken back: {error}");
         }
     }
 
-    fn take_back_from(
-        &mut self,
-        targets: &mut Vec<Target>,
-        signals: &Signals,
-    ) -> Result<(), Error> {
+    fn take_back_from(&mut self, mut targets: Vec<Target>, signals: &Signals) -> Result<(), Error> {
         let (now, idle) = (promote::now(), nanos(self.config.promotion.idle));
-        if self.take_back.see(targets, idle, now)? == 0 {
+        if self.take_back.see(&mut targets, idle, now)? == 0 {
             return Ok(());
         }
         let not_due = self.take_back.not_due(&self.cooling, now);
         let options = self.options();
         let all = BasePages(u64::MAX);
-        let mut pass = Pass::new(std::mem::take(targets), all, options, &not_due, now)?;
+        let mut pass = Pass::new(targets, all, options, &not_due, now)?;
         let cause = format!(
             "partly used and so for {}",
             humantime::format_duration(self.config.promotion.idle)

@@ -4,7 +4,7 @@ use crate::config::{Config, HoldEnabled};
 use crate::promote::policy::Promotion;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use superpage_kernel::settings::{Change, Settings};
-use superpage_kernel::thp::{self, Enabled, Thp, Value};
+use superpage_kernel::thp::{self, Enabled, Thp};
 use superpage_kernel::{Error, Result};
 use tracing::{info, warn};
 
@@ -42,12 +42,7 @@ fn enabled(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<Opti
     if !is_wanted || knobs.get(thp::ENABLED)? != Enabled::Always {
         return Ok(None);
     }
-    let change = knobs.set(settings, thp::ENABLED, Enabled::Madvise).map(Some);
-    info!(
-        "transparent_hugepage/enabled: policies decide, not first touches ({})",
-        Enabled::Madvise.to_text()
-    );
-    change
+    knobs.set(settings, thp::ENABLED, Enabled::Madvise).map(Some)
 }
 
 /// As many descriptors as may be had: each watched process takes a few.

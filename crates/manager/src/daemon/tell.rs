@@ -57,7 +57,7 @@ impl Teller {
         let (used, low) = (percent(share), percent(low));
         info!(watch = name, used = %used, low = %low, need = %need.bytes(), "memory above its watermark");
         let words = format!("{name}: {used} used, {} to free to reach {low}", need.bytes());
-        self.ledger.record(Entry { base_pages: 0, ..entry(What::Watermark, "above", &words) });
+        self.ledger.record(entry(What::Watermark, "above", &words));
     }
 
     /// Something happened in a pass that `policy` decides; `cause` goes before its own.
