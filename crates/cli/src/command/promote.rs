@@ -7,7 +7,8 @@ use anyhow::anyhow;
 use serde_json::json;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_manager::daemon::DaemonError;
-use superpage_manager::promote::once::{self, Account, Candidate, Mode, Options};
+use superpage_manager::pass::Mode;
+use superpage_manager::promote::once::{self, Account, Candidate, Options};
 use superpage_policy::units::HugePages;
 
 /// Promotes the processes and says what that did.

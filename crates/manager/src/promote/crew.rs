@@ -1,9 +1,11 @@
 //! The threads that carry promotions out, several at once, and what became of each.
 //!
 //! A call waits for every processor to hand over its batches of pages, and for memory; one thread
-//! alone would let all others wait with it.
+//! alone would let all others wait with it. In one process there is one at a time
+//! ([`Turns`](super::pace::Turns)): they would wait for each other.
 
 use super::limits::Refusal;
+use super::pace::Haste;
 use super::tenant::{Held, Memory};
 use rustix::io::Errno;
 use std::io::Write;
@@ -53,6 +55,12 @@ pub struct Job {
 }
 
 impl Job {
+    /// Whether its process has to wait for it.
+    #[must_use]
+    pub fn haste(&self) -> Haste {
+        if self.since.is_some() { Haste::Now } else { Haste::Whenever }
+    }
+
     /// Its regions.
     pub fn regions(&self) -> impl Iterator<Item = Region> + use<> {
         Region::within(self.first.start(), self.first.start().offset(self.count.bytes()))
@@ -69,6 +77,8 @@ pub struct Done {
     pub became: Vec<(Region, Result<BasePages, Refusal>)>,
     /// How long the kernel took for each huge page, in the slowest call.
     pub took: Duration,
+    /// How long it took in all calls together.
+    pub held_up: Duration,
     /// CPU time it cost.
     pub cpu: Nanos,
 }
@@ -167,7 +177,7 @@ fn work(queue: &Mutex<Receiver<Job>>, tell: &Sender<Done>, mut wake: UnixStream)
 pub fn carry_out(job: Job) -> Done {
     let cpu = CpuTime::of_thread();
     let before: Vec<_> = job.regions().filter_map(|region| look(&job, region)).collect();
-    let mut took = Duration::ZERO;
+    let (mut took, mut held_up) = (Duration::ZERO, Duration::ZERO);
     let mut became = Vec::with_capacity(before.len());
     // What must be left alone parts a run.
     for run in before.chunk_by(|(_, one), (_, next)| one.is_ok() && next.is_ok()) {
@@ -179,6 +189,7 @@ pub fn carry_out(job: Job) -> Done {
         let run: Vec<_> = run.iter().filter_map(|(r, seen)| Some((*r, seen.ok()?))).collect();
         let (all, time) = call(&job, *first, HugePages(run.len() as u64));
         took = took.max(time);
+        held_up += time * u32::try_from(run.len()).unwrap_or(u32::MAX);
         for (region, seen) in &run {
             let mut result = outcome(&job, *region, *seen, all);
             // One that cannot be keeps the kernel from those behind it; the answer was about it.
@@ -186,12 +197,13 @@ pub fn carry_out(job: Job) -> Done {
             if result.is_err() && run.len() > 1 && all != Some(Errno::NOMEM) {
                 let (alone, time) = call(&job, *region, HugePages(1));
                 took = took.max(time);
+                held_up += time;
                 result = outcome(&job, *region, *seen, alone);
             }
             became.push((*region, result));
         }
     }
-    Done { job, became, took, cpu: CpuTime::of_thread().since(cpu) }
+    Done { job, became, took, held_up, cpu: CpuTime::of_thread().since(cpu) }
 }
 
 /// Asks the kernel for a run; what it answers, and how long that took for each region.
@@ -307,7 +319,7 @@ mod tests {
         }
         let job = job(regions[0], 3);
         if job.held.pagemap.survey(regions[0]).is_ok_and(|seen| seen.is_huge) {
-            return; // This machine gives huge pages at first touches: nothing is left to promote.
+            return println!("skipped jobs: huge pages come at first touches, none is to be made");
         }
         crew.give(job);
         let done = loop {

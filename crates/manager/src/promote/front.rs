@@ -1,5 +1,5 @@
 //! Where programs are filling memory just now: regions that are looked at again every few
-//! milliseconds, whether a fault in them is heard or not.
+//! milliseconds, whether a fault in them is heard or not; less and less often if nothing is added.
 //!
 //! Faults are heard for a part of the time only ([`super::hear`]), and one of many. They say where a
 //! program is; from there it is followed by its page tables, which costs it nothing.
@@ -13,6 +13,9 @@ use superpage_policy::units::{BasePages, HugePages, VirtAddr};
 
 /// Regions that are looked at, at the most: some hundred microseconds' work.
 const MOST: usize = 48;
+/// A region is looked at again after this, and as long as nothing is added each time after twice as
+/// long as before.
+pub(super) const SOON: Duration = Duration::from_millis(2);
 /// A region to which nothing was added for so long is not being filled. Chosen, not measured.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Regions on either side of the one that is being filled that may be next before we look again:
@@ -27,6 +30,10 @@ struct Filling {
     population: Option<BasePages>,
     /// When something was added last.
     changed: Instant,
+    /// When it is looked at next.
+    next: Instant,
+    /// How long after that again.
+    then: Duration,
 }
 
 /// The regions that are being filled.
@@ -40,8 +47,12 @@ impl Front {
     pub(super) fn add(&mut self, key: ProcessKey, region: Region, now: Instant) {
         let begin = VirtAddr(region.start().0.saturating_sub(AHEAD.bytes().0));
         for next in Region::within(begin, region.end().offset(AHEAD.bytes())) {
-            let new = Filling { population: None, changed: now };
-            self.regions.entry((key, next)).or_insert(new);
+            let new = Filling { population: None, changed: now, next: now, then: SOON };
+            let known = self.regions.entry((key, next)).or_insert(new);
+            // The program is here, or may be in a moment.
+            if next.start() <= region.end() && region.start() <= next.end() {
+                *known = Filling { next: known.next.min(now + SOON), then: SOON, ..*known };
+            }
         }
         while self.regions.len() > MOST {
             let oldest = self.regions.iter().min_by_key(|(_, filling)| filling.changed);
@@ -55,8 +66,8 @@ impl Front {
         self.regions.retain(|(of, _), _| *of != key);
     }
 
-    /// Looks at all of them; returns those to which something was added since the last look. What
-    /// is huge by now, or gone, is not looked at any more.
+    /// Looks at those whose time it is; returns those to which something was added since the last
+    /// look. What is huge by now, or gone, is not looked at any more.
     pub(super) fn look(
         &mut self,
         now: Instant,
@@ -64,14 +75,20 @@ impl Front {
     ) -> Vec<Place> {
         let mut grown = Vec::new();
         self.regions.retain(|place, filling| {
+            if now < filling.next {
+                return true;
+            }
             let Some(seen) = survey(place.0, place.1).filter(|seen| !seen.is_huge) else {
                 return false;
             };
             let before = filling.population.replace(seen.population);
             if before.is_some_and(|before| before < seen.population) {
                 filling.changed = now;
+                filling.then = SOON;
                 grown.push(*place);
             }
+            filling.next = now + filling.then;
+            filling.then *= 2;
             now.saturating_duration_since(filling.changed) < PATIENCE
         });
         for (key, region) in &grown {
@@ -109,15 +126,37 @@ mod tests {
 
     #[test]
     fn a_program_is_followed_from_where_it_was_heard() {
-        let (mut front, now) = (Front::default(), Instant::now());
+        let (mut front, mut now) = (Front::default(), Instant::now());
         front.add(KEY, region(4), now);
-        assert!(look(&mut front, now, &[(4, 10)]).is_empty(), "the first look only counts");
-        assert_eq!(look(&mut front, now, &[(4, 11)]), [4]);
-        assert_eq!(look(&mut front, now, &[(4, 512), (5, 512), (6, 1)]), [4, 5, 6]);
+        let mut seen = |filled: &[(u64, u64)]| {
+            // By then each is looked at.
+            now += SOON * 4;
+            look(&mut front, now, filled)
+        };
+        assert!(seen(&[(4, 10)]).is_empty(), "the first look only counts");
+        assert_eq!(seen(&[(4, 11)]), [4]);
+        assert_eq!(seen(&[(4, 512), (5, 512), (6, 1)]), [4, 5, 6]);
         let filled = |last| [(4, 512), (5, 512), (6, 512), (9, last)];
-        assert_eq!(look(&mut front, now, &filled(7)), [6]);
-        assert_eq!(look(&mut front, now, &filled(8)), [9]);
-        assert_eq!(look(&mut front, now, &[(3, 1), (9, 8)]), [3], "downwards too");
+        assert_eq!(seen(&filled(7)), [6]);
+        assert_eq!(seen(&filled(8)), [9]);
+        assert_eq!(seen(&[(3, 1), (9, 8)]), [3], "downwards too");
+    }
+
+    #[test]
+    fn what_lies_still_is_looked_at_less_and_less_often() {
+        let (mut front, begin) = (Front::default(), Instant::now());
+        front.add(KEY, region(4), begin);
+        let looks = std::cell::Cell::new(0);
+        let survey = |_, at| {
+            looks.set(looks.get() + u32::from(at == region(4)));
+            Some(Survey::default())
+        };
+        for millisecond in 0..90 {
+            front.look(begin + Duration::from_millis(millisecond), survey);
+        }
+        // At 0, 2, 6, 14, 30 and 62 ms.
+        assert_eq!(looks.get(), 6);
+        assert!(!front.is_empty());
     }
 
     #[test]

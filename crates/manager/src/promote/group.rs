@@ -53,8 +53,9 @@ pub enum Wanted {
 /// Steps of a policy at a time before others have their turn. Chosen, not measured: some hundreds
 /// of microseconds.
 const STEPS: usize = 64;
-/// Neighbours promoted by one call: 32 MiB, some ten milliseconds of copying.
-pub const LONGEST_RUN: HugePages = HugePages(16);
+/// Neighbours promoted by one call: some two milliseconds in which their process hardly gets a page
+/// fault done ([`Turns`](super::pace::Turns)).
+pub const LONGEST_RUN: HugePages = HugePages(4);
 /// From this population on a region that no fault told of is promoted: Ingens's 90 %. Its program
 /// may not be filling it any more.
 const FULL_ENOUGH: BasePages = BasePages(460);
@@ -246,8 +247,7 @@ impl Group {
         if !seen.is_reserved || seen.population < FULL_ENOUGH {
             return None;
         }
-        let last = region.base_page(0);
-        self.tell(key, last).map(|_| reason(&Cause::Scanned(seen.population)))
+        self.tell(key, region.start()).map(|_| reason(&Cause::Scanned(seen.population)))
     }
 }
 

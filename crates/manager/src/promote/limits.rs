@@ -127,8 +127,6 @@ const MOST_SWAPPED: BasePages = BasePages(BASE_PAGES_PER_HUGE_PAGE / 8);
 /// What holds now.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Memory that may be added.
-    pub room: Room,
     /// What breaking a huge page has to free to be worth it: with as much missing, what is made
     /// would be broken again.
     pub worth: BasePages,
@@ -153,8 +151,7 @@ impl Limits {
         self.fragmentation = supply.fmfi(PageSize::Huge);
     }
 
-    /// Whether a region that looks like this may be promoted, where the process's own cgroup has
-    /// `room`.
+    /// Whether a region that looks like this may be promoted, where there is this much `room`.
     ///
     /// # Errors
     /// Why not.
@@ -169,7 +166,7 @@ impl Limits {
         if was_taken_back && missing > little {
             return Err(Refusal::BloatAgain);
         }
-        let most = match room.min(self.room) {
+        let most = match room {
             Room::None => BasePages::ZERO,
             Room::Little => little,
             Room::Plenty => BasePages(BASE_PAGES_PER_HUGE_PAGE),
@@ -189,12 +186,8 @@ mod tests {
     use super::*;
     use superpage_policy::units::Bytes;
 
-    const LIMITS: Limits = Limits {
-        room: Room::Plenty,
-        worth: BasePages(51),
-        max_fragmentation: 0.9,
-        fragmentation: 0.5,
-    };
+    const LIMITS: Limits =
+        Limits { worth: BasePages(51), max_fragmentation: 0.9, fragmentation: 0.5 };
 
     fn seen(population: u64) -> Survey {
         Survey { population: BasePages(population), ..Survey::default() }
@@ -208,12 +201,9 @@ mod tests {
     #[test]
     fn between_the_watermarks_only_what_hardly_adds() {
         for (room, most) in [(Room::Little, 50), (Room::None, 0)] {
-            for limits in [(Limits { room, ..LIMITS }, Room::Plenty), (LIMITS, room)] {
-                let check =
-                    |missing: u64| limits.0.check(&seen(512 - missing), Past::New, limits.1);
-                assert_eq!(check(most), Ok(()));
-                assert_eq!(check(most + 1), Err(Refusal::Memory));
-            }
+            let check = |missing: u64| LIMITS.check(&seen(512 - missing), Past::New, room);
+            assert_eq!(check(most), Ok(()));
+            assert_eq!(check(most + 1), Err(Refusal::Memory));
         }
         let marks = Watermarks::default();
         let room = |used| Room::below(marks, Usage { used: Bytes(used), total: Bytes(100) });

@@ -1,10 +1,11 @@
 //! Promoting processes once, now, because somebody asked for it: no policy, no faults.
 
-use super::crew::{Job, Reason, carry_out};
+use super::crew::{Done, Job, Reason, carry_out};
 use super::group::LONGEST_RUN;
 use super::limits::{Limits, Past, Refusal, Room};
 use super::tenant::Tenant;
 use super::view::LiveView;
+use crate::pass::Mode;
 use crate::select::{self, Refusal as Unfit};
 use crate::supply;
 use crate::target::is_about_one_process;
@@ -12,26 +13,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::usage::CpuTime;
-use superpage_kernel::{Error, Result, meminfo};
+use superpage_kernel::{Error, Result};
 use superpage_policy::region::Region;
 use superpage_policy::system::{Mapping, View as _};
 use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, VirtAddr};
-use superpage_policy::watermark::{Usage, Watermarks};
-
-/// Whether to act.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Promote.
-    Act,
-    /// Only say what would be promoted.
-    DryRun,
-}
+use superpage_policy::watermark::Watermarks;
 
 /// How to go about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whether to act.
+    /// Whether to act, or only say what would be promoted.
     pub mode: Mode,
     /// Regions with fewer base pages populated are left alone; the rest of a region is filled with
     /// zeroes.
@@ -81,14 +74,11 @@ pub struct Candidate {
 /// # Errors
 /// Why it cannot be promoted.
 pub fn hold(pid: u32) -> std::result::Result<Candidate, Unfit> {
-    let held = select::hold(pid)?;
-    let (key, command) = (held.key(), held.command().to_owned());
-    let described = select::Describer::new().describe(pid).ok_or(Unfit::Gone(pid))?;
-    if described.key != key {
-        return Err(Unfit::Gone(pid));
-    }
-    let tenant = Tenant::new(key, described.process, command.clone(), described.cgroup);
-    let tenant = tenant.map_err(Unfit::Failed)?;
+    let hierarchy = Hierarchy::find(Path::new("/")).ok().flatten();
+    let tenant = select::hold_as(pid, hierarchy.as_ref(), |found| {
+        Tenant::new(found.key, found.process, found.command, found.cgroup)
+    })?;
+    let (key, command) = (tenant.key(), tenant.held.command.clone());
     let refuses_huge_pages = tenant.refuses_huge_pages();
     let mut view = LiveView::new();
     view.add(tenant);
@@ -129,29 +119,29 @@ impl Candidate {
     fn walk(&mut self, options: Options, progress: Progress<'_>) -> Result<()> {
         let mut at = VirtAddr::default();
         let mut run: Vec<Region> = Vec::new();
-        let mut limits = limits(options)?;
+        let (mut limits, mut room) = now(options)?;
         while let Some(region) = self.view.next_mapped(self.key, at) {
             progress(1);
             at = region.end();
             let follows = run.last().is_some_and(|last| last.end() == region.start());
             if !run.is_empty() && (!follows || run.len() as u64 >= LONGEST_RUN.0) {
                 self.carry_out(std::mem::take(&mut run), options.mode)?;
-                limits = self::limits(options)?;
+                (limits, room) = now(options)?;
             }
-            if self.is_wanted(region, options.least, &limits) {
+            if self.is_wanted(region, options.least, &limits, room) {
                 run.push(region);
             }
         }
         self.carry_out(run, options.mode)
     }
 
-    fn is_wanted(&mut self, region: Region, least: BasePages, limits: &Limits) -> bool {
+    fn is_wanted(&mut self, region: Region, least: BasePages, limits: &Limits, room: Room) -> bool {
         let Some(tenant) = self.view.tenant_mut(self.key) else { return false };
         if !tenant.areas().iter().any(|area| area.holds(region.into())) {
             return false;
         }
         let Ok(seen) = tenant.survey(region) else { return false };
-        let room = tenant.room(Watermarks::default());
+        let room = tenant.room(Watermarks::default()).min(room);
         if seen.is_huge {
             self.account.were_huge += HugePages(1);
             return false;
@@ -209,7 +199,7 @@ impl Candidate {
                     self.account.promoted += HugePages(1);
                     self.account.filled += filled;
                     if let Some(tenant) = self.view.tenant_mut(self.key) {
-                        tenant.is_huge(region, filled);
+                        tenant.is_huge(region, filled, super::now());
                     }
                 }
                 Err(Refusal::Gone) => {
@@ -222,11 +212,12 @@ impl Candidate {
         Ok(())
     }
 
-    /// Carries out a job; what the kernel was using just then is tried again a few times.
+    /// Carries out a job; what the kernel was using just then is tried again a few times. Then the
+    /// process has as much time for itself ([`Turns`](super::pace::Turns)).
     fn with_patience(&self, job: Job) -> Vec<(Region, std::result::Result<BasePages, Refusal>)> {
         const TRIES: u32 = 3;
         const PAUSE: Duration = Duration::from_millis(10);
-        let mut became = carry_out(job.clone()).became;
+        let Done { mut became, held_up, .. } = carry_out(job.clone());
         for _ in 0..TRIES {
             if !became.iter().any(|(_, became)| *became == Err(Refusal::Busy)) {
                 break;
@@ -239,18 +230,20 @@ impl Candidate {
                 }
             }
         }
+        std::thread::sleep(held_up);
         became
     }
 }
 
-/// What holds now.
-fn limits(options: Options) -> Result<Limits> {
+/// What holds now, and what memory the machine has for it.
+fn now(options: Options) -> Result<(Limits, Room)> {
     let proc = Path::new("/proc");
-    let memory = meminfo::read(proc)?;
-    let usage = Usage { used: memory.used(), total: memory.total };
-    let room = if usage.share() >= options.max_used { Room::None } else { Room::Plenty };
-    let mut limits =
-        Limits { room, worth: BasePages(1), max_fragmentation: 1.0, fragmentation: 0.0 };
+    let room = if supply::usage_of_machine(proc)?.share() >= options.max_used {
+        Room::None
+    } else {
+        Room::Plenty
+    };
+    let mut limits = Limits { worth: BasePages(1), max_fragmentation: 1.0, fragmentation: 0.0 };
     limits.see(&supply::read(proc)?);
-    Ok(limits)
+    Ok((limits, room))
 }

@@ -1,13 +1,20 @@
-//! How fast to promote: a CPU budget that may be saved up for a moment, and a pause between calls
-//! that grows while the kernel takes long.
+//! How fast to promote: a CPU budget that may be saved up for a moment, a pause between calls that
+//! grows while the kernel takes long, and turns in which each process is left to itself.
 //!
 //! A collapse that has to reclaim or compact first takes tens of milliseconds, and others wait for
 //! the same locks. tcmalloc's rule for its own collapses is used here: a call of over 30 ms doubles
 //! the delay, one of under 15 ms halves it (`HugePageFiller`, `UpdateMaxBackoffDelay`). A call that
 //! finds no huge page at all doubles it too.
+//!
+//! While a region is collapsed the kernel holds the lock of the process's memory map, and copies under
+//! it: all page faults of the process wait, half a millisecond for each huge page and often more. A
+//! Redis that writes large values stood still for hundreds of milliseconds while promotions followed
+//! one another. So there is one call at a time in a process, and after it the process has a turn.
 
 use crate::budget::CpuBudget;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use superpage_policy::debloat::ProcessKey;
 use superpage_policy::units::Nanos;
 
 /// A call that takes longer than this for each huge page slows down the next ones.
@@ -58,6 +65,69 @@ impl BackOff {
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.delay
+    }
+}
+
+/// Whose turn it is in each process, ours or its own.
+#[derive(Debug, Default)]
+pub struct Turns {
+    ours: BTreeMap<ProcessKey, u32>,
+    theirs: BTreeMap<ProcessKey, Instant>,
+}
+
+/// Why a promotion is made, as far as its process has to wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Haste {
+    /// A fault called for it: the process is filling the region now.
+    Now,
+    /// It was found in the background.
+    Whenever,
+}
+
+impl Haste {
+    /// How many times longer than a call the process is left to itself after it. Chosen: what a fault
+    /// calls for has to keep up with a program that fills memory, some 2 ms for each huge page.
+    const fn turns(self) -> u32 {
+        match self {
+            Self::Now => 1,
+            Self::Whenever => 4,
+        }
+    }
+}
+
+impl Turns {
+    /// A job begins in this process.
+    pub fn begin(&mut self, process: ProcessKey) {
+        *self.ours.entry(process).or_default() += 1;
+    }
+
+    /// A job that had begun is over at `now`, and the kernel worked for `time` at it.
+    pub fn end(&mut self, process: ProcessKey, time: Duration, haste: Haste, now: Instant) {
+        if let Some(jobs) = self.ours.get_mut(&process) {
+            *jobs -= 1;
+            if *jobs == 0 {
+                self.ours.remove(&process);
+            }
+        }
+        let until = now + time * haste.turns();
+        let theirs = self.theirs.entry(process).or_insert(until);
+        *theirs = until.max(*theirs);
+    }
+
+    /// How long from `now` nothing more is to be done in the process. While something is being done
+    /// there, that cannot be known.
+    #[must_use]
+    pub fn wait(&self, process: ProcessKey, now: Instant) -> Duration {
+        if self.ours.contains_key(&process) {
+            return Duration::MAX;
+        }
+        let until = self.theirs.get(&process);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// Forgets turns that are over.
+    pub fn expire(&mut self, now: Instant) {
+        self.theirs.retain(|_, until| *until > now);
     }
 }
 
@@ -136,6 +206,21 @@ mod tests {
             pace.found_none(now);
         }
         assert_eq!(pace.wait(now), MOST);
+    }
+
+    #[test]
+    fn after_a_call_the_process_has_its_turn() {
+        let (one, other, now) = (ProcessKey(1), ProcessKey(2), Instant::now());
+        let mut turns = Turns::default();
+        turns.begin(one);
+        turns.begin(one);
+        assert_eq!((turns.wait(one, now), turns.wait(other, now)), (Duration::MAX, Duration::ZERO));
+        turns.end(one, 2 * MS, Haste::Whenever, now);
+        assert_eq!(turns.wait(one, now), Duration::MAX, "there is another one");
+        turns.end(one, 2 * MS, Haste::Now, now);
+        assert_eq!(turns.wait(one, now), 8 * MS, "the longest counts");
+        turns.expire(now + 8 * MS);
+        assert_eq!(turns.wait(one, now), Duration::ZERO);
     }
 
     #[test]

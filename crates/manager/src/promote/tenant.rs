@@ -6,11 +6,11 @@
 use super::headroom::Headroom;
 use super::limits::{Past, Refusal, Room};
 use crate::cooldown::CoolDown;
+use crate::supply;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use superpage_kernel::cgroup::Group;
 use superpage_kernel::habits::{self, Habits};
 use superpage_kernel::maps::{self, Sharing};
 use superpage_kernel::pagemap::{Pagemap, Survey};
@@ -47,18 +47,45 @@ pub enum Memory {
 const REREAD: u32 = 50;
 /// What a process does otherwise is asked again after this.
 const HABITS_HOLD: Duration = Duration::from_secs(30);
-/// The last base page of a region.
-const LAST_PAGE: u16 = 511;
 /// A region with no more in it was emptied, and is filled anew. Chosen, not measured: half of
 /// Quicksilver's threshold.
 const EMPTIED: BasePages = BasePages(32);
 /// What is not possible rests for 4 s at first, and each time four times longer, up to 17 minutes.
 const MOST_VAIN: u32 = 5;
+/// A region that was promoted is not promoted again for so long, if its program gives back parts of
+/// it; and each time for four times longer, up to 11 minutes. Chosen, with a Redis that writes values
+/// of up to 1 MB: its allocator took apart some hundred huge pages a second, and fills them again.
+const AGAIN: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
+const MOST_AGAIN: u32 = 3;
 /// The most regions of a process that are remembered as huge. Chosen, not measured: 2 TiB.
 const MOST_REMEMBERED: usize = 1 << 20;
 /// Areas directly above a guard, and no larger than this, are taken for stacks of threads. glibc's
 /// are 8 MiB, Java's 1; nobody's default is larger.
 const LARGEST_STACK: Bytes = Bytes::from_mib(64);
+
+/// A region that was promoted.
+#[derive(Clone, Copy, Debug)]
+struct Promoted {
+    /// When, the last time.
+    at: Nanos,
+    /// How often, shortly one after the other.
+    times: u32,
+}
+
+impl Promoted {
+    /// How long it is not promoted again.
+    fn rest(self) -> Nanos {
+        AGAIN * 4u64.pow(self.times.saturating_sub(1).min(MOST_AGAIN))
+    }
+
+    /// What it is when it is promoted at `now`.
+    fn again(before: Option<Self>, now: Nanos) -> Self {
+        // Who gave it back long after is not held up for it.
+        let is_new = |before: &Self| now.saturating_sub(before.at) > before.rest() * 4;
+        let times = before.filter(|before| !is_new(before)).map_or(0, |before| before.times);
+        Self { at: now, times: times.saturating_add(1) }
+    }
+}
 
 /// A watched process.
 #[derive(Debug)]
@@ -76,6 +103,7 @@ pub struct Tenant {
     shared: BTreeSet<VirtAddr>,
     read: Option<(Instant, Duration)>,
     was_huge: BTreeSet<Region>,
+    promoted: BTreeMap<Region, Promoted>,
     resting: CoolDown,
     /// How often the kernel said that it is not possible there.
     vain: BTreeMap<Region, u32>,
@@ -111,6 +139,7 @@ impl Tenant {
             shared: BTreeSet::new(),
             read: None,
             was_huge: BTreeSet::new(),
+            promoted: BTreeMap::new(),
             resting: CoolDown::new(),
             vain: BTreeMap::new(),
             rests_until: Nanos::ZERO,
@@ -173,7 +202,7 @@ impl Tenant {
     /// Whether some of the region lies in a known area, which may grow over the rest.
     #[must_use]
     pub fn may_hold(&self, region: Region) -> bool {
-        let last = region.base_page(LAST_PAGE);
+        let last = VirtAddr(region.end().0 - 1);
         self.area_of(region.start()).or_else(|| self.area_of(last)).is_some()
     }
 
@@ -222,6 +251,9 @@ impl Tenant {
         let mut was_huge = std::mem::take(&mut self.was_huge);
         was_huge.retain(|region| self.area_of(region.start()).is_some());
         self.was_huge = was_huge;
+        let mut promoted = std::mem::take(&mut self.promoted);
+        promoted.retain(|region, _| self.area_of(region.start()).is_some());
+        self.promoted = promoted;
         self.read = Some((began, began.elapsed()));
         Ok(())
     }
@@ -287,11 +319,14 @@ impl Tenant {
         if self.was_huge.contains(&region) { Past::WasHuge } else { Past::New }
     }
 
-    /// The region is huge.
-    pub fn is_huge(&mut self, region: Region, filled: BasePages) {
+    /// The region was promoted at `now`.
+    pub fn is_huge(&mut self, region: Region, filled: BasePages, now: Nanos) {
         self.vain.remove(&region);
         if self.was_huge.len() < MOST_REMEMBERED {
             self.was_huge.insert(region);
+            let promoted = Promoted::again(self.promoted.get(&region).copied(), now);
+            self.promoted.insert(region, promoted);
+            self.resting.add(self.key, region, now + promoted.rest());
         }
         self.footprint.huge += HugePages(1);
         let copied = HugePages(1).base_pages().saturating_sub(filled);
@@ -369,14 +404,11 @@ impl Tenant {
     }
 }
 
-/// What of its limit a cgroup uses, or the next one above it that has a limit; `None` where none has,
-/// or cannot be asked.
+/// What is used of the tightest limit of a cgroup and those above it; `None` where none has one, or
+/// can be asked.
 fn usage_of(path: &Path) -> Option<Usage> {
-    path.ancestors().map_while(|path| Group::open(path).ok()).find_map(|group| {
-        let usage = group.usage().ok()?;
-        let total = usage.limit.into_iter().chain(usage.high).min()?;
-        Some(Usage { used: usage.working, total })
-    })
+    let limited = path.ancestors().filter_map(|path| supply::usage_of_cgroup(path).ok().flatten());
+    limited.max_by(|one, other| one.share().total_cmp(&other.share()))
 }
 
 /// Whether it is a stack: the kernel names the first thread's; those of other threads lie directly
@@ -456,7 +488,21 @@ mod tests {
         let other = Region::containing(region.end());
         assert!(tenant.rests(other, second + second));
         assert_eq!(tenant.past(region), Past::New);
-        tenant.is_huge(region, BasePages::ZERO);
+        tenant.is_huge(region, BasePages::ZERO, second);
         assert_eq!(tenant.past(region), Past::WasHuge);
+        assert!(tenant.rests(region, second + second));
+    }
+
+    #[test]
+    fn what_comes_apart_again_and_again_is_promoted_less_and_less_often() {
+        let second = Nanos::from_secs_f64(1.0);
+        let mut promoted = Promoted::again(None, second);
+        assert_eq!((promoted.times, promoted.rest()), (1, AGAIN));
+        for (times, longer) in [(2, 4), (3, 16), (4, 64), (5, 64)] {
+            promoted = Promoted::again(Some(promoted), promoted.at + promoted.rest());
+            assert_eq!((promoted.times, promoted.rest()), (times, AGAIN * longer));
+        }
+        let later = promoted.at + promoted.rest() * 5;
+        assert_eq!(Promoted::again(Some(promoted), later).times, 1, "it stayed whole for long");
     }
 }

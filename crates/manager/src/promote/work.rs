@@ -1,12 +1,12 @@
 //! The promoter's loop: hear, ask the policies, give work to the crew, learn what became of it.
 
 use super::crew::{Crew, Done, Job};
-use super::front::Front;
+use super::front::{Front, SOON};
 use super::group::{LONGEST_RUN, Wanted};
 use super::headroom::Headroom;
 use super::hear::Busy;
-use super::limits::{Limits, Refusal, Room};
-use super::pace::{BackOff, Purse};
+use super::limits::{Limits, Refusal};
+use super::pace::{BackOff, Haste, Purse, Turns};
 use super::roster::Roster;
 use super::tenant::Tenant;
 use super::{Board, Command, Setup, Standing, now};
@@ -23,21 +23,19 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::fault_events::{Counts, Event};
-use superpage_kernel::meminfo;
 use superpage_kernel::usage::CpuTime;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::region::Region;
 use superpage_policy::system::Outcome;
 use superpage_policy::units::{BasePages, HugePages, Nanos, VirtAddr};
-use superpage_policy::watermark::Usage;
 use tracing::warn;
 
 /// How often the rings are looked into while faults come. Being woken for each would cost the
 /// program that faults more than watching does; a full ring wakes us in any case.
-const LISTEN: Duration = Duration::from_millis(2);
+const LISTEN: Duration = SOON;
 /// How often after a quiet while: looking into empty rings takes no system call.
 const LISTEN_QUIET: Duration = Duration::from_millis(10);
-/// So long without a fault is a quiet while.
+/// So long without a fault that anything could follow from is a quiet while.
 const QUIET: Duration = Duration::from_secs(1);
 /// How often memory is looked at, and what is known is cleared up.
 const TICK: Duration = Duration::from_secs(1);
@@ -114,10 +112,12 @@ struct Worker {
     again: Vec<(Instant, usize, Job)>,
     under_way: BTreeSet<(ProcessKey, Region)>,
     back_off: BackOff,
+    turns: Turns,
     purse: Purse,
     spent: CpuTime,
     limits: Limits,
     machine: Headroom,
+    /// When a fault was heard last in a region that does not rest.
     last_heard: Instant,
     next_tick: Instant,
     next_sweep: Instant,
@@ -148,10 +148,10 @@ impl Worker {
             again: Vec::new(),
             under_way: BTreeSet::new(),
             back_off: BackOff::default(),
+            turns: Turns::default(),
             purse: Purse::new(setup.promotion.budget, began),
             spent: CpuTime::of_thread(),
             limits: Limits {
-                room: Room::Plenty,
                 worth: setup.worth,
                 max_fragmentation: setup.promotion.max_fragmentation,
                 fragmentation: 0.0,
@@ -235,15 +235,19 @@ impl Worker {
                     self.crew.finish();
                     self.learn_all();
                     self.crew = crew;
+                    self.under_way.clear();
                 }
                 Err(error) => warn!("as many promotions at once as before: {error}"),
             }
-            self.under_way.clear();
         }
         self.purse = Purse::new(promotion.budget, Instant::now());
         self.limits.worth = setup.worth;
         self.limits.max_fragmentation = promotion.max_fragmentation;
-        self.urgent.clear();
+        for (index, job) in self.urgent.drain(..) {
+            if let (Some(action), Some(group)) = (job.action, self.roster.groups.get_mut(index)) {
+                group.learn(&action, Outcome::Stale);
+            }
+        }
         self.queued.clear();
         self.again.clear();
         self.roster.configure(setup);
@@ -257,7 +261,6 @@ impl Worker {
         if events.is_empty() {
             return;
         }
-        self.last_heard = Instant::now();
         for event in events {
             match event {
                 Event::Fault { pid, address, time, .. } => self.heard(pid, address, time),
@@ -324,9 +327,11 @@ impl Worker {
         }
         let rest = self.hear_late(time);
         self.ask_about_faults(time);
-        let rest = rest.min(self.try_again(time));
+        let mut rest = rest.min(self.try_again(time));
         while self.crew.is_free() {
-            let Some((index, job)) = self.urgent.pop_front() else { break };
+            let (next, wait) = self.next_urgent(Instant::now());
+            rest = rest.min(wait);
+            let Some((index, job)) = next else { break };
             let job = with_neighbours(job, &mut self.urgent);
             for region in job.regions() {
                 self.queued.remove(&(job.key, region));
@@ -338,6 +343,19 @@ impl Worker {
             return if self.heard.is_empty() { rest } else { Duration::ZERO };
         }
         rest.min(self.ask_groups())
+    }
+
+    /// The first job whose process does not have its own turn, and how long it is until one of those
+    /// before it has had it.
+    fn next_urgent(&mut self, time: Instant) -> (Option<(usize, Job)>, Duration) {
+        let mut rest = TICK;
+        let turns = &self.turns;
+        let may = self.urgent.iter().position(|(_, job)| {
+            let wait = turns.wait(job.key, time);
+            rest = rest.min(wait.max(Duration::from_micros(100)));
+            wait.is_zero()
+        });
+        (may.and_then(|at| self.urgent.remove(at)), rest)
     }
 
     /// Puts what is to be tried again first; returns how long it is to the next.
@@ -376,14 +394,16 @@ impl Worker {
                 continue;
             }
             self.roster.has_faulted(key);
-            if self.tenant(Some(index), key).is_some_and(|tenant| tenant.may_hold(region)) {
-                self.front.add(key, region, time);
-            }
             let Some(group) = self.roster.groups.get_mut(index) else { continue };
             let now = now();
             group.view.set_now(now);
-            if group.view.tenant(key).is_none_or(|tenant| tenant.rests(region, now)) {
+            let Some(tenant) = group.view.tenant(key) else { continue };
+            if tenant.rests(region, now) {
                 continue;
+            }
+            self.last_heard = time;
+            if tenant.may_hold(region) {
+                self.front.add(key, region, time);
             }
             if let Some(job) = group.fault(key, heard.address, heard.time) {
                 self.queued.insert((key, region));
@@ -398,6 +418,10 @@ impl Worker {
         for _ in 0..self.roster.groups.len() {
             let index = self.next_group % self.roster.groups.len().max(1);
             self.next_group = self.next_group.wrapping_add(1);
+            // It waits for its process's turn to be over.
+            if self.urgent.iter().any(|(of, job)| *of == index && job.haste() == Haste::Whenever) {
+                continue;
+            }
             let Some(group) = self.roster.groups.get_mut(index) else { continue };
             let wait = group.purse.wait(Instant::now());
             if !wait.is_zero() {
@@ -409,8 +433,11 @@ impl Worker {
             group.purse.spend(CpuTime::of_thread().since(began));
             match wanted {
                 Wanted::Job(job) => {
-                    self.give(index, job);
                     rest = Duration::ZERO;
+                    match self.turns.wait(job.key, Instant::now()).is_zero() {
+                        true => self.give(index, job),
+                        false => self.urgent.push_back((index, job)),
+                    }
                 }
                 Wanted::Looked => rest = Duration::ZERO,
                 Wanted::Nothing(None) => {}
@@ -441,8 +468,8 @@ impl Worker {
             if seen.is_ok_and(|seen| seen.is_huge) {
                 continue;
             }
-            self.limits.room = self.machine.room(marks, Instant::now(), usage_of_machine);
-            let room = tenant.room(marks);
+            let used = || supply::usage_of_machine(Path::new("/proc")).ok();
+            let room = self.machine.room(marks, Instant::now(), used).min(tenant.room(marks));
             let limits = self.limits;
             let checked = seen.and_then(|seen| limits.check(&seen, tenant.past(region), room));
             match checked {
@@ -473,6 +500,7 @@ impl Worker {
             let Some(first) = run.first() else { continue };
             self.under_way.extend(run.iter().map(|region| (job.key, *region)));
             let count = HugePages(run.len() as u64);
+            self.turns.begin(job.key);
             self.crew.give(Job { first: *first, count, ..job.clone() });
         }
     }
@@ -486,8 +514,9 @@ impl Worker {
 
     /// Learns what became of a job.
     fn learn(&mut self, done: Done) {
-        let Done { job, became, took, cpu } = done;
+        let Done { job, became, took, held_up, cpu } = done;
         self.purse.spend(cpu);
+        self.turns.end(job.key, held_up, job.haste(), Instant::now());
         if !took.is_zero() {
             self.back_off.took(took, Instant::now());
             self.ledger.collapse_took(took);
@@ -495,7 +524,7 @@ impl Worker {
         let place = self.roster.place_of(job.held.process.pid());
         let index = place.filter(|(key, _)| *key == job.key).map(|(_, index)| index);
         let mut sum = Sum { promoted: HugePages::default(), filled: BasePages::ZERO };
-        let (mut outcome, mut is_without) = (Outcome::Done, false);
+        let mut refused = Vec::new();
         for region in job.regions() {
             self.under_way.remove(&(job.key, region));
             self.machine.settle();
@@ -509,24 +538,28 @@ impl Worker {
                     sum.promoted += HugePages(1);
                     sum.filled += filled;
                     if let Some(tenant) = self.tenant(index, job.key) {
-                        tenant.is_huge(region, filled);
+                        tenant.is_huge(region, filled, now());
                     }
                 }
                 Err(why) => {
-                    is_without |= why == Refusal::NoHugePage;
-                    outcome = self.was_refused(index, &job, region, why);
+                    refused.push(why);
+                    self.was_refused(index, &job, region, why);
                 }
             }
         }
+        let outcome = match refused.is_empty() {
+            true => Outcome::Done,
+            false if sum.promoted.is_zero() && refused.contains(&Refusal::NoHugePage) => {
+                self.back_off.found_none(Instant::now());
+                Outcome::NoFrame
+            }
+            false => Outcome::Stale,
+        };
         if let Some(group) = index.and_then(|index| self.roster.groups.get_mut(index)) {
             group.purse.spend(cpu);
             if let Some(action) = &job.action {
                 group.learn(action, outcome);
             }
-        }
-        if is_without && sum.promoted.is_zero() {
-            self.back_off.found_none(Instant::now());
-            outcome = Outcome::NoFrame;
         }
         self.tell_promoted(index, &job, sum);
         self.tell_slow(took, outcome);
@@ -537,19 +570,13 @@ impl Worker {
     }
 
     /// A region was not promoted: it is tried again, or rests.
-    fn was_refused(
-        &mut self,
-        index: Option<usize>,
-        job: &Job,
-        region: Region,
-        why: Refusal,
-    ) -> Outcome {
+    fn was_refused(&mut self, index: Option<usize>, job: &Job, region: Region, why: Refusal) {
         let time = Instant::now();
         if let (Refusal::Busy, Some(index), 0..RETRIES) = (why, index, job.tries) {
             let (count, tries) = (HugePages(1), job.tries + 1);
             let again = Job { first: region, count, tries, action: None, ..job.clone() };
             self.again.push((time + RETRY * 4u32.pow(job.tries), index, again));
-            return Outcome::Stale;
+            return;
         }
         if let Some(tenant) = self.tenant(index, job.key) {
             tenant.rest(region, why, now());
@@ -559,7 +586,6 @@ impl Worker {
             self.roster.has_faulted(job.key);
         }
         self.refuse(index.unwrap_or(usize::MAX), job, why);
-        if why == Refusal::NoHugePage { Outcome::NoFrame } else { Outcome::Stale }
     }
 
     fn tell_promoted(&self, index: Option<usize>, job: &Job, sum: Sum) {
@@ -613,6 +639,7 @@ impl Worker {
                 group.view.set_supply(supply);
             }
         }
+        self.turns.expire(time);
         let now = now();
         for group in &mut self.roster.groups {
             group.view.tenants_mut().for_each(|tenant| tenant.expire(now));
@@ -692,12 +719,6 @@ impl Worker {
                 .collect(),
         }
     }
-}
-
-/// How much of the machine's memory is used, if that can be read.
-fn usage_of_machine() -> Option<Usage> {
-    let memory = meminfo::read(Path::new("/proc")).ok()?;
-    Some(Usage { used: memory.used(), total: memory.total })
 }
 
 /// The job with those of its neighbours that wait too, up to the longest run: one call makes all of
