@@ -29,14 +29,31 @@ pub struct Group {
     /// What of a core it may use in the background, where it limits itself.
     pub purse: Purse,
     rests_until: Option<Nanos>,
-    catch_up: CatchUp,
+    /// Where to look for what is populated already and no fault will tell of.
+    due: VecDeque<Span>,
 }
 
-/// Looking for what is populated already and no fault will tell of.
-#[derive(Debug, Default)]
-struct CatchUp {
-    due: VecDeque<ProcessKey>,
+/// Memory of a process that is to be looked over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    process: ProcessKey,
+    /// From here on it has not been looked over yet.
     at: VirtAddr,
+    end: VirtAddr,
+}
+
+impl Span {
+    /// All of it.
+    fn all(process: ProcessKey) -> Self {
+        Self { process, at: VirtAddr::default(), end: VirtAddr(u64::MAX) }
+    }
+
+    /// What the program may have filled lately that is at this region now.
+    fn around(process: ProcessKey, region: Region) -> Self {
+        let (start, end) = (region.start(), region.end());
+        let at = VirtAddr(start.0.saturating_sub(NEAR.bytes().0));
+        Self { process, at, end: end.offset(NEAR.bytes()) }
+    }
 }
 
 /// What a group wants next.
@@ -56,6 +73,9 @@ const STEPS: usize = 64;
 /// Neighbours promoted by one call: some two milliseconds in which their process hardly gets a page
 /// fault done ([`Turns`](super::pace::Turns)).
 pub const LONGEST_RUN: HugePages = HugePages(4);
+/// What a program may have filled on either side of where it is, while nobody listened: windows are
+/// some 30 ms apart then. Chosen, not measured.
+const NEAR: HugePages = HugePages(32);
 /// From this population on a region that no fault told of is promoted: Ingens's 90 %. Its program
 /// may not be filling it any more.
 const FULL_ENOUGH: BasePages = BasePages(460);
@@ -73,7 +93,7 @@ impl Group {
             view: LiveView::new(),
             purse: Purse::new(own, Instant::now()),
             rests_until: None,
-            catch_up: CatchUp::default(),
+            due: VecDeque::new(),
         })
     }
 
@@ -87,7 +107,7 @@ impl Group {
     pub fn add(&mut self, mut tenant: Tenant) {
         let key = tenant.key();
         if self.policy.hears_faults() {
-            self.catch_up.due.push_back(key);
+            self.due.push_back(Span::all(key));
         }
         if matches!(self.policy, Promotion::Ingens | Promotion::HawkEye) {
             tenant.count();
@@ -98,9 +118,15 @@ impl Group {
 
     /// Looks over a process's memory once more.
     pub fn look_again(&mut self, key: ProcessKey) {
-        if self.policy.hears_faults() && !self.catch_up.due.contains(&key) {
-            self.catch_up.due.push_back(key);
+        let is_due = |span: &Span| span.process == key && span.end == Span::all(key).end;
+        if self.policy.hears_faults() && !self.due.iter().any(is_due) {
+            self.due.push_back(Span::all(key));
         }
+    }
+
+    /// Looks over what lies around `region` first of all: its process was not heard for a while.
+    pub fn look_around(&mut self, key: ProcessKey, region: Region) {
+        self.due.push_front(Span::around(key, region));
     }
 
     /// Takes a process out.
@@ -212,12 +238,14 @@ impl Group {
     /// that goes by faults is told of each region that is nearly full as if its last page had just
     /// been touched. `None` when everything has been looked over.
     fn look_over(&mut self) -> Option<Wanted> {
-        let key = *self.catch_up.due.front()?;
+        let mut span = self.due.pop_front()?;
+        let key = span.process;
+        let mut is_over = false;
         let mut run: Option<(Region, HugePages, Reason)> = None;
         for _ in 0..STEPS {
-            let Some(region) = self.view.next_mapped(key, self.catch_up.at) else {
-                self.catch_up.due.pop_front();
-                self.catch_up.at = VirtAddr::default();
+            let next = self.view.next_mapped(key, span.at);
+            let Some(region) = next.filter(|region| region.start() < span.end) else {
+                is_over = true;
                 break;
             };
             if let Some((first, count, _)) = &run {
@@ -226,7 +254,7 @@ impl Group {
                     break;
                 }
             }
-            self.catch_up.at = region.end();
+            span.at = region.end();
             if let Some(reason) = self.is_due(key, region) {
                 run = match run {
                     Some((first, count, reason)) => Some((first, count + HugePages(1), reason)),
@@ -235,6 +263,9 @@ impl Group {
             } else if run.is_some() {
                 break;
             }
+        }
+        if !is_over {
+            self.due.push_front(span);
         }
         let Some((first, count, reason)) = run else { return Some(Wanted::Looked) };
         let job = self.job(key, first, count, reason, None, None);

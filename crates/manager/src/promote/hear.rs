@@ -29,8 +29,7 @@ const MOST: usize = 256; // tidy: allow(processes)
 /// How long a window is open: long enough for a program that fills memory in earnest, 40 MB a
 /// second, to be heard once at the default period. (Each window counts from the beginning.)
 const WINDOW: Duration = Duration::from_micros(1600);
-/// How long it is open while nobody was heard lately, and now and then in any case: for programs that
-/// fill 4 MB a second.
+/// How long it is open now and then: for programs that fill 4 MB a second.
 const LONG_WINDOW: Duration = Duration::from_millis(16);
 /// One window of so many is a long one. Chosen, not measured: about one a second.
 const LONG_EVERY: u32 = 64;
@@ -144,7 +143,7 @@ impl Ears {
         if !was_open {
             self.windows = self.windows.wrapping_add(1);
         }
-        let is_long = busy == Busy::No || self.windows.is_multiple_of(LONG_EVERY);
+        let is_long = self.windows.is_multiple_of(LONG_EVERY);
         let window = if is_long { LONG_WINDOW } else { WINDOW.max(self.cost * DEAREST / 4) };
         let cycle = window.div_f64(self.share).max(self.cost * 2 * DEAREST);
         let length = match (was_open, busy) {

@@ -118,7 +118,7 @@ struct Worker {
     limits: Limits,
     machine: Headroom,
     /// When a fault was heard last in a region that does not rest.
-    last_heard: Instant,
+    last_heard: Option<Instant>,
     next_tick: Instant,
     next_sweep: Instant,
     next_group: usize,
@@ -157,7 +157,7 @@ impl Worker {
                 fragmentation: 0.0,
             },
             machine: Headroom::default(),
-            last_heard: began,
+            last_heard: None,
             next_tick: began,
             next_sweep: began + SWEEP,
             next_group: 0,
@@ -205,7 +205,7 @@ impl Worker {
     /// Sleeps until it is time to listen, something is done, or `rest` is over.
     fn wait(&mut self, ear: &UnixStream, rest: Duration) {
         let now = Instant::now();
-        let is_quiet = now.saturating_duration_since(self.last_heard) >= QUIET;
+        let is_quiet = self.is_quiet(now);
         let (busy, listen) = if is_quiet { (Busy::No, LISTEN_QUIET) } else { (Busy::Yes, LISTEN) };
         let window = self.roster.ears.turn(now, busy);
         let rest = rest.min(self.next_tick.saturating_duration_since(now)).min(listen).min(window);
@@ -214,6 +214,11 @@ impl Worker {
         }
         let mut bytes = [0; 64]; // tidy: allow(bytes of a wake-up)
         while matches!((&*ear).read(&mut bytes), Ok(count) if count > 0) {}
+    }
+
+    /// Whether nothing was heard for a while that anything could follow from.
+    fn is_quiet(&self, now: Instant) -> bool {
+        self.last_heard.is_none_or(|heard| now.saturating_duration_since(heard) >= QUIET)
     }
 
     fn sleep(&self, ear: &UnixStream, time: Duration) {
@@ -350,12 +355,21 @@ impl Worker {
     fn next_urgent(&mut self, time: Instant) -> (Option<(usize, Job)>, Duration) {
         let mut rest = TICK;
         let turns = &self.turns;
+        // Thousands of one process may wait.
+        let mut asked = None;
         let may = self.urgent.iter().position(|(_, job)| {
+            if asked == Some(job.key) {
+                return false;
+            }
+            asked = Some(job.key);
             let wait = turns.wait(job.key, time);
-            rest = rest.min(wait.max(Duration::from_micros(100)));
+            rest = rest.min(wait);
             wait.is_zero()
         });
-        (may.and_then(|at| self.urgent.remove(at)), rest)
+        // Of one that may begin now, nothing is to be waited for.
+        let next = may.and_then(|at| self.urgent.remove(at));
+        let rest = if next.is_some() { TICK } else { rest };
+        (next, rest)
     }
 
     /// Puts what is to be tried again first; returns how long it is to the next.
@@ -394,6 +408,7 @@ impl Worker {
                 continue;
             }
             self.roster.has_faulted(key);
+            let is_quiet = self.is_quiet(time);
             let Some(group) = self.roster.groups.get_mut(index) else { continue };
             let now = now();
             group.view.set_now(now);
@@ -401,10 +416,13 @@ impl Worker {
             if tenant.rests(region, now) {
                 continue;
             }
-            self.last_heard = time;
             if tenant.may_hold(region) {
                 self.front.add(key, region, time);
             }
+            if is_quiet {
+                group.look_around(key, region);
+            }
+            self.last_heard = Some(time);
             if let Some(job) = group.fault(key, heard.address, heard.time) {
                 self.queued.insert((key, region));
                 self.urgent.push_back((index, job));

@@ -113,33 +113,14 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::default();
     for (period, measured) in PERIODS.into_iter().zip(measured) {
         report.push(&Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
-            case: "rings alone",
-            period,
-            rounds,
-            faults: FAULTS * u64::from(rounds),
-            fault_ns: rounded(median(measured.fault_ns), 0),
-            ratio: rounded(median(measured.ratios), 4),
             seen: Some(measured.counts.seen),
             lost: Some(measured.counts.lost),
-            reader_ns: Some(rounded(median(measured.reader_ns), 1)),
+            reader_ns: Some(rounded(median(measured.reader_ns.iter().copied()), 1)),
+            ..row("rings alone", period, rounds, &measured)
         })?;
     }
     for (period, measured) in DAEMONS.into_iter().zip(daemons) {
-        report.push(&Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
-            case: "daemon",
-            period,
-            rounds,
-            faults: FAULTS * u64::from(rounds),
-            fault_ns: rounded(median(measured.fault_ns), 0),
-            ratio: rounded(median(measured.ratios), 4),
-            seen: None,
-            lost: None,
-            reader_ns: None,
-        })?;
+        report.push(&row("daemon", period, rounds, &measured))?;
     }
     report.notes = vec![
         "The program does nothing but touch base pages and give them back. rings alone: all its \
@@ -147,6 +128,23 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             .to_owned(),
     ];
     Ok(report)
+}
+
+/// What is said of the program; of the reader nothing.
+fn row(case: &'static str, period: u64, rounds: u32, measured: &Measured) -> Row {
+    Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case,
+        period,
+        rounds,
+        faults: FAULTS * u64::from(rounds),
+        fault_ns: rounded(median(measured.fault_ns.iter().copied()), 0),
+        ratio: rounded(median(measured.ratios.iter().copied()), 4),
+        seen: None,
+        lost: None,
+        reader_ns: None,
+    }
 }
 
 /// Times the program without the daemon, with it and without it.

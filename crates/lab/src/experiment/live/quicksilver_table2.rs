@@ -8,7 +8,7 @@
 
 use super::support_bench::{Bench, fitting_size, rounded, warm};
 use super::support_redis::{Pacing, WINDOW, load, memory_of, micros, middle};
-use super::support_regime::{Khugepaged, Regime};
+use super::support_regime::{Khugepaged, Regime, in_turn};
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::load::{Items, Redis, Sizes};
 use serde::Serialize;
@@ -138,19 +138,14 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut bench = Bench::open(setting)?;
     let mut report = Report::default();
     for case in Case::ALL {
-        let mut samples: [Vec<Sample>; REGIMES.len()] = Default::default();
+        // Follows from base pages, which come first.
         let mut rate = None;
-        for round in 0..setting.rounds {
-            // Base pages first in the first round: the rate follows from them. Then in turn.
-            for turn in 0..REGIMES.len() {
-                let at = (turn + usize::try_from(round).unwrap_or(0)) % REGIMES.len();
-                let regime = REGIMES[at];
-                let (name, of) = (case.name(), setting.rounds);
-                progress(&format!("{name}: {}, round {} of {of}", regime.name(), round + 1))?;
-                let trial = Trial { case, regime, size, pacing, round };
-                samples[at].push(trial.run(&mut bench, setting, &mut rate)?);
-            }
-        }
+        let samples = in_turn(REGIMES, setting.rounds, |regime, round| {
+            let (name, of) = (case.name(), setting.rounds);
+            progress(&format!("{name}: {}, round {} of {of}", regime.name(), round + 1))?;
+            let trial = Trial { case, regime, size, pacing, round };
+            trial.run(&mut bench, setting, &mut rate)
+        })?;
         let rate = rate.unwrap_or(0.0);
         for (regime, of_regime) in REGIMES.into_iter().zip(&samples) {
             report.push(&row(case, regime, of_regime, &samples[0], rate))?;

@@ -8,8 +8,8 @@
 
 use super::support_bench::{Bench, fitting_size, rounded, warm};
 use super::support_fragments::Fragments;
-use super::support_redis::{WINDOW, memory_of, micros, middle};
-use super::support_regime::{Khugepaged, Regime};
+use super::support_redis::{LOAD, WINDOW, memory_of, micros, middle};
+use super::support_regime::{Khugepaged, Regime, in_turn};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::load::{Client, Items, Latencies, Redis, Sizes};
 use serde::Serialize;
@@ -42,8 +42,6 @@ const SIZE: Bytes = Bytes::from_gib(3);
 const VALUE: Bytes = Bytes::from_kib(4);
 /// What a value takes: jemalloc's class of 5 KB.
 const FOOTPRINT: Bytes = Bytes::from_kib(5);
-/// The share of the throughput on base pages at which latency is measured.
-const LOAD: f64 = 0.5;
 
 const REGIMES: [Regime; 3] = [Regime::BasePages, Regime::Always, Regime::Superpage];
 const CASES: [(&str, f64); 2] = [("Frag-0", 0.0), ("Frag-50", 0.5)];
@@ -87,21 +85,16 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut bench = Bench::open(setting)?;
     let mut report = Report::default();
     for (case, fragmented) in CASES {
-        let mut samples: [Vec<Sample>; REGIMES.len()] = Default::default();
+        // Follows from base pages, which come first.
         let mut rate = None;
-        for round in 0..setting.rounds {
-            for turn in 0..REGIMES.len() {
-                // Base pages first in the first round: the rate follows from them. Then in turn.
-                let at = (turn + usize::try_from(round).unwrap_or(0)) % REGIMES.len();
-                let regime = REGIMES[at];
-                let of = setting.rounds;
-                progress(&format!("{case}: {}, round {} of {of}", regime.name(), round + 1))?;
-                // Each time anew: who had memory before leaves other pieces of it.
-                let fragments = Fragments::make(&mut bench, setting, size, fragmented)?;
-                let trial = Trial { regime, size, fragmented: fragments.found, round };
-                samples[at].push(trial.run(&mut bench, setting, &mut rate)?);
-            }
-        }
+        let samples = in_turn(REGIMES, setting.rounds, |regime, round| {
+            let of = setting.rounds;
+            progress(&format!("{case}: {}, round {} of {of}", regime.name(), round + 1))?;
+            // Each time anew: who had memory before leaves other pieces of it.
+            let fragments = Fragments::make(&mut bench, setting, size, fragmented)?;
+            let trial = Trial { regime, size, fragmented: fragments.found, round };
+            trial.run(&mut bench, setting, &mut rate)
+        })?;
         for (regime, of_regime) in REGIMES.into_iter().zip(&samples) {
             report.push(&row(case, regime, of_regime, &samples[0], rate.unwrap_or(0.0)))?;
         }

@@ -17,7 +17,7 @@ const READS: f64 = 0.8;
 
 /// The share of the throughput on base pages at which latency is measured, so that every policy
 /// sustains it.
-const LOAD: f64 = 0.5;
+pub(super) const LOAD: f64 = 0.5;
 
 /// How long things take in a run of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
