@@ -364,11 +364,13 @@ impl Daemon {
     fn reload(&mut self) {
         match read_config(self.config_path.as_deref()) {
             Ok(config) => {
+                let is_held = hold::wanted(&self.config) == hold::wanted(&config);
                 let earlier = std::mem::replace(&mut self.watches, watch::all(&config));
                 self.watches.iter_mut().for_each(|watch| watch.resume(&earlier));
                 self.policy = config.policy.build(config.emd);
                 self.config = config;
-                if let Err(error) = self.put_back() {
+                // For a moment others would see what we hold them back from.
+                if !is_held && let Err(error) = self.put_back() {
                     warn!("{error}");
                 }
                 self.shorten_cool_downs();

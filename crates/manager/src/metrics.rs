@@ -133,7 +133,7 @@ impl Metrics {
         }
     }
 
-    /// Takes how long the kernel took to make one huge page.
+    /// Takes how long the kernel took for each huge page of a call.
     pub fn observe_collapse(&self, time: Duration) {
         self.known.collapse.observe(time.as_secs_f64());
     }
@@ -264,7 +264,7 @@ impl Known {
         );
         add.metric(
             "promotion_seconds",
-            "How long the kernel took to make one huge page",
+            "How long the kernel took for each huge page, in each call",
             &self.collapse,
         );
         add.metric(

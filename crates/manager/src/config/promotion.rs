@@ -64,7 +64,7 @@ impl Default for PromotionFile {
         Self {
             policy: Named(Promotion::default()),
             period: Sampled::default(),
-            listen: Listen(0.1),
+            listen: Listen(0.05),
             at_once: AtOnce(2),
             max_fragmentation: Percent(0.95),
             idle: Period(Duration::from_secs(5)),

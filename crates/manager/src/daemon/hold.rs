@@ -25,6 +25,16 @@ pub(super) fn settings(settings: &mut Settings, config: &Config) -> Vec<Change> 
     .collect()
 }
 
+/// What of a configuration decides what is held.
+pub(super) fn wanted(config: &Config) -> impl PartialEq + use<> {
+    (config.max_ptes_none, wants_madvise(config))
+}
+
+fn wants_madvise(config: &Config) -> bool {
+    config.hold_enabled == HoldEnabled::Auto
+        && config.promotion.policies().any(Promotion::wants_base_pages)
+}
+
 /// Holds `max_ptes_none` down, unless it is lower already or is to be left alone.
 fn max_ptes_none(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<Option<Change>> {
     let Some(wanted) = config.max_ptes_none else { return Ok(None) };
@@ -37,9 +47,7 @@ fn max_ptes_none(knobs: &Thp, settings: &mut Settings, config: &Config) -> Resul
 
 /// Holds `enabled` at `madvise` where it is `always` and a policy wants base pages first.
 fn enabled(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<Option<Change>> {
-    let is_wanted = config.hold_enabled == HoldEnabled::Auto
-        && config.promotion.policies().any(Promotion::wants_base_pages);
-    if !is_wanted || knobs.get(thp::ENABLED)? != Enabled::Always {
+    if !wants_madvise(config) || knobs.get(thp::ENABLED)? != Enabled::Always {
         return Ok(None);
     }
     knobs.set(settings, thp::ENABLED, Enabled::Madvise).map(Some)

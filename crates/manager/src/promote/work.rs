@@ -478,8 +478,13 @@ impl Worker {
         let Some(tenant) = group.view.tenant_mut(job.key) else { return };
         let mut refused = Vec::new();
         let mut allowed = Vec::new();
+        let mut is_any_resting = false;
         for region in job.regions() {
-            if tenant.rests(region, now) || self.under_way.contains(&(job.key, region)) {
+            if tenant.rests(region, now) {
+                is_any_resting = true;
+                continue;
+            }
+            if self.under_way.contains(&(job.key, region)) {
                 continue;
             }
             let seen = tenant.survey(region).map_err(|_| Refusal::Gone);
@@ -501,6 +506,10 @@ impl Worker {
                     refused.push(why);
                 }
             }
+        }
+        if is_any_resting {
+            // It is to be found when it has rested.
+            self.roster.has_faulted(job.key);
         }
         for why in refused {
             if why.is_passing() {

@@ -4,6 +4,7 @@ use crate::program::{Memory, Program};
 use crate::watch::{Watch, setup, setup_with};
 use crate::{Ended, Test, ensure, wait_for};
 use libtest_mimic::Failed;
+use std::time::{Duration, Instant};
 use superpage_kernel::process_madvise;
 use superpage_manager::history::What;
 use superpage_policy::region::Region;
@@ -25,6 +26,11 @@ pub(crate) fn tests() -> Vec<Test> {
         ("shared_memory_is_huge_for_all", None, shared_memory_is_huge_for_all),
         ("each_process_has_its_policy", None, each_process_has_its_policy),
         ("another_setup_holds_at_once", None, another_setup_holds_at_once),
+        (
+            "what_comes_apart_rests_and_is_found_again",
+            None,
+            what_comes_apart_rests_and_is_found_again,
+        ),
         ("what_was_taken_back_comes_back_full", None, what_was_taken_back_comes_back_full),
     ]
 }
@@ -264,6 +270,25 @@ fn another_setup_holds_at_once() -> Ended {
     watch.end()?.promoted(3, "threshold")
 }
 
+/// Promoting at once what comes apart would copy it again and again.
+fn what_comes_apart_rests_and_is_found_again() -> Ended {
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, 2)?;
+    let region = memory.region(0);
+    program.touch(memory, 0, PAGES)?;
+    program.wait_for_huge(region)?;
+    process_madvise::split(&program.process()?, &[region.start()])?;
+    let apart = Instant::now();
+    program.touch(memory, PAGES, 64)?;
+    program.wait_for_huge(memory.region(1))?;
+    program.wait_for_huge(region)?;
+    let rested = apart.elapsed();
+    ensure!(rested > Duration::from_secs(8), "it rested for {rested:?} only");
+    program.check()?;
+    let told = watch.end()?;
+    ensure!(told.count(What::Promoted, "scanned") == 1, "no fault tells of it: {told:?}");
+    Ok(())
+}
+
 /// A split frees what is zero; that must not come back as bloat, but may when it is used.
 fn what_was_taken_back_comes_back_full() -> Ended {
     let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, 2)?;
@@ -273,6 +298,8 @@ fn what_was_taken_back_comes_back_full() -> Ended {
     process_madvise::split(&program.process()?, &[region.start()])?;
     let seen = program.survey(region)?;
     ensure!(!seen.is_huge && seen.population == BasePages(100), "it was not split: {seen:?}");
+    // Until it has rested.
+    std::thread::sleep(Duration::from_secs(11));
     // 300 of 512: a new region would have been promoted long since.
     program.touch(memory, 100, 200)?;
     program.touch(memory, PAGES, 64)?;

@@ -124,7 +124,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     }
     report.notes = vec![
         "The program does nothing but touch base pages and give them back. rings alone: all its \
-         faults are watched all the time. daemon: as by default, in windows, a tenth of the time."
+         faults are watched all the time. daemon: as by default, in windows, a twentieth of the time."
             .to_owned(),
     ];
     Ok(report)
