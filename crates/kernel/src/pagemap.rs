@@ -156,6 +156,8 @@ pub struct Pagemap {
     file: OwnedFd,
     pid: u32,
     ranges: Vec<page_region>,
+    /// How many times longer to sleep after a stride than it took.
+    rest: u32,
 }
 
 impl Pagemap {
@@ -164,7 +166,18 @@ impl Pagemap {
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
     pub fn open(process: &Process) -> Result<Self> {
-        Ok(Self { file: process.open_file("pagemap")?, pid: process.pid(), ranges: Vec::new() })
+        Ok(Self {
+            file: process.open_file("pagemap")?,
+            pid: process.pid(),
+            ranges: Vec::new(),
+            rest: 0,
+        })
+    }
+
+    /// Takes its time over what has to walk all of the process's memory: after each stride, about a
+    /// millisecond, it sleeps for so many times longer.
+    pub fn take_time(&mut self, rest: u32) {
+        self.rest = rest;
     }
 
     /// The regions that are anonymous huge pages now, in address order.
@@ -395,7 +408,11 @@ impl Pagemap {
             let began = Instant::now();
             let asked = call.ask(&self.file, &mut self.ranges);
             let count = asked.map_err(|errno| self.explain(errno))?;
-            stride = next_stride(stride, began.elapsed());
+            let took = began.elapsed();
+            stride = next_stride(stride, took);
+            if self.rest > 0 {
+                std::thread::sleep(took * self.rest);
+            }
             let walked = VirtAddr(call.argument.walk_end);
             let ranges = &self.ranges[..count];
             for range in ranges {

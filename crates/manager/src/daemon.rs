@@ -36,6 +36,7 @@ use superpage_kernel::fault_events::DEFAULT_RING;
 use superpage_kernel::pressure::Trigger;
 use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Outcome, Settings};
+use superpage_kernel::usage::CpuTime;
 use superpage_policy::debloat::{Debloat, DoneCause, PolicyName};
 use superpage_policy::units::{BasePages, Nanos};
 use superpage_policy::watermark::{Order, Watermarks};
@@ -187,6 +188,11 @@ fn read_config(path: Option<&Path>) -> Result<Config, ConfigError> {
     path.map_or_else(|| Ok(Config::default()), config::read)
 }
 
+/// Looking for huge pages that may be partly used takes three times longer than it has to, so that it
+/// holds nobody up, and at most one in so much time: some 20 ms for each GiB of base pages.
+const UNHURRIED: u32 = 3;
+const DEAREST: u32 = 100; // tidy: allow(times longer)
+
 struct Daemon {
     config: Config,
     config_path: Option<PathBuf>,
@@ -202,6 +208,8 @@ struct Daemon {
     promoter: Option<Promoter>,
     server: Option<Server>,
     teller: Teller,
+    /// Huge pages that may be partly used are not looked for before this time.
+    next_take_back: Instant,
     saved: Instant,
     passes: u64,
 }
@@ -231,6 +239,7 @@ impl Daemon {
             promoter: None,
             server: None,
             teller: Teller::new(Arc::new(Ledger::open(state))),
+            next_take_back: Instant::now(),
             saved: Instant::now(),
             passes: 0,
         }
@@ -469,11 +478,14 @@ impl Daemon {
     /// Breaks huge pages that stay partly used, of processes whose policy wants that.
     fn take_back(&mut self, signals: &Signals) {
         // Memory above a watermark comes first.
-        if signals.any() || self.watches.iter().any(Watch::is_passed) {
+        let is_due = Instant::now() >= self.next_take_back;
+        if !is_due || signals.any() || self.watches.iter().any(Watch::is_passed) {
             return;
         }
         let pids = self.promoter.as_ref().map(Promoter::taken_back_from).unwrap_or_default();
-        let targets = pids.into_iter().filter_map(|pid| select::hold(pid).ok()).collect();
+        let mut targets: Vec<Target> =
+            pids.into_iter().filter_map(|pid| select::hold(pid).ok()).collect();
+        targets.iter_mut().for_each(|target| target.take_time(UNHURRIED));
         if let Err(error) = self.take_back_from(targets, signals) {
             error!("partly used huge pages cannot be taken back: {error}");
         }
@@ -481,7 +493,11 @@ impl Daemon {
 
     fn take_back_from(&mut self, mut targets: Vec<Target>, signals: &Signals) -> Result<(), Error> {
         let (now, idle) = (promote::now(), nanos(self.config.promotion.idle));
-        if self.take_back.see(&mut targets, idle, now)? == 0 {
+        let before = CpuTime::of_thread();
+        let due = self.take_back.see(&mut targets, idle, now)?;
+        let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
+        self.next_take_back = Instant::now() + cost * DEAREST;
+        if due == 0 {
             return Ok(());
         }
         let not_due = self.take_back.not_due(&self.cooling, now);

@@ -80,6 +80,11 @@ impl Target {
         Ok(Self { key, process, command, pagemap, zero_spots: HashMap::new() })
     }
 
+    /// As [`Pagemap::take_time`].
+    pub fn take_time(&mut self, rest: u32) {
+        self.pagemap.take_time(rest);
+    }
+
     /// Its key towards policies.
     #[must_use]
     pub fn key(&self) -> ProcessKey {

@@ -53,10 +53,10 @@ const EMPTIED: BasePages = BasePages(32);
 /// What is not possible rests for 4 s at first, and each time four times longer, up to 17 minutes.
 const MOST_VAIN: u32 = 5;
 /// A region that was promoted is not promoted again for so long, if its program gives back parts of
-/// it; and each time for four times longer, up to 11 minutes. Chosen, with a Redis that writes values
+/// it; and each time for four times longer, up to 8 minutes. Chosen, with a Redis that writes values
 /// of up to 1 MB: its allocator took apart some hundred huge pages a second, and fills them again.
-const AGAIN: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
-const MOST_AGAIN: u32 = 3;
+const AGAIN: Nanos = Nanos(30_000_000_000); // tidy: allow(30 s)
+const MOST_AGAIN: u32 = 2;
 /// The most regions of a process that are remembered as huge. Chosen, not measured: 2 TiB.
 const MOST_REMEMBERED: usize = 1 << 20;
 /// Areas directly above a guard, and no larger than this, are taken for stacks of threads. glibc's
@@ -498,7 +498,7 @@ mod tests {
         let second = Nanos::from_secs_f64(1.0);
         let mut promoted = Promoted::again(None, second);
         assert_eq!((promoted.times, promoted.rest()), (1, AGAIN));
-        for (times, longer) in [(2, 4), (3, 16), (4, 64), (5, 64)] {
+        for (times, longer) in [(2, 4), (3, 16), (4, 16)] {
             promoted = Promoted::again(Some(promoted), promoted.at + promoted.rest());
             assert_eq!((promoted.times, promoted.rest()), (times, AGAIN * longer));
         }
