@@ -17,7 +17,7 @@ use rustix::fs::{Dir, readlinkat};
 pub struct Habits {
     /// It has memory that may be merged with equal pages of others.
     pub merges: bool,
-    /// It holds a userfaultfd, or so many descriptors that nobody looked at all of them.
+    /// It holds a userfaultfd.
     pub fills_itself: bool,
     /// It forbade itself huge pages (`PR_SET_THP_DISABLE`); nobody can give it any.
     pub refuses_huge_pages: bool,
@@ -57,10 +57,6 @@ fn field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
-/// Descriptors that are looked at, some milliseconds' work; with more of them, it is cheaper to ask
-/// about each area. Chosen, not measured.
-const MOST_DESCRIPTORS: usize = 4096; // tidy: allow(descriptors)
-
 fn holds_userfaultfd(process: &Process) -> Result<bool> {
     let directory = process.open_file("fd")?;
     let Ok(entries) = Dir::read_from(&directory) else { return Ok(false) };
@@ -68,8 +64,7 @@ fn holds_userfaultfd(process: &Process) -> Result<bool> {
         readlinkat(&directory, name, Vec::new())
             .is_ok_and(|target| target.as_bytes() == b"anon_inode:[userfaultfd]")
     };
-    let entries = entries.filter_map(std::result::Result::ok);
-    Ok(entries.zip(1..).any(|(entry, count)| count > MOST_DESCRIPTORS || is_one(entry.file_name())))
+    Ok(entries.filter_map(std::result::Result::ok).any(|entry| is_one(entry.file_name())))
 }
 
 #[cfg(test)]

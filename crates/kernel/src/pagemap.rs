@@ -22,11 +22,10 @@ use linux_raw_sys::general::{
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use superpage_policy::region::Region;
 use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
-    VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, VirtAddr,
 };
 
 const _: () = assert!(size_of::<pm_scan_arg>() == 96 && size_of::<page_region>() == 24);
@@ -37,7 +36,7 @@ const EXCLUSIVE: u64 = 1 << 56;
 
 /// Ranges fetched with one ioctl. Chosen, not measured: 24 KiB of buffer.
 const RANGES_PER_CALL: usize = 1024;
-/// How much is scanned in the first call: about a millisecond's work if all of it is base pages.
+/// How much is scanned in a call: about a millisecond's work if all of it is base pages.
 const STRIDE: Bytes = Bytes::from_mib(128);
 
 /// Categories of a page. Bits that this program does not know are kept.
@@ -196,12 +195,12 @@ impl Pagemap {
             ..Filter::default()
         };
         let areas: Vec<&Area> = areas.iter().filter(|area| area.is_private_anonymous()).collect();
-        let (Some(first), Some(last)) = (areas.first(), areas.last()) else { return Ok(vec![]) };
         let mut found = Vec::new();
-        // One walk over all areas: page tables are skipped where nothing is mapped.
-        self.scan(first.start, last.end, filter, |start, end, _| {
-            found.extend(Region::within(start, end));
-        })?;
+        for (start, end) in spans(&areas) {
+            self.scan(start, end, filter, |start, end, _| {
+                found.extend(Region::within(start, end));
+            })?;
+        }
         let mut areas = areas.into_iter().peekable();
         found.retain(|region| {
             while areas.next_if(|area| area.end <= region.start()).is_some() {}
@@ -222,11 +221,10 @@ impl Pagemap {
             ..Filter::default()
         };
         let areas: Vec<&Area> = areas.iter().filter(|area| area.is_private_anonymous()).collect();
-        let (Some(first), Some(last)) = (areas.first(), areas.last()) else { return Ok(vec![]) };
         let mut found: Vec<Populated> = Vec::new();
+        let spans = spans(&areas);
         let mut areas = areas.iter().peekable();
-        // One walk over all areas: page tables are skipped where nothing is mapped.
-        self.scan(first.start, last.end, filter, |start, end, categories| {
+        let mut each = |start, end: VirtAddr, categories| {
             let mut at = start;
             while at < end {
                 while areas.next_if(|area| area.end <= at).is_some() {}
@@ -235,7 +233,10 @@ impl Pagemap {
                 add(&mut found, at.max(area.start), until, categories);
                 at = until;
             }
-        })?;
+        };
+        for (start, end) in spans {
+            self.scan(start, end, filter, &mut each)?;
+        }
         Ok(found)
     }
 
@@ -388,8 +389,7 @@ impl Pagemap {
     /// walked.
     ///
     /// A call holds the lock of the memory map all along; whoever wants to map or unmap waits, and
-    /// then page faults behind him: 40 ms in a Redis of 4 GiB. So it is done in strides that take
-    /// about a millisecond.
+    /// then page faults behind him: 40 ms in a Redis of 4 GiB. So it is done in strides.
     fn scan(
         &mut self,
         start: VirtAddr,
@@ -398,20 +398,17 @@ impl Pagemap {
         mut each: impl FnMut(VirtAddr, VirtAddr, Categories),
     ) -> Result<()> {
         let mut at = start;
-        let mut stride = STRIDE;
         // Made by the first scan: many pagemaps are only asked about single regions.
         self.ranges.resize(RANGES_PER_CALL, page_region { start: 0, end: 0, categories: 0 });
         while at < end {
             // No huge page is cut in two.
-            let until = end.min(at.offset(stride).huge_page_floor());
+            let until = end.min(at.offset(STRIDE).huge_page_floor());
             let mut call = ScanCall::new(at, until, filter);
             let began = Instant::now();
             let asked = call.ask(&self.file, &mut self.ranges);
             let count = asked.map_err(|errno| self.explain(errno))?;
-            let took = began.elapsed();
-            stride = next_stride(stride, took);
             if self.rest > 0 {
-                std::thread::sleep(took * self.rest);
+                std::thread::sleep(began.elapsed() * self.rest);
             }
             let walked = VirtAddr(call.argument.walk_end);
             let ranges = &self.ranges[..count];
@@ -457,18 +454,16 @@ fn add(found: &mut Vec<Populated>, start: VirtAddr, end: VirtAddr, categories: C
     }
 }
 
-/// How much to scan in the next call, after one over `stride` took this time.
-fn next_stride(stride: Bytes, took: Duration) -> Bytes {
-    /// Chosen: little beside what a page fault may take anyway.
-    const WANTED: Duration = Duration::from_millis(1);
-    if took > WANTED * 2 {
-        Bytes(stride.0 / 2).max(HugePages(1).bytes())
-    } else if took < WANTED / 2 {
-        // Between areas there is nothing to walk for terabytes.
-        Bytes(stride.0.saturating_mul(2))
-    } else {
-        stride
+/// The memory that areas (in address order) lie in, without its larger holes.
+fn spans(areas: &[&Area]) -> Vec<(VirtAddr, VirtAddr)> {
+    let mut spans: Vec<(VirtAddr, VirtAddr)> = Vec::new();
+    for area in areas {
+        match spans.last_mut() {
+            Some((_, end)) if area.start <= end.offset(STRIDE) => *end = area.end,
+            _ => spans.push((area.start, area.end)),
+        }
     }
+    spans
 }
 
 /// The longest runs of neighbouring regions.
@@ -543,12 +538,16 @@ mod tests {
     }
 
     #[test]
-    fn strides_grow_over_holes_and_shrink_where_much_is_mapped() {
-        let one = HugePages(1).bytes();
-        assert_eq!(next_stride(STRIDE, Duration::from_micros(10)), Bytes(STRIDE.0 * 2));
-        assert_eq!(next_stride(STRIDE, Duration::from_millis(1)), STRIDE);
-        assert_eq!(next_stride(STRIDE, Duration::from_millis(5)), Bytes(STRIDE.0 / 2));
-        assert_eq!(next_stride(one, Duration::from_secs(1)), one);
+    fn what_lies_far_apart_is_walked_apart() {
+        let text = "1000-2000 rw-p 00000000 00:00 0 \n\
+                    5000-6000 rw-p 00000000 00:00 0 \n\
+                    7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \n";
+        let areas = crate::maps::parse(text.as_bytes(), std::path::Path::new("maps"));
+        let areas = areas.expect("areas");
+        let spans = spans(&areas.iter().collect::<Vec<_>>());
+        let far = VirtAddr(0x7f00_0000_0000);
+        let one = |start: u64, end: u64| (VirtAddr(start), VirtAddr(end));
+        assert_eq!(spans, [one(0x1000, 0x6000), (far, far.offset(Bytes(0x1000)))]);
     }
 
     #[test]

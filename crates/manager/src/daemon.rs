@@ -495,15 +495,16 @@ impl Daemon {
         let (now, idle) = (promote::now(), nanos(self.config.promotion.idle));
         let before = CpuTime::of_thread();
         let due = self.take_back.see(&mut targets, idle, now)?;
-        let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
-        self.next_take_back = Instant::now() + cost * DEAREST;
-        if due == 0 {
-            return Ok(());
-        }
         let not_due = self.take_back.not_due(&self.cooling, now);
         let options = self.options();
         let all = BasePages(u64::MAX);
-        let mut pass = Pass::new(targets, all, options, &not_due, now)?;
+        let pass = match due {
+            0 => None,
+            _ => Some(Pass::new(targets, all, options, &not_due, now)?),
+        };
+        let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
+        self.next_take_back = Instant::now() + cost * DEAREST;
+        let Some(mut pass) = pass else { return Ok(()) };
         let cause = format!(
             "partly used and so for {}",
             humantime::format_duration(self.config.promotion.idle)

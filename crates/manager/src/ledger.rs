@@ -66,8 +66,8 @@ impl Ledger {
         self.flush();
         self.metrics.set(status);
         let text = serde_json::to_vec(status).unwrap_or_default();
-        let written = replace(&self.directory.join(STATUS), &text).and_then(|()| {
-            replace(&self.directory.join(METRICS), self.metrics.encode().as_bytes())
+        let written = replace(&self.directory.join(STATUS), &text, Readers::Owner).and_then(|()| {
+            replace(&self.directory.join(METRICS), self.metrics.encode().as_bytes(), Readers::All)
         });
         if let Err(error) = written {
             warn!("how the daemon stands cannot be written: {error}");
@@ -108,17 +108,28 @@ pub fn entry(what: What, kind: &str, cause: &str) -> Entry {
     Entry::new(now_ms(), what, kind, cause)
 }
 
-/// Puts a file that all may read in the place of another at once, so that nobody reads half of it.
+/// Who may read a file, if he may look into its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// We alone: where other users' memory lies is nobody else's business.
+    Owner,
+    /// Everybody: a collector of metrics is another user.
+    All,
+}
+
+/// Puts a file in the place of another at once, so that nobody reads half of it.
 ///
 /// # Errors
 /// If it cannot be written; the other is still there then.
-pub fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    /// Who may look into the directory may read it: a collector of metrics is another user.
-    const FOR_ALL_TO_READ: u32 = 0o644;
+pub fn replace(path: &Path, content: &[u8], readers: Readers) -> std::io::Result<()> {
+    let mode = match readers {
+        Readers::Owner => 0o600,
+        Readers::All => 0o644,
+    };
     // Collectors read `*.prom`: not this one.
     let part = path.with_extension("part");
     let written = fs::write(&part, content)
-        .and_then(|()| fs::set_permissions(&part, PermissionsExt::from_mode(FOR_ALL_TO_READ)))
+        .and_then(|()| fs::set_permissions(&part, PermissionsExt::from_mode(mode)))
         .and_then(|()| fs::rename(&part, path));
     if written.is_err() {
         // On a full disk there may be half of it.
@@ -133,17 +144,21 @@ mod tests {
     use crate::history;
 
     #[test]
-    fn a_file_is_replaced_whole_and_can_be_read_by_others() {
+    fn a_file_is_replaced_whole_and_read_by_those_who_may() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("metrics.prom");
         fs::write(&path, "old").expect("it is written");
-        replace(&path, b"new").expect("it is written");
-        assert_eq!(fs::read_to_string(&path).expect("it is there"), "new");
-        let mode = fs::metadata(&path).expect("it is there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o644);
+        for (readers, mode) in [(Readers::All, 0o644), (Readers::Owner, 0o600)] {
+            replace(&path, b"new", readers).expect("it is written");
+            assert_eq!(fs::read_to_string(&path).expect("it is there"), "new");
+            let is = fs::metadata(&path).expect("it is there").permissions().mode();
+            assert_eq!(is & 0o777, mode);
+        }
         let files = fs::read_dir(directory.path()).expect("it is there").count();
         assert_eq!(files, 1, "nothing is left beside it");
-        assert!(replace(&directory.path().join("none/metrics.prom"), b"new").is_err());
+        assert!(
+            replace(&directory.path().join("none/metrics.prom"), b"new", Readers::All).is_err()
+        );
     }
 
     #[test]

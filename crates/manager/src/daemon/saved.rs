@@ -5,7 +5,7 @@
 //! by when they started, so that it means nothing after a reboot and is ignored then.
 
 use crate::cooldown::CoolDown;
-use crate::ledger::replace;
+use crate::ledger::{Readers, replace};
 use crate::promote::Remembered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl Saved {
 
     /// Keeps it in `directory`.
     pub(super) fn write(&self, directory: &Path) -> std::io::Result<()> {
-        replace(&directory.join(FILE), &serde_json::to_vec(self)?)
+        replace(&directory.join(FILE), &serde_json::to_vec(self)?, Readers::Owner)
     }
 
     /// What is cooling down.

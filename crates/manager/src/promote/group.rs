@@ -8,7 +8,7 @@ use super::view::LiveView;
 use crate::budget::CpuBudget;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::page::PageSize;
 use superpage_policy::region::Region;
@@ -74,7 +74,7 @@ const STEPS: usize = 64;
 /// fault done ([`Turns`](super::pace::Turns)).
 pub const LONGEST_RUN: HugePages = HugePages(4);
 /// What a program may have filled on either side of where it is, while nobody listened: windows are
-/// some 30 ms apart then. Chosen, not measured.
+/// some 60 ms apart then. Chosen, not measured: a GB a second.
 const NEAR: HugePages = HugePages(32);
 /// From this population on a region that no fault told of is promoted: Ingens's 90 %. Its program
 /// may not be filling it any more.
@@ -126,7 +126,9 @@ impl Group {
 
     /// Looks over what lies around `region` first of all: its process was not heard for a while.
     pub fn look_around(&mut self, key: ProcessKey, region: Region) {
-        self.due.push_front(Span::around(key, region));
+        if self.policy.hears_faults() {
+            self.due.push_front(Span::around(key, region));
+        }
     }
 
     /// Takes a process out.
@@ -180,12 +182,24 @@ impl Group {
         Some(Job { key, held, first, count, memory, reason, since, action, tries: 0 })
     }
 
-    /// What it wants next in the background.
+    /// Looks over what is due of a process that need not be left to itself now; `wait` says for how
+    /// long.
+    pub fn look(&mut self, now: Nanos, wait: impl Fn(ProcessKey) -> Duration) -> Wanted {
+        self.view.set_now(now);
+        let may = self.due.iter().position(|span| wait(span.process).is_zero());
+        match may.and_then(|at| self.due.remove(at)) {
+            Some(span) => self.look_over(span),
+            None => {
+                let first = self.due.iter().map(|span| wait(span.process)).min();
+                let nanos = |wait: Duration| u64::try_from(wait.as_nanos()).ok().map(Nanos);
+                Wanted::Nothing(first.and_then(nanos).map(|wait| now + wait))
+            }
+        }
+    }
+
+    /// What it wants next in the background, besides looking over processes.
     pub fn next(&mut self, now: Nanos) -> Wanted {
         self.view.set_now(now);
-        if let Some(wanted) = self.look_over() {
-            return wanted;
-        }
         if self.view.is_empty() {
             return Wanted::Nothing(None);
         }
@@ -234,11 +248,10 @@ impl Group {
         self.system.learn(action, outcome);
     }
 
-    /// Goes on looking over processes for what is populated already, in address order: a policy
-    /// that goes by faults is told of each region that is nearly full as if its last page had just
-    /// been touched. `None` when everything has been looked over.
-    fn look_over(&mut self) -> Option<Wanted> {
-        let mut span = self.due.pop_front()?;
+    /// Goes on looking over a span for what is populated already, in address order: a policy that
+    /// goes by faults is told of each region that is nearly full as if its last page had just been
+    /// touched. What is left of the span stays due.
+    fn look_over(&mut self, mut span: Span) -> Wanted {
         let key = span.process;
         let mut is_over = false;
         let mut run: Option<(Region, HugePages, Reason)> = None;
@@ -267,9 +280,9 @@ impl Group {
         if !is_over {
             self.due.push_front(span);
         }
-        let Some((first, count, reason)) = run else { return Some(Wanted::Looked) };
+        let Some((first, count, reason)) = run else { return Wanted::Looked };
         let job = self.job(key, first, count, reason, None, None);
-        Some(job.map_or(Wanted::Looked, Wanted::Job))
+        job.map_or(Wanted::Looked, Wanted::Job)
     }
 
     /// Whether a region that no fault told of is to be promoted, and why.

@@ -32,7 +32,7 @@ const WINDOW: Duration = Duration::from_micros(1600);
 /// How long it is open now and then: for programs that fill 4 MB a second.
 const LONG_WINDOW: Duration = Duration::from_millis(16);
 /// One window of so many is a long one. Chosen, not measured: about one a second.
-const LONG_EVERY: u32 = 64;
+const LONG_EVERY: u32 = 32;
 /// Opening and closing a window may take at most one in so much time: on a machine with many CPUs
 /// windows are longer and fewer.
 const DEAREST: u32 = 50;

@@ -213,11 +213,12 @@ impl Candidate {
     }
 
     /// Carries out a job; what the kernel was using just then is tried again a few times. Then the
-    /// process has as much time for itself ([`Turns`](super::pace::Turns)).
+    /// process has as much time for itself ([`Turns`](super::pace::Turns)); not four times as much as
+    /// in the background, because somebody waits.
     fn with_patience(&self, job: Job) -> Vec<(Region, std::result::Result<BasePages, Refusal>)> {
         const TRIES: u32 = 3;
         const PAUSE: Duration = Duration::from_millis(10);
-        let Done { mut became, held_up, .. } = carry_out(job.clone());
+        let Done { mut became, mut held_up, .. } = carry_out(job.clone());
         for _ in 0..TRIES {
             if !became.iter().any(|(_, became)| *became == Err(Refusal::Busy)) {
                 break;
@@ -225,7 +226,9 @@ impl Candidate {
             std::thread::sleep(PAUSE);
             for (region, became) in became.iter_mut().filter(|(_, b)| *b == Err(Refusal::Busy)) {
                 let one = Job { first: *region, count: HugePages(1), ..job.clone() };
-                if let Some((_, again)) = carry_out(one).became.pop() {
+                let mut done = carry_out(one);
+                held_up += done.held_up;
+                if let Some((_, again)) = done.became.pop() {
                     *became = again;
                 }
             }

@@ -36,11 +36,12 @@ enum Known {
     Stranger(u64),
 }
 
-/// When a process was looked over, and whether it has faulted since.
+/// When a process was looked over, and whether it has faulted since; and when it was heard last.
 #[derive(Clone, Copy, Debug)]
 struct Looked {
     at: Instant,
     has_faulted: bool,
+    heard: Option<Instant>,
 }
 
 /// Who is watched.
@@ -153,7 +154,7 @@ impl Roster {
         tenant.remember(self.remembered.remove(&key).unwrap_or_default());
         self.ears.hear(key, &tenant.held.process);
         self.groups.get_mut(index)?.add(tenant);
-        self.looked.insert(key, Looked { at: Instant::now(), has_faulted: false });
+        self.looked.insert(key, Looked { at: Instant::now(), has_faulted: false, heard: None });
         Some((key, index))
     }
 
@@ -246,6 +247,13 @@ impl Roster {
         }
     }
 
+    /// It was heard now; whether it had not been for so long.
+    pub(super) fn was_quiet(&mut self, key: ProcessKey, time: Instant, quiet: Duration) -> bool {
+        let Some(looked) = self.looked.get_mut(&key) else { return false };
+        let before = looked.heard.replace(time);
+        before.is_none_or(|before| time.saturating_duration_since(before) >= quiet)
+    }
+
     /// Has those looked over that have faulted and were not looked over lately.
     pub(super) fn look_again(&mut self, time: Instant) {
         for group in &mut self.groups {
@@ -254,7 +262,7 @@ impl Roster {
                 let Some(looked) = self.looked.get_mut(&key) else { continue };
                 let age = time.saturating_duration_since(looked.at);
                 if looked.has_faulted && age >= LOOK_OVER || age >= LOOK_OVER_UNHEARD {
-                    *looked = Looked { at: time, has_faulted: false };
+                    *looked = Looked { at: time, has_faulted: false, ..*looked };
                     group.look_again(key);
                 }
             }

@@ -52,11 +52,14 @@ const HABITS_HOLD: Duration = Duration::from_secs(30);
 const EMPTIED: BasePages = BasePages(32);
 /// What is not possible rests for 4 s at first, and each time four times longer, up to 17 minutes.
 const MOST_VAIN: u32 = 5;
-/// A region that was promoted is not promoted again for so long, if its program gives back parts of
-/// it; and each time for four times longer, up to 8 minutes. Chosen, with a Redis that writes values
+/// A region that was promoted is not promoted again for so long, if its program gives back some or all
+/// of it but keeps it mapped; and each time for four times longer, up to 8 minutes. Chosen, with a Redis that writes values
 /// of up to 1 MB: its allocator took apart some hundred huge pages a second, and fills them again.
 const AGAIN: Nanos = Nanos(30_000_000_000); // tidy: allow(30 s)
 const MOST_AGAIN: u32 = 2;
+/// A region that is promoted so long after it had rested did not come apart shortly after it was made,
+/// and does not rest for longer. Chosen: more than its being found again takes.
+const STAYED: Nanos = Nanos(20_000_000_000); // tidy: allow(20 s)
 /// The most regions of a process that are remembered as huge. Chosen, not measured: 2 TiB.
 const MOST_REMEMBERED: usize = 1 << 20;
 /// Areas directly above a guard, and no larger than this, are taken for stacks of threads. glibc's
@@ -80,10 +83,13 @@ impl Promoted {
 
     /// What it is when it is promoted at `now`.
     fn again(before: Option<Self>, now: Nanos) -> Self {
-        // Who gave it back long after is not held up for it.
-        let is_new = |before: &Self| now.saturating_sub(before.at) > before.rest() * 4;
-        let times = before.filter(|before| !is_new(before)).map_or(0, |before| before.times);
+        let times = before.filter(|before| !before.is_over(now)).map_or(0, |before| before.times);
         Self { at: now, times: times.saturating_add(1) }
+    }
+
+    /// Whether it does not count any more.
+    fn is_over(self, now: Nanos) -> bool {
+        now > self.at + self.rest() + STAYED
     }
 }
 
@@ -252,7 +258,14 @@ impl Tenant {
         was_huge.retain(|region| self.area_of(region.start()).is_some());
         self.was_huge = was_huge;
         let mut promoted = std::mem::take(&mut self.promoted);
-        promoted.retain(|region, _| self.area_of(region.start()).is_some());
+        promoted.retain(|region, _| {
+            let is_there = self.area_of(region.start()).is_some();
+            if !is_there {
+                // What is mapped there later is another one.
+                self.resting.remove(self.key, *region);
+            }
+            is_there
+        });
         self.promoted = promoted;
         self.read = Some((began, began.elapsed()));
         Ok(())
@@ -378,6 +391,7 @@ impl Tenant {
     /// Forgets what has rested long enough.
     pub fn expire(&mut self, now: Nanos) {
         self.resting.expire(now);
+        self.promoted.retain(|_, promoted| !promoted.is_over(now));
     }
 
     /// This cgroup, which it is in, has watermarks of its own.
@@ -502,7 +516,7 @@ mod tests {
             promoted = Promoted::again(Some(promoted), promoted.at + promoted.rest());
             assert_eq!((promoted.times, promoted.rest()), (times, AGAIN * longer));
         }
-        let later = promoted.at + promoted.rest() * 5;
+        let later = promoted.at + promoted.rest() + STAYED + AGAIN;
         assert_eq!(Promoted::again(Some(promoted), later).times, 1, "it stayed whole for long");
     }
 }

@@ -241,6 +241,7 @@ impl Worker {
                     self.learn_all();
                     self.crew = crew;
                     self.under_way.clear();
+                    self.turns = Turns::default();
                 }
                 Err(error) => warn!("as many promotions at once as before: {error}"),
             }
@@ -408,18 +409,24 @@ impl Worker {
                 continue;
             }
             self.roster.has_faulted(key);
-            let is_quiet = self.is_quiet(time);
+            let was_quiet = self.roster.was_quiet(key, time, QUIET);
             let Some(group) = self.roster.groups.get_mut(index) else { continue };
             let now = now();
             group.view.set_now(now);
             let Some(tenant) = group.view.tenant(key) else { continue };
             if tenant.rests(region, now) {
+                // It may have been emptied, and be new when it has rested.
+                if let (Ok(seen), Some(tenant)) =
+                    (tenant.survey(region), group.view.tenant_mut(key))
+                {
+                    tenant.see(region, &seen);
+                }
                 continue;
             }
             if tenant.may_hold(region) {
                 self.front.add(key, region, time);
             }
-            if is_quiet {
+            if was_quiet {
                 group.look_around(key, region);
             }
             self.last_heard = Some(time);
@@ -436,10 +443,8 @@ impl Worker {
         for _ in 0..self.roster.groups.len() {
             let index = self.next_group % self.roster.groups.len().max(1);
             self.next_group = self.next_group.wrapping_add(1);
-            // It waits for its process's turn to be over.
-            if self.urgent.iter().any(|(of, job)| *of == index && job.haste() == Haste::Whenever) {
-                continue;
-            }
+            let waits =
+                self.urgent.iter().any(|(of, job)| *of == index && job.haste() == Haste::Whenever);
             let Some(group) = self.roster.groups.get_mut(index) else { continue };
             let wait = group.purse.wait(Instant::now());
             if !wait.is_zero() {
@@ -447,7 +452,12 @@ impl Worker {
                 continue;
             }
             let began = CpuTime::of_thread();
-            let wanted = group.next(now());
+            let (turns, time) = (&self.turns, Instant::now());
+            let mut wanted = group.look(now(), |key| turns.wait(key, time));
+            if let (Wanted::Nothing(until), false) = (&wanted, waits) {
+                rest = rest.min(until.map_or(TICK, from_now));
+                wanted = group.next(now());
+            }
             group.purse.spend(CpuTime::of_thread().since(began));
             match wanted {
                 Wanted::Job(job) => {
@@ -459,9 +469,7 @@ impl Worker {
                 }
                 Wanted::Looked => rest = Duration::ZERO,
                 Wanted::Nothing(None) => {}
-                Wanted::Nothing(Some(until)) => {
-                    rest = rest.min(Duration::from_nanos(until.saturating_sub(now()).0));
-                }
+                Wanted::Nothing(Some(until)) => rest = rest.min(from_now(until)),
             }
             if !self.crew.is_free() {
                 return TICK;
@@ -523,13 +531,32 @@ impl Worker {
         {
             group.learn(action, Outcome::Stale);
         }
-        for run in allowed.chunk_by(|one, next| one.end() == next.start()) {
-            let Some(first) = run.first() else { continue };
-            self.under_way.extend(run.iter().map(|region| (job.key, *region)));
-            let count = HugePages(run.len() as u64);
+        let mut runs = allowed.chunk_by(|one, next| one.end() == next.start());
+        let part = |run: &[Region]| {
+            let (first, count) = (*run.first()?, HugePages(run.len() as u64));
+            Some(Job { first, count, ..job.clone() })
+        };
+        if let Some(first) = runs.next().and_then(part) {
+            self.under_way.extend(first.regions().map(|region| (job.key, region)));
             self.turns.begin(job.key);
-            self.crew.give(Job { first: *first, count, ..job.clone() });
+            self.crew.give(first);
         }
+        // One at a time in a process.
+        for later in runs.filter_map(part) {
+            self.put_off(index, later);
+        }
+    }
+
+    /// What was to be done is done when its process has had its turn.
+    fn put_off(&mut self, index: usize, job: Job) {
+        for region in job.regions() {
+            self.queued.insert((job.key, region));
+            self.machine.settle();
+            if let Some(tenant) = self.tenant(Some(index), job.key) {
+                tenant.settle();
+            }
+        }
+        self.urgent.push_front((index, job));
     }
 
     /// Learns what became of all jobs that are done.
@@ -748,10 +775,15 @@ impl Worker {
     }
 }
 
+/// How long it is until this time.
+fn from_now(time: Nanos) -> Duration {
+    Duration::from_nanos(time.saturating_sub(now()).0)
+}
+
 /// The job with those of its neighbours that wait too, up to the longest run: one call makes all of
 /// them, and waits for the processors once.
 fn with_neighbours(mut job: Job, waiting: &mut VecDeque<(usize, Job)>) -> Job {
-    loop {
+    while job.count < LONGEST_RUN {
         let end = job.first.start().offset(job.count.bytes());
         let is_next = |other: &Job| {
             let others_end = other.first.start().offset(other.count.bytes());
@@ -764,10 +796,11 @@ fn with_neighbours(mut job: Job, waiting: &mut VecDeque<(usize, Job)>) -> Job {
                 && job.action.is_none()
                 && job.count + other.count <= LONGEST_RUN
         };
-        let Some(at) = waiting.iter().position(|(_, other)| is_next(other)) else { return job };
-        let Some((_, other)) = waiting.remove(at) else { return job };
+        let at = waiting.iter().position(|(_, other)| is_next(other));
+        let Some((_, other)) = at.and_then(|at| waiting.remove(at)) else { break };
         job.first = job.first.min(other.first);
         job.count += other.count;
         job.since = job.since.min(other.since).or(job.since);
     }
+    job
 }
