@@ -4,6 +4,7 @@
 //! Faults are heard for a part of the time only ([`super::hear`]), and one of many. They say where a
 //! program is; from there it is followed by its page tables, which costs it nothing.
 
+use super::group::FULL_ENOUGH;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use superpage_kernel::pagemap::Survey;
@@ -67,7 +68,7 @@ impl Front {
     }
 
     /// Looks at those whose time it is; returns those to which something was added since the last
-    /// look. What is huge by now, or gone, is not looked at any more.
+    /// look, and those that were full when they were looked at first. What is huge by now, or gone, is not looked at any more.
     pub(super) fn look(
         &mut self,
         now: Instant,
@@ -82,7 +83,12 @@ impl Front {
                 return false;
             };
             let before = filling.population.replace(seen.population);
-            if before.is_some_and(|before| before < seen.population) {
+            // The program may have come through before we looked at all.
+            let has_grown = match before {
+                Some(before) => before < seen.population,
+                None => seen.population >= FULL_ENOUGH,
+            };
+            if has_grown {
                 filling.changed = now;
                 filling.then = SOON;
                 grown.push(*place);
@@ -135,6 +141,7 @@ mod tests {
         };
         assert!(seen(&[(4, 10)]).is_empty(), "the first look only counts");
         assert_eq!(seen(&[(4, 11)]), [4]);
+        assert_eq!(seen(&[(4, 12), (8, 512)]), [4], "that is too far away");
         assert_eq!(seen(&[(4, 512), (5, 512), (6, 1)]), [4, 5, 6]);
         let filled = |last| [(4, 512), (5, 512), (6, 512), (9, last)];
         assert_eq!(seen(&filled(7)), [6]);

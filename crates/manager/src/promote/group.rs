@@ -78,7 +78,7 @@ pub const LONGEST_RUN: HugePages = HugePages(4);
 const NEAR: HugePages = HugePages(32);
 /// From this population on a region that no fault told of is promoted: Ingens's 90 %. Its program
 /// may not be filling it any more.
-const FULL_ENOUGH: BasePages = BasePages(460);
+pub(super) const FULL_ENOUGH: BasePages = BasePages(460);
 
 impl Group {
     /// Nobody under this policy yet; `None` if it promotes nothing.
