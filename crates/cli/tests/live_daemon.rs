@@ -370,9 +370,9 @@ fn khugepaged_is_held_and_let_go() -> Ended {
     let _knob = Knob::at(ORIGINAL)?;
     let home = Home::with(&Config { max_ptes_none: "\"auto\"".to_owned(), ..Config::idle() })?;
     let daemon = home.start()?;
-    // Just below the 10 % of a huge page that are worth breaking it.
+    // Just below the 6 % of a huge page that are worth breaking it.
     let held = Knob::now()?;
-    ensure!(held == BasePages(50), "it is held at {held}");
+    ensure!(held == BasePages(30), "it is held at {held}");
     // A change of the configuration changes it from what it was at first.
     home.configure(&Config { max_ptes_none: "7".to_owned(), ..Config::idle() }.to_string())?;
     daemon.signal(Signal::HUP)?;

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use superpage_kernel::Result;
 use superpage_kernel::fault_events::{Counts, Event, FaultEvents, Scope, Watched};
 use superpage_kernel::process::Process;
+use superpage_kernel::usage::CpuTime;
 use superpage_policy::debloat::ProcessKey;
 use tracing::{debug, info, warn};
 
@@ -131,6 +132,7 @@ impl Ears {
             return self.turns - now;
         }
         let was_open = !self.open.is_empty();
+        let before = CpuTime::of_thread();
         if was_open {
             self.open.clear();
         } else if let Err(error) = self.open_window() {
@@ -139,7 +141,10 @@ impl Ears {
             self.turns = now + LONG;
             return LONG;
         }
-        self.cost = (self.cost + now.elapsed()) / 2;
+        // Time in which the kernel waits costs nobody anything.
+        let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
+        // The first times take much longer than later ones.
+        self.cost = (self.cost * 7 + cost) / 8;
         if !was_open {
             self.windows = self.windows.wrapping_add(1);
         }

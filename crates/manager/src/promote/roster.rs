@@ -154,7 +154,7 @@ impl Roster {
         tenant.remember(self.remembered.remove(&key).unwrap_or_default());
         self.ears.hear(key, &tenant.held.process);
         self.groups.get_mut(index)?.add(tenant);
-        self.looked.insert(key, Looked { at: Instant::now(), has_faulted: false, heard: None });
+        self.looked.insert(key, Looked { at: Instant::now(), has_faulted: true, heard: None });
         Some((key, index))
     }
 

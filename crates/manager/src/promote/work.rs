@@ -157,7 +157,7 @@ impl Worker {
                 fragmentation: 0.0,
             },
             machine: Headroom::default(),
-            last_heard: None,
+            last_heard: Some(began),
             next_tick: began,
             next_sweep: began + SWEEP,
             next_group: 0,
