@@ -29,11 +29,6 @@ impl CoolDown {
         }
     }
 
-    /// Leaves `region` alone no longer.
-    pub fn remove(&mut self, process: ProcessKey, region: Region) {
-        self.until.remove(&(process, region));
-    }
-
     /// Whether `region` is to be left alone at `now`.
     #[must_use]
     pub fn contains(&self, process: ProcessKey, region: Region, now: Nanos) -> bool {

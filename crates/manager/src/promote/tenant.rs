@@ -87,6 +87,11 @@ impl Promoted {
         Self { at: now, times: times.saturating_add(1) }
     }
 
+    /// Whether it is not promoted again at `now`.
+    fn rests(self, now: Nanos) -> bool {
+        now < self.at + self.rest()
+    }
+
     /// Whether it does not count any more.
     fn is_over(self, now: Nanos) -> bool {
         now > self.at + self.rest() + STAYED
@@ -258,14 +263,8 @@ impl Tenant {
         was_huge.retain(|region| self.area_of(region.start()).is_some());
         self.was_huge = was_huge;
         let mut promoted = std::mem::take(&mut self.promoted);
-        promoted.retain(|region, _| {
-            let is_there = self.area_of(region.start()).is_some();
-            if !is_there {
-                // What is mapped there later is another one.
-                self.resting.remove(self.key, *region);
-            }
-            is_there
-        });
+        // What is mapped there later is another one.
+        promoted.retain(|region, _| self.area_of(region.start()).is_some());
         self.promoted = promoted;
         self.read = Some((began, began.elapsed()));
         Ok(())
@@ -339,7 +338,6 @@ impl Tenant {
             self.was_huge.insert(region);
             let promoted = Promoted::again(self.promoted.get(&region).copied(), now);
             self.promoted.insert(region, promoted);
-            self.resting.add(self.key, region, now + promoted.rest());
         }
         self.footprint.huge += HugePages(1);
         let copied = HugePages(1).base_pages().saturating_sub(filled);
@@ -359,7 +357,9 @@ impl Tenant {
     /// Whether the region, or all of the process, is to be left alone at `now`.
     #[must_use]
     pub fn rests(&self, region: Region, now: Nanos) -> bool {
-        now < self.rests_until || self.resting.contains(self.key, region, now)
+        now < self.rests_until
+            || self.resting.contains(self.key, region, now)
+            || self.promoted.get(&region).is_some_and(|promoted| promoted.rests(now))
     }
 
     /// Leaves alone what was refused, for as long as it makes sense.
