@@ -117,8 +117,8 @@ struct Worker {
     spent: CpuTime,
     limits: Limits,
     machine: Headroom,
-    /// When a fault was heard last in a region that does not rest.
-    last_heard: Option<Instant>,
+    /// When a fault was heard last in a region that does not rest; at first, when this began.
+    last_heard: Instant,
     next_tick: Instant,
     next_sweep: Instant,
     next_group: usize,
@@ -157,7 +157,7 @@ impl Worker {
                 fragmentation: 0.0,
             },
             machine: Headroom::default(),
-            last_heard: Some(began),
+            last_heard: began,
             next_tick: began,
             next_sweep: began + SWEEP,
             next_group: 0,
@@ -205,7 +205,7 @@ impl Worker {
     /// Sleeps until it is time to listen, something is done, or `rest` is over.
     fn wait(&mut self, ear: &UnixStream, rest: Duration) {
         let now = Instant::now();
-        let is_quiet = self.is_quiet(now);
+        let is_quiet = now.saturating_duration_since(self.last_heard) >= QUIET;
         let (busy, listen) = if is_quiet { (Busy::No, LISTEN_QUIET) } else { (Busy::Yes, LISTEN) };
         let window = self.roster.ears.turn(now, busy);
         let rest = rest.min(self.next_tick.saturating_duration_since(now)).min(listen).min(window);
@@ -214,11 +214,6 @@ impl Worker {
         }
         let mut bytes = [0; 64]; // tidy: allow(bytes of a wake-up)
         while matches!((&*ear).read(&mut bytes), Ok(count) if count > 0) {}
-    }
-
-    /// Whether nothing was heard for a while that anything could follow from.
-    fn is_quiet(&self, now: Instant) -> bool {
-        self.last_heard.is_none_or(|heard| now.saturating_duration_since(heard) >= QUIET)
     }
 
     fn sleep(&self, ear: &UnixStream, time: Duration) {
@@ -429,7 +424,7 @@ impl Worker {
             if was_quiet {
                 group.look_around(key, region);
             }
-            self.last_heard = Some(time);
+            self.last_heard = time;
             if let Some(job) = group.fault(key, heard.address, heard.time) {
                 self.queued.insert((key, region));
                 self.urgent.push_back((index, job));
