@@ -56,6 +56,12 @@ const SAVE: Duration = Duration::from_secs(30);
 /// How often used memory is looked at again during a pass.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// While huge pages that may be partly used are looked for, the process is left alone for so many times
+/// longer than each stride takes. Chosen, not measured.
+const UNHURRIED: u32 = 3;
+/// Looking for them may take at most one in so much of a core's time. Chosen, not measured.
+const DEAREST: u32 = 100; // tidy: allow(times longer)
+
 /// Why the daemon did not start or had to stop.
 #[derive(Debug)]
 pub enum DaemonError {
@@ -187,11 +193,6 @@ fn check_essentials() -> Result<(), DaemonError> {
 fn read_config(path: Option<&Path>) -> Result<Config, ConfigError> {
     path.map_or_else(|| Ok(Config::default()), config::read)
 }
-
-/// Looking for huge pages that may be partly used takes three times longer than it has to, so that it
-/// holds nobody up, and at most one in so much time: some 20 ms for each GiB of base pages.
-const UNHURRIED: u32 = 3;
-const DEAREST: u32 = 100; // tidy: allow(times longer)
 
 struct Daemon {
     config: Config,
