@@ -63,7 +63,11 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    fn new() -> Result<Self> {
+    /// None yet.
+    ///
+    /// # Errors
+    /// None that happens: the bounds are right.
+    pub fn new() -> Result<Self> {
         /// An hour: longer than any run. Three digits are kept.
         const LONGEST: u64 = 3600 * 1_000_000_000;
         let histogram = Histogram::new_with_bounds(1, LONGEST, 3).map_err(|error| {
@@ -88,6 +92,17 @@ impl Latencies {
     #[must_use]
     pub fn quantile(&self, share: f64) -> Nanos {
         Nanos(self.histogram.value_at_quantile(share))
+    }
+
+    /// With those of another load, one after the other.
+    ///
+    /// # Errors
+    /// None that happens: all histograms have the same bounds.
+    pub fn join(&mut self, other: &Self) -> Result<()> {
+        self.wall += other.wall;
+        self.histogram
+            .add(&other.histogram)
+            .map_err(|error| Error::Server { what: "count latencies", detail: error.to_string() })
     }
 
     fn add(&mut self, latency: Duration) {

@@ -11,6 +11,7 @@ mod emd_table3;
 mod fault_overhead;
 mod growing_heap;
 mod guest_memory;
+mod mixed_load;
 mod promotion_latency;
 mod quicksilver_table2;
 mod quicksilver_table5;
@@ -18,9 +19,11 @@ mod support_bench;
 mod support_daemon;
 mod support_fairness;
 mod support_fragments;
+mod support_mix;
 mod support_redis;
 mod support_regime;
 mod support_sweep;
+mod support_told;
 
 use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
 
@@ -40,4 +43,5 @@ pub const ALL: &[&Experiment] = &[
     &growing_heap::EXPERIMENT,
     &guest_memory::EXPERIMENT,
     &fault_overhead::EXPERIMENT,
+    &mixed_load::EXPERIMENT,
 ];

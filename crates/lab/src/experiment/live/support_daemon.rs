@@ -5,7 +5,7 @@ use super::{Error, Result, Setting};
 use crate::workload::clock::cpu_time;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use superpage_kernel::settings::{self, Lock, Settings};
@@ -53,6 +53,16 @@ impl Daemon {
             Ok(Some(status)) => Err(self.ended(status)),
             Err(error) => Err(Error::Child(format!("the daemon was lost: {error}"))),
         }
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it writes its log, metrics and status.
+    pub(super) fn state(&self) -> &Path {
+        &self.state
     }
 
     /// The CPU time that it has used so far.

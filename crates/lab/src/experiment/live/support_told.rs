@@ -1,0 +1,125 @@
+//! What a daemon tells of its work, by its log and by its metrics, which must be the same.
+
+use super::support_daemon::Daemon;
+use super::{Error, Result};
+use std::ops::AddAssign;
+use std::time::{Duration, Instant};
+use superpage_manager::history::{Entry, Tail, What};
+use superpage_manager::ledger::METRICS;
+use superpage_policy::units::{BasePages, Bytes, HugePages};
+
+/// Both are written every few seconds. Chosen: several times that.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was done since the daemon began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Regions that became huge.
+    pub(super) promoted: HugePages,
+    /// What was filled with zeroes for that.
+    pub(super) filled: Bytes,
+    /// Huge pages that were broken.
+    pub(super) broken: HugePages,
+    /// What that freed.
+    pub(super) freed: Bytes,
+}
+
+impl AddAssign<&Entry> for Told {
+    fn add_assign(&mut self, entry: &Entry) {
+        let (huge, bytes) = (HugePages(entry.huge_pages), BasePages(entry.base_pages).bytes());
+        match entry.what {
+            What::Promoted => {
+                self.promoted += huge;
+                self.filled += bytes;
+            }
+            What::Debloated => {
+                self.broken += huge;
+                self.freed += bytes;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Told {
+    /// By metrics in Prometheus's text format.
+    fn by_metrics(text: &str) -> Self {
+        let sum = |name: &str| {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(name));
+            let of_metric = lines.filter(|rest| rest.starts_with(['{', ' ']));
+            of_metric.filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        };
+        Self {
+            promoted: HugePages(sum("superpage_promoted_huge_pages_total")),
+            filled: Bytes(sum("superpage_promotion_filled_bytes_total")),
+            broken: HugePages(sum("superpage_debloated_huge_pages_total")),
+            freed: Bytes(sum("superpage_debloat_freed_bytes_total")),
+        }
+    }
+}
+
+/// Follows a daemon's log from its beginning.
+#[derive(Debug)]
+pub(super) struct Follower {
+    tail: Tail,
+    told: Told,
+}
+
+impl Follower {
+    pub(super) fn new(daemon: &Daemon) -> Self {
+        Self { tail: Tail::new(daemon.state()), told: Told::default() }
+    }
+
+    /// What the log says by now. Called now and then, so that nothing is missed when it begins a new
+    /// file.
+    pub(super) fn told(&mut self) -> Result<Told> {
+        let explain = |error| Error::Child(format!("the daemon's log cannot be read: {error}"));
+        let new = self.tail.more().map_err(explain)?;
+        new.entries.iter().for_each(|entry| self.told += entry);
+        Ok(self.told)
+    }
+
+    /// Waits until log and metrics say the same; what they say, or both, if they do not in time. The
+    /// daemon must have nothing to do.
+    pub(super) fn agreed(&mut self, daemon: &Daemon) -> Result<Told> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let log = self.told()?;
+            let file = daemon.state().join(METRICS);
+            let text = std::fs::read_to_string(&file)
+                .map_err(|error| Error::Child(format!("{}: {error}", file.display())))?;
+            let metrics = Told::by_metrics(&text);
+            if log == metrics {
+                return Ok(log);
+            }
+            if Instant::now() > end {
+                let what = format!("the daemon's log says {log:?}, its metrics {metrics:?}");
+                return Err(Error::Child(what));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_and_metrics_are_added_up() {
+        let mut told = Told::default();
+        for (what, huge_pages, base_pages) in
+            [(What::Promoted, 2, 10), (What::Debloated, 3, 900), (What::Refused, 7, 0)]
+        {
+            told += &Entry { huge_pages, base_pages, ..Entry::new(0, what, "kind", "cause") };
+        }
+        let text = "# HELP superpage_promoted_huge_pages_total x\n\
+             superpage_promoted_huge_pages_total{policy=\"a\",cause=\"b\"} 1\n\
+             superpage_promoted_huge_pages_total{policy=\"a\",cause=\"c\"} 1\n\
+             superpage_promotion_filled_bytes_total{policy=\"a\"} 40960\n\
+             superpage_debloated_huge_pages_total{policy=\"emd\",cause=\"densest\"} 3\n\
+             superpage_debloat_freed_bytes_total{policy=\"emd\",cause=\"densest\"} 3686400\n";
+        assert_eq!(told, Told::by_metrics(text));
+        assert_ne!(told, Told::default());
+    }
+}
