@@ -40,20 +40,37 @@ struct Span {
     /// From here on it has not been looked over yet.
     at: VirtAddr,
     end: VirtAddr,
+    /// It is not looked over before.
+    not_before: Nanos,
 }
 
 impl Span {
     /// All of it.
     fn all(process: ProcessKey) -> Self {
-        Self { process, at: VirtAddr::default(), end: VirtAddr(u64::MAX) }
+        let (at, end) = (VirtAddr::default(), VirtAddr(u64::MAX));
+        Self { process, at, end, not_before: Nanos::ZERO }
+    }
+
+    /// How long from `now` it is not looked over.
+    fn wait(&self, now: Nanos) -> Duration {
+        Duration::from_nanos(self.not_before.saturating_sub(now).0)
     }
 
     /// What the program may have filled lately that is at this region now.
     fn around(process: ProcessKey, region: Region) -> Self {
         let (start, end) = (region.start(), region.end());
         let at = VirtAddr(start.0.saturating_sub(NEAR.bytes().0));
-        Self { process, at, end: end.offset(NEAR.bytes()) }
+        Self { process, at, end: end.offset(NEAR.bytes()), not_before: Nanos::ZERO }
     }
+}
+
+/// Whether a region that was looked at is to be promoted.
+#[derive(Debug)]
+enum Due {
+    Now(Reason),
+    /// After so long.
+    Later(Duration),
+    No,
 }
 
 /// What a group wants next.
@@ -186,11 +203,12 @@ impl Group {
     /// long.
     pub fn look(&mut self, now: Nanos, wait: impl Fn(ProcessKey) -> Duration) -> Wanted {
         self.view.set_now(now);
-        let may = self.due.iter().position(|span| wait(span.process).is_zero());
+        let wait = |span: &Span| wait(span.process).max(span.wait(now));
+        let may = self.due.iter().position(|span| wait(span).is_zero());
         match may.and_then(|at| self.due.remove(at)) {
             Some(span) => self.look_over(span),
             None => {
-                let first = self.due.iter().map(|span| wait(span.process)).min();
+                let first = self.due.iter().map(wait).min();
                 let nanos = |wait: Duration| u64::try_from(wait.as_nanos()).ok().map(Nanos);
                 Wanted::Nothing(first.and_then(nanos).map(|wait| now + wait))
             }
@@ -267,15 +285,22 @@ impl Group {
                     break;
                 }
             }
-            span.at = region.end();
-            if let Some(reason) = self.is_due(key, region) {
-                run = match run {
-                    Some((first, count, reason)) => Some((first, count + HugePages(1), reason)),
-                    None => Some((region, HugePages(1), reason)),
-                };
-            } else if run.is_some() {
-                break;
+            match self.is_due(key, region) {
+                Due::Now(reason) => {
+                    run = match run {
+                        Some((first, count, reason)) => Some((first, count + HugePages(1), reason)),
+                        None => Some((region, HugePages(1), reason)),
+                    };
+                }
+                Due::Later(wait) if run.is_none() => {
+                    let wait = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+                    span.not_before = self.view.now() + Nanos(wait);
+                    break;
+                }
+                Due::No if run.is_none() => {}
+                Due::Later(_) | Due::No => break,
             }
+            span.at = region.end();
         }
         if !is_over {
             self.due.push_front(span);
@@ -286,12 +311,20 @@ impl Group {
     }
 
     /// Whether a region that no fault told of is to be promoted, and why.
-    fn is_due(&mut self, key: ProcessKey, region: Region) -> Option<Reason> {
+    fn is_due(&mut self, key: ProcessKey, region: Region) -> Due {
         let seen = self.view.region(key, region);
         if !seen.is_reserved || seen.population < FULL_ENOUGH {
-            return None;
+            return Due::No;
         }
-        self.tell(key, region.start()).map(|_| reason(&Cause::Scanned(seen.population)))
+        let tenant = self.view.tenant(key);
+        let wait = tenant.map(|tenant| tenant.wait_to_promote(region, Instant::now()));
+        match wait.unwrap_or_default() {
+            Duration::ZERO => match self.tell(key, region.start()) {
+                Some(_) => Due::Now(reason(&Cause::Scanned(seen.population))),
+                None => Due::No,
+            },
+            wait => Due::Later(wait),
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //! | [`group`] | the processes under one policy, and what it wants |
 //! | [`limits`] | when promoting would do harm |
 //! | [`headroom`] | what memory promotions may still add |
+//! | `lasting` | whether what is promoted lasts, and a budget where it does not |
 //! | [`pace`] | how fast: the budget, and waiting while the kernel takes long |
 //! | `roster` | who is watched, under which policy |
 //! | [`crew`] | the threads that carry out |
@@ -26,6 +27,7 @@ mod front;
 pub mod group;
 pub mod headroom;
 mod hear;
+mod lasting;
 pub mod limits;
 pub mod once;
 pub mod pace;

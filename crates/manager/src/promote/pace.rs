@@ -131,47 +131,57 @@ impl Turns {
     }
 }
 
-/// CPU time to spend: a share of one core, saved up for at most ten seconds.
+/// CPU time to spend: a share of one core, saved up for some time.
 #[derive(Clone, Copy, Debug)]
 pub struct Purse {
     share: f64,
-    /// In nanoseconds; below zero after work that took more than there was.
+    /// What it holds at most, in seconds.
+    most: f64,
+    /// In seconds; below zero after work that took more than there was.
     saved: f64,
     filled: Instant,
 }
 
-/// Time of which the share can be saved up, in nanoseconds. Chosen, not measured: a heap that is
-/// filled at once is promoted at once, up to some thousands of huge pages.
-const SAVINGS: f64 = 10e9;
+/// Time of which the share can be saved up. Chosen, not measured: a heap that is filled at once is
+/// promoted at once, up to some thousands of huge pages.
+const SAVINGS: Duration = Duration::from_secs(10);
 
 impl Purse {
     /// Full, as of `now`.
     #[must_use]
     pub fn new(budget: CpuBudget, now: Instant) -> Self {
-        Self { share: budget.share(), saved: SAVINGS * budget.share(), filled: now }
+        Self::of_share(budget.share(), SAVINGS, now)
     }
 
-    /// Fills up by what time has brought.
-    fn fill(&mut self, now: Instant) {
-        let earned = now.saturating_duration_since(self.filled).as_secs_f64() * 1e9 * self.share;
-        self.saved = (self.saved + earned).min(SAVINGS * self.share);
-        self.filled = now;
+    /// Full, as of `now`, with a share of what so long a time brings.
+    #[must_use]
+    pub fn of_share(share: f64, savings: Duration, now: Instant) -> Self {
+        let most = savings.as_secs_f64() * share;
+        Self { share, most, saved: most, filled: now }
+    }
+
+    /// What there is, with what time has brought.
+    fn saved(&self, now: Instant) -> f64 {
+        let earned = now.saturating_duration_since(self.filled).as_secs_f64() * self.share;
+        (self.saved + earned).min(self.most)
     }
 
     /// Takes out what work has cost.
-    pub fn spend(&mut self, cost: Nanos) {
+    pub fn spend(&mut self, cost: Nanos, now: Instant) {
         // What looking around costs meanwhile is not owed for ever.
-        let spent = self.saved - cost.as_secs_f64() * 1e9;
-        self.saved = spent.max(-SAVINGS * self.share);
+        self.saved = (self.saved(now) - cost.as_secs_f64()).max(-self.most);
+        self.filled = now;
     }
 
     /// How long until there is something to spend.
-    pub fn wait(&mut self, now: Instant) -> Duration {
-        self.fill(now);
-        if self.saved > 0.0 {
-            return Duration::ZERO;
+    #[must_use]
+    pub fn wait(&self, now: Instant) -> Duration {
+        /// So that what has come by then is more than nothing.
+        const SOMETHING: f64 = 1e-4;
+        match self.saved(now) {
+            saved if saved > 0.0 => Duration::ZERO,
+            owed => Duration::from_secs_f64((SOMETHING - owed) / self.share),
         }
-        Duration::from_secs_f64((1e5 - self.saved) / 1e9 / self.share)
     }
 }
 
@@ -228,15 +238,16 @@ mod tests {
         let begin = Instant::now();
         let mut purse = Purse::new(CpuBudget::new(0.10).expect("a share"), begin);
         assert_eq!(purse.wait(begin), Duration::ZERO);
-        purse.spend(Nanos(1_100_000_000));
+        purse.spend(Nanos(1_100_000_000), begin);
         // A second was saved up; the other 100 ms take a second.
         let wait = purse.wait(begin).as_secs_f64();
         assert!((1.0..1.01).contains(&wait), "{wait}");
         assert_eq!(purse.wait(begin + Duration::from_millis(1100)), Duration::ZERO);
         assert_eq!(purse.wait(begin + Duration::from_secs(100)), Duration::ZERO);
-        purse.spend(Nanos(999_000_000));
-        assert_eq!(purse.wait(begin + Duration::from_secs(100)), Duration::ZERO, "as saved up");
-        purse.spend(Nanos(2_000_000));
-        assert!(!purse.wait(begin + Duration::from_secs(100)).is_zero(), "no more");
+        let later = begin + Duration::from_secs(100);
+        purse.spend(Nanos(999_000_000), later);
+        assert_eq!(purse.wait(later), Duration::ZERO, "as saved up");
+        purse.spend(Nanos(2_000_000), later);
+        assert!(!purse.wait(later).is_zero(), "no more");
     }
 }

@@ -4,6 +4,7 @@
 //! other hands (merged by KSM, filled through a userfaultfd).
 
 use super::headroom::Headroom;
+use super::lasting::Lasting;
 use super::limits::{Past, Refusal, Room};
 use crate::cooldown::CoolDown;
 use crate::supply;
@@ -115,6 +116,7 @@ pub struct Tenant {
     read: Option<(Instant, Duration)>,
     was_huge: BTreeSet<Region>,
     promoted: BTreeMap<Region, Promoted>,
+    lasting: Lasting,
     resting: CoolDown,
     /// How often the kernel said that it is not possible there.
     vain: BTreeMap<Region, u32>,
@@ -151,6 +153,7 @@ impl Tenant {
             read: None,
             was_huge: BTreeSet::new(),
             promoted: BTreeMap::new(),
+            lasting: Lasting::new(Instant::now()),
             resting: CoolDown::new(),
             vain: BTreeMap::new(),
             rests_until: Nanos::ZERO,
@@ -331,8 +334,12 @@ impl Tenant {
         if self.was_huge.contains(&region) { Past::WasHuge } else { Past::New }
     }
 
-    /// The region was promoted at `now`.
-    pub fn is_huge(&mut self, region: Region, filled: BasePages, now: Nanos) {
+    /// The region was promoted at `now`, for so much CPU time.
+    pub fn is_huge(&mut self, region: Region, filled: BasePages, cost: Nanos, now: Nanos) {
+        if self.may_not_last(region) {
+            self.lasting.spend(cost, Instant::now());
+        }
+        self.lasting.promoted(region, now);
         self.vain.remove(&region);
         if self.was_huge.len() < MOST_REMEMBERED {
             self.was_huge.insert(region);
@@ -354,12 +361,27 @@ impl Tenant {
         self.was_huge.extend(regions);
     }
 
-    /// Whether the region, or all of the process, is to be left alone at `now`.
+    /// Whether nothing is to be promoted there now (by both clocks).
     #[must_use]
-    pub fn rests(&self, region: Region, now: Nanos) -> bool {
+    pub fn is_left_alone(&self, region: Region, now: Nanos, time: Instant) -> bool {
+        self.rests(region, now) || !self.wait_to_promote(region, time).is_zero()
+    }
+
+    /// Whether the region, or all of the process, rests at `now`.
+    fn rests(&self, region: Region, now: Nanos) -> bool {
         now < self.rests_until
             || self.resting.contains(self.key, region, now)
             || self.promoted.get(&region).is_some_and(|promoted| promoted.rests(now))
+    }
+
+    /// How long it is until the region may be promoted, where that may not last.
+    #[must_use]
+    pub fn wait_to_promote(&self, region: Region, time: Instant) -> Duration {
+        if self.may_not_last(region) { self.lasting.wait(time) } else { Duration::ZERO }
+    }
+
+    fn may_not_last(&self, region: Region) -> bool {
+        self.past(region) == Past::WasHuge || !self.lasting.is_lasting()
     }
 
     /// Leaves alone what was refused, for as long as it makes sense.
@@ -388,9 +410,11 @@ impl Tenant {
         }
     }
 
-    /// Forgets what has rested long enough.
+    /// Forgets what has rested long enough, and looks what became of what was promoted.
     pub fn expire(&mut self, now: Nanos) {
         self.resting.expire(now);
+        let pagemap = &self.held.pagemap;
+        self.lasting.look(now, |region| pagemap.survey(region).is_ok_and(|seen| seen.is_huge));
         self.promoted.retain(|_, promoted| !promoted.is_over(now));
     }
 
@@ -502,7 +526,7 @@ mod tests {
         let other = Region::containing(region.end());
         assert!(tenant.rests(other, second + second));
         assert_eq!(tenant.past(region), Past::New);
-        tenant.is_huge(region, BasePages::ZERO, second);
+        tenant.is_huge(region, BasePages::ZERO, Nanos::ZERO, second);
         assert_eq!(tenant.past(region), Past::WasHuge);
         assert!(tenant.rests(region, second + second));
     }

@@ -198,7 +198,7 @@ impl Worker {
     /// What this thread has cost comes out of the budget too.
     fn spend(&mut self) {
         let now = CpuTime::of_thread();
-        self.purse.spend(now.since(self.spent));
+        self.purse.spend(now.since(self.spent), Instant::now());
         self.spent = now;
     }
 
@@ -409,7 +409,7 @@ impl Worker {
             let now = now();
             group.view.set_now(now);
             let Some(tenant) = group.view.tenant(key) else { continue };
-            if tenant.rests(region, now) {
+            if tenant.is_left_alone(region, now, time) {
                 // It may have been emptied, and be new when it has rested.
                 if let (Ok(seen), Some(tenant)) =
                     (tenant.survey(region), group.view.tenant_mut(key))
@@ -453,7 +453,7 @@ impl Worker {
                 rest = rest.min(until.map_or(TICK, from_now));
                 wanted = group.next(now());
             }
-            group.purse.spend(CpuTime::of_thread().since(began));
+            group.purse.spend(CpuTime::of_thread().since(began), Instant::now());
             match wanted {
                 Wanted::Job(job) => {
                     rest = Duration::ZERO;
@@ -475,7 +475,7 @@ impl Worker {
 
     /// Gives a job to the crew, as far as the limits allow it.
     fn give(&mut self, index: usize, job: Job) {
-        let now = now();
+        let (now, time) = (now(), Instant::now());
         let marks = self.roster.setup.marks;
         let Some(group) = self.roster.groups.get_mut(index) else { return };
         let Some(tenant) = group.view.tenant_mut(job.key) else { return };
@@ -483,7 +483,7 @@ impl Worker {
         let mut allowed = Vec::new();
         let mut is_any_resting = false;
         for region in job.regions() {
-            if tenant.rests(region, now) {
+            if tenant.is_left_alone(region, now, time) {
                 is_any_resting = true;
                 continue;
             }
@@ -564,10 +564,11 @@ impl Worker {
     /// Learns what became of a job.
     fn learn(&mut self, done: Done) {
         let Done { job, became, took, held_up, cpu } = done;
-        self.purse.spend(cpu);
-        self.turns.end(job.key, held_up, job.haste(), Instant::now());
+        let time = Instant::now();
+        self.purse.spend(cpu, time);
+        self.turns.end(job.key, held_up, job.haste(), time);
         if !took.is_zero() {
-            self.back_off.took(took, Instant::now());
+            self.back_off.took(took, time);
             self.ledger.collapse_took(took);
         }
         let place = self.roster.place_of(job.held.process.pid());
@@ -587,7 +588,8 @@ impl Worker {
                     sum.promoted += HugePages(1);
                     sum.filled += filled;
                     if let Some(tenant) = self.tenant(index, job.key) {
-                        tenant.is_huge(region, filled, now());
+                        let cost = Nanos(cpu.0 / job.count.0.max(1));
+                        tenant.is_huge(region, filled, cost, now());
                     }
                 }
                 Err(why) => {
@@ -605,7 +607,7 @@ impl Worker {
             false => Outcome::Stale,
         };
         if let Some(group) = index.and_then(|index| self.roster.groups.get_mut(index)) {
-            group.purse.spend(cpu);
+            group.purse.spend(cpu, time);
             if let Some(action) = &job.action {
                 group.learn(action, outcome);
             }
