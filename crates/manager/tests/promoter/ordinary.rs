@@ -32,6 +32,7 @@ pub(crate) fn tests() -> Vec<Test> {
             what_comes_apart_rests_and_is_found_again,
         ),
         ("what_was_taken_back_comes_back_full", None, what_was_taken_back_comes_back_full),
+        ("where_nothing_lasts_little_is_promoted", None, where_nothing_lasts_little_is_promoted),
     ]
 }
 
@@ -286,6 +287,36 @@ fn what_comes_apart_rests_and_is_found_again() -> Ended {
     program.check()?;
     let told = watch.end()?;
     ensure!(told.count(What::Promoted, "scanned") == 1, "no fault tells of it: {told:?}");
+    Ok(())
+}
+
+/// All that was promoted has come apart ten seconds later: of what is new only a little is promoted,
+/// but that is.
+fn where_nothing_lasts_little_is_promoted() -> Ended {
+    const FIRST: u64 = 40;
+    const NEW: u64 = 120;
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, FIRST + NEW)?;
+    let mut starts = Vec::new();
+    for region in 0..FIRST {
+        program.touch(memory, region * PAGES, PAGES)?;
+        program.wait_for_huge(memory.region(region))?;
+        starts.push(memory.region(region).start());
+    }
+    process_madvise::split(&program.process()?, &starts)?;
+    std::thread::sleep(Duration::from_secs(12));
+    for region in FIRST..FIRST + NEW {
+        program.touch(memory, region * PAGES, PAGES)?;
+    }
+    let huge = || -> Result<usize, Failed> {
+        let each = (FIRST..FIRST + NEW).map(|region| program.is_huge(memory.region(region)));
+        Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().filter(|huge| *huge).count())
+    };
+    wait_for("one to be tried", || Ok((huge()? > 0).then_some(())))?;
+    std::thread::sleep(Duration::from_secs(1));
+    let found = huge()?;
+    ensure!(found < NEW as usize / 2, "{found} of {NEW} were promoted, though none lasts");
+    program.check()?;
+    watch.end()?;
     Ok(())
 }
 
