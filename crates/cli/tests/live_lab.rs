@@ -18,11 +18,12 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 5] {
+fn tests() -> [Test; 6] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
     let redis = able.clone().or_else(without_redis);
+    let servers = redis.clone().or_else(without_memcached);
     let much = redis.clone().or_else(without_much_memory);
     [
         ("redis_after_deletions", redis, redis_after_deletions),
@@ -30,11 +31,17 @@ fn tests() -> [Test; 5] {
         ("latency_of_promotion", able.clone(), latency_of_promotion),
         ("a_heap_that_grows", able.clone(), a_heap_that_grows),
         ("memory_of_a_guest", able, memory_of_a_guest),
+        ("the_daemon_beside_mixed_load", servers, the_daemon_beside_mixed_load),
     ]
 }
 
 fn without_redis() -> Option<String> {
     (!Redis::is_installed()).then(|| "redis is not installed (Debian package redis-server)".into())
+}
+
+fn without_memcached() -> Option<String> {
+    let is_installed = Path::new("/usr/bin/memcached").exists();
+    (!is_installed).then(|| "memcached is not installed (Debian package memcached)".into())
 }
 
 /// It takes nearly all of the machine's memory for a while.
@@ -129,5 +136,19 @@ fn memory_of_a_guest() -> Ended {
         let ours = number(&rows, case, "superpage", "huge_share")?;
         ensure!(ours > 0.9, "only {ours} is huge in the {case}");
     }
+    Ok(())
+}
+
+fn the_daemon_beside_mixed_load() -> Ended {
+    let rows = run("mixed-load", "512M")?;
+    ensure!(rows.len() == 3, "a round of three policies: {rows:?}");
+    for policy in ["linux-4k", "linux", "superpage"] {
+        ensure!(number(&rows, "mixed", policy, "throughput")? > 0.0, "nothing was done: {rows:?}");
+    }
+    for key in ["promoted", "broken", "freed_bytes", "daemon_cpu", "daemon_bytes"] {
+        ensure!(number(&rows, "mixed", "superpage", key)? > 0.0, "{key}: {rows:?}");
+    }
+    let alike = rows.iter().any(|row| row["told_alike"] == true);
+    ensure!(alike, "log and metrics differ: {rows:?}");
     Ok(())
 }

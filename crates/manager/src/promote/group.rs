@@ -285,22 +285,20 @@ impl Group {
                     break;
                 }
             }
-            match self.is_due(key, region) {
-                Due::Now(reason) => {
-                    run = match run {
-                        Some((first, count, reason)) => Some((first, count + HugePages(1), reason)),
-                        None => Some((region, HugePages(1), reason)),
-                    };
-                }
-                Due::Later(wait) if run.is_none() => {
-                    let wait = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-                    span.not_before = self.view.now() + Nanos(wait);
-                    break;
-                }
-                Due::No if run.is_none() => {}
-                Due::Later(_) | Due::No => break,
+            let is_due = self.is_due(key, region);
+            if let Due::Later(wait) = is_due {
+                let wait = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+                span.not_before = self.view.now() + Nanos(wait);
+                break;
             }
             span.at = region.end();
+            run = match (is_due, run) {
+                (Due::Now(_), Some((first, count, reason))) => {
+                    Some((first, count + HugePages(1), reason))
+                }
+                (Due::Now(reason), None) => Some((region, HugePages(1), reason)),
+                (_, run) => run,
+            };
         }
         if !is_over {
             self.due.push_front(span);
@@ -317,7 +315,7 @@ impl Group {
             return Due::No;
         }
         let tenant = self.view.tenant(key);
-        let wait = tenant.map(|tenant| tenant.wait_to_promote(region, Instant::now()));
+        let wait = tenant.map(|tenant| tenant.wait_to_promote(Instant::now()));
         match wait.unwrap_or_default() {
             Duration::ZERO => match self.tell(key, region.start()) {
                 Some(_) => Due::Now(reason(&Cause::Scanned(seen.population))),

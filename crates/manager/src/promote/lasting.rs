@@ -3,8 +3,7 @@
 //! A program that frees and fills memory all the time takes huge pages apart soon after they were made:
 //! an allocator gives back pieces of them. Promoting is worth it there only as long as it costs less
 //! than huge pages gain, and while it is done the process waits ([`super::pace`]). So where most of
-//! what was promoted has come apart some seconds later, and for regions that were huge before and have
-//! come apart, there is a budget of its own in each process.
+//! what was promoted has come apart some seconds later, a process has a small budget of its own.
 
 use super::pace::Purse;
 use std::collections::VecDeque;
@@ -24,10 +23,10 @@ const WEIGHT: f64 = 1.0 / 16.0;
 const ENOUGH: f64 = 0.5;
 /// So large a share is taken to last at least, so that now and then one is tried.
 const LEAST: f64 = 0.05;
-/// The share of a core for promotions that may not last. Chosen: less than huge pages gain nearly
-/// anywhere, some ten huge pages a second.
+/// The share of a core for promotions of which all would last. Chosen: less than huge pages gain
+/// nearly anywhere.
 const SHARE: f64 = 0.02;
-/// For so long it can be saved up: some five huge pages at once.
+/// For so long it can be saved up.
 const SAVINGS: Duration = Duration::from_millis(500);
 
 /// What became of what was promoted in a process.
@@ -52,27 +51,32 @@ impl Lasting {
         self.due.push_back((now + AGE, region));
     }
 
-    /// Looks at some of those that were promoted some time ago.
-    pub(super) fn look(&mut self, now: Nanos, is_huge: impl Fn(Region) -> bool) {
+    /// Looks at some of those that were promoted some time ago: whether they are huge, if that can be
+    /// said.
+    pub(super) fn look(&mut self, now: Nanos, is_huge: impl Fn(Region) -> Option<bool>) {
         let due = self.due.partition_point(|(at, _)| *at <= now);
-        for (_, region) in self.due.drain(..due).take(LOOKS) {
-            let lasted = if is_huge(region) { 1.0 } else { 0.0 };
+        let looked = self.due.drain(..due).take(LOOKS).filter_map(|(_, region)| is_huge(region));
+        for is_huge in looked {
+            let lasted = if is_huge { 1.0 } else { 0.0 };
             self.share += (lasted - self.share) * WEIGHT;
         }
     }
 
     /// Whether most of what is promoted lasts.
-    pub(super) fn is_lasting(&self) -> bool {
+    fn is_lasting(&self) -> bool {
         self.share >= ENOUGH
     }
 
-    /// How long it is until something may be promoted that may not last.
+    /// How long it is until something may be promoted: no time where that lasts.
     pub(super) fn wait(&self, time: Instant) -> Duration {
-        self.purse.wait(time)
+        if self.is_lasting() { Duration::ZERO } else { self.purse.wait(time) }
     }
 
-    /// Something was, for so much CPU time. What counts is what one costs that lasts.
+    /// Promoting has cost so much CPU time. What counts is what one costs that lasts.
     pub(super) fn spend(&mut self, cost: Nanos, time: Instant) {
+        if self.is_lasting() {
+            return;
+        }
         let each = cost.as_secs_f64() / self.share.max(LEAST);
         self.purse.spend(Nanos::from_secs_f64(each), time);
     }
@@ -95,31 +99,42 @@ mod tests {
     fn what_comes_apart_within_seconds_is_noticed_and_what_lasts_again_too() {
         let mut lasting = Lasting::new(Instant::now());
         promote(&mut lasting, 100, SECOND);
-        lasting.look(SECOND * 10, |_| false);
+        lasting.look(SECOND * 10, |_| Some(false));
         assert!(lasting.is_lasting(), "it is not time yet");
-        lasting.look(SECOND * 11, |_| false);
+        lasting.look(SECOND * 11, |_| Some(false));
         assert!(!lasting.is_lasting() && lasting.due.is_empty());
         promote(&mut lasting, 100, SECOND * 20);
-        lasting.look(SECOND * 30, |_| true);
+        lasting.look(SECOND * 30, |_| Some(true));
         assert!(lasting.is_lasting());
-        // One of four comes apart.
+        // One of four comes apart, and of others nothing can be said.
         for round in 4..20 {
             promote(&mut lasting, 16, SECOND * 10 * round);
             lasting.look(SECOND * 10 * (round + 1), |region| {
-                region.start().0 / HUGE_PAGE_BYTES % 4 > 0
+                match region.start().0 / HUGE_PAGE_BYTES % 4 {
+                    0 => Some(false),
+                    1 => None,
+                    _ => Some(true),
+                }
             });
             assert!(lasting.is_lasting(), "round {round}");
         }
     }
 
     #[test]
-    fn a_little_may_be_spent_on_what_does_not_last() {
+    fn where_nothing_lasts_a_little_may_be_spent() {
         let time = Instant::now();
         let mut lasting = Lasting::new(time);
-        assert!(lasting.wait(time).is_zero());
-        lasting.spend(Nanos(12_000_000), time);
+        lasting.spend(SECOND, time);
+        assert!(lasting.wait(time).is_zero(), "it lasts as far as we know");
+        for round in 0..4 {
+            promote(&mut lasting, 16, SECOND * round);
+            lasting.look(SECOND * (round + 10), |_| Some(false));
+        }
+        assert!(lasting.wait(time).is_zero(), "something was saved up");
+        // Four huge pages of a millisecond each: as if they had cost 20 each.
+        lasting.spend(Nanos(4_000_000), time);
         let wait = lasting.wait(time).as_secs_f64();
-        assert!((0.1..0.2).contains(&wait), "{wait}: 2 ms are owed");
-        assert!(lasting.wait(time + Duration::from_millis(200)).is_zero());
+        assert!((3.0..4.0).contains(&wait), "{wait}");
+        assert!(lasting.wait(time + Duration::from_secs(4)).is_zero());
     }
 }

@@ -199,7 +199,7 @@ impl Candidate {
                     self.account.promoted += HugePages(1);
                     self.account.filled += filled;
                     if let Some(tenant) = self.view.tenant_mut(self.key) {
-                        tenant.is_huge(region, filled, Nanos::ZERO, super::now());
+                        tenant.is_huge(region, filled, super::now());
                     }
                 }
                 Err(Refusal::Gone) => {

@@ -131,12 +131,14 @@ impl Turns {
     }
 }
 
-/// CPU time to spend: a share of one core, saved up for some time.
+/// CPU time to spend: a share of one core, saved up for some time, and owed for some.
 #[derive(Clone, Copy, Debug)]
 pub struct Purse {
     share: f64,
     /// What it holds at most, in seconds.
     most: f64,
+    /// What is owed at most, in seconds.
+    debt: f64,
     /// In seconds; below zero after work that took more than there was.
     saved: f64,
     filled: Instant,
@@ -145,6 +147,8 @@ pub struct Purse {
 /// Time of which the share can be saved up. Chosen, not measured: a heap that is filled at once is
 /// promoted at once, up to some thousands of huge pages.
 const SAVINGS: Duration = Duration::from_secs(10);
+/// The longest that is waited until what was spent has come in. Chosen, not measured.
+const DEBT: Duration = Duration::from_secs(10);
 
 impl Purse {
     /// Full, as of `now`.
@@ -157,7 +161,7 @@ impl Purse {
     #[must_use]
     pub fn of_share(share: f64, savings: Duration, now: Instant) -> Self {
         let most = savings.as_secs_f64() * share;
-        Self { share, most, saved: most, filled: now }
+        Self { share, most, debt: DEBT.as_secs_f64() * share, saved: most, filled: now }
     }
 
     /// What there is, with what time has brought.
@@ -169,7 +173,7 @@ impl Purse {
     /// Takes out what work has cost.
     pub fn spend(&mut self, cost: Nanos, now: Instant) {
         // What looking around costs meanwhile is not owed for ever.
-        self.saved = (self.saved(now) - cost.as_secs_f64()).max(-self.most);
+        self.saved = (self.saved(now) - cost.as_secs_f64()).max(-self.debt);
         self.filled = now;
     }
 

@@ -334,11 +334,13 @@ impl Tenant {
         if self.was_huge.contains(&region) { Past::WasHuge } else { Past::New }
     }
 
-    /// The region was promoted at `now`, for so much CPU time.
-    pub fn is_huge(&mut self, region: Region, filled: BasePages, cost: Nanos, now: Nanos) {
-        if self.may_not_last(region) {
-            self.lasting.spend(cost, Instant::now());
-        }
+    /// So much CPU time was spent to promote in it.
+    pub fn spend(&mut self, cost: Nanos, time: Instant) {
+        self.lasting.spend(cost, time);
+    }
+
+    /// The region was promoted at `now`.
+    pub fn is_huge(&mut self, region: Region, filled: BasePages, now: Nanos) {
         self.lasting.promoted(region, now);
         self.vain.remove(&region);
         if self.was_huge.len() < MOST_REMEMBERED {
@@ -364,7 +366,7 @@ impl Tenant {
     /// Whether nothing is to be promoted there now (by both clocks).
     #[must_use]
     pub fn is_left_alone(&self, region: Region, now: Nanos, time: Instant) -> bool {
-        self.rests(region, now) || !self.wait_to_promote(region, time).is_zero()
+        self.rests(region, now) || !self.wait_to_promote(time).is_zero()
     }
 
     /// Whether the region, or all of the process, rests at `now`.
@@ -374,14 +376,10 @@ impl Tenant {
             || self.promoted.get(&region).is_some_and(|promoted| promoted.rests(now))
     }
 
-    /// How long it is until the region may be promoted, where that may not last.
+    /// How long it is until anything may be promoted, where that does not last.
     #[must_use]
-    pub fn wait_to_promote(&self, region: Region, time: Instant) -> Duration {
-        if self.may_not_last(region) { self.lasting.wait(time) } else { Duration::ZERO }
-    }
-
-    fn may_not_last(&self, region: Region) -> bool {
-        self.past(region) == Past::WasHuge || !self.lasting.is_lasting()
+    pub fn wait_to_promote(&self, time: Instant) -> Duration {
+        self.lasting.wait(time)
     }
 
     /// Leaves alone what was refused, for as long as it makes sense.
@@ -414,7 +412,11 @@ impl Tenant {
     pub fn expire(&mut self, now: Nanos) {
         self.resting.expire(now);
         let pagemap = &self.held.pagemap;
-        self.lasting.look(now, |region| pagemap.survey(region).is_ok_and(|seen| seen.is_huge));
+        self.lasting.look(now, |region| {
+            // What was taken back from it says nothing of its program.
+            let seen = pagemap.survey(region).ok()?;
+            (seen.is_huge || seen.zero_pages.is_zero()).then_some(seen.is_huge)
+        });
         self.promoted.retain(|_, promoted| !promoted.is_over(now));
     }
 
@@ -526,7 +528,7 @@ mod tests {
         let other = Region::containing(region.end());
         assert!(tenant.rests(other, second + second));
         assert_eq!(tenant.past(region), Past::New);
-        tenant.is_huge(region, BasePages::ZERO, Nanos::ZERO, second);
+        tenant.is_huge(region, BasePages::ZERO, second);
         assert_eq!(tenant.past(region), Past::WasHuge);
         assert!(tenant.rests(region, second + second));
     }

@@ -575,6 +575,9 @@ impl Worker {
         let index = place.filter(|(key, _)| *key == job.key).map(|(_, index)| index);
         let mut sum = Sum { promoted: HugePages::default(), filled: BasePages::ZERO };
         let mut refused = Vec::new();
+        if let Some(tenant) = self.tenant(index, job.key) {
+            tenant.spend(cpu, time);
+        }
         for region in job.regions() {
             self.under_way.remove(&(job.key, region));
             self.machine.settle();
@@ -588,8 +591,7 @@ impl Worker {
                     sum.promoted += HugePages(1);
                     sum.filled += filled;
                     if let Some(tenant) = self.tenant(index, job.key) {
-                        let cost = Nanos(cpu.0 / job.count.0.max(1));
-                        tenant.is_huge(region, filled, cost, now());
+                        tenant.is_huge(region, filled, now());
                     }
                 }
                 Err(why) => {

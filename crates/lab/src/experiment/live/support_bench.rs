@@ -8,6 +8,7 @@ use crate::helper::{Helper, Part};
 use crate::worker::Worker;
 use crate::workload::{LEAST_SIZE, PageSize, Timing, WorkloadKind, WorkloadSpec};
 use std::path::Path;
+use std::time::Duration;
 use superpage_kernel::meminfo;
 use superpage_kernel::pagemap::Mapping;
 use superpage_kernel::settings::{self, Settings};
@@ -26,7 +27,7 @@ const HEADROOM: Bytes = Bytes::from_mib(1536);
 
 /// How long a timed run should take. Long enough that a timer tick does not show, short enough
 /// that variants alternate within the drift of a shared machine. Chosen, not measured.
-const RUN_SECONDS: f64 = 0.3;
+const RUN: Duration = Duration::from_millis(300);
 /// Runs of which the fastest counts: what else happens on the machine can only add time.
 pub(super) const RUNS: u32 = 5;
 
@@ -133,7 +134,7 @@ impl Subject {
         // Twice: the first guess comes from a run too short to trust.
         for _ in 0..2 {
             let timing = self.worker.run(operations, 2)?;
-            operations = operations_for(timing);
+            operations = operations_for(timing, RUN);
         }
         self.operations = operations;
         Ok(())
@@ -245,14 +246,15 @@ pub(super) fn hold(pid: u32) -> Result<Target> {
     })
 }
 
-fn operations_for(timing: Timing) -> u64 {
+/// How many operations take about `time`, after a run that was timed.
+pub(super) fn operations_for(timing: Timing, time: Duration) -> u64 {
     let seconds = timing.wall.as_secs_f64().max(1e-6);
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a float to integer cast saturates"
     )]
-    let operations = (timing.operations as f64 * RUN_SECONDS / seconds) as u64;
+    let operations = (timing.operations as f64 * time.as_secs_f64() / seconds) as u64;
     operations.max(1000)
 }
 

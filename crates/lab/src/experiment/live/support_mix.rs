@@ -2,7 +2,8 @@
 //! program with much bloat, and heaps that grow. Every value that is read is compared with what was
 //! written. Who makes huge pages for them, and what is measured, is the experiment's to know.
 
-use super::support_redis::WINDOW;
+use super::support_bench::operations_for;
+use super::support_redis::{READS, WINDOW};
 use super::{Result, Setting};
 use crate::helper::{Growth, Helper, Order, Part};
 use crate::load::{Client, Items, Latencies, Mix, Redis, Sizes};
@@ -15,14 +16,18 @@ use superpage_policy::units::{Bytes, Nanos};
 const VALUES: Sizes = Sizes { least: Bytes(256), most: Bytes::from_kib(4) };
 /// What Redis and its allocator take for a value beside the value, about.
 const OVERHEAD: Bytes = Bytes(200);
-/// As in the tables on Redis.
-const READS: f64 = 0.8;
 /// At this share of its throughput on base pages Redis is asked while the others run: all of them
 /// together leave the processors some time. Chosen.
 const LOAD: f64 = 0.25;
 /// What the others work in the time that is given to them. Chosen.
 const OTHERS: f64 = 0.15;
-/// A heap that grows each time. Chosen.
+/// After so many operations it is known how long they take.
+const SOME: u64 = 100_000;
+/// The parts of the memory that the programs have; the one with bloat has the rest. Chosen.
+const REDIS: f64 = 0.12;
+/// As above.
+const MEMCACHED: f64 = 0.18;
+/// A heap that grows each time, beside them. Chosen.
 const HEAP: f64 = 0.01;
 
 /// How long things take.
@@ -76,8 +81,8 @@ impl Programs {
     /// `size`; all but Redis ask for such pages.
     pub(super) fn start(setting: &Setting, size: Bytes, pages: PageSize) -> Result<Self> {
         let (redis, mut client) = Redis::start(Items::new(VALUES, setting.seed))?;
-        client.fill(size.scaled(0.12).0 / (VALUES.mean() + OVERHEAD).0, WINDOW)?;
-        let memcached = start(setting, WorkloadKind::Memcached, size.scaled(0.18), pages)?;
+        client.fill(size.scaled(REDIS).0 / (VALUES.mean() + OVERHEAD).0, WINDOW)?;
+        let memcached = start(setting, WorkloadKind::Memcached, size.scaled(MEMCACHED), pages)?;
         let seed = setting.seed << 16;
         Ok(Self { redis, client, memcached, bloated: None, size, pages, seed })
     }
@@ -90,7 +95,7 @@ impl Programs {
     /// The program with bloat ends, its data compared, and another one begins.
     pub(super) fn renew(&mut self, setting: &Setting) -> Result<()> {
         self.end_bloated()?;
-        let size = self.size.scaled(0.7);
+        let size = self.size.scaled(1.0 - REDIS - MEMCACHED);
         self.bloated = Some(start(setting, WorkloadKind::RandomAccessR, size, self.pages)?);
         Ok(())
     }
@@ -126,7 +131,7 @@ impl Programs {
         for (worker, operations) in &mut others {
             let operations = match operations {
                 Some(operations) => *operations,
-                None => *operations.insert(operations_for(worker, work)?),
+                None => *operations.insert(operations_for(worker.run(SOME, 0)?, work)),
             };
             worker.start(operations, self.seed)?;
         }
@@ -149,12 +154,4 @@ impl Programs {
 fn start(setting: &Setting, kind: WorkloadKind, size: Bytes, pages: PageSize) -> Result<Worker> {
     let spec = WorkloadSpec { kind, size: size.max(LEAST_SIZE), pages, cpu: None };
     Ok(Worker::spawn(&setting.launcher, &spec)?)
-}
-
-/// How many operations take about so long.
-fn operations_for(worker: &mut Worker, time: Duration) -> Result<u64> {
-    const SOME: u64 = 100_000;
-    let timing = worker.run(SOME, 0)?;
-    let share = time.as_secs_f64() / timing.wall.as_secs_f64().max(1e-6);
-    Ok(Bytes(SOME).scaled(share).0.max(1))
 }

@@ -13,7 +13,7 @@ use superpage_policy::units::{Bytes, HugePages, Nanos};
 pub(super) const WINDOW: Window = Window { requests: 64, bytes: Bytes::from_mib(4) };
 
 /// The share of reads in a mixed load; the article does not say. Chosen.
-const READS: f64 = 0.8;
+pub(super) const READS: f64 = 0.8;
 
 /// The share of the throughput on base pages at which latency is measured, so that every policy
 /// sustains it.
