@@ -68,7 +68,8 @@ impl Front {
     }
 
     /// Looks at those whose time it is; returns those to which something was added since the last
-    /// look, and those that were full when they were looked at first. What is huge by now, or gone, is not looked at any more.
+    /// look, and those that were full when they were looked at first. What is huge by now, or gone, is
+    /// not looked at any more.
     pub(super) fn look(
         &mut self,
         now: Instant,

@@ -54,8 +54,9 @@ const EMPTIED: BasePages = BasePages(32);
 /// What is not possible rests for 4 s at first, and each time four times longer, up to 17 minutes.
 const MOST_VAIN: u32 = 5;
 /// A region that was promoted is not promoted again for so long, if its program gives back some or all
-/// of it but keeps it mapped; and each time for four times longer, up to 8 minutes. Chosen, with a Redis that writes values
-/// of up to 1 MB: its allocator took apart some hundred huge pages a second, and fills them again.
+/// of it but keeps it mapped; and each time for four times longer, up to 8 minutes. Chosen, with a
+/// Redis that writes values of up to 1 MB: its allocator took apart some hundred huge pages a second,
+/// and fills them again.
 const AGAIN: Nanos = Nanos(30_000_000_000); // tidy: allow(30 s)
 const MOST_AGAIN: u32 = 2;
 /// A region that is promoted so long after it had rested did not come apart shortly after it was made,
