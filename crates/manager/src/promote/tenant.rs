@@ -389,7 +389,11 @@ impl Tenant {
         match why {
             // All of the process: its cgroup is at its limit.
             Refusal::CgroupLimit => self.rests_until = seconds(10.0),
-            Refusal::Busy => self.resting.add(self.key, region, seconds(1.0)),
+            // How free memory lies is looked at every second; a program that fills the region meanwhile
+            // would have it refused a thousand times.
+            Refusal::Busy | Refusal::Fragmentation => {
+                self.resting.add(self.key, region, seconds(1.0));
+            }
             Refusal::Shared => self.resting.add(self.key, region, seconds(10.0)),
             Refusal::NoHugePage => self.resting.add(self.key, region, seconds(10.0)),
             // The kernel's answer is the same for what will never be and for what changed under
@@ -401,11 +405,7 @@ impl Tenant {
                 self.resting.add(self.key, region, until);
             }
             // These depend on what is seen next time.
-            Refusal::Memory
-            | Refusal::Fragmentation
-            | Refusal::BloatAgain
-            | Refusal::Swapped
-            | Refusal::Gone => {}
+            Refusal::Memory | Refusal::BloatAgain | Refusal::Swapped | Refusal::Gone => {}
         }
     }
 
