@@ -40,37 +40,20 @@ struct Span {
     /// From here on it has not been looked over yet.
     at: VirtAddr,
     end: VirtAddr,
-    /// It is not looked over before.
-    not_before: Nanos,
 }
 
 impl Span {
     /// All of it.
     fn all(process: ProcessKey) -> Self {
-        let (at, end) = (VirtAddr::default(), VirtAddr(u64::MAX));
-        Self { process, at, end, not_before: Nanos::ZERO }
-    }
-
-    /// How long from `now` it is not looked over.
-    fn wait(&self, now: Nanos) -> Duration {
-        Duration::from_nanos(self.not_before.saturating_sub(now).0)
+        Self { process, at: VirtAddr::default(), end: VirtAddr(u64::MAX) }
     }
 
     /// What the program may have filled lately that is at this region now.
     fn around(process: ProcessKey, region: Region) -> Self {
         let (start, end) = (region.start(), region.end());
         let at = VirtAddr(start.0.saturating_sub(NEAR.bytes().0));
-        Self { process, at, end: end.offset(NEAR.bytes()), not_before: Nanos::ZERO }
+        Self { process, at, end: end.offset(NEAR.bytes()) }
     }
-}
-
-/// Whether a region that was looked at is to be promoted.
-#[derive(Debug)]
-enum Due {
-    Now(Reason),
-    /// After so long.
-    Later(Duration),
-    No,
 }
 
 /// What a group wants next.
@@ -199,11 +182,16 @@ impl Group {
         Some(Job { key, held, first, count, memory, reason, since, action, tries: 0 })
     }
 
-    /// Looks over what is due of a process that need not be left to itself now; `wait` says for how
-    /// long.
-    pub fn look(&mut self, now: Nanos, wait: impl Fn(ProcessKey) -> Duration) -> Wanted {
+    /// Looks over what is due of a process in which something may be promoted now; `turn` says for how
+    /// long one has to be left to itself.
+    pub fn look(&mut self, now: Nanos, turn: impl Fn(ProcessKey) -> Duration) -> Wanted {
         self.view.set_now(now);
-        let wait = |span: &Span| wait(span.process).max(span.wait(now));
+        let (view, time) = (&self.view, Instant::now());
+        let wait = |span: &Span| {
+            let tenant = view.tenant(span.process);
+            let budget = tenant.map(|tenant| tenant.wait_to_promote(time));
+            turn(span.process).max(budget.unwrap_or_default())
+        };
         let may = self.due.iter().position(|span| wait(span).is_zero());
         match may.and_then(|at| self.due.remove(at)) {
             Some(span) => self.look_over(span),
@@ -285,20 +273,15 @@ impl Group {
                     break;
                 }
             }
-            let is_due = self.is_due(key, region);
-            if let Due::Later(wait) = is_due {
-                let wait = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-                span.not_before = self.view.now() + Nanos(wait);
+            span.at = region.end();
+            if let Some(reason) = self.is_due(key, region) {
+                run = match run {
+                    Some((first, count, reason)) => Some((first, count + HugePages(1), reason)),
+                    None => Some((region, HugePages(1), reason)),
+                };
+            } else if run.is_some() {
                 break;
             }
-            span.at = region.end();
-            run = match (is_due, run) {
-                (Due::Now(_), Some((first, count, reason))) => {
-                    Some((first, count + HugePages(1), reason))
-                }
-                (Due::Now(reason), None) => Some((region, HugePages(1), reason)),
-                (_, run) => run,
-            };
         }
         if !is_over {
             self.due.push_front(span);
@@ -309,20 +292,12 @@ impl Group {
     }
 
     /// Whether a region that no fault told of is to be promoted, and why.
-    fn is_due(&mut self, key: ProcessKey, region: Region) -> Due {
+    fn is_due(&mut self, key: ProcessKey, region: Region) -> Option<Reason> {
         let seen = self.view.region(key, region);
         if !seen.is_reserved || seen.population < FULL_ENOUGH {
-            return Due::No;
+            return None;
         }
-        let tenant = self.view.tenant(key);
-        let wait = tenant.map(|tenant| tenant.wait_to_promote(Instant::now()));
-        match wait.unwrap_or_default() {
-            Duration::ZERO => match self.tell(key, region.start()) {
-                Some(_) => Due::Now(reason(&Cause::Scanned(seen.population))),
-                None => Due::No,
-            },
-            wait => Due::Later(wait),
-        }
+        self.tell(key, region.start()).map(|_| reason(&Cause::Scanned(seen.population)))
     }
 }
 
