@@ -137,8 +137,6 @@ pub struct Purse {
     share: f64,
     /// What it holds at most, in seconds.
     most: f64,
-    /// What is owed at most, in seconds.
-    debt: f64,
     /// In seconds; below zero after work that took more than there was.
     saved: f64,
     filled: Instant,
@@ -161,7 +159,7 @@ impl Purse {
     #[must_use]
     pub fn of_share(share: f64, savings: Duration, now: Instant) -> Self {
         let most = savings.as_secs_f64() * share;
-        Self { share, most, debt: DEBT.as_secs_f64() * share, saved: most, filled: now }
+        Self { share, most, saved: most, filled: now }
     }
 
     /// What there is, with what time has brought.
@@ -173,7 +171,7 @@ impl Purse {
     /// Takes out what work has cost.
     pub fn spend(&mut self, cost: Nanos, now: Instant) {
         // What looking around costs meanwhile is not owed for ever.
-        self.saved = (self.saved(now) - cost.as_secs_f64()).max(-self.debt);
+        self.saved = (self.saved(now) - cost.as_secs_f64()).max(-DEBT.as_secs_f64() * self.share);
         self.filled = now;
     }
 
