@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use superpage_kernel::thp::Thp;
 use superpage_lab::load::Redis;
+use superpage_lab::workload::memcached::Memcached;
 
 fn main() -> ExitCode {
     subject::main(tests, &[])
@@ -40,7 +41,7 @@ fn without_redis() -> Option<String> {
 }
 
 fn without_memcached() -> Option<String> {
-    let is_installed = Path::new("/usr/bin/memcached").exists();
+    let is_installed = Memcached::is_installed();
     (!is_installed).then(|| "memcached is not installed (Debian package memcached)".into())
 }
 

@@ -6,12 +6,12 @@
 #![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use superpage_lab::load::{Items, Mix, Redis, Sizes, Window};
 use superpage_lab::worker::{Error, Launcher, Worker, worker_main};
 use superpage_lab::workload::arena::Residency;
+use superpage_lab::workload::memcached::Memcached;
 use superpage_lab::workload::{PageSize, WorkloadKind, WorkloadSpec};
 use superpage_policy::units::{BasePages, Bytes, HugePages};
 
@@ -82,11 +82,8 @@ fn reason_without_huge_pages() -> Option<String> {
 }
 
 fn reason_without_memcached() -> Option<String> {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths)
-        .chain([PathBuf::from("/usr/bin")])
-        .any(|directory| directory.join("memcached").is_file());
-    (!found).then(|| "memcached is not installed (Debian package memcached)".into())
+    let is_installed = Memcached::is_installed();
+    (!is_installed).then(|| "memcached is not installed (Debian package memcached)".into())
 }
 
 fn reason_without_redis() -> Option<String> {

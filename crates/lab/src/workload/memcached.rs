@@ -148,6 +148,12 @@ pub struct Memcached {
 }
 
 impl Memcached {
+    /// Whether its server is installed here.
+    #[must_use]
+    pub fn is_installed() -> bool {
+        server::is_installed()
+    }
+
     /// Starts a server with an arena of the specified size and fills it.
     ///
     /// # Errors

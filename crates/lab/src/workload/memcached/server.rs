@@ -21,6 +21,11 @@ pub(super) struct Options {
     pub(super) cpu: Option<u32>,
 }
 
+/// Whether it is installed here.
+pub(super) fn is_installed() -> bool {
+    crate::server::find(MEMCACHED.name).is_ok()
+}
+
 /// Starts a server, and connects to it once it listens.
 pub(super) fn start(options: Options) -> Result<(Server, UnixStream)> {
     let (server_core, client_core) = cores(options.cpu)?;
