@@ -11,7 +11,7 @@ use super::support_bench::{Bench, fitting_size, rounded, warm};
 use super::support_daemon::Daemon;
 use super::support_mix::{Cycle, Load, Programs, Seen};
 use super::support_redis::{memory_of, micros};
-use super::support_regime::{Khugepaged, Regime, set_enabled};
+use super::support_regime::{Khugepaged, Regime, called, set_enabled};
 use super::support_told::{Follower, Told};
 use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::PageSize;
@@ -21,7 +21,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use superpage_kernel::meminfo;
-use superpage_kernel::process;
+use superpage_kernel::process::Process;
+use superpage_kernel::status;
 use superpage_kernel::thp::Enabled;
 use superpage_manager::supply;
 use superpage_policy::units::{Bytes, Nanos};
@@ -158,10 +159,10 @@ fn within(size: Bytes, used: Bytes, total: Bytes) -> Result<Watermarks> {
 /// The example configuration says the defaults, so they need not be said; but programs that run already
 /// are none of this daemon's, nor are we.
 fn configuration(marks: Watermarks) -> Result<String> {
-    let us = command_of(std::process::id()).unwrap_or_default();
-    let commands = ["redis-server".to_owned(), "memcached".to_owned(), us];
-    let mut others = process::list(Path::new("/proc"))?;
-    others.retain(|pid| command_of(*pid).is_some_and(|command| commands.contains(&command)));
+    let us = status::comm(&Process::current()?)?;
+    let us = String::from_utf8_lossy(&us);
+    let commands = ["redis-server", "memcached", &us];
+    let others = called(&commands)?;
     let percent = |share: f64| format!("{:.3}%", share * 100.0);
     Ok(format!(
         "[watermarks]\nhigh = \"{}\"\nlow = \"{}\"\n\
@@ -170,12 +171,6 @@ fn configuration(marks: Watermarks) -> Result<String> {
         percent(marks.high()),
         percent(marks.low())
     ))
-}
-
-fn command_of(pid: u32) -> Option<String> {
-    // It may have ended.
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim_end().to_owned())
 }
 
 struct Trial<'a> {

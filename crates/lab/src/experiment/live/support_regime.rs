@@ -8,7 +8,8 @@ use super::support_daemon::Daemon;
 use super::{Error, Result, Setting};
 use crate::workload::clock::cpu_time;
 use std::path::Path;
-use superpage_kernel::process;
+use superpage_kernel::process::{self, Process};
+use superpage_kernel::status;
 use superpage_kernel::thp::{self, Enabled, Thp};
 use superpage_policy::units::{BasePages, Nanos};
 
@@ -143,12 +144,20 @@ pub(super) const DEFAULT_PACE: (BasePages, Nanos) = (BasePages(4096), Nanos(10_0
 
 /// khugepaged's process.
 pub(super) fn khugepaged_pid() -> Result<u32> {
-    let is_it = |pid: &u32| {
-        std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"khugepaged\n")
-    };
-    process::list(Path::new("/proc"))?.into_iter().find(is_it).ok_or_else(|| {
+    called(&["khugepaged"])?.first().copied().ok_or_else(|| {
         Error::NotPossible("khugepaged is not running, or not to be seen from here".to_owned())
     })
+}
+
+/// The processes that run one of these commands now.
+pub(super) fn called(commands: &[&str]) -> Result<Vec<u32>> {
+    let mut pids = process::list(Path::new("/proc"))?;
+    pids.retain(|pid| {
+        // It may have ended.
+        let command = Process::open(*pid).and_then(|process| status::comm(&process));
+        command.is_ok_and(|command| commands.iter().any(|name| name.as_bytes() == command))
+    });
+    Ok(pids)
 }
 
 /// The work in the background. Dropping it ends the daemon.
