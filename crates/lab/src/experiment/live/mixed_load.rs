@@ -286,7 +286,7 @@ impl Trial<'_> {
 impl Followed {
     /// Writes into the row what it did, and what it took for that, since the last row.
     fn tell(&mut self, row: &mut Row) -> Result<()> {
-        let (told, is_alike) = self.log.compared(&self.daemon)?;
+        let (told, is_alike) = self.log.compared()?;
         let (cpu, now) = (self.daemon.cpu()?, Instant::now());
         let (was, time) = (self.told, now.saturating_duration_since(self.since));
         row.promoted = (told.promoted - was.promoted).0;

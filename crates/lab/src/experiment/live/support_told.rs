@@ -3,6 +3,7 @@
 use super::support_daemon::Daemon;
 use super::{Error, Result};
 use std::ops::AddAssign;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use superpage_manager::history::{Entry, Tail, What};
 use superpage_manager::ledger::METRICS;
@@ -63,13 +64,15 @@ impl Told {
 /// Follows a daemon's log from its beginning.
 #[derive(Debug)]
 pub(super) struct Follower {
+    metrics: PathBuf,
     tail: Tail,
     told: Told,
 }
 
 impl Follower {
     pub(super) fn new(daemon: &Daemon) -> Self {
-        Self { tail: Tail::new(daemon.state()), told: Told::default() }
+        let state = daemon.state();
+        Self { metrics: state.join(METRICS), tail: Tail::new(state), told: Told::default() }
     }
 
     /// What the log says by now. Called now and then, so that nothing is missed when it begins a new
@@ -83,13 +86,12 @@ impl Follower {
 
     /// Waits until log and metrics say the same; what the log says, and whether they did in time. A
     /// daemon that does something all the time may not come to it.
-    pub(super) fn compared(&mut self, daemon: &Daemon) -> Result<(Told, bool)> {
+    pub(super) fn compared(&mut self) -> Result<(Told, bool)> {
         let end = Instant::now() + PATIENCE;
         loop {
             let log = self.told()?;
-            let file = daemon.state().join(METRICS);
-            let text = std::fs::read_to_string(&file)
-                .map_err(|error| Error::Child(format!("{}: {error}", file.display())))?;
+            let text = std::fs::read_to_string(&self.metrics)
+                .map_err(|error| Error::Child(format!("{}: {error}", self.metrics.display())))?;
             let metrics = Told::by_metrics(&text);
             if log == metrics || Instant::now() > end {
                 return Ok((log, log == metrics));
@@ -107,7 +109,14 @@ mod tests {
     fn log_and_metrics_are_added_up() {
         let mut told = Told::default();
         for (what, huge_pages, base_pages) in
-            [(What::Promoted, 2, 10), (What::Debloated, 3, 900), (What::Refused, 7, 0)]
+            // The first one is an earlier daemon's.
+            [
+                (What::Promoted, 5, 1),
+                (What::Started, 0, 0),
+                (What::Promoted, 2, 10),
+                (What::Debloated, 3, 900),
+                (What::Refused, 7, 0),
+            ]
         {
             told += &Entry { huge_pages, base_pages, ..Entry::new(0, what, "kind", "cause") };
         }
