@@ -275,7 +275,8 @@ fn two_processes_share_the_loss() -> Ended {
     ensure!(rows.len() == 2, "{rows:?}");
     let broken = [number(&rows[0], "broken")?, number(&rows[1], "broken")?];
     let freed = number(&rows[0], "freed_bytes")? + number(&rows[1], "freed_bytes")?;
-    ensure!(broken[0].abs_diff(broken[1]) <= 10, "{broken:?}");
+    // They may be a quantum apart in each bucket, and what is found by samples lies in two.
+    ensure!(broken[0].abs_diff(broken[1]) <= 20, "{broken:?}");
     ensure!(is_near(freed, Bytes::from_mib(120).0, 0.1), "{freed} freed");
     for worker in &mut workers {
         worker.check()?;
