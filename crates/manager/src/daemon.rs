@@ -60,7 +60,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// longer than each stride takes. Chosen, not measured.
 const UNHURRIED: u32 = 3;
 /// Looking for them may take at most one in so much of a core's time. Chosen, not measured.
-const DEAREST: u32 = 100; // tidy: allow(times longer)
+const DEAREST: u32 = 250; // tidy: allow(times longer)
 
 /// Why the daemon did not start or had to stop.
 #[derive(Debug)]
@@ -492,20 +492,18 @@ impl Daemon {
         }
     }
 
-    fn take_back_from(&mut self, mut targets: Vec<Target>, signals: &Signals) -> Result<(), Error> {
+    fn take_back_from(&mut self, targets: Vec<Target>, signals: &Signals) -> Result<(), Error> {
         let (now, idle) = (promote::now(), nanos(self.config.promotion.idle));
         let before = CpuTime::of_thread();
-        let due = self.take_back.see(&mut targets, idle, now)?;
-        let not_due = self.take_back.not_due(&self.cooling, now);
-        let options = self.options();
-        let all = BasePages(u64::MAX);
-        let pass = match due {
-            0 => None,
-            _ => Some(Pass::new(targets, all, options, &not_due, now)?),
-        };
+        let due = self.take_back.see(targets, idle, now);
         let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
         self.next_take_back = Instant::now() + cost * DEAREST;
-        let Some(mut pass) = pass else { return Ok(()) };
+        let due = due?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        let (options, all) = (self.options(), BasePages(u64::MAX));
+        let mut pass = Pass::over(due, all, options, &self.cooling, now);
         let cause = format!(
             "partly used and so for {}",
             humantime::format_duration(self.config.promotion.idle)

@@ -147,6 +147,26 @@ impl Pass {
         cooling: &CoolDown,
         now: Nanos,
     ) -> Result<Self> {
+        let mut found = Vec::new();
+        for mut target in targets {
+            match target.huge_pages() {
+                Ok(regions) => found.push((target, regions)),
+                Err(error) if is_about_one_process(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self::over(found, need, options, cooling, now))
+    }
+
+    /// A pass as [`Pass::new`] makes it, over these regions, which were huge just now.
+    #[must_use]
+    pub fn over(
+        found: Vec<(Target, Vec<Region>)>,
+        need: BasePages,
+        options: Options,
+        cooling: &CoolDown,
+        now: Nanos,
+    ) -> Self {
         let mut pass = Self {
             targets: BTreeMap::new(),
             maps: BloatMaps::new(),
@@ -158,18 +178,13 @@ impl Pass {
             started: Instant::now(),
             cpu_before: CpuTime::of_thread(),
         };
-        for target in targets {
-            pass.add(target, cooling, now)?;
+        for (target, regions) in found {
+            pass.add(target, &regions, cooling, now);
         }
-        Ok(pass)
+        pass
     }
 
-    fn add(&mut self, mut target: Target, cooling: &CoolDown, now: Nanos) -> Result<()> {
-        let regions = match target.huge_pages() {
-            Ok(regions) => regions,
-            Err(error) if is_about_one_process(&error) => return Ok(()),
-            Err(error) => return Err(error),
-        };
+    fn add(&mut self, target: Target, regions: &[Region], cooling: &CoolDown, now: Nanos) {
         let key = target.key();
         let mut map = BloatMap::new();
         for region in regions.iter().filter(|region| !cooling.contains(key, **region, now)) {
@@ -184,7 +199,6 @@ impl Pass {
         self.account.processes.insert(key, process);
         self.maps.insert(key, map);
         self.targets.insert(key, target);
-        Ok(())
     }
 
     /// What is known so far.

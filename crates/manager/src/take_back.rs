@@ -6,7 +6,6 @@
 //! part of it that was never used has stayed so for a while; and it is split where it is, not moved
 //! elsewhere, which gives back the unused base pages and not the whole frame.
 
-use crate::cooldown::CoolDown;
 use crate::target::Target;
 use std::collections::BTreeMap;
 use superpage_kernel::Result;
@@ -40,41 +39,39 @@ impl TakeBack {
         Self::default()
     }
 
-    /// Takes in the huge pages of these processes at `now`; the others are forgotten. Returns how
-    /// many are due: they are there for `idle` at least, and were not found in use lately.
+    /// Takes in the huge pages of these processes at `now`; the others are forgotten. Returns those
+    /// that are due, with whose they are: they are there for `idle` at least, and were not found in
+    /// use lately.
     ///
     /// # Errors
     /// As [`Target::huge_pages`], where that is not about one process.
-    pub fn see(&mut self, targets: &mut Vec<Target>, idle: Nanos, now: Nanos) -> Result<usize> {
-        let mut processes = BTreeMap::new();
-        let mut failed = None;
-        targets.retain_mut(|target| match target.huge_pages() {
-            Ok(regions) => {
-                let before = self.processes.remove(&target.key()).unwrap_or_default();
-                processes.insert(target.key(), merged(&before, regions, idle, now));
-                true
-            }
-            Err(error) if crate::target::is_about_one_process(&error) => false,
-            Err(error) => {
-                failed = Some(error);
-                false
-            }
-        });
-        self.processes = processes;
-        let due = self.processes.values().flat_map(BTreeMap::values);
-        failed.map_or(Ok(due.filter(|seen| seen.next <= now).count()), Err)
-    }
-
-    /// What a pass at `now` is to leave alone, besides what is in `cooling`.
-    #[must_use]
-    pub fn not_due(&self, cooling: &CoolDown, now: Nanos) -> CoolDown {
-        let mut list = cooling.clone();
-        for (key, regions) in &self.processes {
-            for (region, seen) in regions.iter().filter(|(_, seen)| seen.next > now) {
-                list.add(*key, *region, seen.next);
+    pub fn see(
+        &mut self,
+        targets: Vec<Target>,
+        idle: Nanos,
+        now: Nanos,
+    ) -> Result<Vec<(Target, Vec<Region>)>> {
+        let mut before = std::mem::take(&mut self.processes);
+        let (mut due, mut failed) = (Vec::new(), None);
+        for mut target in targets {
+            let known = before.remove(&target.key()).unwrap_or_default();
+            let regions = match target.huge_pages() {
+                Ok(regions) => regions,
+                Err(error) if crate::target::is_about_one_process(&error) => continue,
+                Err(error) => {
+                    failed = Some(error);
+                    self.processes.insert(target.key(), known);
+                    continue;
+                }
+            };
+            let known = merged(&known, regions, idle, now);
+            let of_target = due_at(&known, now);
+            self.processes.insert(target.key(), known);
+            if !of_target.is_empty() {
+                due.push((target, of_target));
             }
         }
-        list
+        failed.map_or(Ok(due), Err)
     }
 
     /// A pass came by at `now`: what was due and is still huge was found in use, and is looked at
@@ -100,6 +97,12 @@ fn merged(
     regions.into_iter().map(|region| (region, *before.get(&region).unwrap_or(&new))).collect()
 }
 
+/// Those whose time it is.
+fn due_at(regions: &BTreeMap<Region, Seen>, now: Nanos) -> Vec<Region> {
+    let due = regions.iter().filter(|(_, seen)| seen.next <= now);
+    due.map(|(region, _)| *region).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,21 +116,20 @@ mod tests {
         let mut seen = |now, regions: &[u64]| {
             let before = take_back.processes.remove(&key).unwrap_or_default();
             let regions = regions.iter().map(|index| region(*index)).collect();
-            take_back.processes.insert(key, merged(&before, regions, idle, Nanos(now)));
-            let list = take_back.not_due(&CoolDown::new(), Nanos(now));
-            let due: Vec<u64> =
-                (1..=2).filter(|index| !list.contains(key, region(*index), Nanos(now))).collect();
+            let known = merged(&before, regions, idle, Nanos(now));
+            let due = due_at(&known, Nanos(now));
+            take_back.processes.insert(key, known);
             take_back.looked(idle, Nanos(now));
-            due
+            due.iter().map(|region| region.start().0 / HUGE_PAGE_BYTES).collect::<Vec<_>>()
         };
-        assert_eq!(seen(0, &[1]), [2], "2 is not there, and nothing holds it back");
+        assert!(seen(0, &[1]).is_empty());
         assert!(seen(4, &[1, 2]).is_empty());
         assert_eq!(seen(5, &[1, 2]), [1]);
         assert_eq!(seen(9, &[1, 2]), [2]);
         assert_eq!(seen(10, &[1, 2]), [1]);
         assert_eq!(seen(15, &[1, 2]), [2], "1 waits ten now");
         assert_eq!(seen(20, &[1, 2]), [1]);
-        assert_eq!(seen(21, &[2]), [1], "1 was broken");
+        assert!(seen(21, &[2]).is_empty(), "1 was broken");
         assert!(seen(22, &[1, 2]).is_empty(), "and is new when it is back");
     }
 }
