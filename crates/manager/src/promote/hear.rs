@@ -38,6 +38,12 @@ const LONG_EVERY: u32 = 32;
 /// windows are longer and fewer.
 const DEAREST: u32 = 50;
 
+/// How often the rings are looked into while events are written to them. Being woken for each would
+/// cost the program that faults more than watching does; a full ring wakes us in any case.
+const LISTEN: Duration = Duration::from_millis(2);
+/// How often after a quiet while: looking into empty rings takes no system call.
+const LISTEN_QUIET: Duration = Duration::from_millis(10);
+
 /// Whom to hear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Whom {
@@ -121,15 +127,20 @@ impl Ears {
         Ok(())
     }
 
-    /// Opens or closes the window, if it is time to; returns how long it stays so. `busy` says
-    /// whether anything was heard lately: if not, windows are fewer.
+    /// Opens or closes the window, if it is time to; returns after how long this is to be asked
+    /// again, and the rings looked into before that. `busy` says whether anything was heard lately: if
+    /// not, windows are fewer.
     pub(super) fn turn(&mut self, now: Instant, busy: Busy) -> Duration {
         const LONG: Duration = Duration::from_secs(1);
-        if self.rings.is_none() || self.whom == Whom::Single || self.share >= 1.0 {
+        let listen = if busy == Busy::Yes { LISTEN } else { LISTEN_QUIET };
+        if self.rings.is_none() {
             return LONG;
         }
-        if now < self.turns {
-            return self.turns - now;
+        if self.whom == Whom::Single || self.share >= 1.0 {
+            return listen;
+        }
+        if let Some(left) = self.turns.checked_duration_since(now).filter(|left| !left.is_zero()) {
+            return if self.open.is_empty() { left } else { left.min(listen) };
         }
         let was_open = !self.open.is_empty();
         let before = CpuTime::of_thread();
@@ -157,7 +168,8 @@ impl Ears {
             (true, Busy::No) => cycle * QUIETER,
         };
         self.turns = now + length;
-        length
+        // What was heard to the end is there now.
+        if was_open { Duration::ZERO } else { length.min(listen) }
     }
 
     /// Hears this process too, where they are heard one by one.
@@ -244,13 +256,22 @@ mod tests {
             return println!("skipped windows: not everybody's page faults can be heard here");
         }
         let (begin, mut now, mut heard) = (Instant::now(), Instant::now(), Duration::ZERO);
-        for _ in 0..200 {
+        let mut longest = Duration::ZERO;
+        for _ in 0..400 {
+            let was_open = !ears.open.is_empty();
             let length = ears.turn(now, Busy::Yes);
+            let has_closed = was_open && ears.open.is_empty();
+            assert!(
+                !has_closed || length.is_zero(),
+                "what was heard to the end waits for {length:?}"
+            );
+            longest = longest.max(length);
             if !ears.open.is_empty() {
                 heard += length;
             }
             now += length;
         }
+        assert!(longest > LISTEN, "nothing comes while no window is open");
         let share = heard.as_secs_f64() / (now - begin).as_secs_f64();
         assert!((0.05..0.21).contains(&share), "{share}");
     }

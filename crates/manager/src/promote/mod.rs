@@ -18,7 +18,7 @@
 //! | `roster` | who is watched, under which policy |
 //! | [`crew`] | the threads that carry out |
 //! | `hear` | whose page faults are heard, and when |
-//! | `front` | regions that are being filled, followed by their page tables |
+//! | `front` | regions that are being filled, followed by their page tables at the pace that they go |
 //! | `work` | the loop |
 //! | [`once`] | promoting once, without any of that |
 

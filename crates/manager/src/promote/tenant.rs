@@ -190,18 +190,43 @@ impl Tenant {
         self.areas.get(after.checked_sub(1)?).copied().filter(|area| address < area.end)
     }
 
-    /// The area of a fault's address. If it is in none, or in one that may have grown, or if the
-    /// list is old, it is read again, but not too often.
+    /// The area of a fault's address. If it is in none, or if the list is old, it is read again, but
+    /// not too often; one that may have grown is asked for by itself.
     ///
     /// # Errors
     /// As [`Tenant::new`].
     pub fn area_for_fault(&mut self, address: VirtAddr) -> Result<Option<Area>> {
         let is_old = self.read.is_none_or(|(at, _)| at.elapsed() >= HABITS_HOLD);
-        let is_needed = is_old || !self.knows(Region::containing(address));
-        if is_needed && self.until_read().is_zero() {
+        let is_known = self.knows(Region::containing(address)) || self.take_in_growth(address);
+        if (is_old || !is_known) && self.until_read().is_zero() {
             self.read_areas()?;
         }
         Ok(self.area_of(address))
+    }
+
+    /// Whether `address` is in an area that was there before and reaches further up now, or as far as
+    /// it did; takes that in. (One that grows down begins elsewhere, as another one does.)
+    fn take_in_growth(&mut self, address: VirtAddr) -> bool {
+        let after = self.areas.partition_point(|area| area.start <= address);
+        let next = self.areas.get(after).map(|next| next.start);
+        let Some(known) = after.checked_sub(1).and_then(|at| self.areas.get_mut(at)) else {
+            return false;
+        };
+        let Ok(Some(found)) = maps::extent_at(&self.held.process, address) else { return false };
+        let is_alike = match self.shared.contains(&known.start) {
+            true => found.sharing == Sharing::Shared,
+            false => found.sharing == Sharing::Private && found.inode == 0,
+        };
+        let can_be_used = found.permissions.read || found.permissions.write;
+        let is_same = found.start == known.start && is_alike && can_be_used;
+        if !is_same || next.is_some_and(|next| next < found.end) {
+            return false;
+        }
+        if known.end < found.end {
+            known.growth = Growth::Up;
+        }
+        known.end = found.end;
+        true
     }
 
     /// Whether all of the region lies in an area that is known.
@@ -231,10 +256,14 @@ impl Tenant {
         }
     }
 
-    /// How long a fault in this region has to wait until it can be said in which area it is.
+    /// How long a fault at this address has to wait until it can be said in which area it is.
     #[must_use]
-    pub fn wait_for_area(&self, region: Region) -> Duration {
-        if self.knows(region) { Duration::ZERO } else { self.until_read() }
+    pub fn wait_for_area(&mut self, address: VirtAddr) -> Duration {
+        let wait = self.until_read();
+        let is_known = wait.is_zero()
+            || self.knows(Region::containing(address))
+            || self.take_in_growth(address);
+        if is_known { Duration::ZERO } else { wait }
     }
 
     /// Reads the list of areas.
@@ -477,6 +506,8 @@ fn is_shared_memory(area: &maps::Area) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use superpage_kernel::Error;
+    use superpage_kernel::own_memory::{OwnMemory, Wish};
 
     fn parse(text: &str) -> Vec<maps::Area> {
         maps::parse(text.as_bytes(), Path::new("maps")).expect("areas")
@@ -532,6 +563,34 @@ mod tests {
         tenant.is_huge(region, BasePages::ZERO, second);
         assert_eq!(tenant.past(region), Past::WasHuge);
         assert!(tenant.rests(region, second + second));
+    }
+
+    #[test]
+    fn an_area_that_has_grown_is_asked_for_by_itself() {
+        let memory = OwnMemory::map(HugePages(3), Wish::BasePages).expect("6 MiB");
+        let last = memory.regions().last().expect("three");
+        let me = Process::current().expect("we run");
+        if matches!(maps::extent_at(&me, last.start()), Err(Error::Unsupported { .. })) {
+            return println!("skipped an area that has grown: one cannot be asked for by itself");
+        }
+        let mut tenant = Tenant::new(ProcessKey(1), me, "me".into(), None).expect("readable");
+        let at = tenant.areas.partition_point(|area| area.start <= last.start()) - 1;
+        let whole = tenant.areas[at];
+        // As it was when it was read, and its list just now.
+        tenant.areas[at].end = last.start();
+        tenant.areas.truncate(at + 1);
+        // It could be read again.
+        tenant.read = Some((Instant::now(), Duration::ZERO));
+        let read = tenant.read;
+        let now = tenant.area_for_fault(last.start()).expect("readable");
+        assert_eq!(now, Some(Area { growth: Growth::Up, ..whole }));
+        assert_eq!(tenant.read, read, "the list was not read");
+        // What begins elsewhere is another area.
+        tenant.areas[at].start = tenant.areas[at].start.offset(Bytes(1));
+        assert!(!tenant.take_in_growth(last.start()));
+        tenant.areas[at] = whole;
+        tenant.shared.insert(whole.start);
+        assert!(!tenant.take_in_growth(last.start()), "that was shared");
     }
 
     #[test]

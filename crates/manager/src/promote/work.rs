@@ -1,7 +1,7 @@
 //! The promoter's loop: hear, ask the policies, give work to the crew, learn what became of it.
 
 use super::crew::{Crew, Done, Job};
-use super::front::{Front, SOON};
+use super::front::Front;
 use super::group::{LONGEST_RUN, Wanted};
 use super::headroom::Headroom;
 use super::hear::Busy;
@@ -30,11 +30,6 @@ use superpage_policy::system::Outcome;
 use superpage_policy::units::{BasePages, HugePages, Nanos, VirtAddr};
 use tracing::warn;
 
-/// How often the rings are looked into while faults come. Being woken for each would cost the
-/// program that faults more than watching does; a full ring wakes us in any case.
-const LISTEN: Duration = SOON;
-/// How often after a quiet while: looking into empty rings takes no system call.
-const LISTEN_QUIET: Duration = Duration::from_millis(10);
 /// So long without a fault that anything could follow from is a quiet while.
 const QUIET: Duration = Duration::from_secs(1);
 /// How often memory is looked at, and what is known is cleared up.
@@ -81,6 +76,8 @@ struct Heard {
     time: Nanos,
     /// It waited once until its area could be known.
     has_waited: bool,
+    /// It was heard; in the others something was added since the last look.
+    is_heard: bool,
 }
 
 /// What a job came to.
@@ -104,7 +101,6 @@ struct Worker {
     late: Vec<(Instant, (u32, Region, Heard))>,
     /// Where programs are filling memory.
     front: Front,
-    next_front: Instant,
     urgent: VecDeque<(usize, Job)>,
     /// The regions of those.
     queued: BTreeSet<(ProcessKey, Region)>,
@@ -142,7 +138,6 @@ impl Worker {
             heard_set: BTreeSet::new(),
             late: Vec::new(),
             front: Front::default(),
-            next_front: began,
             urgent: VecDeque::new(),
             queued: BTreeSet::new(),
             again: Vec::new(),
@@ -202,13 +197,14 @@ impl Worker {
         self.spent = now;
     }
 
-    /// Sleeps until it is time to listen, something is done, or `rest` is over.
+    /// Sleeps until it is time to listen or to look, something is done, or `rest` is over.
     fn wait(&mut self, ear: &UnixStream, rest: Duration) {
         let now = Instant::now();
         let is_quiet = now.saturating_duration_since(self.last_heard) >= QUIET;
-        let (busy, listen) = if is_quiet { (Busy::No, LISTEN_QUIET) } else { (Busy::Yes, LISTEN) };
-        let window = self.roster.ears.turn(now, busy);
-        let rest = rest.min(self.next_tick.saturating_duration_since(now)).min(listen).min(window);
+        let listen = self.roster.ears.turn(now, if is_quiet { Busy::No } else { Busy::Yes });
+        let until = |time: Instant| time.saturating_duration_since(now);
+        let front = self.front.next().map_or(TICK, until);
+        let rest = rest.min(until(self.next_tick)).min(listen).min(front);
         if !rest.is_zero() {
             self.sleep(ear, rest);
         }
@@ -277,10 +273,6 @@ impl Worker {
 
     /// Follows programs that fill memory; where something was added, it is as if a fault was heard.
     fn look_at_front(&mut self, time: Instant) {
-        if time < self.next_front || self.front.is_empty() {
-            return;
-        }
-        self.next_front = time + LISTEN;
         let groups = &self.roster.groups;
         let survey = |key, region| {
             let tenant = groups.iter().find_map(|group| group.view.tenant(key))?;
@@ -291,7 +283,8 @@ impl Worker {
             let pid = groups.iter().find_map(|group| group.view.tenant(key));
             let Some(pid) = pid.map(|tenant| tenant.held.process.pid()) else { continue };
             if self.heard_set.insert((pid, region)) {
-                let heard = Heard { address: region.start(), time: since, has_waited: false };
+                let address = region.start();
+                let heard = Heard { address, time: since, has_waited: false, is_heard: false };
                 self.heard.push_back((pid, region, heard));
             }
         }
@@ -314,7 +307,8 @@ impl Worker {
         if self.heard_set.len() >= MOST_WAITING {
             self.missed += 1;
         } else if self.heard_set.insert((pid, region)) {
-            self.heard.push_back((pid, region, Heard { address, time, has_waited: false }));
+            let heard = Heard { address, time, has_waited: false, is_heard: true };
+            self.heard.push_back((pid, region, heard));
         }
     }
 
@@ -396,7 +390,7 @@ impl Worker {
                 continue;
             }
             let tenant = self.tenant(Some(index), key);
-            let wait = tenant.map(|tenant| tenant.wait_for_area(region)).unwrap_or_default();
+            let wait = tenant.map(|tenant| tenant.wait_for_area(heard.address)).unwrap_or_default();
             if !wait.is_zero() && !heard.has_waited {
                 self.heard_set.insert((pid, region));
                 let heard = Heard { has_waited: true, ..heard };
@@ -418,7 +412,7 @@ impl Worker {
                 }
                 continue;
             }
-            if tenant.may_hold(region) {
+            if heard.is_heard && tenant.may_hold(region) {
                 self.front.add(key, region, time);
             }
             if was_quiet {
