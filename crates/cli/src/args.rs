@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Record(Record),
     /// Replay a recorded process under any policies, and say what each would cost
     Sim(Sim),
+    /// Put back what a run that was killed left changed
+    Restore(Restore),
     /// Reproduce the tables and figures of the papers
     Lab(Lab),
     /// Print completions for a shell
@@ -220,6 +222,20 @@ pub(crate) struct Log {
     #[arg(long)]
     pub(crate) json: bool,
     /// The daemon's state directory
+    #[arg(long, value_name = "DIR", default_value = superpage_kernel::settings::STATE_DIRECTORY,
+          value_hint = ValueHint::DirPath)]
+    pub(crate) state: PathBuf,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every run puts back the kernel's settings that it changed, and the next run what \
+                        a killed one could not. This does so without starting anything. What somebody \
+                        else has changed since is left alone."
+)]
+pub(crate) struct Restore {
+    /// The state directory of the run
     #[arg(long, value_name = "DIR", default_value = superpage_kernel::settings::STATE_DIRECTORY,
           value_hint = ValueHint::DirPath)]
     pub(crate) state: PathBuf,

@@ -17,7 +17,7 @@ use superpage_kernel::status;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 17] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
@@ -26,6 +26,7 @@ const COMMANDS: [&[&str]; 16] = [
     &["log"],
     &["promote"],
     &["record"],
+    &["restore"],
     &["sim"],
     &["lab"],
     &["lab", "list"],

@@ -8,7 +8,7 @@ mod common;
 use common::daemon::{Config, Daemon, Home, PATIENCE, says};
 use common::machine::{self, Test};
 use common::subject::{self, Subject};
-use common::{Ended, Holds, wait_for, worker};
+use common::{Ended, Holds, superpage, wait_for, worker};
 use libtest_mimic::Failed;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 12] {
+fn tests() -> [Test; 13] {
     let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
@@ -36,7 +36,12 @@ fn tests() -> [Test; 12] {
     [
         // Right after it was seen that nobody else is at the settings.
         ("khugepaged_is_held_and_let_go", settings.clone(), khugepaged_is_held_and_let_go),
-        ("a_killed_one_is_repaired_by_the_next", settings, a_killed_one_is_repaired_by_the_next),
+        (
+            "a_killed_one_is_repaired_by_the_next",
+            settings.clone(),
+            a_killed_one_is_repaired_by_the_next,
+        ),
+        ("a_killed_one_is_repaired_on_request", settings, a_killed_one_is_repaired_on_request),
         ("it_frees_down_to_the_low_watermark", able.clone(), it_frees_down_to_the_low_watermark),
         ("it_keeps_to_its_lists", able.clone(), it_keeps_to_its_lists),
         ("a_full_cgroup_pays_for_itself", group, a_full_cgroup_pays_for_itself),
@@ -382,6 +387,25 @@ fn khugepaged_is_held_and_let_go() -> Ended {
     let after = Knob::now()?;
     ensure!(after == ORIGINAL, "it was left at {after}");
     ensure!(!home.journal().exists(), "the journal is still there");
+    Ok(())
+}
+
+fn a_killed_one_is_repaired_on_request() -> Ended {
+    let _knob = Knob::at(ORIGINAL)?;
+    let home = Home::with(&Config { max_ptes_none: "33".to_owned(), ..Config::idle() })?;
+    let state = home.state();
+    let state = state.to_str().ok_or("UTF-8")?;
+    let restore = || superpage(&["restore", "--state", state]);
+    let daemon = home.start()?;
+    let refused = restore()?;
+    ensure!(refused.code == Some(1), "a daemon runs: {refused:?}");
+    ensure!(Knob::now()? == BasePages(33), "it was taken from a daemon that runs");
+    daemon.kill()?;
+    let done = restore()?.done()?;
+    ensure!(done.out.contains("33 -> 511, put back"), "{done:?}");
+    ensure!(Knob::now()? == ORIGINAL && !home.journal().exists(), "something is left");
+    let again = restore()?.done()?;
+    ensure!(again.out == "Nothing was left changed.\n", "{again:?}");
     Ok(())
 }
 

@@ -26,6 +26,7 @@ use std::path::{Component, Path, PathBuf};
 pub const STATE_DIRECTORY: &str = "/run/superpage";
 
 const JOURNAL: &str = "settings.json";
+const LOCK: &str = "settings.lock";
 const JOURNAL_FORMAT: u32 = 1;
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
@@ -157,9 +158,25 @@ impl Settings {
         if mode == Mode::DryRun {
             return Ok((settings, Repairs::new()));
         }
-        settings._lock = Some(Lock::take_file(state, "settings.lock")?);
+        settings._lock = Some(Lock::take_file(state, LOCK)?);
         let repairs = settings.recover()?;
         Ok((settings, repairs))
+    }
+
+    /// What a run that was killed left changed, and the next [`Settings::open`] would put back.
+    /// Nothing while somebody has the gate open: that is then theirs to put back.
+    ///
+    /// # Errors
+    /// As [`Settings::open`], but for [`Error::Busy`].
+    pub fn left_behind(state: &Path) -> Result<Vec<Change>> {
+        let Some(journal) = Journal::load(&state.join(JOURNAL))? else { return Ok(Vec::new()) };
+        if journal.boot_id != boot_id(&Bounds::Kernel.root())? {
+            return Ok(Vec::new());
+        }
+        match Lock::take_file(state, LOCK) {
+            Err(Error::Busy { .. }) => Ok(Vec::new()),
+            taken => taken.map(|_| journal.changes.iter().map(Entry::change).collect()),
+        }
     }
 
     /// Whether changes are made or only described.

@@ -6,6 +6,7 @@ use crate::show;
 use serde_json::json;
 use std::path::Path;
 use superpage_kernel::probe::{self, Ability, Answer, Finding};
+use superpage_kernel::settings::{STATE_DIRECTORY, Settings};
 use superpage_kernel::thp::{Thp, Value};
 
 /// Probes everything and says what was found.
@@ -68,5 +69,17 @@ fn report(findings: &[Finding]) -> String {
         ),
         Err(error) => format!("Transparent huge pages: {error}.\n"),
     };
-    format!("Linux {kernel}. {knobs}{table}\n")
+    format!("Linux {kernel}. {knobs}{table}\n{}", left_behind())
+}
+
+/// What a run that was killed left changed; empty where nothing was, or where it cannot be seen.
+fn left_behind() -> String {
+    let Ok(changes) = Settings::left_behind(Path::new(STATE_DIRECTORY)) else {
+        return String::new();
+    };
+    if changes.is_empty() {
+        return String::new();
+    }
+    let lines: String = changes.iter().map(|change| format!("  {change}\n")).collect();
+    format!("A run that was killed left this changed; `superpage restore` puts it back:\n{lines}")
 }

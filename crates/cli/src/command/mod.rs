@@ -8,6 +8,7 @@ mod lab;
 pub(crate) mod log;
 mod promote;
 mod record;
+mod restore;
 mod scan;
 mod sim;
 mod top;
@@ -25,6 +26,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Log(arguments) => log::run(&arguments),
         Command::Promote(arguments) => promote::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
+        Command::Restore(arguments) => restore::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Lab(arguments) => lab::run(arguments.command),

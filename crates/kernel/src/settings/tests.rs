@@ -105,14 +105,21 @@ fn a_crash_is_repaired_at_the_next_start() {
     let (mut settings, _) = world.open();
     settings.change(&world.file("a"), "51").expect("changed");
     settings.change(&world.file("selector"), "never").expect("changed");
+    let left = || Settings::left_behind(&world.state()).expect("reads");
+    assert!(left().is_empty(), "somebody has the gate open: {:?}", left());
     world.crash(settings);
     assert_eq!(world.value("a"), "51");
+    let texts: Vec<_> =
+        left().iter().map(|change| (change.from.clone(), change.to.clone())).collect();
+    assert_eq!(texts, [("511".into(), "51".into()), ("madvise".into(), "never".into())]);
     let (settings, repairs) = world.open();
     // The last change first.
     let paths: Vec<_> = repairs.iter().map(|repair| repair.path.file_name()).collect();
     assert_eq!(paths, [Some("selector".as_ref()), Some("a".as_ref())]);
     assert_eq!((world.value("a"), world.value("selector")), ("511".into(), "madvise".into()));
     assert!(settings.held().is_empty() && !world.journal().exists());
+    drop(settings);
+    assert!(left().is_empty(), "all of it is put back");
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! `superpage restore`: puts back what a run that was killed left changed.
+
+use crate::args::Restore;
+use crate::exit::{Failure, Outcome};
+use crate::show;
+use superpage_kernel::settings::{self, Mode, Settings};
+
+const NOTHING: &str = "Nothing was left changed.\n";
+
+/// Opens the gate to the kernel's settings, which is all it takes, and says what that did.
+pub(super) fn run(arguments: &Restore) -> Outcome {
+    if !arguments.state.exists() {
+        return show::print(NOTHING);
+    }
+    let (_settings, repairs) = Settings::open(&arguments.state, Mode::Apply)?;
+    if repairs.is_empty() {
+        return show::print(NOTHING);
+    }
+    show::print(&repairs.iter().map(|repair| format!("{repair}\n")).collect::<String>())?;
+    let is_stuck =
+        |repair: &&settings::Repair| matches!(repair.outcome, settings::Outcome::Failed(_));
+    match repairs.iter().filter(is_stuck).count() {
+        0 => Ok(()),
+        stuck => Err(Failure::Failed(anyhow::anyhow!(
+            "{stuck} of {} settings could not be put back; they stay recorded for the next time",
+            repairs.len()
+        ))),
+    }
+}
