@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::process::{Process, explain};
 use crate::text;
 use linux_raw_sys::general::{procmap_query, procmap_query_flags};
-use rustix::fd::AsFd as _;
+use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl, opcode};
 use std::path::Path;
@@ -123,13 +123,41 @@ pub fn of(process: &Process) -> Result<Vec<Area>> {
     parse(&process.read_file("maps")?, &process.path("maps"))
 }
 
-/// The area of `process` that holds `address`, if one does: asked for by itself (`PROCMAP_QUERY`, since
-/// Linux 6.11), which takes as long with one area as with 40,000.
+/// The areas of a process, asked for one by one (`PROCMAP_QUERY`, since Linux 6.11), which takes as long
+/// with one area as with 40,000.
 ///
-/// # Errors
-/// [`Error::Gone`], [`Error::Denied`] (it is somebody else's), [`Error::Unsupported`].
-pub fn extent_at(process: &Process, address: VirtAddr) -> Result<Option<Extent>> {
-    let maps = process.open_file("maps")?;
+/// It stays with the memory that the process had when it was opened: after an `execve` there is no area.
+#[derive(Debug)]
+pub struct Maps {
+    file: OwnedFd,
+    pid: u32,
+}
+
+impl Maps {
+    /// Opens those of `process`.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`] (it is somebody else's).
+    pub fn open(process: &Process) -> Result<Self> {
+        Ok(Self { file: process.open_file("maps")?, pid: process.pid() })
+    }
+
+    /// The area that holds `address`, if one does.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Unsupported`].
+    pub fn extent_at(&self, address: VirtAddr) -> Result<Option<Extent>> {
+        query(&self.file, address).map_err(|errno| match errno {
+            Errno::NOTTY | Errno::INVAL => {
+                let what = "ask for one area by PROCMAP_QUERY (Linux 6.11 or later)".to_owned();
+                Error::Unsupported { what, errno }
+            }
+            errno => explain(errno, self.pid, "ask for one of its areas"),
+        })
+    }
+}
+
+fn query(maps: &OwnedFd, address: VirtAddr) -> rustix::io::Result<Option<Extent>> {
     let mut query = procmap_query {
         size: size_of::<procmap_query>() as u64,
         query_flags: 0,
@@ -157,11 +185,7 @@ pub fn extent_at(process: &Process, address: VirtAddr) -> Result<Option<Extent>>
     match asked {
         Ok(()) => Ok(Some(Extent::from(query))),
         Err(Errno::NOENT) => Ok(None),
-        Err(errno @ (Errno::NOTTY | Errno::INVAL)) => {
-            let what = "ask for one area by PROCMAP_QUERY (Linux 6.11 or later)".to_owned();
-            Err(Error::Unsupported { what, errno })
-        }
-        Err(errno) => Err(explain(errno, process.pid(), "ask for one of its areas")),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -252,7 +276,8 @@ mod tests {
         let me = Process::current().expect("we run");
         let memory = OwnMemory::map(HugePages(2), Wish::BasePages).expect("4 MiB");
         let address = memory.regions().next().expect("two").start();
-        if let Err(Error::Unsupported { .. }) = extent_at(&me, address) {
+        let maps = Maps::open(&me).expect("our own");
+        if let Err(Error::Unsupported { .. }) = maps.extent_at(address) {
             return println!("skipped one area: this kernel cannot be asked for it");
         }
         // Tests beside this one may map something between the two questions.
@@ -261,10 +286,10 @@ mod tests {
             let area = listed.into_iter().find(|area| area.start <= address && address < area.end);
             let Area { start, end, permissions, sharing, inode, .. } = area.expect("it is mapped");
             let expected = Extent { start, end, permissions, sharing, inode };
-            extent_at(&me, address).expect("our own") == Some(expected)
+            maps.extent_at(address).expect("our own") == Some(expected)
         };
         assert!((0..10).any(is_alike));
-        assert!(matches!(extent_at(&me, VirtAddr::default()), Ok(None)), "nobody maps that");
+        assert!(matches!(maps.extent_at(VirtAddr::default()), Ok(None)), "nobody maps that");
     }
 
     const GOOD: &[u8] = include_bytes!("../tests/fixtures/proc/maps");

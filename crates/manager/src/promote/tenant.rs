@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use superpage_kernel::habits::{self, Habits};
-use superpage_kernel::maps::{self, Sharing};
+use superpage_kernel::maps::{self, Maps, Sharing};
 use superpage_kernel::pagemap::{Pagemap, Survey};
 use superpage_kernel::process::Process;
 use superpage_kernel::{Result, smaps_flags};
@@ -115,6 +115,8 @@ pub struct Tenant {
     /// Where those of them begin that are shared on purpose.
     shared: BTreeSet<VirtAddr>,
     read: Option<(Instant, Duration)>,
+    /// To ask for single areas; opened when one may have grown.
+    maps: Option<Maps>,
     was_huge: BTreeSet<Region>,
     promoted: BTreeMap<Region, Promoted>,
     lasting: Lasting,
@@ -152,6 +154,7 @@ impl Tenant {
             areas: Vec::new(),
             shared: BTreeSet::new(),
             read: None,
+            maps: None,
             was_huge: BTreeSet::new(),
             promoted: BTreeMap::new(),
             lasting: Lasting::new(Instant::now()),
@@ -212,7 +215,11 @@ impl Tenant {
         let Some(known) = after.checked_sub(1).and_then(|at| self.areas.get_mut(at)) else {
             return false;
         };
-        let Ok(Some(found)) = maps::extent_at(&self.held.process, address) else { return false };
+        if self.maps.is_none() {
+            self.maps = Maps::open(&self.held.process).ok();
+        }
+        let found = self.maps.as_ref().and_then(|maps| maps.extent_at(address).ok().flatten());
+        let Some(found) = found else { return false };
         let is_alike = match self.shared.contains(&known.start) {
             true => found.sharing == Sharing::Shared,
             false => found.sharing == Sharing::Private && found.inode == 0,
@@ -570,7 +577,8 @@ mod tests {
         let memory = OwnMemory::map(HugePages(3), Wish::BasePages).expect("6 MiB");
         let last = memory.regions().last().expect("three");
         let me = Process::current().expect("we run");
-        if matches!(maps::extent_at(&me, last.start()), Err(Error::Unsupported { .. })) {
+        let maps = Maps::open(&me).expect("our own");
+        if matches!(maps.extent_at(last.start()), Err(Error::Unsupported { .. })) {
             return println!("skipped an area that has grown: one cannot be asked for by itself");
         }
         let mut tenant = Tenant::new(ProcessKey(1), me, "me".into(), None).expect("readable");
