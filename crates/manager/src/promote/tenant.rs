@@ -212,27 +212,23 @@ impl Tenant {
     fn take_in_growth(&mut self, address: VirtAddr) -> bool {
         let after = self.areas.partition_point(|area| area.start <= address);
         let next = self.areas.get(after).map(|next| next.start);
-        let Some(known) = after.checked_sub(1).and_then(|at| self.areas.get_mut(at)) else {
-            return false;
-        };
+        let known =
+            after.checked_sub(1).and_then(|at| self.areas.get(at).map(|area| (at, area.start)));
+        let Some((at, start)) = known else { return false };
         if self.maps.is_none() {
             self.maps = Maps::open(&self.held.process).ok();
         }
-        let found = self.maps.as_ref().and_then(|maps| maps.extent_at(address).ok().flatten());
-        let Some(found) = found else { return false };
-        let is_alike = match self.shared.contains(&known.start) {
-            true => found.sharing == Sharing::Shared,
-            false => found.sharing == Sharing::Private && found.inode == 0,
+        let found = self.maps.as_ref().and_then(|maps| maps.area_at(address).ok().flatten());
+        let is_same = |found: &maps::Area| {
+            found.start == start
+                && is_shared_memory(found) == self.shared.contains(&start)
+                && next.is_none_or(|next| found.end <= next)
         };
-        let can_be_used = found.permissions.read || found.permissions.write;
-        let is_same = found.start == known.start && is_alike && can_be_used;
-        if !is_same || next.is_some_and(|next| next < found.end) {
+        let Some(area) = found.filter(is_same).and_then(|found| self.as_policies_see(&found))
+        else {
             return false;
-        }
-        if known.end < found.end {
-            known.growth = Growth::Up;
-        }
-        known.end = found.end;
+        };
+        self.areas[at] = area;
         true
     }
 
@@ -578,7 +574,7 @@ mod tests {
         let last = memory.regions().last().expect("three");
         let me = Process::current().expect("we run");
         let maps = Maps::open(&me).expect("our own");
-        if matches!(maps.extent_at(last.start()), Err(Error::Unsupported { .. })) {
+        if matches!(maps.area_at(last.start()), Err(Error::Unsupported { .. })) {
             return println!("skipped an area that has grown: one cannot be asked for by itself");
         }
         let mut tenant = Tenant::new(ProcessKey(1), me, "me".into(), None).expect("readable");
