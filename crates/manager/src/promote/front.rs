@@ -77,16 +77,73 @@ impl Filling {
         }
     }
 
-    /// It is huge now. It stays known, so as not to be looked at anew.
-    fn set_huge(&mut self, now: Instant) {
+    /// It was huge when it was looked at `now`. It stays known, so as not to be looked at anew. Returns
+    /// when its program leaves it, if it was filling it: where it was promoted meanwhile, it goes on.
+    fn set_huge(&mut self, now: Instant) -> Option<Instant> {
+        let was_filled = self.seen.is_some() && self.worth().0 && !self.is_huge;
+        let leaves = was_filled.then_some(self.leaves.unwrap_or(now));
         let next = self.until.max(now + SOON);
         *self = Self { next, is_huge: true, is_heard: false, leaves: None, ..*self };
+        leaves
+    }
+
+    /// So much was in it when it was looked at `now`.
+    fn take_in(&mut self, population: BasePages, now: Instant) -> Change {
+        let is_first = self.seen.is_none();
+        let (before, at) = self.seen.replace((population, now)).unwrap_or_else(|| {
+            // The program may have come through before we looked at all.
+            let is_full = population >= FULL_ENOUGH;
+            (if is_full { BasePages::ZERO } else { population }, now - SOON)
+        });
+        let added = population.saturating_sub(before);
+        if added.is_zero() {
+            self.next = now + self.then;
+            self.then = if is_first { after(self.then) } else { (self.then * 2).min(PATIENCE) };
+            return Change::Nothing;
+        }
+        // One that was full already may be long left; where a program is, it is heard.
+        if is_first && !self.is_heard {
+            self.next = now + self.then;
+            return Change::Grown;
+        }
+        // If nothing was added by then, the program may have come any time after it.
+        let is_new = self.changed != at && !is_first;
+        let pace = Pace { added, time: now - at, population };
+        let fastest = if is_new { Pace { time: pace.time.min(SOON), ..pace } } else { pace };
+        self.changed = now;
+        if pace.is_filling() {
+            let leaves = now + fastest.until_next_region();
+            self.next = now + fastest.next_look();
+            self.until = self.next + PATIENCE;
+            self.then = SOON;
+            self.leaves = Some(leaves);
+            return Change::Filled { leaves };
+        }
+        // What is touched now and then is left to be heard of again.
+        self.next = now + if is_new { SOON } else { self.then };
+        self.then = (self.then * 2).min(PATIENCE / 2);
+        self.leaves = None;
+        Change::Grown
     }
 
     /// How much it is worth to go on looking at it.
     fn worth(&self) -> (bool, Instant) {
         (self.is_heard || self.leaves.is_some(), self.changed)
     }
+}
+
+/// What a look at a region found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// As it was.
+    Nothing,
+    /// Something was added.
+    Grown,
+    /// A program is filling it, and comes to the next region then.
+    Filled {
+        /// When.
+        leaves: Instant,
+    },
 }
 
 /// How fast a region is being filled.
@@ -184,59 +241,26 @@ impl Front {
         if self.regions.values().any(|filling| filling.next <= now) {
             self.looked = Some(now);
         }
-        let (mut grown, mut filling_now) = (Vec::new(), Vec::new());
+        let (mut grown, mut filled) = (Vec::new(), Vec::new());
         self.regions.retain(|place, filling| {
             if now < filling.next {
                 return true;
             }
             let Some(seen) = survey(place.0, place.1) else { return false };
             if seen.is_huge {
-                // Where it was promoted meanwhile, its program goes on.
-                if filling.seen.is_some() && filling.worth().0 && !filling.is_huge {
-                    filling_now.push((*place, filling.leaves.unwrap_or(now)));
-                }
-                filling.set_huge(now);
+                filled.extend(filling.set_huge(now).map(|leaves| (*place, leaves)));
                 return now < filling.until;
             }
-            let (population, is_first) = (seen.population, filling.seen.is_none());
-            let (before, at) = filling.seen.replace((population, now)).unwrap_or_else(|| {
-                // The program may have come through before we looked at all.
-                let is_full = population >= FULL_ENOUGH;
-                (if is_full { BasePages::ZERO } else { population }, now - SOON)
-            });
-            let added = population.saturating_sub(before);
-            if added.is_zero() {
-                filling.next = now + filling.then;
-                let twice = (filling.then * 2).min(PATIENCE);
-                filling.then = if is_first { after(filling.then) } else { twice };
-                return now < filling.until;
+            let change = filling.take_in(seen.population, now);
+            if change != Change::Nothing {
+                grown.push(*place);
             }
-            grown.push(*place);
-            // One that was full already may be long left; where a program is, it is heard.
-            if is_first && !filling.is_heard {
-                filling.next = now + filling.then;
-                return true;
+            if let Change::Filled { leaves } = change {
+                filled.push((*place, leaves));
             }
-            // If nothing was added by then, the program may have come any time after it.
-            let is_new = filling.changed != at && !is_first;
-            let pace = Pace { added, time: now - at, population };
-            let fastest = if is_new { Pace { time: pace.time.min(SOON), ..pace } } else { pace };
-            if pace.is_filling() {
-                filling.next = now + fastest.next_look();
-                filling.until = filling.next + PATIENCE;
-                filling.then = SOON;
-                filling.leaves = Some(now + fastest.until_next_region());
-                filling_now.extend(filling.leaves.map(|then| (*place, then)));
-            } else {
-                filling.leaves = None;
-                filling.next = now + if is_new { SOON } else { filling.then };
-                filling.then = (filling.then * 2).min(PATIENCE / 2);
-            }
-            filling.changed = now;
-            // What is touched now and then is left to be heard of again.
             now < filling.until
         });
-        for ((key, region), then) in filling_now {
+        for ((key, region), then) in filled {
             self.expect(key, region, now, then);
         }
         grown
