@@ -37,7 +37,8 @@ use superpage_kernel::pressure::Trigger;
 use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Outcome, Settings};
 use superpage_kernel::usage::CpuTime;
-use superpage_policy::debloat::{Debloat, DoneCause, PolicyName};
+use superpage_policy::debloat::emd::{self, Emd, Observation};
+use superpage_policy::debloat::{Debloat, DoneCause};
 use superpage_policy::units::{BasePages, Nanos};
 use superpage_policy::watermark::{Order, Watermarks};
 use tell::Teller;
@@ -60,7 +61,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// longer than each stride takes. Chosen, not measured.
 const UNHURRIED: u32 = 3;
 /// Looking for them may take at most one in so much of a core's time. Chosen, not measured.
-const DEAREST: u32 = 250; // tidy: allow(times longer)
+const DEAREST: u32 = 1000; // tidy: allow(times longer)
 
 /// Why the daemon did not start or had to stop.
 #[derive(Debug)]
@@ -519,10 +520,11 @@ impl Daemon {
             };
             if is_short || signals.any() { Flow::Stop } else { Flow::Continue }
         };
-        // Every byte is read: a sample lets pass one in four of those that are little bloated, and
-        // what is found in use is not looked at again soon.
-        let mut emd = PolicyName::EmdExact.build(self.config.emd);
-        let end = pass.run(emd.as_mut(), &mut self.cooling, now, &mut watch)?;
+        // Most of them are in use. What is taken for that is not looked at again soon, so that
+        // little may be missed.
+        let mut emd =
+            Emd::new(emd::Options { observation: Observation::Sifted, ..self.config.emd });
+        let end = pass.run(&mut emd, &mut self.cooling, now, &mut watch)?;
         self.teller.left_alone(pass.account());
         if end != End::Stopped {
             self.take_back.looked(idle, now);

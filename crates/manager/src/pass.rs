@@ -15,7 +15,7 @@ use superpage_policy::debloat::{
     BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause, ProcessKey,
 };
 use superpage_policy::region::Region;
-use superpage_policy::units::{BasePages, HugePages, Nanos};
+use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos};
 
 /// Whether to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,17 @@ impl Default for Options {
 /// Huge pages that are read whole or broken before the CPU budget is looked at: some milliseconds'
 /// work. With a hundred at a time a Redis waited for its processor for tens of milliseconds.
 const STEP: usize = 8;
+
+/// Huge pages that are looked at so closely before it is: some milliseconds' work as well.
+fn step(depth: Depth) -> usize {
+    match depth {
+        Depth::Exact => STEP,
+        Depth::Glance(size) | Depth::Sample(size) => {
+            let times = BASE_PAGES_PER_HUGE_PAGE / u64::from(size.pages());
+            usize::try_from(times).map_or(STEP, |times| STEP * times)
+        }
+    }
+}
 
 /// Something that happened in a pass.
 #[derive(Clone, Debug)]
@@ -276,8 +287,7 @@ impl Pass {
                     let look = |pass: &mut Self, part: &[Region]| {
                         pass.look(process, part, depth, cause, &mut to_cool)
                     };
-                    let most = if depth == Depth::Exact { STEP } else { regions.len() };
-                    (process, self.in_steps(process, regions.chunks(most.max(1)), look, watch)?)
+                    (process, self.in_steps(process, regions.chunks(step(depth)), look, watch)?)
                 }
                 Decision::Break { process, regions, cause } => {
                     let break_up = |pass: &mut Self, part: &[Region]| {

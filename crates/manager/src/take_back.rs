@@ -4,7 +4,8 @@
 //!
 //! Deviations: what is accessed cannot be seen from outside, so a superpage counts as idle when the
 //! part of it that was never used has stayed so for a while; and it is split where it is, not moved
-//! elsewhere, which gives back the unused base pages and not the whole frame.
+//! elsewhere, which gives back the unused base pages and not the whole frame. One that is little bloated may
+//! be taken for one in use once in a while ([`superpage_policy::sampling::SIEVE`]), until the next look.
 
 use crate::target::Target;
 use std::collections::BTreeMap;

@@ -55,6 +55,9 @@ pub const GLANCE: SampleSize = SampleSize(8);
 /// Base pages in a sample: two dozen. Chosen by measurement: a base page in a sample costs two to
 /// five times what it costs in a full reading, so more would eat up what sampling saves.
 pub const SAMPLE: SampleSize = SampleSize(24);
+/// Base pages in a glance that is to miss little: of a region with 6 % of bloat it sees none in one of
+/// fifty cases, and it takes an eighth of the time of reading all of it.
+pub const SIEVE: SampleSize = SampleSize(64);
 /// What a glance reads of a base page: an eighth, anywhere in it. Chosen by measurement: reading
 /// whole pages in random order takes up to five times as long, by how the host backs them.
 pub const EXCERPT: Bytes = Bytes(BASE_PAGE_BYTES / 8);

@@ -21,7 +21,7 @@
 use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause, ProcessKey};
 use crate::bloat::{BloatDensity, BloatMap, Bucket, Knowledge};
 use crate::region::Region;
-use crate::sampling::{GLANCE, SAMPLE};
+use crate::sampling::{GLANCE, SAMPLE, SIEVE};
 use crate::units::{BasePages, HugePages};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -38,6 +38,9 @@ pub enum Observation {
     Sampled,
     /// By reading every base page.
     Exact,
+    /// From glances that miss little, and by reading every base page of those in which they saw
+    /// something: where most regions are expected to be in use.
+    Sifted,
 }
 
 /// EMD's parameters.
@@ -116,12 +119,27 @@ impl Emd {
         match self.options.observation {
             Observation::Sampled => Depth::Glance(GLANCE),
             Observation::Exact => Depth::Exact,
+            Observation::Sifted => Depth::Glance(SIEVE),
+        }
+    }
+
+    /// How closely a region is looked at that is about to be broken, and not known well enough.
+    fn second_depth(&self) -> Depth {
+        match self.options.observation {
+            Observation::Sampled => Depth::Sample(SAMPLE),
+            Observation::Exact | Observation::Sifted => Depth::Exact,
         }
     }
 
     /// What can be gained from a region of which this is known.
     fn worth(&self, known: Knowledge) -> Worth {
         match known {
+            // A glance can only overstate bloat.
+            Knowledge::Glanced(glance)
+                if glance.zero() == 0 && self.options.observation == Observation::Sifted =>
+            {
+                Worth::Nothing
+            }
             Knowledge::Glanced(_) => Worth::Looking,
             Knowledge::Sampled(_) | Knowledge::Exact(_)
                 if known.density() >= Some(self.options.floor) =>
@@ -242,7 +260,7 @@ impl Debloat for Emd {
             let regions = chosen.into_iter().map(|(region, _)| region).collect();
             Decision::Break { process, regions, cause }
         } else {
-            let depth = Depth::Sample(SAMPLE);
+            let depth = self.second_depth();
             let cause = LookCause::AboutToBreak(bucket);
             Decision::Look { process, regions: unsure, depth, cause }
         };
@@ -381,6 +399,20 @@ mod tests {
         let looks = |need| play(&mut Emd::new(Options::default()), &world, need).looks;
         assert!(looks(250_000) < 4096 + 2 * 610, "{}", looks(250_000));
         assert_eq!(looks(u64::MAX / 1024), 2 * 4096);
+    }
+
+    #[test]
+    fn a_sieve_reads_those_whole_in_which_it_saw_something() {
+        let sifted = Options { observation: Observation::Sifted, ..Options::default() };
+        let played = |world: &World| play(&mut Emd::new(sifted), world, u64::MAX / 1024);
+        let full = played(&vec![vec![0; 1000]]);
+        assert_eq!((full.looks, full.broken.len()), (1000, 0), "one look each is enough");
+        // The least that the daemon breaks a huge page for; one in fifty may be missed.
+        let little = played(&vec![vec![31; 1000]]);
+        assert!((960..=1000).contains(&little.broken.len()), "{}", little.broken.len());
+        assert_eq!(little.looks, 1000 + little.broken.len());
+        let half = played(&halves(256, 0));
+        assert_eq!((half.looks, half.broken.len()), (4096 + 2048, 2048));
     }
 
     #[test]
