@@ -2,7 +2,7 @@
 //!
 //! While an event counts page faults, each fault costs its program 1 to 8 % more, by machine, and
 //! hardly less with a longer period: most of that is the kernel's counting. So faults are heard for a
-//! share of the time only, in windows of a millisecond or two; in between there is no event at all.
+//! share of the time only, in windows of two or three milliseconds; in between there is no event at all.
 //! What a program does between two windows is seen in its page tables ([`super::front`]), and a window
 //! that misses a program finds it the next time.
 //!
@@ -27,13 +27,13 @@ use tracing::{debug, info, warn};
 /// Processes that are heard one by one, at the most: each takes a descriptor for each of its
 /// threads and each CPU.
 const MOST: usize = 256; // tidy: allow(processes)
-/// How long a window is open: long enough for a program that fills memory in earnest, 40 MB a
+/// How long a window is open: long enough for a program that fills memory in earnest, 22 MB a
 /// second, to be heard once at the default period. (Each window counts from the beginning.)
-const WINDOW: Duration = Duration::from_micros(1600);
+const WINDOW: Duration = Duration::from_millis(3);
 /// How long it is open now and then: for programs that fill 4 MB a second.
 const LONG_WINDOW: Duration = Duration::from_millis(16);
 /// One window of so many is a long one. Chosen, not measured: about one a second.
-const LONG_EVERY: u32 = 32;
+const LONG_EVERY: u32 = 16;
 /// Opening and closing a window may take at most one in so much time: on a machine with many CPUs
 /// windows are longer and fewer.
 const DEAREST: u32 = 50;

@@ -10,6 +10,7 @@ use super::pace::{BackOff, Haste, Purse, Turns};
 use super::roster::Roster;
 use super::tenant::Tenant;
 use super::{Board, Command, Setup, Standing, now};
+use crate::budget::CpuBudget;
 use crate::history::{Entry, What};
 use crate::ledger::{Ledger, entry};
 use crate::supply;
@@ -40,6 +41,11 @@ const SWEEP: Duration = Duration::from_secs(10);
 /// so often, the first time after this, then four times later each time.
 const RETRIES: u32 = 3;
 const RETRY: Duration = Duration::from_millis(10);
+/// What following programs by their page tables may take of the CPU budget, saved up for so long. Chosen,
+/// for a quarter of a percent of a core at the default budget: a heap that is filled at once is followed as
+/// closely as can be for some twenty seconds, one that grows for ever costs no more than that.
+const FOLLOWING: f64 = 0.01;
+const FOLLOWING_SAVED: Duration = Duration::from_secs(120);
 /// Faults that wait to be looked at, at the most; chosen, not measured.
 const MOST_WAITING: usize = 1 << 16;
 
@@ -110,6 +116,8 @@ struct Worker {
     back_off: BackOff,
     turns: Turns,
     purse: Purse,
+    /// What following programs may take of that.
+    following: Purse,
     spent: CpuTime,
     limits: Limits,
     machine: Headroom,
@@ -145,6 +153,7 @@ impl Worker {
             back_off: BackOff::default(),
             turns: Turns::default(),
             purse: Purse::new(setup.promotion.budget, began),
+            following: following(setup.promotion.budget, began),
             spent: CpuTime::of_thread(),
             limits: Limits {
                 worth: setup.worth,
@@ -176,7 +185,8 @@ impl Worker {
         self.learn_all();
         self.hear();
         let time = Instant::now();
-        self.look_at_front(time);
+        let follows = self.following.wait(time).is_zero() && self.look_at_front(time);
+        let is_rare = time >= self.next_tick || time >= self.next_sweep;
         if time >= self.next_tick {
             self.tick(time);
         }
@@ -185,16 +195,22 @@ impl Worker {
             self.next_sweep = time + SWEEP;
         }
         let rest = self.work();
-        self.spend();
+        let cost = self.spend();
+        // What is done once a second is not for those that are followed.
+        if follows && !is_rare {
+            self.following.spend(cost, Instant::now());
+        }
         self.wait(ear, rest);
         Go::On
     }
 
     /// What this thread has cost comes out of the budget too.
-    fn spend(&mut self) {
+    fn spend(&mut self) -> Nanos {
         let now = CpuTime::of_thread();
-        self.purse.spend(now.since(self.spent), Instant::now());
+        let cost = now.since(self.spent);
+        self.purse.spend(cost, Instant::now());
         self.spent = now;
+        cost
     }
 
     /// Sleeps until it is time to listen or to look, something is done, or `rest` is over.
@@ -203,7 +219,7 @@ impl Worker {
         let is_quiet = now.saturating_duration_since(self.last_heard) >= QUIET;
         let listen = self.roster.ears.turn(now, if is_quiet { Busy::No } else { Busy::Yes });
         let until = |time: Instant| time.saturating_duration_since(now);
-        let front = self.front.next().map_or(TICK, until);
+        let front = self.front.next().map_or(TICK, until).max(self.following.wait(now));
         let rest = rest.min(until(self.next_tick)).min(listen).min(front);
         if !rest.is_zero() {
             self.sleep(ear, rest);
@@ -237,7 +253,9 @@ impl Worker {
                 Err(error) => warn!("as many promotions at once as before: {error}"),
             }
         }
-        self.purse = Purse::new(promotion.budget, Instant::now());
+        let time = Instant::now();
+        self.purse = Purse::new(promotion.budget, time);
+        self.following = following(promotion.budget, time);
         self.limits.worth = setup.worth;
         self.limits.max_fragmentation = promotion.max_fragmentation;
         for (index, job) in self.urgent.drain(..) {
@@ -271,8 +289,12 @@ impl Worker {
         }
     }
 
-    /// Follows programs that fill memory; where something was added, it is as if a fault was heard.
-    fn look_at_front(&mut self, time: Instant) {
+    /// Follows programs that fill memory, if it is time to; where something was added, it is as if a
+    /// fault was heard. Says whether it was time.
+    fn look_at_front(&mut self, time: Instant) -> bool {
+        if self.front.next().is_none_or(|next| next > time) {
+            return false;
+        }
         let groups = &self.roster.groups;
         let survey = |key, region| {
             let tenant = groups.iter().find_map(|group| group.view.tenant(key))?;
@@ -288,6 +310,7 @@ impl Worker {
                 self.heard.push_back((pid, region, heard));
             }
         }
+        true
     }
 
     fn let_go(&mut self, pid: u32) {
@@ -766,6 +789,11 @@ impl Worker {
                 .collect(),
         }
     }
+}
+
+/// What following programs may take of this budget.
+fn following(budget: CpuBudget, now: Instant) -> Purse {
+    Purse::of_share(budget.share() * FOLLOWING, FOLLOWING_SAVED, now)
 }
 
 /// How long it is until this time.
