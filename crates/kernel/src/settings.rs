@@ -21,9 +21,14 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 /// Where the journal and the locks are kept: gone after a reboot, like the settings themselves.
 pub const STATE_DIRECTORY: &str = "/run/superpage";
+
+/// Where a run keeps the state of a daemon that it starts itself, below its own. What that daemon changes
+/// lies above what the run changed, and is put back first.
+pub const INNER: &str = "lab";
 
 const JOURNAL: &str = "settings.json";
 const LOCK: &str = "settings.lock";
@@ -159,7 +164,12 @@ impl Settings {
             return Ok((settings, Repairs::new()));
         }
         settings._lock = Some(Lock::take_file(state, LOCK)?);
-        let repairs = settings.recover()?;
+        let inner = state.join(INNER);
+        let mut repairs = match has_journal(&inner) {
+            true => Self::open_within(settings.bounds.clone(), &inner, mode)?.1,
+            false => Repairs::new(),
+        };
+        repairs.extend(settings.recover()?);
         Ok((settings, repairs))
     }
 
@@ -169,14 +179,17 @@ impl Settings {
     /// # Errors
     /// As [`Settings::open`], but for [`Error::Busy`].
     pub fn left_behind(state: &Path) -> Result<Vec<Change>> {
-        let Some(journal) = Journal::load(&state.join(JOURNAL))? else { return Ok(Vec::new()) };
-        if journal.boot_id != boot_id(&Bounds::Kernel.root())? {
-            return Ok(Vec::new());
+        let inner = state.join(INNER);
+        let mut left = if has_journal(&inner) { Self::left_behind(&inner)? } else { Vec::new() };
+        if !has_journal(state) {
+            return Ok(left);
         }
-        match Lock::take_file(state, LOCK) {
-            Err(Error::Busy { .. }) => Ok(Vec::new()),
-            taken => taken.map(|_| journal.changes.iter().map(Entry::change).collect()),
+        let Some(_lock) = Lock::share(state, LOCK)? else { return Ok(left) };
+        let Some(journal) = Journal::load(&state.join(JOURNAL))? else { return Ok(left) };
+        if journal.boot_id == boot_id(&Bounds::Kernel.root())? {
+            left.extend(journal.changes.iter().filter_map(Entry::left));
         }
+        Ok(left)
     }
 
     /// Whether changes are made or only described.
@@ -372,6 +385,13 @@ impl Entry {
         }
     }
 
+    /// What would be put back now, if the file still holds our value.
+    fn left(&self) -> Option<Change> {
+        let found = read_value(&self.path).ok()?;
+        let is_ours = found != self.original && self.ours.contains(&found);
+        is_ours.then(|| Change { to: found, ..self.change() })
+    }
+
     fn repair(&self, outcome: Outcome) -> Repair {
         Repair { path: self.path.clone(), original: self.original.clone(), outcome }
     }
@@ -435,6 +455,10 @@ impl Journal {
     }
 }
 
+fn has_journal(state: &Path) -> bool {
+    state.join(JOURNAL).exists()
+}
+
 fn write_durably(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let mut file = private_file().truncate(true).open(path)?;
     file.write_all(text)?;
@@ -486,6 +510,10 @@ fn prepare_state_directory(path: &Path) -> Result<()> {
     })
 }
 
+/// A lock that is taken is asked for again so often, so long after.
+const LOOKS: u32 = 10;
+const LOOK: Duration = Duration::from_millis(1);
+
 /// A lock that one process on the machine can hold, released when dropped or when we die.
 #[derive(Debug)]
 pub struct Lock {
@@ -503,6 +531,29 @@ impl Lock {
         Self::take_file(state, "daemon.lock")
     }
 
+    /// Takes the lock of the whole machine, which every daemon holds, wherever its state is. The inner error
+    /// says why it is out of reach, as it is without root.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], [`Error::Refused`].
+    pub fn of_machine() -> Result<Result<Self>> {
+        match Self::take(Path::new(STATE_DIRECTORY)) {
+            Err(error @ (Error::Busy { .. } | Error::Refused { .. })) => Err(error),
+            other => Ok(other),
+        }
+    }
+
+    /// Keeps others from taking the lock, to look for a moment; `None` if somebody has taken it.
+    fn share(state: &Path, name: &str) -> Result<Option<File>> {
+        let path = state.join(name);
+        let file = File::open(&path).map_err(|error| Error::from_io(&error, "open", &path))?;
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(Error::from_errno(errno, format!("lock {}", path.display()))),
+        }
+    }
+
     fn take_file(state: &Path, name: &str) -> Result<Self> {
         prepare_state_directory(state)?;
         let path = state.join(name);
@@ -510,12 +561,21 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .map_err(|error| Error::from_io(&error, "open", &path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
+        let lock = || flock(&file, FlockOperation::NonBlockingLockExclusive);
+        // Somebody may just be looking.
+        let taken = (0..LOOKS).find_map(|_| match lock() {
             Err(Errno::WOULDBLOCK) => {
-                return Err(Error::Busy { pid: holder(&mut file) });
+                std::thread::sleep(LOOK);
+                None
             }
-            Err(errno) => return Err(Error::from_errno(errno, format!("lock {}", path.display()))),
+            other => Some(other),
+        });
+        match taken {
+            Some(Ok(())) => {}
+            None => return Err(Error::Busy { pid: holder(&mut file) }),
+            Some(Err(errno)) => {
+                return Err(Error::from_errno(errno, format!("lock {}", path.display())));
+            }
         }
         file.set_len(0)
             .and_then(|()| write!(file, "{}", std::process::id()))
@@ -532,7 +592,7 @@ fn holder(file: &mut File) -> Option<u32> {
 }
 
 /// Which files may be written at all.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Bounds {
     /// Files of sysfs, of `/proc/sys`, and of cgroup file systems wherever they are mounted.
     Kernel,

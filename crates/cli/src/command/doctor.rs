@@ -5,6 +5,7 @@ use crate::exit::{Failure, Outcome};
 use crate::show;
 use serde_json::json;
 use std::path::Path;
+use superpage_kernel::Error;
 use superpage_kernel::probe::{self, Ability, Answer, Finding};
 use superpage_kernel::settings::{STATE_DIRECTORY, Settings};
 use superpage_kernel::thp::{Thp, Value};
@@ -72,14 +73,16 @@ fn report(findings: &[Finding]) -> String {
     format!("Linux {kernel}. {knobs}{table}\n{}", left_behind())
 }
 
-/// What a run that was killed left changed; empty where nothing was, or where it cannot be seen.
+/// What a run that was killed left changed; empty where nothing was, or where we may not look.
 fn left_behind() -> String {
-    let Ok(changes) = Settings::left_behind(Path::new(STATE_DIRECTORY)) else {
-        return String::new();
-    };
-    if changes.is_empty() {
-        return String::new();
+    match Settings::left_behind(Path::new(STATE_DIRECTORY)) {
+        Ok(changes) if !changes.is_empty() => {
+            let lines: String = changes.iter().map(|change| format!("  {change}\n")).collect();
+            format!(
+                "A run that was killed left this changed; `superpage restore` puts it back:\n{lines}"
+            )
+        }
+        Ok(_) | Err(Error::Denied { .. }) => String::new(),
+        Err(error) => format!("Whether a run that was killed left something changed: {error}.\n"),
     }
-    let lines: String = changes.iter().map(|change| format!("  {change}\n")).collect();
-    format!("A run that was killed left this changed; `superpage restore` puts it back:\n{lines}")
 }

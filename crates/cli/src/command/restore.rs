@@ -3,15 +3,17 @@
 use crate::args::Restore;
 use crate::exit::{Failure, Outcome};
 use crate::show;
-use superpage_kernel::settings::{self, Mode, Settings};
+use superpage_kernel::settings::{self, Lock, Mode, Settings};
 
 const NOTHING: &str = "Nothing was left changed.\n";
 
 /// Opens the gate to the kernel's settings, which is all it takes, and says what that did.
 pub(super) fn run(arguments: &Restore) -> Outcome {
-    if !arguments.state.exists() {
+    if !arguments.state.try_exists()? {
         return show::print(NOTHING);
     }
+    // A daemon with another state may go by what was left.
+    let _machine = Lock::of_machine()?;
     let (_settings, repairs) = Settings::open(&arguments.state, Mode::Apply)?;
     if repairs.is_empty() {
         return show::print(NOTHING);

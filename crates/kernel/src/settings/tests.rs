@@ -123,6 +123,31 @@ fn a_crash_is_repaired_at_the_next_start() {
 }
 
 #[test]
+fn what_a_run_within_left_is_put_back_first() {
+    let world = World::new();
+    let (mut outer, _) = world.open();
+    outer.change(&world.file("selector"), "always").expect("changed");
+    let inner = Settings::open_under(
+        &world.root.path().join("sys"),
+        &world.state().join(INNER),
+        Mode::Apply,
+    );
+    let mut inner = inner.expect("opens").0;
+    inner.change(&world.file("selector"), "madvise").expect("changed");
+    inner.change(&world.file("a"), "51").expect("changed");
+    world.crash(inner);
+    world.crash(outer);
+    // What is as it was at first is not said to be left.
+    let left = Settings::left_behind(&world.state()).expect("reads");
+    assert_eq!(left.len(), 2, "{left:?}");
+    let (_outer, repairs) = world.open();
+    let values: Vec<_> = repairs.iter().map(|repair| repair.original.as_str()).collect();
+    assert_eq!(values, ["511", "always", "madvise"]);
+    assert_eq!((world.value("a"), world.value("selector")), ("511".into(), "madvise".into()));
+    assert!(!world.journal().exists() && !world.state().join(INNER).join(JOURNAL).exists());
+}
+
+#[test]
 fn a_crash_between_recording_and_writing_is_repaired_too() {
     let world = World::new();
     let (mut settings, _) = world.open();
@@ -165,6 +190,7 @@ fn a_journal_from_another_boot_is_void() {
     let text = fs::read_to_string(world.journal()).expect("reads");
     let boot = boot_id(Path::new("/")).expect("reads");
     fs::write(world.journal(), text.replace(&boot, "another")).expect("written");
+    assert_eq!(Settings::left_behind(&world.state()), Ok(Vec::new()));
     let (_, repairs) = world.open();
     assert_eq!(World::outcomes(repairs), [Outcome::OtherBoot]);
     assert_eq!(world.value("a"), "51");

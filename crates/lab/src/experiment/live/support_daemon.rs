@@ -22,7 +22,7 @@ impl Daemon {
     /// Starts it with the text of a configuration.
     pub(super) fn start(setting: &Setting, configuration: &str) -> Result<Self> {
         // Below our own state directory, where nobody else can write.
-        let state = setting.state.join("lab");
+        let state = setting.state.join(settings::INNER);
         let config = state.join("superpage.toml");
         drop(Lock::take(&state)?);
         let explain = |error: std::io::Error| Error::Child(format!("{}: {error}", state.display()));
