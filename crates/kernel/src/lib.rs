@@ -16,6 +16,7 @@ pub mod fault_events;
 pub mod habits;
 pub mod maps;
 pub mod meminfo;
+pub mod mounts;
 pub mod own_area;
 pub mod own_child;
 pub mod own_memory;

@@ -39,6 +39,15 @@ pub enum Sharing {
     Shared,
 }
 
+/// A file system, by the numbers of its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Device {
+    /// The major number.
+    pub major: u32,
+    /// The minor number.
+    pub minor: u32,
+}
+
 /// One line of `maps`: a range of addresses that are mapped alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
@@ -50,6 +59,8 @@ pub struct Area {
     pub permissions: Permissions,
     /// Whether it is private or shared.
     pub sharing: Sharing,
+    /// The device of the file behind it; 0:0 if there is no file.
+    pub device: Device,
     /// The inode of the file behind it; 0 if there is no file. Hugetlb and shared memory have one.
     pub inode: u64,
     /// The file or the kernel's name for it, as the kernel writes it: not necessarily UTF-8,
@@ -91,7 +102,7 @@ pub fn of(process: &Process) -> Result<Vec<Area>> {
 /// The areas of a process, asked for one by one (`PROCMAP_QUERY`, since Linux 6.11), which takes as long
 /// with one area as with 40,000.
 ///
-/// It stays with the memory that the process had when it was opened: after an `execve` there is no area.
+/// It stays with the memory that the process had when it was opened: after an `execve` that is gone.
 #[derive(Debug)]
 pub struct Maps {
     file: OwnedFd,
@@ -107,10 +118,10 @@ impl Maps {
         Ok(Self { file: process.open_file("maps")?, pid: process.pid() })
     }
 
-    /// The area that holds `address`, if one does.
+    /// The area that holds `address`, if one does; newlines in its name are as they are.
     ///
     /// # Errors
-    /// [`Error::Gone`], [`Error::Unsupported`].
+    /// [`Error::Gone`], [`Error::Unsupported`], [`Error::Failed`] (a name of more than 4095 bytes).
     pub fn area_at(&self, address: VirtAddr) -> Result<Option<Area>> {
         query(&self.file, address).map_err(|errno| match errno {
             Errno::NOTTY | Errno::INVAL => {
@@ -174,6 +185,7 @@ fn answered(query: &procmap_query, name: &[u8]) -> Area {
             true => Sharing::Shared,
             false => Sharing::Private,
         },
+        device: Device { major: query.dev_major, minor: query.dev_minor },
         inode: query.inode,
         name: name[..length.unwrap_or(0)].to_vec(),
     }
@@ -199,7 +211,7 @@ fn area(line: &[u8]) -> Option<Area> {
     let (range, rest) = word(line)?;
     let (flags, rest) = word(rest)?;
     let (_offset, rest) = word(rest)?;
-    let (_device, rest) = word(rest)?;
+    let (device, rest) = word(rest)?;
     let (inode, rest) = word(rest)?;
     let (start, end) = addresses(range)?;
     let (permissions, sharing) = access(flags)?;
@@ -208,6 +220,7 @@ fn area(line: &[u8]) -> Option<Area> {
         end,
         permissions,
         sharing,
+        device: numbers(device)?,
         inode: text::decimal(inode)?,
         name: rest.trim_ascii_start().to_vec(),
     })
@@ -228,6 +241,12 @@ fn addresses(range: &[u8]) -> Option<(VirtAddr, VirtAddr)> {
     let start = text::hexadecimal(&range[..dash])?;
     let end = text::hexadecimal(&range[dash + 1..])?;
     (start < end).then_some((VirtAddr(start), VirtAddr(end)))
+}
+
+fn numbers(device: &[u8]) -> Option<Device> {
+    let colon = device.iter().position(|byte| *byte == b':')?;
+    let number = |digits: &[u8]| text::hexadecimal(digits)?.try_into().ok();
+    Some(Device { major: number(&device[..colon])?, minor: number(&device[colon + 1..])? })
 }
 
 fn access(flags: &[u8]) -> Option<(Permissions, Sharing)> {
@@ -270,15 +289,18 @@ mod tests {
         if let Err(Error::Unsupported { .. }) = maps.area_at(address) {
             return println!("skipped one area: this kernel cannot be asked for it");
         }
-        // Tests beside this one may map something between the two questions.
-        let are_alike = |_| {
-            let listed = of(&me).expect("our own").into_iter();
-            // The vsyscall page is not asked for: it is the kernel's.
-            listed
-                .filter(|area| area.name != b"[vsyscall]")
-                .all(|area| maps.area_at(area.start).expect("our own") == Some(area))
-        };
-        assert!((0..10).any(are_alike));
+        // Tests beside this one map and unmap; what is listed before and after is there in between.
+        let before = of(&me).expect("our own");
+        let asked: Vec<_> = before.iter().map(|area| (area, maps.area_at(area.start))).collect();
+        let after = of(&me).expect("our own");
+        // The vsyscall page cannot be asked for: it is the kernel's.
+        let is_there = |area: &Area| after.contains(area) && area.name != b"[vsyscall]";
+        let there: Vec<_> = asked.into_iter().filter(|(area, _)| is_there(area)).collect();
+        assert!(there.iter().any(|(area, _)| area.name == b"[heap]" || area.name == b"[stack]"));
+        assert!(there.iter().any(|(area, _)| area.name.ends_with(b".so.6")), "one with a file");
+        for (area, alone) in there {
+            assert_eq!(alone.expect("our own").as_ref(), Some(area));
+        }
         assert!(matches!(maps.area_at(VirtAddr::default()), Ok(None)), "nobody maps that");
     }
 
@@ -292,13 +314,15 @@ mod tests {
     fn line(area: &Area) -> Vec<u8> {
         let flag = |set: bool, letter: char| if set { letter } else { '-' };
         let mut text = format!(
-            "{:x}-{:x} {}{}{}{} 0001f000 fe:00 {}",
+            "{:x}-{:x} {}{}{}{} 0001f000 {:02x}:{:02x} {}",
             area.start.0,
             area.end.0,
             flag(area.permissions.read, 'r'),
             flag(area.permissions.write, 'w'),
             flag(area.permissions.execute, 'x'),
             if area.sharing == Sharing::Shared { 's' } else { 'p' },
+            area.device.major,
+            area.device.minor,
             area.inode,
         )
         .into_bytes();
@@ -334,7 +358,7 @@ mod tests {
         assert_eq!(areas[0].size(), Bytes::from_mib(2));
         assert_eq!(areas[0].sharing, Sharing::Shared);
         assert!(areas[0].permissions.write && !areas[0].permissions.execute);
-        assert_eq!(areas[0].inode, 1057);
+        assert_eq!((areas[0].device, areas[0].inode), (Device { major: 0, minor: 1 }, 1057));
         assert_eq!(areas[0].name, b"/dev/zero (deleted)");
         assert_eq!(parsed(b""), Ok(Vec::new()));
     }
@@ -392,6 +416,7 @@ mod tests {
             start in 0..u64::MAX,
             length in 1..u64::MAX,
             flags: [bool; 4],
+            (major, minor) in any::<(u32, u32)>(),
             inode: u64,
             name in "([/\\[][^\n]{0,30})?",
         ) -> Area {
@@ -400,6 +425,7 @@ mod tests {
                 end: VirtAddr(start.saturating_add(length)),
                 permissions: Permissions { read: flags[0], write: flags[1], execute: flags[2] },
                 sharing: if flags[3] { Sharing::Shared } else { Sharing::Private },
+                device: Device { major, minor },
                 inode,
                 name: name.into_bytes(),
             }

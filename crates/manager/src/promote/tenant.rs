@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use superpage_kernel::habits::{self, Habits};
-use superpage_kernel::maps::{self, Maps, Sharing};
+use superpage_kernel::maps::{self, Device, Maps, Sharing};
 use superpage_kernel::pagemap::{Pagemap, Survey};
 use superpage_kernel::process::Process;
-use superpage_kernel::{Result, smaps_flags};
+use superpage_kernel::{Result, mounts, smaps_flags};
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::region::Region;
 use superpage_policy::system::{Advice, Area, AreaKind, Footprint, Growth};
@@ -114,6 +114,8 @@ pub struct Tenant {
     areas: Vec<Area>,
     /// Where those of them begin that are shared on purpose.
     shared: BTreeSet<VirtAddr>,
+    /// The file systems it sees that keep their files in memory; known once it maps a file shared.
+    tmpfs: BTreeSet<Device>,
     read: Option<(Instant, Duration)>,
     /// To ask for single areas; opened when one may have grown.
     maps: Option<Maps>,
@@ -153,6 +155,7 @@ impl Tenant {
             asked: Instant::now(),
             areas: Vec::new(),
             shared: BTreeSet::new(),
+            tmpfs: BTreeSet::new(),
             read: None,
             maps: None,
             was_huge: BTreeSet::new(),
@@ -218,10 +221,17 @@ impl Tenant {
         if self.maps.is_none() {
             self.maps = Maps::open(&self.held.process).ok();
         }
-        let found = self.maps.as_ref().and_then(|maps| maps.area_at(address).ok().flatten());
+        let found = match self.maps.as_ref().map(|maps| maps.area_at(address)) {
+            Some(Ok(found)) => found,
+            // After an `execve` it has other memory.
+            Some(Err(_)) | None => {
+                self.maps = None;
+                None
+            }
+        };
         let is_same = |found: &maps::Area| {
             found.start == start
-                && is_shared_memory(found) == self.shared.contains(&start)
+                && self.is_shared_memory(found) == self.shared.contains(&start)
                 && next.is_none_or(|next| found.end <= next)
         };
         let Some(area) = found.filter(is_same).and_then(|found| self.as_policies_see(&found))
@@ -285,8 +295,11 @@ impl Tenant {
             false => BTreeSet::new(),
         };
         let mut areas = Vec::new();
-        self.shared =
-            found.iter().filter(|area| is_shared_memory(area)).map(|area| area.start).collect();
+        if found.iter().any(|area| area.sharing == Sharing::Shared && !is_known_shared(area)) {
+            self.tmpfs = mounts::tmpfs_of(&self.held.process).unwrap_or_default();
+        }
+        let shared = found.iter().filter(|area| self.is_shared_memory(area));
+        self.shared = shared.map(|area| area.start).collect();
         let mut below: Option<&maps::Area> = None;
         for area in &found {
             if !others.contains(&area.start) && !is_stack(area, below) {
@@ -311,7 +324,7 @@ impl Tenant {
         let can_be_used = area.permissions.read || area.permissions.write;
         let is_heap = area.name == b"[heap]";
         let holds_any = Region::within(area.start, area.end).next().is_some();
-        if !can_be_used || !(area.is_private_anonymous() || is_shared_memory(area)) {
+        if !can_be_used || !(area.is_private_anonymous() || self.is_shared_memory(area)) {
             return None;
         }
         if !is_heap && !holds_any {
@@ -327,6 +340,12 @@ impl Tenant {
             growth,
             advice: Advice::None,
         })
+    }
+
+    /// Memory that programs share and that has no file on a disk behind it. Not hugetlb.
+    fn is_shared_memory(&self, area: &maps::Area) -> bool {
+        area.sharing == Sharing::Shared
+            && (is_known_shared(area) || self.tmpfs.contains(&area.device))
     }
 
     /// What kind of memory a region is.
@@ -498,12 +517,12 @@ fn is_stack(area: &maps::Area, below: Option<&maps::Area>) -> bool {
             && below.is_some_and(|below| is_guard(below) && below.size() < Bytes::from_mib(1))
 }
 
-/// Memory that programs share and that has no file on a disk behind it: memfd, System V, `/dev/shm`,
-/// `mmap(MAP_SHARED | MAP_ANONYMOUS)`. Not hugetlb.
-fn is_shared_memory(area: &maps::Area) -> bool {
+/// Whether its name says that no disk is behind it: memfd, System V, POSIX shared memory,
+/// `mmap(MAP_SHARED | MAP_ANONYMOUS)`.
+fn is_known_shared(area: &maps::Area) -> bool {
     const NAMES: [&[u8]; 5] =
         [b"/memfd:", b"/dev/shm/", b"/SYSV", b"/dev/zero (deleted)", b"[anon_shmem:"];
-    area.sharing == Sharing::Shared && NAMES.iter().any(|name| area.name.starts_with(name))
+    NAMES.iter().any(|name| area.name.starts_with(name))
 }
 
 #[cfg(test)]
@@ -543,10 +562,15 @@ mod tests {
              7f0000400000-7f0000800000 rw-p 00000000 00:01 5 /memfd:guest (deleted)\n\
              7f0000800000-7f0000c00000 rw-s 00000000 00:01 6 /dev/zero (deleted)\n\
              7f0000c00000-7f0001000000 rw-s 00000000 08:01 7 /var/lib/db\n\
-             7f0001000000-7f0001400000 rw-s 00000000 00:0f 8 /anon_hugepage (deleted)\n",
+             7f0001000000-7f0001400000 rw-s 00000000 00:0f 8 /anon_hugepage (deleted)\n\
+             7f0001400000-7f0001800000 rw-s 00000000 00:2a 9 /run/db/buffers\n\
+             7f0001800000-7f0001c00000 rw-p 00000000 00:2a 9 /run/db/buffers\n",
         );
-        let shared: Vec<bool> = areas.iter().map(is_shared_memory).collect();
-        assert_eq!(shared, [true, false, true, false, false]);
+        let me = Process::current().expect("we run");
+        let mut tenant = Tenant::new(ProcessKey(1), me, "me".into(), None).expect("readable");
+        tenant.tmpfs = BTreeSet::from([Device { major: 0, minor: 42 }]);
+        let shared: Vec<bool> = areas.iter().map(|area| tenant.is_shared_memory(area)).collect();
+        assert_eq!(shared, [true, false, true, false, false, true, false]);
     }
 
     #[test]

@@ -4,11 +4,13 @@ use crate::program::{Memory, Program};
 use crate::watch::{Watch, setup, setup_with};
 use crate::{Ended, Test, ensure, wait_for};
 use libtest_mimic::Failed;
+use std::os::fd::AsRawFd;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use superpage_kernel::process_madvise;
 use superpage_manager::history::What;
 use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES};
+use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages};
 
 /// Base pages of a region.
 pub(crate) const PAGES: u64 = BASE_PAGES_PER_HUGE_PAGE;
@@ -24,6 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ("areas_may_come_in_a_hurry", None, areas_may_come_in_a_hurry),
         ("stacks_stay_as_they_are", None, stacks_stay_as_they_are),
         ("shared_memory_is_huge_for_all", None, shared_memory_is_huge_for_all),
+        ("a_file_in_memory_is_shared_memory", without_mounts(), a_file_in_memory_is_shared_memory),
         ("each_process_has_its_policy", None, each_process_has_its_policy),
         ("another_setup_holds_at_once", None, another_setup_holds_at_once),
         (
@@ -211,6 +214,47 @@ fn shared_memory_is_huge_for_all() -> Ended {
     let made = told.promoted_in(host.pid());
     ensure!(made == 2, "{told:?}");
     Ok(())
+}
+
+/// Why no file system can be mounted here.
+fn without_mounts() -> Option<String> {
+    let is_root = rustix::process::geteuid().is_root();
+    (!is_root).then(|| "only root can mount a tmpfs".to_owned())
+}
+
+/// A tmpfs of our own, unmounted in the end.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn tmpfs() -> Result<Self, Failed> {
+        let directory = tempfile::tempdir()?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=16m", "superpage-test"]).arg(directory.path());
+        ensure!(mount.status()?.success(), "mount a tmpfs");
+        Ok(Self(directory))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Programs that still map a file of it keep it only where nobody sees it.
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+fn a_file_in_memory_is_shared_memory() -> Ended {
+    let mounted = Mounted::tmpfs()?;
+    let file = std::fs::File::create_new(mounted.0.path().join("buffers"))?;
+    file.set_len(HugePages(2).bytes().0)?;
+    let mut program = Program::start()?;
+    let number = file.as_raw_fd();
+    let memory = program.memory(&format!("open {} {number} 2", std::process::id()))?;
+    let watch = Watch::start(setup("quicksilver-sync-64", 1, &[program.pid()])?)?;
+    until_held(&watch, 1)?;
+    program.touch(memory, 0, 70)?;
+    program.wait_for_huge(memory.region(0))?;
+    program.check()?;
+    watch.end()?.promoted(1, "threshold")
 }
 
 fn each_process_has_its_policy() -> Ended {

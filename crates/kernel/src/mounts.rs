@@ -1,0 +1,62 @@
+//! `/proc/PID/mountinfo`: which of the file systems that a process sees keep their files in memory.
+//!
+//! A process may live in a mount namespace of its own, so it is asked, not we.
+//! [proc_pid_mountinfo(5)](https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html).
+
+use crate::error::Result;
+use crate::maps::Device;
+use crate::process::Process;
+use crate::text;
+use std::collections::BTreeSet;
+
+/// The devices of those that are a tmpfs.
+///
+/// # Errors
+/// [`Error::Gone`](crate::Error::Gone), [`Error::Denied`](crate::Error::Denied).
+pub fn tmpfs_of(process: &Process) -> Result<BTreeSet<Device>> {
+    Ok(parse(&process.read_file("mountinfo")?))
+}
+
+/// Understands the text of a `mountinfo` file; what it does not understand is left out.
+fn parse(text: &[u8]) -> BTreeSet<Device> {
+    text::lines(text).filter_map(|(_, line)| tmpfs(line)).collect()
+}
+
+/// `36 35 98:0 / /mnt rw,noatime master:1 - tmpfs source rw`; how many words stand before the dash varies.
+fn tmpfs(line: &[u8]) -> Option<Device> {
+    let mut words = text::words(line);
+    let device = words.nth(2)?;
+    let kind = words.skip_while(|word| *word != b"-").nth(1)?;
+    let colon = device.iter().position(|byte| *byte == b':')?;
+    let number = |digits: &[u8]| text::decimal(digits)?.try_into().ok();
+    let device = Device { major: number(&device[..colon])?, minor: number(&device[colon + 1..])? };
+    (kind == b"tmpfs").then_some(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_in_memory_are_told_from_the_others() {
+        let text = b"22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+            25 22 0:23 / /dev/shm rw,nosuid master:4 propagate_from:2 - tmpfs tmpfs rw\n\
+            26 22 0:24 /sub /tmp/a\\040b rw - tmpfs none rw,size=4k\n\
+            27 22 0:5 / /dev rw - devtmpfs udev rw\n\
+            28 22 no:device / /x rw - tmpfs none rw\n\
+            29\n";
+        let device = |minor| Device { major: 0, minor };
+        assert_eq!(parse(text), BTreeSet::from([device(23), device(24)]));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic() {
+        text::fuzz::never_panics(b"25 22 0:23 / /dev/shm rw - tmpfs tmpfs rw\n", parse);
+    }
+
+    #[test]
+    fn our_own_are_readable() {
+        let me = Process::current().expect("we run");
+        assert!(tmpfs_of(&me).is_ok());
+    }
+}
