@@ -24,6 +24,7 @@ use crate::target::Target;
 use rustix::event::{PollFd, PollFlags, poll};
 use saved::Saved;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -62,6 +63,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const UNHURRIED: u32 = 3;
 /// Looking for them may take at most one in so much of a core's time. Chosen, not measured.
 const DEAREST: u32 = 1000; // tidy: allow(times longer)
+/// They are looked for again after this at the latest, however long it takes. Chosen, not measured.
+const LATEST: Duration = Duration::from_secs(120);
 
 /// Why the daemon did not start or had to stop.
 #[derive(Debug)]
@@ -135,7 +138,7 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
     let locks = Locks::take(state)?;
     // First of all: whatever else fails, what a crash left behind is put back.
     let (settings, repairs) = Settings::open(state, settings::Mode::Apply)?;
-    for repair in repairs {
+    for repair in &repairs {
         warn!("an earlier run did not end well: {repair}");
     }
     check_essentials()?;
@@ -145,6 +148,9 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
     let signals = Signals::install().map_err(DaemonError::Signals)?;
     hold::descriptors();
     let mut daemon = Daemon::new(config, config_path, state, settings);
+    for repair in &repairs {
+        daemon.teller.ledger.record(entry(What::Setting, "repaired", &repair.to_string()));
+    }
     daemon.begin();
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     daemon.serve(&signals);
@@ -169,10 +175,7 @@ impl Locks {
     /// is out of reach, as are most processes that another daemon may manage.
     fn take(state: &Path) -> Result<Self, Error> {
         let common = Path::new(settings::STATE_DIRECTORY);
-        let machine = match Lock::take(common) {
-            Err(error @ (Error::Busy { .. } | Error::Refused { .. })) => return Err(error),
-            other => other,
-        };
+        let machine = Lock::of_machine()?;
         let is_common =
             state.canonicalize().is_ok_and(|s| common.canonicalize().is_ok_and(|c| s == c));
         let own = if machine.is_ok() && is_common { None } else { Some(Lock::take(state)?) };
@@ -385,6 +388,7 @@ impl Daemon {
                     warn!("{error}");
                 }
                 self.shorten_cool_downs();
+                self.next_take_back = Instant::now();
                 self.hold();
                 self.promote();
                 self.listen();
@@ -484,21 +488,26 @@ impl Daemon {
         if !is_due || signals.any() || self.watches.iter().any(Watch::is_passed) {
             return;
         }
-        let pids = self.promoter.as_ref().map(Promoter::taken_back_from).unwrap_or_default();
+        let policies = self.promoter.as_ref().map(Promoter::taken_back_from).unwrap_or_default();
         let mut targets: Vec<Target> =
-            pids.into_iter().filter_map(|pid| select::hold(pid).ok()).collect();
+            policies.keys().filter_map(|pid| select::hold(*pid).ok()).collect();
         targets.iter_mut().for_each(|target| target.take_time(UNHURRIED));
-        if let Err(error) = self.take_back_from(targets, signals) {
+        if let Err(error) = self.take_back_from(targets, &policies, signals) {
             error!("partly used huge pages cannot be taken back: {error}");
         }
     }
 
-    fn take_back_from(&mut self, targets: Vec<Target>, signals: &Signals) -> Result<(), Error> {
+    fn take_back_from(
+        &mut self,
+        targets: Vec<Target>,
+        policies: &BTreeMap<u32, String>,
+        signals: &Signals,
+    ) -> Result<(), Error> {
         let (now, idle) = (promote::now(), nanos(self.config.promotion.idle));
         let before = CpuTime::of_thread();
         let due = self.take_back.see(targets, idle, now);
         let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
-        self.next_take_back = Instant::now() + cost * DEAREST;
+        self.next_take_back = Instant::now() + (cost * DEAREST).min(LATEST);
         let due = due?;
         if due.is_empty() {
             return Ok(());
@@ -511,7 +520,11 @@ impl Daemon {
         );
         let mut looked = Instant::now();
         let mut watch = |event: Event<'_>| {
-            self.teller.event(&event, "quicksilver", Some(&cause));
+            let policy = match &event {
+                Event::Broke { process, .. } => policies.get(&process.pid),
+                _ => None,
+            };
+            self.teller.event(&event, policy.map_or("", String::as_str), Some(&cause));
             let is_short = looked.elapsed() >= LOOK_AGAIN && {
                 looked = Instant::now();
                 self.teller.tell(&self.watches, self.promoter.as_ref());
@@ -556,7 +569,14 @@ impl Daemon {
                     error!("{repair}");
                     failed = Some(error.clone());
                 }
-                _ => info!("{repair}"),
+                _ => {
+                    info!("{repair}");
+                    self.teller.ledger.record(entry(
+                        What::Setting,
+                        "put-back",
+                        &repair.to_string(),
+                    ));
+                }
             }
         }
         failed.map_or(Ok(()), Err)

@@ -473,3 +473,16 @@ enum StepDone {
         cause: BreakCause,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_policy::sampling::{GLANCE, SAMPLE, SIEVE};
+
+    #[test]
+    fn the_closer_the_look_the_fewer_at_a_time() {
+        let depths =
+            [Depth::Exact, Depth::Glance(SIEVE), Depth::Sample(SAMPLE), Depth::Glance(GLANCE)];
+        assert_eq!(depths.map(step), [8, 64, 168, 512]);
+    }
+}

@@ -347,6 +347,10 @@ mod tests {
         assert_eq!(looks_at(4, 4_000, 0)[..5], [0, 2, 6, 10, 14]);
         // Slower ones no later than that.
         assert_eq!(looks_at(4, 1_000, 0)[..4], [0, 2, 10, 18]);
+        // Above the threshold by quarters, until it is full after 128 ms.
+        let looks = looks_at(4, 4_000, 0).into_iter().filter(|at| (20..120).contains(at));
+        let looks: Vec<_> = looks.collect();
+        assert!((6..14).contains(&looks.len()), "{looks:?}");
     }
 
     #[test]

@@ -74,7 +74,7 @@ const STEPS: usize = 64;
 /// fault done ([`Turns`](super::pace::Turns)).
 pub const LONGEST_RUN: HugePages = HugePages(4);
 /// What a program may have filled on either side of where it is, while nobody listened: windows are
-/// some 60 ms apart then. Chosen, not measured: a GB a second.
+/// some 60 ms apart, twice that after a quiet while. Chosen, not measured: a GB a second, or half.
 const NEAR: HugePages = HugePages(32);
 /// From this population on a region that no fault told of is promoted: Ingens's 90 %. Its program
 /// may not be filling it any more.

@@ -2,7 +2,7 @@
 //!
 //! While an event counts page faults, each fault costs its program 1 to 8 % more, by machine, and
 //! hardly less with a longer period: most of that is the kernel's counting. So faults are heard for a
-//! share of the time only, in windows of two or three milliseconds; in between there is no event at all.
+//! share of the time only, in windows of some milliseconds; in between there is no event at all.
 //! What a program does between two windows is seen in its page tables ([`super::front`]), and a window
 //! that misses a program finds it the next time.
 //!

@@ -84,8 +84,9 @@ pub struct Standing {
     pub waiting: u64,
     /// The delay between calls, in milliseconds, because the kernel took long.
     pub pause_ms: f64,
-    /// Numbers of the processes whose partly used huge pages are to be taken back.
-    pub taken_back_from: Vec<u32>,
+    /// Numbers of the processes whose partly used huge pages are to be taken back, and the names of the
+    /// policies that want that.
+    pub taken_back_from: BTreeMap<u32, String>,
 }
 
 /// Regions that were huge, by process.
@@ -151,9 +152,9 @@ impl Promoter {
         self.board.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Numbers of the processes whose partly used huge pages are to be taken back.
+    /// As [`Standing::taken_back_from`].
     #[must_use]
-    pub fn taken_back_from(&self) -> Vec<u32> {
+    pub fn taken_back_from(&self) -> BTreeMap<u32, String> {
         self.standing().taken_back_from
     }
 

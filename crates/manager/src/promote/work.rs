@@ -43,9 +43,12 @@ const RETRIES: u32 = 3;
 const RETRY: Duration = Duration::from_millis(10);
 /// What following programs by their page tables may take of the CPU budget, saved up for so long. Chosen,
 /// for a quarter of a percent of a core at the default budget: a heap that is filled at once is followed as
-/// closely as can be for some twenty seconds, one that grows for ever costs no more than that.
+/// closely as can be for some twenty seconds, those that grow for ever cost no more than that together.
+/// (While they do, others are followed as seldom; faults are heard as before.)
 const FOLLOWING: f64 = 0.01;
 const FOLLOWING_SAVED: Duration = Duration::from_secs(120);
+/// A turn of the loop that takes longer does something else beside. Measured: mostly 0.04 ms.
+const FOLLOWING_TURN: Nanos = Nanos(200_000); // tidy: allow(0.2 ms)
 /// Faults that wait to be looked at, at the most; chosen, not measured.
 const MOST_WAITING: usize = 1 << 16;
 
@@ -186,7 +189,6 @@ impl Worker {
         self.hear();
         let time = Instant::now();
         let follows = self.following.wait(time).is_zero() && self.look_at_front(time);
-        let is_rare = time >= self.next_tick || time >= self.next_sweep;
         if time >= self.next_tick {
             self.tick(time);
         }
@@ -196,9 +198,8 @@ impl Worker {
         }
         let rest = self.work();
         let cost = self.spend();
-        // What is done once a second is not for those that are followed.
-        if follows && !is_rare {
-            self.following.spend(cost, Instant::now());
+        if follows {
+            self.following.spend(cost.min(FOLLOWING_TURN), Instant::now());
         }
         self.wait(ear, rest);
         Go::On
@@ -783,9 +784,12 @@ impl Worker {
                 .groups
                 .iter_mut()
                 .filter(|group| group.policy().takes_back_idle())
-                .flat_map(|group| group.view.tenants_mut())
-                .filter(|tenant| tenant.remembered().next().is_some())
-                .map(|tenant| tenant.held.process.pid())
+                .flat_map(|group| {
+                    let policy = &group.name;
+                    group.view.tenants_mut().map(move |tenant| (tenant, policy))
+                })
+                .filter(|(tenant, _)| tenant.remembered().next().is_some())
+                .map(|(tenant, policy)| (tenant.held.process.pid(), policy.clone()))
                 .collect(),
         }
     }

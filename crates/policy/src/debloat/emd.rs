@@ -8,7 +8,7 @@
 //!   gives the bucket for a fraction of the reading ([`crate::sampling`]). A glance at every region
 //!   ranks them; at a glance all lie near some bucket's border, so the regions that a decision is
 //!   about to break are looked at more closely first, once. [`Observation::Exact`] is the paper's
-//!   variant.
+//!   variant; [`Observation::Sifted`] is for regions of which most are in use.
 //! - **The last rounds are shared**: when what is still needed is less than a quantum for each
 //!   process in the bucket, each gives half of an equal part, again and again. With a full quantum
 //!   each, the first processes in the round would be hurt and the last spared, by up to 100 huge
@@ -134,7 +134,7 @@ impl Emd {
     /// What can be gained from a region of which this is known.
     fn worth(&self, known: Knowledge) -> Worth {
         match known {
-            // A glance can only overstate bloat.
+            // Most likely: what a glance misses is looked at again some time.
             Knowledge::Glanced(glance)
                 if glance.zero() == 0 && self.options.observation == Observation::Sifted =>
             {
