@@ -7,6 +7,7 @@ use super::{Entry, FILE, MERGED_MS, OLDER};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// How large the file may grow before it becomes the older one, in bytes. Chosen, not measured:
@@ -190,6 +191,9 @@ impl Drop for History {
     }
 }
 
+/// It names processes, so it is for who runs the daemon, also where the directory is open to others.
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).append(true).create(true).open(path)
+    let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let _ = file.set_permissions(fs::Permissions::from_mode(0o600));
+    Ok(file)
 }
