@@ -18,7 +18,7 @@ bash     := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zsh      := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fish     := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 systemd  := $(DESTDIR)$(PREFIX)/lib/systemd/system
-grafana  := $(DESTDIR)$(PREFIX)/share/superpage/grafana
+share    := $(DESTDIR)$(PREFIX)/share/superpage
 config   := $(DESTDIR)/etc/superpage/superpage.toml
 
 .PHONY: help tools build demo test bench install uninstall clean
@@ -65,13 +65,14 @@ install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, man pages, c
 	$(BINARY) completions fish | install -D -m 644 /dev/stdin $(fish)/superpage.fish
 	sed 's|/usr/bin/superpage|$(PREFIX)/bin/superpage|' packaging/superpage.service | \
 	    install -D -m 644 /dev/stdin $(systemd)/superpage.service
-	install -D -m 644 packaging/grafana/superpage.json $(grafana)/superpage.json
+	install -D -m 644 packaging/grafana/superpage.json $(share)/grafana/superpage.json
+	install -D -m 644 packaging/superpage.toml $(share)/superpage.toml
 	test -e $(config) || install -D -m 644 packaging/superpage.toml $(config)
 
 uninstall: ## what install put there, but for /etc/superpage, which may have been edited
 	rm -f $(bin)/superpage $(man)/superpage.1 $(man)/superpage-*.1
 	rm -f $(bash)/superpage $(zsh)/_superpage $(fish)/superpage.fish
-	rm -f $(systemd)/superpage.service $(grafana)/superpage.json
+	rm -f $(systemd)/superpage.service $(share)/grafana/superpage.json $(share)/superpage.toml
 
 clean: ## remove what was built
 	$(CARGO) clean

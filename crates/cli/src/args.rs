@@ -20,8 +20,9 @@ use superpage_sim::trace::replay;
 
 /// Manage huge pages from user space, on the stock Linux kernel.
 ///
-/// Finds the memory that huge pages waste (base pages that hold nothing but zeroes) and takes it
-/// back in the order that costs the programs least.
+/// Makes huge pages of programs' memory as they use it, while memory is free, finds what huge pages
+/// waste (base pages that hold nothing but zeroes), and takes it back in the order that costs the
+/// programs least.
 #[derive(Debug, Parser)]
 #[command(name = "superpage", version, after_help = exit::TABLE, max_term_width = 100)]
 pub(crate) struct Arguments {

@@ -148,6 +148,8 @@ const BE_ROOT_FOR_PERF: &str = "Run as root, or give CAP_PERFMON; for processes 
                                 kernel.perf_event_paranoid of at most 2 will do.";
 const THP_NEVER: &str =
     "If transparent_hugepage/enabled is 'never', set it to 'madvise' or 'always'.";
+const FIRST_TOUCH: &str = "Superpage can make them later all the same; programs that want them at first \
+                           touch need transparent_hugepage/enabled at 'madvise' or 'always'.";
 
 /// Tries every ability. Takes a few milliseconds.
 #[must_use]
@@ -260,7 +262,7 @@ fn make_huge_pages() -> Verdict {
             (Answer::Yes, "first touch of advised memory gave a huge page".to_owned(), None)
         }
         Ok(Mapping::Split { .. }) => {
-            (Answer::No, "first touch gave base pages".to_owned(), Some(THP_NEVER))
+            (Answer::No, "first touch gave base pages".to_owned(), Some(FIRST_TOUCH))
         }
         Err(error) => refused(&error),
     }

@@ -99,7 +99,10 @@ pub fn read(path: &Path) -> Result<Config, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
         path: path.to_owned(),
         line: None,
-        what: format!("cannot be read ({error}); packaging/superpage.toml is an example to copy"),
+        what: format!(
+            "cannot be read ({error}); packaging/superpage.toml, \
+                       installed in share/superpage, is an example to copy"
+        ),
     })?;
     parse(&text, path)
 }
