@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 6] {
+fn tests() -> [Test; 7] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
@@ -27,6 +27,7 @@ fn tests() -> [Test; 6] {
     let servers = redis.clone().or_else(without_memcached);
     let much = redis.clone().or_else(without_much_memory);
     [
+        ("the_demonstration_writes_where_nothing_was", able.clone(), demonstration),
         ("redis_after_deletions", redis, redis_after_deletions),
         ("redis_on_fragmented_memory", much, redis_on_fragmented_memory),
         ("latency_of_promotion", able.clone(), latency_of_promotion),
@@ -71,6 +72,16 @@ fn number(
     let row = rows.iter().find(|row| row["case"] == case && row["policy"] == policy);
     let number = row.and_then(|row| row[key].as_f64());
     number.ok_or_else(|| format!("no {key} of {policy}, {case} in {rows:?}").into())
+}
+
+fn demonstration() -> Ended {
+    let directory = tempfile::tempdir()?;
+    let out = directory.path().join("new");
+    let path = out.to_str().ok_or("UTF-8")?;
+    let said = superpage(&["lab", "demo", "--out", path, "--size", "256M"])?.done()?;
+    ensure!(said.out.contains("Wrote "), "{said:?}");
+    ensure!(out.join("emd-table1.jsonl").exists(), "{said:?}");
+    Ok(())
 }
 
 fn redis_after_deletions() -> Ended {

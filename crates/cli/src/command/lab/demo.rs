@@ -2,7 +2,7 @@
 //! table in plain words, and what to try next. Without the rights or the kernel for it, it says
 //! what is missing and shows what can be shown.
 
-use super::{measure, setting, write_out};
+use super::{measure, prepare_out, setting, write_out};
 use crate::exit::{Failure, Outcome};
 use crate::show;
 use serde_json::Value;
@@ -45,6 +45,7 @@ pub(super) fn run(out: &Path, size: Option<Bytes>) -> Outcome {
     let Some(experiment) = experiment::find("emd-table1", Some(On::Live)) else {
         return Err(Failure::Usage("the experiment emd-table1 is not in this build".to_owned()));
     };
+    prepare_out(out)?;
     let report = measure(experiment, &setting(size, ROUNDS, SEED)?)?;
     let mut text = String::new();
     for case in ["RandomAccess-L", "RandomAccess-R"] {
