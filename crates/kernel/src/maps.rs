@@ -48,6 +48,15 @@ pub struct Device {
     pub minor: u32,
 }
 
+impl Device {
+    /// Two numbers with a colon between them; how they are written differs from file to file.
+    pub(crate) fn parse(word: &[u8], number: fn(&[u8]) -> Option<u64>) -> Option<Self> {
+        let colon = word.iter().position(|byte| *byte == b':')?;
+        let number = |digits| number(digits)?.try_into().ok();
+        Some(Self { major: number(&word[..colon])?, minor: number(&word[colon + 1..])? })
+    }
+}
+
 /// One line of `maps`: a range of addresses that are mapped alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Area {
@@ -220,7 +229,7 @@ fn area(line: &[u8]) -> Option<Area> {
         end,
         permissions,
         sharing,
-        device: numbers(device)?,
+        device: Device::parse(device, text::hexadecimal)?,
         inode: text::decimal(inode)?,
         name: rest.trim_ascii_start().to_vec(),
     })
@@ -241,12 +250,6 @@ fn addresses(range: &[u8]) -> Option<(VirtAddr, VirtAddr)> {
     let start = text::hexadecimal(&range[..dash])?;
     let end = text::hexadecimal(&range[dash + 1..])?;
     (start < end).then_some((VirtAddr(start), VirtAddr(end)))
-}
-
-fn numbers(device: &[u8]) -> Option<Device> {
-    let colon = device.iter().position(|byte| *byte == b':')?;
-    let number = |digits: &[u8]| text::hexadecimal(digits)?.try_into().ok();
-    Some(Device { major: number(&device[..colon])?, minor: number(&device[colon + 1..])? })
 }
 
 fn access(flags: &[u8]) -> Option<(Permissions, Sharing)> {

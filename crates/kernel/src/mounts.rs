@@ -27,10 +27,7 @@ fn tmpfs(line: &[u8]) -> Option<Device> {
     let mut words = text::words(line);
     let device = words.nth(2)?;
     let kind = words.skip_while(|word| *word != b"-").nth(1)?;
-    let colon = device.iter().position(|byte| *byte == b':')?;
-    let number = |digits: &[u8]| text::decimal(digits)?.try_into().ok();
-    let device = Device { major: number(&device[..colon])?, minor: number(&device[colon + 1..])? };
-    (kind == b"tmpfs").then_some(device)
+    if kind == b"tmpfs" { Device::parse(device, text::decimal) } else { None }
 }
 
 #[cfg(test)]
