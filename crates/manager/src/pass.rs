@@ -57,7 +57,7 @@ impl Default for Options {
 /// work. With a hundred at a time a Redis waited for its processor for tens of milliseconds.
 const STEP: usize = 8;
 
-/// Huge pages that are looked at so closely before it is: some milliseconds' work as well.
+/// Huge pages that are looked at, at this depth, before the CPU budget is: as much reading as of [`STEP`].
 fn step(depth: Depth) -> usize {
     match depth {
         Depth::Exact => STEP,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use superpage_kernel::pagemap::Survey;
 use superpage_policy::debloat::ProcessKey;
 use superpage_policy::region::Region;
+use superpage_policy::system::quicksilver::Options;
 use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, VirtAddr};
 
 /// Regions that are looked at, at the most: some hundred microseconds' work.
@@ -27,7 +28,7 @@ const LATER: u32 = 4;
 /// at least.
 const STEP: BasePages = BasePages(THRESHOLD.0 / 4);
 /// Quicksilver's threshold, from which on most regions are huge soon.
-const THRESHOLD: BasePages = BasePages(64);
+const THRESHOLD: BasePages = Options::SYNC_64.threshold;
 /// Where it would take longer than this to fill a region at the pace so far, its program is not
 /// filling memory there, but touches some of it now and then. Chosen, not measured.
 const SLOWEST: Duration = Duration::from_secs(2);

@@ -407,7 +407,7 @@ mod tests {
         let played = |world: &World| play(&mut Emd::new(sifted), world, u64::MAX / 1024);
         let full = played(&vec![vec![0; 1000]]);
         assert_eq!((full.looks, full.broken.len()), (1000, 0), "one look each is enough");
-        // The least that the daemon breaks a huge page for; one in fifty may be missed.
+        // The least that the daemon breaks a huge page for; one in seventy may be missed.
         let little = played(&vec![vec![31; 1000]]);
         assert!((960..=1000).contains(&little.broken.len()), "{}", little.broken.len());
         assert_eq!(little.looks, 1000 + little.broken.len());
