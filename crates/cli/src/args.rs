@@ -11,12 +11,10 @@ use superpage_manager::config::parse_percent;
 use superpage_manager::history::What;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::system::list;
-use superpage_policy::units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
-};
 use superpage_sim::profile::Profile;
 use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::replay;
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages};
 
 /// Manage huge pages from user space, on the stock Linux kernel.
 ///

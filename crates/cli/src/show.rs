@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
-use superpage_policy::units::Nanos;
+use superpage_units::Nanos;
 
 /// Writes `text` to standard output.
 pub(crate) fn print(text: &str) -> Outcome {

@@ -215,9 +215,9 @@ fn a_process_that_has_exited_but_was_not_reaped_is_not_there() {
     child.wait().expect("it is ours");
 }
 
-/// A trace among the simulator's fixtures.
+/// A trace among the fixtures of the format.
 fn trace(name: &str) -> String {
-    format!("{}/../sim/tests/fixtures/{name}.trace", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../trace/tests/fixtures/{name}.trace", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]

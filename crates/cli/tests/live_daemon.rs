@@ -22,7 +22,7 @@ use superpage_kernel::thp::{MAX_PTES_NONE, Thp};
 use superpage_kernel::{meminfo, status};
 use superpage_lab::worker::Worker;
 use superpage_lab::workload::WorkloadKind;
-use superpage_policy::units::{BasePages, Bytes, HugePages};
+use superpage_units::{BasePages, Bytes, HugePages};
 
 fn main() -> ExitCode {
     subject::main(tests, &[])

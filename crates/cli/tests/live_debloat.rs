@@ -22,7 +22,7 @@ use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_manager::select;
 use superpage_policy::bloat::BloatMap;
 use superpage_policy::debloat::{PolicyName, emd};
-use superpage_policy::units::{
+use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
 };
 

@@ -25,8 +25,7 @@ use superpage_kernel::thp::{ENABLED, Enabled, Thp, Value as _};
 use superpage_kernel::{Error, own_thp};
 use superpage_lab::load::{Items, Mix, Redis, Sizes, Window};
 use superpage_manager::history::{self, Entry, What};
-use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, Region, VirtAddr};
 
 fn main() -> ExitCode {
     subject::main(tests, &[("toucher", be_toucher), ("refusing", be_refusing)])

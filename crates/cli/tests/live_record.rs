@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages};
+use superpage_units::{BASE_PAGE_BYTES, BasePages};
 
 fn main() -> ExitCode {
     subject::main(|| subject::tests_of_debloating(TESTS), &[("freeing", be_freeing)])

@@ -21,7 +21,7 @@ fn shown(arguments: &[&str]) -> String {
 }
 
 fn traces() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/fixtures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/fixtures")
 }
 
 #[test]

@@ -11,10 +11,9 @@ use superpage_kernel::pagemap::Pagemap;
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
 use superpage_kernel::sample::Sampler;
-use superpage_policy::region::Region;
 use superpage_policy::sampling::{EXCERPT, SampleSize};
-use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HugePages, VirtAddr,
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HugePages, Region, VirtAddr,
 };
 
 /// Enough that no cache holds it.

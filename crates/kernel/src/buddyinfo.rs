@@ -4,12 +4,12 @@
 //! chunks could hold ([`PageSize`]s) is not decided here.
 //! [proc_buddyinfo(5)](https://man7.org/linux/man-pages/man5/proc_buddyinfo.5.html).
 //!
-//! [`PageSize`]: superpage_policy::page
+//! [`PageSize`]: superpage_units::PageSize
 
 use crate::error::{Error, Result};
 use crate::text;
 use std::path::Path;
-use superpage_policy::units::{BasePages, Bytes};
+use superpage_units::{BasePages, Bytes};
 
 /// The orders that the file shows: 0 (a base page) to 10 (4 MiB), the allocator's largest chunk.
 pub const ORDERS: usize = 11;

@@ -18,7 +18,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 /// Which interface a group speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

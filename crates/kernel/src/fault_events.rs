@@ -35,7 +35,7 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::path::Path;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 /// The size of each CPU's ring where nothing else is asked for: 6,500 faults of 40 bytes, so at
 /// a period of 64 some 400,000 faults between two looks. With its control page it fits into what

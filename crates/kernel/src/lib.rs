@@ -4,8 +4,8 @@
 //! contract is on top, the mechanism below it. Readers take the root they read under, so that
 //! tests can give them fixtures.
 //!
-//! What is deliberately absent: any decision. This crate uses only the units and regions of
-//! `superpage-policy` and knows none of its policies. Nothing prints or logs.
+//! What is deliberately absent: any decision. Of this workspace the crate uses only
+//! `superpage-units`, and it knows no policy. Nothing prints or logs.
 
 pub mod buddyinfo;
 pub mod cgroup;

@@ -15,7 +15,7 @@ use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl, opcode};
 use std::path::Path;
-use superpage_policy::units::{Bytes, VirtAddr};
+use superpage_units::{Bytes, VirtAddr};
 
 const _: () = assert!(size_of::<procmap_query>() == 104);
 
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
     use crate::own_memory::{OwnMemory, Wish};
     use proptest::prelude::*;
-    use superpage_policy::units::HugePages;
+    use superpage_units::HugePages;
 
     #[test]
     fn one_area_can_be_asked_for_by_itself() {

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::text;
 use std::path::Path;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 /// The machine's memory at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, UserfaultfdFlags};
 use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, userfaultfd};
-use superpage_policy::region::Region;
-use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 

@@ -9,8 +9,7 @@ use crate::error::{Error, Result};
 use crate::width::to_usize;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use superpage_policy::region::Region;
-use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
 
 /// Which page size to ask the kernel for at first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,9 +23,8 @@ use linux_raw_sys::general::{
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::time::Instant;
-use superpage_policy::region::Region;
-use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, VirtAddr,
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, Region, VirtAddr,
 };
 
 const _: () = assert!(size_of::<pm_scan_arg>() == 96 && size_of::<page_region>() == 24);
@@ -604,7 +603,7 @@ mod tests {
     fn what_is_populated_of_us_can_be_seen() {
         let me = Process::current().expect("we run");
         let mut memory = crate::own_memory::OwnMemory::map(
-            superpage_policy::units::HugePages(1),
+            superpage_units::HugePages(1),
             crate::own_memory::Wish::BasePages,
         )
         .expect("2 MiB");
@@ -653,7 +652,7 @@ mod tests {
     fn a_survey_of_one_region_counts_what_is_in_it() {
         let me = Process::current().expect("we run");
         let mut memory = crate::own_memory::OwnMemory::map(
-            superpage_policy::units::HugePages(2),
+            superpage_units::HugePages(2),
             crate::own_memory::Wish::BasePages,
         )
         .expect("4 MiB");

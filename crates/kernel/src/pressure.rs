@@ -14,7 +14,7 @@ use rustix::io::{Errno, write};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use superpage_policy::units::Nanos;
+use superpage_units::Nanos;
 
 const NANOS_PER_MICRO: u64 = 1000;
 /// The shortest and the longest window that the kernel takes.

@@ -20,9 +20,8 @@ use crate::width::to_usize;
 use rustix::fs::{Access, access};
 use std::num::NonZeroU64;
 use std::path::Path;
-use superpage_policy::region::Region;
-use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, VirtAddr,
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, Region, VirtAddr,
 };
 
 /// Something that the rest of the program builds on.

@@ -19,8 +19,7 @@ use crate::process::{Process, explain};
 use crate::width::to_usize;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
-use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
 
 /// Ranges in one call: half of what the kernel takes (UIO_MAXIOV is 1024), so that it holds its
 /// locks shorter. Measured (`make bench`): the time of a split does not depend on this.

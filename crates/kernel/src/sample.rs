@@ -20,8 +20,7 @@ use crate::error::Result;
 use crate::process::{Process, explain};
 use crate::width::to_usize;
 use rustix::io::Errno;
-use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, Region, VirtAddr};
 
 /// Pages read with one call. Measured: beyond 64 the buffer leaves the cache and calls no longer
 /// get cheaper by sharing.

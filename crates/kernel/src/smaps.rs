@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::meminfo::Fields;
 use crate::process::Process;
 use std::path::Path;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 /// A process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

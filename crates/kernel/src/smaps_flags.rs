@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::process::Process;
 use crate::text;
 use std::collections::{BTreeMap, BTreeSet};
-use superpage_policy::units::VirtAddr;
+use superpage_units::VirtAddr;
 
 /// What a program asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ fn flagged<T>(text: &[u8], meaning: impl Fn(&[u8]) -> Option<T>) -> BTreeMap<Vir
 mod tests {
     use super::*;
     use crate::own_memory::{OwnMemory, Wish as Asked};
-    use superpage_policy::units::HugePages;
+    use superpage_units::HugePages;
 
     const TEXT: &[u8] =
         b"1000-2000 rw-p 00000000 00:00 0 [heap]\nSize: 4 kB\nVmFlags: rd wr mr hg \n\

@@ -10,7 +10,7 @@ use crate::meminfo::Fields;
 use crate::process::Process;
 use crate::text;
 use std::path::Path;
-use superpage_policy::units::{BasePages, Bytes, Nanos};
+use superpage_units::{BasePages, Bytes, Nanos};
 
 /// A user's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::settings::{self, Change, Settings};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use superpage_policy::units::{BasePages, Nanos};
+use superpage_units::{BasePages, Nanos};
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 

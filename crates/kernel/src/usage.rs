@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::process::Process;
 use crate::status;
 use rustix::time::{ClockId, clock_gettime};
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos};
 
 /// CPU time used so far, in user space and in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

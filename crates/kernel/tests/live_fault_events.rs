@@ -18,7 +18,7 @@ use superpage_kernel::fault_events::{DEFAULT_RING, Event, FaultEvents, Scope, Wa
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::process::Process;
 use superpage_kernel::text;
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, VirtAddr};
 
 /// Fails the test with `$what` unless `$holds`.
 macro_rules! ensure {
@@ -73,7 +73,7 @@ const EACH: NonZeroU64 = NonZeroU64::MIN;
 /// Touches that many fresh base pages and says where they begin.
 fn touch(pages: u64) -> VirtAddr {
     let huge_pages = BasePages(pages).bytes().to_huge_pages();
-    let size = superpage_policy::units::HugePages(huge_pages.0 + 1);
+    let size = superpage_units::HugePages(huge_pages.0 + 1);
     let mut memory = OwnMemory::map(size, Wish::BasePages).expect("memory");
     let page = usize::try_from(BASE_PAGE_BYTES).expect("it fits");
     let many = usize::try_from(pages).expect("it fits");

@@ -10,9 +10,8 @@ use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
 use superpage_kernel::sample::{Content, Sampler};
 use superpage_kernel::{maps, process_madvise};
-use superpage_policy::region::Region;
-use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages,
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Region,
 };
 
 /// Fails the test with `$what` unless `$holds`.

@@ -22,8 +22,7 @@ use superpage_kernel::pagemap::{Mapping, Pagemap};
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
-use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
 
 /// Set for the copy of this program that is started to be the process.
 const SUBJECT: &str = "SUPERPAGE_TEST_SUBJECT";

@@ -16,11 +16,10 @@ use superpage_kernel::cpuid::{self, Caches};
 use superpage_kernel::cpuinfo::{self, Cpuinfo};
 use superpage_kernel::own_memory::Wish;
 use superpage_kernel::{Result, meminfo};
-use superpage_policy::page::PageSize;
-use superpage_policy::units::{Bytes, HugePages, VirtAddr};
 use superpage_sim::profile::Profile;
 use superpage_sim::translation::{TlbGeometry, Translator};
 use superpage_sim::units::BytesPerSecond;
+use superpage_units::{Bytes, HugePages, PageSize, VirtAddr};
 
 /// Memory that random loads go to. Chosen: on base pages, more than a second-level TLB covers.
 const FOOTPRINT: Bytes = HugePages(256).bytes();
@@ -198,7 +197,7 @@ fn predicted_walk(profile: &Profile) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::Nanos;
+    use superpage_units::Nanos;
 
     #[test]
     fn this_machine_gives_a_profile_that_can_be_read() {

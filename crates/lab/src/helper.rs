@@ -15,7 +15,7 @@ use crate::worker::protocol;
 use crate::worker::{ChildError, Error, Launcher, Pipe, Result, tell};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
-use superpage_policy::units::{HugePages, Nanos};
+use superpage_units::{HugePages, Nanos};
 
 /// How a helper is started.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

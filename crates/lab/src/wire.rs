@@ -8,7 +8,7 @@ macro_rules! as_integer {
     ($module:ident, $unit:ident) => {
         pub(crate) mod $module {
             use serde::{Deserialize, Deserializer, Serializer};
-            use superpage_policy::units::$unit;
+            use superpage_units::$unit;
 
             pub(crate) fn serialize<S: Serializer>(
                 value: &$unit,

@@ -13,7 +13,7 @@ use superpage_lab::worker::{Error, Launcher, Worker, worker_main};
 use superpage_lab::workload::arena::Residency;
 use superpage_lab::workload::memcached::Memcached;
 use superpage_lab::workload::{PageSize, WorkloadKind, WorkloadSpec};
-use superpage_policy::units::{BasePages, Bytes, HugePages};
+use superpage_units::{BasePages, Bytes, HugePages};
 
 type TestResult = Result<(), Failed>;
 
@@ -164,7 +164,7 @@ fn runs_and_checks(worker: &mut Worker) -> TestResult {
 /// How many base pages of the biggest areas of a process, `footprint` in all, are zero-filled.
 fn zero_base_pages(pid: u32, footprint: Bytes) -> Result<BasePages, Failed> {
     use std::os::unix::fs::FileExt;
-    use superpage_policy::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
+    use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
     let memory = std::fs::File::open(format!("/proc/{pid}/mem"))?;
     let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps"))?;
     let (mut zero, mut seen, mut area) = (0, Bytes::ZERO, None);

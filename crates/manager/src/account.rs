@@ -2,8 +2,7 @@
 
 use crate::target::LeftAlone;
 use std::collections::BTreeMap;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos, ProcessKey};
 
 /// Huge pages that stayed whole although they were to be broken, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

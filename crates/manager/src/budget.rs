@@ -1,7 +1,7 @@
 //! A CPU budget: how long to pause so that work takes no more than its share of one core.
 
 use std::time::Duration;
-use superpage_policy::units::Nanos;
+use superpage_units::Nanos;
 
 /// A share of one core.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -19,8 +19,8 @@ use std::time::Duration;
 use superpage_kernel::status::{self, Uid};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::debloat::{PolicyName, emd};
-use superpage_policy::units::{BasePages, HugePages};
 use superpage_policy::watermark::Watermarks;
+use superpage_units::{BasePages, HugePages};
 use toml::Spanned;
 
 /// What the daemon does, checked.

@@ -1,9 +1,7 @@
 //! Regions that a split left alone, and until when not to try them again.
 
 use std::collections::BTreeMap;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::region::Region;
-use superpage_policy::units::Nanos;
+use superpage_units::{Nanos, ProcessKey, Region};
 
 /// The most regions remembered; further ones are simply tried again. Chosen, not measured: the
 /// huge pages of 2 TiB.
@@ -66,7 +64,7 @@ impl CoolDown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::VirtAddr;
+    use superpage_units::VirtAddr;
 
     #[test]
     fn a_region_is_left_alone_for_a_while_and_for_one_process() {

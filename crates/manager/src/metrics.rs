@@ -22,7 +22,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use superpage_policy::units::BasePages;
+use superpage_units::BasePages;
 
 pub use serve::{Server, serve};
 

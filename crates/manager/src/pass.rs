@@ -12,10 +12,9 @@ use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::bloat::{BloatMap, Knowledge};
 use superpage_policy::debloat::{
-    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause, ProcessKey,
+    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause,
 };
-use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, ProcessKey, Region};
 
 /// Whether to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! Recording a live process: what it has mapped, from time to time, as a
-//! [trace](superpage_sim::trace) that can be replayed under other policies.
+//! [trace](superpage_trace) that can be replayed under other policies.
 //!
 //! Looking changes nothing and stops nobody: areas, page tables and counters are read through
 //! `/proc`, contents through `process_vm_readv` a few pages at a time, and never what the process
@@ -25,11 +25,12 @@ use superpage_kernel::smaps_flags::{self, Wish};
 use superpage_kernel::status::{self, Stat};
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, maps};
-use superpage_policy::region::Region;
 use superpage_policy::sampling::SAMPLE;
-use superpage_policy::system::{Advice, Area, AreaKind, Growth, Mapping};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, VirtAddr};
-use superpage_sim::trace::{Contents, Header, Memory, RegionState, Usage, Writer};
+use superpage_trace::{Contents, Header, Memory, RegionState, Usage, Writer};
+use superpage_units::{
+    Advice, Area, AreaKind, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Mapping, Nanos, Region,
+    VirtAddr,
+};
 
 /// Samples after which contents are looked at again. Chosen: contents that change while nothing is
 /// mapped or unmapped are seen within ten intervals.
@@ -405,7 +406,7 @@ impl<'a> Observer<'a> {
         if self.contents == Contents::Exact || pages.len() <= usize::from(SAMPLE.pages()) {
             return pages.to_vec();
         }
-        let all = usize::try_from(superpage_policy::units::BASE_PAGES_PER_HUGE_PAGE).unwrap_or(1);
+        let all = usize::try_from(superpage_units::BASE_PAGES_PER_HUGE_PAGE).unwrap_or(1);
         let at = |position: u16| usize::from(position) * pages.len() / all;
         let mut chosen: Vec<u16> =
             SAMPLE.positions(region, SEED).filter_map(|p| pages.get(at(p)).copied()).collect();
@@ -427,7 +428,7 @@ fn scaled(pages: BasePages, share: f64) -> BasePages {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
-    use superpage_sim::trace::{Partial, read};
+    use superpage_trace::{Partial, read};
 
     const QUICK: Options = Options {
         interval: Duration::from_millis(20),

@@ -10,7 +10,7 @@ use superpage_kernel::process::{self, Process};
 use superpage_kernel::rights::Hindrance;
 use superpage_kernel::status::{self, Uid};
 use superpage_kernel::{Error, Result};
-use superpage_policy::debloat::ProcessKey;
+use superpage_units::ProcessKey;
 
 /// Describes processes; one that matches any entry matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

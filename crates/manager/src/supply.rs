@@ -59,8 +59,7 @@ pub fn usage_of_cgroup(directory: &Path) -> Result<Option<Usage>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::page::PageSize;
-    use superpage_policy::units::{BasePages, Bytes};
+    use superpage_units::{BasePages, Bytes, PageSize};
 
     fn memory() -> Meminfo {
         Meminfo {

@@ -10,9 +10,7 @@
 use crate::target::Target;
 use std::collections::BTreeMap;
 use superpage_kernel::Result;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::region::Region;
-use superpage_policy::units::Nanos;
+use superpage_units::{Nanos, ProcessKey, Region};
 
 /// Looks at a huge page that was found in use are at most this many times `idle` apart. Chosen, not
 /// measured: at the default of 5 s some ten minutes.
@@ -107,7 +105,7 @@ fn due_at(regions: &BTreeMap<Region, Seen>, now: Nanos) -> Vec<Region> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::{HUGE_PAGE_BYTES, VirtAddr};
+    use superpage_units::{HUGE_PAGE_BYTES, VirtAddr};
 
     #[test]
     fn a_huge_page_is_due_when_it_is_old_enough_and_then_less_and_less_often() {

@@ -11,10 +11,9 @@ use superpage_kernel::process_madvise;
 use superpage_kernel::sample::{Content, Sampler};
 use superpage_kernel::{Error, Result};
 use superpage_policy::bloat::{BloatDensity, Knowledge};
-use superpage_policy::debloat::{Depth, ProcessKey};
-use superpage_policy::region::Region;
+use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::{self, EXCERPT, Sample, SampleSize};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, ProcessKey, Region, VirtAddr};
 
 /// Why a huge page stayed whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

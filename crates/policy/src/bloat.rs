@@ -4,11 +4,10 @@
 //! bloat map that holds a process's regions in them. How densities come to be known is another
 //! matter: see [`crate::sampling`] for estimates.
 
-use crate::region::Region;
 use crate::sampling::Sample;
-use crate::units::{BasePages, HugePages};
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::fmt;
+use superpage_units::{BasePages, HugePages, Region};
 
 /// How many of a huge page's 512 base pages are zero-filled: 0 to 512.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -315,10 +314,10 @@ impl BloatMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{HUGE_PAGE_BYTES, VirtAddr};
     use alloc::string::ToString;
     use alloc::vec::Vec;
     use proptest::prelude::*;
+    use superpage_units::{HUGE_PAGE_BYTES, VirtAddr};
 
     fn region(index: u64) -> Region {
         Region::new(VirtAddr((index + 1) * HUGE_PAGE_BYTES)).unwrap()

@@ -9,10 +9,9 @@
 //! | [`Compaction::Sequential`] (Linux) | frames from the bottom up, from where the last one stopped | free frames from the top down |
 //! | [`Compaction::Smart`] (Trident) | the chunk with most free and no unmovable frames | the fullest chunk with room, then the next fullest |
 
-use crate::page::PageSize;
 use crate::supply::Supply;
-use crate::units::BasePages;
 use alloc::vec::Vec;
+use superpage_units::{BasePages, PageSize};
 
 /// How to make contiguous free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Pure decisions about superpages.
 //!
-//! What is here: the units every other crate speaks in ([`units`]), regions of virtual memory
-//! ([`region`]), what is known about the bloat in them ([`bloat`], [`sampling`]), the published
-//! systems that decide when a superpage is made ([`system`], with [`page`], [`supply`] and
-//! [`compaction`]), which data goes where before they do ([`grouping`]), the policies that decide what to take back ([`debloat`]), the trigger
-//! ([`watermark`]) and the score of how evenly they hurt ([`fairness`]).
+//! What is here: what is known about the bloat in regions of memory ([`bloat`], [`sampling`]), the
+//! published systems that decide when a superpage is made ([`system`], with [`supply`] and
+//! [`compaction`]), which data goes where before they do ([`grouping`]), the policies that decide
+//! what to take back ([`debloat`]), the trigger ([`watermark`]) and the score of how evenly they
+//! hurt ([`fairness`]).
 //!
 //! What is deliberately absent: system calls, files, clocks, threads, logging, random sources and
 //! `unsafe`. Observations and the time come in as arguments; decisions go out as values. The same
@@ -22,10 +22,7 @@ pub mod compaction;
 pub mod debloat;
 pub mod fairness;
 pub mod grouping;
-pub mod page;
-pub mod region;
 pub mod sampling;
 pub mod supply;
 pub mod system;
-pub mod units;
 pub mod watermark;

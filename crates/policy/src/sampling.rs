@@ -49,8 +49,7 @@
 //! page, and every split is verified, so an error never adds up.
 
 use crate::bloat::BloatDensity;
-use crate::region::Region;
-use crate::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, Region, VirtAddr};
 
 /// Base pages in a glance. Chosen, not measured: 8 of 512 are little to read, and full, half and
 /// empty huge pages come apart.
@@ -195,9 +194,9 @@ fn ln_choose(n: f64, k: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::HUGE_PAGE_BYTES;
     use alloc::vec::Vec;
     use proptest::prelude::*;
+    use superpage_units::HUGE_PAGE_BYTES;
 
     fn region(index: u64) -> Region {
         Region::new(VirtAddr((index + 1) * HUGE_PAGE_BYTES)).unwrap()

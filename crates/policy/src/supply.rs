@@ -1,7 +1,6 @@
 //! Supply: what free memory there is, by contiguity, and how fragmented it is.
 
-use crate::page::PageSize;
-use crate::units::BasePages;
+use superpage_units::{BasePages, PageSize};
 
 /// Orders of a buddy allocator that keeps free chunks from a base page up to a giant page.
 pub const ORDERS: usize = 19; // PageSize::Giant.order() + 1; a test asserts

@@ -8,8 +8,8 @@
 //! cost (on Linux, total minus `MemAvailable`), because memory full of droppable page cache is
 //! not a reason to break huge pages.
 
-use crate::units::{BasePages, Bytes, Nanos};
 use core::fmt;
+use superpage_units::{BasePages, Bytes, Nanos};
 
 /// A high and a low watermark, as shares of the total.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,11 +5,10 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
-use superpage_policy::page::PageSize;
-use superpage_policy::units::{Bytes, VirtAddr};
 use superpage_sim::profile::Profile;
 use superpage_sim::translation::Translator;
 use superpage_sim::units::Cycles;
+use superpage_units::{Bytes, PageSize, VirtAddr};
 
 const FOOTPRINT: Bytes = Bytes::from_gib(32);
 /// Accesses in one measured pass: enough that the loop's own cost does not show.

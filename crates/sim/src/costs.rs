@@ -5,8 +5,7 @@
 
 use crate::machine::work::{Transfers, Work};
 use crate::profile::{Device, Profile};
-use superpage_policy::page::PageSize;
-use superpage_policy::units::{BasePages, Bytes, Nanos};
+use superpage_units::{BasePages, Bytes, Nanos, PageSize};
 
 impl Profile {
     /// All of some work, done by one thread that has its devices for itself and waits for them.

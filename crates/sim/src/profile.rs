@@ -14,7 +14,7 @@ use crate::units::{BytesPerSecond, Count, Cycles, Hertz};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos};
 
 /// The profiles of the papers' machines.
 const BUILT_IN: [(&str, &str); 5] = [

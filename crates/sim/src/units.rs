@@ -1,9 +1,9 @@
 //! Units that only a machine needs: cycles, rates, counts. Sizes and times are those of
-//! [`superpage_policy::units`].
+//! [`superpage_units`].
 
 use core::iter::Sum;
 use core::ops::{Add, AddAssign};
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos};
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 

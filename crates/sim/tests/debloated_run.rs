@@ -2,9 +2,7 @@
 //! work takes time, and what was broken is not rebuilt as bloated.
 
 use superpage_policy::debloat;
-use superpage_policy::page::PageSize;
 use superpage_policy::system::list;
-use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos};
 use superpage_policy::watermark::Watermarks;
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
@@ -13,6 +11,7 @@ use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
 };
+use superpage_units::{BasePages, Bytes, HugePages, Nanos, PageSize};
 
 const MEMORY: Bytes = Bytes::from_mib(512);
 /// Of it, what is touched: an eighth of the pages of each huge page.

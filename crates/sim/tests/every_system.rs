@@ -2,9 +2,7 @@
 //! when a program has ended the machine settles.
 
 use superpage_policy::compaction::Compaction;
-use superpage_policy::page::PageSize;
 use superpage_policy::system::list::{self, Entry};
-use superpage_policy::units::{BasePages, Bytes, Nanos};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Machine, Setup, Stepped};
 use superpage_sim::profile::Profile;
@@ -13,6 +11,7 @@ use superpage_sim::workload::{
     Access, AreaShape, Counting, Discard, Order, Part, Pattern, Phase, Populate, Spread, Stream,
     Target, Workload,
 };
+use superpage_units::{BasePages, Bytes, Nanos, PageSize};
 
 fn hardware() -> Hardware {
     Hardware::native(Profile::named("emd").expect("it is built in"))

@@ -4,7 +4,6 @@
 use superpage_policy::system::linux::{self, Linux};
 use superpage_policy::system::selective::{self, Selective};
 use superpage_policy::system::{System, View};
-use superpage_policy::units::{Bytes, HugePages};
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Report, Run};
@@ -12,6 +11,7 @@ use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
 };
+use superpage_units::{Bytes, HugePages};
 
 const GRAPH: Graph =
     Graph { vertices: 1 << 24, edges: 30 << 20, degrees: Degrees::Kronecker { scale: 24 } };

@@ -1,17 +1,16 @@
 //! The worked example of CONTRIBUTING.md: a system of one's own, on the simulated machine.
 
-use superpage_policy::page::PageSize;
 use superpage_policy::system::life::{
     Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
 };
 use superpage_policy::system::{
     Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed,
 };
-use superpage_policy::units::Bytes;
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Run};
 use superpage_sim::workload::{AreaShape, Order, Part, Phase, Populate, Workload};
+use superpage_units::{Bytes, PageSize};
 
 /// Huge pages at the first touch while at least half of memory is free, base pages after that.
 #[derive(Debug)]

@@ -1,16 +1,16 @@
 //! Memory that is partly on storage: what is read and written, how many wait, and that xHeap does what
 //! it is for.
 
-use superpage_policy::debloat::ProcessKey;
 use superpage_policy::system::list;
-use superpage_policy::system::{Advice, Area, AreaKind, Growth};
-use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, Nanos, VirtAddr};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Content, Machine, Served, Setup, Stepped, Worked};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Report, Run};
 use superpage_sim::workload::Workload;
 use superpage_sim::workload::offload::{Dedup, Svm, XsBench};
+use superpage_units::{
+    Advice, Area, AreaKind, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, Nanos, ProcessKey, VirtAddr,
+};
 
 const START: VirtAddr = VirtAddr(1 << 35);
 

@@ -4,15 +4,14 @@
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use superpage_policy::compaction::Compaction;
-use superpage_policy::debloat::{PolicyName, ProcessKey, emd};
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
-use superpage_policy::system::{
-    Act, Action, Advice, Area, AreaKind, Batching, Cause, Growth, How, System,
-};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, VirtAddr};
+use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::system::{Act, Action, Batching, Cause, How, System};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Content, Machine, Setup};
+use superpage_units::{
+    Advice, Area, AreaKind, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Page, PageSize, ProcessKey,
+    Region, VirtAddr,
+};
 
 /// Where the test's areas begin: a giant page's border.
 const START: u64 = 4 << 30;

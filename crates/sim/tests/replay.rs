@@ -2,19 +2,19 @@
 //! the same seed gives the same numbers.
 
 use proptest::prelude::*;
-use superpage_policy::page::PageSize;
-use superpage_policy::region::Region;
 use superpage_policy::system::list;
-use superpage_policy::system::{Advice, Area, AreaKind, Growth, Mapping};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, VirtAddr};
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Run};
 use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::compare::{self, Ended, Row};
 use superpage_sim::trace::replay::{self, Plan};
-use superpage_sim::trace::{Contents, Header, Memory, RegionState, Sample, Trace, Usage};
 use superpage_sim::units::Hertz;
+use superpage_trace::{Contents, Header, Memory, RegionState, Sample, Trace, Usage};
+use superpage_units::{
+    Advice, Area, AreaKind, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Mapping, Nanos, PageSize,
+    Region, VirtAddr,
+};
 
 const REGION: u64 = 512 * BASE_PAGE_BYTES;
 /// A border of 1 GiB and something: addresses stay what they are.

@@ -1,22 +1,20 @@
 //! What a run adds to the machine: forks, the background's share of a CPU, waiting for a lock; and a
 //! system changed under a running program.
 
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::PageSize;
-use superpage_policy::region::Region;
 use superpage_policy::system::life::{
     Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
 };
 use superpage_policy::system::{
-    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Mapping, Shortage, Step, System, View,
-    list,
+    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Shortage, Step, System, View, list,
 };
-use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Run};
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Phase, Populate, Workload,
+};
+use superpage_units::{
+    BasePages, Bytes, HugePages, Mapping, Nanos, PageSize, ProcessKey, Region, VirtAddr,
 };
 
 /// Base pages on faults; in the background every region of one process becomes a huge page.

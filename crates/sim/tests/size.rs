@@ -4,9 +4,8 @@
 //! process of its own, because the most that a process ever had is what counts.
 
 use superpage_policy::system::list;
-use superpage_policy::system::{Advice, Area, AreaKind, Growth};
-use superpage_policy::units::{BasePages, Bytes, VirtAddr};
 use superpage_sim::machine::{Backing, Content, Machine, Setup};
+use superpage_units::{Advice, Area, AreaKind, BasePages, Bytes, Growth, VirtAddr};
 
 /// The most that this process had in memory so far.
 fn peak() -> Option<Bytes> {

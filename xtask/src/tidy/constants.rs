@@ -1,9 +1,9 @@
-//! The sizes of pages are written once, in `policy`'s units; everywhere else they have a name.
+//! The sizes of pages are written once, in `units`; everywhere else they have a name.
 
 use super::source::{self, Line};
 use super::tree::{Tree, Violation};
 
-const HOME: &str = "crates/policy/src/units.rs";
+const HOME: &str = "crates/units/src/size.rs";
 const NUMBERS: [&str; 3] = ["4096", "512", "2097152"];
 const SHIFTS: [&str; 2] = ["12", "21"];
 
@@ -20,7 +20,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
 
 fn violation(path: &str, line: &Line<'_>, what: &str) -> Violation {
     let message = format!(
-        "`{what}`, use the constants of superpage_policy::units, \
+        "`{what}`, use the constants of superpage_units, \
          or end the line with `// tidy: allow(REASON)` if it is not the size of a page"
     );
     Violation::new(path, line.number, message)
@@ -92,8 +92,7 @@ mod tests {
     #[test]
     fn their_home_and_tests_may_spell_them() {
         let text = "//! A.\nconst A: u64 = 4096;\n";
-        for path in ["crates/policy/src/units.rs", "crates/policy/tests/a.rs", "xtask/src/main.rs"]
-        {
+        for path in ["crates/units/src/size.rs", "crates/policy/tests/a.rs", "xtask/src/main.rs"] {
             assert!(say(check, &[(path, text)]).is_empty(), "{path}");
         }
     }

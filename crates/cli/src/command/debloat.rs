@@ -17,7 +17,7 @@ use superpage_manager::pass::{End, Event, Flow, Mode, Options, Pass};
 use superpage_manager::select;
 use superpage_manager::target::Target;
 use superpage_policy::debloat::{Debloat as Decider, DoneCause, PolicyName, emd};
-use superpage_policy::units::{BasePages, HugePages, Nanos};
+use superpage_units::{BasePages, HugePages, Nanos};
 
 /// De-bloats the processes and says what that did.
 pub(super) fn run(arguments: &Debloat) -> Outcome {

@@ -18,7 +18,7 @@ use superpage_lab::experiment::{self, Error, Experiment, On, Report, Setting};
 use superpage_lab::picture;
 use superpage_lab::turn;
 use superpage_lab::worker::{Launcher, worker_main};
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 /// Carries out a `lab` command.
 pub(super) fn run(command: LabCommand) -> Outcome {

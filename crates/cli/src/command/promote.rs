@@ -9,7 +9,7 @@ use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_manager::daemon::DaemonError;
 use superpage_manager::pass::Mode;
 use superpage_manager::promote::once::{self, Account, Candidate, Options};
-use superpage_policy::units::HugePages;
+use superpage_units::HugePages;
 
 /// Promotes the processes and says what that did.
 pub(super) fn run(arguments: &Promote) -> Outcome {

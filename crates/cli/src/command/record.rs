@@ -8,7 +8,7 @@ use superpage_manager::budget::CpuBudget;
 use superpage_manager::record::{self, Ended, Options, Recording};
 use superpage_manager::select;
 use superpage_manager::target::Target;
-use superpage_sim::trace::Contents;
+use superpage_trace::Contents;
 
 /// Records until the process exits, the time is over or somebody asks for the end.
 pub(super) fn run(arguments: &Record) -> Outcome {

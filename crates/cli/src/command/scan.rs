@@ -15,9 +15,8 @@ use superpage_manager::select::{self, Selection};
 use superpage_manager::target::Target;
 use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
 use superpage_policy::debloat::Depth;
-use superpage_policy::region::Region;
 use superpage_policy::sampling::SAMPLE;
-use superpage_policy::units::{BasePages, HugePages, Nanos};
+use superpage_units::{BasePages, HugePages, Nanos, Region};
 
 /// Shows all processes, or one.
 pub(super) fn run(arguments: &Scan) -> Outcome {

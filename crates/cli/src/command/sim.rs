@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use std::path::Path;
 use superpage_lab::picture::{self, Lines};
 use superpage_policy::system::list;
-use superpage_policy::units::Bytes;
 use superpage_sim::profile::Profile;
 use superpage_sim::run::Hardware;
 use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::compare::{self, Ended, Options, REFERENCE, Row};
 use superpage_sim::trace::replay::{self, Plan};
-use superpage_sim::trace::{self, Partial, Trace};
+use superpage_trace::{Partial, Trace};
+use superpage_units::Bytes;
 
 /// The most memory that a machine may have. Chosen: it can still be simulated in a few GiB.
 const MOST_MEMORY: Bytes = Bytes::from_gib(4096); // tidy: allow(GiB)
@@ -74,7 +74,8 @@ fn read(arguments: &Sim) -> Result<Trace, Failure> {
         return Err(Failure::Usage(format!("{path} {what}")));
     }
     let bytes = std::fs::read(&arguments.trace).map_err(unreadable)?;
-    trace::read(&bytes, partial).map_err(|error| Failure::Usage(format!("{path}: {error}")))
+    superpage_trace::read(&bytes, partial)
+        .map_err(|error| Failure::Usage(format!("{path}: {error}")))
 }
 
 /// The machine that was asked for, or one that fits.
@@ -288,7 +289,7 @@ fn draw(path: &Path, trace: &Trace, rows: &[Row]) -> anyhow::Result<()> {
     } else {
         (Bytes::from_mib(1), "memory (MiB)")
     };
-    let point = |(at, used): &(superpage_policy::units::Nanos, Bytes)| {
+    let point = |(at, used): &(superpage_units::Nanos, Bytes)| {
         (at.as_secs_f64(), used.0 as f64 / unit.0 as f64)
     };
     let series: Vec<_> = rows

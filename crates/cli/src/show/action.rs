@@ -3,7 +3,7 @@
 use super::printable;
 use std::time::{Duration, UNIX_EPOCH};
 use superpage_manager::history::{Entry, What};
-use superpage_policy::units::BasePages;
+use superpage_units::BasePages;
 
 /// What happened: `made 12 huge pages, filling 3.2 MiB`.
 pub(crate) fn deed(entry: &Entry) -> String {

@@ -14,7 +14,7 @@ use superpage_kernel::process::Process;
 use superpage_kernel::smaps;
 use superpage_lab::worker::{Launcher, Worker};
 use superpage_lab::workload::{PageSize, WorkloadKind, WorkloadSpec};
-use superpage_policy::units::{Bytes, HugePages};
+use superpage_units::{Bytes, HugePages};
 
 /// How a live test ends.
 pub(crate) type Ended = Result<(), Failed>;

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use superpage_kernel::own_child::OwnChild;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
-use superpage_policy::units::{BASE_PAGE_BYTES, HugePages};
+use superpage_units::{BASE_PAGE_BYTES, HugePages};
 
 const SUBJECT: &str = "SUPERPAGE_TEST_SUBJECT";
 

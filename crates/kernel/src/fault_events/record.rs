@@ -2,7 +2,7 @@
 
 use super::Counts;
 use std::borrow::Cow;
-use superpage_policy::units::{Nanos, VirtAddr};
+use superpage_units::{Nanos, VirtAddr};
 
 /// What happened in a process that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

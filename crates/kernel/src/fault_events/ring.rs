@@ -13,7 +13,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use superpage_policy::units::{BASE_PAGE_BYTES, Bytes};
+use superpage_units::{BASE_PAGE_BYTES, Bytes};
 
 /// Where the two positions are in the control page (`struct perf_event_mmap_page`).
 const DATA_HEAD: usize = 1024;

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
-use superpage_policy::units::{BASE_PAGE_BYTES, Bytes};
+use superpage_units::{BASE_PAGE_BYTES, Bytes};
 
 /// Loads in a timed run. Chosen: a tenth of a second when each goes to memory.
 const LOADS: u64 = 1 << 20;
@@ -47,8 +47,8 @@ impl Places {
     /// The nanoseconds of a load from one of them to the next.
     pub(super) fn latency(self) -> Result<f64> {
         let bytes = Bytes(self.count * self.step.0);
-        let size = bytes.0.div_ceil(superpage_policy::units::HUGE_PAGE_BYTES);
-        let mut memory = OwnMemory::map(superpage_policy::units::HugePages(size), self.pages)?;
+        let size = bytes.0.div_ceil(superpage_units::HUGE_PAGE_BYTES);
+        let mut memory = OwnMemory::map(superpage_units::HugePages(size), self.pages)?;
         link(memory.bytes_mut(), self);
         let bytes = memory.bytes();
         let mut at = follow(bytes, 0, self.count.min(LOADS))?;

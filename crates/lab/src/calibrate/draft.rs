@@ -6,13 +6,13 @@
 
 use super::Measured;
 use superpage_kernel::cpuid::{Caches, Ways};
-use superpage_policy::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Nanos};
 use superpage_sim::profile::{
     Background, Basis, Cpu, Device, Faults, Guest, LineShape, Mapping, Memory, Number, Profile,
     Shape, Tlb, Walk,
 };
 use superpage_sim::translation::{LINE_WAYS, LineGeometry, TlbGeometry};
 use superpage_sim::units::{BytesPerSecond, Count, Cycles, Hertz};
+use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Nanos};
 
 /// The name of a profile made here.
 const NAME: &str = "calibrated";
@@ -312,8 +312,8 @@ mod tests {
     use super::super::pages::{Pages, Rebuilding};
     use super::*;
     use superpage_kernel::cpuinfo::Cpuinfo;
-    use superpage_policy::units::{BasePages, Bytes};
     use superpage_sim::machine::work::Work;
+    use superpage_units::{BasePages, Bytes};
 
     fn measured() -> Measured {
         let rebuilding = Rebuilding {

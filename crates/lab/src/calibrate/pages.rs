@@ -10,9 +10,8 @@ use superpage_kernel::pagemap::{Mapping, Pagemap};
 use superpage_kernel::process::Process;
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Result, process_madvise};
-use superpage_policy::region::Region;
-use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HUGE_PAGE_BYTES, HugePages, VirtAddr,
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr,
 };
 
 /// Memory that is faulted in and taken apart. Chosen: no cache holds it, any machine has it.

@@ -15,9 +15,9 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use superpage_kernel::Error as KernelError;
-use superpage_policy::units::Bytes;
 use superpage_sim::machine::OutOfMemory;
 use superpage_sim::translation::GeometryError;
+use superpage_units::Bytes;
 
 /// A table or figure that can be reproduced.
 pub struct Experiment {

@@ -16,8 +16,7 @@ use io_uring::IoUring;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise::split;
-use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGE_BYTES, Bytes, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, Bytes, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
 
 /// Fixed buffers of a ring at most (the kernel's IORING_MAX_REG_BUFFERS).
 const BUFFERS: u64 = 1 << 14;

@@ -8,7 +8,7 @@ use super::{Answer, Growth, Order, Play, refused};
 use crate::width::to_usize;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::time::{Duration, Instant};
-use superpage_policy::units::{BASE_PAGE_BYTES, Bytes, HugePages, Nanos};
+use superpage_units::{BASE_PAGE_BYTES, Bytes, HugePages, Nanos};
 
 /// What glibc's `malloc` asks for at a time (M_TOP_PAD).
 const BRK_STEP: Bytes = Bytes::from_kib(128);

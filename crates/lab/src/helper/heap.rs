@@ -3,7 +3,7 @@
 use super::{Answer, Order, Play, refused};
 use crate::width::to_usize;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HugePages};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, HugePages};
 
 /// The memory. On which pages it lies is the machine's setting.
 pub(super) struct Heap {

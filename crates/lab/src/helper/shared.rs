@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use superpage_policy::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages};
+use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages};
 
 const WORDS_PER_PAGE: u64 = BASE_PAGE_BYTES / size_of::<u64>() as u64;
 

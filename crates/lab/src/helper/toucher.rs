@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::pagemap::{Mapping, Pagemap};
 use superpage_kernel::process::Process;
-use superpage_policy::region::Region;
-use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos,
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region,
 };
 
 /// From one touch to the next: a region takes 2 ms. Chosen.

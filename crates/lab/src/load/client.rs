@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos};
 
 /// How long the server may say nothing while requests wait. Chosen: longer than any stall that one
 /// would want to measure.

@@ -3,7 +3,7 @@
 
 use crate::width::to_usize;
 use crate::workload::rng::{Rng, mix, scale};
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 /// How long values are: uniform between two lengths, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

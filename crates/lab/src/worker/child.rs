@@ -154,7 +154,7 @@ impl std::error::Error for ChildError {}
 mod tests {
     use super::*;
     use crate::workload::{Checked, Timing};
-    use superpage_policy::units::{BasePages, Bytes};
+    use superpage_units::{BasePages, Bytes};
 
     /// A workload that counts, and fails its check.
     struct Fake;

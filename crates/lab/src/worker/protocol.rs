@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::workload::{PageSize, WorkloadKind};
     use proptest::prelude::*;
-    use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos};
+    use superpage_units::{BasePages, Bytes, HugePages, Nanos};
 
     #[test]
     fn messages_read_as_documented() {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, HugePages};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, HugePages};
 
 /// Bytes in a word, the unit that arenas are read and written in.
 pub const WORD_BYTES: u64 = 8;

@@ -20,7 +20,7 @@ use super::clock::Stopwatch;
 use super::rng::{Rng, mix};
 use super::{Checked, Error, PageSize, Result, Timing, Workload};
 use crate::width::to_usize;
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages};
 
 /// A key and its value.
 type Pair = [u64; 2];

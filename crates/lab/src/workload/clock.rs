@@ -6,7 +6,7 @@
 use super::{Error, Result, Timing};
 use rustix::io::Errno;
 use std::time::Instant;
-use superpage_policy::units::Nanos;
+use superpage_units::Nanos;
 
 /// Runs from `start` to `stop`.
 #[derive(Debug)]

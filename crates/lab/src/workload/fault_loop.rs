@@ -7,7 +7,7 @@ use super::{Checked, Error, Result, Timing, Workload, clock};
 use crate::width::to_usize;
 use rustix::io::Errno;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes};
 
 /// The program, its memory touched and given back.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ use super::{Checked, Error, PageSize, Result, Timing, Workload, WorkloadSpec};
 use crate::server::Server;
 use client::Client;
 use server::Options;
-use superpage_policy::units::{BasePages, Bytes};
+use superpage_units::{BasePages, Bytes};
 
 /// What the server takes from its arena at a time.
 const SLAB: Bytes = Bytes::from_mib(1);

@@ -19,7 +19,7 @@ use arena::Residency;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos};
 
 /// The smallest footprint that every workload still has its shape at.
 pub const LEAST_SIZE: Bytes = Bytes::from_mib(64);

@@ -21,9 +21,7 @@ use super::rng::{GOLDEN, Rng, mix};
 use super::{Checked, Error, PageSize, Result, Timing, Workload};
 use crate::width::to_usize;
 use std::hint::black_box;
-use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages,
-};
+use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages};
 
 /// Used base pages of a huge page with 80 % bloat.
 pub const USED_OF_HIGH_BLOAT: u64 = 102;

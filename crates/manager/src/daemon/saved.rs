@@ -10,9 +10,7 @@ use crate::promote::Remembered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::region::Region;
-use superpage_policy::units::{HugePages, Nanos, VirtAddr};
+use superpage_units::{HugePages, Nanos, ProcessKey, Region, VirtAddr};
 
 const FILE: &str = "state.json";
 /// Of what is written here; a file that another version wrote is ignored.
@@ -96,7 +94,7 @@ fn boot() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::HUGE_PAGE_BYTES;
+    use superpage_units::HUGE_PAGE_BYTES;
 
     #[test]
     fn what_is_kept_comes_back() {

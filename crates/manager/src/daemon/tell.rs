@@ -13,8 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use superpage_kernel::usage::{self, CpuTime};
-use superpage_policy::page::PageSize;
-use superpage_policy::units::{BasePages, Bytes};
+use superpage_units::{BasePages, Bytes, PageSize};
 use tracing::{debug, info, warn};
 
 /// Tells.

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::DoneCause;
-use superpage_policy::units::Nanos;
 use superpage_policy::watermark::{Guard, Hysteresis, Order, Usage, Watermarks};
+use superpage_units::Nanos;
 
 /// Whose memory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,10 +17,8 @@ use std::time::{Duration, Instant};
 use superpage_kernel::pagemap::Survey;
 use superpage_kernel::process_madvise;
 use superpage_kernel::usage::CpuTime;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::region::Region;
 use superpage_policy::system::Action;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, ProcessKey, Region};
 
 /// Why something is promoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -269,7 +267,7 @@ mod tests {
     use superpage_kernel::own_memory::{OwnMemory, Wish};
     use superpage_kernel::pagemap::Pagemap;
     use superpage_kernel::process::Process;
-    use superpage_policy::units::VirtAddr;
+    use superpage_units::VirtAddr;
 
     fn job(first: Region, count: u64) -> Job {
         let process = Process::current().expect("we run");

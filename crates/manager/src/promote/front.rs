@@ -9,10 +9,10 @@ use super::group::FULL_ENOUGH;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use superpage_kernel::pagemap::Survey;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::region::Region;
 use superpage_policy::system::quicksilver::Options;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, VirtAddr};
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, ProcessKey, Region, VirtAddr,
+};
 
 /// Regions that are looked at, at the most: some hundred microseconds' work.
 const MOST: usize = 48;
@@ -282,7 +282,7 @@ fn after(wait: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
+    use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 
     const KEY: ProcessKey = ProcessKey(1);
 

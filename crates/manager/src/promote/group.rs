@@ -9,13 +9,10 @@ use crate::budget::CpuBudget;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::PageSize;
-use superpage_policy::region::Region;
 use superpage_policy::system::{
     Act, Action, Attempt, Cause, FaultCause, FaultPlan, Outcome, Step, System, View as _,
 };
-use superpage_policy::units::{BasePages, HugePages, Nanos, VirtAddr};
+use superpage_units::{BasePages, HugePages, Nanos, PageSize, ProcessKey, Region, VirtAddr};
 
 /// A policy with its processes.
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 
 use super::limits::Room;
 use std::time::{Duration, Instant};
-use superpage_policy::units::HugePages;
 use superpage_policy::watermark::{Usage, Watermarks};
+use superpage_units::HugePages;
 
 /// How long a look is believed, where nothing is promoted.
 const HOLDS: Duration = Duration::from_millis(500);
@@ -61,7 +61,7 @@ impl Headroom {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::Bytes;
+    use superpage_units::Bytes;
 
     const MARKS: (f64, f64) = (0.8, 0.65);
 

@@ -21,7 +21,7 @@ use superpage_kernel::Result;
 use superpage_kernel::fault_events::{Counts, Event, FaultEvents, Scope, Watched};
 use superpage_kernel::process::Process;
 use superpage_kernel::usage::CpuTime;
-use superpage_policy::debloat::ProcessKey;
+use superpage_units::ProcessKey;
 use tracing::{debug, info, warn};
 
 /// Processes that are heard one by one, at the most: each takes a descriptor for each of its
@@ -248,7 +248,7 @@ mod tests {
             promotion: crate::config::PromotionConfig { listen: 0.2, ..config.promotion },
             processes: config.processes,
             marks: superpage_policy::watermark::Watermarks::default(),
-            worth: superpage_policy::units::BasePages(51),
+            worth: superpage_units::BasePages(51),
             cgroups: Vec::new(),
             ring: superpage_kernel::fault_events::DEFAULT_RING,
         });

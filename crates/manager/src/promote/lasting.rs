@@ -8,8 +8,7 @@
 use super::pace::Purse;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use superpage_policy::region::Region;
-use superpage_policy::units::Nanos;
+use superpage_units::{Nanos, Region};
 
 /// When it is looked whether a region is still huge. jemalloc gives back what is not used after ten
 /// seconds.
@@ -85,7 +84,7 @@ impl Lasting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::{HUGE_PAGE_BYTES, VirtAddr};
+    use superpage_units::{HUGE_PAGE_BYTES, VirtAddr};
 
     const SECOND: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
 

@@ -2,10 +2,9 @@
 //! page would be bloated again that was taken back before.
 
 use superpage_kernel::pagemap::Survey;
-use superpage_policy::page::PageSize;
 use superpage_policy::supply::Supply;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages};
 use superpage_policy::watermark::{Usage, Watermarks};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, PageSize};
 
 /// Why a region is not promoted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -184,7 +183,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::Bytes;
+    use superpage_units::Bytes;
 
     const LIMITS: Limits =
         Limits { worth: BasePages(51), max_fragmentation: 0.9, fragmentation: 0.5 };

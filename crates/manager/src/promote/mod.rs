@@ -46,10 +46,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::region::Region;
-use superpage_policy::units::{BasePages, Bytes, Nanos};
 use superpage_policy::watermark::Watermarks;
+use superpage_units::{BasePages, Bytes, Nanos, ProcessKey, Region};
 
 /// What the promoter goes by.
 #[derive(Clone, Debug, PartialEq)]

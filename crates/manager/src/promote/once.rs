@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
-use superpage_policy::region::Region;
-use superpage_policy::system::{Mapping, View as _};
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, VirtAddr};
+use superpage_policy::system::View as _;
 use superpage_policy::watermark::Watermarks;
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Mapping, Nanos, Region, VirtAddr,
+};
 
 /// How to go about it.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +67,7 @@ pub struct Account {
 pub struct Candidate {
     view: LiveView,
     account: Account,
-    key: superpage_policy::debloat::ProcessKey,
+    key: superpage_units::ProcessKey,
 }
 
 /// Takes hold of process `pid`.

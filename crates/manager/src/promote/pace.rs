@@ -14,8 +14,7 @@
 use crate::budget::CpuBudget;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::units::Nanos;
+use superpage_units::{Nanos, ProcessKey};
 
 /// A call that takes longer than this for each huge page slows down the next ones.
 pub const SLOW: Duration = Duration::from_millis(30);

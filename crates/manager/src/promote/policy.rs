@@ -7,7 +7,7 @@ use superpage_policy::system::ingens::{self, Ingens};
 use superpage_policy::system::linux::{self, Linux};
 use superpage_policy::system::quicksilver::{self, Mode, Quicksilver};
 use superpage_policy::system::{Speculation, System};
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages};
 
 /// A promotion policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

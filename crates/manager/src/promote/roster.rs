@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_kernel::{process, status};
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::units::{Bytes, HugePages};
+use superpage_units::{Bytes, HugePages, ProcessKey};
 use tracing::debug;
 
 /// Processes with less are found by their faults, if ever.

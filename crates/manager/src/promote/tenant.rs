@@ -17,11 +17,12 @@ use superpage_kernel::maps::{self, Device, Maps, Sharing};
 use superpage_kernel::pagemap::{Pagemap, Survey};
 use superpage_kernel::process::Process;
 use superpage_kernel::{Result, mounts, smaps_flags};
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::region::Region;
-use superpage_policy::system::{Advice, Area, AreaKind, Footprint, Growth};
-use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
+use superpage_policy::system::Footprint;
 use superpage_policy::watermark::{Usage, Watermarks};
+use superpage_units::{
+    Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Nanos, ProcessKey, Region,
+    VirtAddr,
+};
 
 /// What is needed to look at a process and to promote in it; shared with whoever carries out.
 #[derive(Debug)]

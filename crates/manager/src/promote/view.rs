@@ -12,12 +12,11 @@
 use super::tenant::Tenant;
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::Survey;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Area, Fault, Footprint, Growth, Mapping, Pool, RegionView, View};
-use superpage_policy::units::{BasePages, Nanos, VirtAddr};
+use superpage_policy::system::{Fault, Footprint, Pool, RegionView, View};
+use superpage_units::{
+    Area, BasePages, Growth, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr,
+};
 
 /// The processes under one policy.
 #[derive(Debug)]
@@ -203,7 +202,7 @@ mod tests {
     use super::*;
     use superpage_kernel::own_memory::{OwnMemory, Wish};
     use superpage_kernel::process::Process;
-    use superpage_policy::units::{BASE_PAGE_BYTES, HugePages};
+    use superpage_units::{BASE_PAGE_BYTES, HugePages};
 
     #[test]
     fn a_fault_is_told_as_it_was_before_it_was_served() {

@@ -25,10 +25,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::fault_events::{Counts, Event};
 use superpage_kernel::usage::CpuTime;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::region::Region;
 use superpage_policy::system::Outcome;
-use superpage_policy::units::{BasePages, HugePages, Nanos, VirtAddr};
+use superpage_units::{BasePages, HugePages, Nanos, ProcessKey, Region, VirtAddr};
 use tracing::warn;
 
 /// So long without a fault that anything could follow from is a quiet while.

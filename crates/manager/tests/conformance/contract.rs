@@ -6,11 +6,10 @@ use crate::{ensure, scripts};
 use libtest_mimic::Failed;
 use superpage_policy::compaction::Compaction;
 use superpage_policy::debloat::{Debloat, PolicyName, emd};
-use superpage_policy::page::Page;
 use superpage_policy::system::linux::{Linux, Options};
-use superpage_policy::system::{Act, Action, Cause, How, Mapping, Outcome, System};
-use superpage_policy::units::{BasePages, HugePages};
+use superpage_policy::system::{Act, Action, Cause, How, Outcome, System};
 use superpage_sim::machine::Content;
+use superpage_units::{BasePages, HugePages, Mapping, Page};
 
 scripts! {
     a_first_touch_maps_one_base_page,

@@ -17,16 +17,13 @@ use superpage_kernel::{maps, process_madvise};
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_manager::target::Target;
-use superpage_policy::debloat::{Debloat, ProcessKey};
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
-use superpage_policy::system::{
-    Act, Action, Attempt, Fault, How, Mapping, Outcome, Step, System, View,
-};
-use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, VirtAddr,
-};
+use superpage_policy::debloat::Debloat;
+use superpage_policy::system::{Act, Action, Attempt, Fault, How, Outcome, Step, System, View};
 use superpage_sim::machine::Content;
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Mapping, Nanos, Page,
+    PageSize, ProcessKey, Region, VirtAddr,
+};
 
 #[derive(Debug)]
 pub(crate) struct Live {

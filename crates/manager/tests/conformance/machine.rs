@@ -30,13 +30,13 @@ use crate::recorder::Log;
 use libtest_mimic::Failed;
 use std::collections::BTreeSet;
 use std::fmt;
-use superpage_policy::debloat::{Debloat, ProcessKey};
-use superpage_policy::region::Region;
-use superpage_policy::system::{Action, Mapping, Outcome, System, View};
-use superpage_policy::units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Nanos, VirtAddr,
-};
+use superpage_policy::debloat::Debloat;
+use superpage_policy::system::{Action, Outcome, System, View};
 use superpage_sim::machine::Content;
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, ProcessKey,
+    Region, VirtAddr,
+};
 
 /// How a test ends.
 pub(crate) type Ended = Result<(), Failed>;

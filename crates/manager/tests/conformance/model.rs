@@ -4,9 +4,9 @@
 
 use crate::machine::{PAGES, Pages, Place};
 use std::collections::BTreeMap;
-use superpage_policy::system::{Mapping, Outcome};
-use superpage_policy::units::BasePages;
+use superpage_policy::system::Outcome;
 use superpage_sim::machine::Content;
+use superpage_units::{BasePages, Mapping};
 
 /// The programs.
 pub(crate) const PROGRAMS: usize = 2;

@@ -12,8 +12,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::{Error, own_thp};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HugePages, VirtAddr};
 use superpage_sim::machine::Content;
+use superpage_units::{BASE_PAGE_BYTES, BasePages, HugePages, VirtAddr};
 
 /// Set for the copy that is a program: how many regions its area has.
 const REGIONS: &str = "SUPERPAGE_TEST_REGIONS";

@@ -12,9 +12,9 @@ use crate::{dialogues, ensure, scripts};
 use libtest_mimic::Failed;
 use superpage_policy::debloat::{PolicyName, emd};
 use superpage_policy::system::{Act, Action, Cause};
-use superpage_policy::units::{BasePages, HugePages, Nanos};
 use superpage_sim::machine::Content;
 use superpage_sim::random::Random;
+use superpage_units::{BasePages, HugePages, Nanos};
 
 scripts! {
     random_programs_agree_with_the_model,

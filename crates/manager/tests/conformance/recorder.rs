@@ -3,13 +3,14 @@
 use crate::ensure;
 use crate::machine::Ended;
 use std::sync::{Arc, Mutex, PoisonError};
-use superpage_policy::debloat::{BloatMaps, Debloat, Decision, ProcessKey};
-use superpage_policy::region::Region;
+use superpage_policy::debloat::{BloatMaps, Debloat, Decision};
 use superpage_policy::system::life::Life;
 use superpage_policy::system::{
     Act, Action, Fault, FaultPlan, Outcome, RegionView, Shortage, Step, System, View,
 };
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, Nanos, VirtAddr};
+use superpage_units::{
+    BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, Nanos, ProcessKey, Region, VirtAddr,
+};
 
 /// Something that was asked and answered.
 #[derive(Clone, Debug)]

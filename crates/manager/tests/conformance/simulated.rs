@@ -2,11 +2,13 @@
 
 use crate::machine::{Ended, Machine, PAGES, Pages, Place, Worked};
 use libtest_mimic::Failed;
-use superpage_policy::debloat::{Debloat, ProcessKey};
-use superpage_policy::system::{Action, Advice, Area, AreaKind, Growth, Outcome, System, View};
-use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
+use superpage_policy::debloat::Debloat;
+use superpage_policy::system::{Action, Outcome, System, View};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Content, Setup, Stepped};
+use superpage_units::{
+    Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Nanos, ProcessKey, VirtAddr,
+};
 
 /// Where every program's area begins; any address would do.
 const AREA: VirtAddr = VirtAddr(1 << 40);

@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use superpage_kernel::pagemap::{Pagemap, Populated};
 use superpage_kernel::process::Process;
 use superpage_kernel::{Result, maps};
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{
-    Advice, Area, AreaKind, Fault, Footprint, Growth, Mapping, Pool, RegionView, View,
+use superpage_policy::system::{Fault, Footprint, Pool, RegionView, View};
+use superpage_units::{
+    Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Mapping, Nanos, Page, PageSize,
+    ProcessKey, Region, VirtAddr,
 };
-use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
 
 /// The private anonymous areas of a process between two addresses.
 pub(crate) fn areas(process: &Process, start: VirtAddr, end: VirtAddr) -> Result<Vec<maps::Area>> {

@@ -10,10 +10,10 @@ use crate::{dialogues, ensure, scripts};
 use libtest_mimic::Failed;
 use superpage_policy::debloat::{Debloat, PolicyName, emd};
 use superpage_policy::system::linux::{self, Khugepaged, Linux};
-use superpage_policy::system::{Act, Action, Cause, Mapping, Outcome, System};
+use superpage_policy::system::{Act, Action, Cause, Outcome, System};
 use superpage_policy::system::{hawkeye, list};
-use superpage_policy::units::{BasePages, HugePages, Nanos};
 use superpage_sim::machine::Content;
+use superpage_units::{BasePages, HugePages, Mapping, Nanos};
 
 scripts! {
     khugepaged_promotes_what_misses_no_more_than_it_may,

@@ -5,7 +5,7 @@ use libtest_mimic::Failed;
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::collections::BTreeMap;
 use superpage_kernel::own_area::OwnArea;
-use superpage_policy::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages};
+use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages};
 
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == BASE_PAGE_BYTES);

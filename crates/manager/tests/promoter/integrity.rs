@@ -18,7 +18,7 @@ use superpage_manager::history::What;
 use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_manager::select;
 use superpage_policy::debloat::{PolicyName, emd};
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Nanos};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Nanos};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![("no_byte_is_lost_between_promotion_and_debloating", None, no_byte_is_lost)]

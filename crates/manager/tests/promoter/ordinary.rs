@@ -9,8 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use superpage_kernel::process_madvise;
 use superpage_manager::history::What;
-use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Region};
 
 /// Base pages of a region.
 pub(crate) const PAGES: u64 = BASE_PAGES_PER_HUGE_PAGE;
@@ -151,8 +150,7 @@ fn a_heap_is_promoted_as_it_grows() -> Ended {
 }
 
 /// A huge page, as a size.
-const HUGE_PAGES_BYTES: superpage_policy::units::Bytes =
-    superpage_policy::units::Bytes(HUGE_PAGE_BYTES);
+const HUGE_PAGES_BYTES: superpage_units::Bytes = superpage_units::Bytes(HUGE_PAGE_BYTES);
 
 /// The list of areas is not read for each of them.
 fn areas_may_come_in_a_hurry() -> Ended {
@@ -176,7 +174,7 @@ fn stacks_stay_as_they_are() -> Ended {
     let stacks = program.ask("threads 4")?;
     let stacks: Vec<Region> = stacks
         .split(' ')
-        .map(|place| Ok(Region::containing(superpage_policy::units::VirtAddr(place.parse()?))))
+        .map(|place| Ok(Region::containing(superpage_units::VirtAddr(place.parse()?))))
         .collect::<Result<_, std::num::ParseIntError>>()?;
     ensure!(stacks.len() == 4, "{stacks:?}");
     // What is heard after them has been done: so they would have been.

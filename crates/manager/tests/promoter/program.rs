@@ -16,8 +16,7 @@ use superpage_kernel::own_child::OwnChild;
 use superpage_kernel::pagemap::{Pagemap, Survey};
 use superpage_kernel::process::Process;
 use superpage_kernel::{Error, own_thp};
-use superpage_policy::region::Region;
-use superpage_policy::units::{BasePages, Bytes, HugePages, VirtAddr};
+use superpage_units::{BasePages, Bytes, HugePages, Region, VirtAddr};
 
 /// Set for the copy that is a program.
 const PROGRAM: &str = "SUPERPAGE_TEST_PROGRAM";
@@ -189,7 +188,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Its region of this number.
     pub(crate) fn region(self, number: u64) -> Region {
-        let place = BasePages(number * superpage_policy::units::BASE_PAGES_PER_HUGE_PAGE);
+        let place = BasePages(number * superpage_units::BASE_PAGES_PER_HUGE_PAGE);
         Region::containing(self.start.offset(place.bytes()))
     }
 }

@@ -14,8 +14,8 @@ use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
 use superpage_kernel::pagemap::Pagemap;
 use superpage_manager::history::What;
 use superpage_manager::select::Filter;
-use superpage_policy::units::{BasePages, Bytes};
 use superpage_policy::watermark::Watermarks;
+use superpage_units::{BasePages, Bytes};
 
 pub(crate) fn tests() -> Vec<Test> {
     let groups = scratch("probe")

@@ -18,13 +18,12 @@
 //! - **Turns go on where they stopped**: the next round starts with the process after the one
 //!   served last, so that many small requests do not all fall on the first process.
 
-use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause, ProcessKey};
+use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause};
 use crate::bloat::{BloatDensity, BloatMap, Bucket, Knowledge};
-use crate::region::Region;
 use crate::sampling::{GLANCE, SAMPLE, SIEVE};
-use crate::units::{BasePages, HugePages};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use superpage_units::{BasePages, HugePages, ProcessKey, Region};
 
 /// Regions in one look. Chosen, not measured: a look is then a few milliseconds, after which the
 /// caller can check its CPU budget.

@@ -10,11 +10,10 @@
 //! - HawkEye chooses the first process by memory use and TLB cost; the EMD paper runs it first
 //!   come, first served, and so do we.
 
-use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause, ProcessKey};
+use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause};
 use crate::bloat::{BloatDensity, BloatMap, Knowledge};
-use crate::region::Region;
-use crate::units::BasePages;
 use alloc::vec::Vec;
+use superpage_units::{BasePages, ProcessKey, Region};
 
 /// Regions in one look and one break. Chosen, not measured: enough to share a system call, few
 /// enough that little is read beyond the need.

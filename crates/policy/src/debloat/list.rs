@@ -5,13 +5,13 @@
 
 use super::underused::{self, Underused};
 use super::{Debloat, PolicyName, emd};
-use crate::units::BasePages;
 use crate::watermark::Watermarks;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use superpage_units::BasePages;
 
 /// A de-bloater.
 #[derive(Clone, Copy, Debug)]

@@ -20,17 +20,12 @@ pub mod list;
 pub mod underused;
 
 use crate::bloat::{BloatMap, Bucket};
-use crate::region::Region;
 use crate::sampling::SampleSize;
-use crate::units::{BasePages, HugePages};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
-
-/// Names a process towards a policy. Keys sort in the order of the processes' creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProcessKey(pub u64);
+use superpage_units::{BasePages, HugePages, ProcessKey, Region};
 
 /// The bloat maps of all processes that may be de-bloated.
 pub type BloatMaps = BTreeMap<ProcessKey, BloatMap>;
@@ -215,7 +210,7 @@ pub(crate) mod model {
     use super::*;
     use crate::bloat::{BloatDensity, Knowledge};
     use crate::sampling::Sample;
-    use crate::units::{HUGE_PAGE_BYTES, VirtAddr};
+    use superpage_units::{HUGE_PAGE_BYTES, VirtAddr};
 
     /// One process as a list of true densities; region `i` has density `densities[i]`.
     pub(crate) type World = Vec<Vec<u16>>;

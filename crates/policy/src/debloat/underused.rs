@@ -14,9 +14,9 @@
 //!   goes on until the need is met.
 
 use super::hawkeye::{BATCH, is_exact, until_met};
-use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause, ProcessKey};
+use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause};
 use crate::bloat::{BloatMap, Knowledge};
-use crate::units::{BASE_PAGES_PER_HUGE_PAGE, BasePages};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, ProcessKey};
 
 /// khugepaged's default, at which the shrinker is off: all base pages of a region but one.
 pub const MAX_PTES_NONE: BasePages = BasePages(BASE_PAGES_PER_HUGE_PAGE - 1);

@@ -1,7 +1,7 @@
 //! Leaving something alone for a while after it failed. Systems learn of a failure at no known
 //! time ([`super::System::learn`]), so the while begins when they are asked next.
 
-use crate::units::Nanos;
+use superpage_units::Nanos;
 
 /// Whether something may be tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 //!
 //! Deviations:
 //! - FreeBSD speculates beyond the end of any anonymous object; here the area must be one that
-//!   grows ([`super::Growth`]), so that a reservation can become a superpage.
+//!   grows ([`superpage_units::Growth`]), so that a reservation can become a superpage.
 //! - FreeBSD maps a superpage only if its base pages also agree in their dirty and access bits.
 //!   Those are not part of what a system sees here: population alone decides.
 //! - FreeBSD has no advice against huge pages, so none is heeded.
@@ -25,9 +25,7 @@ use super::{
     Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, RegionView, Shortage, Step, System,
     View,
 };
-use crate::page::PageSize;
-use crate::region::Region;
-use crate::units::BasePages;
+use superpage_units::{BasePages, PageSize, Region};
 
 /// FreeBSD's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,10 +112,9 @@ pub(super) fn give_back_oldest(reservations: &mut Reservations, view: &dyn View)
 #[cfg(test)]
 mod tests {
     use super::super::model::{HUGE, Model, START, Served, address, area, region, seconds};
-    use super::super::{Area, AreaKind, Growth, Mapping};
     use super::*;
-    use crate::debloat::ProcessKey;
     use alloc::vec::Vec;
+    use superpage_units::{Area, AreaKind, Growth, Mapping, ProcessKey};
 
     fn freebsd() -> FreeBsd {
         FreeBsd::new(Options::default())

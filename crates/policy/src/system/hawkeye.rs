@@ -32,12 +32,9 @@ use super::{
 };
 use crate::bloat::Bucket;
 use crate::compaction::Compaction;
-use crate::debloat::ProcessKey;
-use crate::page::PageSize;
-use crate::region::Region;
-use crate::units::{BasePages, HugePages, Nanos};
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Ordering;
+use superpage_units::{BasePages, HugePages, Nanos, PageSize, ProcessKey, Region};
 
 /// What HawkEye maps at a first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,10 +274,10 @@ impl System for HawkEye {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Area;
     use super::super::model::{Model, START, Served, address, area, promoted, region, seconds};
     use super::*;
     use alloc::vec::Vec;
+    use superpage_units::Area;
 
     fn hawkeye() -> HawkEye {
         HawkEye::new(Options { zeroed: HugePages(0), ..Options::PUBLISHED })
@@ -302,7 +299,7 @@ mod tests {
     /// What is promoted in this round: process and region.
     fn work(model: &mut Model, system: &mut HawkEye) -> Vec<(u64, u64)> {
         let done = model.work(system, 1000).0;
-        let index = |page: crate::page::Page| page.start().since(START).to_huge_pages().0;
+        let index = |page: superpage_units::Page| page.start().since(START).to_huge_pages().0;
         promoted(&done).into_iter().map(|(key, page)| (key.0, index(page))).collect()
     }
 

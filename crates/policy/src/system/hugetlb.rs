@@ -11,10 +11,8 @@
 //! - A stack gets base pages. The scripts published with Trident leave THP on beside it.
 
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
-use super::{
-    Action, AreaKind, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed,
-};
-use crate::page::PageSize;
+use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed};
+use superpage_units::{AreaKind, PageSize};
 
 /// The pages that were set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +77,8 @@ impl System for Hugetlb {
 #[cfg(test)]
 mod tests {
     use super::super::model::{Model, address, area, region};
-    use super::super::{Area, Mapping};
     use super::*;
+    use superpage_units::{Area, Mapping};
 
     #[test]
     fn one_size_at_the_first_touch_where_it_fits() {

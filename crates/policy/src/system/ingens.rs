@@ -24,11 +24,10 @@ use super::{
     Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage, Step, System, View,
 };
 use crate::compaction::Compaction;
-use crate::debloat::ProcessKey;
-use crate::page::{HUGE_PAGES_PER_GIANT_PAGE, PageSize};
-use crate::region::Region;
-use crate::units::{BasePages, HugePages, Nanos};
 use alloc::collections::BTreeMap;
+use superpage_units::{
+    BasePages, HUGE_PAGES_PER_GIANT_PAGE, HugePages, Nanos, PageSize, ProcessKey, Region,
+};
 
 /// Ingens's choices.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -186,9 +185,9 @@ impl System for Ingens {
 #[cfg(test)]
 mod tests {
     use super::super::model::{Model, address, area, promoted, region, seconds};
-    use super::super::{Advice, Area, AreaKind, Growth, Mapping};
     use super::*;
     use alloc::vec::Vec;
+    use superpage_units::{Advice, Area, AreaKind, Growth, Mapping};
 
     fn ingens() -> Ingens {
         Ingens::new(Options::PUBLISHED)

@@ -4,12 +4,11 @@
 //! values; tests hold each value against what the system does.
 
 use super::Speculation;
-use crate::page::PageSize;
-use crate::units::BasePages;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
+use superpage_units::{BasePages, PageSize};
 
 /// When a system does each of the five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

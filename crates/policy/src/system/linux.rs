@@ -15,14 +15,11 @@
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped};
 use super::{
-    Act, Action, Advice, Area, AreaKind, Attempt, Cause, Fault, FaultCause, FaultPlan, How,
-    Shortage, Step, System, View, Zeroed,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Shortage, Step, System, View,
+    Zeroed,
 };
 use crate::compaction::Compaction;
-use crate::debloat::ProcessKey;
-use crate::page::PageSize;
-use crate::region::Region;
-use crate::units::{BasePages, Nanos};
+use superpage_units::{Advice, Area, AreaKind, BasePages, Nanos, PageSize, ProcessKey, Region};
 
 /// `transparent_hugepage/enabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,8 +223,8 @@ impl System for Linux {
 #[cfg(test)]
 mod tests {
     use super::super::model::{Model, START, address, area, promoted, region, seconds};
-    use super::super::{Mapping, PageSize};
     use super::*;
+    use superpage_units::{Mapping, PageSize};
 
     fn mapped_at_first_touch(options: Options, kind: AreaKind, advice: Advice) -> Mapping {
         let mut model = Model::new(0, 1, 50);

@@ -4,20 +4,18 @@
 //! there. What takes time or costs something is not here.
 
 use super::{
-    Act, Action, Advice, Area, AreaKind, Attempt, Fault, Footprint, Growth, How, Mapping, Outcome,
-    Pool, RegionView, Shortage, Step, System, View, Zeroed,
+    Act, Action, Attempt, Fault, Footprint, How, Outcome, Pool, RegionView, Shortage, Step, System,
+    View, Zeroed,
 };
 use crate::compaction::Compaction;
-use crate::debloat::ProcessKey;
-use crate::page::{GIANT_PAGE_BYTES, Page, PageSize};
-use crate::region::Region;
 use crate::supply::Supply;
-use crate::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
-    VirtAddr,
-};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use superpage_units::{
+    Advice, Area, AreaKind, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes,
+    GIANT_PAGE_BYTES, Growth, HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, Page, PageSize,
+    ProcessKey, Region, VirtAddr,
+};
 
 /// Base pages in a huge page, and in a giant page.
 pub(super) const HUGE: u64 = BASE_PAGES_PER_HUGE_PAGE;

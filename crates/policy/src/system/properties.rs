@@ -6,12 +6,11 @@ use super::life::{Allocation, Deallocation, Preparation};
 use super::list::{ALL, Entry};
 use super::model::{HUGE, Model, START, Served, address, area, region, seconds};
 use super::*;
-use crate::page::GIANT_PAGE_BYTES;
-use crate::units::{BASE_PAGE_BYTES, Bytes};
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use proptest::prelude::*;
+use superpage_units::{Advice, AreaKind, BASE_PAGE_BYTES, Bytes, GIANT_PAGE_BYTES, Growth};
 
 /// One step of a random program: which, and two numbers that choose where and how much.
 type Op = (u8, u16, u16);

@@ -29,15 +29,12 @@ use super::queue::Queue;
 use super::reservations::{Reservation, Reservations, Speculation, is_reservable, is_reserved};
 use super::scan::{Hand, area_holding, is_huge_supply_short};
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Mapping, Outcome, RegionView,
-    Shortage, Step, System, View, Zeroed,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, RegionView, Shortage,
+    Step, System, View, Zeroed,
 };
 use crate::compaction::Compaction;
-use crate::debloat::ProcessKey;
-use crate::page::PageSize;
-use crate::region::Region;
-use crate::units::{BasePages, Nanos};
 use alloc::collections::BTreeSet;
+use superpage_units::{BasePages, Mapping, Nanos, PageSize, ProcessKey, Region};
 
 /// Who prepares the rest of a superpage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,9 +280,9 @@ impl System for Quicksilver {
 #[cfg(test)]
 mod tests {
     use super::super::model::{HUGE, Model, Served, address, area, promoted, region, seconds};
-    use super::super::{Area, Growth};
     use super::*;
     use alloc::vec::Vec;
+    use superpage_units::{Area, Growth};
 
     fn work(model: &mut Model, system: &mut Quicksilver) -> Vec<(Action, Outcome)> {
         model.work(system, 1000).0

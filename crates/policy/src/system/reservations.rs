@@ -2,12 +2,9 @@
 //! where one can be made.
 
 use super::{Fault, RegionView, View};
-use crate::debloat::ProcessKey;
-use crate::page::PageSize;
-use crate::region::Region;
-use crate::units::Nanos;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use superpage_units::{Nanos, PageSize, ProcessKey, Region};
 
 type Place = (ProcessKey, Region);
 
@@ -26,10 +23,11 @@ pub(super) fn is_reservable(fault: &Fault, view: &dyn View, speculation: Specula
     let region = fault.page(PageSize::Huge);
     let is_empty = fault.region.population.is_zero() && !fault.region.is_reserved;
     let is_beyond = || {
-        let is_free =
-            |other: &super::Area| other.start < fault.area.end || other.start >= region.end();
+        let is_free = |other: &superpage_units::Area| {
+            other.start < fault.area.end || other.start >= region.end()
+        };
         speculation == Speculation::Growing
-            && fault.area.growth == super::Growth::Up
+            && fault.area.growth == superpage_units::Growth::Up
             && view.areas(fault.process).iter().all(is_free)
     };
     is_empty

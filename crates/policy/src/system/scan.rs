@@ -1,12 +1,12 @@
 //! Walking over the memory of all processes in turn, region by region or page by page, and coming
 //! back to where one was; and what several systems ask of what they find on the way.
 
-use super::{Act, Action, Advice, Area, AreaKind, Cause, Mapping, RegionView, View};
-use crate::debloat::ProcessKey;
-use crate::page::{Page, PageSize};
-use crate::region::Region;
+use super::{Act, Action, Cause, RegionView, View};
 use crate::supply::Supply;
-use crate::units::{BasePages, HugePages, Nanos, VirtAddr};
+use superpage_units::{
+    Advice, Area, AreaKind, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey,
+    Region, VirtAddr,
+};
 
 /// How fast a scan goes over memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,8 @@ use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping
 use super::scan::Hand;
 use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed};
 use crate::compaction::Compaction;
-use crate::debloat::ProcessKey;
-use crate::page::{Page, PageSize};
-use crate::units::VirtAddr;
 use alloc::vec::Vec;
+use superpage_units::{Page, PageSize, ProcessKey, VirtAddr};
 
 /// A range of a process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,14 +28,11 @@ use super::backoff::BackOff;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, area_holding, base_mapped, is_thp};
 use super::{
-    Act, Action, Attempt, Batching, Cause, Fault, FaultCause, FaultPlan, How, Mapping, Outcome,
-    Shortage, Step, System, View, Zeroed,
+    Act, Action, Attempt, Batching, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage,
+    Step, System, View, Zeroed,
 };
 use crate::compaction::Compaction;
-use crate::debloat::ProcessKey;
-use crate::page::{Page, PageSize};
-use crate::region::Region;
-use crate::units::{BasePages, Nanos};
+use superpage_units::{BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region};
 
 /// Which superpages Trident uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,9 +267,9 @@ impl System for Trident {
 #[cfg(test)]
 mod tests {
     use super::super::model::{Model, START, Served, address, area, promoted, region, seconds};
-    use super::super::{Advice, Area};
     use super::*;
     use alloc::vec::Vec;
+    use superpage_units::{Advice, Area};
 
     /// Regions in a giant page.
     const REGIONS: u64 = 512;

@@ -25,16 +25,13 @@ use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping
 use super::queue::Queue;
 use super::scan::{Hand, base_mapped};
 use super::{
-    Act, Action, Advice, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage,
-    Step, System, View, Zeroed,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage, Step,
+    System, View, Zeroed,
 };
-use crate::debloat::ProcessKey;
-use crate::page::{Page, PageSize};
-use crate::region::Region;
-use crate::units::{BasePages, HUGE_PAGE_BYTES};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
+use superpage_units::{Advice, BasePages, HUGE_PAGE_BYTES, Page, PageSize, ProcessKey, Region};
 
 /// xHeap's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,8 +290,8 @@ impl System for XHeap {
 #[cfg(test)]
 mod tests {
     use super::super::model::{Model, START, Served, address, area, promoted, region};
-    use super::super::{Area, Mapping};
     use super::*;
+    use superpage_units::{Area, Mapping};
 
     fn xheap() -> XHeap {
         XHeap::new(Options::default())

@@ -5,11 +5,9 @@ use super::work::{Transfers, Work};
 use crate::physical::Owner;
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::PAGES;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::PageSize;
-use superpage_policy::region::Region;
-use superpage_policy::system::Mapping;
-use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, VirtAddr};
+use superpage_units::{
+    BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PageSize, ProcessKey, Region, VirtAddr,
+};
 
 impl Machine {
     /// An access to a mapped page: sets its access bit, and says by which size it is mapped.

@@ -9,11 +9,8 @@ use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::compaction::Compaction;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
-use superpage_policy::system::{Act, Action, Batching, How, Mapping, Outcome, Step};
-use superpage_policy::units::{BasePages, Nanos, VirtAddr};
+use superpage_policy::system::{Act, Action, Batching, How, Outcome, Step};
+use superpage_units::{BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr};
 
 /// Base pages evicted for each time that other CPUs are told: reclaim unmaps a batch before it does
 /// (`SWAP_CLUSTER_MAX` in include/linux/swap.h).

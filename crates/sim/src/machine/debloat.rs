@@ -7,12 +7,11 @@ use super::work::Work;
 use crate::virtual_memory::slot::Slot;
 use std::collections::BTreeSet;
 use superpage_policy::bloat::{BloatMap, Knowledge};
-use superpage_policy::debloat::{BloatMaps, Debloat, Decision, Depth, DoneCause, ProcessKey};
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
+use superpage_policy::debloat::{BloatMaps, Debloat, Decision, Depth, DoneCause};
 use superpage_policy::sampling::{EXCERPT, Sample, SampleSize};
-use superpage_policy::system::Mapping;
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, VirtAddr};
+use superpage_units::{
+    BASE_PAGE_BYTES, BasePages, Mapping, Page, PageSize, ProcessKey, Region, VirtAddr,
+};
 
 /// Bytes of a page that holds data which are read, on average, until some are not zero (HawkEye, as
 /// EMD's section 4.4 quotes it).

@@ -13,8 +13,7 @@ use super::Machine;
 use super::work::{Transfers, Work};
 use crate::profile::{Device, Profile};
 use crate::units::BytesPerSecond;
-use superpage_policy::page::PageSize;
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos, PageSize};
 
 /// What a device is behind by.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,7 +88,7 @@ fn busy(device: &Device, latency: Nanos, rate: BytesPerSecond, bytes: Bytes) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::units::BasePages;
+    use superpage_units::BasePages;
 
     fn device() -> Device {
         Profile::named("xheap").unwrap().swap_device().clone()

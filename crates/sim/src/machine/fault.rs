@@ -7,11 +7,8 @@ use crate::physical::{Owner, Taken};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::compaction::Compaction;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
-use superpage_policy::system::{Attempt, Fault, FaultPlan, Mapping, RegionView, Shortage, Zeroed};
-use superpage_policy::units::{BasePages, VirtAddr};
+use superpage_policy::system::{Attempt, Fault, FaultPlan, RegionView, Shortage, Zeroed};
+use superpage_units::{BasePages, Mapping, Page, PageSize, ProcessKey, Region, VirtAddr};
 
 /// What a program writes to a page that it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,7 @@ use super::work::{Transfers, Work};
 use super::{Backing, Machine};
 use crate::physical::Taken;
 use crate::virtual_memory::page_index;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
-use superpage_policy::units::BasePages;
+use superpage_units::{BasePages, Page, PageSize, ProcessKey, Region};
 
 /// What of a new page was not in memory before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +60,8 @@ mod tests {
     use superpage_policy::system::freebsd::{self, FreeBsd};
     use superpage_policy::system::hugetlb::{self, Hugetlb};
     use superpage_policy::system::linux::{self, Linux};
-    use superpage_policy::system::{
-        Act, Action, Advice, Area, AreaKind, Cause, Growth, How, Outcome, System,
-    };
-    use superpage_policy::units::{Bytes, VirtAddr};
+    use superpage_policy::system::{Act, Action, Cause, How, Outcome, System};
+    use superpage_units::{Advice, Area, AreaKind, Bytes, Growth, VirtAddr};
 
     const START: VirtAddr = VirtAddr(1 << 32);
 

@@ -18,11 +18,7 @@ use super::work::Work;
 use super::{Backing, Machine, OutOfMemory};
 use crate::physical::Owner;
 use crate::virtual_memory::page_index;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
-use superpage_policy::system::Mapping;
-use superpage_policy::units::{BasePages, VirtAddr};
+use superpage_units::{BasePages, Mapping, Page, PageSize, ProcessKey, Region, VirtAddr};
 
 impl Machine {
     /// Forks a process: its child, and what it took. `None` if there is no such process, or its
@@ -192,10 +188,8 @@ mod tests {
     use superpage_policy::system::hugetlb::{self, Hugetlb};
     use superpage_policy::system::linux::{Linux, Options};
     use superpage_policy::system::quicksilver::{self, Quicksilver};
-    use superpage_policy::system::{
-        Act, Action, Advice, Area, AreaKind, Batching, Cause, Growth, How, Outcome, System, View,
-    };
-    use superpage_policy::units::{Bytes, HugePages};
+    use superpage_policy::system::{Act, Action, Batching, Cause, How, Outcome, System, View};
+    use superpage_units::{Advice, Area, AreaKind, Bytes, Growth, HugePages};
 
     /// A giant page's border.
     const START: VirtAddr = VirtAddr(4 << 30);

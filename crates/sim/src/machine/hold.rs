@@ -6,11 +6,10 @@
 //! public repository rice-systems/quicksilver: 64 KiB at the end of each huge frame.
 
 use super::{Content, Machine, OutOfMemory};
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::PageSize;
-use superpage_policy::region::Region;
-use superpage_policy::system::{Advice, Area, AreaKind, Growth};
-use superpage_policy::units::{BasePages, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+use superpage_units::{
+    Advice, Area, AreaKind, BasePages, Growth, HUGE_PAGE_BYTES, HugePages, PageSize, ProcessKey,
+    Region, VirtAddr,
+};
 
 /// Where its area begins: at a border of a giant page. Anything but zero would do.
 const START: VirtAddr = VirtAddr(1 << 40);
@@ -65,7 +64,7 @@ mod tests {
     use superpage_policy::system::System;
     use superpage_policy::system::linux::{Linux, Options};
     use superpage_policy::system::quicksilver::{self, Quicksilver};
-    use superpage_policy::units::{Bytes, Nanos};
+    use superpage_units::{Bytes, Nanos};
 
     fn machine(system: Box<dyn System>) -> Machine {
         let memory = Bytes::from_mib(512);

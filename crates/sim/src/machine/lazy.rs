@@ -7,10 +7,7 @@
 use super::Machine;
 use super::work::Work;
 use crate::virtual_memory::page_index;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::region::Region;
-use superpage_policy::system::Mapping;
-use superpage_policy::units::{BasePages, VirtAddr};
+use superpage_units::{BasePages, Mapping, ProcessKey, Region, VirtAddr};
 
 impl Machine {
     /// As [`Machine::discard`], but a huge page that is only partly between the two addresses keeps
@@ -92,8 +89,9 @@ mod tests {
     use super::Work;
     use crate::machine::{Backing, Content, Machine, Setup};
     use superpage_policy::system::linux::{Linux, Options};
-    use superpage_policy::system::{Advice, Area, AreaKind, Growth};
-    use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, VirtAddr};
+    use superpage_units::{
+        Advice, Area, AreaKind, BASE_PAGE_BYTES, BasePages, Bytes, Growth, HugePages, VirtAddr,
+    };
 
     const START: VirtAddr = VirtAddr(1 << 32);
 

@@ -35,12 +35,11 @@ use crate::random::Random;
 use crate::virtual_memory::{Process, Processes};
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::PageSize;
-use superpage_policy::region::Region;
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Area, Mapping, Pool, System};
-use superpage_policy::units::{BasePages, Bytes, Nanos, VirtAddr};
+use superpage_policy::system::{Pool, System};
+use superpage_units::{
+    Area, BasePages, Bytes, Mapping, Nanos, PageSize, ProcessKey, Region, VirtAddr,
+};
 use work::Work;
 
 pub use act::{Stepped, Worked};

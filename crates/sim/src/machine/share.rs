@@ -15,11 +15,7 @@ use super::work::Work;
 use crate::physical::{Frame, Owner};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet, Slot};
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
-use superpage_policy::system::Mapping;
-use superpage_policy::units::VirtAddr;
+use superpage_units::{Mapping, Page, PageSize, ProcessKey, Region, VirtAddr};
 
 /// Who maps a huge frame.
 #[derive(Debug, Default)]
@@ -215,7 +211,7 @@ impl Machine {
             process.check();
             for (address, frame, size) in process.frames() {
                 for page in 0..size.base_pages().0 {
-                    let part = address.offset(superpage_policy::units::BasePages(page).bytes());
+                    let part = address.offset(superpage_units::BasePages(page).bytes());
                     mapped.entry(frame.offset(page)).or_default().push((process.key(), part));
                 }
             }

@@ -2,12 +2,11 @@
 
 use super::Machine;
 use crate::virtual_memory::page_index;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{Page, PageSize};
-use superpage_policy::region::Region;
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Area, Footprint, Mapping, Pool, RegionView, View};
-use superpage_policy::units::{BasePages, Nanos, VirtAddr};
+use superpage_policy::system::{Footprint, Pool, RegionView, View};
+use superpage_units::{
+    Area, BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr,
+};
 
 impl Machine {
     pub(super) fn region_view(&self, process: ProcessKey, region: Region) -> RegionView {

@@ -2,7 +2,7 @@
 
 use crate::physical::compact::Compacted;
 use std::ops::AddAssign;
-use superpage_policy::units::BasePages;
+use superpage_units::BasePages;
 
 /// What was done for one fault or one action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

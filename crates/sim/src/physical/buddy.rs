@@ -9,7 +9,7 @@ use super::bits::Bits;
 use std::ops::Range;
 use superpage_policy::supply::ORDERS;
 #[cfg(test)]
-use superpage_policy::units::BasePages;
+use superpage_units::BasePages;
 
 /// The highest order: chunks of 1 GiB.
 const TOP: u8 = 18;

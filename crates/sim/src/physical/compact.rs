@@ -7,8 +7,7 @@ use super::buddy::End;
 use super::{BLOCK, CHUNK, Frame, Mover, Owner, Physical, index};
 use std::ops::Range;
 use superpage_policy::compaction::{Compaction, smart_source, smart_targets};
-use superpage_policy::page::PageSize;
-use superpage_policy::units::BasePages;
+use superpage_units::{BasePages, PageSize};
 
 /// Where sequential compaction goes on next.
 #[derive(Clone, Copy, Debug, Default)]
@@ -295,8 +294,7 @@ impl Targets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::debloat::ProcessKey;
-    use superpage_policy::units::{Bytes, VirtAddr};
+    use superpage_units::{Bytes, ProcessKey, VirtAddr};
 
     /// Moves need not be followed here.
     struct Nobody;

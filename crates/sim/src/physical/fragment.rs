@@ -9,8 +9,7 @@
 
 use super::{BLOCK, Frame, Owner, Physical};
 use crate::random::Random;
-use superpage_policy::page::PageSize;
-use superpage_policy::units::{BasePages, Bytes};
+use superpage_units::{BasePages, Bytes, PageSize};
 
 impl Physical {
     /// Makes the first frame of each huge frame unmovable, in this share (0 to 1) of the huge

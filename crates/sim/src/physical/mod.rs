@@ -13,10 +13,8 @@ use bits::Bits;
 use buddy::{Buddy, End};
 use std::collections::BTreeSet;
 use superpage_policy::compaction::ChunkCounts;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::PageSize;
 use superpage_policy::supply::Supply;
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, PageSize, ProcessKey, VirtAddr};
 
 /// A 4 KiB frame of physical memory, by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

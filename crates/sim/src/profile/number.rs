@@ -4,7 +4,7 @@
 use crate::translation::{GeometryError, LineGeometry, TlbGeometry};
 use crate::units::{BytesPerSecond, Count, Cycles, Hertz};
 use serde::{Deserialize, Serialize};
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos};
 
 /// On what a number rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::translation::Translator;
-use superpage_policy::page::PageSize;
-use superpage_policy::units::VirtAddr;
+use superpage_units::{PageSize, VirtAddr};
 
 fn text(name: &str) -> &'static str {
     BUILT_IN.iter().find(|(known, _)| *known == name).expect("there").1

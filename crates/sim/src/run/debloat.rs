@@ -23,8 +23,8 @@ use crate::machine::{Machine, Pass};
 use superpage_policy::debloat::list::Entry;
 use superpage_policy::debloat::{Debloat, DoneCause};
 use superpage_policy::system::life::Allocation;
-use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos};
 use superpage_policy::watermark::{Guard, Order, Usage, Watermarks};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos};
 
 /// How long it waits when nothing was left to free, the first time: as the daemon.
 const BACK_OFF: Nanos = Nanos(30_000_000_000);

@@ -32,9 +32,7 @@ use crate::translation::Translator;
 use crate::workload::Workload;
 use debloat::Next;
 use program::Program;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::PageSize;
-use superpage_policy::units::Nanos;
+use superpage_units::{Nanos, PageSize, ProcessKey};
 
 /// How long background and de-bloater work in turn. Chosen: as long as the longest slice of a
 /// program while either may change memory.

@@ -14,11 +14,10 @@ use crate::workload::{
     Workload,
 };
 use std::sync::Arc;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{GIANT_PAGE_BYTES, PageSize};
-use superpage_policy::region::Region;
-use superpage_policy::system::{Area, Growth};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, VirtAddr};
+use superpage_units::{
+    Area, BASE_PAGE_BYTES, BasePages, Bytes, GIANT_PAGE_BYTES, Growth, Nanos, PageSize, ProcessKey,
+    Region, VirtAddr,
+};
 
 /// Where programs' areas begin. Anything but zero would do.
 const FIRST_ADDRESS: u64 = 16 * GIANT_PAGE_BYTES;

@@ -1,7 +1,7 @@
 //! What a run found out about a program.
 
 use hdrhistogram::Histogram;
-use superpage_policy::units::{BasePages, Nanos};
+use superpage_units::{BasePages, Nanos};
 
 /// The latencies of something, as a histogram with three significant digits.
 #[derive(Clone, Debug)]

@@ -6,11 +6,9 @@ use super::replay::Plan;
 use crate::machine::{Backing, Machine, Setup};
 use crate::run::{Debloated, Debloater, Hardware, Latencies, Report, Run};
 use std::fmt;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::PageSize;
 use superpage_policy::system::Footprint;
 use superpage_policy::system::list::Entry;
-use superpage_policy::units::{BasePages, Bytes, Nanos};
+use superpage_units::{BasePages, Bytes, Nanos, PageSize, ProcessKey};
 
 /// The system that others are compared with: base pages only.
 pub const REFERENCE: &str = "linux-4k";

@@ -14,17 +14,14 @@
 //!   chooses, each to any page that holds data, all alike. That is harder on translation than most
 //!   programs are.
 
-use super::{RegionState, Sample, Trace};
 use crate::machine::Content;
 use crate::units::Hertz;
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use crate::workload::{Access, Change, Counting, Extent, Phase, Touch, Workload};
 use std::collections::BTreeMap;
-use superpage_policy::page::GIANT_PAGE_BYTES;
-use superpage_policy::region::Region;
-use superpage_policy::system::{Area, Mapping};
-use superpage_policy::units::{BasePages, Nanos, VirtAddr};
+use superpage_trace::{RegionState, Sample, Trace};
+use superpage_units::{Area, BasePages, GIANT_PAGE_BYTES, Mapping, Nanos, Region, VirtAddr};
 
 /// What a replay assumes, for people.
 pub const ASSUMED: &str = "the program touched what is populated of each 2 MiB on base pages and \
@@ -365,9 +362,9 @@ fn touch(touched: &mut Vec<Touch>, page: VirtAddr, content: Content) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Changes, Contents, Header, Usage};
     use super::*;
-    use superpage_policy::system::{Advice, AreaKind, Growth};
+    use superpage_trace::{Changes, Contents, Header, Usage};
+    use superpage_units::{Advice, AreaKind, Growth};
 
     #[test]
     fn what_lies_far_apart_moves_together_and_keeps_its_place_in_its_gibibyte() {

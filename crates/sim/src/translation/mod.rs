@@ -21,8 +21,7 @@ pub use tlb::{GeometryError, MOST_ENTRIES, MOST_WAYS, TlbGeometry};
 pub use walk::{LEVELS, ReadLatencies, Reads, WalkGeometry};
 
 use crate::units::Cycles;
-use superpage_policy::page::PageSize;
-use superpage_policy::units::VirtAddr;
+use superpage_units::{PageSize, VirtAddr};
 use tlb::{Found, Table};
 use walk::{Walker, entry, key, touched};
 

@@ -4,8 +4,7 @@ use super::lines::{Line, LineCache};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use superpage_policy::page::GIANT_PAGE_BYTES;
-use superpage_policy::units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
+use superpage_units::{BASE_PAGE_BYTES, GIANT_PAGE_BYTES, HUGE_PAGE_BYTES};
 
 const LATENCIES: Latencies = Latencies {
     second_level_hit: Cycles(9),

@@ -18,8 +18,7 @@
 use super::lines::{Line, LineCache, LineGeometry};
 use super::tlb::{Found, Table, TlbGeometry};
 use crate::units::Cycles;
-use superpage_policy::page::PageSize;
-use superpage_policy::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, PageSize, VirtAddr};
 
 /// Levels of a page table. Level 0 has the entries that map base pages, 1 those for huge pages,
 /// 2 for giant pages; 3 is the top. So a page's entry is at the level [`PageSize::index`].

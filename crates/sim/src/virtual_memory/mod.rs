@@ -9,11 +9,11 @@ mod tables;
 use crate::physical::{Frame, Mover, Owner};
 use slot::Slot;
 use std::collections::BTreeMap;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::{GIANT_PAGE_BYTES, Page, PageSize};
-use superpage_policy::region::Region;
-use superpage_policy::system::{Area, Footprint, Mapping};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+use superpage_policy::system::Footprint;
+use superpage_units::{
+    Area, BASE_PAGE_BYTES, BasePages, GIANT_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Mapping, Page,
+    PageSize, ProcessKey, Region, VirtAddr,
+};
 use tables::{SLOTS, Tables};
 
 /// A process's memory.

@@ -2,14 +2,11 @@
 
 use crate::physical::Frame;
 use superpage_policy::bloat::BloatDensity;
-use superpage_policy::page::PageSize;
-use superpage_policy::region::Region;
-use superpage_policy::system::Mapping;
-use superpage_policy::units::{BasePages, Nanos, VirtAddr};
+use superpage_units::{BasePages, Mapping, Nanos, PageSize, Region, VirtAddr};
 
 /// Base pages in a region.
 pub(crate) const PAGES: u16 = 512; // tidy: allow(as u16; asserted below)
-const _: () = assert!(PAGES as u64 == superpage_policy::units::BASE_PAGES_PER_HUGE_PAGE);
+const _: () = assert!(PAGES as u64 == superpage_units::BASE_PAGES_PER_HUGE_PAGE);
 
 /// One bit for each base page of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::graph::VertexDraw;
 use super::{Pattern, Spread};
 use crate::random::Random;
-use superpage_policy::units::{BASE_PAGE_BYTES, Bytes, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, Bytes, VirtAddr};
 
 /// Bytes in a cache line: how far a sequential stream goes with each access.
 const LINE: u64 = 64;

@@ -14,7 +14,7 @@
 use super::draw::scatter;
 use crate::random::Random;
 use superpage_policy::grouping::{self, BINS};
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 /// The share of edges whose end has a one in a given bit of its number, in a Kronecker graph: 0.19
 /// and 0.05 of the initiator (Graph500).

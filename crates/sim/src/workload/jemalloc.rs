@@ -7,7 +7,7 @@
 //! smaller than a page, which fill their runs densely.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use superpage_policy::units::{BASE_PAGE_BYTES, BasePages, Bytes, HUGE_PAGE_BYTES};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HUGE_PAGE_BYTES};
 
 /// Pages in a chunk (`opt.lg_chunk`: 2 MiB).
 const CHUNK: u64 = HUGE_PAGE_BYTES / BASE_PAGE_BYTES;

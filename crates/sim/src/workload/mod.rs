@@ -9,8 +9,7 @@ pub mod redis;
 pub mod steps;
 
 use crate::machine::Content;
-use superpage_policy::system::{Advice, Area, AreaKind, Growth};
-use superpage_policy::units::{BasePages, Bytes, Nanos, VirtAddr};
+use superpage_units::{Advice, Area, AreaKind, BasePages, Bytes, Growth, Nanos, VirtAddr};
 
 /// Names an area within a workload, in the order in which they are mapped.
 pub type AreaIndex = usize;

@@ -10,7 +10,7 @@
 use super::steps::{Steps, Touches};
 use super::{AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Spread, Workload};
 use crate::machine::Content;
-use superpage_policy::units::{BASE_PAGE_BYTES, Bytes};
+use superpage_units::{BASE_PAGE_BYTES, Bytes};
 
 /// Cycles of a program's own for each base page that it fills with data. Assumed; not in the part that
 /// is timed.

@@ -5,7 +5,7 @@
 
 use super::jemalloc::{Arena, Run};
 use crate::random::Random;
-use superpage_policy::units::{BasePages, Bytes};
+use superpage_units::{BasePages, Bytes};
 
 /// Something that happens to the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

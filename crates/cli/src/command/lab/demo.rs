@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::Path;
 use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_lab::experiment::{self, On};
-use superpage_policy::units::{BasePages, Bytes};
+use superpage_units::{BasePages, Bytes};
 
 /// Which numbers are drawn does not matter here.
 const SEED: u64 = 1;

@@ -3,9 +3,9 @@
 use super::relative;
 use crate::args::Sim;
 use crate::show;
-use superpage_policy::units::{Bytes, Nanos};
 use superpage_sim::trace::compare::{Ended, Options, REFERENCE, Row};
-use superpage_sim::trace::{Contents, Trace};
+use superpage_trace::{Contents, Trace};
+use superpage_units::{Bytes, Nanos};
 
 /// Differences below this are not worth a word: the model is not that good.
 const NEGLIGIBLE: f64 = 0.01;

@@ -15,7 +15,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, StatefulWidget, Table, TableState, Widget};
 use superpage_manager::status::Memory;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 /// From this height on there is room for what was done below the processes.
 const TALL: u16 = 18;
@@ -86,7 +86,7 @@ fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
     ])];
     lines.extend(sight.memory.iter().take(3).map(|memory| memory_line(memory, width)));
     if let Some(supply) = sight.supply {
-        let bytes = superpage_policy::units::HugePages(supply.huge).bytes();
+        let bytes = superpage_units::HugePages(supply.huge).bytes();
         lines.push(Line::raw(format!(
             "supply  {} huge pages free ({bytes}), fragmentation {}",
             supply.huge,

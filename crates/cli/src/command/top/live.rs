@@ -20,10 +20,8 @@ use superpage_manager::status::{Memory, Status};
 use superpage_manager::supply;
 use superpage_manager::target::{Look, Target};
 use superpage_policy::debloat::Depth;
-use superpage_policy::page::PageSize;
-use superpage_policy::region::Region;
 use superpage_policy::sampling::GLANCE;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, Bytes};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, PageSize, Region};
 
 /// How much time looking may take. Chosen, not measured: with a look a second, 1 % of a core.
 const LOOK: Duration = Duration::from_millis(4);

@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use superpage_kernel::usage::CpuTime;
 use superpage_manager::budget::CpuBudget;
-use superpage_policy::units::Nanos;
-use superpage_sim::trace::{self, Partial};
+use superpage_trace::Partial;
+use superpage_units::Nanos;
 
 /// The size of a frame that goes to no terminal.
 const PLAIN: Rect = Rect { x: 0, y: 0, width: 100, height: 40 };
@@ -72,7 +72,7 @@ fn source(arguments: &Top) -> Result<Box<dyn Source>, Failure> {
     }
     let bytes = std::fs::read(path).map_err(unreadable)?;
     // One that was cut off is as good to look at.
-    let trace = trace::read(&bytes, Partial::Allowed)
+    let trace = superpage_trace::read(&bytes, Partial::Allowed)
         .map_err(|error| Failure::Usage(format!("{shown}: {error}")))?;
     Ok(Box::new(recording::Recording::new(trace)))
 }

@@ -3,9 +3,8 @@
 use super::sight::{Ask, Map, Moved, Origin, Row, Sight, Size, Source, Spot};
 use crate::show;
 use superpage_manager::history::{Entry, What};
-use superpage_policy::system::Mapping;
-use superpage_policy::units::{BasePages, HugePages};
-use superpage_sim::trace::{Memory, RegionState, Sample, Trace};
+use superpage_trace::{Memory, RegionState, Sample, Trace};
+use superpage_units::{BasePages, HugePages, Mapping};
 
 /// The number that stands for the recorded process, which the trace does not say.
 const PID: u32 = 0;

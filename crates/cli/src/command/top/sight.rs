@@ -2,8 +2,7 @@
 
 use superpage_manager::history::Entry;
 use superpage_manager::status::{Memory, Status};
-use superpage_policy::region::Region;
-use superpage_policy::units::{BASE_PAGES_PER_HUGE_PAGE, Bytes};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, Region};
 
 /// A source of what is shown.
 pub(super) trait Source {

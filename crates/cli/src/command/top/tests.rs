@@ -10,9 +10,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Color;
 use superpage_manager::history::{Entry, What};
 use superpage_manager::status::{Memory, Status};
-use superpage_policy::region::Region;
-use superpage_policy::units::{Bytes, HUGE_PAGE_BYTES, VirtAddr};
-use superpage_sim::trace::{Partial, read};
+use superpage_trace::{Partial, read};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, Region, VirtAddr};
 
 /// The length of a second and the time of the fixture, in milliseconds.
 const NOW: u64 = 1_700_000_000_000;

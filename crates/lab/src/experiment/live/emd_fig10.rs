@@ -7,7 +7,7 @@ use super::support_sweep::{KINDS, percent};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use superpage_policy::debloat::PolicyName;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig10",

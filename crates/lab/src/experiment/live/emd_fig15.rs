@@ -10,7 +10,7 @@ use super::support_daemon::Daemon;
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig15",

@@ -13,7 +13,7 @@ use superpage_manager::pass::{Options, Pass};
 use superpage_policy::bloat::{BloatMap, Bucket};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::SAMPLE;
-use superpage_policy::units::{BasePages, Bytes, Nanos};
+use superpage_units::{BasePages, Bytes, Nanos};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig4",

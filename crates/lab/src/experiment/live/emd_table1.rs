@@ -18,7 +18,7 @@ use superpage_kernel::cgroup::{Hierarchy, Scratch};
 use superpage_kernel::thp::{self, Thp};
 use superpage_kernel::usage::CpuTime;
 use superpage_policy::debloat::PolicyName;
-use superpage_policy::units::{BasePages, Bytes, Nanos};
+use superpage_units::{BasePages, Bytes, Nanos};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-table1",

@@ -12,7 +12,7 @@ use crate::worker::Worker;
 use crate::workload::{PageSize, WorkloadKind, WorkloadSpec};
 use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-table3",

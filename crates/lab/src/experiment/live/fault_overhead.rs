@@ -18,7 +18,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use superpage_kernel::fault_events::{Counts, DEFAULT_RING, FaultEvents, Scope, Watched};
 use superpage_kernel::process::Process;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "fault-overhead",

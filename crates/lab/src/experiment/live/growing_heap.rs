@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use superpage_kernel::process::Process;
 use superpage_kernel::smaps;
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "growing-heap",

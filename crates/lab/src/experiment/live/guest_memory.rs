@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use superpage_kernel::process::Process;
 use superpage_kernel::smaps;
-use superpage_policy::units::{Bytes, HugePages};
+use superpage_units::{Bytes, HugePages};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "guest-memory",

@@ -25,8 +25,8 @@ use superpage_kernel::process::Process;
 use superpage_kernel::status;
 use superpage_kernel::thp::Enabled;
 use superpage_manager::supply;
-use superpage_policy::units::{Bytes, Nanos};
 use superpage_policy::watermark::Watermarks;
+use superpage_units::{Bytes, Nanos};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "mixed-load",

@@ -15,7 +15,7 @@ use crate::workload::clock::cpu_time;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use superpage_kernel::thp::Enabled;
-use superpage_policy::units::{Bytes, HugePages, Nanos};
+use superpage_units::{Bytes, HugePages, Nanos};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "promotion-latency",

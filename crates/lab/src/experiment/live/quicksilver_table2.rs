@@ -12,7 +12,7 @@ use super::support_regime::{Khugepaged, Regime, in_turn};
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::load::{Items, Redis, Sizes};
 use serde::Serialize;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-table2",

@@ -13,7 +13,7 @@ use super::support_regime::{Khugepaged, Regime, in_turn};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::load::{Client, Items, Latencies, Redis, Sizes};
 use serde::Serialize;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-table5",

@@ -19,8 +19,7 @@ use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_manager::select::{self, Refusal};
 use superpage_manager::target::Target;
 use superpage_policy::debloat::{PolicyName, emd};
-use superpage_policy::region::Region;
-use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Region};
 
 /// Memory left to the rest of the machine, at least. Chosen, not measured.
 const HEADROOM: Bytes = Bytes::from_mib(1536);

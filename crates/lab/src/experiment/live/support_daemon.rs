@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use superpage_kernel::settings::{self, Lock, Settings};
-use superpage_policy::units::Nanos;
+use superpage_units::Nanos;
 
 /// A running daemon. Dropping it ends it, and what it changed is put back.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::{Content, Picture, Progress, Report, Result};
 use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
 use superpage_policy::fairness::fairness;
-use superpage_policy::units::{BasePages, Bytes, HugePages};
+use superpage_units::{BasePages, Bytes, HugePages};
 
 /// What was measured for one policy and share.
 #[derive(Clone, Debug)]

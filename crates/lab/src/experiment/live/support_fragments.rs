@@ -9,8 +9,7 @@ use std::path::Path;
 use superpage_kernel::meminfo;
 use superpage_kernel::thp::Enabled;
 use superpage_manager::supply;
-use superpage_policy::page::PageSize;
-use superpage_policy::units::Bytes;
+use superpage_units::{Bytes, PageSize};
 
 /// Free memory that is left to the rest of the machine, at least.
 const HEADROOM: Bytes = Bytes::from_mib(2048); // tidy: allow(megabytes, not base pages)

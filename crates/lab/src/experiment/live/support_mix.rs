@@ -10,7 +10,7 @@ use crate::load::{Client, Items, Latencies, Mix, Redis, Sizes};
 use crate::worker::Worker;
 use crate::workload::{LEAST_SIZE, PageSize, WorkloadKind, WorkloadSpec};
 use std::time::Duration;
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos};
 
 /// What is stored in Redis. Chosen: the allocator has to deal with many sizes.
 const VALUES: Sizes = Sizes { least: Bytes(256), most: Bytes::from_kib(4) };

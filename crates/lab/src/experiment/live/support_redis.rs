@@ -7,7 +7,7 @@ use crate::load::{Client, Latencies, Mix, Window};
 use std::time::Duration;
 use superpage_kernel::process::Process;
 use superpage_kernel::smaps;
-use superpage_policy::units::{Bytes, HugePages, Nanos};
+use superpage_units::{Bytes, HugePages, Nanos};
 
 /// Requests under way in a closed loop. Chosen: more do not make it faster.
 pub(super) const WINDOW: Window = Window { requests: 64, bytes: Bytes::from_mib(4) };

@@ -11,7 +11,7 @@ use std::path::Path;
 use superpage_kernel::process::{self, Process};
 use superpage_kernel::status;
 use superpage_kernel::thp::{self, Enabled, Thp};
-use superpage_policy::units::{BasePages, Nanos};
+use superpage_units::{BasePages, Nanos};
 
 /// The policy that superpage promotes by in these experiments.
 pub(super) const SUPERPAGE_POLICY: &str = "quicksilver-sync-64";

@@ -10,7 +10,7 @@ use super::{Content, Picture, Progress, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
 use superpage_policy::debloat::PolicyName;
-use superpage_policy::units::{BasePages, Bytes};
+use superpage_units::{BasePages, Bytes};
 
 /// The paper's programs, in its order.
 pub(super) const KINDS: [WorkloadKind; 4] = [

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use superpage_manager::history::{Entry, Tail, What};
 use superpage_manager::ledger::METRICS;
-use superpage_policy::units::{BasePages, Bytes, HugePages};
+use superpage_units::{BasePages, Bytes, HugePages};
 
 /// Both are written every few seconds. Chosen: several times that.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@
 use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::PolicyName;
-use superpage_policy::units::BasePages;
+use superpage_units::BasePages;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-table1",

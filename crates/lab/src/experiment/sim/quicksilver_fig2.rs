@@ -3,8 +3,8 @@
 
 use super::support_quicksilver::{Frag, machine, populate};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_policy::units::Bytes;
 use superpage_sim::workload::{AreaShape, Part, Phase, Workload};
+use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-fig2",

@@ -3,9 +3,9 @@
 
 use super::support_quicksilver::{Frag, Server, machine};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_policy::units::{Bytes, Nanos};
 use superpage_sim::random::Random;
 use superpage_sim::workload::redis::{Equal, Sizes, Slab, insert_random};
+use superpage_units::{Bytes, Nanos};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-table2",

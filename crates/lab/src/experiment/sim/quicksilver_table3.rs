@@ -5,11 +5,10 @@ use super::support_hardware;
 use super::{
     Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table,
 };
-use superpage_policy::page::PageSize;
-use superpage_policy::system::{Advice, Area, AreaKind, Growth, list};
-use superpage_policy::units::{Bytes, VirtAddr};
+use superpage_policy::system::list;
 use superpage_sim::machine::{Backing, Content, Machine, Served, Setup};
 use superpage_sim::run::Hardware;
+use superpage_units::{Advice, Area, AreaKind, Bytes, Growth, PageSize, VirtAddr};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-table3",

@@ -4,8 +4,8 @@
 
 use super::support_quicksilver::{FRAGMENTATION, Frag, Server, machine};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_policy::units::{Bytes, Nanos};
 use superpage_sim::workload::redis::{Equal, Slab};
+use superpage_units::{Bytes, Nanos};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-table5",

@@ -6,9 +6,8 @@
 //! so that the totals of Table 2 come out and, for BTree, that HawkEye keeps 14 % (section 5.3.2).
 
 use super::{Error, Result, Setting, support_hardware};
-use superpage_policy::debloat::{PolicyName, ProcessKey, emd};
+use superpage_policy::debloat::{PolicyName, emd};
 use superpage_policy::system::list;
-use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::random::Random;
@@ -16,6 +15,7 @@ use superpage_sim::run::Run;
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
 };
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, ProcessKey};
 
 /// The paper's machine has 256 GB.
 const MEMORY: Bytes = Bytes::from_gib(256);

@@ -25,12 +25,11 @@
 //! The power law has an exponent of 2.2, between what was reported of the web and of Twitter, and
 //! nobody has more neighbours than a sixteenth of all vertices; both are assumed.
 
-use superpage_policy::system::Advice;
-use superpage_policy::units::Bytes;
 use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
 };
+use superpage_units::{Advice, Bytes};
 
 /// Cycles for each edge without those of translation. Fitted to the mean of Figure 1 without
 /// pressure, and to nothing else.

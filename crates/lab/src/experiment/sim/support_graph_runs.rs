@@ -23,17 +23,14 @@ use super::support_graph_programs::{Array, First, Numbering, Program, Setup};
 use super::support_hardware;
 use super::support_parallel::{self, Known};
 use super::{Error, Progress, Result, Setting, system};
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::page::PageSize;
-use superpage_policy::region::Region;
+use superpage_policy::system::View;
 use superpage_policy::system::selective::{self, Selective};
-use superpage_policy::system::{Mapping, View};
-use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES};
 use superpage_sim::machine::{self, Backing, Machine};
 use superpage_sim::physical::Physical;
 use superpage_sim::random::Random;
 use superpage_sim::run::Run;
 use superpage_sim::workload::Phase;
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PageSize, ProcessKey, Region};
 
 /// One socket's memory.
 const NODE: Bytes = Bytes::from_mib(64_000);

@@ -1,11 +1,10 @@
 //! The papers' machines, by their profiles.
 
 use super::{Error, Result};
-use superpage_policy::page::PageSize;
-use superpage_policy::units::Nanos;
 use superpage_sim::profile::Profile;
 use superpage_sim::run::Hardware;
 use superpage_sim::units::BytesPerSecond;
+use superpage_units::{Nanos, PageSize};
 
 /// The machine of a paper (see `crates/sim/src/profiles`).
 pub(super) fn of(paper: &str) -> Result<Hardware> {

@@ -7,9 +7,7 @@
 use super::support_hardware;
 use super::{Error, Result, Setting};
 use std::collections::VecDeque;
-use superpage_policy::debloat::ProcessKey;
-use superpage_policy::system::{Advice, Area, AreaKind, Growth, list};
-use superpage_policy::units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, VirtAddr};
+use superpage_policy::system::list;
 use superpage_sim::machine::{Backing, Content, Machine, OutOfMemory, Served, Setup};
 use superpage_sim::run::{Latencies, Run};
 use superpage_sim::workload::jemalloc;
@@ -17,6 +15,10 @@ use superpage_sim::workload::redis::Event;
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Discard, Order, Part, Pattern, Phase, Populate, Stream, Target,
     Workload,
+};
+use superpage_units::{
+    Advice, Area, AreaKind, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, HugePages, Nanos,
+    ProcessKey, VirtAddr,
 };
 
 /// Memory. Assumed: the authors' fragmenting program expects 29 GB free.

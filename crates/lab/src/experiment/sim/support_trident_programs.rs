@@ -20,14 +20,12 @@
 //! An area begins at an arbitrary page, 379 MiB and 4 KiB behind a 1 GiB border. Memcached's slabs
 //! and Btree's nodes leave base pages untouched, as many as the difference between Tables 2 and 3.
 
-use superpage_policy::page::PageSize;
-use superpage_policy::system::Growth;
-use superpage_policy::units::{BASE_PAGE_BYTES, Bytes, HUGE_PAGE_BYTES};
 use superpage_sim::units::Hertz;
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Spread, Stream, Target,
     Workload,
 };
+use superpage_units::{BASE_PAGE_BYTES, Bytes, Growth, HUGE_PAGE_BYTES, PageSize};
 
 /// Bytes between a 1 GiB border and the start of an area. Any that is aligned to no superpage.
 const OFFSET: Bytes = Bytes(189 * HUGE_PAGE_BYTES + HUGE_PAGE_BYTES / 2 + BASE_PAGE_BYTES);

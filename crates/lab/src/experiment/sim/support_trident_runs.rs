@@ -20,12 +20,11 @@ use super::support_parallel::{self, Known};
 use super::support_trident_programs::{Backed, Program};
 use super::{Error, Progress, Result, Setting, system};
 use std::sync::{Arc, Mutex, PoisonError};
-use superpage_policy::page::PageSize;
-use superpage_policy::units::{BasePages, Bytes};
 use superpage_sim::machine::{Backing, Counts, Machine, Setup};
 use superpage_sim::physical::{Owner, Physical};
 use superpage_sim::random::Random;
 use superpage_sim::run::Run;
+use superpage_units::{BasePages, Bytes, PageSize};
 
 /// One socket's memory, and a guest's.
 const MEMORY: Bytes = Bytes::from_gib(192);

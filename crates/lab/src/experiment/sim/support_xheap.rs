@@ -11,11 +11,11 @@ use super::support_parallel::{self, Known};
 use super::{Error, Progress, Result, Setting, Table, system};
 use superpage_policy::system::System;
 use superpage_policy::system::xheap::{Options, XHeap};
-use superpage_policy::units::{Bytes, Nanos};
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::run::Run;
 use superpage_sim::workload::Workload;
 use superpage_sim::workload::offload::{Dedup, Svm, XsBench};
+use superpage_units::{Bytes, Nanos};
 
 /// Threads of each program: the machine's hardware threads. Assumed.
 const THREADS: u32 = 32;
@@ -241,7 +241,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(run: &Run, key: superpage_policy::debloat::ProcessKey) -> Result<Self> {
+    fn of(run: &Run, key: superpage_units::ProcessKey) -> Result<Self> {
         let report = run.report(key);
         let report = report.ok_or_else(|| Error::Simulation("the program is gone".to_owned()))?;
         Ok(Self {

@@ -5,7 +5,7 @@ use super::support_trident_bars::{self, Bars, Paper};
 use super::support_trident_programs::{Backed, Program};
 use super::support_trident_runs::{Case, Memory, Place, THP};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_policy::page::PageSize;
+use superpage_units::PageSize;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-fig13",

@@ -6,9 +6,7 @@ use super::support_trident_runs::{Case, Memory};
 use super::{
     Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table,
 };
-use superpage_policy::page::PageSize;
-use superpage_policy::system::Area;
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Area, Bytes, Nanos, PageSize};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-fig3",

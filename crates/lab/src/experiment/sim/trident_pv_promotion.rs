@@ -4,11 +4,11 @@
 use super::support_hardware;
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use super::{Error, system};
-use superpage_policy::page::{GIANT_PAGE_BYTES, Page, PageSize};
-use superpage_policy::system::{Advice, Area, AreaKind, Growth};
-use superpage_policy::units::{Bytes, Nanos, VirtAddr};
 use superpage_sim::machine::{Backing, Content, Machine, Setup, Stepped};
 use superpage_sim::run::Hardware;
+use superpage_units::{
+    Advice, Area, AreaKind, Bytes, GIANT_PAGE_BYTES, Growth, Nanos, Page, PageSize, VirtAddr,
+};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-pv-promotion",

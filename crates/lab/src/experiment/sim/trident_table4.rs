@@ -3,7 +3,7 @@
 use super::support_trident_programs::Program;
 use super::support_trident_runs::{self, Case, Memory};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_policy::page::PageSize;
+use superpage_units::PageSize;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-table4",

@@ -176,7 +176,7 @@ fn unexpected(expected: &'static str, line: &[u8]) -> Error {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use superpage_policy::units::Bytes;
+    use superpage_units::Bytes;
 
     /// A server that has said everything in advance.
     #[derive(Debug)]

@@ -4,7 +4,7 @@ use super::{PageSize, RANGES, Result};
 use crate::server::{Directory, Program, Server, Surroundings, cores, failed};
 use rustix::thread::sched_setaffinity;
 use std::os::unix::net::UnixStream;
-use superpage_policy::units::Bytes;
+use superpage_units::Bytes;
 
 const MEMCACHED: Program =
     Program { name: "memcached", starting: "start memcached", connecting: "connect to memcached" };

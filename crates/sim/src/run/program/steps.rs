@@ -8,8 +8,7 @@ use crate::machine::{Content, Machine};
 use crate::workload::draw::Draw;
 use crate::workload::steps::{Steps, Touches};
 use crate::workload::{Counting, Pattern};
-use superpage_policy::page::PageSize;
-use superpage_policy::units::{BasePages, Nanos, VirtAddr};
+use superpage_units::{BasePages, Nanos, PageSize, VirtAddr};
 
 /// How long it runs before the background has its turn. Chosen: about what the promotion of a huge
 /// page from the backing store takes, so that it comes in time for the pages after it.

@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
-use superpage_policy::units::HugePages;
+use superpage_units::HugePages;
 
 /// Columns of the address before each line.
 const LABEL: u16 = 16;

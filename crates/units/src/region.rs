@@ -1,6 +1,6 @@
 //! A region: an aligned range of virtual memory the size of a huge page. Not what is in it.
 
-use crate::units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HUGE_PAGE_BYTES, VirtAddr};
+use crate::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HUGE_PAGE_BYTES, VirtAddr};
 use core::fmt;
 
 /// An aligned 2 MiB range of one process's virtual memory.
@@ -67,7 +67,7 @@ impl fmt::Display for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
+    use std::vec::Vec;
 
     #[test]
     fn only_aligned_starts_make_a_region() {

@@ -3,7 +3,7 @@
 use super::wire::{First, Last, Line, MAGIC};
 use super::{Error, Header, Sample, Trace, VERSION};
 use serde_json::Value;
-use superpage_policy::units::Nanos;
+use superpage_units::Nanos;
 
 /// The longest recording, and the most CPU time of one. Chosen: more can hardly be meant, and would
 /// take minutes and more to replay.
@@ -102,17 +102,18 @@ fn in_words(error: &serde_json::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Changes, Contents, Memory, RegionState, Run, Usage, write};
     use super::*;
+    use crate::{Changes, Contents, Memory, RegionState, Run, Usage, write};
     use proptest::prelude::*;
-    use superpage_policy::region::Region;
-    use superpage_policy::system::{Advice, Area, AreaKind, Growth, Mapping};
-    use superpage_policy::units::{BasePages, Bytes, HugePages, Nanos, VirtAddr};
+    use superpage_units::{
+        Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Mapping, Nanos, Region,
+        VirtAddr,
+    };
 
-    const GOOD: &[u8] = include_bytes!("../../tests/fixtures/good.trace");
-    const CUT_OFF: &[u8] = include_bytes!("../../tests/fixtures/cut-off.trace");
-    const MALFORMED: &[u8] = include_bytes!("../../tests/fixtures/malformed.trace");
-    const OTHER_VERSION: &[u8] = include_bytes!("../../tests/fixtures/other-version.trace");
+    const GOOD: &[u8] = include_bytes!("../tests/fixtures/good.trace");
+    const CUT_OFF: &[u8] = include_bytes!("../tests/fixtures/cut-off.trace");
+    const MALFORMED: &[u8] = include_bytes!("../tests/fixtures/malformed.trace");
+    const OTHER_VERSION: &[u8] = include_bytes!("../tests/fixtures/other-version.trace");
 
     fn says(bytes: &[u8]) -> String {
         read(bytes, Partial::Refused).expect_err("bad").to_string()

@@ -2,9 +2,8 @@
 //!
 //! A page here is a place, not a mapping: whether anything is mapped there is an observation.
 
-use crate::region::Region;
-use crate::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, VirtAddr,
+use crate::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, Region, VirtAddr,
 };
 use core::fmt;
 

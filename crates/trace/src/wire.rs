@@ -3,11 +3,9 @@
 
 use super::{Changes, Contents, Header, RegionState, Run, Sample, Usage, VERSION};
 use serde::{Deserialize, Serialize};
-use superpage_policy::region::Region;
-use superpage_policy::system::{Advice, Area, AreaKind, Growth, Mapping};
-use superpage_policy::units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
-    VirtAddr,
+use superpage_units::{
+    Advice, Area, AreaKind, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, Growth,
+    HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, Region, VirtAddr,
 };
 
 /// What the first line has under `superpage`.

@@ -4,7 +4,7 @@ use super::wire::{First, Last, Line};
 use super::{Header, Memory, Sample, Trace, Usage};
 use serde::Serialize;
 use std::io::{self, Write};
-use superpage_policy::units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos};
 
 /// Writes a trace to `out`.
 #[derive(Debug)]

@@ -1,9 +1,7 @@
 //! What a process has mapped, and what changed since a look before.
 
 use std::collections::BTreeMap;
-use superpage_policy::region::Region;
-use superpage_policy::system::{Area, Mapping};
-use superpage_policy::units::{BasePages, HUGE_PAGE_BYTES, HugePages, VirtAddr};
+use superpage_units::{Area, BasePages, HUGE_PAGE_BYTES, HugePages, Mapping, Region, VirtAddr};
 
 /// How a region is mapped, and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
