@@ -131,7 +131,7 @@ fn splitting(c: &mut Criterion) {
 
 fn verifying(c: &mut Criterion) {
     let subject = Subject::new();
-    let mut pagemap = Pagemap::open(&subject.me).expect("our pagemap");
+    let pagemap = Pagemap::open(&subject.me).expect("our pagemap");
     let mut group = c.benchmark_group("verify");
     group.throughput(Throughput::Elements(1)).sample_size(10);
     let mut measure = |name: &str| {

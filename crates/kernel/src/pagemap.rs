@@ -24,7 +24,8 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::time::Instant;
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, Region, VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
+    Region, VirtAddr,
 };
 
 const _: () = assert!(size_of::<pm_scan_arg>() == 96 && size_of::<page_region>() == 24);
@@ -148,12 +149,35 @@ pub struct Survey {
     pub zero_pages: BasePages,
 }
 
+impl Survey {
+    /// Counts pages of one kind.
+    fn add(&mut self, pages: BasePages, categories: Categories) {
+        if categories.contains(Categories::ZERO) {
+            self.zero_pages += pages;
+            return;
+        }
+        self.is_huge |= categories.contains(Categories::HUGE);
+        self.population += pages;
+        if categories.contains(Categories::SWAPPED) {
+            self.swapped += pages;
+        }
+    }
+}
+
+/// A part of what [`Pagemap::survey_span`] finds, in address order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// So many neighbouring regions are huge pages.
+    Huge(Region, HugePages),
+    /// Base pages are mapped, or in swap, or mapped to the shared zero page, in this region.
+    Base(Region, Survey),
+}
+
 /// An open pagemap.
 #[derive(Debug)]
 pub struct Pagemap {
     file: OwnedFd,
     pid: u32,
-    ranges: Vec<page_region>,
     /// How many times longer to sleep after a stride than it took.
     rest: u32,
 }
@@ -164,12 +188,7 @@ impl Pagemap {
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
     pub fn open(process: &Process) -> Result<Self> {
-        Ok(Self {
-            file: process.open_file("pagemap")?,
-            pid: process.pid(),
-            ranges: Vec::new(),
-            rest: 0,
-        })
+        Ok(Self { file: process.open_file("pagemap")?, pid: process.pid(), rest: 0 })
     }
 
     /// Takes its time over what has to walk all of the process's memory: after each stride, about a
@@ -186,7 +205,7 @@ impl Pagemap {
     ///
     /// # Errors
     /// [`Error::Unsupported`] before Linux 6.7; [`Error::Gone`]; [`Error::Failed`].
-    pub fn huge_pages(&mut self, areas: &[Area]) -> Result<Vec<Region>> {
+    pub fn huge_pages(&self, areas: &[Area]) -> Result<Vec<Region>> {
         let filter = Filter {
             all: Categories::HUGE.and(Categories::PRESENT),
             none: Categories::FILE.and(Categories::ZERO),
@@ -212,7 +231,7 @@ impl Pagemap {
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
-    pub fn populated(&mut self, areas: &[Area]) -> Result<Vec<Populated>> {
+    pub fn populated(&self, areas: &[Area]) -> Result<Vec<Populated>> {
         let filter = Filter {
             none: Categories::FILE.and(Categories::ZERO),
             any: Categories::PRESENT.and(Categories::SWAPPED),
@@ -269,18 +288,29 @@ impl Pagemap {
         let mut survey = Survey::default();
         for range in ranges.iter().take(count) {
             let pages = VirtAddr(range.end).since(VirtAddr(range.start)).to_base_pages();
-            let is = |kind| Categories(range.categories).contains(kind);
-            if is(Categories::ZERO) {
-                survey.zero_pages += pages;
-                continue;
-            }
-            survey.is_huge |= is(Categories::HUGE);
-            survey.population += pages;
-            if is(Categories::SWAPPED) {
-                survey.swapped += pages;
-            }
+            survey.add(pages, Categories(range.categories));
         }
         Ok(survey)
+    }
+
+    /// What is mapped between two addresses, region by region, whatever kind of memory it is.
+    ///
+    /// It takes the kernel 1.6 ms for a GiB of base pages, and next to nothing for huge pages.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn survey_span(&self, start: VirtAddr, end: VirtAddr) -> Result<Vec<Found>> {
+        let kinds = Categories::HUGE.and(Categories::SWAPPED).and(Categories::ZERO);
+        let filter = Filter {
+            any: Categories::PRESENT.and(Categories::SWAPPED),
+            report: kinds,
+            ..Filter::default()
+        };
+        let mut found = Vec::new();
+        self.scan(start, end, filter, |start, end, categories| {
+            add_found(&mut found, start, end, categories);
+        })?;
+        Ok(found)
     }
 
     /// The first region with anything in it, between `start` and `end`; pages of private files
@@ -330,7 +360,7 @@ impl Pagemap {
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
-    pub fn mappings(&mut self, regions: &[Region]) -> Result<Vec<Mapping>> {
+    pub fn mappings(&self, regions: &[Region]) -> Result<Vec<Mapping>> {
         let mut mappings = Vec::with_capacity(regions.len());
         for run in runs(regions) {
             self.mappings_of_run(run, &mut mappings)?;
@@ -338,7 +368,7 @@ impl Pagemap {
         Ok(mappings)
     }
 
-    fn mappings_of_run(&mut self, run: &[Region], mappings: &mut Vec<Mapping>) -> Result<()> {
+    fn mappings_of_run(&self, run: &[Region], mappings: &mut Vec<Mapping>) -> Result<()> {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
         let kinds = Categories::HUGE.and(Categories::ZERO);
         let filter = Filter { any: kinds, report: kinds, ..Filter::default() };
@@ -390,27 +420,26 @@ impl Pagemap {
     /// A call holds the lock of the memory map all along; whoever wants to map or unmap waits, and
     /// then page faults behind him: 40 ms in a Redis of 4 GiB. So it is done in strides.
     fn scan(
-        &mut self,
+        &self,
         start: VirtAddr,
         end: VirtAddr,
         filter: Filter,
         mut each: impl FnMut(VirtAddr, VirtAddr, Categories),
     ) -> Result<()> {
         let mut at = start;
-        // Made by the first scan: many pagemaps are only asked about single regions.
-        self.ranges.resize(RANGES_PER_CALL, page_region { start: 0, end: 0, categories: 0 });
+        let mut ranges = vec![page_region { start: 0, end: 0, categories: 0 }; RANGES_PER_CALL];
         while at < end {
             // No huge page is cut in two.
             let until = end.min(at.offset(STRIDE).huge_page_floor());
             let mut call = ScanCall::new(at, until, filter);
             let began = Instant::now();
-            let asked = call.ask(&self.file, &mut self.ranges);
+            let asked = call.ask(&self.file, &mut ranges);
             let count = asked.map_err(|errno| self.explain(errno))?;
             if self.rest > 0 {
                 std::thread::sleep(began.elapsed() * self.rest);
             }
             let walked = VirtAddr(call.argument.walk_end);
-            let ranges = &self.ranges[..count];
+            let ranges = &ranges[..count];
             for range in ranges {
                 each(VirtAddr(range.start), VirtAddr(range.end), Categories(range.categories));
             }
@@ -448,6 +477,36 @@ fn add(found: &mut Vec<Populated>, start: VirtAddr, end: VirtAddr, categories: C
             last.is_huge |= is_whole && categories.contains(Categories::HUGE);
             let page = |address: VirtAddr| address.since(region.start()).0 / BASE_PAGE_BYTES;
             (page(at)..page(until)).for_each(|page| last.pages.set(page));
+        }
+        at = until;
+    }
+}
+
+/// Adds a range of pages of one kind to what was found so far.
+fn add_found(found: &mut Vec<Found>, start: VirtAddr, end: VirtAddr, categories: Categories) {
+    // There is nothing in the shared huge zero page.
+    let is_huge = categories.contains(Categories::HUGE) && !categories.contains(Categories::ZERO);
+    let mut at = start;
+    while at < end {
+        let region = Region::containing(at);
+        let until = end.min(region.end());
+        if is_huge && at == region.start() && until == region.end() {
+            match found.last_mut() {
+                Some(Found::Huge(first, count))
+                    if first.start().offset(count.bytes()) == region.start() =>
+                {
+                    *count += HugePages(1);
+                }
+                _ => found.push(Found::Huge(region, HugePages(1))),
+            }
+        } else {
+            let pages = until.since(at).to_base_pages();
+            if !matches!(found.last(), Some(Found::Base(last, _)) if *last == region) {
+                found.push(Found::Base(region, Survey::default()));
+            }
+            if let Some(Found::Base(_, survey)) = found.last_mut() {
+                survey.add(pages, categories);
+            }
         }
         at = until;
     }
@@ -567,7 +626,7 @@ mod tests {
     #[test]
     fn our_own_pagemap_can_be_walked() {
         let me = Process::current().expect("we run");
-        let mut pagemap = Pagemap::open(&me).expect("our pagemap opens");
+        let pagemap = Pagemap::open(&me).expect("our pagemap opens");
         let areas = crate::maps::of(&me).expect("our areas read");
         let areas: Vec<&Area> = areas.iter().filter(|area| area.is_private_anonymous()).collect();
         let (first, last) = (areas[0].start, areas[areas.len() - 1].end);
@@ -609,7 +668,7 @@ mod tests {
         .expect("2 MiB");
         memory.bytes_mut()[..5 * 4096].fill(1);
         let region = memory.regions().next().expect("one");
-        let mut pagemap = Pagemap::open(&me).expect("our pagemap opens");
+        let pagemap = Pagemap::open(&me).expect("our pagemap opens");
         let areas = crate::maps::of(&me).expect("our areas read");
         match pagemap.populated(&areas) {
             Ok(found) => {

@@ -131,6 +131,8 @@ pub struct Stat {
     pub cpu: Ticks,
     /// When it was started.
     pub start: Ticks,
+    /// Resident memory, to within some pages for each of its threads and CPUs.
+    pub resident: Bytes,
 }
 
 impl Ticks {
@@ -166,7 +168,7 @@ pub fn stat_of(process: &Process) -> Result<Stat> {
 /// # Errors
 /// [`Error::Malformed`].
 pub fn parse_stat(text: &[u8], path: &Path) -> Result<Stat> {
-    stat(text).ok_or_else(|| Error::malformed(path, 1, "'pid (comm) state …', 22 fields", text))
+    stat(text).ok_or_else(|| Error::malformed(path, 1, "'pid (comm) state …', 24 fields", text))
 }
 
 /// `pid (comm) state …`. There may be spaces and parentheses in `comm`, none after it.
@@ -187,6 +189,7 @@ fn stat(text: &[u8]) -> Option<Stat> {
         major_faults: number(12)?, // tidy: allow(a field)
         cpu: Ticks(number(14)?.saturating_add(number(15)?)),
         start: Ticks(number(22)?),
+        resident: BasePages(number(24)?).bytes(),
     })
 }
 
@@ -326,18 +329,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_stat_is_read(comm: Vec<u8>, state in b'A'..=b'Z', flags: u32, counts: [u32; 5]) {
+        fn a_written_stat_is_read(comm: Vec<u8>, state in b'A'..=b'Z', flags: u32, counts: [u32; 6]) {
             let mut text = b"42 (".to_vec();
             text.extend_from_slice(&comm);
             let letter = char::from(state);
             text.extend_from_slice(format!(") {letter} 1 1 1 0 -1 {flags}").as_bytes());
-            let [minor, major, user, system, start] = counts.map(u64::from);
+            let [minor, major, user, system, start, pages] = counts.map(u64::from);
             text.extend_from_slice(format!(" {minor} 0 {major} 0 {user} {system}").as_bytes());
             text.extend_from_slice(&b" 0".repeat(6));
-            text.extend_from_slice(format!(" {start} 0 0\n").as_bytes());
+            text.extend_from_slice(format!(" {start} 0 {pages} 0\n").as_bytes());
             let (cpu, start) = (Ticks(user + system), Ticks(start));
             let (minor_faults, major_faults) = (minor, major);
-            let stat = Stat { comm, state, flags, minor_faults, major_faults, cpu, start };
+            let resident = BasePages(pages).bytes();
+            let stat =
+                Stat { comm, state, flags, minor_faults, major_faults, cpu, start, resident };
             prop_assert_eq!(parsed_stat(&text), Ok(stat));
         }
 

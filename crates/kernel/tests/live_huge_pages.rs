@@ -129,7 +129,7 @@ fn frees_exactly(subject: Subject) -> Result<(), Failed> {
 /// buffer is full in the middle.
 fn counts_nothing_twice(subject: Subject) -> Result<(), Failed> {
     subject.split()?;
-    let mut pagemap = Pagemap::open(&subject.me)?;
+    let pagemap = Pagemap::open(&subject.me)?;
     for length in 1..=subject.regions.len() {
         let mappings = pagemap.mappings(&subject.regions[..length])?;
         let expected = vec![Mapping::Split { zero_pages: ZERO }; length];

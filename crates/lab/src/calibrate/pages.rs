@@ -109,7 +109,7 @@ fn huge_fault(process: &Process) -> Result<Option<f64>> {
 /// faults take it will show.
 fn are_huge(process: &Process, memory: &OwnMemory) -> Result<bool> {
     let regions: Vec<Region> = memory.regions().collect();
-    match Pagemap::open(process).and_then(|mut pagemap| pagemap.mappings(&regions)) {
+    match Pagemap::open(process).and_then(|pagemap| pagemap.mappings(&regions)) {
         Ok(found) => Ok(found.iter().all(|mapping| *mapping == Mapping::Huge)),
         Err(superpage_kernel::Error::Unsupported { .. }) => Ok(true),
         Err(error) => Err(error),
@@ -133,7 +133,7 @@ fn scan_page(process: &Process) -> Result<Option<f64>> {
     let mut memory = OwnMemory::map(SIZE, Wish::BasePages)?;
     touch(&mut memory, BASE_PAGE_BYTES);
     let regions: Vec<Region> = memory.regions().collect();
-    let Ok(mut pagemap) = Pagemap::open(process) else { return Ok(None) };
+    let Ok(pagemap) = Pagemap::open(process) else { return Ok(None) };
     if pagemap.mappings(&regions).is_err() {
         return Ok(None);
     }
