@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 }
 
 fn tests() -> [Test; 8] {
-    let missing = [Ability::Collapse, Ability::WatchFaults].map(probe::probe);
+    let missing = [Ability::Collapse].map(probe::probe);
     let missing = missing.into_iter().find(|finding| finding.answer != Answer::Yes);
     let able = machine::without_debloating().or(missing.map(|finding| finding.why));
     let daemon = able.clone().or_else(machine::without_daemon);
@@ -235,7 +235,7 @@ fn an_exit_in_the_middle_is_no_panic() -> Ended {
 fn config(policy: &str, pids: &[u32]) -> String {
     format!(
         "watermarks = {{ enabled = false }}\n\
-         promotion = {{ policy = \"{policy}\", listen = \"100%\", period = 1, max_fragmentation = \"100%\" }}\n\
+         promotion = {{ policy = \"{policy}\", max_fragmentation = \"100%\" }}\n\
          budget = {{ promotion = \"100%\" }}\n\
          timing = {{ interval = \"100ms\" }}\n\
          processes = {{ include = {{ pids = {pids:?} }} }}\n\
@@ -314,8 +314,8 @@ fn all_tell_the_same_story() -> Ended {
         rows.iter().all(|row| row["pid"] == subject.pid() && row["policy"] == POLICY),
         "{rows:?}"
     );
-    let seen = number(&status(&home)?, "faults_seen")?;
-    ensure!(seen >= 6 * 100 + 3 * 63, "{seen} faults seen");
+    let surveys = number(&status(&home)?, "surveys")?;
+    ensure!(surveys > 0, "no survey was made");
     is_intact(&mut subject)?;
     daemon.stop()?;
     Ok(())
@@ -455,7 +455,7 @@ fn redis_loses_no_value() -> Ended {
     let config = format!(
         "watermarks = {{ enabled = false }}\n\
          debloat = {{ name = \"hawkeye\" }}\n\
-         promotion = {{ policy = \"quicksilver-sync-16\", listen = \"100%\", period = 4, max_fragmentation = \"100%\" }}\n\
+         promotion = {{ policy = \"quicksilver-sync-16\", max_fragmentation = \"100%\" }}\n\
          budget = {{ promotion = \"100%\", debloat = \"100%\" }}\n\
          timing = {{ interval = \"50ms\", back_off = \"50ms\", cool_down = \"100ms\" }}\n\
          processes = {{ include = {{ pids = [{}] }} }}\n\

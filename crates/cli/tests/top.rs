@@ -58,7 +58,7 @@ fn one_frame_with_a_daemon_tells_its_story() {
     let path = state.path().join("status.json");
     std::fs::write(path, serde_json::to_vec(&status).expect("JSON")).expect("it is written");
     let text = shown(&["--once", "--state", state.path().to_str().expect("UTF-8")]);
-    let daemon = format!("daemon  {pid}: 0 page faults seen");
+    let daemon = format!("daemon  {pid}: 0 surveys");
     for part in [
         &daemon,
         "75.0 %",

@@ -12,7 +12,6 @@ pub mod cgroup;
 pub mod cpuid;
 pub mod cpuinfo;
 pub mod error;
-pub mod fault_events;
 pub mod habits;
 pub mod maps;
 pub mod meminfo;

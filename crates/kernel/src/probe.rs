@@ -5,7 +5,6 @@
 
 use crate::cgroup;
 use crate::error::{Error, Result};
-use crate::fault_events::{self, Event, FaultEvents, KernelFaults, Scope};
 use crate::maps;
 use crate::own_child::OwnChild;
 use crate::own_memory::{OwnMemory, Wish};
@@ -18,7 +17,6 @@ use crate::sample::{Content, Sampler};
 use crate::thp::{self, Thp};
 use crate::width::to_usize;
 use rustix::fs::{Access, access};
-use std::num::NonZeroU64;
 use std::path::Path;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, Region, VirtAddr,
@@ -39,8 +37,6 @@ pub enum Ability {
     SplitAndFree,
     /// Turning a region back into a huge page by MADV_COLLAPSE.
     Collapse,
-    /// Seeing page faults with their addresses.
-    WatchFaults,
     /// Doing all that to processes of other users.
     ReachOthers,
     /// Holding khugepaged back by its `max_ptes_none`.
@@ -55,14 +51,13 @@ pub enum Ability {
 
 impl Ability {
     /// All of them, in the order to show them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::HoldProcesses,
         Self::FindHugePages,
         Self::ReadMemory,
         Self::MakeHugePages,
         Self::SplitAndFree,
         Self::Collapse,
-        Self::WatchFaults,
         Self::ReachOthers,
         Self::HoldKhugepaged,
         Self::Pressure,
@@ -84,7 +79,6 @@ impl Ability {
             Self::MakeHugePages => "make-huge-pages",
             Self::SplitAndFree => "split-and-free",
             Self::Collapse => "collapse",
-            Self::WatchFaults => "watch-faults",
             Self::ReachOthers => "reach-others",
             Self::HoldKhugepaged => "hold-khugepaged",
             Self::Pressure => "pressure",
@@ -103,7 +97,6 @@ impl Ability {
             Self::MakeHugePages => "get huge pages at first touch (transparent huge pages)",
             Self::SplitAndFree => "break a huge page and free its zero-filled base pages",
             Self::Collapse => "turn memory back into huge pages (MADV_COLLAPSE)",
-            Self::WatchFaults => "see page faults with addresses (perf events)",
             Self::ReachOthers => "do this to processes of other users",
             Self::HoldKhugepaged => "keep khugepaged from rebuilding bloat (max_ptes_none)",
             Self::Pressure => "be woken by memory pressure (PSI)",
@@ -143,8 +136,6 @@ type Verdict = (Answer, String, Option<&'static str>);
 const OLDER_KERNEL: &str = "Linux 6.12 or later is needed; upgrade the kernel.";
 const BE_ROOT: &str = "Run as root, or give CAP_SYS_NICE, CAP_SYS_PTRACE and \
                        CAP_DAC_READ_SEARCH (the systemd unit does).";
-const BE_ROOT_FOR_PERF: &str = "Run as root, or give CAP_PERFMON; for processes of one's own, \
-                                kernel.perf_event_paranoid of at most 2 will do.";
 const THP_NEVER: &str =
     "If transparent_hugepage/enabled is 'never', set it to 'madvise' or 'always'.";
 const FIRST_TOUCH: &str = "Superpage can make them later all the same; programs that want them at first \
@@ -166,7 +157,6 @@ pub fn probe(ability: Ability) -> Finding {
         Ability::MakeHugePages => make_huge_pages(),
         Ability::SplitAndFree => on_a_huge_page(split_and_free),
         Ability::Collapse => collapse(),
-        Ability::WatchFaults => watch_faults(),
         Ability::ReachOthers => reach_others(Path::new("/proc")),
         Ability::HoldKhugepaged => hold_khugepaged(),
         Ability::Pressure => pressure_stall(Path::new("/proc")),
@@ -227,7 +217,7 @@ impl Subject {
     }
 
     fn mapping(&self) -> Result<Mapping> {
-        let mut pagemap = Pagemap::open(&self.me)?;
+        let pagemap = Pagemap::open(&self.me)?;
         let mapping = pagemap.mappings(&[self.region])?.pop();
         Ok(mapping.unwrap_or(Mapping::Split { zero_pages: BasePages::ZERO }))
     }
@@ -320,40 +310,6 @@ fn collapse() -> Verdict {
         }
         Err(error) => refused(&error),
     }
-}
-
-fn watch_faults() -> Verdict {
-    match see_own_fault() {
-        Ok((true, KernelFaults::Seen)) => {
-            (Answer::Yes, "saw a page fault of our own".to_owned(), None)
-        }
-        Ok((true, KernelFaults::NotSeen)) => {
-            let why = "saw a page fault of our own, but those inside system calls are not shown";
-            (Answer::Yes, why.to_owned(), None)
-        }
-        Ok((false, _)) => {
-            let why = "a page fault of our own was not seen".to_owned();
-            (Answer::No, why, Some(OLDER_KERNEL))
-        }
-        Err(error @ Error::Denied { .. }) => {
-            (Answer::No, error.to_string(), Some(BE_ROOT_FOR_PERF))
-        }
-        Err(error) => refused(&error),
-    }
-}
-
-/// Watches us touch a fresh page; whether that was seen.
-fn see_own_fault() -> Result<(bool, KernelFaults)> {
-    let mut memory = OwnMemory::map(HugePages(1), Wish::BasePages)?;
-    let touched = VirtAddr(memory.bytes().as_ptr().addr() as u64);
-    let mut events = FaultEvents::new(fault_events::DEFAULT_RING)?;
-    let watched = events.watch(Scope::Process(&Process::current()?), NonZeroU64::MIN)?;
-    memory.bytes_mut()[0] = 1;
-    let mut seen = false;
-    events.drain(|event| {
-        seen |= matches!(event, Event::Fault { address, .. } if address == touched);
-    });
-    Ok((seen, watched.kernel_faults()))
 }
 
 fn reach_others(proc_root: &Path) -> Verdict {

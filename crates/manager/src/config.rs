@@ -571,8 +571,7 @@ mod tests {
         says("[timing]\ninterval = \"soon\"\n", &["test.toml:2", "5s"]);
         says("[budget]\ndebloat = \"0%\"\n", &["test.toml:2", "at least 0.1%"]);
         says("[promotion]\npolicy = \"thp\"\n", &["test.toml:2", "thp", "quicksilver-sync-T"]);
-        says("[promotion]\nperiod = 0\n", &["test.toml:2", "1 to"]);
-        says("[promotion]\nlisten = \"0.5%\"\n", &["test.toml:2", "1% to 100%"]);
+        says("[promotion]\nperiod = 16\n", &["test.toml:2", "unknown field `period`"]);
         says("[promotion]\nat_once = 17\n", &["test.toml:2", "1 to 16"]);
         says("[[promotion.rule]]\ncommands = [\"redis\"]\n", &["test.toml:1", "policy"]);
         says(

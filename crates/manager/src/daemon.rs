@@ -17,7 +17,7 @@ use crate::history::What;
 use crate::ledger::{Ledger, entry};
 use crate::metrics::{self, Server};
 use crate::pass::{End, Event, Flow, Mode, Options, Pass};
-use crate::promote::{self, Promoter, Remembered, Setup};
+use crate::promote::{self, Promoted, Promoter, Setup};
 use crate::select;
 use crate::take_back::TakeBack;
 use crate::target::Target;
@@ -33,7 +33,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use superpage_kernel::Error;
-use superpage_kernel::fault_events::DEFAULT_RING;
 use superpage_kernel::pressure::Trigger;
 use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Outcome, Settings};
@@ -209,7 +208,7 @@ struct Daemon {
     cooling: CoolDown,
     take_back: TakeBack,
     /// Regions that were huge, from an earlier run, until the promoter has them.
-    remembered: Remembered,
+    remembered: Promoted,
     promoter: Option<Promoter>,
     server: Option<Server>,
     teller: Teller,
@@ -292,7 +291,6 @@ impl Daemon {
             marks: self.config.machine.unwrap_or(Watermarks::NEVER),
             cgroups: self.config.cgroups.clone(),
             worth: self.config.worth(),
-            ring: DEFAULT_RING,
         };
         match &self.promoter {
             Some(promoter) => promoter.configure(setup),
@@ -357,7 +355,7 @@ impl Daemon {
         self.saved = Instant::now();
         let above = self.watches.iter().filter(|watch| watch.is_above()).map(Watch::name);
         let remembered = match &self.promoter {
-            Some(promoter) => promoter.remembered(),
+            Some(promoter) => promoter.promoted(),
             None => self.remembered.clone(),
         };
         let saved = Saved::of(above.collect(), &self.cooling, &remembered);
@@ -488,7 +486,8 @@ impl Daemon {
         if !is_due || signals.any() || self.watches.iter().any(Watch::is_passed) {
             return;
         }
-        let policies = self.promoter.as_ref().map(Promoter::taken_back_from).unwrap_or_default();
+        let policies =
+            self.promoter.as_ref().map(Promoter::status).unwrap_or_default().reclaim_from;
         let mut targets: Vec<Target> =
             policies.keys().filter_map(|pid| select::hold(*pid).ok()).collect();
         targets.iter_mut().for_each(|target| target.take_time(UNHURRIED));

@@ -49,7 +49,7 @@ pub enum What {
     LeftAlone,
     /// Promotions wait for a while, because the kernel took long or had no huge page.
     BackedOff,
-    /// Page faults were not seen, because a buffer was full or the kernel throttled them.
+    /// A request to the kernel took longer than it may, or its worker was lost.
     Missed,
 }
 

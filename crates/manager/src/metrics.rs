@@ -60,9 +60,9 @@ struct Known {
     debloated: Counts,
     freed_bytes: Counts,
     left_alone: Counts,
-    faults: Counter,
-    faults_lost: Counter,
-    faults_throttled: Counter,
+    surveys: Counter,
+    requests_timed_out: Counter,
+    workers_lost: Counter,
     used: Family<Labels, Whole>,
     total: Family<Labels, Whole>,
     watermark: Family<Labels, Share>,
@@ -147,9 +147,9 @@ impl Metrics {
     pub fn set(&self, status: &Status) {
         let _gate = self.close_gate();
         let known = &self.known;
-        known.faults.inner().store(status.faults_seen, Ordering::Relaxed);
-        known.faults_lost.inner().store(status.faults_lost, Ordering::Relaxed);
-        known.faults_throttled.inner().store(status.faults_throttled, Ordering::Relaxed);
+        known.surveys.inner().store(status.surveys, Ordering::Relaxed);
+        known.requests_timed_out.inner().store(status.requests_timed_out, Ordering::Relaxed);
+        known.workers_lost.inner().store(status.workers_lost, Ordering::Relaxed);
         known.cpu.inner().store(status.cpu_s.to_bits(), Ordering::Relaxed);
         known.free_huge_pages.set(status.free_huge_pages);
         known.fragmentation.set(status.fragmentation);
@@ -225,9 +225,9 @@ impl Known {
             debloated: Default::default(),
             freed_bytes: Default::default(),
             left_alone: Default::default(),
-            faults: Default::default(),
-            faults_lost: Default::default(),
-            faults_throttled: Default::default(),
+            surveys: Default::default(),
+            requests_timed_out: Default::default(),
+            workers_lost: Default::default(),
             used: Default::default(),
             total: Default::default(),
             watermark: Default::default(),
@@ -293,19 +293,19 @@ impl Known {
     fn register_standing(&self, registry: &mut Registry) {
         let mut add = Adding(registry);
         add.metric(
-            "fault_events",
-            "Page faults that were seen, one of every sampling period",
-            &self.faults,
+            "surveys",
+            "Surveys of processes: how often what is mapped in one was looked at",
+            &self.surveys,
         );
         add.metric(
-            "fault_events_lost",
-            "Page faults that were not seen because a buffer was full",
-            &self.faults_lost,
+            "requests_timed_out",
+            "Requests to the kernel that took longer than they may",
+            &self.requests_timed_out,
         );
         add.metric(
-            "fault_events_throttled",
-            "How often the kernel throttled the watching of page faults",
-            &self.faults_throttled,
+            "workers_lost",
+            "Workers that ended in the middle of a request",
+            &self.workers_lost,
         );
         add.metric("memory_used_bytes", "Used memory of what is watched", &self.used);
         add.metric("memory_total_bytes", "All memory of what is watched", &self.total);

@@ -294,7 +294,7 @@ impl<'a> Observer<'a> {
         });
         self.take_in(&areas)?;
         // Opened each time: after an `execve` the old one shows memory that is gone.
-        let mut pagemap = Pagemap::open(self.process)?;
+        let pagemap = Pagemap::open(self.process)?;
         let mut regions = BTreeMap::new();
         for (at, populated) in (0..).zip(pagemap.populated(&areas)?) {
             let is_due = (self.looks + at).is_multiple_of(REVISIT);

@@ -2,6 +2,7 @@
 //!
 //! Kernel threads and we ourselves are never among them.
 
+use crate::process::ManagedProcess;
 use crate::target::Target;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -132,6 +133,23 @@ impl Described {
     #[must_use]
     pub fn is_admitted(&self, selection: &Selection) -> bool {
         selection.admits(self)
+    }
+
+    /// Whether it is who `process` was when that was taken hold of.
+    #[must_use]
+    pub fn is_same(&self, process: &ManagedProcess) -> bool {
+        self.key == process.key
+            && self.user == process.user
+            && self.cgroup == process.cgroup
+            && self.command == process.command
+    }
+
+    /// Takes hold of it.
+    ///
+    /// # Errors
+    /// As [`ManagedProcess::new`].
+    pub fn hold(self) -> Result<ManagedProcess> {
+        ManagedProcess::new(self.key, self.process, self.command, self.user, self.cgroup)
     }
 
     /// Whether it matches any entry of `filter`.

@@ -19,13 +19,13 @@ pub struct Status {
     pub fragmentation: f64,
     /// Processes under each promotion policy, by its name.
     pub policies: Vec<(String, u64)>,
-    /// Page faults that were seen, one of every `period`.
-    pub faults_seen: u64,
-    /// Records lost because a buffer was full.
-    pub faults_lost: u64,
-    /// How often the kernel throttled them.
-    pub faults_throttled: u64,
-    /// Promotions that wait.
+    /// Surveys of processes: how often what is mapped in one was looked at.
+    pub surveys: u64,
+    /// Requests to the kernel that took longer than they may.
+    pub requests_timed_out: u64,
+    /// Workers that ended in the middle of a request.
+    pub workers_lost: u64,
+    /// Promotions that wait or are under way.
     pub waiting: u64,
     /// How long promotions pause after each other, because the kernel took long, in milliseconds.
     pub pause_ms: f64,

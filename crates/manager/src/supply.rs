@@ -56,6 +56,14 @@ pub fn usage_of_cgroup(directory: &Path) -> Result<Option<Usage>> {
     Ok(total.map(|total| Usage { used: usage.working, total }))
 }
 
+/// The fullest of the limits that hold in a memory cgroup: its own, and those of the groups it is in;
+/// `None` where none has one, or can be asked.
+#[must_use]
+pub fn fullest_cgroup(directory: &Path) -> Option<Usage> {
+    let limited = directory.ancestors().filter_map(|path| usage_of_cgroup(path).ok().flatten());
+    limited.max_by(|one, other| one.share().total_cmp(&other.share()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

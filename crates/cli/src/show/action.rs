@@ -21,7 +21,7 @@ pub(crate) fn deed(entry: &Entry) -> String {
         What::Debloated => format!("broke {}, freeing {bytes}", huge(pages)),
         What::LeftAlone => format!("left {} whole", huge(pages.max(1))),
         What::BackedOff => "promotions pause".to_owned(),
-        What::Missed => "page faults were not seen".to_owned(),
+        What::Missed => "a request was not carried out in time".to_owned(),
     }
 }
 

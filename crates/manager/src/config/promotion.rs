@@ -6,7 +6,6 @@ use crate::promote::policy::Promotion;
 use crate::select::Filter;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// What is promoted, and how.
@@ -16,10 +15,6 @@ pub struct PromotionConfig {
     pub policy: Promotion,
     /// The first rule that matches a process decides.
     pub rules: Vec<Rule>,
-    /// One of so many page faults is looked at.
-    pub period: NonZeroU64,
-    /// The share of the time, above 0 and up to 1, that page faults are heard.
-    pub listen: f64,
     /// Promotions carried out at the same time.
     pub at_once: usize,
     /// Nothing is promoted while a larger share of free memory, 0 to 1, lies in pieces smaller than
@@ -51,8 +46,6 @@ impl PromotionConfig {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct PromotionFile {
     policy: Named,
-    period: Sampled,
-    listen: Listen,
     at_once: AtOnce,
     max_fragmentation: Percent,
     idle: Period,
@@ -63,8 +56,6 @@ impl Default for PromotionFile {
     fn default() -> Self {
         Self {
             policy: Named(Promotion::default()),
-            period: Sampled::default(),
-            listen: Listen(0.05),
             at_once: AtOnce(2),
             max_fragmentation: Percent(0.95),
             idle: Period(Duration::from_secs(5)),
@@ -78,8 +69,6 @@ impl PromotionFile {
         PromotionConfig {
             policy: self.policy.0,
             rules: self.rule.into_iter().map(RuleFile::resolve).collect(),
-            period: self.period.0,
-            listen: self.listen.0,
             at_once: self.at_once.0,
             max_fragmentation: self.max_fragmentation.0,
             idle: self.idle.0,
@@ -108,45 +97,6 @@ struct Named(Promotion);
 impl<'de> Deserialize<'de> for Named {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
-    }
-}
-
-/// The kernel's counting costs most, whatever the period; below this the records begin to
-/// (`superpage lab run fault-overhead`).
-const DEFAULT_PERIOD: NonZeroU64 = NonZeroU64::new(16).unwrap();
-
-#[derive(Clone, Copy, Debug)]
-struct Sampled(NonZeroU64);
-
-impl Default for Sampled {
-    fn default() -> Self {
-        Self(DEFAULT_PERIOD)
-    }
-}
-
-impl<'de> Deserialize<'de> for Sampled {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Fewer would say too little of a region to be worth hearing.
-        const MOST: u64 = 1 << 20;
-        NonZeroU64::new(u64::deserialize(deserializer)?)
-            .filter(|period| period.get() <= MOST)
-            .map(Self)
-            .ok_or_else(|| D::Error::custom(format!("expected a number from 1 to {MOST}")))
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Listen(f64);
-
-impl<'de> Deserialize<'de> for Listen {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Less would hear next to nothing.
-        const LEAST: f64 = 0.01;
-        let Percent(share) = Percent::deserialize(deserializer)?;
-        if share >= LEAST {
-            return Ok(Self(share));
-        }
-        Err(D::Error::custom("less than 1% of the time is next to never; expected 1% to 100%"))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::cooldown::CoolDown;
 use crate::ledger::{Readers, replace};
-use crate::promote::Remembered;
+use crate::promote::Promoted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(super) struct Saved {
 
 impl Saved {
     /// What is to be kept.
-    pub(super) fn of(above: Vec<String>, cooling: &CoolDown, remembered: &Remembered) -> Self {
+    pub(super) fn of(above: Vec<String>, cooling: &CoolDown, remembered: &Promoted) -> Self {
         let mut until: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
         for (key, region, time) in cooling.iter() {
             until.entry(key.0).or_default().push((region.start().0, time.0));
@@ -67,7 +67,7 @@ impl Saved {
     }
 
     /// Which regions were huge.
-    pub(super) fn remembered(&self) -> Remembered {
+    pub(super) fn remembered(&self) -> Promoted {
         let all = |runs: &Vec<Run>| runs.iter().flat_map(|run| regions(*run)).collect();
         self.huge.iter().map(|(key, runs)| (ProcessKey(*key), all(runs))).collect()
     }
@@ -102,7 +102,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut cooling = CoolDown::new();
         cooling.add(ProcessKey(3), region(9), Nanos(77));
-        let remembered: Remembered =
+        let remembered: Promoted =
             [(ProcessKey(5), vec![region(1), region(2), region(7)])].into_iter().collect();
         let saved = Saved::of(vec!["machine".into()], &cooling, &remembered);
         assert_eq!(saved.huge[&5].len(), 2, "neighbours are one run");

@@ -30,7 +30,7 @@ impl Teller {
 
     /// Says how things stand.
     pub(super) fn tell(&self, watches: &[Watch], promoter: Option<&Promoter>) {
-        let standing = promoter.map(Promoter::standing).unwrap_or_default();
+        let promoting = promoter.map(Promoter::status).unwrap_or_default();
         let supply = supply::read(Path::new("/proc")).ok();
         let status = Status {
             at_ms: now_ms(),
@@ -39,12 +39,12 @@ impl Teller {
             watches: watches.iter().filter_map(|watch| watch.memory().ok()).collect(),
             free_huge_pages: supply.map_or(0, |supply| supply.available(PageSize::Huge)),
             fragmentation: supply.map_or(0.0, |supply| supply.fmfi(PageSize::Huge)),
-            policies: standing.policies,
-            faults_seen: standing.seen,
-            faults_lost: standing.lost,
-            faults_throttled: standing.throttled,
-            waiting: standing.waiting,
-            pause_ms: standing.pause_ms,
+            policies: promoting.policies,
+            surveys: promoting.counts.surveys,
+            requests_timed_out: promoting.counts.timed_out,
+            workers_lost: promoting.counts.workers_lost,
+            waiting: promoting.waiting,
+            pause_ms: promoting.pause_ms,
             cpu_s: CpuTime::of_process().total().as_secs_f64(),
             resident_bytes: usage::resident().map_or(0, |resident| resident.current.0),
         };

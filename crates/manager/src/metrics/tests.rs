@@ -90,7 +90,7 @@ fn gauges_are_as_the_status_says_and_forget_what_is_gone() {
     let mut status = Status {
         watches: vec![memory("machine"), memory("/sys/fs/cgroup/a")],
         policies: vec![("ingens".to_owned(), 3)],
-        faults_seen: 12,
+        surveys: 12,
         pause_ms: 250.0,
         cpu_s: 1.5,
         ..Status::default()
@@ -99,7 +99,7 @@ fn gauges_are_as_the_status_says_and_forget_what_is_gone() {
     assert_eq!(value(&metrics, "superpage_memory_used_bytes{watch=\"machine\"}"), Some(600.0));
     let low = "superpage_memory_watermark_ratio{watch=\"machine\",mark=\"low\"}";
     assert_eq!(value(&metrics, low), Some(0.65));
-    assert_eq!(value(&metrics, "superpage_fault_events_total"), Some(12.0));
+    assert_eq!(value(&metrics, "superpage_surveys_total"), Some(12.0));
     assert_eq!(value(&metrics, "superpage_promotion_pause_seconds"), Some(0.25));
     assert_eq!(value(&metrics, "superpage_daemon_cpu_seconds_total"), Some(1.5));
     assert_eq!(value(&metrics, "superpage_processes{policy=\"ingens\"}"), Some(3.0));

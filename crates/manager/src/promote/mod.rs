@@ -1,53 +1,55 @@
-//! The promoter: hears of page faults as they happen, tells the policies, and carries out what they
-//! want, several promotions at once, within a budget and limits.
+//! The promoter: looks at processes as they fill memory, asks their policies, and makes the huge pages
+//! that these want, within a CPU budget and limits.
 //!
-//! It runs in a thread of its own, because a fault that calls for a huge page is to be answered in
-//! milliseconds while a de-bloating pass may take seconds. [`Promoter::start`] starts it; the
+//! It runs beside the daemon's loop, because a heap that grows is to be promoted in fractions of a
+//! second while a pass that reclaims bloat may take minutes. [`Promoter::start`] starts it; the
 //! [`Promoter`] is the handle.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`policy`] | the policies that can be asked for by name |
-//! | [`tenant`] | one watched process |
-//! | [`view`] | what a policy sees of its processes |
-//! | [`group`] | the processes under one policy, and what it wants |
-//! | [`limits`] | when promoting would do harm |
-//! | [`headroom`] | what memory promotions may still add |
-//! | `lasting` | whether what is promoted lasts, and a budget where it does not |
-//! | [`pace`] | how fast: the budget, and waiting while the kernel takes long |
-//! | `roster` | who is watched, under which policy |
-//! | [`crew`] | the threads that carry out |
-//! | `hear` | whose page faults are heard, and when |
-//! | `front` | regions that are being filled, followed by their page tables at the pace that they go |
-//! | `work` | the loop |
-//! | [`once`] | promoting once, without any of that |
+//! | [`scheduler`] | decides: events and the time go in, commands come out; pure |
+//! | [`event`] | those events and commands |
+//! | [`range`](mod@range) | the one state of a PMD range, and why one is not promoted |
+//! | [`gate`] | the admission gate: CPU budget, memory, fragmentation |
+//! | [`bucket`] | the token bucket of that budget |
+//! | [`instance`] | a policy with its processes |
+//! | [`snapshot`] | what a policy sees of them |
+//! | `driver` | the thread that steps the scheduler |
+//! | [`pool`] | the threads that wait for the kernel |
+//! | [`collapse`] | what these do |
+//! | [`once`] | promoting once, without a policy |
 
-pub mod crew;
-mod front;
-pub mod group;
-pub mod headroom;
-mod hear;
-mod lasting;
-pub mod limits;
+pub mod bucket;
+pub mod collapse;
+mod driver;
+pub mod event;
+pub mod gate;
+pub mod instance;
 pub mod once;
-pub mod pace;
 pub mod policy;
-mod roster;
-pub mod tenant;
-pub mod view;
-mod work;
+pub mod pool;
+pub mod range;
+pub mod scheduler;
+pub mod snapshot;
 
+pub use event::RequestId;
+/// A point in time, by the clock of [`now`].
+pub use superpage_units::Nanos as Time;
+
+use crate::budget::CpuBudget;
 use crate::config::{CgroupMarks, PromotionConfig};
 use crate::ledger::Ledger;
+use crate::registry::Wanted;
 use crate::select::Selection;
+use crossbeam_channel::{Sender, unbounded};
+use gate::Limits;
+use policy::Promotion;
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BasePages, Bytes, Nanos, ProcessKey, Region};
+use superpage_units::{BasePages, ProcessKey, Region};
 
 /// What the promoter goes by.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,39 +62,93 @@ pub struct Setup {
     pub marks: Watermarks,
     /// Those of single cgroups.
     pub cgroups: Vec<CgroupMarks>,
-    /// What breaking a huge page has to free to be worth it.
+    /// What splitting a huge page has to free to be worth it.
     pub worth: BasePages,
-    /// The size of each processor's buffer of page faults
-    /// ([`superpage_kernel::fault_events::DEFAULT_RING`] is right nearly always).
-    pub ring: Bytes,
+}
+
+impl Setup {
+    /// What the registry needs of it.
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            processes: self.processes.clone(),
+            promotion: self.promotion.clone(),
+            marks: self.marks,
+            cgroups: self.cgroups.clone(),
+        }
+    }
+
+    /// What the scheduler needs of it.
+    fn rules(&self) -> Rules {
+        Rules {
+            policies: self.promotion.policies().collect(),
+            budget: self.promotion.budget,
+            at_once: self.workers(),
+            worth: self.worth,
+            max_fragmentation: self.promotion.max_fragmentation,
+        }
+    }
+
+    /// Collapse requests at a time: no more than half of the processors, because the programs that are
+    /// promoted need some too.
+    fn workers(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.promotion.at_once.min(processors.div_ceil(2))
+    }
+}
+
+/// What the scheduler goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    /// Every policy that some process may have.
+    pub policies: Vec<Promotion>,
+    /// What of one core promoting may use, looking included.
+    pub budget: CpuBudget,
+    /// Collapse requests at a time.
+    pub at_once: usize,
+    /// What splitting a huge page has to free to be worth it.
+    pub worth: BasePages,
+    /// The share of free memory, 0 to 1, above which fragmentation forbids promotions.
+    pub max_fragmentation: f64,
+}
+
+impl Rules {
+    fn limits(&self) -> Limits {
+        Limits { worth: self.worth, max_fragmentation: self.max_fragmentation, fragmentation: 0.0 }
+    }
 }
 
 /// How the promoter stands.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Standing {
+pub struct Status {
     /// Processes under each policy, by its name.
     pub policies: Vec<(String, u64)>,
-    /// Page faults heard of.
-    pub seen: u64,
-    /// Records lost because a buffer was full.
-    pub lost: u64,
-    /// How often the kernel throttled them.
-    pub throttled: u64,
-    /// Promotions that wait.
+    /// What was done to see what is to be promoted, and what went wrong.
+    pub counts: Counts,
+    /// Promotions that wait or are under way.
     pub waiting: u64,
-    /// The delay between calls, in milliseconds, because the kernel took long.
+    /// The pause between calls, in milliseconds, because the kernel took long.
     pub pause_ms: f64,
-    /// Numbers of the processes whose partly used huge pages are to be taken back, and the names of the
-    /// policies that want that.
-    pub taken_back_from: BTreeMap<u32, String>,
+    /// Numbers of the processes in which something was promoted, each with the name of its policy.
+    pub reclaim_from: BTreeMap<u32, String>,
 }
 
-/// Regions that were huge, by process.
-pub type Remembered = BTreeMap<ProcessKey, Vec<Region>>;
+/// What the scheduler counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Surveys made.
+    pub surveys: u64,
+    /// Requests that took longer than they may.
+    pub timed_out: u64,
+    /// Workers that ended in the middle of a request.
+    pub workers_lost: u64,
+}
+
+/// PMD ranges that were huge, by process.
+pub type Promoted = BTreeMap<ProcessKey, Vec<Region>>;
 
 /// What the promoter is told.
 #[derive(Debug)]
-enum Command {
+enum Order {
     /// Another setup holds from now on.
     Configure(Box<Setup>),
     /// Leave.
@@ -101,86 +157,69 @@ enum Command {
 
 /// What the promoter and its handle share.
 #[derive(Debug, Default)]
-struct Board {
-    standing: Mutex<Standing>,
-    remembered: Mutex<Remembered>,
+struct Shared {
+    status: Mutex<Status>,
+    promoted: Mutex<Promoted>,
 }
 
 /// The handle on a running promoter. Dropping it ends the promoter, after what is under way.
 #[derive(Debug)]
 pub struct Promoter {
-    commands: Sender<Command>,
-    wake: UnixStream,
-    board: Arc<Board>,
+    orders: Sender<Order>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Promoter {
-    /// Starts it. `remembered` are regions that an earlier one knew.
+    /// Starts it. `promoted` are ranges that an earlier one had made huge.
     ///
     /// # Errors
-    /// If threads cannot be started.
-    pub fn start(
-        setup: Setup,
-        ledger: Arc<Ledger>,
-        remembered: Remembered,
-    ) -> std::io::Result<Self> {
-        let (wake, ear) = UnixStream::pair()?;
-        for end in [&wake, &ear] {
-            end.set_nonblocking(true)?;
-        }
-        let (commands, orders) = mpsc::channel();
-        let board =
-            Arc::new(Board { standing: Mutex::default(), remembered: Mutex::new(remembered) });
-        let (shared, waker) = (Arc::clone(&board), wake.try_clone()?);
+    /// If its thread cannot be started.
+    pub fn start(setup: Setup, ledger: Arc<Ledger>, promoted: Promoted) -> std::io::Result<Self> {
+        let (orders, received) = unbounded();
+        let shared = Arc::new(Shared { status: Mutex::default(), promoted: Mutex::new(promoted) });
+        let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("promoter".to_owned())
-            .spawn(move || work::run(setup, &ledger, &shared, orders, (waker, ear)))?;
-        Ok(Self { commands, wake, board, thread: Some(thread) })
+            .spawn(move || driver::run(setup, &ledger, &its, &received))?;
+        Ok(Self { orders, shared, thread: Some(thread) })
     }
 
     /// Goes by another setup from now on; what is known of processes stays.
     pub fn configure(&self, setup: Setup) {
-        self.tell(Command::Configure(Box::new(setup)));
+        // One that has ended needs no setup.
+        let _ = self.orders.send(Order::Configure(Box::new(setup)));
+    }
+
+    /// Whether its thread runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     /// How it stands.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.board.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn status(&self) -> Status {
+        self.shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// As [`Standing::taken_back_from`].
+    /// Ranges that were huge, as of the last second.
     #[must_use]
-    pub fn taken_back_from(&self) -> BTreeMap<u32, String> {
-        self.standing().taken_back_from
+    pub fn promoted(&self) -> Promoted {
+        self.shared.promoted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Regions that were huge, as of the last look.
+    /// Ends it, after what is under way; which ranges were huge in the end.
     #[must_use]
-    pub fn remembered(&self) -> Remembered {
-        self.board.remembered.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn tell(&self, command: Command) {
-        // If it has ended, nobody is there to be told.
-        let _ = self.commands.send(command);
-        let _ = (&self.wake).write(&[0]);
-    }
-}
-
-impl Promoter {
-    /// Ends it, after what is under way; what was huge in the end.
-    #[must_use]
-    pub fn end(mut self) -> Remembered {
+    pub fn end(mut self) -> Promoted {
         self.stop();
-        self.remembered()
+        self.promoted()
     }
 
     fn stop(&mut self) {
-        self.tell(Command::Stop);
+        let _ = self.orders.send(Order::Stop);
         if let Some(thread) = self.thread.take() {
-            // What made it panic was said by the panic.
+            // A panic has said what it was.
             let _ = thread.join();
         }
     }
@@ -192,11 +231,11 @@ impl Drop for Promoter {
     }
 }
 
-/// The time by the clock that fault events carry.
+/// The time by CLOCK_MONOTONIC.
 #[must_use]
-pub fn now() -> Nanos {
+pub fn now() -> Time {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    Nanos(seconds * 1_000_000_000 + nanos)
+    Time::ZERO + superpage_units::Nanos(seconds * 1_000_000_000 + nanos)
 }

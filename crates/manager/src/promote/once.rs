@@ -1,33 +1,36 @@
-//! Promoting processes once, now, because somebody asked for it: no policy, no faults.
+//! Promoting processes once, now, because somebody asked for it: no policy, no scheduler.
 
-use super::crew::{Done, Job, Reason, carry_out};
-use super::group::LONGEST_RUN;
-use super::limits::{Limits, Past, Refusal, Room};
-use super::tenant::Tenant;
-use super::view::LiveView;
+use super::collapse;
+use super::event::Collapse;
+use super::gate::{Limits, Past, Room};
+use super::range::Refusal;
 use crate::pass::Mode;
-use crate::select::{self, Refusal as Unfit};
+use crate::process::{ManagedProcess, Memory, Survey, Vma};
+use crate::select::{self, Described, Refusal as Unfit};
 use crate::supply;
 use crate::target::is_about_one_process;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::Hierarchy;
+use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
-use superpage_policy::system::View as _;
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Mapping, Nanos, Region, VirtAddr,
-};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region};
+
+/// Neighbours collapsed by one call, as the scheduler does it.
+const LONGEST_RUN: usize = 4;
+/// A page that the kernel is using for a moment is tried again so often, so long after.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// How to go about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Whether to act, or only say what would be promoted.
     pub mode: Mode,
-    /// Regions with fewer base pages populated are left alone; the rest of a region is filled with
+    /// PMD ranges with fewer base pages present are left alone; the rest of one is filled with
     /// zeroes.
     pub least: BasePages,
     /// Nothing that adds memory is promoted while the machine uses more than this share of its
@@ -42,15 +45,15 @@ pub struct Account {
     pub pid: u32,
     /// Its command.
     pub command: String,
-    /// Regions that were huge already.
+    /// Ranges that were huge already.
     pub were_huge: HugePages,
-    /// Regions that became huge (in a dry run: that would have).
+    /// Ranges that became huge (in a dry run: that would have).
     pub promoted: HugePages,
     /// Base pages filled with zeroes for it.
     pub filled: BasePages,
-    /// Regions with too little in them.
+    /// Ranges with too little in them.
     pub too_empty: HugePages,
-    /// Regions that were refused, by reason.
+    /// Ranges that were refused, by reason.
     pub refused: BTreeMap<Refusal, u64>,
     /// The process exited meanwhile.
     pub exited: bool,
@@ -65,37 +68,39 @@ pub struct Account {
 /// A process that is to be promoted.
 #[derive(Debug)]
 pub struct Candidate {
-    view: LiveView,
+    process: ManagedProcess,
+    survey: Survey,
     account: Account,
-    key: superpage_units::ProcessKey,
 }
 
-/// Takes hold of process `pid`.
+/// Takes hold of process `pid`, and sees what is mapped in it.
 ///
 /// # Errors
 /// Why it cannot be promoted.
 pub fn hold(pid: u32) -> std::result::Result<Candidate, Unfit> {
     let hierarchy = Hierarchy::find(Path::new("/")).ok().flatten();
-    let tenant = select::hold_as(pid, hierarchy.as_ref(), |found| {
-        Tenant::new(found.key, found.process, found.command, found.cgroup)
-    })?;
-    let (key, command) = (tenant.key(), tenant.held.command.clone());
-    let refuses_huge_pages = tenant.refuses_huge_pages();
-    let mut view = LiveView::new();
-    view.add(tenant);
-    let account = Account { pid, command, refuses_huge_pages, ..Account::default() };
-    Ok(Candidate { view, account, key })
+    select::hold_as(pid, hierarchy.as_ref(), |found: Described| {
+        let process = found.hold()?;
+        let refuses_huge_pages = process.refuses_huge_pages()?;
+        let survey = process.survey()?;
+        let command = process.command.clone();
+        let account = Account { pid, command, refuses_huge_pages, ..Account::default() };
+        Ok(Candidate { process, survey, account })
+    })
 }
 
-/// What a run of neighbours came to, for a progress bar: regions looked at.
+/// Is told how many PMD ranges were gone through, for a progress bar.
 pub type Progress<'a> = &'a mut dyn FnMut(u64);
 
 impl Candidate {
-    /// Regions in which anything is mapped, at most; for a progress bar.
+    /// PMD ranges in which anything is mapped; for a progress bar.
     #[must_use]
     pub fn regions(&self) -> u64 {
-        let areas = self.view.areas(self.key).iter();
-        areas.map(|area| Region::within(area.start, area.end).count() as u64).sum()
+        let count = |found: &Found| match found {
+            Found::Huge(_, count) => count.0,
+            Found::Base(..) => 1,
+        };
+        self.survey.found.iter().map(count).sum()
     }
 
     /// Promotes what can be promoted.
@@ -118,46 +123,61 @@ impl Candidate {
     }
 
     fn walk(&mut self, options: Options, progress: Progress<'_>) -> Result<()> {
-        let mut at = VirtAddr::default();
-        let mut run: Vec<Region> = Vec::new();
-        let (mut limits, mut room) = now(options)?;
-        while let Some(region) = self.view.next_mapped(self.key, at) {
+        let found = std::mem::take(&mut self.survey.found);
+        let mut run: Vec<(Region, Memory)> = Vec::new();
+        let (mut limits, mut room) = self.now(options)?;
+        for found in found {
+            let (region, seen) = match found {
+                Found::Huge(first, count) => {
+                    progress(count.0);
+                    self.account.were_huge += self.inside(first, count);
+                    continue;
+                }
+                Found::Base(region, seen) => (region, seen),
+            };
             progress(1);
-            at = region.end();
-            let follows = run.last().is_some_and(|last| last.end() == region.start());
-            if !run.is_empty() && (!follows || run.len() as u64 >= LONGEST_RUN.0) {
+            let memory = self.holds(region).map(|vma| vma.memory);
+            let follows = run
+                .last()
+                .is_some_and(|(last, of)| last.end() == region.start() && Some(*of) == memory);
+            if !run.is_empty() && (!follows || run.len() >= LONGEST_RUN) {
                 self.carry_out(std::mem::take(&mut run), options.mode)?;
-                (limits, room) = now(options)?;
+                (limits, room) = self.now(options)?;
             }
-            if self.is_wanted(region, options.least, &limits, room) {
-                run.push(region);
+            if let Some(memory) = memory
+                && self.is_wanted(&seen, options.least, &limits, room)
+            {
+                run.push((region, memory));
             }
         }
         self.carry_out(run, options.mode)
     }
 
-    fn is_wanted(&mut self, region: Region, least: BasePages, limits: &Limits, room: Room) -> bool {
-        let Some(tenant) = self.view.tenant_mut(self.key) else { return false };
-        if !tenant.areas().iter().any(|area| area.holds(region.into())) {
-            return false;
-        }
-        let Ok(seen) = tenant.survey(region) else { return false };
-        let room = tenant.room(Watermarks::default()).min(room);
-        if seen.is_huge {
-            self.account.were_huge += HugePages(1);
+    /// The VMA that holds all of a PMD range.
+    fn holds(&self, region: Region) -> Option<Vma> {
+        let vmas = &self.survey.vmas;
+        let vma = vmas.get(vmas.partition_point(|vma| vma.end <= region.start()))?;
+        (vma.start <= region.start() && region.end() <= vma.end).then_some(*vma)
+    }
+
+    /// How many of these huge pages lie in VMAs where huge pages can be made.
+    fn inside(&self, first: Region, count: HugePages) -> HugePages {
+        let all = Region::within(first.start(), first.start().offset(count.bytes()));
+        HugePages(all.filter(|region| self.holds(*region).is_some()).count() as u64)
+    }
+
+    fn is_wanted(&mut self, seen: &Seen, least: BasePages, limits: &Limits, room: Room) -> bool {
+        if seen.population.is_zero() {
             return false;
         }
         if seen.population < least {
             self.account.too_empty += HugePages(1);
             return false;
         }
-        // Asked for by hand: what was taken back may come back.
-        let seen = superpage_kernel::pagemap::Survey { zero_pages: BasePages::ZERO, ..seen };
+        // Asked for by hand: reclaimed bloat may come back.
+        let seen = Seen { zero_pages: BasePages::ZERO, ..*seen };
         match limits.check(&seen, Past::New, room) {
-            Ok(()) => {
-                tenant.promise();
-                true
-            }
+            Ok(()) => true,
             Err(why) => {
                 *self.account.refused.entry(why).or_default() += 1;
                 false
@@ -165,14 +185,13 @@ impl Candidate {
         }
     }
 
-    fn carry_out(&mut self, run: Vec<Region>, mode: Mode) -> Result<()> {
-        let Some(first) = run.first().copied() else { return Ok(()) };
-        let Some(tenant) = self.view.tenant(self.key) else { return Ok(()) };
-        tenant.held.process.check_alive()?;
+    fn carry_out(&mut self, run: Vec<(Region, Memory)>, mode: Mode) -> Result<()> {
+        let Some((first, memory)) = run.first().copied() else { return Ok(()) };
+        self.process.process.check_alive()?;
         if mode == Mode::DryRun {
-            for region in run {
-                let seen = self.view.region(self.key, region);
-                if seen.mapping == Mapping::Base {
+            for (region, _) in run {
+                let seen = self.process.pagemap.survey(region)?;
+                if !seen.is_huge && !seen.population.is_zero() {
                     self.account.promoted += HugePages(1);
                     self.account.filled +=
                         BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(seen.population);
@@ -180,74 +199,58 @@ impl Candidate {
             }
             return Ok(());
         }
-        let job = Job {
-            key: self.key,
-            held: Arc::clone(&tenant.held),
-            first,
-            count: HugePages(run.len() as u64),
-            memory: tenant.memory_of(first),
-            reason: Reason { kind: "asked", words: "somebody asked for it".to_owned() },
-            since: None,
-            action: None,
-            tries: 0,
-        };
-        for (region, became) in self.with_patience(job) {
-            if let Some(tenant) = self.view.tenant_mut(self.key) {
-                tenant.settle();
-            }
+        let (process, count) = (self.process.key, HugePages(run.len() as u64));
+        for (_, became) in self.with_patience(&Collapse { process, first, count, memory }) {
             match became {
                 Ok(filled) => {
                     self.account.promoted += HugePages(1);
                     self.account.filled += filled;
-                    if let Some(tenant) = self.view.tenant_mut(self.key) {
-                        tenant.is_huge(region, filled, super::now());
-                    }
                 }
-                Err(Refusal::Gone) => {
-                    let pid = self.account.pid;
-                    return Err(Error::Gone { pid });
-                }
+                Err(Refusal::Gone) => return Err(Error::Gone { pid: self.account.pid }),
                 Err(why) => *self.account.refused.entry(why).or_default() += 1,
             }
         }
         Ok(())
     }
 
-    /// Carries out a job; what the kernel was using just then is tried again a few times. Then the
-    /// process has as much time for itself ([`Turns`](super::pace::Turns)); not four times as much as
-    /// in the background, because somebody waits.
-    fn with_patience(&self, job: Job) -> Vec<(Region, std::result::Result<BasePages, Refusal>)> {
-        const TRIES: u32 = 3;
-        const PAUSE: Duration = Duration::from_millis(10);
-        let Done { mut became, mut held_up, .. } = carry_out(job.clone());
+    /// Carries a request out; ranges that the kernel was using are tried again a few times. Then the
+    /// process is left alone for as long as it had to wait.
+    fn with_patience(
+        &self,
+        request: &Collapse,
+    ) -> Vec<(Region, std::result::Result<BasePages, Refusal>)> {
+        let mut done = collapse::carry_out(&self.process, request);
+        let mut held = done.held;
         for _ in 0..TRIES {
-            if !became.iter().any(|(_, became)| *became == Err(Refusal::Busy)) {
+            let is_busy = |became: &(Region, std::result::Result<BasePages, Refusal>)| {
+                became.1 == Err(Refusal::Busy)
+            };
+            if !done.became.iter().any(is_busy) {
                 break;
             }
             std::thread::sleep(PAUSE);
-            for (region, became) in became.iter_mut().filter(|(_, b)| *b == Err(Refusal::Busy)) {
-                let one = Job { first: *region, count: HugePages(1), ..job.clone() };
-                let mut done = carry_out(one);
-                held_up += done.held_up;
-                if let Some((_, again)) = done.became.pop() {
+            for (region, became) in done.became.iter_mut().filter(|one| is_busy(one)) {
+                let one = Collapse { first: *region, count: HugePages(1), ..request.clone() };
+                let mut again = collapse::carry_out(&self.process, &one);
+                held += again.held;
+                if let Some((_, again)) = again.became.pop() {
                     *became = again;
                 }
             }
         }
-        std::thread::sleep(held_up);
-        became
+        std::thread::sleep(Duration::from_nanos(held.0));
+        done.became
     }
-}
 
-/// What holds now, and what memory the machine has for it.
-fn now(options: Options) -> Result<(Limits, Room)> {
-    let proc = Path::new("/proc");
-    let room = if supply::usage_of_machine(proc)?.share() >= options.max_used {
-        Room::None
-    } else {
-        Room::Plenty
-    };
-    let mut limits = Limits { worth: BasePages(1), max_fragmentation: 1.0, fragmentation: 0.0 };
-    limits.see(&supply::read(proc)?);
-    Ok((limits, room))
+    /// What holds now, and what memory there is for it, the machine's and the cgroup's.
+    fn now(&mut self, options: Options) -> Result<(Limits, Room)> {
+        let proc = Path::new("/proc");
+        let is_full = supply::usage_of_machine(proc)?.share() >= options.max_used;
+        let machine = if is_full { Room::None } else { Room::Plenty };
+        let cgroup = self.process.cgroup.as_deref().and_then(supply::fullest_cgroup);
+        let cgroup = cgroup.map(|usage| Room::below(Watermarks::default(), usage));
+        let mut limits = Limits { worth: BasePages(1), max_fragmentation: 1.0, fragmentation: 0.0 };
+        limits.see(&supply::read(proc)?);
+        Ok((limits, machine.min(cgroup.unwrap_or(Room::Plenty))))
+    }
 }

@@ -99,7 +99,7 @@ fn no_byte_is_lost() -> Ended {
     let seconds = std::env::var("SUPERPAGE_INTEGRITY_SECONDS").ok();
     let seconds: u64 = seconds.and_then(|text| text.parse().ok()).unwrap_or(15);
     let mut program = Program::start()?;
-    let mut setup = setup("quicksilver-sync-16", 8, &[program.pid()])?;
+    let mut setup = setup("quicksilver-sync-16", &[program.pid()])?;
     // Nothing that was taken back is too empty to be promoted again.
     setup.worth = BasePages(BASE_PAGES_PER_HUGE_PAGE + 1);
     setup.promotion.at_once = 2;

@@ -5,8 +5,8 @@
 //! it in the history, and that nothing was lost, the programs say.
 //!
 //! - [`ordinary`]: thresholds, policies, kinds of memory;
-//! - [`trouble`]: programs that exit, exec, fork and unmap in the middle, limits, buffers that
-//!   overflow, memory in other hands;
+//! - [`trouble`]: programs that exit, exec, fork and unmap in the middle, limits,
+//!   memory in other hands;
 //! - [`size`]: many areas, many processes;
 //! - [`integrity`]: promotion and de-bloating at the same time, on memory whose contents are known.
 
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
 
 /// Why nothing of this can be tested here.
 fn hindrance() -> Option<String> {
-    let needed = Ability::ESSENTIAL.into_iter().chain([Ability::Collapse, Ability::WatchFaults]);
+    let needed = Ability::ESSENTIAL.into_iter().chain([Ability::Collapse]);
     let missing = needed.map(probe::probe).find(|finding| finding.answer != Answer::Yes);
     if let Some(finding) = missing {
         return Some(finding.why);

@@ -17,7 +17,6 @@ pub(crate) const PAGES: u64 = BASE_PAGES_PER_HUGE_PAGE;
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         ("at_the_threshold_and_not_below", None, at_the_threshold_and_not_below),
-        ("sampled_faults_are_enough", None, sampled_faults_are_enough),
         ("in_the_background_too", None, in_the_background_too),
         ("ingens_waits_for_nine_tenths", None, ingens_waits_for_nine_tenths),
         ("what_was_there_before_is_found", None, what_was_there_before_is_found),
@@ -34,19 +33,14 @@ pub(crate) fn tests() -> Vec<Test> {
             what_comes_apart_rests_and_is_found_again,
         ),
         ("what_was_taken_back_comes_back_full", None, what_was_taken_back_comes_back_full),
-        ("where_nothing_lasts_little_is_promoted", None, where_nothing_lasts_little_is_promoted),
     ]
 }
 
 /// A program with so many regions, and the promoter on it.
-pub(crate) fn watched(
-    policy: &str,
-    period: u64,
-    regions: u64,
-) -> Result<(Program, Memory, Watch), Failed> {
+pub(crate) fn watched(policy: &str, regions: u64) -> Result<(Program, Memory, Watch), Failed> {
     let mut program = Program::start()?;
     let memory = program.memory(&format!("map {regions}"))?;
-    let watch = Watch::start(setup(policy, period, &[program.pid()])?)?;
+    let watch = Watch::start(setup(policy, &[program.pid()])?)?;
     until_held(&watch, 1)?;
     Ok((program, memory, watch))
 }
@@ -54,7 +48,7 @@ pub(crate) fn watched(
 /// Waits until so many processes are under the first policy.
 pub(crate) fn until_held(watch: &Watch, processes: u64) -> Ended {
     wait_for("the promoter to hold its processes", || {
-        let held = watch.standing().policies.first().is_some_and(|(_, held)| *held == processes);
+        let held = watch.status().policies.first().is_some_and(|(_, held)| *held == processes);
         Ok(held.then_some(()))
     })
 }
@@ -62,7 +56,7 @@ pub(crate) fn until_held(watch: &Watch, processes: u64) -> Ended {
 /// The first region of the second one's kind is promoted, and that of the first is not: by then it
 /// would have been.
 fn only_from(policy: &str, below: u64, enough: u64) -> Ended {
-    let (mut program, memory, watch) = watched(policy, 1, 4)?;
+    let (mut program, memory, watch) = watched(policy, 4)?;
     for region in [0, 2] {
         program.touch(memory, region * PAGES, below)?;
         program.touch(memory, (region + 1) * PAGES, enough)?;
@@ -91,36 +85,18 @@ fn ingens_waits_for_nine_tenths() -> Ended {
     only_from("ingens", 459, 460)
 }
 
-/// With one fault of 64 heard, one falls into each 64 base pages.
-fn sampled_faults_are_enough() -> Ended {
-    const REGIONS: u64 = 16;
-    let (mut program, memory, watch) = watched("quicksilver-sync-64", 64, 2 * REGIONS)?;
-    for region in 0..REGIONS {
-        program.touch(memory, 2 * region * PAGES, 63)?;
-        program.touch(memory, (2 * region + 1) * PAGES, 128)?;
-    }
-    for region in 0..REGIONS {
-        program.wait_for_huge(memory.region(2 * region + 1))?;
-    }
-    for region in 0..REGIONS {
-        ensure!(!program.is_huge(memory.region(2 * region))?, "63 base pages were enough");
-    }
-    program.check()?;
-    watch.end()?.promoted(REGIONS, "threshold")
-}
-
 fn what_was_there_before_is_found() -> Ended {
     let mut program = Program::start()?;
     let memory = program.memory("map 8")?;
     program.touch(memory, 0, 6 * PAGES)?;
-    program.touch(memory, 6 * PAGES, 100)?;
-    let watch = Watch::start(setup("quicksilver", 64, &[program.pid()])?)?;
+    program.touch(memory, 6 * PAGES, 63)?;
+    let watch = Watch::start(setup("quicksilver", &[program.pid()])?)?;
     for region in 0..6 {
         program.wait_for_huge(memory.region(region))?;
     }
     program.check()?;
-    ensure!(!program.is_huge(memory.region(6))?, "nobody touches it any more, and it is not full");
-    watch.end()?.promoted(6, "scanned")
+    ensure!(!program.is_huge(memory.region(6))?, "63 base pages were enough");
+    watch.end()?.promoted(6, "threshold")
 }
 
 /// The break stands in the middle of a region, which is populated that far, and promoted once the
@@ -134,11 +110,11 @@ fn a_heap_is_promoted_as_it_grows() -> Ended {
     let length = start.end().0 + HUGE_PAGE_BYTES + quarter - first.start.0 - 4096;
     let heap = program.memory(&format!("heap {length}"))?;
     let region = Region::containing(start.end().offset(HUGE_PAGES_BYTES));
-    let watch = Watch::start(setup("quicksilver-sync-64", 1, &[program.pid()])?)?;
+    let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
     let page = |address: u64| (address - heap.start.0) / 4096;
     program.touch(heap, page(region.start().0), 128)?;
-    wait_for("the faults to be heard", || Ok((watch.standing().seen >= 128).then_some(())))?;
+    watch.settle()?;
     ensure!(!program.is_huge(region)?, "the heap does not reach that far");
     // As an allocator does, it writes behind what it had.
     let more = program.memory(&format!("heap {HUGE_PAGE_BYTES}"))?;
@@ -155,7 +131,7 @@ const HUGE_PAGES_BYTES: superpage_units::Bytes = superpage_units::Bytes(HUGE_PAG
 /// The list of areas is not read for each of them.
 fn areas_may_come_in_a_hurry() -> Ended {
     const AREAS: u64 = 40;
-    let (mut program, _, watch) = watched("quicksilver-sync-64", 1, 1)?;
+    let (mut program, _, watch) = watched("quicksilver-sync-64", 1)?;
     let mut areas = Vec::new();
     for _ in 0..AREAS {
         let memory = program.memory("map 1")?;
@@ -170,7 +146,7 @@ fn areas_may_come_in_a_hurry() -> Ended {
 }
 
 fn stacks_stay_as_they_are() -> Ended {
-    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, 1)?;
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1)?;
     let stacks = program.ask("threads 4")?;
     let stacks: Vec<Region> = stacks
         .split(' ')
@@ -193,7 +169,7 @@ fn shared_memory_is_huge_for_all() -> Ended {
     let descriptor = host.ask(&format!("descriptor {}", memory.number))?;
     let seen = guest.memory(&format!("open {} {descriptor} 4", host.pid()))?;
     let pids = [host.pid(), guest.pid()];
-    let watch = Watch::start(setup("quicksilver-sync-64", 1, &pids)?)?;
+    let watch = Watch::start(setup("quicksilver-sync-64", &pids)?)?;
     until_held(&watch, 2)?;
     host.touch(memory, 0, PAGES)?;
     host.touch(memory, PAGES, 70)?;
@@ -247,7 +223,7 @@ fn a_file_in_memory_is_shared_memory() -> Ended {
     let mut program = Program::start()?;
     let number = file.as_raw_fd();
     let memory = program.memory(&format!("open {} {number} 2", std::process::id()))?;
-    let watch = Watch::start(setup("quicksilver-sync-64", 1, &[program.pid()])?)?;
+    let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
     program.touch(memory, 0, 70)?;
     program.wait_for_huge(memory.region(0))?;
@@ -263,9 +239,9 @@ fn each_process_has_its_policy() -> Ended {
          [[promotion.rule]]\npolicy = \"ingens\"\npids = [{}]\n",
         pids[1], pids[2]
     );
-    let watch = Watch::start(setup_with("quicksilver-sync-64", 1, &pids, &rules)?)?;
+    let watch = Watch::start(setup_with("quicksilver-sync-64", &pids, &rules)?)?;
     wait_for("both to be held", || {
-        let held = watch.standing().policies.iter().filter(|(_, held)| *held == 1).count();
+        let held = watch.status().policies.iter().filter(|(_, held)| *held == 1).count();
         Ok((held == 2).then_some(()))
     })?;
     let mut areas = Vec::new();
@@ -286,36 +262,25 @@ fn each_process_has_its_policy() -> Ended {
 }
 
 fn another_setup_holds_at_once() -> Ended {
-    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, 3)?;
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 3)?;
     program.touch(memory, 0, 64)?;
     program.wait_for_huge(memory.region(0))?;
-    watch.configure(setup("quicksilver-sync-128", 1, &[program.pid()])?);
+    watch.configure(setup("quicksilver-sync-128", &[program.pid()])?);
     wait_for("the other policy", || {
-        let policies = watch.standing().policies;
+        let policies = watch.status().policies;
         Ok((policies == [("quicksilver-sync-128".to_owned(), 1)]).then_some(()))
     })?;
     program.touch(memory, PAGES, 127)?;
     program.touch(memory, 2 * PAGES, 128)?;
     program.wait_for_huge(memory.region(2))?;
     ensure!(!program.is_huge(memory.region(1))?, "the other policy's threshold is 128");
-    // The other period takes other buffers: it has to be heard anew.
-    watch.configure(setup("quicksilver-sync-128", 2, &[program.pid()])?);
-    let later = program.memory("map 1")?;
-    program.touch(later, 0, 200)?;
-    wait_for("faults to be heard", || {
-        // By the time that the promoter has read its orders the first ones may be over.
-        program.order(&format!("release {} 0 200", later.number))?;
-        program.touch(later, 0, 200)?;
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        Ok(program.is_huge(later.region(0))?.then_some(()))
-    })?;
     program.check()?;
-    watch.end()?.promoted(3, "threshold")
+    watch.end()?.promoted(2, "threshold")
 }
 
 /// Promoting at once what comes apart would copy it again and again.
 fn what_comes_apart_rests_and_is_found_again() -> Ended {
-    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, 2)?;
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 2)?;
     let region = memory.region(0);
     program.touch(memory, 0, PAGES)?;
     program.wait_for_huge(region)?;
@@ -327,44 +292,12 @@ fn what_comes_apart_rests_and_is_found_again() -> Ended {
     ensure!(!program.is_huge(region)?, "it rested for less than {:?}", apart.elapsed());
     program.wait_for_huge(region)?;
     program.check()?;
-    let told = watch.end()?;
-    ensure!(told.count(What::Promoted, "scanned") == 1, "no fault tells of it: {told:?}");
-    Ok(())
-}
-
-/// All that was promoted has come apart ten seconds later: of what is new only a little is promoted,
-/// but that is.
-fn where_nothing_lasts_little_is_promoted() -> Ended {
-    const FIRST: u64 = 40;
-    const NEW: u64 = 120;
-    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, FIRST + NEW)?;
-    let mut starts = Vec::new();
-    for region in 0..FIRST {
-        program.touch(memory, region * PAGES, PAGES)?;
-        program.wait_for_huge(memory.region(region))?;
-        starts.push(memory.region(region).start());
-    }
-    process_madvise::split(&program.process()?, &starts)?;
-    std::thread::sleep(Duration::from_secs(12));
-    for region in FIRST..FIRST + NEW {
-        program.touch(memory, region * PAGES, PAGES)?;
-    }
-    let huge = || -> Result<u64, Failed> {
-        let each = (FIRST..FIRST + NEW).map(|region| program.is_huge(memory.region(region)));
-        Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().map(u64::from).sum())
-    };
-    wait_for("one to be tried", || Ok((huge()? > 0).then_some(())))?;
-    std::thread::sleep(Duration::from_secs(1));
-    let found = huge()?;
-    ensure!(found < NEW / 4, "{found} of {NEW} were promoted, though none lasts");
-    program.check()?;
-    watch.end()?;
-    Ok(())
+    watch.end()?.promoted(3, "threshold")
 }
 
 /// A split frees what is zero; that must not come back as bloat, but may when it is used.
 fn what_was_taken_back_comes_back_full() -> Ended {
-    let (mut program, memory, watch) = watched("quicksilver-sync-64", 1, 2)?;
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 2)?;
     let region = memory.region(0);
     program.touch(memory, 0, 100)?;
     program.wait_for_huge(region)?;

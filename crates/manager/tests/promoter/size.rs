@@ -31,7 +31,7 @@ fn forty_thousand_areas() -> Ended {
     let memory = program.memory(&format!("map {AREAS}"))?;
     program.order(&format!("divide {}", memory.number))?;
     program.order(&format!("sprinkle {} 0", memory.number))?;
-    let watch = Watch::start(setup("quicksilver-sync-64", 1, &[program.pid()])?)?;
+    let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
     let before = cpu_of_promoter()?;
     let began = Instant::now();
@@ -64,7 +64,7 @@ fn two_thousand_processes() -> Ended {
     let crowd = Crowd::start()?;
     let mut pids: Vec<u32> = crowd.0.iter().map(Child::id).collect();
     pids.push(program.pid());
-    let watch = Watch::start(setup("quicksilver-sync-64", 1, &pids)?)?;
+    let watch = Watch::start(setup("quicksilver-sync-64", &pids)?)?;
     until_held(&watch, 2001)?;
     let held = cpu_of_promoter()?;
     let idle = idle_share()?;
@@ -84,10 +84,10 @@ fn two_thousand_processes_by_name() -> Ended {
     let mut program = Program::start()?;
     let _crowd = Crowd::start()?;
     let command = std::fs::read_to_string("/proc/self/comm")?.trim_end().to_owned();
-    let mut setup = setup("quicksilver-sync-64", 1, &[])?;
+    let mut setup = setup("quicksilver-sync-64", &[])?;
     setup.processes.include = Filter { commands: vec![command], ..Filter::default() };
     let watch = Watch::start(setup)?;
-    wait_for("the promoter", || Ok((!watch.standing().policies.is_empty()).then_some(())))?;
+    wait_for("the promoter", || Ok((!watch.status().policies.is_empty()).then_some(())))?;
     let swept = cpu_of_promoter()?;
     let idle = idle_share()?;
     let memory = program.memory("map 8")?;

@@ -1,5 +1,5 @@
-//! Bad luck: programs that change under the promoter's hands, limits, buffers that overflow, memory
-//! that is in other hands.
+//! Bad luck: programs that change under the promoter's hands, limits, memory that is in
+//! other hands.
 //!
 //! That the kernel has no huge page (ENOMEM) cannot be brought about without taking memory from the
 //! whole machine; `crew` and `pace` have what follows from it as units.
@@ -27,7 +27,6 @@ pub(crate) fn tests() -> Vec<Test> {
         ("memory_comes_and_goes", None, memory_comes_and_goes),
         ("what_a_child_shares_is_not_copied", None, what_a_child_shares_is_not_copied),
         ("what_is_in_other_hands_is_left_alone", None, what_is_in_other_hands_is_left_alone),
-        ("faults_that_are_lost_are_made_up_for", None, faults_that_are_lost_are_made_up_for),
         ("a_cgroup_keeps_room_for_its_program", groups.clone(), a_cgroup_keeps_room),
         ("a_cgroup_at_its_limit_is_left_alone", groups, a_cgroup_at_its_limit_is_left_alone),
     ]
@@ -37,7 +36,7 @@ pub(crate) fn tests() -> Vec<Test> {
 fn programs_come_and_go() -> Ended {
     const PROGRAMS: u64 = 25;
     const REGIONS: u64 = 16;
-    let mut setup = setup("quicksilver-sync-64", 1, &[])?;
+    let mut setup = setup("quicksilver-sync-64", &[])?;
     let command = std::fs::read_to_string("/proc/self/comm")?.trim_end().to_owned();
     setup.processes.include = Filter { commands: vec![command], ..Filter::default() };
     let watch = Watch::start(setup)?;
@@ -62,7 +61,7 @@ fn programs_come_and_go() -> Ended {
         }
     }
     wait_for("the last one to be let go", || {
-        Ok(watch.standing().policies.iter().all(|(_, held)| *held == 0).then_some(()))
+        Ok(watch.status().policies.iter().all(|(_, held)| *held == 0).then_some(()))
     })?;
     let told = watch.end()?;
     let ours = told.of(What::Promoted).all(|e| e.pid.is_some_and(|pid| pids.contains(&pid)));
@@ -73,7 +72,7 @@ fn programs_come_and_go() -> Ended {
 }
 
 fn programs_become_others() -> Ended {
-    let (mut program, mut memory, watch) = watched("quicksilver-sync-64", 1, 8)?;
+    let (mut program, mut memory, watch) = watched("quicksilver-sync-64", 8)?;
     for round in 0..20 {
         for region in 0..8 {
             program.touch(memory, region * PAGES, 64 + round)?;
@@ -99,7 +98,7 @@ fn programs_become_others() -> Ended {
 fn memory_comes_and_goes() -> Ended {
     let mut programs = [Program::start()?, Program::start()?, Program::start()?];
     let pids = programs.each_ref().map(Program::pid);
-    let watch = Watch::start(setup("quicksilver-sync-64", 1, &pids)?)?;
+    let watch = Watch::start(setup("quicksilver-sync-64", &pids)?)?;
     until_held(&watch, 3)?;
     let churn = |program: &mut Program| program.ask("churn 5000");
     let said: Vec<Result<String, Failed>> = std::thread::scope(|scope| {
@@ -135,7 +134,7 @@ fn what_a_child_shares_is_not_copied() -> Ended {
     program.touch(memory, 0, 100)?;
     program.touch(memory, PAGES, 100)?;
     program.ask("fork 1")?;
-    let watch = Watch::start(setup("quicksilver-sync-64", 1, &[program.pid()])?)?;
+    let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
     program.touch(memory, 100, 30)?;
     program.touch(memory, 2 * PAGES, 64)?;
@@ -160,7 +159,7 @@ fn what_is_in_other_hands_is_left_alone() -> Ended {
     let [merged, filled, plain] = [merged?, filled?, plain?];
     program.order(&format!("merge {}", merged.number))?;
     program.order(&format!("watch-writes {}", filled.number))?;
-    let watch = Watch::start(setup("quicksilver-sync-64", 1, &[program.pid()])?)?;
+    let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
     for memory in [merged, filled, plain] {
         program.touch(memory, 0, PAGES)?;
@@ -172,28 +171,6 @@ fn what_is_in_other_hands_is_left_alone() -> Ended {
     }
     program.check()?;
     watch.end()?.promoted(1, "threshold")
-}
-
-/// The buffer holds some hundred faults, and thousands come at once.
-fn faults_that_are_lost_are_made_up_for() -> Ended {
-    const REGIONS: u64 = 48;
-    let mut program = Program::start()?;
-    let memory = program.memory(&format!("map {REGIONS}"))?;
-    let mut setup = setup("quicksilver-sync-64", 1, &[program.pid()])?;
-    setup.ring = BasePages(1).bytes();
-    let watch = Watch::start(setup)?;
-    until_held(&watch, 1)?;
-    program.touch(memory, 0, REGIONS * PAGES)?;
-    for region in 0..REGIONS {
-        program.wait_for_huge(memory.region(region))?;
-    }
-    program.check()?;
-    wait_for("the loss to be told", || Ok((watch.standing().lost > 0).then_some(())))?;
-    let told = watch.end()?;
-    ensure!(told.of(What::Missed).any(|entry| entry.kind == "lost"), "{told:?}");
-    let promoted = told.promoted_in(program.pid());
-    ensure!(promoted == REGIONS, "{promoted} promoted: {told:?}");
-    Ok(())
 }
 
 fn scratch(what: &str) -> Result<Scratch, Failed> {
@@ -234,17 +211,14 @@ fn a_cgroup_keeps_room() -> Ended {
     limit(&group, Bytes::from_mib(48))?;
     let mut program = group.while_in(Program::start)??;
     let memory = program.memory(&format!("map {REGIONS}"))?;
-    let mut setup = setup("quicksilver-sync-64", 1, &[program.pid()])?;
+    let mut setup = setup("quicksilver-sync-64", &[program.pid()])?;
     setup.marks = Watermarks::default();
     let watch = Watch::start(setup)?;
     until_held(&watch, 1)?;
     for region in 0..REGIONS {
         program.touch(memory, region * PAGES, TOUCHED)?;
     }
-    wait_for("all faults to be looked at", || {
-        let standing = watch.standing();
-        Ok((standing.seen >= REGIONS * TOUCHED && standing.waiting == 0).then_some(()))
-    })?;
+    watch.settle()?;
     let told = watch.end()?;
     let promoted = told.promoted_in(program.pid());
     ensure!(promoted > 0 && promoted < REGIONS, "{promoted} promoted: {told:?}");
@@ -295,7 +269,7 @@ fn a_cgroup_at_its_limit_is_left_alone() -> Ended {
     let mut program = Program::start()?;
     inner.add(&program)?;
     let memory = program.memory(&format!("map {REGIONS}"))?;
-    let watch = Watch::start(setup("quicksilver-sync-64", 1, &[program.pid()])?)?;
+    let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
     for region in 0..REGIONS {
         program.touch(memory, region * PAGES, 63)?;
@@ -304,10 +278,7 @@ fn a_cgroup_at_its_limit_is_left_alone() -> Ended {
     let used = outer.group().usage()?.current;
     limit(&outer, used + Bytes::from_mib(10))?;
     program.order(&format!("sprinkle {} 63", memory.number))?;
-    wait_for("all faults to be looked at", || {
-        let standing = watch.standing();
-        Ok((standing.seen >= REGIONS * 64 && standing.waiting == 0).then_some(()))
-    })?;
+    watch.settle()?;
     program.check()?;
     let told = watch.end()?;
     let promoted = told.promoted_in(program.pid());

@@ -1,33 +1,27 @@
 //! A promoter as the tests run it: for their own programs alone, with a history to look at.
 
-use crate::{Ended, ensure};
+use crate::{Ended, ensure, wait_for};
 use libtest_mimic::Failed;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use superpage_kernel::fault_events::DEFAULT_RING;
 use superpage_manager::config;
 use superpage_manager::history::{self, Entry, What};
 use superpage_manager::ledger::Ledger;
-use superpage_manager::promote::{Promoter, Remembered, Setup, Standing};
+use superpage_manager::promote::{Promoted, Promoter, Setup, Status};
 
 /// What the promoter goes by: this policy for these processes, no limit near.
-pub(crate) fn setup(policy: &str, period: u64, pids: &[u32]) -> Result<Setup, Failed> {
-    setup_with(policy, period, pids, "")
+pub(crate) fn setup(policy: &str, pids: &[u32]) -> Result<Setup, Failed> {
+    setup_with(policy, pids, "")
 }
 
 /// The same, and more lines for the part on promotion.
-pub(crate) fn setup_with(
-    policy: &str,
-    period: u64,
-    pids: &[u32],
-    more: &str,
-) -> Result<Setup, Failed> {
+pub(crate) fn setup_with(policy: &str, pids: &[u32], more: &str) -> Result<Setup, Failed> {
     let text = format!(
         "watermarks = {{ high = \"99%\", low = \"98%\" }}\n\
          budget = {{ promotion = \"100%\" }}\n\
          processes = {{ include = {{ pids = {pids:?} }} }}\n\
-         [promotion]\npolicy = \"{policy}\"\nperiod = {period}\nlisten = \"100%\"\nmax_fragmentation = \"100%\"\n{more}"
+         [promotion]\npolicy = \"{policy}\"\nmax_fragmentation = \"100%\"\n{more}"
     );
     let config = config::parse(&text, Path::new("setup")).map_err(|error| error.to_string())?;
     Ok(Setup {
@@ -35,7 +29,6 @@ pub(crate) fn setup_with(
         worth: config.worth(),
         processes: config.processes,
         promotion: config.promotion,
-        ring: DEFAULT_RING,
         cgroups: Vec::new(),
     })
 }
@@ -52,7 +45,7 @@ impl Watch {
     pub(crate) fn start(setup: Setup) -> Result<Self, Failed> {
         let directory = tempfile::tempdir()?;
         let ledger = Arc::new(Ledger::open(directory.path()));
-        let promoter = Promoter::start(setup, Arc::clone(&ledger), Remembered::new())?;
+        let promoter = Promoter::start(setup, Arc::clone(&ledger), Promoted::new())?;
         Ok(Self { promoter, ledger, directory })
     }
 
@@ -61,8 +54,18 @@ impl Watch {
         self.promoter.configure(setup);
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        self.promoter.standing()
+    pub(crate) fn status(&self) -> Status {
+        self.promoter.status()
+    }
+
+    /// Waits until everything that is mapped by now has been surveyed and acted on.
+    pub(crate) fn settle(&self) -> Ended {
+        // One that is under way may have begun before.
+        let enough = self.status().counts.surveys + 2;
+        wait_for("surveys and what follows from them", || {
+            let status = self.status();
+            Ok((status.counts.surveys >= enough && status.waiting == 0).then_some(()))
+        })
     }
 
     /// Ends it; all that it told.
@@ -101,17 +104,19 @@ impl Told {
     }
 }
 
-/// CPU time that the promoter's own thread has used.
+/// CPU time that the promoter's threads have used: its own and its workers'.
 pub(crate) fn cpu_of_promoter() -> Result<Duration, Failed> {
+    let mut sum = Duration::ZERO;
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
         // A thread may end while we look.
         let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-        if name.trim_end() == "promoter" {
+        if name.trim_end() == "promoter" || name.starts_with("worker-") {
             let text = std::fs::read_to_string(task.join("schedstat"))?;
             let nanos = text.split(' ').next().ok_or("no time")?.parse()?;
-            return Ok(Duration::from_nanos(nanos));
+            sum += Duration::from_nanos(nanos);
         }
     }
-    Err("there is no promoter".into())
+    ensure!(!sum.is_zero(), "there is no promoter");
+    Ok(sum)
 }

@@ -95,10 +95,9 @@ fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
     }
     if let Origin::Daemon(status) = &sight.origin {
         lines.push(Line::raw(format!(
-            "daemon  {}: {} page faults seen, {} lost; {} promotions wait, pause {:.1} ms; {}",
+            "daemon  {}: {} surveys; {} promotions wait, pause {:.1} ms; {}",
             status.pid,
-            status.faults_seen,
-            status.faults_lost,
+            status.surveys,
             status.waiting,
             status.pause_ms,
             Bytes(status.resident_bytes),

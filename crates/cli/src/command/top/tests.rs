@@ -65,7 +65,7 @@ fn sight() -> Sight {
         now_ms: NOW,
         origin: Origin::Daemon(Box::new(Status {
             pid: 77,
-            faults_seen: 12_345,
+            surveys: 12_345,
             waiting: 3,
             pause_ms: 2.0,
             resident_bytes: Bytes::from_mib(9).0,

@@ -8,7 +8,6 @@ mod emd_fig7;
 mod emd_fig8;
 mod emd_table1;
 mod emd_table3;
-mod fault_overhead;
 mod growing_heap;
 mod guest_memory;
 mod mixed_load;
@@ -42,6 +41,5 @@ pub const ALL: &[&Experiment] = &[
     &promotion_latency::EXPERIMENT,
     &growing_heap::EXPERIMENT,
     &guest_memory::EXPERIMENT,
-    &fault_overhead::EXPERIMENT,
     &mixed_load::EXPERIMENT,
 ];

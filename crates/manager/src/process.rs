@@ -1,0 +1,319 @@
+//! A managed process: held by a pidfd and its page tables, shared by all who look at it or act on it.
+//!
+//! Looking at a process changes nothing in it. What is done to one is in [`crate::promote`] and
+//! [`crate::pass`]; which processes are managed is [`crate::registry`]'s.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use superpage_kernel::habits::{self, Habits};
+use superpage_kernel::maps::{self, Device, Sharing};
+use superpage_kernel::pagemap::{Found, Pagemap};
+use superpage_kernel::process::Process;
+use superpage_kernel::status::{self, Stat, Uid};
+use superpage_kernel::{Error, Result, mounts, smaps_flags};
+use superpage_units::{Bytes, ProcessKey, Region, VirtAddr};
+
+/// How long an answer about KSM, userfaultfd and tmpfs mounts is believed. Chosen, not measured: a
+/// process with 100,000 descriptors takes some 100 ms to answer.
+const HABITS_HOLD: Duration = Duration::from_secs(30);
+/// VMAs directly above a guard, and no larger than this, are taken for stacks of threads. glibc's
+/// are 8 MiB, Java's 1; nobody's default is larger.
+const LARGEST_STACK: Bytes = Bytes::from_mib(64);
+/// Holes between VMAs up to this size are scanned with them: one call for many small VMAs.
+const LARGEST_HOLE: Bytes = Bytes::from_mib(128);
+
+/// What kind of memory a VMA holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The process's own.
+    Private,
+    /// Shared on purpose and without a file on a disk: memfd, System V and the like.
+    Shared,
+}
+
+/// A VMA in which huge pages can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vma {
+    /// Its first address.
+    pub start: VirtAddr,
+    /// The first address after it.
+    pub end: VirtAddr,
+    /// What it holds.
+    pub memory: Memory,
+    /// Whether it is the heap that `brk` moves the end of.
+    pub is_heap: bool,
+}
+
+/// What is mapped in a process, where huge pages can be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Its VMAs, in address order.
+    pub vmas: Vec<Vma>,
+    /// What is mapped in them and in the holes between them, in address order.
+    pub found: Vec<Found>,
+}
+
+/// A process that is managed.
+#[derive(Debug)]
+pub struct ManagedProcess {
+    /// Its name towards policies.
+    pub key: ProcessKey,
+    /// The process.
+    pub process: Process,
+    /// Its page tables.
+    pub pagemap: Pagemap,
+    /// Its command, as `ps -o comm` shows it.
+    pub command: String,
+    /// Its effective user.
+    pub user: Uid,
+    /// The directory of its memory cgroup, if there is one.
+    pub cgroup: Option<PathBuf>,
+    habits: Mutex<Option<Known>>,
+}
+
+/// What a process does besides mapping memory, as of a time.
+#[derive(Clone, Debug)]
+struct Known {
+    since: Instant,
+    habits: Habits,
+    /// The file systems that it sees which keep their files in memory; read once it maps a file
+    /// shared.
+    tmpfs: Option<BTreeSet<Device>>,
+}
+
+impl ManagedProcess {
+    /// Takes hold of a process that was found.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`].
+    pub fn new(
+        key: ProcessKey,
+        process: Process,
+        command: String,
+        user: Uid,
+        cgroup: Option<PathBuf>,
+    ) -> Result<Self> {
+        let pagemap = Pagemap::open(&process)?;
+        Ok(Self { key, process, pagemap, command, user, cgroup, habits: Mutex::new(None) })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Its counters: page faults, resident memory, CPU time.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn stat(&self) -> Result<Stat> {
+        status::stat_of(&self.process)
+    }
+
+    /// Whether it forbade itself huge pages (`PR_SET_THP_DISABLE`), so that nobody can give it any.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn refuses_huge_pages(&self) -> Result<bool> {
+        Ok(self.known()?.habits.refuses_huge_pages)
+    }
+
+    fn known(&self) -> Result<Known> {
+        let mut known = self.habits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.as_ref().filter(|known| known.since.elapsed() < HABITS_HOLD) {
+            return Ok(known.clone());
+        }
+        let habits = habits::of(&self.process)?;
+        Ok(known.insert(Known { since: Instant::now(), habits, tmpfs: None }).clone())
+    }
+
+    fn tmpfs(&self) -> BTreeSet<Device> {
+        let mut known = self.habits.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = known.as_mut() else { return BTreeSet::new() };
+        let read = || mounts::tmpfs_of(&self.process).unwrap_or_default();
+        known.tmpfs.get_or_insert_with(read).clone()
+    }
+
+    /// Its VMAs in which huge pages can be made. Left out: files, stacks of threads, memory that
+    /// cannot be accessed, memory that KSM merges, and memory registered with a userfaultfd.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`].
+    pub fn vmas(&self) -> Result<Vec<Vma>> {
+        let known = self.known()?;
+        let found = maps::of(&self.process)?;
+        let others = match known.habits.need_care() {
+            true => smaps_flags::in_other_hands(&self.process)?,
+            false => BTreeSet::new(),
+        };
+        let maps_files = |vma: &maps::Area| vma.sharing == Sharing::Shared && !is_known_shared(vma);
+        let tmpfs = if found.iter().any(maps_files) { self.tmpfs() } else { BTreeSet::new() };
+        let mut vmas = Vec::new();
+        let mut below: Option<&maps::Area> = None;
+        for vma in &found {
+            if !others.contains(&vma.start) && !is_stack(vma, below) {
+                vmas.extend(promotable(vma, &tmpfs));
+            }
+            below = Some(vma);
+        }
+        Ok(vmas)
+    }
+
+    /// What is mapped where huge pages can be made.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], also when the process runs another program by now; [`Error::Denied`].
+    pub fn survey(&self) -> Result<Survey> {
+        let vmas = self.vmas()?;
+        let mut found = Vec::new();
+        for (start, end) in spans(&vmas) {
+            found.extend(self.pagemap.survey_span(start, end)?);
+        }
+        // After an `execve` the page tables read as empty, and the VMAs are those of another program.
+        if !self.pagemap.is_current() {
+            return Err(Error::Gone { pid: self.pid() });
+        }
+        Ok(Survey { vmas, found })
+    }
+}
+
+/// The VMA, if huge pages can be made in it.
+fn promotable(vma: &maps::Area, tmpfs: &BTreeSet<Device>) -> Option<Vma> {
+    let can_be_used = vma.permissions.read || vma.permissions.write;
+    let memory = match vma {
+        _ if vma.is_private_anonymous() => Memory::Private,
+        _ if is_shared_memory(vma, tmpfs) => Memory::Shared,
+        _ => return None,
+    };
+    let is_heap = vma.name == b"[heap]";
+    let holds_any = Region::within(vma.start, vma.end).next().is_some();
+    let is_one = can_be_used && (is_heap || holds_any);
+    is_one.then_some(Vma { start: vma.start, end: vma.end, memory, is_heap })
+}
+
+/// The memory that VMAs (in address order) lie in, without its larger holes.
+fn spans(vmas: &[Vma]) -> Vec<(VirtAddr, VirtAddr)> {
+    let mut spans: Vec<(VirtAddr, VirtAddr)> = Vec::new();
+    for vma in vmas {
+        match spans.last_mut() {
+            Some((_, end)) if vma.start <= end.offset(LARGEST_HOLE) => *end = vma.end,
+            _ => spans.push((vma.start, vma.end)),
+        }
+    }
+    spans
+}
+
+/// Whether programs share it and no file on a disk is behind it. Not hugetlb.
+fn is_shared_memory(vma: &maps::Area, tmpfs: &BTreeSet<Device>) -> bool {
+    vma.sharing == Sharing::Shared && (is_known_shared(vma) || tmpfs.contains(&vma.device))
+}
+
+/// Whether its name says that no disk is behind it: memfd, System V, POSIX shared memory,
+/// `mmap(MAP_SHARED | MAP_ANONYMOUS)`.
+fn is_known_shared(vma: &maps::Area) -> bool {
+    const NAMES: [&[u8]; 5] =
+        [b"/memfd:", b"/dev/shm/", b"/SYSV", b"/dev/zero (deleted)", b"[anon_shmem:"];
+    NAMES.iter().any(|name| vma.name.starts_with(name))
+}
+
+/// Whether it is a stack: the kernel names the first thread's; those of other threads lie directly
+/// above a guard.
+fn is_stack(vma: &maps::Area, below: Option<&maps::Area>) -> bool {
+    let is_guard = |below: &maps::Area| {
+        let access = below.permissions;
+        below.end == vma.start && !(access.read || access.write || access.execute)
+    };
+    vma.name.starts_with(b"[stack")
+        || vma.name.starts_with(b"[anon:stack")
+        || vma.size() <= LARGEST_STACK
+            && vma.name.is_empty()
+            && below.is_some_and(|below| is_guard(below) && below.size() < Bytes::from_mib(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use superpage_kernel::own_memory::{OwnMemory, Wish};
+    use superpage_units::{BASE_PAGE_BYTES, BasePages, HugePages};
+
+    fn parse(text: &str) -> Vec<maps::Area> {
+        maps::parse(text.as_bytes(), Path::new("maps")).expect("VMAs")
+    }
+
+    fn ourselves() -> ManagedProcess {
+        let me = Process::current().expect("we run");
+        ManagedProcess::new(ProcessKey(1), me, "me".into(), Uid(0), None).expect("readable")
+    }
+
+    #[test]
+    fn stacks_of_threads_are_known_by_their_guard() {
+        let vmas = parse(
+            "7f0000000000-7f0000001000 ---p 00000000 00:00 0 \n\
+             7f0000001000-7f0000801000 rw-p 00000000 00:00 0 \n\
+             7f0000900000-7f0010900000 rw-p 00000000 00:00 0 \n\
+             7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0                [stack]\n",
+        );
+        assert!(is_stack(&vmas[1], Some(&vmas[0])));
+        assert!(!is_stack(&vmas[2], Some(&vmas[1])), "not above a guard");
+        assert!(is_stack(&vmas[3], None));
+        // A heap of glibc's other arenas has its unused rest above it.
+        let arena = parse(
+            "7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n\
+             7f0000021000-7f0004000000 ---p 00000000 00:00 0 \n\
+             7f0004000000-7f0004800000 rw-p 00000000 00:00 0 \n",
+        );
+        assert!(!is_stack(&arena[2], Some(&arena[1])), "the hole below is too large for a guard");
+    }
+
+    #[test]
+    fn shared_memory_without_a_file_may_be_promoted() {
+        let vmas = parse(
+            "7f0000000000-7f0000400000 rw-s 00000000 00:01 5 /memfd:guest (deleted)\n\
+             7f0000400000-7f0000800000 rw-p 00000000 00:01 5 /memfd:guest (deleted)\n\
+             7f0000800000-7f0000c00000 rw-s 00000000 00:01 6 /dev/zero (deleted)\n\
+             7f0000c00000-7f0001000000 rw-s 00000000 08:01 7 /var/lib/db\n\
+             7f0001000000-7f0001400000 rw-s 00000000 00:0f 8 /anon_hugepage (deleted)\n\
+             7f0001400000-7f0001800000 rw-s 00000000 00:2a 9 /run/db/buffers\n\
+             7f0001800000-7f0001c00000 rw-p 00000000 00:2a 9 /run/db/buffers\n",
+        );
+        let tmpfs = BTreeSet::from([Device { major: 0, minor: 42 }]);
+        let shared: Vec<bool> = vmas.iter().map(|vma| is_shared_memory(vma, &tmpfs)).collect();
+        assert_eq!(shared, [true, false, true, false, false, true, false]);
+    }
+
+    #[test]
+    fn vmas_far_apart_are_scanned_apart() {
+        let vma = |start, end| Vma {
+            start: VirtAddr(start),
+            end: VirtAddr(end),
+            memory: Memory::Private,
+            is_heap: false,
+        };
+        let far = 1 << 40;
+        let spans = spans(&[vma(0, 4096), vma(1 << 21, 1 << 22), vma(far, far + 4096)]);
+        let span = |start, end| (VirtAddr(start), VirtAddr(end));
+        assert_eq!(spans, [span(0, 1 << 22), span(far, far + 4096)]);
+    }
+
+    #[test]
+    fn our_own_memory_is_surveyed() {
+        let mut memory = OwnMemory::map(HugePages(3), Wish::BasePages).expect("6 MiB");
+        let page = usize::try_from(BASE_PAGE_BYTES).expect("small");
+        memory.bytes_mut()[..9 * page].fill(1);
+        let regions: Vec<Region> = memory.regions().collect();
+        let seen = ourselves().survey().expect("readable");
+        let of = |region| {
+            seen.found.iter().find_map(|found| match found {
+                Found::Base(at, survey) if *at == region => Some(survey.population),
+                _ => None,
+            })
+        };
+        assert_eq!([of(regions[0]), of(regions[1])], [Some(BasePages(9)), None]);
+        let holds = |vma: &&Vma| vma.start <= regions[0].start() && regions[2].end() <= vma.end;
+        assert!(seen.vmas.iter().find(holds).is_some_and(|vma| vma.memory == Memory::Private));
+    }
+}

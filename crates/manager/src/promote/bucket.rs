@@ -1,0 +1,69 @@
+//! A token bucket of CPU time. Nothing else is limited here.
+
+use super::Time;
+use superpage_units::Nanos;
+
+/// CPU time to spend: a share of one core, with a burst.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket {
+    /// Seconds of CPU time that come in each second.
+    rate: f64,
+    /// The most that it holds, in seconds; also the largest deficit.
+    burst: f64,
+    /// What it holds, in seconds; below zero after work that took more than there was.
+    tokens: f64,
+    filled: Time,
+}
+
+impl TokenBucket {
+    /// A full one, as of `now`, for a share of one core, that holds what `burst` brings.
+    #[must_use]
+    pub fn new(share: f64, burst: Nanos, now: Time) -> Self {
+        let burst = share * burst.as_secs_f64();
+        Self { rate: share, burst, tokens: burst, filled: now }
+    }
+
+    /// Takes out what work has cost.
+    pub fn spend(&mut self, cost: Nanos, now: Time) {
+        let earned = now.saturating_sub(self.filled).as_secs_f64() * self.rate;
+        let tokens = (self.tokens + earned).min(self.burst) - cost.as_secs_f64();
+        // What cannot be helped, such as looking around, is not owed for ever.
+        self.tokens = tokens.max(-self.burst);
+        self.filled = now;
+    }
+
+    /// The first time at which there is something to spend.
+    #[must_use]
+    pub fn ready_at(&self) -> Time {
+        if self.tokens > 0.0 {
+            return self.filled;
+        }
+        // One nanosecond later there is something.
+        self.filled + Nanos::from_secs_f64(-self.tokens / self.rate) + Nanos(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
+
+    #[test]
+    fn a_burst_can_be_saved_up_and_a_deficit_is_waited_for() {
+        let mut bucket = TokenBucket::new(0.1, SECOND * 10, SECOND);
+        assert_eq!(bucket.ready_at(), SECOND);
+        bucket.spend(SECOND + SECOND, SECOND);
+        // A second over what there was comes in within ten.
+        assert_eq!(bucket.ready_at().0 / SECOND.0, 11);
+        bucket.spend(Nanos::ZERO, SECOND * 12);
+        assert!(bucket.ready_at() <= SECOND * 12);
+    }
+
+    #[test]
+    fn a_deficit_has_a_bound() {
+        let mut bucket = TokenBucket::new(0.01, SECOND * 10, Nanos::ZERO);
+        bucket.spend(SECOND * 1000, Nanos::ZERO);
+        assert_eq!(bucket.ready_at().0 / SECOND.0, 10);
+    }
+}

@@ -1,0 +1,187 @@
+//! Carrying a collapse request out on the real kernel, and seeing what became of it.
+
+use super::event::{Collapse, Collapsed};
+use super::range::Refusal;
+use crate::process::{ManagedProcess, Memory};
+use rustix::io::Errno;
+use std::time::Instant;
+use superpage_kernel::pagemap::Survey;
+use superpage_kernel::process_madvise;
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region};
+
+/// Makes the ranges of a request huge pages, those that may be, and looks what became of each.
+#[must_use]
+pub fn carry_out(process: &ManagedProcess, request: &Collapse) -> Collapsed {
+    let seen = request.ranges().filter_map(|region| look(process, request, region));
+    let seen: Vec<_> = seen.collect();
+    let mut done = Collapsed::default();
+    // A range that must be left alone parts a run.
+    for run in seen.chunk_by(|(_, one), (_, next)| one.is_ok() && next.is_ok()) {
+        let possible = run.iter().filter_map(|(region, seen)| Some((*region, seen.ok()?)));
+        let possible: Vec<(Region, Survey)> = possible.collect();
+        let refused = run.iter().filter_map(|(region, seen)| Some((*region, seen.err()?)));
+        done.became.extend(refused.map(|(region, why)| (region, Err(why))));
+        if let Some((first, _)) = possible.first() {
+            let all = call(process, *first, HugePages(possible.len() as u64), &mut done);
+            for (region, before) in &possible {
+                let became = verified(process, *region, *before, all, possible.len(), &mut done);
+                done.became.push((*region, became));
+            }
+        }
+    }
+    done
+}
+
+/// Asks the kernel for neighbours; what it answers.
+fn call(
+    process: &ManagedProcess,
+    first: Region,
+    count: HugePages,
+    done: &mut Collapsed,
+) -> Option<Errno> {
+    let began = Instant::now();
+    let answer = process_madvise::collapse_run(&process.process, first, count);
+    let took = Nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    done.held += took;
+    done.slowest = done.slowest.max(Nanos(took.0 / count.0.max(1)));
+    answer.unwrap_or(Some(Errno::SRCH))
+}
+
+/// What the range is like, if it may be promoted; `None` if it is huge by now.
+fn look(
+    process: &ManagedProcess,
+    request: &Collapse,
+    region: Region,
+) -> Option<(Region, Result<Survey, Refusal>)> {
+    let seen = process.pagemap.survey(region).map_err(|_| Refusal::Gone);
+    let is_huge = seen.is_ok_and(|seen| seen.is_huge);
+    (!is_huge).then(|| (region, seen.and_then(|seen| may(process, request, region, seen))))
+}
+
+/// Whether the range may be promoted.
+fn may(
+    process: &ManagedProcess,
+    request: &Collapse,
+    region: Region,
+    seen: Survey,
+) -> Result<Survey, Refusal> {
+    // Also after an `execve`: the page tables looked at are those of before.
+    if seen.population.is_zero() {
+        return Err(Refusal::NotPossible);
+    }
+    if request.memory == Memory::Shared {
+        return Ok(seen);
+    }
+    let ours = process.pagemap.exclusive(region).map_err(|_| Refusal::Gone)?.count();
+    if ours + seen.swapped < seen.population { Err(Refusal::Shared) } else { Ok(seen) }
+}
+
+/// What became of a range after the kernel was asked for it and its neighbours.
+fn verified(
+    process: &ManagedProcess,
+    region: Region,
+    before: Survey,
+    answer: Option<Errno>,
+    neighbours: usize,
+    done: &mut Collapsed,
+) -> Result<BasePages, Refusal> {
+    let became = outcome(process, region, before, answer);
+    // The answer may be about a neighbour, and one that cannot be keeps the kernel from those behind
+    // it. Where there is no huge page, asking for each would only take long.
+    if became.is_ok() || neighbours == 1 || answer == Some(Errno::NOMEM) {
+        return became;
+    }
+    let alone = call(process, region, HugePages(1), done);
+    outcome(process, region, before, alone)
+}
+
+fn outcome(
+    process: &ManagedProcess,
+    region: Region,
+    before: Survey,
+    answer: Option<Errno>,
+) -> Result<BasePages, Refusal> {
+    let after = process.pagemap.survey(region).map_err(|_| Refusal::Gone)?;
+    if after.is_huge {
+        return Ok(BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(before.population));
+    }
+    Err(match answer {
+        _ if after.population.is_zero() => Refusal::NotPossible,
+        answer => meaning(answer),
+    })
+}
+
+/// What the kernel's answer means for a range that did not become huge. Without a refusal something
+/// undid the huge page at once.
+fn meaning(answer: Option<Errno>) -> Refusal {
+    match answer {
+        Some(Errno::NOMEM) => Refusal::NoHugePage,
+        Some(Errno::BUSY) => Refusal::CgroupLimit,
+        Some(Errno::SRCH) => Refusal::Gone,
+        Some(Errno::AGAIN) | None => Refusal::Busy,
+        Some(_) => Refusal::NotPossible,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_kernel::own_memory::{OwnMemory, Wish};
+    use superpage_kernel::process::Process;
+    use superpage_kernel::status::Uid;
+    use superpage_units::{ProcessKey, VirtAddr};
+
+    fn ourselves() -> ManagedProcess {
+        let me = Process::current().expect("we run");
+        ManagedProcess::new(ProcessKey(1), me, "me".into(), Uid(0), None).expect("readable")
+    }
+
+    fn request(first: Region, count: u64) -> Collapse {
+        let (process, count) = (ProcessKey(1), HugePages(count));
+        Collapse { process, first, count, memory: Memory::Private }
+    }
+
+    #[test]
+    fn answers_of_the_kernel_are_told_apart() {
+        for (answer, meant) in [
+            (Some(Errno::NOMEM), Refusal::NoHugePage),
+            (Some(Errno::BUSY), Refusal::CgroupLimit),
+            (Some(Errno::AGAIN), Refusal::Busy),
+            (Some(Errno::INVAL), Refusal::NotPossible),
+            (Some(Errno::SRCH), Refusal::Gone),
+            (None, Refusal::Busy),
+        ] {
+            assert_eq!(meaning(answer), meant);
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_mapped_nothing_is_done() {
+        let done = carry_out(&ourselves(), &request(Region::containing(VirtAddr(1 << 40)), 1));
+        assert_eq!(done.became[0].1, Err(Refusal::NotPossible));
+    }
+
+    #[test]
+    fn neighbours_become_huge_and_holes_are_filled() {
+        let mut memory = OwnMemory::map(HugePages(3), Wish::Nothing).expect("6 MiB");
+        let regions: Vec<Region> = memory.regions().collect();
+        for (index, pages) in [(0, 100), (1, 512)] {
+            let start = index * 512 * 4096;
+            memory.bytes_mut()[start..start + pages * 4096].fill(1);
+        }
+        let process = ourselves();
+        if process.pagemap.survey(regions[0]).is_ok_and(|seen| seen.is_huge) {
+            return println!("skipped: huge pages come at first touches, none is to be made");
+        }
+        let done = carry_out(&process, &request(regions[0], 3));
+        let of = |index: usize| done.became.iter().find(|one| one.0 == regions[index]);
+        assert_eq!(of(2).map(|one| one.1), Some(Err(Refusal::NotPossible)), "it is empty");
+        // Another test may fork for a moment, and its child shares these pages.
+        let first = of(0).map(|one| one.1);
+        let possible = [Ok(BasePages(412)), Err(Refusal::Shared), Err(Refusal::NoHugePage)];
+        assert!(first.is_some_and(|first| possible.contains(&first)), "{done:?}");
+        if first.is_some_and(|first| first.is_ok()) {
+            assert_eq!(memory.bytes()[100 * 4096 - 1..100 * 4096 + 1], [1, 0]);
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The admission gate: whether a promotion may begin now, or why not.
+//!
+//! What everybody shares is asked first ([`Gate::ready_at`]): the CPU budget, and the pause after a
+//! kernel that took long. Then one PMD range ([`Gate::admit`]): memory, fragmentation, swap, bloat.
+
+use super::Time;
+use super::bucket::TokenBucket;
+use super::range::Refusal;
+use crate::budget::CpuBudget;
+use superpage_kernel::pagemap::Survey;
+use superpage_policy::supply::Supply;
+use superpage_policy::watermark::{Usage, Watermarks};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PageSize};
+
+/// Time of which the CPU budget can be saved up. Chosen, not measured: a heap that is filled at once
+/// is promoted at once, up to some thousands of huge pages.
+const BURST: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
+/// Base pages in swap from which on a range is left alone: khugepaged's default `max_ptes_swap`.
+const MOST_SWAPPED: BasePages = BasePages(BASE_PAGES_PER_HUGE_PAGE / 8);
+
+/// A call that takes longer than this for each huge page slows down the next ones. tcmalloc's rule
+/// for its own collapses (`HugePageFiller`, `UpdateMaxBackoffDelay`).
+pub const SLOW: Nanos = Nanos(30_000_000);
+/// A call that takes less than this for each speeds the next ones up. tcmalloc's too.
+const FAST: Nanos = Nanos(15_000_000);
+/// The first pause after a slow call. Chosen, not measured.
+const FIRST_PAUSE: Nanos = Nanos(10_000_000);
+/// The longest pause after slow calls, which do get something done. Chosen, not measured.
+const LONGEST_SLOW: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
+/// The longest pause where there is no huge page: khugepaged's (`alloc_sleep_millisecs`).
+const LONGEST_PAUSE: Nanos = Nanos(60_000_000_000); // tidy: allow(60 s)
+
+/// The pause between calls while the kernel takes long.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BackOff {
+    pause: Nanos,
+    until: Time,
+}
+
+impl BackOff {
+    /// A call ended at `now`, after this time for each huge page.
+    pub fn took(&mut self, time: Nanos, now: Time) {
+        if time > SLOW {
+            self.slow_down(now, LONGEST_SLOW.max(self.pause));
+        } else if time < FAST {
+            self.pause =
+                if self.pause <= FIRST_PAUSE { Nanos::ZERO } else { Nanos(self.pause.0 / 2) };
+        }
+    }
+
+    /// There was no huge page to be had.
+    pub fn found_none(&mut self, now: Time) {
+        self.slow_down(now, LONGEST_PAUSE);
+    }
+
+    fn slow_down(&mut self, now: Time, longest: Nanos) {
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, longest);
+        self.until = now + self.pause;
+    }
+
+    /// The pause after a slow call.
+    #[must_use]
+    pub fn pause(&self) -> Nanos {
+        self.pause
+    }
+}
+
+/// Memory with watermarks: the machine's, or a cgroup's, and what was promised of it since its usage
+/// was read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Domain {
+    /// What was used.
+    pub usage: Usage,
+    /// When nothing may be added any more, and when only a little.
+    pub marks: Watermarks,
+    /// Huge pages that collapse requests under way may add.
+    pub promised: HugePages,
+}
+
+/// How much memory promotions may add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Room {
+    /// None: the high watermark is passed.
+    None,
+    /// No more than reclaiming bloat would leave: the low watermark is passed.
+    Little,
+    /// As much as the policy likes.
+    Plenty,
+}
+
+impl Room {
+    /// What is left below the watermarks.
+    #[must_use]
+    pub fn below(marks: Watermarks, usage: Usage) -> Self {
+        match usage.share() {
+            share if share >= marks.high() => Self::None,
+            share if share >= marks.low() => Self::Little,
+            _ => Self::Plenty,
+        }
+    }
+}
+
+impl Domain {
+    /// What promotions may add to it.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        let used = self.usage.used + self.promised.bytes();
+        Room::below(self.marks, Usage { used, ..self.usage })
+    }
+}
+
+/// What holds for every promotion.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// What splitting a huge page has to free to be worth it: with as much missing, a new huge page
+    /// would be split again.
+    pub worth: BasePages,
+    /// The share of fragmented free memory above which no huge page is asked for, 0 to 1.
+    pub max_fragmentation: f64,
+    /// That share now, 0 to 1.
+    pub fragmentation: f64,
+}
+
+/// Whether a range has been huge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// It has not been seen as a huge page.
+    New,
+    /// It was one.
+    WasHuge,
+}
+
+impl Limits {
+    /// Takes in what memory is free.
+    pub fn see(&mut self, free: &Supply) {
+        self.fragmentation = free.fmfi(PageSize::Huge);
+    }
+
+    /// Whether a range that looks like this may be promoted, where there is this much `room`.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, seen: &Survey, past: Past, room: Room) -> Result<(), Refusal> {
+        let missing = BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(seen.population);
+        let little = self.worth.saturating_sub(BasePages(1));
+        if seen.swapped > MOST_SWAPPED {
+            return Err(Refusal::Swapped);
+        }
+        // A split maps what it frees to the shared zero page, which PAGEMAP_SCAN shows.
+        let was_reclaimed = past == Past::WasHuge || !seen.zero_pages.is_zero();
+        if was_reclaimed && missing > little {
+            return Err(Refusal::BloatAgain);
+        }
+        let most = match room {
+            Room::None => BasePages::ZERO,
+            Room::Little => little,
+            Room::Plenty => BasePages(BASE_PAGES_PER_HUGE_PAGE),
+        };
+        if missing > most {
+            return Err(Refusal::Memory);
+        }
+        if self.fragmentation > self.max_fragmentation {
+            return Err(Refusal::Fragmentation);
+        }
+        Ok(())
+    }
+}
+
+/// The gate.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    budget: TokenBucket,
+    /// The pause while the kernel takes long.
+    pub back_off: BackOff,
+    /// What holds for every promotion.
+    pub limits: Limits,
+    /// The machine's memory first, then cgroups' with limits.
+    domains: Vec<Domain>,
+}
+
+/// A promise of memory for one PMD range, which [`Gate::settle`] ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// The cgroup's domain, if it has one.
+    pub domain: Option<usize>,
+}
+
+impl Gate {
+    /// A gate that nothing has passed, as of `now`.
+    #[must_use]
+    pub fn new(budget: CpuBudget, limits: Limits, now: Time) -> Self {
+        Self {
+            budget: TokenBucket::new(budget.share(), BURST, now),
+            back_off: BackOff::default(),
+            limits,
+            domains: Vec::new(),
+        }
+    }
+
+    /// Another budget and other limits hold from now on.
+    pub fn configure(&mut self, budget: CpuBudget, limits: Limits, now: Time) {
+        let fragmentation = self.limits.fragmentation;
+        self.budget = TokenBucket::new(budget.share(), BURST, now);
+        self.limits = Limits { fragmentation, ..limits };
+    }
+
+    /// Takes out of the budget what work has cost.
+    pub fn spend(&mut self, cost: Nanos, now: Time) {
+        self.budget.spend(cost, now);
+    }
+
+    /// When the next collapse may begin, as far as that concerns all processes.
+    #[must_use]
+    pub fn ready_at(&self) -> Time {
+        self.budget.ready_at().max(self.back_off.until)
+    }
+
+    /// When the CPU budget allows the next look at a process.
+    #[must_use]
+    pub fn budget_at(&self) -> Time {
+        self.budget.ready_at()
+    }
+
+    /// Takes in how memory is used now. What is under way may be in that or not, so it counts still.
+    pub fn see(&mut self, domains: Vec<Domain>, free: &Supply) {
+        self.domains = domains;
+        self.limits.see(free);
+    }
+
+    /// Whether a range that looks like this may be promoted.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit(
+        &mut self,
+        seen: &Survey,
+        past: Past,
+        domain: Option<usize>,
+    ) -> Result<Guard, Refusal> {
+        let guard = Guard { domain };
+        let room = self.of(guard).map(|domain| domain.room()).min().unwrap_or(Room::Plenty);
+        self.limits.check(seen, past, room)?;
+        self.of(guard).for_each(|domain| domain.promised += HugePages(1));
+        Ok(guard)
+    }
+
+    /// The request that a guard was given for has ended.
+    pub fn settle(&mut self, guard: Guard) {
+        for domain in self.of(guard) {
+            domain.promised = domain.promised.saturating_sub(HugePages(1));
+        }
+    }
+
+    /// The machine's domain and that of a cgroup.
+    fn of(&mut self, guard: Guard) -> impl Iterator<Item = &mut Domain> {
+        let is_meant = move |index: usize| index == 0 || guard.domain == Some(index);
+        self.domains.iter_mut().enumerate().filter(move |(index, _)| is_meant(*index)).map(|d| d.1)
+    }
+
+    /// What is promised of the machine's memory.
+    #[must_use]
+    pub fn promised(&self) -> HugePages {
+        self.domains.first().map(|domain| domain.promised).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_units::Bytes;
+
+    const LIMITS: Limits =
+        Limits { worth: BasePages(51), max_fragmentation: 0.9, fragmentation: 0.5 };
+
+    fn seen(population: u64) -> Survey {
+        Survey { population: BasePages(population), ..Survey::default() }
+    }
+
+    fn domain(used: u64, total: u64) -> Domain {
+        let usage = Usage { used: HugePages(used).bytes(), total: HugePages(total).bytes() };
+        Domain { usage, marks: Watermarks::default(), promised: HugePages::ZERO }
+    }
+
+    #[test]
+    fn while_memory_is_free_anything_goes() {
+        assert_eq!(LIMITS.check(&seen(1), Past::New, Room::Plenty), Ok(()));
+    }
+
+    #[test]
+    fn between_the_watermarks_only_what_hardly_adds() {
+        for (room, most) in [(Room::Little, 50), (Room::None, 0)] {
+            let check = |missing: u64| LIMITS.check(&seen(512 - missing), Past::New, room);
+            assert_eq!(check(most), Ok(()));
+            assert_eq!(check(most + 1), Err(Refusal::Memory));
+        }
+        let marks = Watermarks::default();
+        let room = |used| Room::below(marks, Usage { used: Bytes(used), total: Bytes(100) });
+        assert_eq!(
+            [64, 65, 79, 80].map(room),
+            [Room::Plenty, Room::Little, Room::Little, Room::None]
+        );
+    }
+
+    #[test]
+    fn reclaimed_ranges_must_be_nearly_full() {
+        let freed = |zero| Survey { zero_pages: BasePages(zero), ..seen(461) };
+        assert_eq!(LIMITS.check(&seen(461), Past::WasHuge, Room::Plenty), Err(Refusal::BloatAgain));
+        assert_eq!(LIMITS.check(&seen(462), Past::WasHuge, Room::Plenty), Ok(()));
+        assert_eq!(LIMITS.check(&freed(1), Past::New, Room::Plenty), Err(Refusal::BloatAgain));
+        assert_eq!(LIMITS.check(&freed(0), Past::New, Room::Plenty), Ok(()));
+    }
+
+    #[test]
+    fn fragmentation_and_swap_are_reasons_too() {
+        let fragmented = Limits { fragmentation: 0.91, ..LIMITS };
+        let check = fragmented.check(&seen(512), Past::New, Room::Plenty);
+        assert_eq!(check, Err(Refusal::Fragmentation));
+        let swapped = Survey { swapped: BasePages(65), ..seen(512) };
+        assert_eq!(LIMITS.check(&swapped, Past::New, Room::Plenty), Err(Refusal::Swapped));
+    }
+
+    #[test]
+    fn promised_memory_counts_as_used_until_it_is_settled() {
+        let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Nanos::ZERO);
+        gate.see(vec![domain(63, 100), domain(64, 100)], &Supply::NONE);
+        gate.limits.fragmentation = 0.0;
+        let guard = gate.admit(&seen(1), Past::New, Some(1)).expect("there is room");
+        assert_eq!(gate.admit(&seen(1), Past::New, Some(1)), Err(Refusal::Memory));
+        let other = gate.admit(&seen(1), Past::New, None).expect("the cgroup is not its");
+        assert_eq!(gate.promised(), HugePages(2));
+        [guard, other].into_iter().for_each(|guard| gate.settle(guard));
+        assert_eq!(gate.promised(), HugePages::ZERO);
+        assert!(gate.admit(&seen(1), Past::New, Some(1)).is_ok());
+    }
+
+    #[test]
+    fn slow_calls_make_pauses_longer_and_fast_ones_shorter() {
+        let mut back_off = BackOff::default();
+        let now = Nanos(1);
+        back_off.took(Nanos(SLOW.0 + 1), now);
+        assert_eq!((back_off.pause(), back_off.until), (FIRST_PAUSE, now + FIRST_PAUSE));
+        back_off.took(Nanos(SLOW.0 + 1), now);
+        assert_eq!(back_off.pause(), FIRST_PAUSE * 2);
+        back_off.took(Nanos(FAST.0 - 1), now);
+        back_off.took(Nanos(FAST.0 - 1), now);
+        assert_eq!(back_off.pause(), Nanos::ZERO);
+        (0..20).for_each(|_| back_off.took(Nanos(SLOW.0 + 1), now));
+        assert_eq!(back_off.pause(), LONGEST_SLOW);
+        (0..20).for_each(|_| back_off.found_none(now));
+        assert_eq!(back_off.pause(), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn kinds_are_unlike() {
+        let kinds: std::collections::BTreeSet<_> =
+            Refusal::ALL.iter().map(|one| one.kind()).collect();
+        assert_eq!(kinds.len(), Refusal::ALL.len());
+    }
+}

@@ -1,0 +1,811 @@
+//! The scheduler: decides what is looked at and what is promoted, and when. Pure: [`Scheduler::step`]
+//! takes an event and the time and returns commands; workers carry those out and report
+//! ([`super::pool`]).
+//!
+//! A survey of a process says what is mapped; its policy says which PMD ranges it wants; they are
+//! queued, pass the [gate](super::gate), and are collapsed, some neighbours at a time, one request at a
+//! time in a process. All that is known of a range beyond what is mapped in it is its one
+//! [`Range`].
+//!
+//! When a process is surveyed again: soon after it has faulted or grown, but no sooner than
+//! [`SURVEY_SHARE`] allows; else less and less often; and when a range of it has cooled down.
+
+use super::event::{
+    Activity, Collapse, Collapsed, Command, Event, Observation, Observed, Report, RequestId, Slow,
+};
+use super::gate::{Gate, Guard, Past, SLOW};
+use super::instance::{Background, PolicyInstance};
+use super::range::{Because, Range, Reason, Refusal, State, Wanted};
+use super::{Counts, Promoted, Rules, Time};
+use crate::process::Survey;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use superpage_policy::system::{Action, Outcome};
+use superpage_units::{BasePages, HugePages, Nanos, ProcessKey, Region, VirtAddr};
+
+/// Processes are observed so often while any of them faults.
+const OBSERVE: Nanos = Nanos(100_000_000);
+/// At the least so often.
+const OBSERVE_IDLE: Nanos = Nanos(250_000_000);
+/// The share of a core that observing may take, and that surveying one process may take.
+const OBSERVE_SHARE: u64 = 200;
+/// As above: one in so many.
+const SURVEY_SHARE: u64 = 100;
+/// A process that does nothing is surveyed again after this, and each time twice as late.
+const SURVEY_IDLE: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
+/// At the least so often: a guest's page faults are not counted as its process's.
+const SURVEY_IDLE_LONGEST: Nanos = Nanos(60_000_000_000); // tidy: allow(60 s)
+/// A process with so many new faults, or that has grown by as much, is surveyed soon.
+const ACTIVE: BasePages = BasePages(32);
+/// Neighbours collapsed by one call: some two milliseconds in which their process hardly gets a page
+/// fault served.
+const LONGEST_RUN: HugePages = HugePages(4);
+/// Surveys under way at a time.
+const SURVEYS: usize = 1;
+
+/// A process that is promoted in.
+#[derive(Debug)]
+struct Managed {
+    /// Which policy instance it is under.
+    instance: usize,
+    /// Which of the gate's domains its cgroup is.
+    domain: Option<usize>,
+    /// What it had done at the last observation.
+    activity: Activity,
+    /// What it had done at the last survey.
+    surveyed: Option<Activity>,
+    /// When it is surveyed next.
+    next_survey: Time,
+    /// How long after a survey without news the next one is.
+    idle_wait: Nanos,
+    /// No survey before this, so as not to take more than its share.
+    survey_not_before: Time,
+    /// The request about it that is under way.
+    request: Option<RequestId>,
+    /// No collapse before this: the process has had to wait for the last one.
+    collapse_not_before: Time,
+    /// All PMD ranges of which something is known.
+    ranges: BTreeMap<Region, Range>,
+    /// How many of them are queued.
+    queued: usize,
+    /// Where the search for the next queued range goes on.
+    cursor: VirtAddr,
+}
+
+impl Managed {
+    fn new(observed: &Observed, instance: usize, now: Time) -> Self {
+        Self {
+            instance,
+            domain: observed.domain,
+            activity: observed.activity,
+            surveyed: None,
+            next_survey: now,
+            idle_wait: SURVEY_IDLE,
+            survey_not_before: now,
+            request: None,
+            collapse_not_before: now,
+            ranges: BTreeMap::new(),
+            queued: 0,
+            cursor: VirtAddr(0),
+        }
+    }
+
+    /// Whether it has faulted or grown enough since its survey to be worth another.
+    fn is_active(&self) -> bool {
+        let Some(before) = self.surveyed else { return true };
+        let faults = self.activity.faults.saturating_sub(before.faults);
+        let grown = self.activity.resident.saturating_sub(before.resident);
+        faults >= ACTIVE.0 || grown >= ACTIVE.bytes()
+    }
+
+    /// The ranges that were huge.
+    fn was_huge(&self) -> impl Iterator<Item = Region> {
+        self.ranges.iter().filter(|(_, range)| range.was_huge).map(|(region, _)| *region)
+    }
+
+    /// When it is surveyed next, if nothing is under way in it.
+    fn survey_at(&self) -> Option<Time> {
+        self.request.is_none().then(|| self.next_survey.max(self.survey_not_before))
+    }
+
+    /// When something is collapsed in it next, if that waits for nothing else.
+    fn collapse_at(&self) -> Option<Time> {
+        (self.request.is_none() && self.queued > 0).then_some(self.collapse_not_before)
+    }
+
+    /// The next run of queued neighbours, as long as a call may be, and where the search goes on.
+    fn next_run(&self) -> Vec<Region> {
+        let is_queued = |(region, range): (&Region, &Range)| {
+            matches!(range.state, State::Queued(_)).then_some(*region)
+        };
+        let from = Region::containing(self.cursor);
+        let behind = self.ranges.range(from..).find_map(is_queued);
+        let Some(first) = behind.or_else(|| self.ranges.iter().find_map(is_queued)) else {
+            return Vec::new();
+        };
+        let mut run = vec![first];
+        let most = usize::try_from(LONGEST_RUN.0).unwrap_or(1);
+        let next = self.ranges.range((Bound::Excluded(first), Bound::Unbounded));
+        for (region, range) in next {
+            let follows = run.last().is_some_and(|last| last.end() == region.start());
+            if run.len() >= most || !follows || !matches!(range.state, State::Queued(_)) {
+                break;
+            }
+            run.push(*region);
+        }
+        run
+    }
+
+    /// Queues a range unless it is queued, under way, or cools down; says whether it did.
+    fn queue(&mut self, region: Region, wanted: Wanted) -> Queued {
+        let range = self.ranges.entry(region).or_insert(Range::NEW);
+        if !range.is_free(wanted.since) {
+            return Queued::No;
+        }
+        range.queue(wanted);
+        self.queued += 1;
+        Queued::Yes
+    }
+
+    /// Leaves a range alone for a while; it is surveyed when that is over.
+    fn cool_down(&mut self, region: Region, because: Because, now: Time) {
+        let range = self.ranges.entry(region).or_insert(Range::NEW);
+        let was_queued = matches!(range.state, State::Queued(_));
+        let until = range.cool_down(because, now);
+        self.queued -= usize::from(was_queued);
+        if because != Because::Promoted {
+            self.next_survey = self.next_survey.min(until);
+        }
+    }
+}
+
+/// Whether a range was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queued {
+    Yes,
+    No,
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+struct InFlight {
+    kind: Kind,
+    /// It has taken longer than it may: its worker counts as lost until it reports.
+    is_late: bool,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Observe,
+    Survey(ProcessKey, Activity),
+    Collapse { collapse: Collapse, guards: Vec<Guard>, wanted: Vec<Wanted> },
+}
+
+impl Kind {
+    fn process(&self) -> Option<ProcessKey> {
+        match self {
+            Self::Observe => None,
+            Self::Survey(process, _) => Some(*process),
+            Self::Collapse { collapse, .. } => Some(collapse.process),
+        }
+    }
+}
+
+/// The scheduler.
+#[derive(Debug)]
+pub struct Scheduler {
+    at_once: usize,
+    instances: Vec<PolicyInstance>,
+    processes: BTreeMap<ProcessKey, Managed>,
+    /// Ranges that were huge, of processes that are not managed yet.
+    promoted_before: Promoted,
+    gate: Gate,
+    in_flight: BTreeMap<RequestId, InFlight>,
+    last_request: u64,
+    observe_next: Time,
+    /// The process after which the search for the next collapse begins.
+    last_collapsed: ProcessKey,
+    counts: Counts,
+    commands: Vec<Command>,
+}
+
+impl Scheduler {
+    /// One that knows of no process yet. `promoted_before` are ranges that were huge, by an earlier
+    /// one.
+    #[must_use]
+    pub fn new(rules: Rules, promoted_before: Promoted, now: Time) -> Self {
+        let gate = Gate::new(rules.budget, rules.limits(), now);
+        let instances = instances(&rules, now);
+        Self {
+            at_once: rules.at_once,
+            instances,
+            processes: BTreeMap::new(),
+            promoted_before,
+            gate,
+            in_flight: BTreeMap::new(),
+            last_request: 0,
+            observe_next: now,
+            last_collapsed: ProcessKey(0),
+            counts: Counts::default(),
+            commands: Vec::new(),
+        }
+    }
+
+    /// Other rules hold from now on. Processes whose policy stays keep what is known of them, and what
+    /// is queued stays queued.
+    pub fn configure(&mut self, rules: Rules, now: Time) {
+        let mut earlier = std::mem::take(&mut self.instances);
+        let old: Vec<String> = earlier.iter().map(|one| one.name.clone()).collect();
+        self.instances = instances(&rules, now);
+        for instance in &mut self.instances {
+            if let Some(same) = earlier.iter_mut().find(|one| one.name == instance.name) {
+                std::mem::swap(instance, same);
+            }
+        }
+        let place = |index: usize| {
+            let name = old.get(index)?;
+            self.instances.iter().position(|instance| instance.name == *name)
+        };
+        // A process of a policy that is not there any more is taken in anew by the next observation.
+        self.processes.retain(|key, managed| match place(managed.instance) {
+            Some(instance) => {
+                managed.instance = instance;
+                true
+            }
+            None => {
+                self.promoted_before.insert(*key, managed.was_huge().collect());
+                false
+            }
+        });
+        self.gate.configure(rules.budget, rules.limits(), now);
+        self.at_once = rules.at_once;
+        self.observe_next = now;
+    }
+
+    /// Takes in what happened at `now`; returns what to do.
+    pub fn step(&mut self, event: Event, now: Time) -> Vec<Command> {
+        match event {
+            Event::Tick => {}
+            Event::Spent(cost) => self.gate.spend(cost, now),
+            Event::Observed(id, observation, cost) => self.observed(id, observation, cost, now),
+            Event::Surveyed(id, survey, cost) => self.surveyed(id, survey, cost, now),
+            Event::Collapsed(id, collapsed, cost) => self.collapsed(id, collapsed, cost, now),
+            Event::TimedOut(id) => self.timed_out(id),
+            Event::WorkerLost(id) => self.worker_lost(id, now),
+        }
+        self.decide(now);
+        std::mem::take(&mut self.commands)
+    }
+
+    fn report(&mut self, report: Report) {
+        self.commands.push(Command::Report(report));
+    }
+
+    fn request(&mut self, kind: Kind) -> RequestId {
+        self.last_request += 1;
+        let id = RequestId(self.last_request);
+        self.in_flight.insert(id, InFlight { kind, is_late: false });
+        id
+    }
+
+    // What happened.
+
+    fn observed(&mut self, id: RequestId, seen: Observation, cost: Nanos, now: Time) {
+        self.gate.spend(cost, now);
+        if self.in_flight.remove(&id).is_none() {
+            return;
+        }
+        let promised = self.promised(seen.domains.len());
+        let mut domains = seen.domains;
+        domains.iter_mut().zip(promised).for_each(|(domain, pages)| domain.promised = pages);
+        self.gate.see(domains, &seen.free);
+        self.instances.iter_mut().for_each(|instance| instance.snapshot.set_free(seen.free));
+        let mut gone: BTreeSet<ProcessKey> = self.processes.keys().copied().collect();
+        let mut is_any_active = false;
+        for process in &seen.processes {
+            if self.see(process, now) {
+                gone.remove(&process.key);
+                let managed = self.processes.get(&process.key);
+                is_any_active |= managed.is_some_and(Managed::is_active);
+            }
+        }
+        gone.into_iter().for_each(|key| self.forget(key));
+        let wait = if is_any_active { OBSERVE } else { OBSERVE_IDLE };
+        self.observe_next = now + wait.max(cost * OBSERVE_SHARE);
+    }
+
+    /// Takes in what a process has done; says whether it is managed.
+    fn see(&mut self, process: &Observed, now: Time) -> bool {
+        let is_its = |instance: &PolicyInstance| instance.policy() == process.policy;
+        let Some(instance) = self.instances.iter().position(is_its) else { return false };
+        if let Some(managed) = self.processes.get(&process.key)
+            && managed.instance != instance
+        {
+            let was_huge = managed.was_huge().collect();
+            self.promoted_before.insert(process.key, was_huge);
+            self.forget(process.key);
+        }
+        if !self.processes.contains_key(&process.key) {
+            let mut managed = Managed::new(process, instance, now);
+            let before = self.promoted_before.remove(&process.key).unwrap_or_default();
+            managed.ranges = before.into_iter().map(|region| (region, Range::WAS_HUGE)).collect();
+            self.processes.insert(process.key, managed);
+            self.instances[instance].snapshot.add(process.key);
+        }
+        if let Some(managed) = self.processes.get_mut(&process.key) {
+            (managed.activity, managed.domain) = (process.activity, process.domain);
+            if managed.is_active() {
+                managed.next_survey = managed.next_survey.min(now);
+            }
+        }
+        true
+    }
+
+    /// Forgets a process. Its request, if one is under way, ends as one of nobody's.
+    fn forget(&mut self, key: ProcessKey) {
+        let Some(managed) = self.processes.remove(&key) else { return };
+        if let Some(instance) = self.instances.get_mut(managed.instance) {
+            instance.forget(key);
+        }
+    }
+
+    fn surveyed(&mut self, id: RequestId, survey: Option<Survey>, cost: Nanos, now: Time) {
+        self.gate.spend(cost, now);
+        let Some(InFlight { kind: Kind::Survey(key, activity), .. }) = self.in_flight.remove(&id)
+        else {
+            return;
+        };
+        let Some(managed) = self.processes.get_mut(&key).filter(|one| one.request == Some(id))
+        else {
+            return;
+        };
+        managed.request = None;
+        self.counts.surveys += 1;
+        let Some(survey) = survey else { return self.forget(key) };
+        managed.idle_wait = match managed.is_active() {
+            true => SURVEY_IDLE,
+            false => (managed.idle_wait * 2).min(SURVEY_IDLE_LONGEST),
+        };
+        managed.surveyed = Some(activity);
+        managed.next_survey = now + managed.idle_wait;
+        managed.survey_not_before = now + cost * SURVEY_SHARE;
+        let Some(instance) = self.instances.get_mut(managed.instance) else { return };
+        let wanted = instance.surveyed(key, &survey, now);
+        let snapshot = &instance.snapshot;
+        // What was emptied or unmapped is new when it is filled again.
+        managed.ranges.retain(|region, range| match range.state {
+            State::InFlight(_) | State::Queued(_) => true,
+            _ => !range.is_forgotten(now) && snapshot.is_mapped(key, *region),
+        });
+        // What was queued and has changed is wanted again, or is not wanted any more.
+        let queued = &mut managed.queued;
+        managed.ranges.retain(|region, range| {
+            let is_stale = matches!(&range.state, State::Queued(wanted) if wanted.action.is_none())
+                && snapshot.seen(key, *region).is_none();
+            *queued -= usize::from(is_stale);
+            !is_stale
+        });
+        for (region, reason) in wanted {
+            managed.queue(region, Wanted { reason, action: None, since: now });
+        }
+    }
+
+    fn collapsed(&mut self, id: RequestId, done: Collapsed, cost: Nanos, now: Time) {
+        self.gate.spend(cost, now);
+        let Some(InFlight { kind: Kind::Collapse { collapse, guards, wanted }, .. }) =
+            self.in_flight.remove(&id)
+        else {
+            return;
+        };
+        guards.into_iter().for_each(|guard| self.gate.settle(guard));
+        if !done.slowest.is_zero() {
+            self.gate.back_off.took(done.slowest, now);
+            self.report(Report::CollapseTook(done.slowest));
+        }
+        let promoted = done.became.iter().filter(|(_, became)| became.is_ok()).count();
+        let found_none = |(_, became): &(Region, Result<BasePages, Refusal>)| {
+            *became == Err(Refusal::NoHugePage)
+        };
+        let is_none = promoted == 0 && done.became.iter().any(found_none);
+        if is_none {
+            self.gate.back_off.found_none(now);
+        }
+        if is_none || done.slowest > SLOW {
+            let cause = if is_none { Slow::NoHugePage } else { Slow::Kernel };
+            let pause = self.gate.back_off.pause();
+            self.report(Report::BackedOff { took: done.slowest, pause, cause });
+        }
+        self.settle(id, &collapse, &wanted, &done, now);
+    }
+
+    /// Brings the ranges of a collapse request that has ended up to date, and tells their policy.
+    fn settle(
+        &mut self,
+        id: RequestId,
+        collapse: &Collapse,
+        wanted: &[Wanted],
+        done: &Collapsed,
+        now: Time,
+    ) {
+        let key = collapse.process;
+        let Some(managed) = self.processes.get_mut(&key).filter(|one| one.request == Some(id))
+        else {
+            return;
+        };
+        managed.request = None;
+        managed.collapse_not_before = now + done.held;
+        let Some(instance) = self.instances.get_mut(managed.instance) else { return };
+        let became: BTreeMap<Region, Result<BasePages, Refusal>> =
+            done.became.iter().copied().collect();
+        let mut filled = BasePages::ZERO;
+        let mut promoted = HugePages::ZERO;
+        let mut refused: BTreeMap<Refusal, HugePages> = BTreeMap::new();
+        for (region, wanted) in collapse.ranges().zip(wanted) {
+            let outcome = match became.get(&region) {
+                Some(Ok(pages)) => {
+                    filled += *pages;
+                    promoted += HugePages(1);
+                    instance.snapshot.set_huge(key, region);
+                    managed.cool_down(region, Because::Promoted, now);
+                    Outcome::Done
+                }
+                Some(Err(why)) => {
+                    *refused.entry(*why).or_default() += HugePages(1);
+                    managed.cool_down(region, Because::Refused(*why), now);
+                    if *why == Refusal::NoHugePage { Outcome::NoFrame } else { Outcome::Stale }
+                }
+                // Somebody else made it huge meanwhile.
+                None => {
+                    instance.snapshot.set_huge(key, region);
+                    managed.ranges.remove(&region);
+                    Outcome::Stale
+                }
+            };
+            if let Some(action) = &wanted.action {
+                instance.learn(action, outcome);
+            }
+        }
+        if refused.contains_key(&Refusal::Gone) {
+            managed.next_survey = now;
+        }
+        // The kernel asks the cgroup for each huge page: the others would be refused too.
+        if refused.contains_key(&Refusal::CgroupLimit) {
+            let pause = Because::Refused(Refusal::CgroupLimit).cooldown(1);
+            managed.collapse_not_before = now + pause;
+        }
+        let policy = instance.name.clone();
+        if let Some(first) = wanted.first().filter(|_| !promoted.is_zero()) {
+            let (reason, waited) = (first.reason.clone(), now.saturating_sub(first.since));
+            let (huge_pages, policy) = (promoted, policy.clone());
+            let report =
+                Report::Promoted { process: key, policy, huge_pages, filled, reason, waited };
+            self.report(report);
+        }
+        for (why, huge_pages) in refused {
+            let policy = policy.clone();
+            self.report(Report::Refused { process: key, policy, huge_pages, why });
+        }
+    }
+
+    /// The process of a request that takes too long is left alone until its worker reports.
+    fn timed_out(&mut self, id: RequestId) {
+        let Some(request) = self.in_flight.get_mut(&id) else { return };
+        request.is_late = true;
+        self.counts.timed_out += 1;
+        let process = request.kind.process();
+        self.report(Report::TimedOut(process));
+    }
+
+    /// What became of the request is not known: its ranges are left alone for a while.
+    fn worker_lost(&mut self, id: RequestId, now: Time) {
+        let Some(request) = self.in_flight.remove(&id) else { return };
+        let process = request.kind.process();
+        self.counts.workers_lost += 1;
+        self.report(Report::WorkerLost(process));
+        match request.kind {
+            Kind::Observe => self.observe_next = now + OBSERVE_IDLE,
+            Kind::Survey(key, _) => {
+                if let Some(managed) = self.processes.get_mut(&key) {
+                    managed.request = None;
+                    managed.next_survey = now + SURVEY_IDLE_LONGEST;
+                }
+            }
+            Kind::Collapse { collapse, guards, wanted } => {
+                guards.into_iter().for_each(|guard| self.gate.settle(guard));
+                let became = collapse.ranges().map(|range| (range, Err(Refusal::Busy)));
+                let done = Collapsed { became: became.collect(), ..Collapsed::default() };
+                self.settle(id, &collapse, &wanted, &done, now);
+            }
+        }
+    }
+
+    /// What requests under way may still add to each domain.
+    fn promised(&self, domains: usize) -> Vec<HugePages> {
+        let mut promised = vec![HugePages::ZERO; domains];
+        for request in self.in_flight.values() {
+            let Kind::Collapse { guards, .. } = &request.kind else { continue };
+            for guard in guards {
+                for index in [Some(0), guard.domain].into_iter().flatten() {
+                    promised.get_mut(index).into_iter().for_each(|sum| *sum += HugePages(1));
+                }
+            }
+        }
+        promised
+    }
+
+    // What to do.
+
+    fn decide(&mut self, now: Time) {
+        if self.observe_at().is_some_and(|at| at <= now) {
+            let id = self.request(Kind::Observe);
+            self.commands.push(Command::Observe(id));
+        }
+        self.survey(now);
+        if self.gate.ready_at() > now {
+            return;
+        }
+        self.ask_policies(now);
+        while self.collapses_under_way() < self.at_once {
+            if !self.collapse(now) {
+                return;
+            }
+        }
+    }
+
+    fn under_way(&self, is_one: impl Fn(&Kind) -> bool) -> usize {
+        self.in_flight.values().filter(|one| !one.is_late && is_one(&one.kind)).count()
+    }
+
+    fn collapses_under_way(&self) -> usize {
+        self.under_way(|kind| matches!(kind, Kind::Collapse { .. }))
+    }
+
+    fn observe_at(&self) -> Option<Time> {
+        let is_under_way = self.under_way(|kind| matches!(kind, Kind::Observe)) > 0;
+        (!is_under_way).then_some(self.observe_next)
+    }
+
+    /// The process to be surveyed next, and when.
+    fn next_survey(&self) -> Option<(Time, ProcessKey)> {
+        let is_full = self.under_way(|kind| matches!(kind, Kind::Survey(..))) >= SURVEYS;
+        if is_full {
+            return None;
+        }
+        let at = |(key, managed): (&ProcessKey, &Managed)| Some((managed.survey_at()?, *key));
+        let (at, key) = self.processes.iter().filter_map(at).min()?;
+        Some((at.max(self.gate.budget_at()), key))
+    }
+
+    fn survey(&mut self, now: Time) {
+        while let Some((_, key)) = self.next_survey().filter(|(at, _)| *at <= now) {
+            let Some(activity) = self.processes.get(&key).map(|managed| managed.activity) else {
+                return;
+            };
+            let id = self.request(Kind::Survey(key, activity));
+            if let Some(managed) = self.processes.get_mut(&key) {
+                managed.request = Some(id);
+            }
+            self.commands.push(Command::Survey(id, key));
+        }
+    }
+
+    /// Queues what policies want in the background, one range at a time, while a worker is free.
+    fn ask_policies(&mut self, now: Time) {
+        let mut free = self.at_once.saturating_sub(self.collapses_under_way());
+        for index in 0..self.instances.len() {
+            while free > 0 && self.instances[index].due().is_some_and(|due| due <= now) {
+                match self.instances[index].background(now) {
+                    Background::Promote(key, region, reason, action) => {
+                        if self.want(index, key, region, reason, action, now) == Queued::Yes {
+                            free -= 1;
+                        }
+                    }
+                    Background::More => break,
+                    Background::Rest(_) => {}
+                }
+            }
+        }
+    }
+
+    fn want(
+        &mut self,
+        index: usize,
+        key: ProcessKey,
+        region: Region,
+        reason: Reason,
+        action: Action,
+        now: Time,
+    ) -> Queued {
+        let managed = self.processes.get_mut(&key).filter(|managed| managed.instance == index);
+        let wanted = Wanted { reason, action: Some(action), since: now };
+        let queued = managed.map_or(Queued::No, |managed| managed.queue(region, wanted));
+        if queued == Queued::No {
+            self.instances[index].learn(&action, Outcome::Stale);
+        }
+        queued
+    }
+
+    /// Begins the next collapse that may begin now; says whether there was one to be thought of.
+    fn collapse(&mut self, now: Time) -> bool {
+        let may = |(_, managed): &(&ProcessKey, &Managed)| {
+            managed.collapse_at().is_some_and(|at| at <= now)
+        };
+        let behind = (Bound::Excluded(self.last_collapsed), Bound::Unbounded);
+        let next = self.processes.range(behind).find(may);
+        let Some(key) = next.or_else(|| self.processes.iter().find(may)).map(|(key, _)| *key)
+        else {
+            return false;
+        };
+        self.last_collapsed = key;
+        let (admitted, refused) = self.admit(key, now);
+        if let Some(managed) = self.processes.get(&key) {
+            let policy = self.instances[managed.instance].name.clone();
+            for (why, huge_pages) in refused {
+                let policy = policy.clone();
+                self.report(Report::Refused { process: key, policy, huge_pages, why });
+            }
+        }
+        self.begin(key, admitted);
+        true
+    }
+
+    /// Asks the gate about the next run of a process: the ranges that may be promoted, which are
+    /// neighbours, and how many were refused for which reason.
+    fn admit(
+        &mut self,
+        key: ProcessKey,
+        now: Time,
+    ) -> (Vec<(Region, Guard)>, BTreeMap<Refusal, HugePages>) {
+        let (mut admitted, mut refused) = (Vec::new(), BTreeMap::new());
+        let Some(managed) = self.processes.get_mut(&key) else { return (admitted, refused) };
+        let Some(instance) = self.instances.get_mut(managed.instance) else {
+            return (admitted, refused);
+        };
+        for region in managed.next_run() {
+            let Some(range) = managed.ranges.get(&region) else { continue };
+            let past = if range.was_huge { Past::WasHuge } else { Past::New };
+            let seen = instance.snapshot.seen(key, region);
+            let answer = match seen {
+                Some(seen) => self.gate.admit(&seen, past, managed.domain),
+                None => Err(Refusal::NotPossible),
+            };
+            match answer {
+                Ok(guard) => admitted.push((region, guard)),
+                Err(why) => {
+                    if let State::Queued(Wanted { action: Some(action), .. }) = &range.state {
+                        instance.learn(action, Outcome::Stale);
+                    }
+                    *refused.entry(why).or_default() += HugePages(1);
+                    managed.cool_down(region, Because::Refused(why), now);
+                    // One call is about neighbours.
+                    if !admitted.is_empty() {
+                        break;
+                    }
+                }
+            }
+        }
+        (admitted, refused)
+    }
+
+    /// Orders a collapse of neighbours.
+    fn begin(&mut self, key: ProcessKey, admitted: Vec<(Region, Guard)>) {
+        let Some((first, _)) = admitted.first().copied() else { return };
+        let Some(managed) = self.processes.get_mut(&key) else { return };
+        let memory = self.instances[managed.instance].snapshot.memory(key, first);
+        let count = HugePages(admitted.len() as u64);
+        let collapse = Collapse { process: key, first, count, memory };
+        let id = RequestId(self.last_request + 1);
+        let mut wanted = Vec::with_capacity(admitted.len());
+        for (region, _) in &admitted {
+            let Some(range) = managed.ranges.get_mut(region) else { continue };
+            if let State::Queued(one) = std::mem::replace(&mut range.state, State::InFlight(id)) {
+                wanted.push(one);
+                managed.queued -= 1;
+            }
+        }
+        managed.request = Some(id);
+        managed.cursor = first.start().offset(count.bytes());
+        let guards = admitted.into_iter().map(|(_, guard)| guard).collect();
+        let id = self.request(Kind::Collapse { collapse: collapse.clone(), guards, wanted });
+        self.commands.push(Command::Collapse(id, collapse));
+    }
+
+    /// When to step again, if nothing happens before.
+    #[must_use]
+    pub fn next_step(&self) -> Time {
+        let collapse = self.processes.values().filter_map(Managed::collapse_at).min();
+        let policies = self.instances.iter().filter_map(PolicyInstance::due).min();
+        let is_free = self.collapses_under_way() < self.at_once;
+        let work = collapse.into_iter().chain(policies).min().filter(|_| is_free);
+        let work = work.map(|at| at.max(self.gate.ready_at()));
+        let survey = self.next_survey().map(|(at, _)| at);
+        let all = [self.observe_at(), survey, work];
+        all.into_iter().flatten().min().unwrap_or(Time(u64::MAX))
+    }
+
+    // How it stands.
+
+    /// The names of the policies, and how many processes are under each.
+    #[must_use]
+    pub fn policies(&self) -> Vec<(String, u64)> {
+        let count = |index| self.processes.values().filter(|one| one.instance == index).count();
+        let named = self.instances.iter().enumerate();
+        named.map(|(index, one)| (one.name.clone(), count(index) as u64)).collect()
+    }
+
+    /// What was done and went wrong so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Promotions that wait or are under way.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let queued: usize = self.processes.values().map(|managed| managed.queued).sum();
+        (queued + self.collapses_under_way()) as u64
+    }
+
+    /// The pause between calls, because the kernel took long.
+    #[must_use]
+    pub fn pause(&self) -> Nanos {
+        self.gate.back_off.pause()
+    }
+
+    /// Ranges that were huge, by process; with the name of the policy.
+    pub fn promoted(&self) -> impl Iterator<Item = (ProcessKey, &str, Vec<Region>)> {
+        self.processes.iter().map(|(key, managed)| {
+            let policy = self.instances[managed.instance].name.as_str();
+            (*key, policy, managed.was_huge().collect())
+        })
+    }
+
+    /// Asserts what holds after every step. For tests.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check(&self) {
+        let mut promised = HugePages::ZERO;
+        for (id, request) in &self.in_flight {
+            if let Kind::Collapse { collapse, guards, wanted } = &request.kind {
+                let count = usize::try_from(collapse.count.0).expect("a short run");
+                assert!(count == guards.len() && count == wanted.len() && count > 0);
+                assert!(collapse.count <= LONGEST_RUN);
+                promised += collapse.count;
+                let Some(managed) = self.processes.get(&collapse.process) else { continue };
+                if managed.request == Some(*id) {
+                    for region in collapse.ranges() {
+                        assert_eq!(managed.ranges[&region].state, State::InFlight(*id));
+                    }
+                }
+            }
+        }
+        assert!(self.gate.promised() == promised || self.gate.promised().is_zero());
+        assert!(self.collapses_under_way() <= self.at_once);
+        for (key, managed) in &self.processes {
+            assert!(managed.instance < self.instances.len());
+            let states = managed.ranges.values().map(|range| &range.state);
+            let queued = states.clone().filter(|state| matches!(state, State::Queued(_))).count();
+            assert_eq!(queued, managed.queued, "{key:?}");
+            for state in states {
+                let State::InFlight(id) = state else { continue };
+                assert_eq!(managed.request, Some(*id), "{key:?}");
+                assert!(self.in_flight.contains_key(id), "{key:?}: nobody has request {id}");
+            }
+            if let Some(id) = managed.request {
+                assert!(self.in_flight.contains_key(&id), "{key:?}: nobody has request {id}");
+            }
+        }
+    }
+}
+
+/// An instance for each policy that some process may have.
+fn instances(rules: &Rules, now: Time) -> Vec<PolicyInstance> {
+    let mut instances: Vec<PolicyInstance> = Vec::new();
+    for policy in &rules.policies {
+        if instances.iter().all(|instance| instance.policy() != *policy) {
+            instances.extend(PolicyInstance::new(*policy, now));
+        }
+    }
+    instances
+}

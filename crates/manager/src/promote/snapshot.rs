@@ -1,0 +1,371 @@
+//! What a policy sees of real processes: what their page tables said at the last survey.
+//!
+//! Where the kernel says less than a simulated machine does:
+//! - There are no reservations. Every PMD range that is mapped by base pages counts as reserved: a
+//!   huge page for it is had when it is asked for, or it is not promoted.
+//! - Accesses cannot be seen. The coverage of a range is its present pages; how long it was idle is
+//!   not known, so that only its age counts.
+//! - What a range shares with other processes is looked at when it is promoted, not before.
+//! - Shared memory without a file counts as anonymous.
+
+use super::Time;
+use crate::process::{Memory, Survey, Vma};
+use std::collections::BTreeMap;
+use superpage_kernel::pagemap::{Found, Survey as Seen};
+use superpage_policy::supply::Supply;
+use superpage_policy::system::{Fault, Footprint, Pool, RegionView, View};
+use superpage_units::{
+    Advice, Area, AreaKind, BasePages, Growth, HugePages, Mapping, Nanos, Page, PageSize,
+    ProcessKey, Region, VirtAddr,
+};
+
+/// The processes under one policy, each as it was surveyed last.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    now: Time,
+    free: Supply,
+    keys: Vec<ProcessKey>,
+    processes: BTreeMap<ProcessKey, Mapped>,
+}
+
+/// What is mapped in a process.
+#[derive(Clone, Debug, Default)]
+struct Mapped {
+    areas: Vec<Area>,
+    /// Of each of those.
+    memory: Vec<Memory>,
+    /// What is mapped by base pages.
+    base: BTreeMap<Region, Seen>,
+    /// Runs of huge pages.
+    huge: BTreeMap<Region, HugePages>,
+    footprint: Footprint,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self { now: Time::ZERO, free: Supply::NONE, keys: Vec::new(), processes: BTreeMap::new() }
+    }
+}
+
+impl Snapshot {
+    /// Sets the time.
+    pub fn set_now(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// Takes in what memory is free.
+    pub fn set_free(&mut self, free: Supply) {
+        self.free = free;
+    }
+
+    /// Adds a process, of which nothing is known yet.
+    pub fn add(&mut self, key: ProcessKey) {
+        self.processes.entry(key).or_default();
+        self.keys = self.processes.keys().copied().collect();
+    }
+
+    /// Takes a process out.
+    pub fn remove(&mut self, key: ProcessKey) {
+        self.processes.remove(&key);
+        self.keys = self.processes.keys().copied().collect();
+    }
+
+    /// Whether there is no process.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// Takes in what a survey found, in place of what was known of the process.
+    pub fn take_in(&mut self, key: ProcessKey, survey: &Survey) {
+        let Some(before) = self.processes.get(&key) else { return };
+        let mut mapped = Mapped {
+            areas: survey.vmas.iter().map(|vma| before.area(vma)).collect(),
+            memory: survey.vmas.iter().map(|vma| vma.memory).collect(),
+            ..Mapped::default()
+        };
+        for found in &survey.found {
+            match *found {
+                Found::Huge(first, count) => mapped.add_huge(first, count),
+                Found::Base(region, seen) => mapped.add_base(region, seen),
+            }
+        }
+        self.processes.insert(key, mapped);
+    }
+
+    /// A PMD range became a huge page since the survey.
+    pub fn set_huge(&mut self, key: ProcessKey, region: Region) {
+        let Some(mapped) = self.processes.get_mut(&key) else { return };
+        if let Some(seen) = mapped.base.remove(&region) {
+            mapped.footprint.base = mapped.footprint.base.saturating_sub(seen.population);
+        }
+        mapped.huge.insert(region, HugePages(1));
+        mapped.footprint.huge += HugePages(1);
+    }
+
+    /// The PMD ranges that are mapped by base pages, with what was seen of each.
+    pub fn base_mapped(&self, key: ProcessKey) -> impl Iterator<Item = (Region, Seen)> {
+        let mapped = self.processes.get(&key).into_iter();
+        mapped.flat_map(|mapped| mapped.base.iter().map(|(region, seen)| (*region, *seen)))
+    }
+
+    /// What was seen of a PMD range that is mapped by base pages.
+    #[must_use]
+    pub fn seen(&self, key: ProcessKey, region: Region) -> Option<Seen> {
+        self.processes.get(&key)?.base.get(&region).copied()
+    }
+
+    /// Whether anything was mapped in a PMD range.
+    #[must_use]
+    pub fn is_mapped(&self, key: ProcessKey, region: Region) -> bool {
+        self.region(key, region).mapping != Mapping::Empty
+            || self.seen(key, region).is_some_and(|seen| !seen.zero_pages.is_zero())
+    }
+
+    /// What kind of memory a PMD range is.
+    #[must_use]
+    pub fn memory(&self, key: ProcessKey, region: Region) -> Memory {
+        let mapped = self.processes.get(&key);
+        let memory = mapped.and_then(|mapped| mapped.memory.get(mapped.index(region.start())?));
+        memory.copied().unwrap_or(Memory::Private)
+    }
+
+    /// A PMD range as a policy would have heard of it, if the last of its pages had just been
+    /// touched and the fault not been served yet; `None` where nothing can be promoted.
+    #[must_use]
+    pub fn fault(&self, process: ProcessKey, region: Region) -> Option<Fault> {
+        let mapped = self.processes.get(&process)?;
+        let seen = mapped.base.get(&region)?;
+        // A heap may begin or end in the middle of a range.
+        let area = [region.start(), VirtAddr(region.end().0 - 1)]
+            .into_iter()
+            .find_map(|address| mapped.areas.get(mapped.index(address)?))
+            .copied()?;
+        if seen.population.is_zero() {
+            return None;
+        }
+        let before = Seen { population: seen.population.saturating_sub(BasePages(1)), ..*seen };
+        Some(Fault {
+            process,
+            address: region.start().max(area.start),
+            area,
+            region: RegionView {
+                // Beyond the end of a VMA that does not grow no huge page will ever be.
+                is_reserved: !before.population.is_zero()
+                    && (area.holds(region.into()) || area.growth == Growth::Up),
+                ..region_view(&before)
+            },
+            giant_is_empty: false,
+        })
+    }
+}
+
+impl Mapped {
+    /// A VMA as policies see it.
+    fn area(&self, vma: &Vma) -> Area {
+        let before = self.index(vma.start).and_then(|index| self.areas.get(index));
+        let same = before.filter(|before| before.start == vma.start);
+        let has_grown = same.is_some_and(|b| b.growth == Growth::Up || b.end < vma.end);
+        Area {
+            start: vma.start,
+            end: vma.end,
+            kind: AreaKind::Anonymous,
+            growth: if vma.is_heap || has_grown { Growth::Up } else { Growth::Fixed },
+            advice: Advice::None,
+        }
+    }
+
+    /// Which of the areas an address lies in.
+    fn index(&self, address: VirtAddr) -> Option<usize> {
+        let index = self.areas.partition_point(|area| area.end <= address);
+        self.areas.get(index).filter(|area| area.start <= address).map(|_| index)
+    }
+
+    /// Whether some of these addresses lie in an area.
+    fn touches(&self, start: VirtAddr, end: VirtAddr) -> bool {
+        let index = self.areas.partition_point(|area| area.end <= start);
+        self.areas.get(index).is_some_and(|area| area.start < end)
+    }
+
+    fn add_base(&mut self, region: Region, seen: Seen) {
+        if self.touches(region.start(), region.end()) {
+            self.footprint.base += seen.population;
+            self.base.insert(region, seen);
+        }
+    }
+
+    fn add_huge(&mut self, first: Region, count: HugePages) {
+        let end = first.start().offset(count.bytes());
+        // A file's huge pages may lie in a hole between two VMAs.
+        if self.index(first.start()) == self.index(VirtAddr(end.0 - 1)) {
+            if self.index(first.start()).is_some() {
+                self.footprint.huge += count;
+                self.huge.insert(first, count);
+            }
+            return;
+        }
+        for region in Region::within(first.start(), end) {
+            if self.index(region.start()).is_some() {
+                self.footprint.huge += HugePages(1);
+                self.huge.insert(region, HugePages(1));
+            }
+        }
+    }
+
+    fn is_huge(&self, region: Region) -> bool {
+        let run = self.huge.range(..=region).next_back();
+        run.is_some_and(|(first, count)| region.start() < first.start().offset(count.bytes()))
+    }
+
+    /// The first PMD range at or after `from` with anything mapped in it.
+    fn next(&self, from: Region) -> Option<Region> {
+        if self.is_huge(from) {
+            return Some(from);
+        }
+        // Where only the shared zero page is mapped, nothing is present.
+        let base = self.base.range(from..).find(|(_, seen)| !seen.population.is_zero());
+        let huge = self.huge.range(from..).next().map(|(first, _)| *first);
+        base.map(|(region, _)| *region).into_iter().chain(huge).min()
+    }
+}
+
+fn region_view(seen: &Seen) -> RegionView {
+    let mapping = if seen.population.is_zero() { Mapping::Empty } else { Mapping::Base };
+    RegionView {
+        mapping,
+        population: seen.population,
+        swapped: seen.swapped,
+        is_reserved: mapping == Mapping::Base,
+        coverage: seen.population,
+        idle: Nanos(u64::MAX),
+        ..RegionView::default()
+    }
+}
+
+impl View for Snapshot {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn supply(&self) -> &Supply {
+        &self.free
+    }
+
+    fn pool(&self, _: PageSize) -> Option<Pool> {
+        None
+    }
+
+    fn processes(&self) -> &[ProcessKey] {
+        &self.keys
+    }
+
+    fn footprint(&self, process: ProcessKey) -> Footprint {
+        self.processes.get(&process).map(|mapped| mapped.footprint).unwrap_or_default()
+    }
+
+    fn areas(&self, process: ProcessKey) -> &[Area] {
+        self.processes.get(&process).map_or(&[], |mapped| &mapped.areas)
+    }
+
+    fn region(&self, process: ProcessKey, region: Region) -> RegionView {
+        let Some(mapped) = self.processes.get(&process) else { return RegionView::default() };
+        if mapped.is_huge(region) {
+            let population = PageSize::Huge.base_pages();
+            let (mapping, coverage) = (Mapping::Huge, population);
+            return RegionView { mapping, population, coverage, ..RegionView::default() };
+        }
+        mapped.base.get(&region).map(region_view).unwrap_or_default()
+    }
+
+    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region> {
+        // The first range that begins at or after it, or that it lies in.
+        self.processes.get(&process)?.next(Region::containing(from))
+    }
+
+    /// Only what evicts asks for pages, and nothing is evicted from outside.
+    fn next_page(&self, _: ProcessKey, _: VirtAddr) -> Option<Page> {
+        None
+    }
+
+    fn take_accessed(&mut self, _: ProcessKey, _: Page) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_units::HUGE_PAGE_BYTES;
+
+    const KEY: ProcessKey = ProcessKey(1);
+
+    fn region(index: u64) -> Region {
+        Region::containing(VirtAddr(index * HUGE_PAGE_BYTES))
+    }
+
+    fn vma(start: u64, end: u64) -> Vma {
+        let [start, end] = [start, end].map(|index| VirtAddr(index * HUGE_PAGE_BYTES));
+        Vma { start, end, memory: Memory::Private, is_heap: false }
+    }
+
+    fn base(index: u64, population: u64) -> Found {
+        let population = BasePages(population);
+        Found::Base(region(index), Seen { population, ..Seen::default() })
+    }
+
+    fn snapshot(vmas: Vec<Vma>, found: Vec<Found>) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.add(KEY);
+        snapshot.take_in(KEY, &Survey { vmas, found });
+        snapshot
+    }
+
+    #[test]
+    fn ranges_come_in_address_order_whatever_maps_them() {
+        let found = vec![base(1, 9), Found::Huge(region(3), HugePages(2)), base(7, 512)];
+        let snapshot = snapshot(vec![vma(1, 5), vma(7, 9)], found);
+        let all = std::iter::successors(snapshot.next_mapped(KEY, VirtAddr(0)), |region| {
+            snapshot.next_mapped(KEY, region.end())
+        });
+        let all: Vec<Region> = all.collect();
+        assert_eq!(all, [1, 3, 4, 7].map(region));
+        let mapping = |index| snapshot.region(KEY, region(index)).mapping;
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(mapping),
+            [Mapping::Base, Mapping::Empty, Mapping::Huge, Mapping::Huge, Mapping::Empty]
+        );
+        let footprint = snapshot.footprint(KEY);
+        assert_eq!((footprint.base, footprint.huge), (BasePages(521), HugePages(2)));
+    }
+
+    #[test]
+    fn huge_pages_between_two_vmas_are_somebody_elses() {
+        let found = vec![Found::Huge(region(1), HugePages(4)), base(6, 3)];
+        let snapshot = snapshot(vec![vma(1, 2), vma(4, 5)], found);
+        let mapping = |index| snapshot.region(KEY, region(index)).mapping == Mapping::Huge;
+        assert_eq!([1, 2, 3, 4].map(mapping), [true, false, false, true]);
+        assert!(!snapshot.is_mapped(KEY, region(6)));
+    }
+
+    #[test]
+    fn a_range_is_told_as_it_was_before_its_last_page() {
+        let mut snapshot = snapshot(vec![vma(1, 3)], vec![base(1, 9)]);
+        let fault = snapshot.fault(KEY, region(1)).expect("it is mapped");
+        assert_eq!((fault.region.population, fault.region.mapping), (BasePages(8), Mapping::Base));
+        assert!(fault.region.is_reserved && fault.area.holds(region(1).into()));
+        assert!(snapshot.fault(KEY, region(2)).is_none(), "nothing is there");
+        snapshot.set_huge(KEY, region(1));
+        assert!(snapshot.fault(KEY, region(1)).is_none(), "it is huge");
+        assert_eq!(snapshot.footprint(KEY).base, BasePages::ZERO);
+    }
+
+    #[test]
+    fn a_vma_that_became_longer_grows() {
+        let mut snapshot = snapshot(vec![vma(1, 2)], Vec::new());
+        assert_eq!(snapshot.areas(KEY)[0].growth, Growth::Fixed);
+        for _ in 0..2 {
+            snapshot.take_in(KEY, &Survey { vmas: vec![vma(1, 3)], found: Vec::new() });
+            assert_eq!(snapshot.areas(KEY)[0].growth, Growth::Up);
+        }
+    }
+}
