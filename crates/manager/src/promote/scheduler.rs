@@ -8,7 +8,7 @@
 //! [`Range`].
 //!
 //! When a process is surveyed again: soon after it has faulted or grown, but no sooner than
-//! [`SURVEY_SHARE`] allows; else less and less often; and when a range of it has cooled down.
+//! [`SURVEY_SHARE`] allows; when a range of it has cooled down; and else once a minute.
 
 use super::event::{
     Activity, Collapse, Collapsed, Command, Event, Observation, Observed, Report, RequestId, Slow,
@@ -31,10 +31,9 @@ const OBSERVE_IDLE: Nanos = Nanos(250_000_000);
 const OBSERVE_SHARE: u64 = 200;
 /// As above: one in so many.
 const SURVEY_SHARE: u64 = 100;
-/// A process that does nothing is surveyed again after this, and each time twice as late.
-const SURVEY_IDLE: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
-/// At the least so often: a guest's page faults are not counted as its process's.
-const SURVEY_IDLE_LONGEST: Nanos = Nanos(60_000_000_000); // tidy: allow(60 s)
+/// A process that does nothing is surveyed again after this: a guest's page faults are not counted as
+/// its process's. For 2,000 processes that is 1 % of a core.
+const SURVEY_IDLE: Nanos = Nanos(60_000_000_000); // tidy: allow(60 s)
 /// A process with so many new faults, or that has grown by as much, is surveyed soon.
 const ACTIVE: BasePages = BasePages(32);
 /// Neighbours collapsed by one call: some two milliseconds in which their process hardly gets a page
@@ -56,8 +55,6 @@ struct Managed {
     surveyed: Option<Activity>,
     /// When it is surveyed next.
     next_survey: Time,
-    /// How long after a survey without news the next one is.
-    idle_wait: Nanos,
     /// No survey before this, so as not to take more than its share.
     survey_not_before: Time,
     /// The request about it that is under way.
@@ -80,7 +77,6 @@ impl Managed {
             activity: observed.activity,
             surveyed: None,
             next_survey: now,
-            idle_wait: SURVEY_IDLE,
             survey_not_before: now,
             request: None,
             collapse_not_before: now,
@@ -155,6 +151,15 @@ impl Managed {
         self.queued -= usize::from(was_queued);
         if because != Because::Promoted {
             self.next_survey = self.next_survey.min(until);
+        }
+    }
+
+    /// Leaves all queued ranges alone for a while: they would be refused for the same reason.
+    fn cool_down_queue(&mut self, because: Because, now: Time) {
+        let is_queued = |(_, range): &(&Region, &Range)| matches!(range.state, State::Queued(_));
+        let queued = self.ranges.iter().filter(is_queued).map(|(region, _)| *region);
+        for region in queued.collect::<Vec<_>>() {
+            self.cool_down(region, because, now);
         }
     }
 }
@@ -362,12 +367,8 @@ impl Scheduler {
         managed.request = None;
         self.counts.surveys += 1;
         let Some(survey) = survey else { return self.forget(key) };
-        managed.idle_wait = match managed.is_active() {
-            true => SURVEY_IDLE,
-            false => (managed.idle_wait * 2).min(SURVEY_IDLE_LONGEST),
-        };
         managed.surveyed = Some(activity);
-        managed.next_survey = now + managed.idle_wait;
+        managed.next_survey = now + SURVEY_IDLE;
         managed.survey_not_before = now + cost * SURVEY_SHARE;
         let Some(instance) = self.instances.get_mut(managed.instance) else { return };
         let wanted = instance.surveyed(key, &survey, now);
@@ -468,10 +469,8 @@ impl Scheduler {
         if refused.contains_key(&Refusal::Gone) {
             managed.next_survey = now;
         }
-        // The kernel asks the cgroup for each huge page: the others would be refused too.
         if refused.contains_key(&Refusal::CgroupLimit) {
-            let pause = Because::Refused(Refusal::CgroupLimit).cooldown(1);
-            managed.collapse_not_before = now + pause;
+            managed.cool_down_queue(Because::Refused(Refusal::CgroupLimit), now);
         }
         let policy = instance.name.clone();
         if let Some(first) = wanted.first().filter(|_| !promoted.is_zero()) {
@@ -507,7 +506,7 @@ impl Scheduler {
             Kind::Survey(key, _) => {
                 if let Some(managed) = self.processes.get_mut(&key) {
                     managed.request = None;
-                    managed.next_survey = now + SURVEY_IDLE_LONGEST;
+                    managed.next_survey = now + SURVEY_IDLE;
                 }
             }
             Kind::Collapse { collapse, guards, wanted } => {

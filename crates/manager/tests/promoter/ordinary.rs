@@ -122,7 +122,7 @@ fn a_heap_is_promoted_as_it_grows() -> Ended {
     program.touch(more, behind, 1)?;
     program.wait_for_huge(region)?;
     program.check()?;
-    watch.end()?.promoted(1, "heap-grew")
+    watch.end()?.promoted(1, "threshold")
 }
 
 /// A huge page, as a size.

@@ -146,9 +146,10 @@ fn what_a_child_shares_is_not_copied() -> Ended {
     program.order("reap")?;
     program.touch(memory, PAGES + 100, 1)?;
     program.wait_for_huge(memory.region(1))?;
+    program.wait_for_huge(memory.region(0))?;
     program.check()?;
     let told = watch.end()?;
-    told.promoted(2, "threshold")?;
+    told.promoted(3, "threshold")?;
     ensure!(told.count(What::Refused, "shared") > 0, "{told:?}");
     Ok(())
 }
