@@ -7,8 +7,8 @@ mod common;
 
 use common::daemon::{Config, Daemon, Home, PATIENCE, says};
 use common::machine::{self, Test};
-use common::subject::{self, Subject};
-use common::{Ended, Holds, superpage, wait_for, worker};
+use common::subject::{self, Subject, half_used_of, next_order, say, say_whether_intact};
+use common::{Ended, Holds, huge_from, superpage, wait_for, worker};
 use libtest_mimic::Failed;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -16,19 +16,21 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::{Group, Hierarchy, Scratch, Version};
+use superpage_kernel::own_area::OwnArea;
+use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::process::Process;
 use superpage_kernel::settings::{Mode, Settings};
 use superpage_kernel::thp::{MAX_PTES_NONE, Thp};
-use superpage_kernel::{meminfo, status};
+use superpage_kernel::{Error, meminfo, own_thp, status};
 use superpage_lab::worker::Worker;
 use superpage_lab::workload::WorkloadKind;
-use superpage_units::{BasePages, Bytes, HugePages};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, VirtAddr};
 
 fn main() -> ExitCode {
-    subject::main(tests, &[])
+    subject::main(tests, &[("plain", be_plain), ("asking", be_asking), ("mixed", be_mixed)])
 }
 
-fn tests() -> [Test; 13] {
+fn tests() -> [Test; 15] {
     let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
@@ -41,7 +43,21 @@ fn tests() -> [Test; 13] {
             settings.clone(),
             a_killed_one_is_repaired_by_the_next,
         ),
-        ("a_killed_one_is_repaired_on_request", settings, a_killed_one_is_repaired_on_request),
+        (
+            "a_killed_one_is_repaired_on_request",
+            settings.clone(),
+            a_killed_one_is_repaired_on_request,
+        ),
+        (
+            "what_was_asked_for_stays_while_memory_is_free",
+            settings,
+            what_was_asked_for_stays_while_memory_is_free,
+        ),
+        (
+            "what_was_asked_for_goes_only_above_high",
+            able.clone(),
+            what_was_asked_for_goes_only_above_high,
+        ),
         ("it_frees_down_to_the_low_watermark", able.clone(), it_frees_down_to_the_low_watermark),
         ("it_keeps_to_its_lists", able.clone(), it_keeps_to_its_lists),
         ("a_full_cgroup_pays_for_itself", group, a_full_cgroup_pays_for_itself),
@@ -88,22 +104,151 @@ fn is_debloated(worker: &mut Worker) -> Ended {
     Ok(())
 }
 
+/// Half-used huge pages of processes that are freed in part.
+const FREED_IN_PART: HugePages = HugePages(128);
+
+/// A process whose huge pages nobody asked for any more.
+fn be_plain() -> Ended {
+    let memory = half_used_of(FREED_IN_PART)?;
+    memory.wish(BasePages::ZERO, FREED_IN_PART.base_pages(), Wish::BasePages)?;
+    be_checked(memory)
+}
+
+/// A process that asked for its huge pages.
+fn be_asking() -> Ended {
+    be_checked(half_used_of(FREED_IN_PART)?)
+}
+
+fn be_checked(mut memory: OwnMemory) -> Ended {
+    say("ready")?;
+    loop {
+        match next_order()?.as_str() {
+            "check" => say_whether_intact(&mut memory)?,
+            other => return Err(format!("no order {other:?}").into()),
+        }
+    }
+}
+
+/// A process of `role`, and watermarks of the machine such that a third of its bloat lies above the high
+/// one and a third between the two.
+fn passing_both_marks(role: &str) -> Result<(Subject, Config, f64), Failed> {
+    let subject = Subject::start(role)?;
+    let (used, total) = memory_in_use()?;
+    let bloat = FREED_IN_PART.bytes().scaled(0.5);
+    let step = bloat.share_of(total) / 3.0;
+    let marks = [used - step, used - 2.0 * step].map(|share| format!("{:.4}%", share * 100.0));
+    let config = Config { marks: Some(marks.into()), ..Config::all_of(&[subject.pid()]) };
+    Ok((subject, config, step))
+}
+
+/// Above the high watermark asked-for huge pages are split too, but no further than down to it.
+fn what_was_asked_for_goes_only_above_high() -> Ended {
+    let mut worst = String::new();
+    // Other processes come and go.
+    for _ in 0..4 {
+        let (mut subject, config, _) = passing_both_marks("asking")?;
+        let before = Holds::now(subject.pid())?.huge;
+        let home = Home::with(&config)?;
+        let daemon = home.start()?;
+        let done = daemon.wait_since(0, "a pass", |line| says(line, "pass done"));
+        daemon.stop()?;
+        ensure!(subject.order("check")? == "intact", "something was lost");
+        let gone = before.saturating_sub(Holds::now(subject.pid())?.huge);
+        // To reach the low watermark two thirds of them would have had to go.
+        let share = gone.0 as f64 / FREED_IN_PART.0 as f64;
+        if done.is_ok() && (0.1..0.6).contains(&share) {
+            return Ok(());
+        }
+        worst = format!("{gone} of {FREED_IN_PART} were split, {done:?}");
+    }
+    Err(worst.into())
+}
+
+const ASKED_FOR: HugePages = HugePages(64);
+const NOT_ASKED_FOR: HugePages = HugePages(4);
+
+/// A process that asked for huge pages and uses a base page of each. When it is told to, it uses so much of
+/// memory that it did not ask them for that the daemon makes them.
+fn be_mixed() -> Ended {
+    match own_thp::only_where_advised() {
+        Ok(()) | Err(Error::Unsupported { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let (mut asked, mut plain) =
+        (OwnMemory::map(ASKED_FOR, Wish::HugePages)?, OwnArea::private(NOT_ASKED_FOR)?);
+    let page = usize::try_from(BASE_PAGE_BYTES)?;
+    let region = usize::try_from(HugePages(1).bytes().0)?;
+    asked.bytes_mut().chunks_mut(region).for_each(|region| region[..page].fill(1));
+    say("ready")?;
+    next_order()?;
+    plain.bytes_mut().chunks_mut(region).for_each(|region| region[..100 * page].fill(1));
+    let start = asked.regions().next().ok_or("no region")?.start();
+    say(&format!("{} {}", start.0, plain.start().0))?;
+    next_order()?;
+    Ok(())
+}
+
+/// As a JVM that touches its heap at the start.
+fn what_was_asked_for_stays_while_memory_is_free() -> Ended {
+    const WHILE: Duration = Duration::from_secs(4);
+    let mut subject = Subject::start("mixed")?;
+    let pid = subject.pid();
+    let config = |policy: &str, low: &str| {
+        format!(
+            "watermarks = {{ high = \"99.9%\", low = \"{low}\" }}\n\
+             promotion = {{ {policy} listen = \"100%\", period = 1, idle = \"500ms\" }}\n\
+             timing = {{ interval = \"100ms\" }}\n\
+             processes = {{ include = {{ pids = [{pid}] }} }}\n"
+        )
+    };
+    let home = Home::with(&Config::idle())?;
+    home.configure(&config("", "99.8%"))?;
+    let daemon = home.start()?;
+    wait_for("the process to be managed", PATIENCE, || {
+        let text = std::fs::read_to_string(home.state().join("status.json")).unwrap_or_default();
+        Ok(text.contains("[\"default\",1]").then_some(()))
+    })?;
+    let said = subject.order("fill")?;
+    let starts: Vec<u64> = said.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+    let huge = || -> Result<[HugePages; 2], Failed> {
+        let of = |index: usize, size| huge_from(pid, VirtAddr(starts[index]), size);
+        Ok([of(0, ASKED_FOR)?, of(1, NOT_ASKED_FOR)?])
+    };
+    let are_left = |left| move || Ok((huge()? == left).then_some(()));
+    let none = HugePages(0);
+    wait_for("what was filled to be promoted", PATIENCE, are_left([ASKED_FOR, NOT_ASKED_FOR]))?;
+    std::thread::sleep(WHILE);
+    let left = huge()?;
+    ensure!(left == [ASKED_FOR, NOT_ASKED_FOR], "with memory free only {left:?} are left");
+    // Above the low watermark, what was not asked for is reclaimed.
+    let reload = |text: &str| -> Ended {
+        home.configure(text)?;
+        daemon.signal(Signal::HUP)
+    };
+    reload(&config("", "0.1%"))?;
+    wait_for("what nobody asked for to be split", PATIENCE, are_left([ASKED_FOR, none]))?;
+    std::thread::sleep(WHILE);
+    let left = huge()?;
+    ensure!(left == [ASKED_FOR, none], "of what was asked for only {left:?} are left");
+    // A published policy keeps its rule.
+    reload(&config("policy = \"quicksilver-sync-64\",", "99.8%"))?;
+    wait_for("all to be split", PATIENCE, are_left([none, none]))?;
+    daemon.stop()?;
+    Ok(())
+}
+
 /// Other processes come and go, so that the watermarks may be wrong before they are tried.
 fn it_frees_down_to_the_low_watermark() -> Ended {
     let mut worst = String::new();
     for _ in 0..4 {
-        let mut worker = random_access()?;
-        let (used, total) = memory_in_use()?;
-        let step = worker.populated().bloat().bytes().share_of(total) / 3.0;
-        let [high, low] = [used - step, used - 2.0 * step];
-        let marks = [high, low].map(|share| format!("{:.4}%", share * 100.0));
-        let mut config = Config::all_of(&[worker.pid()]);
-        config.marks = Some(marks.into());
+        let (mut subject, config, step) = passing_both_marks("plain")?;
+        let (used, _) = memory_in_use()?;
+        let low = used - 2.0 * step;
         let home = Home::with(&config)?;
         let daemon = home.start()?;
         let done = daemon.wait_since(0, "a pass", |line| says(line, "pass done"));
         let (after, _) = memory_in_use()?;
-        worker.check()?;
+        ensure!(subject.order("check")? == "intact", "something was lost");
         let log = daemon.stop()?;
         let nothing_left = log.iter().any(|line| says(line, "nothing left to free"));
         // The kernel counts what each core has freed only now and then.
@@ -113,7 +258,7 @@ fn it_frees_down_to_the_low_watermark() -> Ended {
             ensure!(line["watch"] == "machine" && line["used"].is_string(), "{line}");
             return Ok(());
         }
-        worst = format!("used {used}, high {high}, low {low}, after {after}, {done:?}");
+        worst = format!("used {used}, low {low}, after {after}, {done:?}");
     }
     Err(worst.into())
 }
@@ -154,8 +299,8 @@ fn limit(group: &Group, limit: Bytes) -> Ended {
 fn a_full_cgroup_pays_for_itself() -> Ended {
     let scratch = scratch("daemon")?;
     let group = scratch.group();
-    limit(group, SIZE * 2)?;
-    let mut inside = scratch.while_in(random_access)??;
+    limit(group, FREED_IN_PART.bytes() * 2)?;
+    let mut inside = scratch.while_in(|| Subject::start("plain"))??;
     let outside = random_access()?;
     let before = Holds::now(outside.pid())?.huge;
     let mut config = Config::all_of(&[inside.pid(), outside.pid()]);
@@ -173,7 +318,7 @@ fn a_full_cgroup_pays_for_itself() -> Ended {
     wait_for("the group to get smaller", PATIENCE, || Ok((used()? < 0.40).then_some(())))?;
     daemon.stop()?;
     ensure!(used()? > 0.25, "all of it was freed, not only what was asked for");
-    inside.check()?;
+    ensure!(inside.order("check")? == "intact", "something was lost");
     ensure!(Holds::now(outside.pid())?.huge == before, "a process outside was touched");
     Ok(())
 }

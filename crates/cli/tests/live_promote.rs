@@ -8,7 +8,7 @@ mod common;
 use common::daemon::{Config, Daemon, Home, PATIENCE, says};
 use common::machine::{self, Test};
 use common::subject::{self, Subject, next_order, say};
-use common::{Ended, Said, number, superpage, wait_for};
+use common::{Ended, Said, huge_from, number, superpage, wait_for};
 use libtest_mimic::Failed;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -17,15 +17,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::{Hierarchy, Scratch};
 use superpage_kernel::own_area::OwnArea;
-use superpage_kernel::pagemap::Pagemap;
 use superpage_kernel::probe::{self, Ability, Answer};
-use superpage_kernel::process::Process;
 use superpage_kernel::settings::{Mode, Settings};
 use superpage_kernel::thp::{ENABLED, Enabled, Thp, Value as _};
 use superpage_kernel::{Error, own_thp};
 use superpage_lab::load::{Items, Mix, Redis, Sizes, Window};
 use superpage_manager::history::{self, Entry, What};
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, Region, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, VirtAddr};
 
 fn main() -> ExitCode {
     subject::main(tests, &[("toucher", be_toucher), ("refusing", be_refusing)])
@@ -144,11 +142,7 @@ impl Memory {
     }
 
     fn huge(&self) -> Result<u64, Failed> {
-        let pagemap = Pagemap::open(&Process::open(self.pid)?)?;
-        let end = self.start.offset(HugePages(self.regions).bytes());
-        let seen = Region::within(self.start, end).map(|region| pagemap.survey(region));
-        let seen = seen.collect::<Result<Vec<_>, _>>()?;
-        Ok(seen.iter().filter(|seen| seen.is_huge).count() as u64)
+        Ok(huge_from(self.pid, self.start, HugePages(self.regions))?.0)
     }
 
     fn wait_until_huge(&self) -> Ended {
@@ -238,6 +232,7 @@ fn config(policy: &str, pids: &[u32]) -> String {
          promotion = {{ policy = \"{policy}\", max_fragmentation = \"100%\" }}\n\
          budget = {{ promotion = \"100%\" }}\n\
          timing = {{ interval = \"100ms\" }}\n\
+         thp = {{ enabled = \"madvise\" }}\n\
          processes = {{ include = {{ pids = {pids:?} }} }}\n\
          khugepaged = {{ max_ptes_none = \"keep\" }}\n"
     )
@@ -417,6 +412,17 @@ fn first_touches_are_given_back() -> Ended {
     let home = home(&config("quicksilver-sync-64", &[4_194_305]))?;
     let daemon = home.start()?;
     ensure!(FirstTouch::now()? == Enabled::Madvise, "it is not held");
+    // By default it is left alone.
+    home.configure(
+        "[processes.include]\npids = [4194305]\n[khugepaged]\nmax_ptes_none = \"keep\"\n",
+    )?;
+    daemon.signal(Signal::HUP)?;
+    let is_back = || Ok((FirstTouch::now()? == Enabled::Always).then_some(()));
+    wait_for("it to be put back", PATIENCE, is_back)?;
+    home.configure(&config("quicksilver-sync-64", &[4_194_305]))?;
+    daemon.signal(Signal::HUP)?;
+    let is_held = || Ok((FirstTouch::now()? == Enabled::Madvise).then_some(()));
+    wait_for("it to be held again", PATIENCE, is_held)?;
     daemon.stop()?;
     ensure!(FirstTouch::now()? == Enabled::Always, "it was not put back");
     home.start()?.kill()?;
@@ -429,7 +435,6 @@ fn first_touches_are_given_back() -> Ended {
     // A policy that wants none of it has it put back while it runs.
     home.configure(&config("off", &[4_194_305]))?;
     daemon.signal(Signal::HUP)?;
-    let is_back = || Ok((FirstTouch::now()? == Enabled::Always).then_some(()));
     wait_for("it to be put back", PATIENCE, is_back)?;
     daemon.stop()?;
     ensure!(FirstTouch::now()? == Enabled::Always, "it was not put back");
@@ -458,6 +463,7 @@ fn redis_loses_no_value() -> Ended {
          promotion = {{ policy = \"quicksilver-sync-16\", max_fragmentation = \"100%\" }}\n\
          budget = {{ promotion = \"100%\", debloat = \"100%\" }}\n\
          timing = {{ interval = \"50ms\", back_off = \"50ms\", cool_down = \"100ms\" }}\n\
+         thp = {{ enabled = \"madvise\" }}\n\
          processes = {{ include = {{ pids = [{}] }} }}\n\
          khugepaged = {{ max_ptes_none = \"keep\" }}\n\
          [[cgroup]]\npath = {path:?}\nhigh = \"0.2%\"\nlow = \"0.1%\"\n",

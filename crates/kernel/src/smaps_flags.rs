@@ -34,7 +34,22 @@ pub fn of(process: &Process) -> Result<BTreeMap<VirtAddr, Wish>> {
 /// # Errors
 /// As [`of`].
 pub fn in_other_hands(process: &Process) -> Result<BTreeSet<VirtAddr>> {
-    Ok(flagged(&process.read_file("smaps")?, other_hands).into_keys().collect())
+    let found = flagged(&process.read_file("smaps")?, other_hands);
+    Ok(found.into_iter().map(|area| area.start).collect())
+}
+
+/// The memory for which `process` asked for huge pages (`MADV_HUGEPAGE`): the first address of each
+/// area and the first one after it, in address order.
+///
+/// A process that forbade itself all other huge pages (`PR_THP_DISABLE_EXCEPT_ADVISED`) has them from
+/// the kernel in such areas only, so it needs no question of its own. Memory that a program collapsed
+/// itself (`MADV_COLLAPSE`) leaves no trace.
+///
+/// # Errors
+/// As [`of`].
+pub fn asking_for_huge(process: &Process) -> Result<Vec<(VirtAddr, VirtAddr)>> {
+    let found = flagged(&process.read_file("smaps")?, |flag| (flag == b"hg").then_some(()));
+    Ok(found.into_iter().map(|area| (area.start, area.end)).collect())
 }
 
 fn other_hands(flag: &[u8]) -> Option<()> {
@@ -44,28 +59,44 @@ fn other_hands(flag: &[u8]) -> Option<()> {
 /// Understands the text of a `smaps` file; what it does not understand is left out.
 #[must_use]
 pub fn parse(text: &[u8]) -> BTreeMap<VirtAddr, Wish> {
-    flagged(text, |flag| match flag {
+    let found = flagged(text, |flag| match flag {
         b"hg" => Some(Wish::Huge),
         b"nh" => Some(Wish::NoHuge),
         _ => None,
-    })
+    });
+    found.into_iter().map(|area| (area.start, area.meaning)).collect()
 }
 
-/// The areas with a flag that means something, and what.
-fn flagged<T>(text: &[u8], meaning: impl Fn(&[u8]) -> Option<T>) -> BTreeMap<VirtAddr, T> {
-    let mut found = BTreeMap::new();
-    let mut start = None;
+/// An area with a flag that means something.
+struct Flagged<T> {
+    start: VirtAddr,
+    end: VirtAddr,
+    meaning: T,
+}
+
+/// The areas with a flag that means something.
+fn flagged<T>(text: &[u8], meaning: impl Fn(&[u8]) -> Option<T>) -> Vec<Flagged<T>> {
+    let mut found = Vec::new();
+    let mut place = None;
     for (_, line) in text::lines(text) {
         if let Some(flags) = line.strip_prefix(b"VmFlags:") {
-            if let (Some(start), Some(meant)) = (start, text::words(flags).find_map(&meaning)) {
-                found.insert(start, meant);
+            if let (Some((start, end)), Some(meaning)) =
+                (place, text::words(flags).find_map(&meaning))
+            {
+                found.push(Flagged { start, end, meaning });
             }
-        } else if let Some(dash) = line.iter().position(|byte| *byte == b'-') {
-            // The head of an area; other lines begin with a name and a colon.
-            start = text::hexadecimal(&line[..dash]).map(VirtAddr).or(start);
+        } else {
+            place = head(line).or(place);
         }
     }
     found
+}
+
+/// The addresses at the head of an area; other lines begin with a name and a colon.
+fn head(line: &[u8]) -> Option<(VirtAddr, VirtAddr)> {
+    let mut addresses = text::words(line).next()?.split(|byte| *byte == b'-');
+    let mut next = || addresses.next().and_then(text::hexadecimal).map(VirtAddr);
+    Some((next()?, next()?))
 }
 
 #[cfg(test)]
@@ -93,6 +124,10 @@ mod tests {
         let found = of(&Process::current().expect("we run")).expect("our own reads");
         let below = found.range(..=region.start()).next_back();
         assert_eq!(below.map(|(_, wish)| *wish), Some(Wish::Huge), "{found:?}");
+        let asking = asking_for_huge(&Process::current().expect("we run")).expect("our own reads");
+        let holds =
+            |area: &&(VirtAddr, VirtAddr)| area.0 <= region.start() && region.end() <= area.1;
+        assert!(asking.iter().any(|area| holds(&area)), "{asking:?}");
     }
 
     #[test]
@@ -105,7 +140,9 @@ mod tests {
         let text = b"1000-2000 rw-p 0 00:00 0 \nRss: 4 kB\nVmFlags: rd wr mr mg\n\
                      2000-3000 rw-p 0 00:00 0 \nVmFlags: rd wr hg\n\
                      3000-4000 rw-p 0 00:00 0 \nVmFlags: rd um\n";
-        let found: Vec<_> = flagged(text, other_hands).into_keys().collect();
-        assert_eq!(found, [VirtAddr(0x1000), VirtAddr(0x3000)]);
+        let found: Vec<_> =
+            flagged(text, other_hands).into_iter().map(|a| (a.start, a.end)).collect();
+        let area = |start, end| (VirtAddr(start), VirtAddr(end));
+        assert_eq!(found, [area(0x1000, 0x2000), area(0x3000, 0x4000)]);
     }
 }

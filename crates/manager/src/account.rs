@@ -56,6 +56,8 @@ pub struct ProcessAccount {
     pub expected: BasePages,
     /// Huge pages that stayed whole.
     pub left_alone: LeftAloneCounts,
+    /// Huge pages that were not looked at, because the program asked for them.
+    pub spared: HugePages,
     /// Regions that were gone or could not be read when looked at.
     pub vanished: HugePages,
     /// The process exited during the pass.
@@ -86,6 +88,7 @@ impl Account {
             sum.freed += process.freed;
             sum.expected += process.expected;
             sum.left_alone.merge(process.left_alone);
+            sum.spared += process.spared;
             sum.vanished += process.vanished;
             sum.exited |= process.exited;
         }
@@ -98,7 +101,8 @@ impl Account {
     /// If one did. For tests.
     pub fn check(&self) {
         for process in self.processes.values() {
-            let handled = process.broken + process.left_alone.total() + process.vanished;
+            let left_alone = process.left_alone.total() + process.spared;
+            let handled = process.broken + left_alone + process.vanished;
             assert!(handled <= process.huge_pages, "{process:?}");
             assert!(process.freed <= process.broken.base_pages(), "{process:?}");
         }

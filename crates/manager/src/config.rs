@@ -48,7 +48,7 @@ pub struct Config {
     pub max_ptes_none: Option<BasePages>,
     /// What is promoted, and how.
     pub promotion: PromotionConfig,
-    /// Whether `transparent_hugepage/enabled` is held at `madvise`.
+    /// What is done about `transparent_hugepage/enabled`.
     pub hold_enabled: HoldEnabled,
     /// Where metrics can be fetched, if anywhere.
     pub metrics: Option<SocketAddr>,
@@ -524,6 +524,7 @@ mod tests {
         assert_eq!(config.machine, Some(Watermarks::default()));
         assert_eq!(config.emd.quantum, HugePages(100));
         assert_eq!(config.max_ptes_none, Some(BasePages(30)));
+        assert_eq!(config.hold_enabled, HoldEnabled::Keep);
     }
 
     /// The commented example says what the defaults are, so it must give them.
@@ -578,7 +579,8 @@ mod tests {
             "[[promotion.rule]]\npolicy = \"off\"\ncommand = [\"redis\"]\n",
             &["test.toml:", "command"],
         );
-        says("[thp]\nenabled = \"never\"\n", &["test.toml:2", "keep"]);
+        says("[thp]\nenabled = \"never\"\n", &["test.toml:2", "\"keep\" or \"madvise\""]);
+        says("[thp]\nenabled = \"auto\"\n", &["test.toml:2", "write enabled = \"madvise\""]);
         says("[metrics]\nlisten = \"9466\"\n", &["test.toml:2", "socket address"]);
         says("[timing]\ncool_down = \"1000years\"\n", &["test.toml:2", "30days"]);
         says(

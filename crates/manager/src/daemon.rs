@@ -1,4 +1,4 @@
-//! The daemon: promotes while memory is free, and takes bloat back when it passes a watermark.
+//! The daemon: promotes while memory is free, and reclaims bloat when memory passes a watermark.
 //!
 //! One at a time on a machine. It sleeps until its interval is over, memory pressure wakes it, or
 //! a signal comes; while memory lies below the watermarks it looks at the used memory, and at huge
@@ -6,6 +6,7 @@
 //! configuration again, SIGTERM and SIGINT put back every setting and leave.
 
 mod hold;
+mod idle;
 mod saved;
 mod tell;
 mod watch;
@@ -16,15 +17,15 @@ use crate::cooldown::CoolDown;
 use crate::history::What;
 use crate::ledger::{Ledger, entry};
 use crate::metrics::{self, Server};
-use crate::pass::{End, Event, Flow, Mode, Options, Pass};
+use crate::pass::{End, Event, Flow, Mode, Options, Pass, Permission};
 use crate::promote::{self, Promoted, Promoter, Setup};
-use crate::select;
-use crate::take_back::TakeBack;
+use crate::reclaim::Looks;
+use crate::select::{self, Describer};
 use crate::target::Target;
 use rustix::event::{PollFd, PollFlags, poll};
 use saved::Saved;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::fmt;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -36,14 +37,12 @@ use superpage_kernel::Error;
 use superpage_kernel::pressure::Trigger;
 use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Outcome, Settings};
-use superpage_kernel::usage::CpuTime;
-use superpage_policy::debloat::emd::{self, Emd, Observation};
 use superpage_policy::debloat::{Debloat, DoneCause};
 use superpage_policy::watermark::{Order, Watermarks};
-use superpage_units::{BasePages, Nanos};
+use superpage_units::{BasePages, HugePages, Nanos};
 use tell::Teller;
 use tracing::{debug, error, info, warn};
-use watch::Watch;
+use watch::{Level, Watch};
 
 /// Tasks stalling this long for memory within [`PRESSURE_WINDOW`] wake the daemon. Chosen, not
 /// measured: long enough that ordinary page cache turnover does not.
@@ -56,14 +55,6 @@ const SAVE: Duration = Duration::from_secs(30);
 
 /// How often used memory is looked at again during a pass.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// While huge pages that may be partly used are looked for, the process is left alone for so many times
-/// longer than each stride takes. Chosen, not measured.
-const UNHURRIED: u32 = 3;
-/// Looking for them may take at most one in so much of a core's time. Chosen, not measured.
-const DEAREST: u32 = 1000; // tidy: allow(times longer)
-/// They are looked for again after this at the latest, however long it takes. Chosen, not measured.
-const LATEST: Duration = Duration::from_secs(120);
 
 /// Why the daemon did not start or had to stop.
 #[derive(Debug)]
@@ -206,14 +197,16 @@ struct Daemon {
     watches: Vec<Watch>,
     policy: Box<dyn Debloat>,
     cooling: CoolDown,
-    take_back: TakeBack,
+    /// When huge pages that may be partly used are looked at.
+    looks: Looks,
+    describer: Describer,
     /// Regions that were huge, from an earlier run, until the promoter has them.
     remembered: Promoted,
     promoter: Option<Promoter>,
     server: Option<Server>,
     teller: Teller,
     /// Huge pages that may be partly used are not looked for before this time.
-    next_take_back: Instant,
+    next_idle: Instant,
     saved: Instant,
     passes: u64,
 }
@@ -238,12 +231,13 @@ impl Daemon {
             settings,
             trigger,
             cooling: saved.cooling(),
-            take_back: TakeBack::new(),
+            looks: Looks::new(),
+            describer: Describer::new(),
             remembered: saved.remembered(),
             promoter: None,
             server: None,
             teller: Teller::new(Arc::new(Ledger::open(state))),
-            next_take_back: Instant::now(),
+            next_idle: Instant::now(),
             saved: Instant::now(),
             passes: 0,
         }
@@ -338,7 +332,7 @@ impl Daemon {
                 self.reload();
             }
             self.look_around(signals);
-            self.take_back(signals);
+            self.reclaim_idle(signals);
             self.tell();
         }
     }
@@ -386,7 +380,7 @@ impl Daemon {
                     warn!("{error}");
                 }
                 self.shorten_cool_downs();
-                self.next_take_back = Instant::now();
+                self.next_idle = Instant::now();
                 self.hold();
                 self.promote();
                 self.listen();
@@ -429,11 +423,13 @@ impl Daemon {
         let Some(watch) = self.watches.get_mut(index) else { return };
         match outcome {
             Ok((account, end)) => {
-                let wait = watch.after_pass(end, now, self.config.back_off);
+                let spared = account.total().spared;
+                let wait = watch.after_pass(end, spared, now, self.config.back_off);
                 self.teller.pass_done(&watch.name(), &account, end, wait);
             }
             Err(error) => {
-                watch.after_pass(End::Done(DoneCause::NothingLeft), now, self.config.back_off);
+                let end = End::Done(DoneCause::NothingLeft);
+                watch.after_pass(end, HugePages::default(), now, self.config.back_off);
                 error!(watch = %watch.name(), "the pass failed: {error}");
             }
         }
@@ -451,19 +447,29 @@ impl Daemon {
         let options = self.options();
         let mut pass = Pass::new(found.targets, need, options, &self.cooling, now)?;
         let memory = &self.watches[index];
+        let level = Cell::new(memory.level());
+        let mut guard = |_: &Target| match level.get() {
+            Some(Level::High) => Permission::All,
+            _ => Permission::NotAskedFor,
+        };
         let mut looked = Instant::now();
         let name = self.config.policy.name();
         let mut watch = |event: Event<'_>| {
             self.teller.event(&event, name, None);
             // A pass can take long; whoever used the memory may have left meanwhile.
-            let relieved = looked.elapsed() >= LOOK_AGAIN && {
+            let is_time = looked.elapsed() >= LOOK_AGAIN;
+            if is_time {
                 looked = Instant::now();
                 self.teller.tell(&self.watches, self.promoter.as_ref());
-                memory.is_relieved()
-            };
-            if relieved || signals.any() { Flow::Stop } else { Flow::Continue }
+            }
+            if is_time || matches!(event, Event::Broke { .. }) {
+                level.set(memory.level());
+            }
+            let is_relieved = level.get() == Some(Level::Low);
+            if is_relieved || signals.any() { Flow::Stop } else { Flow::Continue }
         };
-        let end = pass.run(self.policy.as_mut(), &mut self.cooling, now, &mut watch)?;
+        let policy = self.policy.as_mut();
+        let end = pass.run_guarded(policy, &mut self.cooling, now, &mut guard, &mut watch)?;
         Ok((pass.account().clone(), end))
     }
 
@@ -477,71 +483,6 @@ impl Daemon {
             worth: self.config.worth(),
             cool_down: nanos(self.config.cool_down),
         }
-    }
-
-    /// Breaks huge pages that stay partly used, of processes whose policy wants that.
-    fn take_back(&mut self, signals: &Signals) {
-        // Memory above a watermark comes first.
-        let is_due = Instant::now() >= self.next_take_back;
-        if !is_due || signals.any() || self.watches.iter().any(Watch::is_passed) {
-            return;
-        }
-        let policies =
-            self.promoter.as_ref().map(Promoter::status).unwrap_or_default().reclaim_from;
-        let mut targets: Vec<Target> =
-            policies.keys().filter_map(|pid| select::hold(*pid).ok()).collect();
-        targets.iter_mut().for_each(|target| target.take_time(UNHURRIED));
-        if let Err(error) = self.take_back_from(targets, &policies, signals) {
-            error!("partly used huge pages cannot be taken back: {error}");
-        }
-    }
-
-    fn take_back_from(
-        &mut self,
-        targets: Vec<Target>,
-        policies: &BTreeMap<u32, String>,
-        signals: &Signals,
-    ) -> Result<(), Error> {
-        let (now, idle) = (promote::now(), nanos(self.config.promotion.idle));
-        let before = CpuTime::of_thread();
-        let due = self.take_back.see(targets, idle, now);
-        let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
-        self.next_take_back = Instant::now() + (cost * DEAREST).min(LATEST);
-        let due = due?;
-        if due.is_empty() {
-            return Ok(());
-        }
-        let (options, all) = (self.options(), BasePages(u64::MAX));
-        let mut pass = Pass::over(due, all, options, &self.cooling, now);
-        let cause = format!(
-            "partly used and so for {}",
-            humantime::format_duration(self.config.promotion.idle)
-        );
-        let mut looked = Instant::now();
-        let mut watch = |event: Event<'_>| {
-            let policy = match &event {
-                Event::Broke { process, .. } => policies.get(&process.pid),
-                _ => None,
-            };
-            self.teller.event(&event, policy.map_or("", String::as_str), Some(&cause));
-            let is_short = looked.elapsed() >= LOOK_AGAIN && {
-                looked = Instant::now();
-                self.teller.tell(&self.watches, self.promoter.as_ref());
-                // Memory above a watermark comes first.
-                self.watches.iter().any(Watch::is_passed)
-            };
-            if is_short || signals.any() { Flow::Stop } else { Flow::Continue }
-        };
-        // Most of them are in use. What is taken for that is not looked at again soon, so that
-        // little may be missed.
-        let mut emd =
-            Emd::new(emd::Options { observation: Observation::Sifted, ..self.config.emd });
-        let end = pass.run(&mut emd, &mut self.cooling, now, &mut watch)?;
-        self.teller.left_alone(pass.account());
-        if end != End::Stopped {
-            self.take_back.looked(idle, now);
-        }
-        Ok(())
     }
 
     /// Puts everything back and goes; fails if something could not be put back.

@@ -4,7 +4,7 @@ use crate::account::{Account, ProcessAccount};
 use crate::budget::CpuBudget;
 use crate::cooldown::CoolDown;
 use crate::target::{Broken, LeftAlone, Look, Target, is_about_one_process};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 use superpage_kernel::sample::Sampler;
@@ -92,6 +92,11 @@ pub enum Event<'a> {
     },
     /// Time passes while the CPU budget is kept to.
     Pausing,
+    /// The pass goes on without a process, because the guard forbids to go on with it.
+    Excluded {
+        /// Which.
+        process: &'a ProcessAccount,
+    },
     /// A process exited or cannot be reached any more; the pass goes on without it.
     Lost {
         /// Which.
@@ -100,6 +105,20 @@ pub enum Event<'a> {
         error: &'a Error,
     },
 }
+
+/// What the next step of a pass may do to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Look at and split whatever the policy chooses.
+    All,
+    /// The same, but for memory for which the program asked for huge pages.
+    NotAskedFor,
+    /// Nothing more, in this step and in all later ones.
+    Nothing,
+}
+
+/// Asked before each step what it may do.
+pub type Guard<'a> = dyn FnMut(&Target) -> Permission + 'a;
 
 /// Whether to go on after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +156,8 @@ pub struct Pass {
     options: Options,
     need: BasePages,
     looks: u64,
+    /// The processes of which no memory is left in the maps that was asked for.
+    spared: BTreeSet<ProcessKey>,
     account: Account,
     started: Instant,
     cpu_before: CpuTime,
@@ -184,6 +205,7 @@ impl Pass {
             options,
             need,
             looks: 0,
+            spared: BTreeSet::new(),
             account: Account::default(),
             started: Instant::now(),
             cpu_before: CpuTime::of_thread(),
@@ -265,17 +287,32 @@ impl Pass {
         Ok(())
     }
 
-    /// Asks `policy` and carries out what it says until it is done or `watch` says to stop.
-    /// Regions that are shared, that a split left alone, or that were not worth breaking, go to
-    /// `cooling`, as of `now`.
+    /// As [`Pass::run_guarded`], with everything permitted.
     ///
     /// # Errors
-    /// Whatever is not about one process: no rights at all, or an ability that is missing.
+    /// As [`Pass::run_guarded`].
     pub fn run(
         &mut self,
         policy: &mut dyn Debloat,
         cooling: &mut CoolDown,
         now: Nanos,
+        watch: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<End> {
+        self.run_guarded(policy, cooling, now, &mut |_| Permission::All, watch)
+    }
+
+    /// Asks `policy` and carries out what it says, as far as `guard` permits it, until the policy is
+    /// done or `watch` says to stop. Regions that are shared, that a split left alone, or that were
+    /// not worth breaking, go to `cooling`, as of `now`.
+    ///
+    /// # Errors
+    /// Whatever is not about one process: no rights at all, or an ability that is missing.
+    pub fn run_guarded(
+        &mut self,
+        policy: &mut dyn Debloat,
+        cooling: &mut CoolDown,
+        now: Nanos,
+        guard: &mut Guard<'_>,
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<End> {
         let end = loop {
@@ -286,13 +323,15 @@ impl Pass {
                     let look = |pass: &mut Self, part: &[Region]| {
                         pass.look(process, part, depth, cause, &mut to_cool)
                     };
-                    (process, self.in_steps(process, regions.chunks(step(depth)), look, watch)?)
+                    let parts = regions.chunks(step(depth));
+                    (process, self.in_steps(process, parts, look, guard, watch)?)
                 }
                 Decision::Break { process, regions, cause } => {
                     let break_up = |pass: &mut Self, part: &[Region]| {
                         pass.break_up(process, part, cause, &mut to_cool)
                     };
-                    (process, self.in_steps(process, regions.chunks(STEP), break_up, watch)?)
+                    let parts = regions.chunks(STEP);
+                    (process, self.in_steps(process, parts, break_up, guard, watch)?)
                 }
             };
             for region in to_cool {
@@ -309,21 +348,65 @@ impl Pass {
         Ok(end)
     }
 
-    /// Does something to each part of what a policy asked for, with pauses between them.
+    /// Does something to each part of what a policy asked for, as far as it is permitted, with pauses
+    /// between them.
     fn in_steps<'a>(
         &mut self,
         process: ProcessKey,
         parts: impl Iterator<Item = &'a [Region]>,
         mut step: impl FnMut(&mut Self, &[Region]) -> Result<StepDone>,
+        guard: &mut Guard<'_>,
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<Flow> {
         for part in parts {
-            let flow = self.carry_out(process, |pass| step(pass, part), watch)?;
+            let permitted = |pass: &mut Self| match pass.permitted(process, part, guard)? {
+                Some(part) if part.is_empty() => Ok(StepDone::Nothing),
+                Some(part) => step(pass, &part),
+                None => Ok(StepDone::Excluded),
+            };
+            let flow = self.carry_out(process, permitted, watch)?;
             if flow == Flow::Stop || self.pause(watch) == Flow::Stop {
                 return Ok(Flow::Stop);
             }
         }
         Ok(Flow::Continue)
+    }
+
+    /// What of `part` a step may do something to; `None` if it may do nothing to the process.
+    fn permitted(
+        &mut self,
+        process: ProcessKey,
+        part: &[Region],
+        guard: &mut Guard<'_>,
+    ) -> Result<Option<Vec<Region>>> {
+        let Some(target) = self.targets.get(&process) else { return Ok(Some(Vec::new())) };
+        match guard(target) {
+            Permission::Nothing => return Ok(None),
+            Permission::NotAskedFor => self.spare(process)?,
+            Permission::All => {}
+        }
+        let map = self.maps.get(&process);
+        let is_left = |region: &&Region| map.is_some_and(|map| map.get(**region).is_some());
+        Ok(Some(part.iter().filter(is_left).copied().collect()))
+    }
+
+    /// Takes memory for which the process asked for huge pages out of the pass.
+    fn spare(&mut self, process: ProcessKey) -> Result<()> {
+        let (Some(target), Some(map), Some(account)) = (
+            self.targets.get(&process),
+            self.maps.get_mut(&process),
+            self.account.processes.get_mut(&process),
+        ) else {
+            return Ok(());
+        };
+        if self.spared.insert(process) {
+            let asked = target.asked_for(map.by_address().map(|(region, _)| region))?;
+            account.spared += HugePages(asked.len() as u64);
+            for region in asked {
+                map.remove(region);
+            }
+        }
+        Ok(())
     }
 
     /// Carries out one step about one process and tells `watch`; a process that is lost leaves
@@ -345,6 +428,11 @@ impl Pass {
             }
             Ok(StepDone::Broke { broken, freed, cause }) => {
                 Ok(watch(Event::Broke { process: account, broken, freed, cause }))
+            }
+            Ok(StepDone::Excluded) => {
+                self.targets.remove(&process);
+                self.maps.remove(&process);
+                Ok(watch(Event::Excluded { process: account }))
             }
             Err(error) if is_about_one_process(&error) => {
                 account.exited = matches!(error, Error::Gone { .. });
@@ -460,8 +548,10 @@ impl Pass {
 
 /// What a step did.
 enum StepDone {
-    /// The process is not in the pass any more.
+    /// The process is not in the pass any more, or nothing of what was asked for.
     Nothing,
+    /// The guard does not permit to go on with the process.
+    Excluded,
     Looked {
         regions: HugePages,
         cause: LookCause,

@@ -9,7 +9,7 @@ use superpage_kernel::pagemap::{Mapping, Pagemap};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
 use superpage_kernel::sample::{Content, Sampler};
-use superpage_kernel::{Error, Result};
+use superpage_kernel::{Error, Result, smaps_flags};
 use superpage_policy::bloat::{BloatDensity, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::{self, EXCERPT, Sample, SampleSize};
@@ -109,6 +109,22 @@ impl Target {
     pub fn huge_pages(&mut self) -> Result<Vec<Region>> {
         let areas = maps::of(&self.process)?;
         self.pagemap.huge_pages(&areas)
+    }
+
+    /// Those of `regions` (in address order) for which the program asked for huge pages.
+    ///
+    /// The kernel walks all of the process's page tables for it ([`smaps_flags`]).
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`].
+    pub fn asked_for(&self, regions: impl Iterator<Item = Region>) -> Result<Vec<Region>> {
+        let asked = smaps_flags::asking_for_huge(&self.process)?;
+        let mut asked = asked.iter().peekable();
+        let is_asked_for = |region: &Region| {
+            while asked.next_if(|(_, end)| *end <= region.start()).is_some() {}
+            asked.peek().is_some_and(|(start, _)| *start <= region.start())
+        };
+        Ok(regions.filter(is_asked_for).collect())
     }
 
     /// How each of `regions` is mapped now.

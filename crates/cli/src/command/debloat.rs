@@ -84,7 +84,7 @@ fn run_with_progress(
     let mut watch = |event: Event<'_>| {
         match event {
             Event::Looked { regions, .. } if freed_so_far.is_zero() => bar.inc(regions.0),
-            Event::Looked { .. } | Event::Pausing => {}
+            Event::Looked { .. } | Event::Excluded { .. } | Event::Pausing => {}
             Event::Broke { freed, .. } => {
                 if freed_so_far.is_zero() {
                     bar.set_style(show::bar_style(FREEING));

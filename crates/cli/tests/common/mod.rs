@@ -10,11 +10,12 @@ use libtest_mimic::Failed;
 use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+use superpage_kernel::pagemap::Pagemap;
 use superpage_kernel::process::Process;
 use superpage_kernel::smaps;
 use superpage_lab::worker::{Launcher, Worker};
 use superpage_lab::workload::{PageSize, WorkloadKind, WorkloadSpec};
-use superpage_units::{Bytes, HugePages};
+use superpage_units::{Bytes, HugePages, Region, VirtAddr};
 
 /// How a live test ends.
 pub(crate) type Ended = Result<(), Failed>;
@@ -104,6 +105,18 @@ impl Holds {
         let huge = rollup.anon_huge_pages.ok_or("no AnonHugePages")?.to_huge_pages();
         Ok(Self { resident: rollup.rss, huge })
     }
+}
+
+/// How many of so many regions from `start` on are huge pages of the process.
+pub(crate) fn huge_from(
+    pid: u32,
+    start: VirtAddr,
+    regions: HugePages,
+) -> Result<HugePages, Failed> {
+    let pagemap = Pagemap::open(&Process::open(pid)?)?;
+    let all = Region::within(start, start.offset(regions.bytes()));
+    let seen = all.map(|region| pagemap.survey(region)).collect::<Result<Vec<_>, _>>()?;
+    Ok(HugePages(seen.iter().filter(|seen| seen.is_huge).count() as u64))
 }
 
 /// Asks again and again until there is an answer; `what` is what it waits for.

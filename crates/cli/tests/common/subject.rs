@@ -56,7 +56,12 @@ pub(crate) const OWN: HugePages = HugePages(32);
 
 /// Memory of which every other base page holds something, all of it on huge pages if there are any.
 pub(crate) fn half_used() -> Result<OwnMemory, Failed> {
-    let mut memory = OwnMemory::map(OWN, Wish::HugePages)?;
+    half_used_of(OWN)
+}
+
+/// So much of it.
+pub(crate) fn half_used_of(size: HugePages) -> Result<OwnMemory, Failed> {
+    let mut memory = OwnMemory::map(size, Wish::HugePages)?;
     for (page, bytes) in pages(memory.bytes_mut()) {
         if page % 2 == 0 {
             bytes.fill(pattern(page));

@@ -114,15 +114,31 @@ impl<'de> Deserialize<'de> for AtOnce {
     }
 }
 
-/// Whether `transparent_hugepage/enabled` is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// What the daemon does about `transparent_hugepage/enabled`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HoldEnabled {
-    /// At `madvise`, while a policy wants base pages at first touches and it is `always`.
+    /// The setting stays as it is.
     #[default]
-    Auto,
-    /// It is left alone.
     Keep,
+    /// The setting is held at `madvise` while it is `always` and a policy wants base pages at first
+    /// touches.
+    Madvise,
+}
+
+impl<'de> Deserialize<'de> for HoldEnabled {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "keep" => Ok(Self::Keep),
+            "madvise" => Ok(Self::Madvise),
+            "auto" => Err(D::Error::custom(
+                "\"auto\" is called \"madvise\" now; write enabled = \"madvise\" to go on holding \
+                 the setting, or \"keep\", the default, to leave it alone",
+            )),
+            other => Err(D::Error::custom(format!(
+                "{other:?} is not something to do; expected \"keep\" or \"madvise\""
+            ))),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -27,12 +27,11 @@ pub(super) fn settings(settings: &mut Settings, config: &Config) -> Vec<Change> 
 
 /// What of a configuration decides what is held.
 pub(super) fn wanted(config: &Config) -> impl PartialEq + use<> {
-    (config.max_ptes_none, wants_madvise(config))
+    (config.max_ptes_none, wants_base_pages(config), config.hold_enabled)
 }
 
-fn wants_madvise(config: &Config) -> bool {
-    config.hold_enabled == HoldEnabled::Auto
-        && config.promotion.policies().any(Promotion::wants_base_pages)
+fn wants_base_pages(config: &Config) -> bool {
+    config.promotion.policies().any(Promotion::wants_base_pages)
 }
 
 /// Holds `max_ptes_none` down, unless it is lower already or is to be left alone.
@@ -45,9 +44,16 @@ fn max_ptes_none(knobs: &Thp, settings: &mut Settings, config: &Config) -> Resul
     knobs.set(settings, thp::MAX_PTES_NONE, wanted).map(Some)
 }
 
-/// Holds `enabled` at `madvise` where it is `always` and a policy wants base pages first.
+/// Holds `enabled` at `madvise` where it is `always`, a policy wants base pages first, and the
+/// configuration says so.
 fn enabled(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<Option<Change>> {
-    if !wants_madvise(config) || knobs.get(thp::ENABLED)? != Enabled::Always {
+    if !wants_base_pages(config) || knobs.get(thp::ENABLED)? != Enabled::Always {
+        return Ok(None);
+    }
+    if config.hold_enabled == HoldEnabled::Keep {
+        info!(
+            "the kernel gives huge pages at first touches (enabled is always); policies see the rest"
+        );
         return Ok(None);
     }
     knobs.set(settings, thp::ENABLED, Enabled::Madvise).map(Some)

@@ -135,6 +135,9 @@ fn log(event: &Event<'_>) {
             cause = %cause,
             "broke huge pages"
         ),
+        Event::Excluded { process } => {
+            info!(pid = process.pid, command = process.command, "left out: not permitted any more");
+        }
         Event::Lost { process, error } => {
             info!(pid = process.pid, command = process.command, "left out: {error}");
         }
@@ -151,6 +154,7 @@ fn report(watch: &str, account: &Account, end: End, wait: Option<Duration>) {
         broken = total.broken.0,
         freed = %total.freed.bytes(),
         left_alone = total.left_alone.total().0,
+        asked_for = total.spared.0,
         read = %read,
         cpu_ms = account.cpu.0 / 1_000_000,
         "pass done"

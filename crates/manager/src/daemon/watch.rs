@@ -11,7 +11,7 @@ use std::time::Duration;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::watermark::{Guard, Hysteresis, Order, Usage, Watermarks};
-use superpage_units::Nanos;
+use superpage_units::{HugePages, Nanos};
 
 /// Whose memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +20,24 @@ enum Subject {
     Cgroup(std::path::PathBuf),
 }
 
+/// Where used memory stands between two watermarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// At the low one or below.
+    Low,
+    /// Above the low one.
+    Between,
+    /// Above the high one.
+    High,
+}
+
 /// A watch.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     subject: Subject,
     guard: Guard,
+    /// Nothing was left to free but memory that programs asked huge pages for.
+    has_spared: bool,
 }
 
 /// The watches that a configuration asks for.
@@ -37,7 +50,7 @@ pub(super) fn all(config: &Config) -> Vec<Watch> {
 
 impl Watch {
     fn new(subject: Subject, marks: Watermarks) -> Self {
-        Self { subject, guard: Guard::new(marks) }
+        Self { subject, guard: Guard::new(marks), has_spared: false }
     }
 
     /// Takes over where an earlier watch of the same memory stands between its watermarks.
@@ -52,9 +65,17 @@ impl Watch {
         self.guard.state() == Hysteresis::Debloating
     }
 
-    /// Whether the memory is above the high watermark now.
-    pub(super) fn is_passed(&self) -> bool {
-        self.subject.usage().is_ok_and(|usage| usage.share() > self.guard.marks().high())
+    /// Where its memory stands now; `None` if that cannot be told.
+    pub(super) fn level(&self) -> Option<Level> {
+        self.subject.usage().ok().map(|usage| level(self.guard.marks(), usage))
+    }
+
+    /// Whether the processes of this cgroup use its memory.
+    pub(super) fn covers(&self, cgroup: Option<&Path>) -> bool {
+        match &self.subject {
+            Subject::Machine => true,
+            Subject::Cgroup(path) => cgroup.is_some_and(|cgroup| cgroup.starts_with(path)),
+        }
     }
 
     /// Goes on from where an earlier daemon stood.
@@ -75,11 +96,6 @@ impl Watch {
         })
     }
 
-    /// Whether the memory is at or below the low watermark now, so that enough has been freed.
-    pub(super) fn is_relieved(&self) -> bool {
-        self.subject.usage().is_ok_and(|usage| self.guard.is_relieved(usage))
-    }
-
     pub(super) fn name(&self) -> String {
         match &self.subject {
             Subject::Machine => "machine".to_owned(),
@@ -89,11 +105,25 @@ impl Watch {
 
     /// What to do now; `None` while backing off.
     pub(super) fn step(&mut self, now: Nanos) -> Result<Option<Order>> {
-        Ok(self.guard.step(now, self.subject.usage()?))
+        let usage = self.subject.usage()?;
+        if self.has_spared && level(self.guard.marks(), usage) == Level::High {
+            // What was spared is not any more.
+            self.has_spared = false;
+            self.guard.freed_enough();
+        }
+        Ok(self.guard.step(now, usage))
     }
 
-    /// Takes note of how a pass ended; returns how long to wait if there was nothing left.
-    pub(super) fn after_pass(&mut self, end: End, now: Nanos, wait: Duration) -> Option<Duration> {
+    /// Takes note of how a pass ended that spared so many huge pages; returns how long to wait if there
+    /// was nothing left.
+    pub(super) fn after_pass(
+        &mut self,
+        end: End,
+        spared: HugePages,
+        now: Nanos,
+        wait: Duration,
+    ) -> Option<Duration> {
+        self.has_spared = !spared.is_zero();
         if end != End::Done(DoneCause::NothingLeft) {
             self.guard.freed_enough();
             return None;
@@ -109,6 +139,14 @@ impl Watch {
             selection.within = Some(path.clone());
         }
         selection
+    }
+}
+
+fn level(marks: Watermarks, usage: Usage) -> Level {
+    match usage.share() {
+        share if share > marks.high() => Level::High,
+        share if share > marks.low() => Level::Between,
+        _ => Level::Low,
     }
 }
 
@@ -133,11 +171,27 @@ mod tests {
     fn it_waits_only_when_nothing_was_left() {
         let mut watch = Watch::new(Subject::Machine, Watermarks::default());
         let wait = Duration::from_secs(1);
-        let after = |watch: &mut Watch, done| watch.after_pass(End::Done(done), Nanos::ZERO, wait);
+        let none = HugePages::default();
+        let after =
+            |watch: &mut Watch, done| watch.after_pass(End::Done(done), none, Nanos::ZERO, wait);
         assert_eq!(after(&mut watch, DoneCause::NothingLeft), Some(wait));
         assert_eq!(after(&mut watch, DoneCause::NothingLeft), Some(wait * 2));
         assert_eq!(after(&mut watch, DoneCause::NeedMet), None);
         assert_eq!(after(&mut watch, DoneCause::NothingLeft), Some(wait));
+    }
+
+    #[test]
+    fn levels_are_those_between_which_passes_begin_and_end() {
+        use superpage_units::Bytes;
+        let at = |used| {
+            let usage = Usage { used: Bytes(used), total: Bytes(100) };
+            (
+                level(Watermarks::default(), usage),
+                Guard::new(Watermarks::default()).is_relieved(usage),
+            )
+        };
+        assert_eq!([65, 66].map(at), [(Level::Low, true), (Level::Between, false)]);
+        assert_eq!([80, 81].map(at), [(Level::Between, false), (Level::High, false)]);
     }
 
     #[test]

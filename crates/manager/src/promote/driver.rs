@@ -3,6 +3,7 @@
 
 use super::collapse;
 use super::event::{Command, Event, Observation, Report, RequestId, Slow};
+use super::policy::IdleReclaim;
 use super::pool::Pool;
 use super::scheduler::Scheduler;
 use super::{Order, Setup, Shared, Status, now};
@@ -204,8 +205,9 @@ impl Driver {
         };
         let mut promoted = super::Promoted::new();
         for (key, policy, ranges) in self.scheduler.promoted() {
-            if let (Some(process), false) = (self.handles.get(key), ranges.is_empty()) {
-                status.reclaim_from.insert(process.pid(), policy.to_owned());
+            let may_bloat = !ranges.is_empty() && policy.idle_reclaim() != IdleReclaim::Never;
+            if let Some(process) = self.handles.get(key).filter(|_| may_bloat) {
+                status.reclaim_from.insert(process.pid(), policy.to_string());
             }
             promoted.insert(key, ranges);
         }

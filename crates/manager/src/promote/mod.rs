@@ -128,7 +128,8 @@ pub struct Status {
     pub waiting: u64,
     /// The pause between calls, in milliseconds, because the kernel took long.
     pub pause_ms: f64,
-    /// Numbers of the processes in which something was promoted, each with the name of its policy.
+    /// Numbers of the processes in which huge pages were made that may be partly used, each with the
+    /// name of its policy, which wants their bloat reclaimed.
     pub reclaim_from: BTreeMap<u32, String>,
 }
 

@@ -10,8 +10,12 @@ use superpage_policy::system::{Speculation, System};
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages};
 
 /// A promotion policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Promotion {
+    /// The daemon's own rule: promotes as Quicksilver's Sync-64 does, and reclaims bloat only where
+    /// memory gets short.
+    #[default]
+    Default,
     /// Nothing is promoted.
     Off,
     /// Quicksilver: at a threshold of populated base pages, at once or in the background.
@@ -29,20 +33,31 @@ pub enum Promotion {
     Linux,
 }
 
+/// When huge pages that stay partly used are split in the background, under a promotion policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleReclaim {
+    /// Never: that is left to passes above the high watermark.
+    Never,
+    /// Above the low watermark, of the machine or of a guarded cgroup that the process is in; and not
+    /// what the program asked huge pages for.
+    AboveLow,
+    /// Always, as Quicksilver does.
+    Always,
+}
+
 /// Names, for messages.
-pub const NAMES: &str = "quicksilver, quicksilver-sync-T, quicksilver-async-T (T from 1 to 512), \
+pub const NAMES: &str = "default, quicksilver, quicksilver-sync-T, quicksilver-async-T (T from 1 to 512), \
                          ingens, hawkeye, linux, off";
 
-impl Default for Promotion {
-    /// Quicksilver's Sync-64.
-    fn default() -> Self {
-        Self::Quicksilver { threshold: BasePages(64), mode: Mode::Sync }
-    }
+impl Promotion {
+    /// Quicksilver's Sync-64, the balance that its authors found.
+    const SYNC_64: Self = Self::Quicksilver { threshold: BasePages(64), mode: Mode::Sync };
 }
 
 impl fmt::Display for Promotion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Default => f.write_str("default"),
             Self::Off => f.write_str("off"),
             Self::Quicksilver { threshold, mode: Mode::Sync } => {
                 write!(f, "quicksilver-sync-{threshold}")
@@ -80,8 +95,9 @@ impl FromStr for Promotion {
             threshold.map(|threshold| Self::Quicksilver { threshold, mode })
         };
         let found = match name {
+            "default" => Some(Self::Default),
             "off" => Some(Self::Off),
-            "quicksilver" => Some(Self::default()),
+            "quicksilver" => Some(Self::SYNC_64),
             "ingens" => Some(Self::Ingens),
             "hawkeye" => Some(Self::HawkEye),
             "linux" => Some(Self::Linux),
@@ -101,6 +117,7 @@ impl Promotion {
     #[must_use]
     pub fn build(self) -> Option<Box<dyn System>> {
         Some(match self {
+            Self::Default => return Self::SYNC_64.build(),
             Self::Off => return None,
             Self::Quicksilver { threshold, mode } => {
                 Box::new(Quicksilver::new(quicksilver::Options {
@@ -117,7 +134,7 @@ impl Promotion {
     /// Whether it is told of page faults. khugepaged and HawkEye go by what they come upon.
     #[must_use]
     pub fn hears_faults(self) -> bool {
-        matches!(self, Self::Quicksilver { .. } | Self::Ingens)
+        matches!(self, Self::Default | Self::Quicksilver { .. } | Self::Ingens)
     }
 
     /// Whether it wants first touches to give base pages. Linux has no such wish.
@@ -126,11 +143,14 @@ impl Promotion {
         !matches!(self, Self::Off | Self::Linux)
     }
 
-    /// Whether huge pages that stay partly used are broken in the background, before memory is
-    /// short.
+    /// When huge pages that stay partly used are split in the background.
     #[must_use]
-    pub fn takes_back_idle(self) -> bool {
-        matches!(self, Self::Quicksilver { .. })
+    pub fn idle_reclaim(self) -> IdleReclaim {
+        match self {
+            Self::Default => IdleReclaim::AboveLow,
+            Self::Quicksilver { .. } => IdleReclaim::Always,
+            Self::Off | Self::Ingens | Self::HawkEye | Self::Linux => IdleReclaim::Never,
+        }
     }
 }
 
@@ -140,14 +160,23 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for name in ["off", "quicksilver-sync-1", "quicksilver-async-512", "ingens", "linux"] {
+        for name in
+            ["default", "off", "quicksilver-sync-1", "quicksilver-async-512", "ingens", "linux"]
+        {
             assert_eq!(name.parse::<Promotion>().expect(name).to_string(), name);
         }
-        assert_eq!("quicksilver".parse(), Ok(Promotion::default()));
+        assert_eq!("quicksilver".parse(), Ok(Promotion::SYNC_64));
         for name in ["", "quicksilver-sync-0", "quicksilver-sync-513", "quicksilver-sync", "thp"] {
             let error = name.parse::<Promotion>().expect_err(name).to_string();
             assert!(error.contains("ingens, hawkeye"), "{error}");
         }
+    }
+
+    #[test]
+    fn only_what_is_chosen_by_its_published_name_reclaims_while_memory_is_free() {
+        assert_eq!(Promotion::default().idle_reclaim(), IdleReclaim::AboveLow);
+        assert_eq!(Promotion::SYNC_64.idle_reclaim(), IdleReclaim::Always);
+        assert_eq!(Promotion::Ingens.idle_reclaim(), IdleReclaim::Never);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::event::{
 };
 use super::gate::{Gate, Guard, Past, SLOW};
 use super::instance::{Background, PolicyInstance};
+use super::policy::Promotion;
 use super::range::{Because, Range, Reason, Refusal, State, Wanted};
 use super::{Counts, Promoted, Rules, Time};
 use crate::process::Survey;
@@ -751,10 +752,10 @@ impl Scheduler {
         self.gate.back_off.pause()
     }
 
-    /// Ranges that were huge, by process; with the name of the policy.
-    pub fn promoted(&self) -> impl Iterator<Item = (ProcessKey, &str, Vec<Region>)> {
+    /// Ranges that were huge, by process; with the policy.
+    pub fn promoted(&self) -> impl Iterator<Item = (ProcessKey, Promotion, Vec<Region>)> {
         self.processes.iter().map(|(key, managed)| {
-            let policy = self.instances[managed.instance].name.as_str();
+            let policy = self.instances[managed.instance].policy();
             (*key, policy, managed.was_huge().collect())
         })
     }

@@ -1,10 +1,10 @@
 //! Quicksilver's background de-bloating, from outside: huge pages that are partly used and stay so
-//! are broken before memory runs out ("Understanding Transparent Superpage Management", section
+//! are split before memory runs out ("Understanding Transparent Superpage Management", section
 //! "Superpage Management Designs", and its Table 1: deallocation "until the superpage is inactive").
 //!
 //! Deviations: what is accessed cannot be seen from outside, so a superpage counts as idle when the
 //! part of it that was never used has stayed so for a while; and it is split where it is, not moved
-//! elsewhere, which gives back the unused base pages and not the whole frame. One that is little bloated may
+//! elsewhere, which frees the unused base pages and not the whole frame. One that is little bloated may
 //! be taken for one in use once in a while ([`superpage_policy::sampling::SIEVE`]), until the next look.
 
 use crate::target::Target;
@@ -27,11 +27,11 @@ struct Seen {
 
 /// Since when huge pages are there, and when each is looked at next.
 #[derive(Clone, Debug, Default)]
-pub struct TakeBack {
+pub struct Looks {
     processes: BTreeMap<ProcessKey, BTreeMap<Region, Seen>>,
 }
 
-impl TakeBack {
+impl Looks {
     /// Nothing seen yet.
     #[must_use]
     pub fn new() -> Self {
@@ -111,14 +111,14 @@ mod tests {
     fn a_huge_page_is_due_when_it_is_old_enough_and_then_less_and_less_often() {
         let region = |index: u64| Region::containing(VirtAddr(index * HUGE_PAGE_BYTES));
         let (key, idle) = (ProcessKey(1), Nanos(5));
-        let mut take_back = TakeBack::new();
+        let mut looks = Looks::new();
         let mut seen = |now, regions: &[u64]| {
-            let before = take_back.processes.remove(&key).unwrap_or_default();
+            let before = looks.processes.remove(&key).unwrap_or_default();
             let regions = regions.iter().map(|index| region(*index)).collect();
             let known = merged(&before, regions, idle, Nanos(now));
             let due = due_at(&known, Nanos(now));
-            take_back.processes.insert(key, known);
-            take_back.looked(idle, Nanos(now));
+            looks.processes.insert(key, known);
+            looks.looked(idle, Nanos(now));
             due.iter().map(|region| region.start().0 / HUGE_PAGE_BYTES).collect::<Vec<_>>()
         };
         assert!(seen(0, &[1]).is_empty());
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(seen(10, &[1, 2]), [1]);
         assert_eq!(seen(15, &[1, 2]), [2], "1 waits ten now");
         assert_eq!(seen(20, &[1, 2]), [1]);
-        assert!(seen(21, &[2]).is_empty(), "1 was broken");
+        assert!(seen(21, &[2]).is_empty(), "1 was split");
         assert!(seen(22, &[1, 2]).is_empty(), "and is new when it is back");
     }
 }
