@@ -10,7 +10,7 @@ use crate::meminfo::Fields;
 use crate::process::Process;
 use crate::text;
 use std::path::Path;
-use superpage_units::{BasePages, Bytes, Nanos};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos};
 
 /// A user's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -189,7 +189,7 @@ fn stat(text: &[u8]) -> Option<Stat> {
         major_faults: number(12)?, // tidy: allow(a field)
         cpu: Ticks(number(14)?.saturating_add(number(15)?)),
         start: Ticks(number(22)?),
-        resident: BasePages(number(24)?).bytes(),
+        resident: Bytes(number(24)?.saturating_mul(BASE_PAGE_BYTES)),
     })
 }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 use superpage_kernel::status::{self, Uid};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::system::list::Registry;
 use superpage_policy::watermark::Watermarks;
 use superpage_units::{BasePages, HugePages};
 use toml::Spanned;
@@ -66,7 +67,7 @@ pub struct CgroupMarks {
 impl Default for Config {
     fn default() -> Self {
         // An empty file; it cannot fail, and a test says so.
-        Self::from_file(File::default(), "")
+        Self::from_file(File::default(), "", &Registry::published())
             .unwrap_or_else(|_| unreachable!("the defaults are valid"))
     }
 }
@@ -112,6 +113,14 @@ pub fn read(path: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`read`].
 pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+    parse_with(text, path, &Registry::published())
+}
+
+/// As [`parse`], with the policies of this registry.
+///
+/// # Errors
+/// As [`read`].
+pub fn parse_with(text: &str, path: &Path, registry: &Registry) -> Result<Config, ConfigError> {
     let fail = |mistake: Mistake| ConfigError {
         path: path.to_owned(),
         line: mistake.line,
@@ -121,7 +130,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
         let line = error.span().map(|span| line_of(span.start, text));
         fail(Mistake { line, what: error.message().to_owned() })
     })?;
-    Config::from_file(file, text).map_err(fail)
+    Config::from_file(file, text, registry).map_err(fail)
 }
 
 /// What breaking a huge page has to free: HawkEye breaks whatever has a zero page.
@@ -152,7 +161,7 @@ impl Config {
 
     /// `text` is what `file` was read from: what several keys together make of it is only seen
     /// here, and the mistake is to name their lines.
-    fn from_file(file: File, text: &str) -> Result<Self, Mistake> {
+    fn from_file(file: File, text: &str, registry: &Registry) -> Result<Self, Mistake> {
         let WatermarksFile { enabled, high, low } = file.watermarks;
         let machine = match enabled {
             Some(false) => None,
@@ -184,7 +193,7 @@ impl Config {
                 within: None,
             },
             max_ptes_none: file.khugepaged.max_ptes_none.resolve(file.debloat.name, floor),
-            promotion: file.promotion.resolve(file.budget.promotion),
+            promotion: file.promotion.resolve(file.budget.promotion, registry, text)?,
             hold_enabled: file.thp.enabled,
             metrics: file.metrics.listen,
         })

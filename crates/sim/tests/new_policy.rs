@@ -1,5 +1,6 @@
 //! The worked example of CONTRIBUTING.md: a system of one's own, on the simulated machine.
 
+use superpage_policy::system::capabilities::Capabilities;
 use superpage_policy::system::life::{
     Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
 };
@@ -35,6 +36,10 @@ impl System for Generous {
 
     fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
         None
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::SCANS
     }
 
     fn life(&self) -> Life {

@@ -1,6 +1,7 @@
 //! What a run adds to the machine: forks, the background's share of a CPU, waiting for a lock; and a
 //! system changed under a running program.
 
+use superpage_policy::system::capabilities::Capabilities;
 use superpage_policy::system::life::{
     Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
 };
@@ -45,6 +46,10 @@ impl System for Eager {
 
     fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
         None
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::SCANS
     }
 
     fn life(&self) -> Life {

@@ -1,12 +1,14 @@
 //! The parts of the configuration that are about promotion: `[promotion]`, its rules, `[thp]`.
 
-use super::{Cpu, FilterFile, Percent, Period};
+use super::{CgroupPath, Command, Cpu, FilterFile, Mistake, Percent, Period, User, line_of};
 use crate::budget::CpuBudget;
-use crate::promote::policy::Promotion;
+use crate::promote::policy::{Promotion, UnknownPromotion};
 use crate::select::Filter;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::time::Duration;
+use superpage_policy::system::list::Registry;
+use toml::Spanned;
 
 /// What is promoted, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +47,7 @@ impl PromotionConfig {
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct PromotionFile {
-    policy: Named,
+    policy: Option<Spanned<String>>,
     at_once: AtOnce,
     max_fragmentation: Percent,
     idle: Period,
@@ -55,7 +57,7 @@ pub(super) struct PromotionFile {
 impl Default for PromotionFile {
     fn default() -> Self {
         Self {
-            policy: Named(Promotion::default()),
+            policy: None,
             at_once: AtOnce(2),
             max_fragmentation: Percent(0.95),
             idle: Period(Duration::from_secs(5)),
@@ -65,38 +67,66 @@ impl Default for PromotionFile {
 }
 
 impl PromotionFile {
-    pub(super) fn resolve(self, budget: Cpu) -> PromotionConfig {
-        PromotionConfig {
-            policy: self.policy.0,
-            rules: self.rule.into_iter().map(RuleFile::resolve).collect(),
+    /// `text` is what it was read from, for the line of a mistake.
+    pub(super) fn resolve(
+        self,
+        budget: Cpu,
+        registry: &Registry,
+        text: &str,
+    ) -> Result<PromotionConfig, Mistake> {
+        let policy = match &self.policy {
+            Some(name) => named(name, registry, text)?,
+            None => {
+                Promotion::named(DEFAULT, registry).map_err(|unknown| Mistake::from(&unknown))?
+            }
+        };
+        let rules = self.rule.into_iter().map(|rule| rule.resolve(registry, text));
+        Ok(PromotionConfig {
+            policy,
+            rules: rules.collect::<Result<_, _>>()?,
             at_once: self.at_once.0,
             max_fragmentation: self.max_fragmentation.0,
             idle: self.idle.0,
             budget: budget.0,
-        }
+        })
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleFile {
-    policy: Named,
-    #[serde(flatten)]
-    who: FilterFile,
+    policy: Spanned<String>,
+    #[serde(default)]
+    pids: Vec<u32>,
+    #[serde(default)]
+    commands: Vec<Command>,
+    #[serde(default)]
+    users: Vec<User>,
+    #[serde(default)]
+    cgroups: Vec<CgroupPath>,
 }
 
 impl RuleFile {
-    fn resolve(self) -> Rule {
-        Rule { policy: self.policy.0, who: self.who.into() }
+    fn resolve(self, registry: &Registry, text: &str) -> Result<Rule, Mistake> {
+        let policy = named(&self.policy, registry, text)?;
+        let Self { pids, commands, users, cgroups, .. } = self;
+        Ok(Rule { policy, who: FilterFile { pids, commands, users, cgroups }.into() })
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Named(Promotion);
+/// The policy that holds where none is named.
+const DEFAULT: &str = "default";
 
-impl<'de> Deserialize<'de> for Named {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
+fn named(name: &Spanned<String>, registry: &Registry, text: &str) -> Result<Promotion, Mistake> {
+    Promotion::named(name.get_ref(), registry).map_err(|unknown| {
+        let line = Some(line_of(name.span().start, text));
+        Mistake { line, ..Mistake::from(&unknown) }
+    })
+}
+
+impl From<&UnknownPromotion> for Mistake {
+    fn from(unknown: &UnknownPromotion) -> Self {
+        Self { line: None, what: unknown.to_string() }
     }
 }
 

@@ -4,7 +4,7 @@
 use super::watch::{Level, Watch};
 use super::{Daemon, LOOK_AGAIN, Signals, nanos};
 use crate::pass::{End, Event, Flow, Pass, Permission};
-use crate::promote::policy::{IdleReclaim, Promotion};
+use crate::promote::policy::Promotion;
 use crate::promote::{self, Promoter};
 use crate::target::Target;
 use std::cell::RefCell;
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use superpage_kernel::Error;
 use superpage_kernel::usage::CpuTime;
 use superpage_policy::debloat::emd::{self, Emd, Observation};
+use superpage_policy::system::capabilities::IdleReclaim;
+use superpage_policy::system::list::Registry;
 use superpage_units::BasePages;
 use tracing::error;
 
@@ -54,7 +56,9 @@ impl Managed {
                 *level > Some(Level::Low) && watch.covers(self.cgroup.as_deref())
             })
         };
-        match self.policy.parse().map_or(IdleReclaim::Never, Promotion::idle_reclaim) {
+        let registry = Registry::published();
+        let policy = Promotion::named(&self.policy, &registry);
+        match policy.map_or(IdleReclaim::Never, Promotion::idle_reclaim) {
             IdleReclaim::Always => Permission::All,
             IdleReclaim::AboveLow if is_short() => Permission::NotAskedFor,
             IdleReclaim::AboveLow | IdleReclaim::Never => Permission::Nothing,

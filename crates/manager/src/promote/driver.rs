@@ -3,7 +3,6 @@
 
 use super::collapse;
 use super::event::{Command, Event, Observation, Report, RequestId, Slow};
-use super::policy::IdleReclaim;
 use super::pool::Pool;
 use super::scheduler::Scheduler;
 use super::{Order, Setup, Shared, Status, now};
@@ -16,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::usage::CpuTime;
 use superpage_policy::supply::Supply;
+use superpage_policy::system::capabilities::IdleReclaim;
 use superpage_units::{Nanos, ProcessKey};
 use tracing::{error, warn};
 

@@ -87,7 +87,7 @@ impl PolicyInstance {
         self.budget.spend(cost, now);
     }
 
-    /// Takes in what a survey found. A policy that hears of faults is told of each range that is
+    /// Takes in what a survey found. A policy that is told of faults is told of each range that is
     /// mapped by base pages as if its last page had just been touched; returns the ranges that it
     /// wants promoted now.
     pub fn surveyed(
@@ -99,7 +99,7 @@ impl PolicyInstance {
         self.snapshot.set_now(now);
         self.snapshot.take_in(key, survey);
         self.wake(now);
-        if !self.policy.hears_faults() {
+        if !self.policy.is_told_of_faults() {
             return Vec::new();
         }
         let (system, snapshot) = (&mut self.system, &self.snapshot);

@@ -4,6 +4,7 @@ use crate::ensure;
 use crate::machine::Ended;
 use std::sync::{Arc, Mutex, PoisonError};
 use superpage_policy::debloat::{BloatMaps, Debloat, Decision};
+use superpage_policy::system::capabilities::Capabilities;
 use superpage_policy::system::life::Life;
 use superpage_policy::system::{
     Act, Action, Fault, FaultPlan, Outcome, RegionView, Shortage, Step, System, View,
@@ -132,6 +133,10 @@ impl System for Recorder<Box<dyn System>> {
     fn learn(&mut self, action: &Action, outcome: Outcome) {
         self.log.add(Said::Became(*action, outcome));
         self.policy.learn(action, outcome);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.policy.capabilities()
     }
 
     fn life(&self) -> Life {

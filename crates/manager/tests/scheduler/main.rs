@@ -13,6 +13,7 @@ use superpage_manager::promote::event::{Event, Report};
 use superpage_manager::promote::policy::Promotion;
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules};
+use superpage_policy::system::list::Registry;
 use superpage_units::{BasePages, Nanos};
 
 /// A second of simulated time.
@@ -63,7 +64,7 @@ fn run(policy: Promotion, seed: u64) -> (Vec<Report>, Kernel) {
 }
 
 fn policy(name: &str) -> Promotion {
-    name.parse().expect("a policy")
+    Promotion::named(name, &Registry::published()).expect("a policy")
 }
 
 #[test]

@@ -18,6 +18,7 @@
 //!   FreeBSD; the region is never reserved again while one of them is there.
 //! - FreeBSD's page queues are one clock here.
 
+use super::capabilities::Capabilities;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::reservations::{Reservations, Speculation, is_reservable, is_reserved};
 use super::scan::Hand;
@@ -88,6 +89,10 @@ impl System for FreeBsd {
 
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         give_back_oldest(&mut self.reservations, view).or_else(|| self.clock.evict_idle(view))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::told(PageSize::Huge.base_pages())
     }
 
     fn life(&self) -> Life {

@@ -24,6 +24,7 @@
 //! - Under pressure it is Linux, with its clock.
 
 use super::backoff::BackOff;
+use super::capabilities::{self, Capabilities};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_thp};
 use super::{
@@ -253,6 +254,15 @@ impl System for HawkEye {
 
     fn background_share(&self) -> f64 {
         self.options.cpu
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let first_touch = match self.options.first_touch {
+            FirstTouch::Base => capabilities::FirstTouch::BasePage,
+            FirstTouch::HugeIfFree => capabilities::FirstTouch::Kernel,
+        };
+        let threshold = Some(self.options.threshold);
+        Capabilities { first_touch, threshold, ..Capabilities::SCANS }
     }
 
     fn life(&self) -> Life {

@@ -10,6 +10,7 @@
 //!   chunks has them, another has not.
 //! - A stack gets base pages. The scripts published with Trident leave THP on beside it.
 
+use super::capabilities::{Capabilities, Need};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed};
 use superpage_units::{AreaKind, PageSize};
@@ -61,6 +62,10 @@ impl System for Hugetlb {
 
     fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
         None
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::needs(Need::Pools)
     }
 
     fn life(&self) -> Life {

@@ -17,6 +17,7 @@
 //! - Under pressure it is Linux, with its clock.
 
 use super::backoff::BackOff;
+use super::capabilities::Capabilities;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::queue::Queue;
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_huge_supply_short, is_thp};
@@ -169,6 +170,10 @@ impl System for Ingens {
             Act::Compact(..) if outcome != Outcome::Done => self.compaction.fail(),
             _ => {}
         }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::told(self.options.threshold)
     }
 
     fn life(&self) -> Life {

@@ -12,6 +12,7 @@
 //! - `khugepaged` counts a region as 512 scanned base pages whatever it finds, as kernels before
 //!   6.16 do.
 
+use super::capabilities::Capabilities;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped};
 use super::{
@@ -197,6 +198,10 @@ impl System for Linux {
 
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         self.clock.evict_idle(view)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::SCANS
     }
 
     fn life(&self) -> Life {

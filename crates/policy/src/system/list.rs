@@ -1,14 +1,17 @@
-//! Every configuration by name, and the table of what each does when.
+//! The registry: every policy by name, and the table of what each does when.
 //!
-//! A policy is one file and one line in [`ALL`].
+//! A policy is one file and one line in [`ALL`]. That makes it known to the simulator, the daemon, the
+//! command line, its help, and the documents made from the code. Whoever has a policy of his own adds
+//! it to a [`Registry`].
 
 use super::System;
+use super::capabilities::Capabilities;
 use super::freebsd::{self, FreeBsd};
 use super::hawkeye::{self, HawkEye};
 use super::hugetlb::{self, Hugetlb};
 use super::ingens::{self, Ingens};
 use super::linux::{self, Linux};
-use super::quicksilver::{self, Quicksilver};
+use super::quicksilver::{self, Mode, Quicksilver};
 use super::selective::{self, Selective};
 use super::trident::{self, Trident};
 use super::xheap::{self, XHeap};
@@ -16,6 +19,8 @@ use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
+use superpage_units::{BasePages, PageSize};
 
 /// A configuration of a system.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +45,132 @@ macro_rules! entry {
             build: || Box::new($system::new($options)),
         }
     };
+}
+
+/// Policies of one kind that differ in a threshold, which stands at the end of their names.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// What their names begin with.
+    pub prefix: &'static str,
+    /// Makes a fresh one, for a threshold of 1 to 512 base pages.
+    pub build: fn(BasePages) -> Box<dyn System>,
+}
+
+/// All families. Some of their members have a line of their own in [`ALL`], where papers show them.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        prefix: "quicksilver-sync-",
+        build: |threshold| {
+            Box::new(Quicksilver::new(quicksilver::Options::with(threshold, Mode::Sync)))
+        },
+    },
+    Family {
+        prefix: "quicksilver-async-",
+        build: |threshold| {
+            Box::new(Quicksilver::new(quicksilver::Options::with(threshold, Mode::Async)))
+        },
+    },
+];
+
+/// A policy that was chosen by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    name: &'static str,
+    threshold: Option<BasePages>,
+    make: Make,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Make {
+    Fixed(fn() -> Box<dyn System>),
+    Family(fn(BasePages) -> Box<dyn System>),
+}
+
+impl Chosen {
+    /// A fresh one.
+    #[must_use]
+    pub fn build(&self) -> Box<dyn System> {
+        match self.make {
+            Make::Fixed(build) => build(),
+            Make::Family(build) => build(self.threshold.unwrap_or(BasePages(1))),
+        }
+    }
+
+    /// What a machine must know of it.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.build().capabilities()
+    }
+}
+
+impl From<&Entry> for Chosen {
+    fn from(entry: &Entry) -> Self {
+        Self { name: entry.name, threshold: None, make: Make::Fixed(entry.build) }
+    }
+}
+
+/// Its name.
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        self.threshold.map_or(Ok(()), |threshold| write!(f, "{threshold}"))
+    }
+}
+
+/// Two are the same that have the same name.
+impl PartialEq for Chosen {
+    fn eq(&self, other: &Self) -> bool {
+        (self.name, self.threshold) == (other.name, other.threshold)
+    }
+}
+
+impl Eq for Chosen {}
+
+/// The policies that can be asked for by name.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    entries: Vec<Entry>,
+}
+
+impl Registry {
+    /// All that are here.
+    #[must_use]
+    pub fn published() -> Self {
+        Self { entries: ALL.to_vec() }
+    }
+
+    /// With one more, which comes before others of its name.
+    #[must_use]
+    pub fn with(mut self, entry: Entry) -> Self {
+        self.entries.insert(0, entry);
+        self
+    }
+
+    /// The policy with this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Chosen> {
+        let entry = self.entries.iter().find(|entry| entry.name == name);
+        entry.map(Chosen::from).or_else(|| {
+            let range = BasePages(1)..=PageSize::Huge.base_pages();
+            FAMILIES.iter().find_map(|family| {
+                let threshold = name.strip_prefix(family.prefix)?.parse().ok().map(BasePages);
+                let threshold = threshold.filter(|threshold| range.contains(threshold));
+                let make = Make::Family(family.build);
+                threshold.map(|_| Chosen { name: family.prefix, threshold, make })
+            })
+        })
+    }
+
+    /// All entries, in the order to show them.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Those that can be run from outside of a process, on a kernel that gives base and huge pages.
+    pub fn live(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| (entry.build)().capabilities().need.is_none())
+    }
 }
 
 /// All of them, in the order to show them.
@@ -141,6 +272,25 @@ mod tests {
             assert!(entry.name.chars().all(is_plain), "{} is hard to type", entry.name);
         }
         assert!(find("ingens*").is_none());
+    }
+
+    #[test]
+    fn a_threshold_may_stand_at_the_end_of_a_name() {
+        let registry = Registry::published();
+        for name in ["quicksilver-sync-64", "quicksilver-sync-65", "quicksilver-async-512", "linux"]
+        {
+            let chosen = registry.find(name).unwrap();
+            assert_eq!(chosen.to_string(), name);
+            assert_eq!(registry.find(name), Some(chosen));
+        }
+        let threshold = |name| registry.find(name).unwrap().capabilities().threshold;
+        assert_eq!(threshold("quicksilver-sync-65"), Some(BasePages(65)));
+        assert_eq!(threshold("quicksilver-async-256"), Some(BasePages(256)));
+        for name in ["", "quicksilver-sync-", "quicksilver-sync-0", "quicksilver-sync-513", "emd"] {
+            assert_eq!(registry.find(name), None, "{name}");
+        }
+        let live: Vec<&str> = registry.live().map(|entry| entry.name).collect();
+        assert!(live.contains(&"freebsd") && !live.contains(&"trident"), "{live:?}");
     }
 
     /// Quicksilver's Table 1, in this project's words.

@@ -22,6 +22,7 @@
 //! Taking bloat back is another rule, [`crate::debloat`]: any of its policies goes with any system.
 
 mod backoff;
+pub mod capabilities;
 pub mod freebsd;
 pub mod hawkeye;
 pub mod hugetlb;
@@ -46,6 +47,7 @@ pub use scan::Pace;
 
 use crate::compaction::Compaction;
 use crate::supply::Supply;
+use capabilities::Capabilities;
 use core::fmt;
 use life::Life;
 use superpage_units::{
@@ -423,6 +425,9 @@ pub trait System: fmt::Debug + Send {
     fn background_share(&self) -> f64 {
         1.0
     }
+
+    /// What a machine must know of it to run it.
+    fn capabilities(&self) -> Capabilities;
 
     /// When it does what in a superpage's life.
     fn life(&self) -> Life;

@@ -23,6 +23,7 @@
 //! - Those of [`super::freebsd`] on speculation, advice and page queues.
 
 use super::backoff::BackOff;
+use super::capabilities::{Capabilities, IdleReclaim};
 use super::freebsd::give_back_oldest;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::queue::Queue;
@@ -260,6 +261,11 @@ impl System for Quicksilver {
         self.reservations.forget(process);
         self.early.forget(process);
         self.beyond.retain(|(of, _)| *of != process);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let told = Capabilities::told(self.options.threshold);
+        Capabilities { idle: IdleReclaim::Always, ..told }
     }
 
     fn life(&self) -> Life {

@@ -10,6 +10,7 @@
 //!   are the policy's, advice is not looked at, and khugepaged does not run.
 //! - Under pressure it is Linux, with its clock.
 
+use super::capabilities::{Capabilities, Need};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::Hand;
 use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed};
@@ -90,6 +91,10 @@ impl System for Selective {
 
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         self.clock.evict_idle(view)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::needs(Need::ChosenRanges)
     }
 
     fn life(&self) -> Life {

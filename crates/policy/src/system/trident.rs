@@ -25,6 +25,7 @@
 //! - Under pressure it is Linux, with its clock.
 
 use super::backoff::BackOff;
+use super::capabilities::{Capabilities, Need};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, area_holding, base_mapped, is_thp};
 use super::{
@@ -247,6 +248,10 @@ impl System for Trident {
             Act::Zero(_) if outcome != Outcome::Done => self.zeroing.fail(),
             _ => {}
         }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::needs(Need::GiganticPages)
     }
 
     fn life(&self) -> Life {

@@ -21,6 +21,7 @@
 //! - Of the advice that a program can give, "no huge pages" is heeded. The paper takes advice as
 //!   hints and does not say what they do.
 
+use super::capabilities::{Capabilities, Need};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::queue::Queue;
 use super::scan::{Hand, base_mapped};
@@ -274,6 +275,11 @@ impl System for XHeap {
 
     fn background_share(&self) -> f64 {
         f64::from(self.options.workers)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let pools = Capabilities::needs(Need::Pools);
+        Capabilities { threshold: Some(self.options.threshold), ..pools }
     }
 
     fn life(&self) -> Life {
