@@ -13,6 +13,8 @@
 #![expect(clippy::print_stdout, reason = "says why a test is skipped; a program reports by it")]
 
 mod area;
+#[path = "../hundred/mod.rs"]
+mod hundred;
 mod integrity;
 mod ordinary;
 mod program;

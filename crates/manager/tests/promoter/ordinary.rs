@@ -19,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ("at_the_threshold_and_not_below", None, at_the_threshold_and_not_below),
         ("in_the_background_too", None, in_the_background_too),
         ("ingens_waits_for_nine_tenths", None, ingens_waits_for_nine_tenths),
+        ("a_policy_of_ones_own_decides", None, a_policy_of_ones_own_decides),
         ("what_was_there_before_is_found", None, what_was_there_before_is_found),
         ("a_heap_is_promoted_as_it_grows", None, a_heap_is_promoted_as_it_grows),
         ("areas_may_come_in_a_hurry", None, areas_may_come_in_a_hurry),
@@ -83,6 +84,10 @@ fn in_the_background_too() -> Ended {
 
 fn ingens_waits_for_nine_tenths() -> Ended {
     only_from("ingens", 459, 460)
+}
+
+fn a_policy_of_ones_own_decides() -> Ended {
+    only_from("hundred", 99, 100)
 }
 
 fn what_was_there_before_is_found() -> Ended {

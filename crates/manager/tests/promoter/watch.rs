@@ -1,6 +1,6 @@
 //! A promoter as the tests run it: for their own programs alone, with a history to look at.
 
-use crate::{Ended, ensure, wait_for};
+use crate::{Ended, ensure, hundred, wait_for};
 use libtest_mimic::Failed;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub(crate) fn setup_with(policy: &str, pids: &[u32], more: &str) -> Result<Setup
          processes = {{ include = {{ pids = {pids:?} }} }}\n\
          [promotion]\npolicy = \"{policy}\"\nmax_fragmentation = \"100%\"\n{more}"
     );
-    let config = config::parse(&text, Path::new("setup")).map_err(|error| error.to_string())?;
+    let config = config::parse_with(&text, Path::new("setup"), &hundred::registry())
+        .map_err(|error| error.to_string())?;
     Ok(Setup {
         marks: config.machine.unwrap_or_default(),
         worth: config.worth(),

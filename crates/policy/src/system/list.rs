@@ -242,6 +242,12 @@ pub const FIVE_EVENTS: [&str; 6] =
 /// with more systems and turned on its side.
 #[must_use]
 pub fn five_events() -> Vec<[String; 6]> {
+    five_events_of(&Registry::published())
+}
+
+/// As [`five_events`], of these policies.
+#[must_use]
+pub fn five_events_of(registry: &Registry) -> Vec<[String; 6]> {
     let row = |entry: &Entry| {
         let life = (entry.build)().life();
         [
@@ -253,7 +259,7 @@ pub fn five_events() -> Vec<[String; 6]> {
             life.deallocation.to_string(),
         ]
     };
-    ALL.iter().map(row).collect()
+    registry.entries.iter().map(row).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,87 @@
+//! The worked example of CONTRIBUTING.md: a policy of one's own, in one file, with its line for the
+//! registry.
+
+use superpage_policy::system::capabilities::Capabilities;
+use superpage_policy::system::life::{
+    Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
+};
+use superpage_policy::system::list::{Entry, Registry};
+use superpage_policy::system::{
+    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Shortage, Step, System, View,
+};
+use superpage_units::{BasePages, Mapping, Nanos, ProcessKey, Region, VirtAddr};
+
+/// The line of the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "hundred",
+    summary: "Base pages first; in the background a huge page where a hundred are present.",
+    source: "CONTRIBUTING.md",
+    build: || Box::new(Hundred { process: ProcessKey(0), at: VirtAddr(0) }),
+};
+
+/// All published policies, and this one.
+pub(crate) fn registry() -> Registry {
+    Registry::published().with(ENTRY)
+}
+
+const THRESHOLD: BasePages = BasePages(100);
+/// From one round over all memory to the next.
+const PAUSE: Nanos = Nanos(100_000_000);
+
+/// A scan goes round; where it is.
+#[derive(Debug)]
+struct Hundred {
+    process: ProcessKey,
+    at: VirtAddr,
+}
+
+impl Hundred {
+    /// The next range in which anything is mapped; `None` at the end of a round.
+    fn next(&mut self, view: &dyn View) -> Option<(ProcessKey, Region)> {
+        for process in view.processes().iter().filter(|process| **process >= self.process) {
+            let from = if *process == self.process { self.at } else { VirtAddr(0) };
+            if let Some(region) = view.next_mapped(*process, from) {
+                (self.process, self.at) = (*process, region.end());
+                return Some((*process, region));
+            }
+        }
+        (self.process, self.at) = (ProcessKey(0), VirtAddr(0));
+        None
+    }
+}
+
+impl System for Hundred {
+    fn fault(&mut self, _: &Fault, _: &dyn View) -> FaultPlan {
+        FaultPlan::base(FaultCause::BasePages)
+    }
+
+    fn background(&mut self, view: &mut dyn View) -> Step {
+        while let Some((process, region)) = self.next(view) {
+            let seen = view.region(process, region);
+            let is_held = view.areas(process).iter().any(|area| area.holds(region.into()));
+            if is_held && seen.mapping == Mapping::Base && seen.population >= THRESHOLD {
+                let act = Act::Promote { process, page: region.into(), how: How::Copy(None) };
+                return Step::Act(Action { act, cause: Cause::Threshold(seen.population) });
+            }
+        }
+        Step::Rest(Some(view.now() + PAUSE))
+    }
+
+    fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
+        None
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { threshold: Some(THRESHOLD), ..Capabilities::SCANS }
+    }
+
+    fn life(&self) -> Life {
+        Life {
+            allocation: Allocation::Asynchronous(THRESHOLD),
+            preparation: Preparation::AtOnce,
+            mapping: Mapped::AtOnce,
+            unmapping: Unmapping::WhenFreed,
+            deallocation: Deallocation::WhenUnmapped,
+        }
+    }
+}
