@@ -32,6 +32,10 @@ pub enum Command {
     Report(Report),
 }
 
+/// Neighbours collapsed by one call: some two milliseconds in which their process hardly gets a page
+/// fault served.
+pub const LONGEST_RUN: HugePages = HugePages(4);
+
 /// Neighbouring PMD ranges of one process to be made huge pages by one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collapse {

@@ -14,15 +14,14 @@ use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Pag
 
 /// Time of which the CPU budget can be saved up. Chosen, not measured: a heap that is filled at once
 /// is promoted at once, up to some thousands of huge pages.
-const BURST: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
+pub const BURST: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
 /// Base pages in swap from which on a range is left alone: khugepaged's default `max_ptes_swap`.
 const MOST_SWAPPED: BasePages = BasePages(BASE_PAGES_PER_HUGE_PAGE / 8);
 
-/// A call that takes longer than this for each huge page slows down the next ones. tcmalloc's rule
-/// for its own collapses (`HugePageFiller`, `UpdateMaxBackoffDelay`).
+/// A call that takes longer than this for each huge page slows down the next ones, and one of less than
+/// half of it speeds them up. tcmalloc's rule for its own collapses (`HugePageFiller`,
+/// `UpdateMaxBackoffDelay`).
 pub const SLOW: Nanos = Nanos(30_000_000);
-/// A call that takes less than this for each speeds the next ones up. tcmalloc's too.
-const FAST: Nanos = Nanos(15_000_000);
 /// The first pause after a slow call. Chosen, not measured.
 const FIRST_PAUSE: Nanos = Nanos(10_000_000);
 /// The longest pause after slow calls, which do get something done. Chosen, not measured.
@@ -42,7 +41,7 @@ impl BackOff {
     pub fn took(&mut self, time: Nanos, now: Time) {
         if time > SLOW {
             self.slow_down(now, LONGEST_SLOW.max(self.pause));
-        } else if time < FAST {
+        } else if time * 2 < SLOW {
             self.pause =
                 if self.pause <= FIRST_PAUSE { Nanos::ZERO } else { Nanos(self.pause.0 / 2) };
         }
@@ -341,8 +340,8 @@ mod tests {
         assert_eq!((back_off.pause(), back_off.until), (FIRST_PAUSE, now + FIRST_PAUSE));
         back_off.took(Nanos(SLOW.0 + 1), now);
         assert_eq!(back_off.pause(), FIRST_PAUSE * 2);
-        back_off.took(Nanos(FAST.0 - 1), now);
-        back_off.took(Nanos(FAST.0 - 1), now);
+        back_off.took(Nanos(SLOW.0 / 2 - 1), now);
+        back_off.took(Nanos(SLOW.0 / 2 - 1), now);
         assert_eq!(back_off.pause(), Nanos::ZERO);
         (0..20).for_each(|_| back_off.took(Nanos(SLOW.0 + 1), now));
         assert_eq!(back_off.pause(), LONGEST_SLOW);

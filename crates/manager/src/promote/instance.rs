@@ -2,6 +2,7 @@
 
 use super::Time;
 use super::bucket::TokenBucket;
+use super::gate::BURST;
 use super::policy::Promotion;
 use super::range::Reason;
 use super::snapshot::Snapshot;
@@ -14,8 +15,6 @@ use superpage_units::{Nanos, PageSize, ProcessKey, Region};
 /// Steps of a policy at a time before others have their turn. Chosen, not measured: some hundreds
 /// of microseconds.
 const STEPS: usize = 256; // tidy: allow(steps)
-/// What a policy that limits its own CPU time can save up. Chosen, not measured.
-const BURST: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
 
 /// A policy with its processes.
 #[derive(Debug)]

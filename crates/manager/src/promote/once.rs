@@ -1,7 +1,7 @@
 //! Promoting processes once, now, because somebody asked for it: no policy, no scheduler.
 
 use super::collapse;
-use super::event::Collapse;
+use super::event::{Collapse, LONGEST_RUN};
 use super::gate::{Limits, Past, Room};
 use super::range::Refusal;
 use crate::pass::Mode;
@@ -19,8 +19,6 @@ use superpage_kernel::{Error, Result};
 use superpage_policy::watermark::Watermarks;
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region};
 
-/// Neighbours collapsed by one call, as the scheduler does it.
-const LONGEST_RUN: usize = 4;
 /// A page that the kernel is using for a moment is tried again so often, so long after.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -140,7 +138,7 @@ impl Candidate {
             let follows = run
                 .last()
                 .is_some_and(|(last, of)| last.end() == region.start() && Some(*of) == memory);
-            if !run.is_empty() && (!follows || run.len() >= LONGEST_RUN) {
+            if !run.is_empty() && (!follows || run.len() as u64 >= LONGEST_RUN.0) {
                 self.carry_out(std::mem::take(&mut run), options.mode)?;
                 (limits, room) = self.now(options)?;
             }

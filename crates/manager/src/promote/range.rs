@@ -85,30 +85,32 @@ impl Refusal {
     const fn cooldowns(self) -> (Nanos, Nanos) {
         match self {
             // A page on its way to a list is there for a moment, a pinned one for hours.
-            Self::Busy => (Nanos(50_000_000), HOUR_QUARTER),
-            Self::NotPossible => (SECONDS_4, HOUR_QUARTER),
+            Self::Busy => (MOMENT, LONGEST),
+            Self::NotPossible => (FIRST, LONGEST),
             // What stood in the way may be over soon.
-            Self::Memory | Self::Fragmentation | Self::BloatAgain => (SECOND, MINUTE),
-            Self::Shared | Self::Swapped | Self::NoHugePage | Self::CgroupLimit | Self::Gone => {
-                (SECONDS_4, MINUTE)
-            }
+            Self::Memory
+            | Self::Fragmentation
+            | Self::BloatAgain
+            | Self::Shared
+            | Self::Swapped
+            | Self::NoHugePage
+            | Self::CgroupLimit
+            | Self::Gone => (FIRST, LONGEST_PASSING),
         }
     }
 }
 
 // Cooldowns. Chosen, not measured: the first ones let a survey see something new, the longest ones
 // keep what is refused for ever below 0.1 % of a core.
-const SECOND: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
-const SECONDS_4: Nanos = Nanos(4_000_000_000);
-const MINUTE: Nanos = Nanos(64_000_000_000); // tidy: allow(64 s)
-const HOUR_QUARTER: Nanos = Nanos(1_024_000_000_000); // tidy: allow(1,024 s)
+const MOMENT: Nanos = Nanos(50_000_000);
+const FIRST: Nanos = Nanos(4_000_000_000);
+const LONGEST_PASSING: Nanos = Nanos(64_000_000_000); // tidy: allow(64 s)
+const LONGEST: Nanos = Nanos(1_024_000_000_000); // tidy: allow(1,024 s)
 /// Each cooldown of a range is so many times longer than the one before.
 const LONGER: u64 = 4;
 /// A PMD range that was promoted and came apart is promoted again after this time. An allocator that
 /// gives back pieces of huge pages and fills them again would otherwise be copied after without end.
 const CAME_APART: Nanos = Nanos(30_000_000_000); // tidy: allow(30 s)
-/// The longest of those.
-const CAME_APART_LONGEST: Nanos = Nanos(480_000_000_000); // tidy: allow(8 min)
 
 /// Why a PMD range cools down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +126,7 @@ impl Because {
     #[must_use]
     pub fn cooldown(self, before: u32) -> Nanos {
         let (first, longest) = match self {
-            Self::Promoted => (CAME_APART, CAME_APART_LONGEST),
+            Self::Promoted => (CAME_APART, LONGEST),
             Self::Refused(why) => why.cooldowns(),
         };
         let times = LONGER.saturating_pow(before);
@@ -241,6 +243,8 @@ impl Range {
 mod tests {
     use super::*;
 
+    const SECOND: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
+
     fn wanted(since: Time) -> Wanted {
         Wanted { reason: Reason { kind: "test", words: String::new() }, action: None, since }
     }
@@ -256,7 +260,7 @@ mod tests {
             now = until;
             range.queue(wanted(now));
         }
-        assert_eq!(lengths, [30, 120, 480, 480]);
+        assert_eq!(lengths, [30, 120, 480, 1024]);
         assert!(range.was_huge);
     }
 
@@ -279,8 +283,8 @@ mod tests {
         let mut range = Range::NEW;
         let until = range.cool_down(Because::Refused(Refusal::Shared), SECOND);
         assert!(!range.is_forgotten(until));
-        assert!(range.is_forgotten(until + SECONDS_4 + SECOND));
+        assert!(range.is_forgotten(until + FIRST + SECOND));
         range.was_huge = true;
-        assert!(!range.is_forgotten(until + MINUTE));
+        assert!(!range.is_forgotten(until + LONGEST));
     }
 }

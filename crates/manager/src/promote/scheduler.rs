@@ -11,7 +11,8 @@
 //! [`SURVEY_SHARE`] allows; when a range of it has cooled down; and else once a minute.
 
 use super::event::{
-    Activity, Collapse, Collapsed, Command, Event, Observation, Observed, Report, RequestId, Slow,
+    Activity, Collapse, Collapsed, Command, Event, LONGEST_RUN, Observation, Observed, Report,
+    RequestId, Slow,
 };
 use super::gate::{Gate, Guard, Past, SLOW};
 use super::instance::{Background, PolicyInstance};
@@ -37,9 +38,6 @@ const SURVEY_SHARE: u64 = 100;
 const SURVEY_IDLE: Nanos = Nanos(60_000_000_000); // tidy: allow(60 s)
 /// A process with so many new faults, or that has grown by as much, is surveyed soon.
 const ACTIVE: BasePages = BasePages(32);
-/// Neighbours collapsed by one call: some two milliseconds in which their process hardly gets a page
-/// fault served.
-const LONGEST_RUN: HugePages = HugePages(4);
 /// Surveys under way at a time.
 const SURVEYS: usize = 1;
 
