@@ -1,6 +1,5 @@
 //! Exit codes, and the one place where errors become one of them and a sentence.
 
-use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 use superpage_kernel::Error;
@@ -18,27 +17,21 @@ pub(crate) const TABLE: &str = "Exit codes:
   3  not possible here: the kernel or our rights lack something; see `superpage doctor`";
 
 /// A failure, by exit code.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// 1.
+    #[error("{0:#}")]
     Failed(anyhow::Error),
     /// 2.
+    #[error("{0}")]
     Usage(String),
     /// 3.
+    #[error("{0}")]
     NotPossible(String),
 }
 
 /// A command's result.
 pub(crate) type Outcome = Result<(), Failure>;
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(error) => write!(f, "{error:#}"),
-            Self::Usage(what) | Self::NotPossible(what) => f.write_str(what),
-        }
-    }
-}
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {

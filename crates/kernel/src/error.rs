@@ -1,7 +1,6 @@
 //! What can go wrong at the kernel boundary, each cause by itself and with its evidence.
 
 use rustix::io::Errno;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// This crate's result.
@@ -11,9 +10,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// Denied, unsupported and gone are apart because a caller does different things: ask for rights,
 /// do without, or move on to the next process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// We lack the rights.
+    #[error("not allowed to {what} ({errno})")]
     Denied {
         /// What was tried.
         what: String,
@@ -21,6 +21,7 @@ pub enum Error {
         errno: Errno,
     },
     /// This kernel, or this build of it, cannot do it.
+    #[error("this kernel cannot {what} ({errno})")]
     Unsupported {
         /// What was tried.
         what: String,
@@ -28,16 +29,19 @@ pub enum Error {
         errno: Errno,
     },
     /// The process has exited.
+    #[error("process {pid} has exited")]
     Gone {
         /// The number it had.
         pid: u32,
     },
     /// A file that should be there is not.
+    #[error("{path} does not exist")]
     Missing {
         /// The file.
         path: PathBuf,
     },
     /// A file of the kernel's (or of ours) does not read as expected.
+    #[error("{path}:{line}: expected {expected}, found {found:?}")]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -49,11 +53,13 @@ pub enum Error {
         found: String,
     },
     /// Somebody else holds what only one may hold.
+    #[error("{} already holds the lock", holder(*pid))]
     Busy {
         /// The process that holds it, where it said so.
         pid: Option<u32>,
     },
     /// We ourselves refuse, before anything was touched.
+    #[error("left {path} alone: {reason}")]
     Refused {
         /// The file or directory it is about.
         path: PathBuf,
@@ -61,6 +67,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A setting was written and the kernel kept another value.
+    #[error("{path} was set to {wanted:?} but still says {found:?}")]
     NotTaken {
         /// The file.
         path: PathBuf,
@@ -70,6 +77,10 @@ pub enum Error {
         found: String,
     },
     /// The record of changed settings cannot be understood, so nothing can be put back from it.
+    #[error(
+        "{path} cannot be read as a record of changed settings ({why}): \
+         check the settings it names by hand, then delete it"
+    )]
     Journal {
         /// The record.
         path: PathBuf,
@@ -77,6 +88,7 @@ pub enum Error {
         why: String,
     },
     /// Anything else that the kernel refused.
+    #[error("could not {what} ({errno})")]
     Failed {
         /// What was tried.
         what: String,
@@ -116,35 +128,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Denied { what, errno } => write!(f, "not allowed to {what} ({errno})"),
-            Self::Unsupported { what, errno } => {
-                write!(f, "this kernel cannot {what} ({errno})")
-            }
-            Self::Gone { pid } => write!(f, "process {pid} has exited"),
-            Self::Missing { path } => write!(f, "{} does not exist", path.display()),
-            Self::Malformed { path, line, expected, found } => {
-                write!(f, "{}:{line}: expected {expected}, found {found:?}", path.display())
-            }
-            Self::Busy { pid: Some(pid) } => write!(f, "process {pid} already holds the lock"),
-            Self::Busy { pid: None } => write!(f, "another process already holds the lock"),
-            Self::Refused { path, reason } => {
-                write!(f, "left {} alone: {reason}", path.display())
-            }
-            Self::NotTaken { path, wanted, found } => {
-                write!(f, "{} was set to {wanted:?} but still says {found:?}", path.display())
-            }
-            Self::Journal { path, why } => write!(
-                f,
-                "{} cannot be read as a record of changed settings ({why}): \
-                 check the settings it names by hand, then delete it",
-                path.display()
-            ),
-            Self::Failed { what, errno } => write!(f, "could not {what} ({errno})"),
-        }
-    }
+/// Who holds a lock.
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
-
-impl std::error::Error for Error {}

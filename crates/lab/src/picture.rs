@@ -14,7 +14,6 @@ pub use bloat::bloat_by_address;
 pub use lines::{Lines, lines};
 pub use rows::{Row, Rows, Scaling, rows};
 
-use std::fmt;
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -25,11 +24,13 @@ use tempfile::{Builder, NamedTempFile};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why there is no picture.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// There is nothing to show.
+    #[error("there is nothing to draw")]
     Empty,
     /// A row of values is not as long as the row of categories.
+    #[error("{series} has {values} values for {categories} categories")]
     Uneven {
         /// The series.
         series: String,
@@ -39,31 +40,18 @@ pub enum Error {
         categories: usize,
     },
     /// The drawing failed.
+    #[error("the drawing failed: {detail}")]
     Draw {
         /// How.
         detail: String,
     },
     /// The file could not be written.
+    #[error("the file could not be written: {detail}")]
     Write {
         /// Why.
         detail: String,
     },
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("there is nothing to draw"),
-            Self::Uneven { series, values, categories } => {
-                write!(f, "{series} has {values} values for {categories} categories")
-            }
-            Self::Draw { detail } => write!(f, "the drawing failed: {detail}"),
-            Self::Write { detail } => write!(f, "the file could not be written: {detail}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// Writes all of it or nothing: what was there stays if it cannot be written.
 fn write(path: &Path, svg: &str) -> Result<()> {

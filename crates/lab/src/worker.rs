@@ -20,7 +20,6 @@ use protocol::{Envelope, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::fmt;
 use std::path::PathBuf;
 
 /// How to start ourselves as a worker.
@@ -157,9 +156,10 @@ fn wait_for_exit(pidfd: &OwnedFd) {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What can go wrong with a worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The program did not start.
+    #[error("could not start {program} as a worker: {detail}")]
     Start {
         /// The program.
         program: PathBuf,
@@ -167,16 +167,19 @@ pub enum Error {
         detail: String,
     },
     /// The workload cannot run here, for instance because a program is not installed.
+    #[error("{message}")]
     Unavailable {
         /// What is missing and what to do.
         message: String,
     },
     /// The workload says that it failed.
+    #[error("{message}")]
     Failed {
         /// Why.
         message: String,
     },
     /// The worker ended when it should not have.
+    #[error("the workload ended unexpectedly ({status}){}", said(stderr))]
     Died {
         /// Its exit status or signal.
         status: String,
@@ -184,6 +187,7 @@ pub enum Error {
         stderr: String,
     },
     /// The worker wrote something that is not the message that was due.
+    #[error("the workload answered {found:?} instead of {expected:?}{}", said(stderr))]
     Nonsense {
         /// The message that was due.
         expected: &'static str,
@@ -194,25 +198,6 @@ pub enum Error {
     },
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = |stderr: &str| match stderr {
-            "" => String::new(),
-            text => format!("; it said: {text}"),
-        };
-        match self {
-            Self::Start { program, detail } => {
-                write!(f, "could not start {} as a worker: {detail}", program.display())
-            }
-            Self::Unavailable { message } | Self::Failed { message } => f.write_str(message),
-            Self::Died { status, stderr } => {
-                write!(f, "the workload ended unexpectedly ({status}){}", said(stderr))
-            }
-            Self::Nonsense { expected, found, stderr } => {
-                write!(f, "the workload answered {found:?} instead of {expected:?}{}", said(stderr))
-            }
-        }
-    }
+fn said(stderr: &str) -> String {
+    if stderr.is_empty() { String::new() } else { format!("; it said: {stderr}") }
 }
-
-impl std::error::Error for Error {}

@@ -12,7 +12,6 @@ use crate::select::{Filter, Selection};
 use promotion::{MetricsFile, PromotionFile, ThpFile};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,24 +72,17 @@ impl Default for Config {
 }
 
 /// Why a configuration cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}{}: {what}", number(*.line))]
 pub struct ConfigError {
     path: PathBuf,
     line: Option<usize>,
     what: String,
 }
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
-        write!(f, ": {}", self.what)
-    }
+fn number(line: Option<usize>) -> String {
+    line.map(|line| format!(":{line}")).unwrap_or_default()
 }
-
-impl std::error::Error for ConfigError {}
 
 /// Reads the configuration at `path`.
 ///

@@ -26,7 +26,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use saved::Saved;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::cell::Cell;
-use std::fmt;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -57,48 +56,39 @@ const SAVE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Why the daemon did not start or had to stop.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// Another one runs.
+    #[error("another superpage holds this machine{}; stop it first", number(*pid))]
     Busy {
         /// Its process number, if it is known.
         pid: Option<u32>,
     },
     /// This kernel or these rights lack what it cannot do without.
+    #[error("this kernel or these rights do not allow it:{}", list(.0))]
     NotPossible(Vec<Finding>),
     /// The configuration cannot be used.
-    Config(ConfigError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The kernel refused something.
+    #[error(transparent)]
     Kernel(Error),
     /// Signals could not be set up.
+    #[error("signals could not be set up: {0}")]
     Signals(std::io::Error),
 }
 
-impl fmt::Display for DaemonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy { pid: Some(pid) } => {
-                write!(f, "another superpage holds this machine (process {pid}); stop it first")
-            }
-            Self::Busy { pid: None } => {
-                f.write_str("another superpage holds this machine; stop it first")
-            }
-            Self::NotPossible(findings) => {
-                f.write_str("this kernel or these rights do not allow it:")?;
-                for finding in findings {
-                    let advice = finding.advice.unwrap_or_default();
-                    write!(f, " {} ({}). {advice}", finding.ability.purpose(), finding.why)?;
-                }
-                Ok(())
-            }
-            Self::Config(error) => error.fmt(f),
-            Self::Kernel(error) => error.fmt(f),
-            Self::Signals(error) => write!(f, "signals could not be set up: {error}"),
-        }
-    }
+fn number(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
-impl std::error::Error for DaemonError {}
+fn list(findings: &[Finding]) -> String {
+    let one = |finding: &Finding| {
+        let advice = finding.advice.unwrap_or_default();
+        format!(" {} ({}). {advice}", finding.ability.purpose(), finding.why)
+    };
+    findings.iter().map(one).collect()
+}
 
 impl From<Error> for DaemonError {
     fn from(error: Error) -> Self {
@@ -106,12 +96,6 @@ impl From<Error> for DaemonError {
             Error::Busy { pid } => Self::Busy { pid },
             other => Self::Kernel(other),
         }
-    }
-}
-
-impl From<ConfigError> for DaemonError {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
     }
 }
 

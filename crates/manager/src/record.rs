@@ -12,7 +12,6 @@
 use crate::budget::CpuBudget;
 use crate::target::{Target, is_about_one_process};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -89,41 +88,22 @@ pub struct Recording {
 }
 
 /// Why there is no recording.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The kernel refused something, or the process exited before the first sample.
-    Kernel(Error),
+    #[error(transparent)]
+    Kernel(#[from] Error),
     /// What is to be written to is something else than a file.
+    #[error("{0} is not a regular file; give -o a file name")]
     NotAFile(PathBuf),
     /// The file could not be written.
+    #[error("{path} could not be written: {error}")]
     Write {
         /// The file.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-}
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kernel(error) => error.fmt(f),
-            Self::NotAFile(path) => {
-                write!(f, "{} is not a regular file; give -o a file name", path.display())
-            }
-            Self::Write { path, error } => {
-                write!(f, "{} could not be written: {error}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for RecordError {}
-
-impl From<Error> for RecordError {
-    fn from(error: Error) -> Self {
-        Self::Kernel(error)
-    }
 }
 
 /// Records `target` into the file `path`, which is there only once the recording is whole, until

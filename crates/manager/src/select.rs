@@ -4,7 +4,6 @@
 
 use crate::process::ManagedProcess;
 use crate::target::Target;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::process::{self, Process};
@@ -71,15 +70,19 @@ impl Selection {
 }
 
 /// Why a process that was asked for cannot be a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is no such process, or it exited.
+    #[error("there is no process {0}; run `superpage scan` to see which processes hold huge pages")]
     Gone(u32),
     /// It is a thread of the kernel.
+    #[error("process {0} is a thread of the kernel and has no memory of its own; choose a program")]
     KernelThread(u32),
     /// It is this very process.
+    #[error("process {0} is this very program; choose another process")]
     Ourselves(u32),
     /// We may not look into it.
+    #[error("not allowed to look into process {pid}; {hindrance}")]
     Denied {
         /// Its number.
         pid: u32,
@@ -87,32 +90,9 @@ pub enum Refusal {
         hindrance: Hindrance,
     },
     /// Something else went wrong.
+    #[error(transparent)]
     Failed(Error),
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone(pid) => write!(
-                f,
-                "there is no process {pid}; run `superpage scan` to see which processes hold huge pages"
-            ),
-            Self::KernelThread(pid) => write!(
-                f,
-                "process {pid} is a thread of the kernel and has no memory of its own; choose a program"
-            ),
-            Self::Ourselves(pid) => {
-                write!(f, "process {pid} is this very program; choose another process")
-            }
-            Self::Denied { pid, hindrance } => {
-                write!(f, "not allowed to look into process {pid}; {hindrance}")
-            }
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// A held process, and what lists go by.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ pub use number::{Basis, LineShape, Number, Quantity, Shape};
 
 use crate::translation::{Geometry, Latencies, ReadLatencies, WalkGeometry};
 use crate::units::{BytesPerSecond, Count, Cycles, Hertz};
-use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use superpage_units::{Bytes, Nanos};
@@ -186,11 +185,13 @@ pub struct Device {
 }
 
 /// Why there is no such profile.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// No machine of a paper has that name.
+    #[error("there is no machine {0:?}; choose one of {known}", known = names())]
     Unknown(String),
     /// The text is not a profile.
+    #[error("{}{what}", place(*line))]
     Malformed {
         /// The line, from 1, where it is known.
         line: Option<usize>,
@@ -199,20 +200,13 @@ pub enum ProfileError {
     },
 }
 
-impl fmt::Display for ProfileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(name) => {
-                let known: Vec<&str> = Profile::names().collect();
-                write!(f, "there is no machine {name:?}; choose one of {}", known.join(", "))
-            }
-            Self::Malformed { line: Some(line), what } => write!(f, "line {line}: {what}"),
-            Self::Malformed { line: None, what } => f.write_str(what),
-        }
-    }
+fn names() -> String {
+    Profile::names().collect::<Vec<_>>().join(", ")
 }
 
-impl core::error::Error for ProfileError {}
+fn place(line: Option<usize>) -> String {
+    line.map(|line| format!("line {line}: ")).unwrap_or_default()
+}
 
 impl Profile {
     /// The names of the papers' machines.

@@ -37,7 +37,6 @@ pub use memory::{Changes, Memory, RegionState, Run};
 pub use read::{Partial, read};
 pub use write::{Writer, write};
 
-use std::fmt;
 use superpage_units::{Bytes, Nanos};
 
 /// The version that is written, and the only one that is read.
@@ -108,21 +107,27 @@ impl Trace {
 }
 
 /// Why a trace cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is something else.
+    #[error("this is not a trace; `superpage record PID -o FILE` makes one")]
     NotATrace,
     /// Its version is not the one we read.
+    #[error(
+        "this trace has version {found}, and this program reads version {VERSION}; record it again"
+    )]
     OtherVersion {
         /// Its version.
         found: u64,
     },
     /// Its last line is missing.
+    #[error("this trace is cut off {}", cut_off(*samples))]
     CutOff {
         /// The samples that are there.
         samples: usize,
     },
     /// A line is not as it should be.
+    #[error("line {line} is malformed: {what}")]
     Malformed {
         /// Its number, counted from 1.
         line: usize,
@@ -130,32 +135,15 @@ pub enum Error {
         what: String,
     },
     /// There is no sample in it.
+    #[error("this trace has no samples; record for longer")]
     Empty,
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotATrace => {
-                f.write_str("this is not a trace; `superpage record PID -o FILE` makes one")
-            }
-            Self::OtherVersion { found } => write!(
-                f,
-                "this trace has version {found}, and this program reads version {VERSION}; \
-                 record it again"
-            ),
-            Self::CutOff { samples: 0 } => {
-                f.write_str("this trace is cut off before its first sample; record it again")
-            }
-            Self::CutOff { samples } => write!(
-                f,
-                "this trace is cut off after {samples} samples; \
-                 replay those with --allow-partial, or record it again"
-            ),
-            Self::Malformed { line, what } => write!(f, "line {line} is malformed: {what}"),
-            Self::Empty => f.write_str("this trace has no samples; record for longer"),
-        }
+fn cut_off(samples: usize) -> String {
+    match samples {
+        0 => "before its first sample; record it again".to_owned(),
+        _ => format!(
+            "after {samples} samples; replay those with --allow-partial, or record it again"
+        ),
     }
 }
-
-impl std::error::Error for Error {}

@@ -12,7 +12,6 @@ use crate::picture;
 use crate::worker::{self, Launcher};
 use crate::workload;
 use serde::Serialize;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use superpage_kernel::Error as KernelError;
 use superpage_sim::machine::OutOfMemory;
@@ -199,42 +198,33 @@ impl Picture {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an experiment did not come to its end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// A workload did not start or failed.
+    #[error(transparent)]
     Worker(worker::Error),
     /// The kernel refused something.
-    Kernel(KernelError),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
     /// The machine lacks something; what and what to do.
+    #[error("{0}")]
     NotPossible(String),
     /// A picture could not be drawn.
+    #[error("{0}")]
     Picture(String),
     /// A row could not be written down.
+    #[error("{0}")]
     Row(String),
     /// A child of the experiment did not do its part.
+    #[error("{0}")]
     Child(String),
     /// The simulated machine could not do it; why and what to do.
+    #[error("{0}")]
     Simulation(String),
     /// Somebody asked us to stop. Everything was put back.
+    #[error("interrupted; every setting was put back")]
     Interrupted,
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Worker(error) => error.fmt(f),
-            Self::Kernel(error) => error.fmt(f),
-            Self::NotPossible(what)
-            | Self::Picture(what)
-            | Self::Row(what)
-            | Self::Child(what)
-            | Self::Simulation(what) => f.write_str(what),
-            Self::Interrupted => f.write_str("interrupted; every setting was put back"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl From<worker::Error> for Error {
     fn from(error: worker::Error) -> Self {
@@ -251,12 +241,6 @@ impl From<workload::Error> for Error {
             workload::Error::MissingProgram { .. } => Self::NotPossible(error.to_string()),
             other => Self::Child(other.to_string()),
         }
-    }
-}
-
-impl From<KernelError> for Error {
-    fn from(error: KernelError) -> Self {
-        Self::Kernel(error)
     }
 }
 

@@ -6,7 +6,6 @@ use crate::workload::{self, Workload, WorkloadSpec};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
-use std::fmt;
 use std::io::{self, BufRead, Write};
 
 /// What the program does when it was started as a worker: populates the workload that
@@ -117,38 +116,27 @@ pub(crate) fn tell<T: Serialize>(output: &mut impl Write, reply: &T) -> Result<(
 }
 
 /// What ends a worker early.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChildError {
     /// The workload failed.
+    #[error(transparent)]
     Workload(workload::Error),
     /// The parent's specification or message does not read.
+    #[error("a worker was told nonsense: {detail}")]
     Message {
         /// Why.
         detail: String,
     },
     /// The parent had gone when the worker started, or somebody else started it.
+    #[error("a worker is started by the program itself and ends with it; nobody is waiting")]
     Orphaned,
     /// The kernel or the parent's pipe refused something.
+    #[error("a worker cannot go on: {detail}")]
     Pipe {
         /// What.
         detail: String,
     },
 }
-
-impl fmt::Display for ChildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Workload(error) => error.fmt(f),
-            Self::Message { detail } => write!(f, "a worker was told nonsense: {detail}"),
-            Self::Orphaned => f.write_str(
-                "a worker is started by the program itself and ends with it; nobody is waiting",
-            ),
-            Self::Pipe { detail } => write!(f, "a worker cannot go on: {detail}"),
-        }
-    }
-}
-
-impl std::error::Error for ChildError {}
 
 #[cfg(test)]
 mod tests {

@@ -214,9 +214,10 @@ pub fn populate(spec: &WorkloadSpec) -> Result<(Box<dyn Workload>, Populated)> {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What can go wrong in a workload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The size does not leave room for the workload's shape.
+    #[error("a footprint of {size} is too small: give at least {least}")]
     TooSmall {
         /// What was asked for.
         size: Bytes,
@@ -224,6 +225,7 @@ pub enum Error {
         least: Bytes,
     },
     /// The kernel refused memory, or to say how much there is.
+    #[error("could not {what} ({errno})")]
     Memory {
         /// What was tried.
         what: &'static str,
@@ -231,6 +233,10 @@ pub enum Error {
         errno: Errno,
     },
     /// A program is not installed.
+    #[error(
+        "{program} is not installed: install the Debian package {package} \
+         (apt-get install {package})"
+    )]
     MissingProgram {
         /// Its name.
         program: &'static str,
@@ -238,6 +244,7 @@ pub enum Error {
         package: &'static str,
     },
     /// A server did not start, or has gone.
+    #[error("could not {what}: {detail}")]
     Server {
         /// What was tried.
         what: &'static str,
@@ -245,6 +252,7 @@ pub enum Error {
         detail: String,
     },
     /// A server answered something else than its protocol says.
+    #[error("the server answered {found:?}, expected {expected}")]
     Protocol {
         /// What should have come.
         expected: &'static str,
@@ -252,31 +260,9 @@ pub enum Error {
         found: String,
     },
     /// Data read is not the data written.
+    #[error("the workload's data is wrong: {what}")]
     Corrupt {
         /// Which data.
         what: String,
     },
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooSmall { size, least } => {
-                write!(f, "a footprint of {size} is too small: give at least {least}")
-            }
-            Self::Memory { what, errno } => write!(f, "could not {what} ({errno})"),
-            Self::MissingProgram { program, package } => write!(
-                f,
-                "{program} is not installed: install the Debian package {package} \
-                 (apt-get install {package})"
-            ),
-            Self::Server { what, detail } => write!(f, "could not {what}: {detail}"),
-            Self::Protocol { expected, found } => {
-                write!(f, "the server answered {found:?}, expected {expected}")
-            }
-            Self::Corrupt { what } => write!(f, "the workload's data is wrong: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}

@@ -4,7 +4,6 @@
 //! fatal: what could not be written is dropped and counted, and the next entries are tried again.
 
 use super::{Entry, FILE, MERGED_MS, OLDER};
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -29,7 +28,8 @@ pub struct History {
 }
 
 /// Entries that could not be written and are gone.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{lost} entries of the history are lost, {path} cannot be written: {error}")]
 pub struct Unwritten {
     /// The file.
     pub path: PathBuf,
@@ -41,19 +41,6 @@ pub struct Unwritten {
     /// logs once for a disk that stays full.
     pub in_a_row: u64,
 }
-
-impl fmt::Display for Unwritten {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, error) = (self.path.display(), &self.error);
-        write!(
-            f,
-            "{} entries of the history are lost, {path} cannot be written: {error}",
-            self.lost
-        )
-    }
-}
-
-impl std::error::Error for Unwritten {}
 
 impl History {
     /// Opens the history in `directory` to add to it. A line that an earlier run left torn is

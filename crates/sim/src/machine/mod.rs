@@ -34,7 +34,6 @@ use crate::physical::{Frame, Owner, Physical, Taken};
 use crate::random::Random;
 use crate::virtual_memory::{Process, Processes};
 use std::collections::{BTreeSet, VecDeque};
-use std::fmt;
 use superpage_policy::supply::Supply;
 use superpage_policy::system::{Pool, System};
 use superpage_units::{
@@ -80,19 +79,12 @@ pub struct Counts {
 }
 
 /// Memory was short and nothing more could be given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the simulated machine is out of memory: give it more, or a place to swap to")]
 pub struct OutOfMemory {
     /// Who needed it.
     pub process: ProcessKey,
 }
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the simulated machine is out of memory: give it more, or a place to swap to")
-    }
-}
-
-impl std::error::Error for OutOfMemory {}
 
 /// How a machine is made.
 #[derive(Clone, Copy, Debug)]

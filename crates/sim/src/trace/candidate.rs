@@ -1,7 +1,6 @@
 //! What a trace is replayed under: a system, alone or with a de-bloater plugged into it, by name:
 //! `linux`, `linux+emd`.
 
-use std::fmt;
 use superpage_policy::debloat;
 use superpage_policy::system::life::Deallocation;
 use superpage_policy::system::list;
@@ -26,52 +25,39 @@ pub struct Plugged {
 }
 
 /// Why a name is none of a candidate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
     /// There is none.
+    #[error("empty name; give policies with one comma between two")]
     Empty,
     /// There is no such system.
+    #[error(
+        "there is no such policy; choose from {}, or all; {} can be plugged in, as in linux+emd",
+        systems(),
+        debloaters()
+    )]
     System,
     /// There is no such de-bloater.
+    #[error("there is no such de-bloater; choose from {} after the plus sign", debloaters())]
     Debloater,
     /// There are several plus signs.
+    #[error("one de-bloater each; choose one of {}", debloaters())]
     Several,
     /// The system's superpages cannot be broken.
+    #[error(
+        "the superpages of {0} are set aside and stay whole, so nothing can be taken back from \
+         them; choose another policy before the plus sign"
+    )]
     Whole(&'static str),
 }
 
-impl fmt::Display for BadName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let debloaters = || debloat::list::ALL.iter().map(|entry| entry.name).collect::<Vec<_>>();
-        match self {
-            Self::Empty => f.write_str("empty name; give policies with one comma between two"),
-            Self::System => {
-                let systems: Vec<&str> = list::ALL.iter().map(|entry| entry.name).collect();
-                write!(
-                    f,
-                    "there is no such policy; choose from {}, or all; {} can be plugged in, as in \
-                     linux+emd",
-                    systems.join(", "),
-                    debloaters().join(", ")
-                )
-            }
-            Self::Debloater => {
-                let names = debloaters().join(", ");
-                write!(f, "there is no such de-bloater; choose from {names} after the plus sign")
-            }
-            Self::Several => {
-                write!(f, "one de-bloater each; choose one of {}", debloaters().join(", "))
-            }
-            Self::Whole(system) => write!(
-                f,
-                "the superpages of {system} are set aside and stay whole, so nothing can be taken \
-                 back from them; choose another policy before the plus sign"
-            ),
-        }
-    }
+fn systems() -> String {
+    list::ALL.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
-impl std::error::Error for BadName {}
+fn debloaters() -> String {
+    debloat::list::ALL.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
+}
 
 impl Candidate {
     /// The system alone.

@@ -5,7 +5,6 @@ use super::candidate::Candidate;
 use super::replay::Plan;
 use crate::machine::{Backing, Machine, Setup};
 use crate::run::{Debloated, Debloater, Hardware, Latencies, Report, Run};
-use std::fmt;
 use superpage_policy::system::Footprint;
 use superpage_policy::system::list::Entry;
 use superpage_units::{BasePages, Bytes, Nanos, PageSize, ProcessKey};
@@ -29,27 +28,17 @@ pub struct Options {
 }
 
 /// The machine has less memory than the program touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the trace needs {needs} of memory, and {memory} is too little; give --memory {}M or more",
+    needs.0.div_ceil(Bytes::from_mib(1).0)
+)]
 pub struct TooSmall {
     /// What it has.
     pub memory: Bytes,
     /// What it would have to have.
     pub needs: Bytes,
 }
-
-impl fmt::Display for TooSmall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the trace needs {} of memory, and {} is too little; give --memory {}M or more",
-            self.needs,
-            self.memory,
-            self.needs.0.div_ceil(Bytes::from_mib(1).0)
-        )
-    }
-}
-
-impl std::error::Error for TooSmall {}
 
 /// What became of the program under one system.
 #[derive(Clone, Debug)]

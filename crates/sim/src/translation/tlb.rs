@@ -5,8 +5,6 @@
 //! keys within a set, so that looking up, replacing and ageing are one pass over a few neighbouring
 //! words, and nothing else has to be kept.
 
-use core::fmt;
-
 /// Ways that a set can have. Chosen, not measured: a look-up is one pass over them.
 pub const MOST_WAYS: u32 = 256;
 /// Entries that a table can have. Chosen, not measured: no processor comes near it, and a typing
@@ -21,17 +19,22 @@ pub struct TlbGeometry {
 }
 
 /// Why a table cannot have that shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// No entries.
+    #[error("a TLB without entries; leave it out instead")]
     NoEntries,
     /// More than [`MOST_ENTRIES`].
+    #[error("a TLB of {0} entries; the most is {MOST_ENTRIES}")]
     TooManyEntries(u32),
     /// No ways.
+    #[error("a TLB without ways; it has at least 1")]
     NoWays,
     /// More than [`MOST_WAYS`].
+    #[error("a TLB of {0} ways; the most is {MOST_WAYS}")]
     TooManyWays(u32),
     /// The sets would not all have the same number of ways.
+    #[error("{entries} TLB entries cannot be divided into sets of {ways} ways")]
     Uneven {
         /// As asked for.
         entries: u32,
@@ -39,6 +42,10 @@ pub enum GeometryError {
         ways: u32,
     },
     /// No bits of an address could choose the set.
+    #[error(
+        "{entries} TLB entries in {ways} ways make {} sets, which is not a power of two",
+        entries / ways
+    )]
     SetsNotPowerOfTwo {
         /// As asked for.
         entries: u32,
@@ -46,31 +53,6 @@ pub enum GeometryError {
         ways: u32,
     },
 }
-
-impl fmt::Display for GeometryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::NoEntries => f.write_str("a TLB without entries; leave it out instead"),
-            Self::TooManyEntries(entries) => {
-                write!(f, "a TLB of {entries} entries; the most is {MOST_ENTRIES}")
-            }
-            Self::NoWays => f.write_str("a TLB without ways; it has at least 1"),
-            Self::TooManyWays(ways) => {
-                write!(f, "a TLB of {ways} ways; the most is {MOST_WAYS}")
-            }
-            Self::Uneven { entries, ways } => {
-                write!(f, "{entries} TLB entries cannot be divided into sets of {ways} ways")
-            }
-            Self::SetsNotPowerOfTwo { entries, ways } => write!(
-                f,
-                "{entries} TLB entries in {ways} ways make {} sets, which is not a power of two",
-                entries / ways
-            ),
-        }
-    }
-}
-
-impl core::error::Error for GeometryError {}
 
 impl TlbGeometry {
     /// A table of `entries` in sets of `ways`.
