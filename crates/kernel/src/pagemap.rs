@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::maps::Area;
 use crate::process::{Process, explain};
 use crate::width::to_usize;
+use bitflags::bitflags;
 use linux_raw_sys::general::{
     PAGE_IS_FILE, PAGE_IS_HUGE, PAGE_IS_PFNZERO, PAGE_IS_PRESENT, PAGE_IS_SWAPPED, page_region,
     pm_scan_arg,
@@ -30,41 +31,36 @@ use superpage_units::{
 
 const _: () = assert!(size_of::<pm_scan_arg>() == 96 && size_of::<page_region>() == 24);
 
-/// Bits of an entry: in memory, and mapped by this process alone.
-const PRESENT: u64 = 1 << 63;
-const EXCLUSIVE: u64 = 1 << 56;
+bitflags! {
+    /// What an entry of `/proc/PID/pagemap` says of a page, as far as it is used here.
+    #[derive(Clone, Copy)]
+    struct Entry: u64 {
+        /// Mapped by this process alone.
+        const EXCLUSIVE = 1 << 56;
+        /// In memory.
+        const PRESENT = 1 << 63;
+    }
+}
 
 /// Ranges fetched with one ioctl. Chosen, not measured: 24 KiB of buffer.
 const RANGES_PER_CALL: usize = 1024;
 /// How much is scanned in a call: about a millisecond's work if all of it is base pages.
 const STRIDE: Bytes = Bytes::from_mib(128);
 
-/// Categories of a page. Bits that this program does not know are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Categories(pub u64);
-
-impl Categories {
-    /// Mapped by a huge page, at the level of the page table where 2 MiB pages are.
-    pub const HUGE: Self = Self(PAGE_IS_HUGE as u64);
-    /// Mapped to the shared zero page (of either size).
-    pub const ZERO: Self = Self(PAGE_IS_PFNZERO as u64);
-    /// Of a file, shared memory or a memfd.
-    pub const FILE: Self = Self(PAGE_IS_FILE as u64);
-    /// In memory.
-    pub const PRESENT: Self = Self(PAGE_IS_PRESENT as u64);
-    /// Swapped out, or just on its way somewhere else.
-    pub const SWAPPED: Self = Self(PAGE_IS_SWAPPED as u64);
-
-    /// Both sets together.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Whether all of `other` is in here.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
+bitflags! {
+    /// Categories of a page. Bits that this program does not know are kept.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    struct Categories: u64 {
+        /// Mapped by a huge page, at the level of the page table where 2 MiB pages are.
+        const HUGE = PAGE_IS_HUGE as u64;
+        /// Mapped to the shared zero page (of either size).
+        const ZERO = PAGE_IS_PFNZERO as u64;
+        /// Of a file, shared memory or a memfd.
+        const FILE = PAGE_IS_FILE as u64;
+        /// In memory.
+        const PRESENT = PAGE_IS_PRESENT as u64;
+        /// Swapped out, or just on its way somewhere else.
+        const SWAPPED = PAGE_IS_SWAPPED as u64;
     }
 }
 
@@ -207,8 +203,8 @@ impl Pagemap {
     /// [`Error::Unsupported`] before Linux 6.7; [`Error::Gone`]; [`Error::Failed`].
     pub fn huge_pages(&self, areas: &[Area]) -> Result<Vec<Region>> {
         let filter = Filter {
-            all: Categories::HUGE.and(Categories::PRESENT),
-            none: Categories::FILE.and(Categories::ZERO),
+            all: Categories::HUGE | Categories::PRESENT,
+            none: Categories::FILE | Categories::ZERO,
             report: Categories::HUGE,
             ..Filter::default()
         };
@@ -233,8 +229,8 @@ impl Pagemap {
     /// As [`Pagemap::huge_pages`].
     pub fn populated(&self, areas: &[Area]) -> Result<Vec<Populated>> {
         let filter = Filter {
-            none: Categories::FILE.and(Categories::ZERO),
-            any: Categories::PRESENT.and(Categories::SWAPPED),
+            none: Categories::FILE | Categories::ZERO,
+            any: Categories::PRESENT | Categories::SWAPPED,
             report: Categories::HUGE,
             ..Filter::default()
         };
@@ -273,12 +269,9 @@ impl Pagemap {
     /// As [`Pagemap::huge_pages`].
     pub fn survey(&self, region: Region) -> Result<Survey> {
         const MOST: usize = to_usize(BASE_PAGES_PER_HUGE_PAGE);
-        let kinds = Categories::HUGE
-            .and(Categories::PRESENT)
-            .and(Categories::SWAPPED)
-            .and(Categories::ZERO);
+        let kinds = Categories::HUGE | Categories::PRESENT | Categories::SWAPPED | Categories::ZERO;
         let filter = Filter {
-            any: Categories::PRESENT.and(Categories::SWAPPED),
+            any: Categories::PRESENT | Categories::SWAPPED,
             report: kinds,
             ..Filter::default()
         };
@@ -288,7 +281,7 @@ impl Pagemap {
         let mut survey = Survey::default();
         for range in ranges.iter().take(count) {
             let pages = VirtAddr(range.end).since(VirtAddr(range.start)).to_base_pages();
-            survey.add(pages, Categories(range.categories));
+            survey.add(pages, Categories::from_bits_retain(range.categories));
         }
         Ok(survey)
     }
@@ -300,9 +293,9 @@ impl Pagemap {
     /// # Errors
     /// As [`Pagemap::huge_pages`].
     pub fn survey_span(&self, start: VirtAddr, end: VirtAddr) -> Result<Vec<Found>> {
-        let kinds = Categories::HUGE.and(Categories::SWAPPED).and(Categories::ZERO);
+        let kinds = Categories::HUGE | Categories::SWAPPED | Categories::ZERO;
         let filter = Filter {
-            any: Categories::PRESENT.and(Categories::SWAPPED),
+            any: Categories::PRESENT | Categories::SWAPPED,
             report: kinds,
             ..Filter::default()
         };
@@ -324,7 +317,7 @@ impl Pagemap {
         }
         let filter = Filter {
             none: Categories::ZERO,
-            any: Categories::PRESENT.and(Categories::SWAPPED),
+            any: Categories::PRESENT | Categories::SWAPPED,
             ..Filter::default()
         };
         let mut ranges = [page_region { start: 0, end: 0, categories: 0 }];
@@ -348,8 +341,8 @@ impl Pagemap {
             .map_err(|errno| explain(errno, self.pid, "read its pagemap"))?;
         let mut pages = PageBits::default();
         for (page, entry) in (0..).zip(entries[..read].as_chunks::<ENTRY>().0) {
-            let entry = u64::from_ne_bytes(*entry);
-            if entry & PRESENT != 0 && entry & EXCLUSIVE != 0 {
+            let entry = Entry::from_bits_retain(u64::from_ne_bytes(*entry));
+            if entry.contains(Entry::PRESENT | Entry::EXCLUSIVE) {
                 pages.set(page);
             }
         }
@@ -370,7 +363,7 @@ impl Pagemap {
 
     fn mappings_of_run(&self, run: &[Region], mappings: &mut Vec<Mapping>) -> Result<()> {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
-        let kinds = Categories::HUGE.and(Categories::ZERO);
+        let kinds = Categories::HUGE | Categories::ZERO;
         let filter = Filter { any: kinds, report: kinds, ..Filter::default() };
         let origin = first.start();
         let mut huge = vec![false; run.len()];
@@ -405,9 +398,9 @@ impl Pagemap {
         let offset = address.0 / BASE_PAGE_BYTES * size_of::<u64>() as u64;
         let read = rustix::io::pread(&self.file, &mut entry, offset)
             .map_err(|errno| explain(errno, self.pid, "read its pagemap"))?;
-        let entry = u64::from_ne_bytes(entry);
-        let present = read == size_of::<u64>() && entry & PRESENT != 0;
-        Ok(present.then_some(entry & EXCLUSIVE != 0))
+        let entry = Entry::from_bits_retain(u64::from_ne_bytes(entry));
+        let present = read == size_of::<u64>() && entry.contains(Entry::PRESENT);
+        Ok(present.then_some(entry.contains(Entry::EXCLUSIVE)))
     }
 
     /// Calls `each` for every range between `start` and `end` that passes `filter`.
@@ -441,7 +434,11 @@ impl Pagemap {
             let walked = VirtAddr(call.argument.walk_end);
             let ranges = &ranges[..count];
             for range in ranges {
-                each(VirtAddr(range.start), VirtAddr(range.end), Categories(range.categories));
+                each(
+                    VirtAddr(range.start),
+                    VirtAddr(range.end),
+                    Categories::from_bits_retain(range.categories),
+                );
             }
             match ranges.last() {
                 Some(last) if ranges.len() == RANGES_PER_CALL => {
@@ -545,10 +542,10 @@ impl ScanCall {
             vec: 0,
             vec_len: 0,
             max_pages: 0,
-            category_inverted: filter.none.0,
-            category_mask: filter.all.and(filter.none).0,
-            category_anyof_mask: filter.any.0,
-            return_mask: filter.report.0,
+            category_inverted: filter.none.bits(),
+            category_mask: (filter.all | filter.none).bits(),
+            category_anyof_mask: filter.any.bits(),
+            return_mask: filter.report.bits(),
         };
         Self { argument }
     }
@@ -618,8 +615,9 @@ mod tests {
 
     #[test]
     fn unknown_categories_are_kept() {
-        let odd = Categories(1 << 40).and(Categories::HUGE);
-        assert!(odd.contains(Categories::HUGE) && odd.contains(Categories(1 << 40)));
+        let unknown = Categories::from_bits_retain(1 << 40);
+        let odd = unknown | Categories::HUGE;
+        assert!(odd.contains(Categories::HUGE) && odd.contains(unknown));
         assert!(!odd.contains(Categories::ZERO));
     }
 

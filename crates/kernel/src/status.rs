@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::meminfo::Fields;
 use crate::process::Process;
 use crate::text;
+use bitflags::bitflags;
 use std::path::Path;
 use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos};
 
@@ -114,6 +115,15 @@ fn unescaped(name: &[u8]) -> Vec<u8> {
     plain
 }
 
+bitflags! {
+    /// The kernel's `PF_` flags of a process, from linux/sched.h. Those not known here are kept.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ProcessFlags: u32 {
+        /// It is a thread of the kernel; part of what stat(5) promises.
+        const KTHREAD = 0x0020_0000;
+    }
+}
+
 /// What `stat` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -121,8 +131,8 @@ pub struct Stat {
     pub comm: Vec<u8>,
     /// The letter of its state, such as `R`, `S`, `D`, `Z`.
     pub state: u8,
-    /// The kernel's `PF_` flags, also those not known here.
-    pub flags: u32,
+    /// What it is and does.
+    pub flags: ProcessFlags,
     /// Page faults served from memory, of all its threads.
     pub minor_faults: u64,
     /// Page faults that had to read.
@@ -149,9 +159,7 @@ impl Stat {
     /// Whether it is a thread of the kernel, which has no memory of its own.
     #[must_use]
     pub fn is_kernel_thread(&self) -> bool {
-        // From linux/sched.h; part of what stat(5) promises.
-        const PF_KTHREAD: u32 = 0x0020_0000;
-        self.flags & PF_KTHREAD != 0
+        self.flags.contains(ProcessFlags::KTHREAD)
     }
 }
 
@@ -184,7 +192,7 @@ fn stat(text: &[u8]) -> Option<Stat> {
     Some(Stat {
         comm,
         state,
-        flags: small(field(9)?)?,
+        flags: ProcessFlags::from_bits_retain(small(field(9)?)?),
         minor_faults: number(10)?,
         major_faults: number(12)?, // tidy: allow(a field)
         cpu: Ticks(number(14)?.saturating_add(number(15)?)),
@@ -279,7 +287,7 @@ mod tests {
     fn a_command_may_look_like_the_fields_after_it() {
         let stat = parsed_stat(STAT).expect("the fixture is good");
         assert_eq!(stat.comm, b"tricky) R (x");
-        assert_eq!((stat.state, stat.flags), (b'R', 4_194_304));
+        assert_eq!((stat.state, stat.flags.bits()), (b'R', 4_194_304));
         assert_eq!(stat.start, Ticks(214_848));
         assert_eq!((stat.minor_faults, stat.major_faults, stat.cpu), (263, 0, Ticks(0)));
         assert!(!stat.is_kernel_thread());
@@ -306,7 +314,7 @@ mod tests {
         assert!(!stat.is_kernel_thread());
         let theirs = procfs::process::Process::myself().and_then(|me| me.stat());
         let theirs = theirs.expect("procfs reads it too");
-        assert_eq!((stat.start.0, stat.flags), (theirs.starttime, theirs.flags));
+        assert_eq!((stat.start.0, stat.flags.bits()), (theirs.starttime, theirs.flags));
     }
 
     #[test]
@@ -340,6 +348,7 @@ mod tests {
             text.extend_from_slice(format!(" {start} 0 {pages} 0\n").as_bytes());
             let (cpu, start) = (Ticks(user + system), Ticks(start));
             let (minor_faults, major_faults) = (minor, major);
+            let flags = ProcessFlags::from_bits_retain(flags);
             let resident = BasePages(pages).bytes();
             let stat =
                 Stat { comm, state, flags, minor_faults, major_faults, cpu, start, resident };
