@@ -1,5 +1,4 @@
-//! `/proc/cpuinfo`: which processors the machine has. What they say of themselves is in
-//! [`cpuid`](crate::cpuid).
+//! `/proc/cpuinfo`: which processors the machine has.
 //!
 //! Written for people, and different on every architecture: whatever is missing is `None`.
 //! [proc_cpuinfo(5)](https://man7.org/linux/man-pages/man5/proc_cpuinfo.5.html).

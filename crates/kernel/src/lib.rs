@@ -9,7 +9,6 @@
 
 pub mod buddyinfo;
 pub mod cgroup;
-pub mod cpuid;
 pub mod cpuinfo;
 pub mod error;
 pub mod habits;

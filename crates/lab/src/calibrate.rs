@@ -5,14 +5,15 @@
 //! hypervisor says.
 
 mod chase;
+mod cpuid;
 mod draft;
 mod pages;
 
 use crate::workload::rng::Rng;
 use chase::Places;
+use cpuid::Caches;
 use pages::Pages;
 use std::path::Path;
-use superpage_kernel::cpuid::{self, Caches};
 use superpage_kernel::cpuinfo::{self, Cpuinfo};
 use superpage_kernel::own_memory::Wish;
 use superpage_kernel::{Result, meminfo};

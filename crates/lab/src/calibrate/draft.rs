@@ -5,7 +5,7 @@
 //! numbers are another profile's, and say so.
 
 use super::Measured;
-use superpage_kernel::cpuid::{Caches, Ways};
+use super::cpuid::{Caches, Ways};
 use superpage_sim::profile::{
     Background, Basis, Cpu, Device, Faults, Guest, LineShape, Mapping, Memory, Number, Profile,
     Shape, Tlb, Walk,
