@@ -372,8 +372,8 @@ fn is_removed(error: &Error) -> bool {
         || matches!(error, Error::Failed { errno, .. } if nodev(errno))
 }
 
-/// A group of our own for an experiment, removed when dropped; what still runs in it then goes
-/// back to the group we ourselves are in.
+/// A group of our own, removed when dropped; what still runs in it then goes back to
+/// the group we ourselves are in.
 #[derive(Debug)]
 pub struct Scratch {
     group: Group,
@@ -649,19 +649,19 @@ mod tests {
         let root = tempfile::tempdir().expect("a temporary directory");
         let hierarchy = Hierarchy { mount: root.path().to_owned(), ..v2() };
         fs::write(root.path().join("cgroup.subtree_control"), "cpu pids\n").expect("written");
-        let refused = Scratch::create(&hierarchy, "lab").err().map(|error| error.to_string());
+        let refused = Scratch::create(&hierarchy, "scratch").err().map(|error| error.to_string());
         assert!(refused.is_some_and(|why| why.contains("write +memory")));
         fs::write(root.path().join("cgroup.subtree_control"), "cpu memory\n").expect("written");
-        let scratch = Scratch::create(&hierarchy, "lab").expect("created");
-        assert!(root.path().join("lab").is_dir());
+        let scratch = Scratch::create(&hierarchy, "scratch").expect("created");
+        assert!(root.path().join("scratch").is_dir());
         drop(scratch);
-        assert!(!root.path().join("lab").exists());
+        assert!(!root.path().join("scratch").exists());
     }
 
     #[test]
     fn only_processes_that_are_still_there_are_moved_home() {
         let root = tempfile::tempdir().expect("a temporary directory");
-        let [inside, home] = ["lab", "home"].map(|name| root.path().join(name));
+        let [inside, home] = ["scratch", "home"].map(|name| root.path().join(name));
         for directory in [&inside, &home] {
             fs::create_dir(directory).expect("created");
             fs::write(directory.join("cgroup.procs"), "").expect("written");

@@ -1,6 +1,6 @@
 //! Whether our own process gets huge pages that it did not ask for: `prctl(PR_SET_THP_DISABLE)`.
 //!
-//! For tests and workloads that must start on base pages whatever the machine's setting is, without
+//! For tests whose programs must start on base pages whatever the machine's setting is, without
 //! touching it. Children inherit it, also through an `execve`.
 //! [PR_SET_THP_DISABLE(2const)](https://man7.org/linux/man-pages/man2/PR_SET_THP_DISABLE.2const.html),
 //! [Transparent Hugepage Support](https://docs.kernel.org/admin-guide/mm/transhuge.html).

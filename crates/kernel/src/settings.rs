@@ -26,9 +26,9 @@ use std::time::Duration;
 /// Where the journal and the locks are kept: gone after a reboot, like the settings themselves.
 pub const STATE_DIRECTORY: &str = "/run/superpage";
 
-/// Where a run keeps the state of a daemon that it starts itself, below its own. What that daemon changes
-/// lies above what the run changed, and is put back first.
-pub const INNER: &str = "lab";
+/// Where a program that starts a daemon of its own has it keep its state: below the program's. What
+/// that daemon changes lies above what the program changed, and is put back first.
+pub const INNER: &str = "inner";
 
 const JOURNAL: &str = "settings.json";
 const LOCK: &str = "settings.lock";

@@ -277,18 +277,6 @@ pub struct State {
     pub scan_sleep: Nanos,
 }
 
-/// Makes the kernel's shrinkers run over everything they have, among them the one that splits
-/// underused huge pages. Drops cached directory entries and inodes as well: the machine is
-/// slower for a moment. An action, not a setting: nothing is recorded or put back.
-///
-/// [`drop_caches`](https://docs.kernel.org/admin-guide/sysctl/vm.html#drop-caches).
-///
-/// # Errors
-/// As [`Settings::act`]: among others, [`Error::Refused`] in a dry run.
-pub fn drop_slab(settings: &Settings) -> Result<()> {
-    settings.act(&settings.root().join("proc/sys/vm/drop_caches"), "2")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,7 +288,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sys")
     }
 
-    /// A copy of the fixture that may be written, with `proc/sys/vm/drop_caches`.
+    /// A copy of the fixture that may be written.
     fn copy() -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a temporary directory");
         let to = Thp::under(&root.path().join("sys")).directory;
@@ -313,13 +301,11 @@ mod tests {
                 }
             }
         }
-        fs::create_dir_all(root.path().join("proc/sys/vm")).expect("created");
-        fs::write(root.path().join("proc/sys/vm/drop_caches"), "0\n").expect("written");
         root
     }
 
-    fn open(root: &Path, mode: Mode) -> Settings {
-        Settings::open_under(root, &root.join("state"), mode).expect("opens").0
+    fn open(root: &Path) -> Settings {
+        Settings::open_under(root, &root.join("state"), Mode::Apply).expect("opens").0
     }
 
     #[test]
@@ -340,7 +326,7 @@ mod tests {
         fs::remove_file(thp.path(SHRINK_UNDERUSED)).expect("removed");
         assert_eq!(thp.state().map(|state| state.shrink_underused), Ok(None));
         assert!(matches!(thp.get(SHRINK_UNDERUSED), Err(Error::Missing { .. })));
-        let mut settings = open(root.path(), Mode::Apply);
+        let mut settings = open(root.path());
         let set = thp.set(&mut settings, SHRINK_UNDERUSED, Switch::Off);
         assert!(matches!(set, Err(Error::Missing { .. })));
     }
@@ -359,7 +345,7 @@ mod tests {
     fn what_is_set_is_put_back() {
         let root = copy();
         let thp = Thp::under(&root.path().join("sys"));
-        let mut settings = open(root.path(), Mode::Apply);
+        let mut settings = open(root.path());
         let change = thp.set(&mut settings, MAX_PTES_NONE, BasePages(51)).expect("set");
         assert_eq!((change.from.as_str(), change.to.as_str()), ("511", "51"));
         thp.set(&mut settings, ENABLED, Enabled::Always).expect("set");
@@ -370,17 +356,6 @@ mod tests {
         drop(settings);
         assert_eq!(thp.get(MAX_PTES_NONE), Ok(BasePages(511)));
         assert_eq!(thp.get(ENABLED), Ok(Enabled::Madvise));
-    }
-
-    #[test]
-    fn dropping_slab_is_an_action() {
-        let root = copy();
-        let file = root.path().join("proc/sys/vm/drop_caches");
-        let refused = drop_slab(&open(root.path(), Mode::DryRun));
-        assert!(matches!(refused, Err(Error::Refused { .. })));
-        assert_eq!(fs::read(&file).expect("reads"), b"0\n");
-        drop_slab(&open(root.path(), Mode::Apply)).expect("written");
-        assert_eq!(fs::read(&file).expect("reads"), b"2");
     }
 
     #[test]

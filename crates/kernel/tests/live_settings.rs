@@ -41,7 +41,6 @@ fn main() {
     let tests = [
         test("a_knob_is_set_and_put_back", root(), a_knob_is_set_and_put_back),
         test("a_killed_run_is_repaired", root(), a_killed_run_is_repaired),
-        test("slab_is_dropped", root(), slab_is_dropped),
         test("pressure_reads", needs_pressure(), pressure_reads),
         test("a_trigger_waits", root().or_else(needs_pressure), a_trigger_waits),
         test("a_trigger_goes_off", stall, a_trigger_goes_off),
@@ -148,14 +147,6 @@ fn a_killed_run_is_repaired() -> Ended {
     ensure!(changed.0 == before.0 + 1, "the knob was not changed");
     ensure!(matches!(repairs[0].outcome, Outcome::PutBack { .. }), "not repaired");
     ensure!(thp().get(PAGES_TO_SCAN)? == before, "the original is not back");
-    Ok(())
-}
-
-fn slab_is_dropped() -> Ended {
-    let state = tempfile::tempdir()?;
-    thp::drop_slab(&Settings::open(state.path(), Mode::Apply)?.0)?;
-    let (dry, _) = Settings::open(state.path(), Mode::DryRun)?;
-    ensure!(matches!(thp::drop_slab(&dry), Err(Error::Refused { .. })), "a dry run did it");
     Ok(())
 }
 
