@@ -117,11 +117,7 @@ impl Registry {
         let pids = process::list(Path::new("/proc"))?;
         let alive: BTreeSet<u32> = pids.iter().copied().collect();
         self.known.retain(|pid, _| alive.contains(pid));
-        let named: BTreeSet<u32> = self.wanted.processes.include.pids.iter().copied().collect();
-        let mut observed = Vec::new();
-        for pid in pids {
-            observed.extend(self.look(pid, named.contains(&pid), now));
-        }
+        let observed: Vec<_> = pids.into_iter().filter_map(|pid| self.look(pid, now)).collect();
         let handles = self.known.values().filter_map(|known| match known {
             Known::Managed(Entry { process, .. }) => Some((process.key, Arc::clone(process))),
             Known::PassedOver(_) => None,
@@ -138,12 +134,7 @@ impl Registry {
     }
 
     /// A process, if it is managed.
-    fn look(
-        &mut self,
-        pid: u32,
-        is_named: bool,
-        now: Time,
-    ) -> Option<(Arc<ManagedProcess>, Promotion, Activity)> {
+    fn look(&mut self, pid: u32, now: Time) -> Option<(Arc<ManagedProcess>, Promotion, Activity)> {
         match self.known.get(&pid) {
             Some(Known::PassedOver(until)) if *until > now => return None,
             Some(Known::Managed(entry)) => {
@@ -160,7 +151,7 @@ impl Registry {
             Some(Known::Managed(entry)) => Some(entry.process),
             _ => None,
         };
-        let entry = self.manage(pid, is_named, before, now);
+        let entry = self.manage(pid, before, now);
         let found = entry.as_ref().and_then(|entry| {
             let activity = activity(&entry.process)?;
             Some((Arc::clone(&entry.process), entry.policy, activity))
@@ -171,16 +162,11 @@ impl Registry {
     }
 
     /// The process as an entry, if it is to be managed; `before` is as what it was held before.
-    fn manage(
-        &self,
-        pid: u32,
-        is_named: bool,
-        before: Option<Arc<ManagedProcess>>,
-        now: Time,
-    ) -> Option<Entry> {
+    fn manage(&self, pid: u32, before: Option<Arc<ManagedProcess>>, now: Time) -> Option<Entry> {
         let is_large =
             || status::resident(Path::new("/proc"), pid).is_ok_and(|size| size >= WORTH_MANAGING);
-        if !is_named && before.is_none() && !is_large() {
+        let is_named = || self.wanted.processes.include.pids.contains(&pid);
+        if !is_named() && before.is_none() && !is_large() {
             return None;
         }
         let described = self.describer.describe(pid)?;
