@@ -14,7 +14,7 @@ use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
 use superpage_kernel::pressure::{self, Trigger, Wake};
 use superpage_kernel::process::Process;
 use superpage_kernel::settings::{Mode, Outcome, Settings};
-use superpage_kernel::thp::{self, MAX_PTES_NONE, PAGES_TO_SCAN, Thp};
+use superpage_kernel::thp::{MAX_PTES_NONE, PAGES_TO_SCAN, Thp};
 use superpage_units::{BasePages, Bytes, Nanos};
 
 /// How a test ends: with nothing to say, or with what went wrong.

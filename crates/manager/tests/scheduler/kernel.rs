@@ -157,16 +157,15 @@ impl Kernel {
             match command {
                 Command::Observe(id) => {
                     let event = self.observe(id);
-                    self.answer(id, event, false);
+                    self.answer(id, None, event);
                 }
                 Command::Survey(id, process) => {
                     let event = Event::Surveyed(id, self.survey(process), Nanos(200_000));
-                    self.answer(id, event, self.is_stuck(process));
+                    self.answer(id, Some(process), event);
                 }
                 Command::Collapse(id, request) => {
-                    let is_stuck = self.is_stuck(request.process);
                     let event = Event::Collapsed(id, self.collapse(&request), Nanos(500_000));
-                    self.answer(id, event, is_stuck);
+                    self.answer(id, Some(request.process), event);
                 }
                 Command::Report(report) => reports.push(report),
             }
@@ -179,10 +178,10 @@ impl Kernel {
     }
 
     /// Reports at once, late, very late, or not at all.
-    fn answer(&mut self, id: RequestId, event: Event, is_stuck: bool) {
+    fn answer(&mut self, id: RequestId, process: Option<ProcessKey>, event: Event) {
         let soon = self.now + Nanos(1_000_000 + self.random.below(5_000_000));
         let late = self.now + Nanos(10_000_000_000);
-        if is_stuck {
+        if process.is_some_and(|process| self.is_stuck(process)) {
             return self.report(late, Event::TimedOut(id));
         }
         let chance = if self.temper == Temper::Calm { 100 } else { self.random.below(100) };
