@@ -5,17 +5,21 @@ use crate::ensure;
 use crate::machine::{Ended, Machine, Pages, Place, Seen, Worked, place};
 use crate::program::Program;
 use crate::simulated;
-use crate::snapshot::{self, Snapshot};
+use crate::snapshot::Snapshot;
 use libtest_mimic::Failed;
-use rustix::io::Errno;
 use std::time::Duration;
-use superpage_kernel::pagemap::{self, Pagemap};
+use superpage_kernel::pagemap;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
 use superpage_kernel::sample::{Content as Found, Sampler};
+use superpage_kernel::status::Uid;
 use superpage_kernel::{maps, process_madvise};
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::pass::{Flow, Options, Pass};
+use superpage_manager::process::{ManagedProcess, Memory};
+use superpage_manager::promote::collapse;
+use superpage_manager::promote::event::Collapse;
+use superpage_manager::promote::range::Refusal;
 use superpage_manager::target::Target;
 use superpage_policy::debloat::Debloat;
 use superpage_policy::system::{Act, Action, Attempt, Fault, How, Outcome, Step, System, View};
@@ -37,10 +41,8 @@ pub(crate) struct Live {
 #[derive(Debug)]
 struct Running {
     program: Program,
-    process: Process,
-    pagemap: Pagemap,
+    process: ManagedProcess,
     end: VirtAddr,
-    areas: Vec<maps::Area>,
     /// Whether something was done to it since it was looked at.
     is_stale: bool,
 }
@@ -82,19 +84,27 @@ impl Live {
         Ok(index.and_then(|index| self.programs.get_mut(index)).ok_or("no such process")?)
     }
 
+    /// The base pages of a region that are present.
+    fn present(&mut self, key: ProcessKey, region: Region) -> Result<Vec<u16>, Failed> {
+        let Running { process, .. } = self.running(key)?;
+        let vma = maps::of(&process.process)?
+            .into_iter()
+            .filter(|vma| vma.start <= region.start() && region.end() <= vma.end);
+        let found = process.pagemap.populated(&vma.collect::<Vec<_>>())?;
+        let found = found.into_iter().find(|found| found.region == region);
+        Ok(found.map(|found| found.pages.iter().collect()).unwrap_or_default())
+    }
+
     /// Looks at all programs again.
     fn look(&mut self) -> Ended {
-        for one in &mut self.programs {
-            one.areas = snapshot::areas(&one.process, one.program.start, one.end)?;
-            one.is_stale = true;
-        }
+        self.programs.iter_mut().for_each(|one| one.is_stale = true);
         self.catch_up()
     }
 
     /// Looks into the areas of those to which something was done.
     fn catch_up(&mut self) -> Ended {
-        for (index, one) in self.programs.iter_mut().enumerate().filter(|(_, one)| one.is_stale) {
-            self.snapshot.look(Self::key(index), &one.areas, &mut one.pagemap)?;
+        for one in self.programs.iter_mut().filter(|one| one.is_stale) {
+            self.snapshot.look(&one.process, one.program.start, one.end)?;
             one.is_stale = false;
         }
         Ok(())
@@ -125,16 +135,15 @@ impl Live {
         /// The kernel may hold a page for a moment, for instance to move it.
         const TRIES: u32 = 50;
         const PAUSE: Duration = Duration::from_millis(2);
-        let Running { process, pagemap, .. } = self.running(key)?;
+        let Running { process, .. } = self.running(key)?;
+        let (first, count, memory) = (region, HugePages(1), Memory::Private);
+        let request = Collapse { process: key, first, count, memory };
         for _ in 0..TRIES {
-            let refusals = process_madvise::collapse(process, &[region])?;
-            if pagemap.mappings(&[region])? == [pagemap::Mapping::Huge] {
-                return Ok(Outcome::Done);
-            }
-            match refusals.first().map(|refusal| refusal.errno) {
-                Some(Errno::INVAL) => return Ok(Outcome::Stale),
-                Some(Errno::NOMEM) => return Ok(Outcome::NoFrame),
-                _ => std::thread::sleep(PAUSE),
+            match collapse::carry_out(process, &request).became.first() {
+                Some((_, Ok(_))) | None => return Ok(Outcome::Done),
+                Some((_, Err(Refusal::NotPossible))) => return Ok(Outcome::Stale),
+                Some((_, Err(Refusal::NoHugePage))) => return Ok(Outcome::NoFrame),
+                Some((_, Err(_))) => std::thread::sleep(PAUSE),
             }
         }
         Ok(Outcome::NoFrame)
@@ -173,24 +182,23 @@ impl Live {
         if self.snapshot.region(key, region).mapping != Mapping::Huge {
             return Ok(Outcome::Stale);
         }
-        let Running { process, pagemap, .. } = self.running(key)?;
-        process_madvise::split(process, &[region.start()])?;
-        let mappings = pagemap.mappings(&[region])?;
+        let Running { process, .. } = self.running(key)?;
+        process_madvise::split(&process.process, &[region.start()])?;
+        let mappings = process.pagemap.mappings(&[region])?;
         Ok(if mappings == [pagemap::Mapping::Huge] { Outcome::Stale } else { Outcome::Done })
     }
 }
 
 impl Machine for Live {
     fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed> {
-        let start = |size: &HugePages| -> Result<Running, Failed> {
+        let start = |(index, size): (usize, &HugePages)| -> Result<Running, Failed> {
             let program = Program::start(*size)?;
-            let process = Process::open(program.pid())?;
-            let pagemap = Pagemap::open(&process)?;
+            let (process, command) = (Process::open(program.pid())?, "program".to_owned());
+            let process = ManagedProcess::new(Self::key(index), process, command, Uid(0), None)?;
             let end = program.start.offset(size.bytes());
-            let areas = snapshot::areas(&process, program.start, end)?;
-            Ok(Running { program, process, pagemap, end, areas, is_stale: true })
+            Ok(Running { program, process, end, is_stale: true })
         };
-        let programs = programs.iter().map(start).collect::<Result<_, _>>()?;
+        let programs = programs.iter().enumerate().map(start).collect::<Result<_, _>>()?;
         let snapshot = Snapshot::new(simulated::MEMORY);
         Ok(Self { programs, system, snapshot, sampler: Sampler::new() })
     }
@@ -204,7 +212,7 @@ impl Machine for Live {
     }
 
     fn set_time(&mut self, now: Nanos) {
-        self.snapshot.now = now;
+        self.snapshot.set_now(now);
     }
 
     fn view(&mut self) -> Result<&mut dyn View, Failed> {
@@ -216,9 +224,9 @@ impl Machine for Live {
         self.catch_up()?;
         let (key, region) = (Self::key(place.program), self.region(place));
         // What is not there is not read: that would map the zero page.
-        let pages = self.snapshot.populated(key, region);
+        let pages = self.present(key, region)?;
         let addresses: Vec<_> = pages.iter().map(|page| region.base_page(*page)).collect();
-        let process = &self.programs[place.program].process;
+        let process = &self.programs[place.program].process.process;
         let found = self.sampler.contents(process, &addresses, Bytes(BASE_PAGE_BYTES))?;
         ensure!(!found.contains(&Found::Unreadable), "a page of {place:?} cannot be read");
         let used = pages.iter().zip(found).filter(|(_, found)| *found == Found::Used);
@@ -228,8 +236,9 @@ impl Machine for Live {
     fn touch(&mut self, place: Place, page: u16, content: Content) -> Ended {
         self.catch_up()?;
         let (key, region) = (Self::key(place.program), self.region(place));
+        let is_present = self.present(key, region)?.contains(&page);
         let running = &mut self.programs[place.program];
-        if self.snapshot.populated(key, region).contains(&page) {
+        if is_present {
             return running.program.touch(number(place, page), content);
         }
         let fault = self.snapshot.fault(key, region.base_page(page)).ok_or("no area there")?;
