@@ -11,8 +11,9 @@ use superpage_manager::select::Refusal;
 /// The exit codes, as `--help` and the man page show them.
 pub(crate) const TABLE: &str = "Exit codes:
   0  done
-  1  failed: a process is not there or exited, the kernel refused something, or there is no
-     history because no daemon ever ran
+  1  failed: a process is not there or exited, the kernel refused something, there is no
+     history because no daemon ever ran, or the daemon gave up after a mistake of its own
+     (its promoter ended four times within ten minutes, or its main thread panicked)
   2  usage: an argument or the configuration makes no sense; nothing was changed
   3  not possible here: the kernel or our rights lack something; see `superpage doctor`";
 
@@ -75,7 +76,10 @@ impl From<DaemonError> for Failure {
             DaemonError::NotPossible(_) => Self::NotPossible(error.to_string()),
             DaemonError::Config(_) => Self::Usage(error.to_string()),
             DaemonError::Kernel(error) => error.into(),
-            DaemonError::Busy { .. } | DaemonError::Signals(_) => Self::Failed(error.into()),
+            DaemonError::Busy { .. }
+            | DaemonError::Signals(_)
+            | DaemonError::PromoterEnds
+            | DaemonError::Panicked => Self::Failed(error.into()),
         }
     }
 }

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[("plain", be_plain), ("asking", be_asking), ("mixed", be_mixed)])
 }
 
-fn tests() -> [Test; 15] {
+fn tests() -> [Test; 16] {
     let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
@@ -60,7 +60,12 @@ fn tests() -> [Test; 15] {
         ),
         ("it_frees_down_to_the_low_watermark", able.clone(), it_frees_down_to_the_low_watermark),
         ("it_keeps_to_its_lists", able.clone(), it_keeps_to_its_lists),
-        ("a_full_cgroup_pays_for_itself", group, a_full_cgroup_pays_for_itself),
+        ("a_full_cgroup_pays_for_itself", group.clone(), a_full_cgroup_pays_for_itself),
+        (
+            "who_is_excluded_in_the_middle_of_a_pass_is_left_alone",
+            group.clone(),
+            who_is_excluded_in_the_middle_of_a_pass_is_left_alone,
+        ),
         ("what_is_shared_is_left_to_cool_down", able.clone(), what_is_shared_is_left_to_cool_down),
         ("it_keeps_to_its_budget_and_outlives_others", able.clone(), it_keeps_to_its_budget),
         ("it_leaves_in_the_middle_of_a_pass", able.clone(), it_leaves_in_the_middle_of_a_pass),
@@ -320,6 +325,39 @@ fn a_full_cgroup_pays_for_itself() -> Ended {
     ensure!(used()? > 0.25, "all of it was freed, not only what was asked for");
     ensure!(inside.order("check")? == "intact", "something was lost");
     ensure!(Holds::now(outside.pid())?.huge == before, "a process outside was touched");
+    Ok(())
+}
+
+/// By its group, which it is moved to, and by a configuration that is read again.
+fn who_is_excluded_in_the_middle_of_a_pass_is_left_alone() -> Ended {
+    let [mut moved, mut reloaded] = [random_access()?, random_access()?];
+    let pids = [moved.pid(), reloaded.pid()];
+    let scratch = scratch("moved")?;
+    let group = scratch.group().path().to_owned();
+    let slow = Config { cpu: "1%", quantum: 4, ..Config::all_of(&pids) };
+    let config = Config { exclude_cgroups: vec![group], ..slow };
+    let home = Home::with(&config)?;
+    let daemon = home.start()?;
+    let split = |pid: u32| move |line: &Value| says(line, "broke huge pages") && line["pid"] == pid;
+    for pid in pids {
+        daemon.wait_since(0, "it to begin", split(pid))?;
+    }
+    scratch.add(&Process::open(pids[0])?)?;
+    let left_out = |line: &Value| says(line, "left out") && line["pid"] == pids[0];
+    let mark = daemon.mark();
+    daemon.wait_since(mark, "it to be left out", left_out)?;
+    home.configure(&Config { exclude: vec![pids[1]], ..config }.to_string())?;
+    daemon.signal(Signal::HUP)?;
+    daemon.wait_since(mark, "it to read", |line| says(line, "configuration read again"))?;
+    let left = pids.map(|pid| Holds::now(pid).map(|holds| holds.huge));
+    std::thread::sleep(Duration::from_secs(2));
+    for (pid, left) in pids.into_iter().zip(left) {
+        let (left, now) = (left?, Holds::now(pid)?.huge);
+        ensure!(!left.is_zero() && now == left, "process {pid} had {left}, has {now} huge pages");
+    }
+    moved.check()?;
+    reloaded.check()?;
+    daemon.stop()?;
     Ok(())
 }
 

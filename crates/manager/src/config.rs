@@ -40,7 +40,8 @@ pub struct Config {
     pub interval: Duration,
     /// How long to wait after a pass that found nothing to free; doubles up to 16 times that.
     pub back_off: Duration,
-    /// How long a huge page that a split left alone, or that was not worth it, is not tried again.
+    /// How long a huge page that a split left alone, or that was not worth it, is not tried again; doubles
+    /// up to 64 times that where it is pinned, in use or locked.
     pub cool_down: Duration,
     /// Which processes.
     pub processes: Selection,

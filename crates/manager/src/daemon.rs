@@ -3,10 +3,11 @@
 //! One at a time on a machine. It sleeps until its interval is over, memory pressure wakes it, or
 //! a signal comes; while memory lies below the watermarks it looks at the used memory, and at huge
 //! pages that stay partly used. Promoting goes on beside it ([`crate::promote`]). SIGHUP reads the
-//! configuration again, SIGTERM and SIGINT put back every setting and leave.
+//! configuration again, SIGTERM and SIGINT have it leave ([`leave`]).
 
 mod hold;
 mod idle;
+mod leave;
 mod saved;
 mod tell;
 mod watch;
@@ -22,6 +23,7 @@ use crate::promote::{self, Promoted, Promoter, Setup};
 use crate::reclaim::Looks;
 use crate::select::{self, Describer};
 use crate::target::Target;
+use leave::{Restarts, Verdict};
 use rustix::event::{PollFd, PollFlags, poll};
 use saved::Saved;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -35,7 +37,7 @@ use std::time::{Duration, Instant};
 use superpage_kernel::Error;
 use superpage_kernel::pressure::Trigger;
 use superpage_kernel::probe::{self, Answer, Finding};
-use superpage_kernel::settings::{self, Lock, Outcome, Settings};
+use superpage_kernel::settings::{self, Lock, Settings};
 use superpage_policy::debloat::{Debloat, DoneCause};
 use superpage_policy::watermark::{Order, Watermarks};
 use superpage_units::{BasePages, HugePages, Nanos};
@@ -76,6 +78,14 @@ pub enum DaemonError {
     /// Signals could not be set up.
     #[error("signals could not be set up: {0}")]
     Signals(std::io::Error),
+    /// The promoter ended by itself and was started again, too often.
+    #[error(
+        "the promoter ended by itself again and again; the settings of the kernel are put back"
+    )]
+    PromoterEnds,
+    /// The daemon's own thread panicked; the panic said where.
+    #[error("the daemon made a mistake (see above); the settings of the kernel are put back")]
+    Panicked,
 }
 
 fn number(pid: Option<u32>) -> String {
@@ -106,7 +116,7 @@ impl From<Error> for DaemonError {
 /// at a time on a machine, whatever their `state`.
 ///
 /// # Errors
-/// [`DaemonError`]. Nothing is changed then.
+/// [`DaemonError`]. What was changed by then has been put back.
 pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> {
     let config = read_config(config_path)?;
     let locks = Locks::take(state)?;
@@ -125,11 +135,11 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
     for repair in &repairs {
         daemon.teller.ledger.record(entry(What::Setting, "repaired", &repair.to_string()));
     }
-    daemon.begin();
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    daemon.serve(&signals);
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    daemon.leave().map_err(DaemonError::Kernel)
+    daemon.run_to_its_end(|daemon| {
+        daemon.begin();
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        daemon.serve(&signals)
+    })
 }
 
 /// The locks that keep other daemons away.
@@ -187,6 +197,7 @@ struct Daemon {
     /// Regions that were huge, from an earlier run, until the promoter has them.
     remembered: Promoted,
     promoter: Option<Promoter>,
+    restarts: Restarts,
     server: Option<Server>,
     teller: Teller,
     /// Huge pages that may be partly used are not looked for before this time.
@@ -219,6 +230,7 @@ impl Daemon {
             describer: Describer::new(),
             remembered: saved.remembered(),
             promoter: None,
+            restarts: Restarts::default(),
             server: None,
             teller: Teller::new(Arc::new(Ledger::open(state))),
             next_idle: Instant::now(),
@@ -243,7 +255,7 @@ impl Daemon {
 
     /// A cool-down that began under another configuration lasts no longer than one that begins now.
     fn shorten_cool_downs(&mut self) {
-        self.cooling.cap(promote::now() + nanos(self.config.cool_down));
+        self.cooling.cap(promote::now(), nanos(self.config.cool_down));
     }
 
     /// Holds the kernel's settings as the configuration wants them.
@@ -256,13 +268,10 @@ impl Daemon {
 
     /// Has promotions made as the configuration wants them.
     fn promote(&mut self) {
-        let promotion = &self.config.promotion;
-        if promotion.policies().all(|policy| policy == promote::policy::Promotion::Off) {
-            if let Some(promoter) = self.promoter.take() {
-                self.remembered = promoter.end();
-            }
-            return;
+        if !self.promotes() {
+            return self.end_promoter();
         }
+        let promotion = &self.config.promotion;
         let setup = Setup {
             promotion: promotion.clone(),
             processes: self.config.processes.clone(),
@@ -279,6 +288,28 @@ impl Daemon {
                     started.inspect_err(|error| error!("nothing is promoted: {error}")).ok();
             }
         }
+    }
+
+    /// Whether there are promotions to be made.
+    fn promotes(&self) -> bool {
+        let mut policies = self.config.promotion.policies();
+        policies.any(|policy| policy != promote::policy::Promotion::Off)
+    }
+
+    /// Starts the promoter again if it has ended by itself, or could not be started.
+    fn see_to_promoter(&mut self) -> Result<(), DaemonError> {
+        if !self.promotes() || self.promoter.as_ref().is_some_and(Promoter::is_running) {
+            return Ok(());
+        }
+        if self.restarts.one_more(Instant::now()) == Verdict::TooMany {
+            return Err(DaemonError::PromoterEnds);
+        }
+        let words = "the promoter ended by itself, and is started again";
+        error!("{words}");
+        self.teller.ledger.record(entry(What::Restarted, "promoter", words));
+        self.end_promoter();
+        self.promote();
+        Ok(())
     }
 
     /// Serves the metrics where the configuration wants them.
@@ -298,7 +329,7 @@ impl Daemon {
         }
     }
 
-    fn serve(&mut self, signals: &Signals) {
+    fn serve(&mut self, signals: &Signals) -> Result<(), DaemonError> {
         info!(
             policy = self.config.policy.name(),
             watches = self.watches.len(),
@@ -310,11 +341,12 @@ impl Daemon {
             self.wait(signals);
             signals.drain();
             if signals.stop.load(Ordering::Relaxed) {
-                return;
+                return Ok(());
             }
             if signals.reload.swap(false, Ordering::Relaxed) {
                 self.reload();
             }
+            self.see_to_promoter()?;
             self.look_around(signals);
             self.reclaim_idle(signals);
             self.tell();
@@ -364,6 +396,8 @@ impl Daemon {
                     warn!("{error}");
                 }
                 self.shorten_cool_downs();
+                // What was found in use by other rules may not be by these.
+                self.looks = Looks::new();
                 self.next_idle = Instant::now();
                 self.hold();
                 self.promote();
@@ -427,12 +461,17 @@ impl Daemon {
     ) -> Result<(Account, End), Error> {
         let now = promote::now();
         let selection = self.watches[index].selection(&self.config.processes);
+        let may_change = selection.may_change();
         let found = select::search(&selection)?;
         let options = self.options();
         let mut pass = Pass::new(found.targets, need, options, &self.cooling, now)?;
         let memory = &self.watches[index];
         let level = Cell::new(memory.level());
-        let mut guard = |_: &Target| match level.get() {
+        // A pass can take long; a process may be in another group by now, or another user's.
+        let mut guard = |target: &Target| match level.get() {
+            _ if may_change && !self.describer.still_admits(target, &selection) => {
+                Permission::Nothing
+            }
             Some(Level::High) => Permission::All,
             _ => Permission::NotAskedFor,
         };
@@ -467,43 +506,6 @@ impl Daemon {
             worth: self.config.worth(),
             cool_down: nanos(self.config.cool_down),
         }
-    }
-
-    /// Puts everything back and goes; fails if something could not be put back.
-    fn leave(&mut self) -> Result<(), Error> {
-        if let Some(promoter) = self.promoter.take() {
-            self.remembered = promoter.end();
-        }
-        self.save();
-        let done = self.put_back();
-        self.teller.ledger.record(entry(What::Stopped, "stop", "told to leave"));
-        self.teller.ledger.close();
-        match &done {
-            Ok(()) => info!("left"),
-            Err(error) => error!("{error}; the next start will try again"),
-        }
-        done
-    }
-
-    fn put_back(&mut self) -> Result<(), Error> {
-        let mut failed = None;
-        for repair in self.settings.restore()? {
-            match &repair.outcome {
-                Outcome::Failed(error) => {
-                    error!("{repair}");
-                    failed = Some(error.clone());
-                }
-                _ => {
-                    info!("{repair}");
-                    self.teller.ledger.record(entry(
-                        What::Setting,
-                        "put-back",
-                        &repair.to_string(),
-                    ));
-                }
-            }
-        }
-        failed.map_or(Ok(()), Err)
     }
 }
 

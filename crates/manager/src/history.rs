@@ -51,11 +51,13 @@ pub enum What {
     BackedOff,
     /// A request to the kernel took longer than it may, or its worker was lost.
     Missed,
+    /// A part of the daemon ended by itself and was started again.
+    Restarted,
 }
 
 impl What {
     /// All of them, in the order to show them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Started,
         Self::Stopped,
         Self::Reloaded,
@@ -67,6 +69,7 @@ impl What {
         Self::LeftAlone,
         Self::BackedOff,
         Self::Missed,
+        Self::Restarted,
     ];
 
     /// The name in the file and on the command line.
@@ -84,6 +87,7 @@ impl What {
             Self::LeftAlone => "left-alone",
             Self::BackedOff => "backed-off",
             Self::Missed => "missed",
+            Self::Restarted => "restarted",
         }
     }
 
@@ -97,9 +101,12 @@ impl What {
             | Self::LeftAlone
             | Self::BackedOff
             | Self::Missed => true,
-            Self::Started | Self::Stopped | Self::Reloaded | Self::Setting | Self::Watermark => {
-                false
-            }
+            Self::Started
+            | Self::Stopped
+            | Self::Reloaded
+            | Self::Setting
+            | Self::Watermark
+            | Self::Restarted => false,
         }
     }
 

@@ -60,6 +60,7 @@ struct Known {
     debloated: Counts,
     freed_bytes: Counts,
     left_alone: Counts,
+    restarts: Counts,
     surveys: Counter,
     requests_timed_out: Counter,
     workers_lost: Counter,
@@ -122,6 +123,9 @@ impl Metrics {
             }
             What::LeftAlone => {
                 known.left_alone.get_or_create(&by_reason).inc_by(entry.huge_pages.max(1));
+            }
+            What::Restarted => {
+                known.restarts.get_or_create(&vec![("part", self.word(&entry.kind))]).inc();
             }
             What::Started
             | What::Stopped
@@ -225,6 +229,7 @@ impl Known {
             debloated: Default::default(),
             freed_bytes: Default::default(),
             left_alone: Default::default(),
+            restarts: Default::default(),
             surveys: Default::default(),
             requests_timed_out: Default::default(),
             workers_lost: Default::default(),
@@ -286,6 +291,11 @@ impl Known {
             "huge_pages_left_alone",
             "Huge pages that were to be broken and stayed whole, by reason",
             &self.left_alone,
+        );
+        add.metric(
+            "daemon_restarts",
+            "Parts of the daemon that ended by themselves and were started again",
+            &self.restarts,
         );
     }
 

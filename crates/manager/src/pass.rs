@@ -36,7 +36,8 @@ pub struct Options {
     pub seed: u64,
     /// What breaking a huge page has to free to be worth it.
     pub worth: BasePages,
-    /// How long a region that a split left alone, or that was not worth it, is not tried again.
+    /// How long a region that a split left alone, or that was not worth it, is not tried again; one that is
+    /// pinned, in use or locked for longer each time.
     pub cool_down: Nanos,
 }
 
@@ -60,7 +61,7 @@ const STEP: usize = 8;
 fn step(depth: Depth) -> usize {
     match depth {
         Depth::Exact => STEP,
-        Depth::Glance(size) | Depth::Sample(size) => {
+        Depth::Glance(size) | Depth::Sample(size) | Depth::Filter(size) => {
             let times = BASE_PAGES_PER_HUGE_PAGE / u64::from(size.pages());
             usize::try_from(times).map_or(STEP, |times| STEP * times)
         }
@@ -334,11 +335,15 @@ impl Pass {
                     (process, self.in_steps(process, parts, break_up, guard, watch)?)
                 }
             };
-            for region in to_cool {
+            for (region, cooling_down) in to_cool {
                 if let Some(map) = self.maps.get_mut(&process) {
                     map.remove(region);
                 }
-                cooling.add(process, region, now + self.options.cool_down);
+                let time = self.options.cool_down;
+                match cooling_down {
+                    Cooling::Alike => cooling.add(process, region, now + time),
+                    Cooling::Longer => cooling.stayed_whole(process, region, now, time),
+                }
             }
             if flow == Flow::Stop {
                 break End::Stopped;
@@ -450,7 +455,7 @@ impl Pass {
         regions: &[Region],
         depth: Depth,
         cause: LookCause,
-        to_cool: &mut Vec<Region>,
+        to_cool: &mut Vec<(Region, Cooling)>,
     ) -> Result<StepDone> {
         let (Some(target), Some(map), Some(account)) = (
             self.targets.get_mut(&process),
@@ -467,7 +472,7 @@ impl Pass {
                 Look::Known(knowledge) => map.refine(*region, knowledge),
                 Look::Shared => {
                     account.left_alone.add(LeftAlone::Shared);
-                    to_cool.push(*region);
+                    to_cool.push((*region, Cooling::after(LeftAlone::Shared)));
                 }
                 Look::Vanished => {
                     map.remove(*region);
@@ -483,7 +488,7 @@ impl Pass {
         process: ProcessKey,
         regions: &[Region],
         cause: BreakCause,
-        to_cool: &mut Vec<Region>,
+        to_cool: &mut Vec<(Region, Cooling)>,
     ) -> Result<StepDone> {
         let (Some(target), Some(map), Some(account)) = (
             self.targets.get_mut(&process),
@@ -508,12 +513,12 @@ impl Pass {
                     self.need = self.need.saturating_sub(pages);
                     // A misjudged one. khugepaged may rebuild it, and a sample misjudge it again.
                     if self.options.mode == Mode::Act && pages < self.options.worth {
-                        to_cool.push(*region);
+                        to_cool.push((*region, Cooling::Alike));
                     }
                 }
                 Broken::LeftAlone(reason) => {
                     account.left_alone.add(reason);
-                    to_cool.push(*region);
+                    to_cool.push((*region, Cooling::after(reason)));
                 }
             }
         }
@@ -546,6 +551,25 @@ impl Pass {
     }
 }
 
+/// How long a region cools down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cooling {
+    /// Each time as long.
+    Alike,
+    /// Each time in a row for longer: what pins it may do so for as long as its program runs.
+    Longer,
+}
+
+impl Cooling {
+    /// How long what stayed whole for this reason cools down.
+    fn after(reason: LeftAlone) -> Self {
+        match reason {
+            LeftAlone::Shared => Self::Alike,
+            LeftAlone::Busy | LeftAlone::Refused(_) => Self::Longer,
+        }
+    }
+}
+
 /// What a step did.
 enum StepDone {
     /// The process is not in the pass any more, or nothing of what was asked for.
@@ -566,12 +590,12 @@ enum StepDone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::sampling::{GLANCE, SAMPLE, SIEVE};
+    use superpage_policy::sampling::{FILTER, GLANCE, SAMPLE};
 
     #[test]
     fn the_closer_the_look_the_fewer_at_a_time() {
         let depths =
-            [Depth::Exact, Depth::Glance(SIEVE), Depth::Sample(SAMPLE), Depth::Glance(GLANCE)];
+            [Depth::Exact, Depth::Filter(FILTER), Depth::Sample(SAMPLE), Depth::Glance(GLANCE)];
         assert_eq!(depths.map(step), [8, 64, 168, 512]);
     }
 }

@@ -5,30 +5,53 @@
 //! Deviations: what is accessed cannot be seen from outside, so a superpage counts as idle when the
 //! part of it that was never used has stayed so for a while; and it is split where it is, not moved
 //! elsewhere, which frees the unused base pages and not the whole frame. One that is little bloated may
-//! be taken for one in use once in a while ([`superpage_policy::sampling::SIEVE`]), until the next look.
+//! be taken for one in use once in a while ([`superpage_policy::sampling::FILTER`]), until the next look.
 
-use crate::target::Target;
-use std::collections::BTreeMap;
-use superpage_kernel::Result;
+use crate::target::{Target, is_about_one_process};
+use std::collections::{BTreeMap, BTreeSet};
+use superpage_kernel::{Result, status};
+use superpage_policy::bloat::Knowledge;
+use superpage_policy::debloat::BloatMaps;
 use superpage_units::{Nanos, ProcessKey, Region};
 
-/// Looks at a huge page that was found in use are at most this many times `idle` apart. Chosen, not
-/// measured: at the default of 5 s some ten minutes.
+/// Looks at a huge page that was found in use are at most this many times `idle` of the process's own CPU
+/// time apart. Chosen, not measured: at the default of 5 s some ten minutes of work.
 const LONGEST: u32 = 128;
 
-/// What is known of one huge page.
+/// When a huge page is looked at next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
-    /// It is not looked at before this time.
-    next: Nanos,
-    /// How long after that look the next one is.
-    then: Nanos,
+enum Next {
+    /// For the first time, at this time.
+    First(Nanos),
+    /// It was found in use. It is looked at again when its process, which alone can change what is in it,
+    /// has used so much CPU time altogether; and then after so much more.
+    Again { at: Nanos, then: Nanos },
 }
 
-/// Since when huge pages are there, and when each is looked at next.
+impl Next {
+    /// Whether its time has come at `now`, when its process has used so much CPU time.
+    fn is_due(self, now: Nanos, used: Nanos) -> bool {
+        match self {
+            Self::First(at) => at <= now,
+            Self::Again { at, .. } => at <= used,
+        }
+    }
+}
+
+/// When the huge pages of one process are looked at next.
+#[derive(Clone, Debug, Default)]
+struct Schedule {
+    /// In address order.
+    next: Vec<(Region, Next)>,
+    /// What CPU time the process had used when they were found.
+    used: Nanos,
+}
+
+/// When each huge page is looked at next: each once, and then as its process works, less and less often.
+/// A process that rests is not looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Looks {
-    processes: BTreeMap<ProcessKey, BTreeMap<Region, Seen>>,
+    processes: BTreeMap<ProcessKey, Schedule>,
 }
 
 impl Looks {
@@ -38,89 +61,115 @@ impl Looks {
         Self::default()
     }
 
-    /// Takes in the huge pages of these processes at `now`; the others are forgotten. Returns those
-    /// that are due, with whose they are: they are there for `idle` at least, and were not found in
-    /// use lately.
+    /// Takes in the huge pages of these processes at `now`; the others are forgotten, but for those in
+    /// `kept`. Returns those that are due, with whose they are: they are there for `idle` at least, and
+    /// were not found in use lately.
     ///
     /// # Errors
     /// As [`Target::huge_pages`], where that is not about one process.
     pub fn see(
         &mut self,
         targets: Vec<Target>,
+        kept: &BTreeSet<ProcessKey>,
         idle: Nanos,
         now: Nanos,
     ) -> Result<Vec<(Target, Vec<Region>)>> {
         let mut before = std::mem::take(&mut self.processes);
         let (mut due, mut failed) = (Vec::new(), None);
         for mut target in targets {
-            let known = before.remove(&target.key()).unwrap_or_default();
-            let regions = match target.huge_pages() {
-                Ok(regions) => regions,
-                Err(error) if crate::target::is_about_one_process(&error) => continue,
-                Err(error) => {
-                    failed = Some(error);
-                    self.processes.insert(target.key(), known);
-                    continue;
-                }
-            };
-            let known = merged(&known, regions, idle, now);
-            let of_target = due_at(&known, now);
+            let mut known = before.remove(&target.key()).unwrap_or_default();
+            match find(&mut target) {
+                Ok((regions, used)) => known.take_in(regions, used, now + idle),
+                Err(error) if is_about_one_process(&error) => continue,
+                Err(error) => failed = Some(error),
+            }
+            let of_target = known.due(now);
             self.processes.insert(target.key(), known);
             if !of_target.is_empty() {
                 due.push((target, of_target));
             }
         }
+        self.processes.extend(before.into_iter().filter(|(key, _)| kept.contains(key)));
         failed.map_or(Ok(due), Err)
     }
 
-    /// A pass came by at `now`: what was due and is still huge was found in use, and is looked at
-    /// later and later.
-    pub fn looked(&mut self, idle: Nanos, now: Nanos) {
-        for seen in self.processes.values_mut().flat_map(BTreeMap::values_mut) {
-            if seen.next <= now {
-                seen.next = now + seen.then;
-                seen.then = (seen.then * 2).min(idle * u64::from(LONGEST));
-            }
+    /// A pass came by over what was due at `now`, and this is what it knows in the end: what is still
+    /// huge was found in use, or is left alone for another reason. What nobody came to look at stays due.
+    pub fn looked(&mut self, maps: &BloatMaps, idle: Nanos, now: Nanos) {
+        for (key, map) in maps {
+            let Some(process) = self.processes.get_mut(key) else { continue };
+            process.looked(|region| map.get(region) != Some(Knowledge::Unknown), idle, now);
         }
     }
 }
 
-/// What was known, of those that are there still; the others are new.
-fn merged(
-    before: &BTreeMap<Region, Seen>,
-    regions: Vec<Region>,
-    idle: Nanos,
-    now: Nanos,
-) -> BTreeMap<Region, Seen> {
-    let new = Seen { next: now + idle, then: idle };
-    regions.into_iter().map(|region| (region, *before.get(&region).unwrap_or(&new))).collect()
+/// The huge pages of a process, and the CPU time that it has used.
+fn find(target: &mut Target) -> Result<(Vec<Region>, Nanos)> {
+    let used = status::stat_of(target.process())?.cpu.time();
+    Ok((target.huge_pages()?, used))
 }
 
-/// Those whose time it is.
-fn due_at(regions: &BTreeMap<Region, Seen>, now: Nanos) -> Vec<Region> {
-    let due = regions.iter().filter(|(_, seen)| seen.next <= now);
-    due.map(|(region, _)| *region).collect()
+impl Schedule {
+    /// Takes in which there are (in address order), and the CPU time used; what was not there before is
+    /// looked at from `first` on.
+    fn take_in(&mut self, regions: Vec<Region>, used: Nanos, first: Nanos) {
+        let mut before = std::mem::take(&mut self.next).into_iter().peekable();
+        let with_next = |region| {
+            while before.next_if(|(earlier, _)| *earlier < region).is_some() {}
+            let known = before.next_if(|(same, _)| *same == region);
+            known.unwrap_or((region, Next::First(first)))
+        };
+        self.next = regions.into_iter().map(with_next).collect();
+        self.used = used;
+    }
+
+    /// Those whose time it is.
+    fn due(&self, now: Nanos) -> Vec<Region> {
+        let due = self.next.iter().filter(|(_, next)| next.is_due(now, self.used));
+        due.map(|(region, _)| *region).collect()
+    }
+
+    /// Those that were due and `was_looked_at` wait for their next time.
+    fn looked(&mut self, was_looked_at: impl Fn(Region) -> bool, idle: Nanos, now: Nanos) {
+        let used = self.used;
+        let due = self.next.iter_mut().filter(|(_, next)| next.is_due(now, used));
+        for (_, next) in due.filter(|(region, _)| was_looked_at(*region)) {
+            let wait = match *next {
+                Next::First(_) => idle,
+                Next::Again { then, .. } => then,
+            };
+            let then = (wait * 2).min(idle * u64::from(LONGEST));
+            *next = Next::Again { at: used + wait, then };
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use superpage_policy::bloat::BloatMap;
+    use superpage_policy::sampling::Sample;
     use superpage_units::{HUGE_PAGE_BYTES, VirtAddr};
+
+    fn region(index: u64) -> Region {
+        Region::containing(VirtAddr(index * HUGE_PAGE_BYTES))
+    }
+
+    /// A process that has used so much CPU time at such a time, and the numbers of its huge pages. Which
+    /// are due, and all of those are found in use.
+    fn round(known: &mut Schedule, now: u64, used: u64, regions: &[u64]) -> Vec<u64> {
+        let idle = Nanos(5);
+        let regions = regions.iter().map(|index| region(*index)).collect();
+        known.take_in(regions, Nanos(used), Nanos(now) + idle);
+        let due = known.due(Nanos(now));
+        known.looked(|_| true, idle, Nanos(now));
+        due.iter().map(|region| region.start().0 / HUGE_PAGE_BYTES).collect()
+    }
 
     #[test]
     fn a_huge_page_is_due_when_it_is_old_enough_and_then_less_and_less_often() {
-        let region = |index: u64| Region::containing(VirtAddr(index * HUGE_PAGE_BYTES));
-        let (key, idle) = (ProcessKey(1), Nanos(5));
-        let mut looks = Looks::new();
-        let mut seen = |now, regions: &[u64]| {
-            let before = looks.processes.remove(&key).unwrap_or_default();
-            let regions = regions.iter().map(|index| region(*index)).collect();
-            let known = merged(&before, regions, idle, Nanos(now));
-            let due = due_at(&known, Nanos(now));
-            looks.processes.insert(key, known);
-            looks.looked(idle, Nanos(now));
-            due.iter().map(|region| region.start().0 / HUGE_PAGE_BYTES).collect::<Vec<_>>()
-        };
+        let mut known = Schedule::default();
+        let mut seen = |now, regions: &[u64]| round(&mut known, now, now, regions);
         assert!(seen(0, &[1]).is_empty());
         assert!(seen(4, &[1, 2]).is_empty());
         assert_eq!(seen(5, &[1, 2]), [1]);
@@ -130,5 +179,29 @@ mod tests {
         assert_eq!(seen(20, &[1, 2]), [1]);
         assert!(seen(21, &[2]).is_empty(), "1 was split");
         assert!(seen(22, &[1, 2]).is_empty(), "and is new when it is back");
+    }
+
+    #[test]
+    fn a_process_that_rests_is_looked_at_once() {
+        let mut known = Schedule::default();
+        assert!(round(&mut known, 0, 100, &[1]).is_empty());
+        assert_eq!(round(&mut known, 5, 100, &[1]), [1]);
+        assert!(round(&mut known, 1_000_000, 104, &[1]).is_empty());
+        assert_eq!(round(&mut known, 1_000_001, 105, &[1]), [1]);
+    }
+
+    #[test]
+    fn what_a_pass_did_not_come_to_stays_due() {
+        let (key, idle, now) = (ProcessKey(1), Nanos(5), Nanos(5));
+        let mut looks = Looks::new();
+        let known = looks.processes.entry(key).or_default();
+        known.take_in((1..=3).map(region).collect(), Nanos(0), now);
+        let mut map = BloatMap::new();
+        map.insert(region(1), Knowledge::Unknown);
+        let used = Sample::new(64, 0).expect("64 base pages in use");
+        map.insert(region(2), Knowledge::Sampled(used));
+        // The third was taken out of the pass.
+        looks.looked(&BloatMaps::from([(key, map)]), idle, now);
+        assert_eq!(looks.processes[&key].due(now), [region(1)]);
     }
 }

@@ -191,9 +191,7 @@ impl Registry {
         if !described.is_admitted(&self.wanted.processes) {
             return None;
         }
-        let promotion = &self.wanted.promotion;
-        let rule = promotion.rules.iter().find(|rule| described.matches(&rule.who));
-        let policy = rule.map_or(promotion.policy, |rule| rule.policy);
+        let policy = self.wanted.promotion.policy_of(&described.facts())?;
         (policy != Promotion::Off).then_some(policy)
     }
 }

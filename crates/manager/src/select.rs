@@ -1,16 +1,20 @@
 //! Which processes to look at: by number, or all that an include and an exclude list let through.
 //!
-//! Kernel threads and we ourselves are never among them.
+//! Kernel threads and we ourselves are never among them. Where a list names cgroups and nobody can tell
+//! which one a process is in, the process is let through by none.
 
 use crate::process::ManagedProcess;
 use crate::target::Target;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::process::{self, Process};
 use superpage_kernel::rights::Hindrance;
 use superpage_kernel::status::{self, Uid};
 use superpage_kernel::{Error, Result};
 use superpage_units::ProcessKey;
+use tracing::warn;
 
 /// Describes processes; one that matches any entry matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,16 +34,81 @@ impl Filter {
         *self == Self::default()
     }
 
-    fn matches(&self, candidate: &Described) -> bool {
-        self.pids.contains(&candidate.process.pid())
-            || self.commands.contains(&candidate.command)
-            || self.users.contains(&candidate.user)
-            || candidate
-                .cgroup
-                .as_ref()
-                .is_some_and(|group| self.cgroups.iter().any(|wanted| group.starts_with(wanted)))
+    /// Whether it matches this process; `None` if that depends on its cgroup, and that is not known.
+    fn matches(&self, facts: &Facts<'_>) -> Option<bool> {
+        let is_in = |group: Option<&Path>| {
+            group.is_some_and(|group| self.cgroups.iter().any(|wanted| group.starts_with(wanted)))
+        };
+        let is_named = self.pids.contains(&facts.pid)
+            || self.commands.iter().any(|command| command == facts.command)
+            || self.users.contains(&facts.user);
+        match facts.cgroup {
+            _ if is_named => Some(true),
+            _ if self.cgroups.is_empty() => Some(false),
+            Membership::Known(group) => Some(is_in(group)),
+            Membership::Unknown => None,
+        }
     }
 }
+
+/// What lists go by: what is known of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    pid: u32,
+    command: &'a str,
+    user: Uid,
+    cgroup: Membership<'a>,
+}
+
+/// What is known of a process's memory cgroup.
+#[derive(Clone, Copy, Debug)]
+enum Membership<'a> {
+    /// Its directory; `None` if it lies outside what is mounted here.
+    Known(Option<&'a Path>),
+    /// Nobody has asked, or it cannot be told.
+    Unknown,
+}
+
+impl Facts<'_> {
+    /// The directory of its memory cgroup, if that is known.
+    #[must_use]
+    pub fn cgroup(&self) -> Option<&Path> {
+        match self.cgroup {
+            Membership::Known(group) => group,
+            Membership::Unknown => None,
+        }
+    }
+
+    /// What is known of a process in this cgroup that nobody names otherwise.
+    #[cfg(test)]
+    pub(crate) fn in_cgroup(directory: &Path) -> Facts<'_> {
+        let cgroup = Membership::Known(Some(directory));
+        Facts { pid: 1, command: "init", user: Uid(0), cgroup }
+    }
+
+    /// The first of `rules` that is about it; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`CannotTell`] if that depends on its cgroup, and that is not known.
+    pub fn first_of<'r, R>(
+        &self,
+        rules: &'r [R],
+        who: impl Fn(&R) -> &Filter,
+    ) -> std::result::Result<Option<&'r R>, CannotTell> {
+        for rule in rules {
+            match who(rule).matches(self) {
+                Some(true) => return Ok(Some(rule)),
+                Some(false) => {}
+                None => return Err(CannotTell),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A list or rule names cgroups, and nobody can tell which one a process is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CannotTell;
 
 /// An include and an exclude list. An empty include list lets everything through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,14 +122,23 @@ pub struct Selection {
 }
 
 impl Selection {
-    fn admits(&self, candidate: &Described) -> bool {
-        let included = self.include.is_empty() || self.include.matches(candidate);
-        let within = match (&self.within, &candidate.cgroup) {
+    /// Whether it lets this process through.
+    #[must_use]
+    pub fn admits(&self, facts: &Facts<'_>) -> bool {
+        let included = self.include.is_empty() || self.include.matches(facts) == Some(true);
+        let within = match (&self.within, facts.cgroup()) {
             (Some(wanted), Some(group)) => group.starts_with(wanted),
             (Some(_), None) => false,
             (None, _) => true,
         };
-        within && included && !self.exclude.matches(candidate)
+        within && included && self.exclude.matches(facts) == Some(false)
+    }
+
+    /// Whether it may let a process through and later not any more: by all but its number.
+    #[must_use]
+    pub fn may_change(&self) -> bool {
+        let changes = |filter: &Filter| !filter.commands.is_empty() || !filter.users.is_empty();
+        self.asks_for_cgroups() || changes(&self.include) || changes(&self.exclude)
     }
 
     fn asks_for_cgroups(&self) -> bool {
@@ -106,13 +184,32 @@ pub struct Described {
     user: Uid,
     /// The directory of its memory cgroup, if that is known.
     pub cgroup: Option<PathBuf>,
+    /// Whether that was asked for.
+    asked: Asked,
+}
+
+/// Whether a process's memory cgroup was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Yes,
+    No,
 }
 
 impl Described {
+    /// What lists go by.
+    #[must_use]
+    pub fn facts(&self) -> Facts<'_> {
+        let cgroup = match self.asked {
+            Asked::Yes => Membership::Known(self.cgroup.as_deref()),
+            Asked::No => Membership::Unknown,
+        };
+        Facts { pid: self.process.pid(), command: &self.command, user: self.user, cgroup }
+    }
+
     /// Whether `selection` lets it through.
     #[must_use]
     pub fn is_admitted(&self, selection: &Selection) -> bool {
-        selection.admits(self)
+        selection.admits(&self.facts())
     }
 
     /// Whether it is who `process` was when that was taken hold of.
@@ -131,25 +228,33 @@ impl Described {
     pub fn hold(self) -> Result<ManagedProcess> {
         ManagedProcess::new(self.key, self.process, self.command, self.user, self.cgroup)
     }
-
-    /// Whether it matches any entry of `filter`.
-    #[must_use]
-    pub fn matches(&self, filter: &Filter) -> bool {
-        filter.matches(self)
-    }
 }
+
+/// The mounted memory cgroups are looked for again after this, where there are none or they cannot be
+/// told. Chosen, not measured.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Describes processes one by one.
 #[derive(Debug)]
 pub struct Describer {
-    hierarchy: Option<Hierarchy>,
+    root: PathBuf,
+    hierarchy: RefCell<Option<Hierarchy>>,
+    /// When that was looked for last.
+    looked: Cell<Instant>,
 }
 
 impl Describer {
     /// With the memory cgroups that are mounted now.
     #[must_use]
     pub fn new() -> Self {
-        Self { hierarchy: Hierarchy::find(Path::new("/")).ok().flatten() }
+        Self::under(Path::new("/"))
+    }
+
+    /// With the memory cgroups that are mounted according to `proc/self/mountinfo` under `root`.
+    fn under(root: &Path) -> Self {
+        let found = find(root);
+        let (hierarchy, looked) = (RefCell::new(found), Cell::new(Instant::now()));
+        Self { root: root.to_owned(), hierarchy, looked }
     }
 
     /// Process `pid`; `None` if it is none, a thread of the kernel, or we ourselves.
@@ -158,8 +263,57 @@ impl Describer {
         if pid == std::process::id() {
             return None;
         }
-        candidate(pid, self.hierarchy.as_ref()).ok().flatten()
+        self.look_again();
+        candidate(pid, self.hierarchy.borrow().as_ref()).ok().flatten()
     }
+
+    /// Asks anew about a process that is held; what `judge` makes of it.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+    pub fn ask<T>(&self, process: &Process, judge: impl FnOnce(&Facts<'_>) -> T) -> Result<T> {
+        self.look_again();
+        let command = status::comm(process)?;
+        let command = String::from_utf8_lossy(&command);
+        let user = status::of(process)?.effective_uid;
+        let hierarchy = self.hierarchy.borrow();
+        let group = hierarchy.as_ref().map(|hierarchy| group_of(process, hierarchy)).transpose()?;
+        let cgroup = match &group {
+            Some(group) => Membership::Known(group.as_deref()),
+            None => Membership::Unknown,
+        };
+        Ok(judge(&Facts { pid: process.pid(), command: &command, user, cgroup }))
+    }
+
+    /// Whether `selection` lets a process through still; not if that cannot be told.
+    #[must_use]
+    pub fn still_admits(&self, target: &Target, selection: &Selection) -> bool {
+        self.ask(target.process(), |facts| selection.admits(facts)).unwrap_or(false)
+    }
+
+    /// Looks for the mounted memory cgroups again, if there were none and that was some time ago.
+    fn look_again(&self) {
+        if self.hierarchy.borrow().is_none() && self.looked.get().elapsed() >= LOOK_AGAIN {
+            self.looked.set(Instant::now());
+            *self.hierarchy.borrow_mut() = find(&self.root);
+        }
+    }
+}
+
+/// The memory cgroups that are mounted.
+fn find(root: &Path) -> Option<Hierarchy> {
+    let failed = |error: &Error| {
+        warn!(
+            "which cgroup a process is in cannot be told, lists that name some let none through: {error}"
+        );
+    };
+    Hierarchy::find(root).inspect_err(failed).ok().flatten()
+}
+
+/// The directory of a process's memory cgroup. By name only: a group without the memory controller is a
+/// group all the same.
+fn group_of(process: &Process, hierarchy: &Hierarchy) -> Result<Option<PathBuf>> {
+    hierarchy.directory(&process.read_file("cgroup")?, &process.path("cgroup"))
 }
 
 impl Default for Describer {
@@ -249,7 +403,7 @@ fn admitted(
         return Ok(None);
     }
     let Some(found) = candidate(pid, hierarchy)? else { return Ok(None) };
-    if !selection.admits(&found) {
+    if !found.is_admitted(selection) {
         return Ok(None);
     }
     let mut target = Target::new(found.key, found.process, found.command)?;
@@ -265,15 +419,12 @@ fn candidate(pid: u32, hierarchy: Option<&Hierarchy>) -> Result<Option<Described
         return Ok(None);
     }
     let user = status::of(&process)?.effective_uid;
-    let cgroup = match hierarchy {
-        // By name only: a group without the memory controller is a group all the same.
-        Some(hierarchy) => {
-            hierarchy.directory(&process.read_file("cgroup")?, &process.path("cgroup"))?
-        }
-        None => None,
+    let (cgroup, asked) = match hierarchy {
+        Some(hierarchy) => (group_of(&process, hierarchy)?, Asked::Yes),
+        None => (None, Asked::No),
     };
     let command = String::from_utf8_lossy(&stat.comm).into_owned();
-    Ok(Some(Described { key: key(stat.start.0, pid), process, command, user, cgroup }))
+    Ok(Some(Described { key: key(stat.start.0, pid), process, command, user, cgroup, asked }))
 }
 
 /// Sorts by start time, then by number, and names one process until the next boot.
@@ -313,9 +464,67 @@ mod tests {
         };
         let nobody = Filter::default();
         let other = Filter { commands: vec!["no such command".into()], ..Filter::default() };
-        assert!(selection(&nobody, &nobody).admits(&found));
-        assert!(selection(&us, &other).admits(&found));
-        assert!(!selection(&other, &nobody).admits(&found));
-        assert!(!selection(&us, &us).admits(&found));
+        assert!(found.is_admitted(&selection(&nobody, &nobody)));
+        assert!(found.is_admitted(&selection(&us, &other)));
+        assert!(!found.is_admitted(&selection(&other, &nobody)));
+        assert!(!found.is_admitted(&selection(&us, &us)));
+    }
+
+    /// A program of ours that waits to be killed.
+    struct Sleeper(std::process::Child);
+
+    impl Sleeper {
+        fn start() -> Self {
+            let mut command = std::process::Command::new("sleep");
+            Self(command.arg("600").spawn().expect("sleep runs"))
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn where_cgroups_cannot_be_told_lists_that_name_some_let_nobody_through() {
+        let root = tempfile::tempdir().expect("a directory");
+        let describer = Describer::under(root.path());
+        let sleeper = Sleeper::start();
+        let pid = sleeper.0.id();
+        let found = describer.describe(pid).expect("it runs");
+        let group = || Filter { cgroups: vec!["/sys/fs/cgroup/a".into()], ..Filter::default() };
+        let named = || Filter { pids: vec![pid], ..group() };
+        let selection = |include, exclude| Selection { include, exclude, within: None };
+        let none = Filter::default;
+        assert!(found.is_admitted(&selection(none(), none())), "no list names cgroups");
+        assert!(!found.is_admitted(&selection(none(), group())));
+        assert!(!found.is_admitted(&selection(group(), none())));
+        assert!(found.is_admitted(&selection(named(), none())), "its number is on the list");
+        let within = Some("/sys/fs/cgroup/a".into());
+        assert!(!found.is_admitted(&Selection { within, ..Selection::default() }));
+        // Of rules, those before the one that names cgroups still count.
+        let first = |rules: &[Filter]| {
+            found.facts().first_of(rules, |rule| rule).map(|rule| rule.is_some())
+        };
+        assert_eq!(first(&[group()]), Err(CannotTell));
+        assert_eq!(first(&[named(), group()]), Ok(true));
+        assert_eq!(first(&[none()]), Ok(false));
+    }
+
+    #[test]
+    fn a_process_is_asked_about_anew() {
+        let sleeper = Sleeper::start();
+        let (describer, pid) = (Describer::new(), sleeper.0.id());
+        let process = Process::open(pid).expect("it runs");
+        let is_sleep = || describer.ask(&process, |facts| facts.command == "sleep");
+        // It is another program until its exec.
+        while is_sleep() == Ok(false) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(is_sleep(), Ok(true));
+        drop(sleeper);
+        assert_eq!(is_sleep(), Err(Error::Gone { pid }));
     }
 }

@@ -13,7 +13,7 @@ use superpage_kernel::{Error, Result, smaps_flags};
 use superpage_policy::bloat::{BloatDensity, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::{self, EXCERPT, Sample, SampleSize};
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, ProcessKey, Region, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, ProcessKey, Region};
 
 /// Why a huge page stayed whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +51,8 @@ pub enum Look {
 /// A whole base page.
 const PAGE: Bytes = Bytes(BASE_PAGE_BYTES);
 
-/// What to read of a base page: from where (by region, page and seed), and how much.
-#[derive(Clone, Copy)]
-struct Piece {
-    start: fn(Region, u16, u64) -> VirtAddr,
-    length: Bytes,
-}
+/// A base page of a region, by its index.
+type Spot = (Region, u16);
 
 /// A held process with what is needed to look into it.
 #[derive(Debug)]
@@ -172,14 +168,19 @@ impl Target {
                 regions.iter().map(|region| self.read_whole(sampler, *region)).collect()
             }
             Depth::Sample(size) => {
-                let whole = Piece { start: |region, page, _| region.base_page(page), length: PAGE };
-                let samples = self.sample(sampler, regions, size, seed, whole)?;
-                Ok(samples.into_iter().map(|s| s.map(Knowledge::Sampled)).collect())
+                let spots = spots(regions, size, seed);
+                let contents = self.whole(sampler, &spots)?;
+                Ok(self.samples(&spots, &contents, size, Knowledge::Sampled))
+            }
+            Depth::Filter(size) => {
+                let spots = spots(regions, size, seed);
+                let contents = self.filtered(sampler, &spots, seed)?;
+                Ok(self.samples(&spots, &contents, size, Knowledge::Sampled))
             }
             Depth::Glance(size) => {
-                let excerpt = Piece { start: sampling::excerpt, length: EXCERPT };
-                let glances = self.sample(sampler, regions, size, seed, excerpt)?;
-                Ok(glances.into_iter().map(|s| s.map(Knowledge::Glanced)).collect())
+                let spots = spots(regions, size, seed);
+                let contents = self.excerpts(sampler, &spots, seed)?;
+                Ok(self.samples(&spots, &contents, size, Knowledge::Glanced))
             }
         }
     }
@@ -192,29 +193,47 @@ impl Target {
         Ok(Some(Knowledge::Exact(BloatDensity::new(found.count))))
     }
 
-    /// Looks at one piece each of `size` base pages of each region.
-    fn sample(
-        &mut self,
-        sampler: &mut Sampler,
-        regions: &[Region],
-        size: SampleSize,
-        seed: u64,
-        piece: Piece,
-    ) -> Result<Vec<Option<Sample>>> {
-        let spots: Vec<(Region, u16)> = regions
-            .iter()
-            .flat_map(|region| size.positions(*region, seed).map(|spot| (*region, spot)))
-            .collect();
+    /// What each of these base pages holds.
+    fn whole(&self, sampler: &mut Sampler, spots: &[Spot]) -> Result<Vec<Content>> {
         let addresses: Vec<_> =
-            spots.iter().map(|(region, spot)| (piece.start)(*region, *spot, seed)).collect();
-        let contents = sampler.contents(&self.process, &addresses, piece.length)?;
+            spots.iter().map(|(region, page)| region.base_page(*page)).collect();
+        sampler.contents(&self.process, &addresses, PAGE)
+    }
+
+    /// What an excerpt of each of these base pages holds.
+    fn excerpts(&self, sampler: &mut Sampler, spots: &[Spot], seed: u64) -> Result<Vec<Content>> {
+        let excerpt = |(region, page): &Spot| sampling::excerpt(*region, *page, seed);
+        let addresses: Vec<_> = spots.iter().map(excerpt).collect();
+        sampler.contents(&self.process, &addresses, EXCERPT)
+    }
+
+    /// What each of these base pages holds; only those with an empty excerpt are read whole.
+    fn filtered(&self, sampler: &mut Sampler, spots: &[Spot], seed: u64) -> Result<Vec<Content>> {
+        let mut contents = self.excerpts(sampler, spots, seed)?;
+        let empty = spots.iter().zip(&contents).filter(|(_, content)| **content == Content::Zero);
+        let empty: Vec<Spot> = empty.map(|(spot, _)| *spot).collect();
+        let mut whole = self.whole(sampler, &empty)?.into_iter();
+        for content in contents.iter_mut().filter(|content| **content == Content::Zero) {
+            *content = whole.next().unwrap_or(Content::Unreadable);
+        }
+        Ok(contents)
+    }
+
+    /// What looks at `size` base pages of each region say.
+    fn samples(
+        &mut self,
+        spots: &[Spot],
+        contents: &[Content],
+        size: SampleSize,
+        known: fn(Sample) -> Knowledge,
+    ) -> Vec<Option<Knowledge>> {
         let per_region = usize::from(size.pages());
         let looks = spots.chunks(per_region).zip(contents.chunks(per_region));
-        Ok(looks.map(|(spots, contents)| self.take_in(spots, contents)).collect())
+        looks.map(|(spots, contents)| self.take_in(spots, contents).map(known)).collect()
     }
 
     /// What a sample of one region says.
-    fn take_in(&mut self, spots: &[(Region, u16)], contents: &[Content]) -> Option<Sample> {
+    fn take_in(&mut self, spots: &[Spot], contents: &[Content]) -> Option<Sample> {
         if contents.contains(&Content::Unreadable) {
             return None;
         }
@@ -265,6 +284,15 @@ impl Target {
     pub fn collapse(&self, regions: &[Region]) -> Result<usize> {
         Ok(process_madvise::collapse(&self.process, regions)?.len())
     }
+}
+
+/// The base pages that a look at `size` of each region reads.
+fn spots(regions: &[Region], size: SampleSize, seed: u64) -> Vec<Spot> {
+    let of = |region: &Region| {
+        let region = *region;
+        size.positions(region, seed).map(move |page| (region, page))
+    };
+    regions.iter().flat_map(of).collect()
 }
 
 /// Whether `error` only concerns the process at hand, so that the work can go on with others.

@@ -104,7 +104,7 @@ fn process_table(rows: &[(&ProcessAccount, &BloatMap)], depth: Depth, denied: us
 fn how(depth: Depth) -> String {
     match depth {
         Depth::Exact => "counted: every base page was read".to_owned(),
-        Depth::Glance(size) | Depth::Sample(size) => {
+        Depth::Glance(size) | Depth::Sample(size) | Depth::Filter(size) => {
             format!("estimated from {} of the 512 base pages of each huge page", size.pages())
         }
     }

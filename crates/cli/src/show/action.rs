@@ -22,6 +22,7 @@ pub(crate) fn deed(entry: &Entry) -> String {
         What::LeftAlone => format!("left {} whole", huge(pages.max(1))),
         What::BackedOff => "promotions pause".to_owned(),
         What::Missed => "a request was not carried out in time".to_owned(),
+        What::Restarted => "a part of the daemon was started again".to_owned(),
     }
 }
 

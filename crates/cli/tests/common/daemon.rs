@@ -28,6 +28,7 @@ pub(crate) struct Config {
     pub(crate) marks: Option<(String, String)>,
     pub(crate) include: Vec<u32>,
     pub(crate) exclude: Vec<u32>,
+    pub(crate) exclude_cgroups: Vec<PathBuf>,
     pub(crate) cpu: &'static str,
     pub(crate) quantum: u64,
     pub(crate) interval: &'static str,
@@ -44,6 +45,7 @@ impl Config {
             marks: Some(("1%".to_owned(), "0%".to_owned())),
             include: include.to_vec(),
             exclude: Vec::new(),
+            exclude_cgroups: Vec::new(),
             cpu: "100%",
             quantum: 100,
             interval: "50ms",
@@ -72,6 +74,7 @@ impl fmt::Display for Config {
         writeln!(f, "cool_down = \"{}\"", self.cool_down)?;
         writeln!(f, "[processes.include]\npids = {:?}", self.include)?;
         writeln!(f, "[processes.exclude]\npids = {:?}", self.exclude)?;
+        writeln!(f, "cgroups = {:?}", self.exclude_cgroups)?;
         writeln!(f, "[khugepaged]\nmax_ptes_none = {}", self.max_ptes_none)?;
         if let Some((path, high, low)) = &self.cgroup {
             writeln!(f, "[[cgroup]]\npath = {path:?}\nhigh = \"{high}\"\nlow = \"{low}\"")?;

@@ -3,7 +3,7 @@
 use super::{CgroupPath, Command, Cpu, FilterFile, Mistake, Percent, Period, User, line_of};
 use crate::budget::CpuBudget;
 use crate::promote::policy::{Promotion, UnknownPromotion};
-use crate::select::Filter;
+use crate::select::{Facts, Filter};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::time::Duration;
@@ -41,6 +41,13 @@ impl PromotionConfig {
     /// Every policy that some process may have.
     pub fn policies(&self) -> impl Iterator<Item = Promotion> {
         self.rules.iter().map(|rule| rule.policy).chain([self.policy])
+    }
+
+    /// The policy of this process; `None` if a rule names cgroups and nobody can tell which one it is in.
+    #[must_use]
+    pub fn policy_of(&self, process: &Facts<'_>) -> Option<Promotion> {
+        let rule = process.first_of(&self.rules, |rule| &rule.who).ok()?;
+        Some(rule.map_or(self.policy, |rule| rule.policy))
     }
 }
 

@@ -3,26 +3,27 @@
 
 use super::watch::{Level, Watch};
 use super::{Daemon, LOOK_AGAIN, Signals, nanos};
-use crate::pass::{End, Event, Flow, Pass, Permission};
+use crate::config::Config;
+use crate::pass::{Event, Flow, Pass, Permission};
 use crate::promote::policy::Promotion;
 use crate::promote::{self, Promoter};
+use crate::select::Facts;
 use crate::target::Target;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use superpage_kernel::Error;
 use superpage_kernel::usage::CpuTime;
 use superpage_policy::debloat::emd::{self, Emd, Observation};
 use superpage_policy::system::capabilities::IdleReclaim;
-use superpage_policy::system::list::Registry;
-use superpage_units::BasePages;
+use superpage_units::{BasePages, Nanos, Region};
 use tracing::error;
 
 /// While huge pages that may be partly used are looked for, the process is left alone for so many times
 /// longer than each stride takes. Chosen, not measured.
 const UNHURRIED: u32 = 3;
-/// Looking for them may take at most one in so much of a core's time. Chosen, not measured.
+/// Looking for them may take at most one in so much of a core's time: which huge pages there are now, not
+/// what is in them. Chosen, not measured.
 const DEAREST: u32 = 1000; // tidy: allow(times longer)
 /// They are looked for again after this at the latest, however long it takes. Chosen, not measured.
 const LATEST: Duration = Duration::from_secs(120);
@@ -38,31 +39,36 @@ impl Levels {
     fn is_any_high(&self) -> bool {
         self.0.contains(&Some(Level::High))
     }
-}
 
-/// A process of which idle huge pages may be reclaimed.
-struct Managed {
-    /// The name of its promotion policy.
-    policy: String,
-    cgroup: Option<PathBuf>,
-}
-
-impl Managed {
-    /// What may be done to it where watched memory stands like this.
-    fn permission(&self, watches: &[Watch], levels: &Levels) -> Permission {
-        let is_short = || {
-            let mut watches = watches.iter().zip(&levels.0);
-            watches.any(|(watch, level)| {
-                *level > Some(Level::Low) && watch.covers(self.cgroup.as_deref())
-            })
-        };
-        let registry = Registry::published();
-        let policy = Promotion::named(&self.policy, &registry);
-        match policy.map_or(IdleReclaim::Never, Promotion::idle_reclaim) {
-            IdleReclaim::Always => Permission::All,
-            IdleReclaim::AboveLow if is_short() => Permission::NotAskedFor,
-            IdleReclaim::AboveLow | IdleReclaim::Never => Permission::Nothing,
+    /// Whether nothing may be reclaimed from any process under this policy.
+    fn allow_none_of(&self, policy: Promotion) -> bool {
+        match policy.idle_reclaim() {
+            IdleReclaim::Always => false,
+            IdleReclaim::AboveLow => self.0.iter().all(|level| *level <= Some(Level::Low)),
+            IdleReclaim::Never => true,
         }
+    }
+}
+
+/// Huge pages that are to be looked at, with whose they are.
+type Due = Vec<(Target, Vec<Region>)>;
+
+/// What may be done to a process where watched memory stands like this.
+fn permission(
+    facts: &Facts<'_>,
+    config: &Config,
+    watches: &[Watch],
+    levels: &Levels,
+) -> Permission {
+    let is_short = || {
+        let mut watches = watches.iter().zip(&levels.0);
+        watches.any(|(watch, level)| *level > Some(Level::Low) && watch.covers(facts.cgroup()))
+    };
+    let policy = config.promotion.policy_of(facts).filter(|_| config.processes.admits(facts));
+    match policy.map_or(IdleReclaim::Never, Promotion::idle_reclaim) {
+        IdleReclaim::Always => Permission::All,
+        IdleReclaim::AboveLow if is_short() => Permission::NotAskedFor,
+        IdleReclaim::AboveLow | IdleReclaim::Never => Permission::Nothing,
     }
 }
 
@@ -73,53 +79,59 @@ impl Daemon {
             return;
         }
         let levels = Levels::now(&self.watches);
+        let is_none = self.config.promotion.policies().all(|policy| levels.allow_none_of(policy));
         // Memory above a watermark comes first.
-        if levels.is_any_high() {
+        if levels.is_any_high() || is_none {
             return;
         }
-        let (targets, managed) = self.with_idle_memory(&levels);
-        if let Err(error) = self.reclaim_from(targets, &managed, levels, signals) {
+        let (now, before) = (promote::now(), CpuTime::of_thread());
+        let status = self.promoter.as_ref().map(Promoter::status).unwrap_or_default();
+        let promoted = status.reclaim_from;
+        let due = self.due(promoted.keys().copied(), &levels, now);
+        let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
+        self.next_idle = Instant::now() + (cost * DEAREST).min(LATEST);
+        let done = due.and_then(|due| match due.is_empty() {
+            true => Ok(()),
+            false => self.reclaim_from(due, &promoted, levels, now, signals),
+        });
+        if let Err(error) = done {
             error!("idle huge pages cannot be reclaimed: {error}");
         }
     }
 
-    /// The processes of which idle huge pages may be reclaimed now.
-    fn with_idle_memory(&self, levels: &Levels) -> (Vec<Target>, BTreeMap<u32, Managed>) {
-        let status = self.promoter.as_ref().map(Promoter::status).unwrap_or_default();
-        let (mut targets, mut managed) = (Vec::new(), BTreeMap::new());
-        for (pid, policy) in status.reclaim_from {
-            let Some(found) = self.describer.describe(pid) else { continue };
-            let one = Managed { policy, cgroup: found.cgroup.clone() };
-            let may = one.permission(&self.watches, levels);
-            if may == Permission::Nothing || !found.is_admitted(&self.config.processes) {
+    /// The huge pages that are to be looked at now, of those of these processes from which may be
+    /// reclaimed now.
+    fn due(
+        &mut self,
+        pids: impl Iterator<Item = u32>,
+        levels: &Levels,
+        now: Nanos,
+    ) -> Result<Due, Error> {
+        let (mut targets, mut others) = (Vec::new(), BTreeSet::new());
+        for found in pids.filter_map(|pid| self.describer.describe(pid)) {
+            let may = permission(&found.facts(), &self.config, &self.watches, levels);
+            if may == Permission::Nothing {
+                // What is known of it is kept until it may be reclaimed from again.
+                others.insert(found.key);
                 continue;
             }
-            let Ok(mut target) = Target::new(found.key, found.process, found.command) else {
-                continue;
-            };
-            target.take_time(UNHURRIED);
-            managed.insert(pid, one);
-            targets.push(target);
+            let target = Target::new(found.key, found.process, found.command);
+            targets.extend(target.map(|mut target| {
+                target.take_time(UNHURRIED);
+                target
+            }));
         }
-        (targets, managed)
+        self.looks.see(targets, &others, nanos(self.config.promotion.idle), now)
     }
 
     fn reclaim_from(
         &mut self,
-        targets: Vec<Target>,
-        managed: &BTreeMap<u32, Managed>,
+        due: Due,
+        policies: &BTreeMap<u32, String>,
         levels: Levels,
+        now: Nanos,
         signals: &Signals,
     ) -> Result<(), Error> {
-        let (now, idle) = (promote::now(), nanos(self.config.promotion.idle));
-        let before = CpuTime::of_thread();
-        let due = self.looks.see(targets, idle, now);
-        let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
-        self.next_idle = Instant::now() + (cost * DEAREST).min(LATEST);
-        let due = due?;
-        if due.is_empty() {
-            return Ok(());
-        }
         let (options, all) = (self.options(), BasePages(u64::MAX));
         let mut pass = Pass::over(due, all, options, &self.cooling, now);
         let cause = format!(
@@ -128,13 +140,15 @@ impl Daemon {
         );
         let levels = RefCell::new(levels);
         let mut guard = |target: &Target| {
-            let one = managed.get(&target.process().pid());
-            one.map_or(Permission::Nothing, |one| one.permission(&self.watches, &levels.borrow()))
+            let may = |facts: &Facts<'_>| {
+                permission(facts, &self.config, &self.watches, &levels.borrow())
+            };
+            self.describer.ask(target.process(), may).unwrap_or(Permission::Nothing)
         };
         let mut looked = Instant::now();
         let mut watch = |event: Event<'_>| {
             let policy = match &event {
-                Event::Broke { process, .. } => managed.get(&process.pid).map(|one| &*one.policy),
+                Event::Broke { process, .. } => policies.get(&process.pid).map(String::as_str),
                 _ => None,
             };
             self.teller.event(&event, policy.unwrap_or_default(), Some(&cause));
@@ -150,12 +164,10 @@ impl Daemon {
         // Most of them are in use. What is taken for that is not looked at again soon, so that
         // little may be missed.
         let mut emd =
-            Emd::new(emd::Options { observation: Observation::Sifted, ..self.config.emd });
-        let end = pass.run_guarded(&mut emd, &mut self.cooling, now, &mut guard, &mut watch)?;
+            Emd::new(emd::Options { observation: Observation::Filtered, ..self.config.emd });
+        pass.run_guarded(&mut emd, &mut self.cooling, now, &mut guard, &mut watch)?;
         self.teller.left_alone(pass.account());
-        if end != End::Stopped {
-            self.looks.looked(idle, now);
-        }
+        self.looks.looked(pass.maps(), nanos(self.config.promotion.idle), now);
         Ok(())
     }
 }
@@ -163,8 +175,9 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
+    use crate::config::{self, PromotionConfig};
     use std::path::Path;
+    use superpage_policy::system::list::Registry;
 
     #[test]
     fn by_default_nothing_is_reclaimed_where_memory_is_free() {
@@ -172,9 +185,11 @@ mod tests {
         let config = config::parse(text, Path::new("test.toml")).expect("valid");
         let watches = super::super::watch::all(&config);
         let permission = |policy: &str, cgroup: &str, levels: [Option<Level>; 2]| {
-            let cgroup = Some(PathBuf::from(cgroup));
-            let one = Managed { policy: policy.to_owned(), cgroup };
-            one.permission(&watches, &Levels(levels.to_vec()))
+            let policy = Promotion::named(policy, &Registry::published()).expect("a policy");
+            let promotion = PromotionConfig { policy, ..config.promotion.clone() };
+            let config = Config { promotion, ..config.clone() };
+            let facts = Facts::in_cgroup(Path::new(cgroup));
+            super::permission(&facts, &config, &watches, &Levels(levels.to_vec()))
         };
         let (low, between) = (Some(Level::Low), Some(Level::Between));
         for (levels, inside, outside) in [

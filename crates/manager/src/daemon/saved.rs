@@ -4,7 +4,7 @@
 //! Kept in `state.json` of the state directory. Times are of CLOCK_MONOTONIC and processes are named
 //! by when they started, so that it means nothing after a reboot and is ignored then.
 
-use crate::cooldown::CoolDown;
+use crate::cooldown::{CoolDown, Cooldown};
 use crate::ledger::{Readers, replace};
 use crate::promote::Promoted;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,10 @@ use superpage_units::{HugePages, Nanos, ProcessKey, Region, VirtAddr};
 
 const FILE: &str = "state.json";
 /// Of what is written here; a file that another version wrote is ignored.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// A region that is cooling down: its address, until when, after how many failures, for how long.
+type Cooling = (u64, u64, u32, u64);
 
 /// Neighbouring regions: the first address and how many.
 type Run = (u64, u64);
@@ -26,19 +29,20 @@ pub(super) struct Saved {
     boot: String,
     /// The watches that passed their high watermark and not yet the low one.
     pub(super) above: Vec<String>,
-    cooling: BTreeMap<u64, Vec<(u64, u64)>>,
+    cooling: BTreeMap<u64, Vec<Cooling>>,
     huge: BTreeMap<u64, Vec<Run>>,
 }
 
 impl Saved {
     /// What is to be kept.
     pub(super) fn of(above: Vec<String>, cooling: &CoolDown, remembered: &Promoted) -> Self {
-        let mut until: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
-        for (key, region, time) in cooling.iter() {
-            until.entry(key.0).or_default().push((region.start().0, time.0));
+        let mut kept: BTreeMap<u64, Vec<Cooling>> = BTreeMap::new();
+        for (key, region, Cooldown { until, failures, length }) in cooling.iter() {
+            let one = (region.start().0, until.0, failures, length.0);
+            kept.entry(key.0).or_default().push(one);
         }
         let huge = remembered.iter().map(|(key, regions)| (key.0, runs(regions))).collect();
-        Self { version: VERSION, boot: boot(), above, cooling: until, huge }
+        Self { version: VERSION, boot: boot(), above, cooling: kept, huge }
     }
 
     /// What was kept in `directory`; nothing if there is none of this boot.
@@ -58,9 +62,10 @@ impl Saved {
     pub(super) fn cooling(&self) -> CoolDown {
         let mut cooling = CoolDown::new();
         for (key, regions) in &self.cooling {
-            for (start, until) in regions {
-                let region = Region::containing(VirtAddr(*start));
-                cooling.add(ProcessKey(*key), region, Nanos(*until));
+            for (start, until, failures, length) in regions.iter().copied() {
+                let region = Region::containing(VirtAddr(start));
+                let cooldown = Cooldown { until: Nanos(until), failures, length: Nanos(length) };
+                cooling.insert(ProcessKey(*key), region, cooldown);
             }
         }
         cooling
@@ -102,6 +107,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut cooling = CoolDown::new();
         cooling.add(ProcessKey(3), region(9), Nanos(77));
+        cooling.stayed_whole(ProcessKey(3), region(10), Nanos(70), Nanos(7));
         let remembered: Promoted =
             [(ProcessKey(5), vec![region(1), region(2), region(7)])].into_iter().collect();
         let saved = Saved::of(vec!["machine".into()], &cooling, &remembered);
@@ -112,6 +118,10 @@ mod tests {
         assert_eq!(read.remembered(), remembered);
         assert!(read.cooling().contains(ProcessKey(3), region(9), Nanos(76)));
         assert!(!read.cooling().contains(ProcessKey(3), region(9), Nanos(77)));
+        let mut cooling = read.cooling();
+        assert!(cooling.contains(ProcessKey(3), region(10), Nanos(76)));
+        cooling.stayed_whole(ProcessKey(3), region(10), Nanos(77), Nanos(7));
+        assert!(cooling.contains(ProcessKey(3), region(10), Nanos(90)), "it failed before");
     }
 
     #[test]
@@ -121,7 +131,7 @@ mod tests {
         for text in [
             "",
             "{",
-            r#"{"version":1,"boot":"another","above":["machine"],"cooling":{},"huge":{}}"#,
+            r#"{"version":2,"boot":"another","above":["machine"],"cooling":{},"huge":{}}"#,
         ] {
             std::fs::write(directory.path().join(FILE), text).expect("written");
             assert!(Saved::read(directory.path()).above.is_empty(), "{text}");

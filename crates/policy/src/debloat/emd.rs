@@ -8,7 +8,7 @@
 //!   gives the bucket for a fraction of the reading ([`crate::sampling`]). A glance at every region
 //!   ranks them; at a glance all lie near some bucket's border, so the regions that a decision is
 //!   about to break are looked at more closely first, once. [`Observation::Exact`] is the paper's
-//!   variant; [`Observation::Sifted`] is for regions of which most are in use.
+//!   variant; [`Observation::Filtered`] is for regions of which most are in use.
 //! - **The last rounds are shared**: when what is still needed is less than a quantum for each
 //!   process in the bucket, each gives half of an equal part, again and again. With a full quantum
 //!   each, the first processes in the round would be hurt and the last spared, by up to 100 huge
@@ -20,7 +20,7 @@
 
 use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause};
 use crate::bloat::{BloatDensity, BloatMap, Bucket, Knowledge};
-use crate::sampling::{GLANCE, SAMPLE, SIEVE};
+use crate::sampling::{FILTER, GLANCE, SAMPLE};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use superpage_units::{BasePages, HugePages, ProcessKey, Region};
@@ -37,9 +37,9 @@ pub enum Observation {
     Sampled,
     /// By reading every base page.
     Exact,
-    /// From glances that miss little, and by reading every base page of those in which they saw
-    /// something: where most regions are expected to be in use.
-    Sifted,
+    /// From samples that miss little, and by reading every base page of those in which they saw a
+    /// zero-filled one: where most regions are expected to be in use.
+    Filtered,
 }
 
 /// EMD's parameters.
@@ -118,7 +118,7 @@ impl Emd {
         match self.options.observation {
             Observation::Sampled => Depth::Glance(GLANCE),
             Observation::Exact => Depth::Exact,
-            Observation::Sifted => Depth::Glance(SIEVE),
+            Observation::Filtered => Depth::Filter(FILTER),
         }
     }
 
@@ -126,20 +126,18 @@ impl Emd {
     fn second_depth(&self) -> Depth {
         match self.options.observation {
             Observation::Sampled => Depth::Sample(SAMPLE),
-            Observation::Exact | Observation::Sifted => Depth::Exact,
+            Observation::Exact | Observation::Filtered => Depth::Exact,
         }
     }
 
     /// What can be gained from a region of which this is known.
     fn worth(&self, known: Knowledge) -> Worth {
         match known {
-            // Most likely: what a glance misses is looked at again some time.
-            Knowledge::Glanced(glance)
-                if glance.zero() == 0 && self.options.observation == Observation::Sifted =>
-            {
-                Worth::Nothing
-            }
             Knowledge::Glanced(_) => Worth::Looking,
+            Knowledge::Sampled(sample) if self.options.observation == Observation::Filtered => {
+                // What a sample misses is looked at again some time.
+                if sample.zero() == 0 { Worth::Nothing } else { Worth::Looking }
+            }
             Knowledge::Sampled(_) | Knowledge::Exact(_)
                 if known.density() >= Some(self.options.floor) =>
             {
@@ -401,9 +399,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sieve_reads_those_whole_in_which_it_saw_something() {
-        let sifted = Options { observation: Observation::Sifted, ..Options::default() };
-        let played = |world: &World| play(&mut Emd::new(sifted), world, u64::MAX / 1024);
+    fn a_filter_reads_those_whole_in_which_it_saw_something() {
+        let filtered = Options { observation: Observation::Filtered, ..Options::default() };
+        let played = |world: &World| play(&mut Emd::new(filtered), world, u64::MAX / 1024);
         let full = played(&vec![vec![0; 1000]]);
         assert_eq!((full.looks, full.broken.len()), (1000, 0), "one look each is enough");
         // The least that the daemon breaks a huge page for; one in seventy may be missed.

@@ -37,6 +37,9 @@ pub enum Depth {
     Glance(SampleSize),
     /// At some base pages, each read whole.
     Sample(SampleSize),
+    /// As much is known afterwards as after a sample, for less where most of the base pages are in use: an
+    /// excerpt of each is read first, and a page whole only where its excerpt was empty.
+    Filter(SampleSize),
     /// At every base page.
     Exact,
 }
@@ -242,7 +245,9 @@ pub(crate) mod model {
         match depth {
             Depth::Exact => Knowledge::Exact(BloatDensity::new(density)),
             Depth::Glance(size) => Knowledge::Glanced(sample(density, region, size, seed)),
-            Depth::Sample(size) => Knowledge::Sampled(sample(density, region, size, seed)),
+            Depth::Sample(size) | Depth::Filter(size) => {
+                Knowledge::Sampled(sample(density, region, size, seed))
+            }
         }
     }
 

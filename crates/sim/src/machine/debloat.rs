@@ -158,6 +158,13 @@ fn seen(slot: &Slot, region: Region, depth: Depth, seed: u64, work: &mut Work) -
             work.examined += excerpts.max(BasePages(1));
             sample(slot, region, size, seed).map_or(Knowledge::Unknown, Knowledge::Glanced)
         }
+        Depth::Filter(size) => {
+            let sample = sample(slot, region, size, seed);
+            let zero = BasePages(sample.map_or(0, |sample| u64::from(sample.zero())));
+            let excerpts = BasePages(u64::from(size.pages()) * EXCERPT.0 / BASE_PAGE_BYTES);
+            work.examined += excerpts.max(BasePages(1)) + zero;
+            sample.map_or(Knowledge::Unknown, Knowledge::Sampled)
+        }
         Depth::Sample(size) => {
             work.examined += BasePages(u64::from(size.pages()));
             sample(slot, region, size, seed).map_or(Knowledge::Unknown, Knowledge::Sampled)

@@ -101,7 +101,9 @@ fn colour(what: What) -> Color {
     match what {
         What::Promoted => Color::Green,
         What::Debloated => Color::Cyan,
-        What::Refused | What::LeftAlone | What::BackedOff | What::Missed => Color::Yellow,
+        What::Refused | What::LeftAlone | What::BackedOff | What::Missed | What::Restarted => {
+            Color::Yellow
+        }
         _ => Color::Reset,
     }
 }
