@@ -28,6 +28,10 @@ const WORTH_MANAGING: Bytes = Bytes::from_mib(16);
 /// 100 us.
 const DESCRIBED_HOLD: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
 
+/// A small process is asked for its size again after this, and then as long after as it is known. Chosen,
+/// not measured: it takes some 5 us.
+const ASKED_FIRST: Nanos = Nanos(100_000_000);
+
 /// Which processes are to be managed, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
@@ -56,8 +60,13 @@ impl Handles {
 /// What is known of a process by its number.
 #[derive(Debug)]
 enum Known {
-    /// It is small or not selected; asked again at this time.
-    PassedOver(Time),
+    /// It is small or not selected.
+    PassedOver {
+        /// Since when it is known.
+        since: Time,
+        /// When it is asked again.
+        until: Time,
+    },
     /// It is managed.
     Managed(Entry),
 }
@@ -101,7 +110,7 @@ impl Registry {
     pub fn configure(&mut self, wanted: Wanted) {
         self.wanted = wanted;
         self.known.retain(|_, known| match known {
-            Known::PassedOver(_) => false,
+            Known::PassedOver { .. } => false,
             Known::Managed(entry) => {
                 entry.described = Time::ZERO;
                 true
@@ -120,7 +129,7 @@ impl Registry {
         let observed: Vec<_> = pids.into_iter().filter_map(|pid| self.look(pid, now)).collect();
         let handles = self.known.values().filter_map(|known| match known {
             Known::Managed(Entry { process, .. }) => Some((process.key, Arc::clone(process))),
-            Known::PassedOver(_) => None,
+            Known::PassedOver { .. } => None,
         });
         *self.handles.0.lock().unwrap_or_else(PoisonError::into_inner) = handles.collect();
         let mut domains = Domains::of(self.wanted.marks);
@@ -135,8 +144,10 @@ impl Registry {
 
     /// A process, if it is managed.
     fn look(&mut self, pid: u32, now: Time) -> Option<(Arc<ManagedProcess>, Promotion, Activity)> {
+        let mut since = now;
         match self.known.get(&pid) {
-            Some(Known::PassedOver(until)) if *until > now => return None,
+            Some(Known::PassedOver { until, .. }) if *until > now => return None,
+            Some(Known::PassedOver { since: earlier, .. }) => since = *earlier,
             Some(Known::Managed(entry)) => {
                 let is_described = now.saturating_sub(entry.described) < DESCRIBED_HOLD;
                 // After an `execve` it is another program, with other memory.
@@ -145,7 +156,7 @@ impl Registry {
                     return Some((Arc::clone(&entry.process), entry.policy, activity));
                 }
             }
-            _ => {}
+            None => {}
         }
         let before = match self.known.remove(&pid) {
             Some(Known::Managed(entry)) => Some(entry.process),
@@ -156,7 +167,10 @@ impl Registry {
             let activity = activity(&entry.process)?;
             Some((Arc::clone(&entry.process), entry.policy, activity))
         });
-        let known = entry.map_or(Known::PassedOver(now + DESCRIBED_HOLD), Known::Managed);
+        // A program that has just begun may fill its memory soon.
+        let wait = now.saturating_sub(since).clamp(ASKED_FIRST, DESCRIBED_HOLD);
+        let passed_over = Known::PassedOver { since, until: now + wait };
+        let known = entry.map_or(passed_over, Known::Managed);
         self.known.insert(pid, known);
         found
     }

@@ -28,7 +28,7 @@ use superpage_units::{BasePages, HugePages, Nanos, ProcessKey, Region, VirtAddr}
 /// Processes are observed so often while any of them faults.
 const OBSERVE: Nanos = Nanos(50_000_000);
 /// At the least so often.
-const OBSERVE_IDLE: Nanos = Nanos(100_000_000);
+const OBSERVE_IDLE: Nanos = Nanos(200_000_000);
 /// The share of a core that observing may take, and that surveying one process may take.
 const OBSERVE_SHARE: u64 = 200;
 /// As above: one in so many.
