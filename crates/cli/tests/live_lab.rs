@@ -1,6 +1,6 @@
 //! The experiments on promotion, at a size that measures nothing: that each comes to its end, has the
-//! rows and keys that are documented, and puts back what it sets. Needs root; those on Redis need it
-//! installed.
+//! rows and keys that are documented, and puts back what it sets. Needs root; those on Redis and on a JVM
+//! need it installed.
 
 #![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
 
@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 use superpage_kernel::thp::Thp;
+use superpage_lab::jvm::Jvm;
 use superpage_lab::load::Redis;
 use superpage_lab::workload::memcached::Memcached;
 
@@ -19,21 +20,25 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 7] {
+fn tests() -> [Test; 10] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
     let redis = able.clone().or_else(without_redis);
     let servers = redis.clone().or_else(without_memcached);
     let much = redis.clone().or_else(without_much_memory);
+    let java = able.clone().or_else(without_java);
     [
         ("the_demonstration_writes_where_nothing_was", able.clone(), demonstration),
-        ("redis_after_deletions", redis, redis_after_deletions),
+        ("redis_after_deletions", redis.clone(), redis_after_deletions),
+        ("redis_filled_and_read", redis.clone(), redis_filled_and_read),
+        ("redis_at_rest", redis, redis_at_rest),
         ("redis_on_fragmented_memory", much, redis_on_fragmented_memory),
         ("latency_of_promotion", able.clone(), latency_of_promotion),
         ("a_heap_that_grows", able.clone(), a_heap_that_grows),
         ("memory_of_a_guest", able, memory_of_a_guest),
         ("the_daemon_beside_mixed_load", servers, the_daemon_beside_mixed_load),
+        ("a_jvm_that_touched_its_heap", java, a_jvm_that_touched_its_heap),
     ]
 }
 
@@ -44,6 +49,10 @@ fn without_redis() -> Option<String> {
 fn without_memcached() -> Option<String> {
     let is_installed = Memcached::is_installed();
     (!is_installed).then(|| "memcached is not installed (Debian package memcached)".into())
+}
+
+fn without_java() -> Option<String> {
+    (!Jvm::is_installed()).then(|| "there is no java (Debian package default-jdk-headless)".into())
 }
 
 /// It takes nearly all of the machine's memory for a while.
@@ -99,6 +108,37 @@ fn redis_after_deletions() -> Ended {
         ensure!(theirs > 0.0 && ours > 0.0, "no huge pages: {rows:?}");
         let cpu = number(&rows, case, "superpage", "promote_cpu_s")?;
         ensure!(cpu > 0.0, "it costs something: {rows:?}");
+    }
+    Ok(())
+}
+
+fn redis_filled_and_read() -> Ended {
+    let rows = run("fill-and-read", "128M")?;
+    ensure!(rows.len() == 8, "two cases of four configurations: {rows:?}");
+    for case in ["SET", "GET"] {
+        for policy in ["no daemon", "default", "enabled = keep", "enabled = auto"] {
+            for key in ["throughput", "throughput_ratio", "p50_us", "p99_us"] {
+                ensure!(number(&rows, case, policy, key)? > 0.0, "{key} of {policy} in {rows:?}");
+            }
+        }
+        ensure!(number(&rows, case, "no daemon", "daemon_cpu")? == 0.0, "no daemon: {rows:?}");
+        ensure!(
+            number(&rows, case, "default", "daemon_cpu")? > 0.0,
+            "it costs something: {rows:?}"
+        );
+    }
+    let huge = number(&rows, "GET", "no daemon", "huge_pages")?;
+    ensure!(huge > 0.0, "the first touch gave no huge pages: {rows:?}");
+    Ok(())
+}
+
+fn redis_at_rest() -> Ended {
+    let rows = run("at-rest", "128M")?;
+    ensure!(rows.len() == 4, "two times of two configurations: {rows:?}");
+    for row in &rows {
+        let number = |key: &str| row[key].as_f64().unwrap_or(0.0);
+        ensure!(number("seconds") >= 1.0 && number("daemon_bytes") > 0.0, "{row:?}");
+        ensure!(number("resident_bytes") > 1e8, "Redis holds what was asked for: {row:?}");
     }
     Ok(())
 }
@@ -162,5 +202,19 @@ fn the_daemon_beside_mixed_load() -> Ended {
     }
     let alike = rows.iter().any(|row| row["told_alike"] == true);
     ensure!(alike, "log and metrics differ: {rows:?}");
+    Ok(())
+}
+
+fn a_jvm_that_touched_its_heap() -> Ended {
+    let rows = run("jvm-pretouch", "128M")?;
+    ensure!(rows.len() == 6, "two cases of three configurations: {rows:?}");
+    for case in ["madvise", "always"] {
+        for policy in ["no daemon", "default", "quicksilver-sync-64"] {
+            let huge = number(&rows, case, policy, "huge_at_start")?;
+            ensure!(huge > 0.9, "only {huge} of the heap was huge at the start: {rows:?}");
+        }
+        let left = number(&rows, case, "no daemon", "left")?;
+        ensure!(left >= 1.0, "without a daemon {left} of it is left: {rows:?}");
+    }
     Ok(())
 }

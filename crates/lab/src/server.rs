@@ -1,8 +1,8 @@
 //! A server program of somebody else's, started for ourselves alone, that ends with us. Not what it
 //! is started with, nor the load on it.
 //!
-//! It listens on a UNIX socket in a directory that only we can enter. It dies with the thread that
-//! started it (`PR_SET_PDEATHSIG`), so start servers from a thread that stays.
+//! Its UNIX socket and other files are in a directory that only we can enter. It dies with the thread
+//! that started it (`PR_SET_PDEATHSIG`), so start servers from a thread that stays.
 
 #![expect(unsafe_code, reason = "what a child does between fork and exec is the caller's promise")]
 
@@ -20,10 +20,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to listen. Chosen: it takes a few milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a server may take to be ready. Chosen: memcached and Redis take a few milliseconds, a JVM
+/// that compiles its program and touches its heap some seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program that can be started; its name is that of its Debian package too.
+/// A program that can be started; a server's name is that of its Debian package too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -74,10 +75,15 @@ impl Server {
 
     /// Tries until the server listens, or has ended, or we lose patience.
     pub(crate) fn connect(&mut self, socket: &Path) -> Result<UnixStream> {
+        self.wait(|| UnixStream::connect(socket))
+    }
+
+    /// Makes the attempt until it works, or the server has ended, or we lose patience.
+    pub(crate) fn wait<T>(&mut self, mut attempt: impl FnMut() -> io::Result<T>) -> Result<T> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let error = match UnixStream::connect(socket) {
-                Ok(stream) => return Ok(stream),
+            let error = match attempt() {
+                Ok(made) => return Ok(made),
                 Err(error) => error,
             };
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -177,13 +183,18 @@ impl Directory {
 impl Directory {
     /// Where a socket in it is.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.path.join("socket")
+        self.file("socket")
+    }
+
+    /// Where a file of this name in it is.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A directory that stays behind is empty but for a dead socket.
+        // What stays behind is a dead socket or a small file.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

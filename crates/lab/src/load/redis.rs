@@ -7,6 +7,7 @@ use super::client::Client;
 use super::items::Items;
 use crate::server::{Directory, Program, Server, Surroundings, cores};
 use crate::workload::{PageSize, Result};
+use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -15,7 +16,7 @@ const REDIS: Program =
 
 /// Connections that requests are spread over. Chosen: enough that Redis serves more than one each
 /// time it looks.
-const CONNECTIONS: usize = 8;
+const CONNECTIONS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
 
 /// A running server. Dropping it kills it.
 #[derive(Debug)]
@@ -30,6 +31,14 @@ impl Redis {
     /// [`Error::MissingProgram`](crate::workload::Error::MissingProgram),
     /// [`Error::Server`](crate::workload::Error::Server).
     pub fn start(items: Items) -> Result<(Self, Client)> {
+        Self::start_with(CONNECTIONS, items)
+    }
+
+    /// As [`Redis::start`], with so many connections.
+    ///
+    /// # Errors
+    /// As [`Redis::start`].
+    pub fn start_with(connections: NonZeroUsize, items: Items) -> Result<(Self, Client)> {
         let (core, _) = cores(None)?;
         // It is gone as soon as we are connected.
         let directory = Directory::create()?;
@@ -37,7 +46,7 @@ impl Redis {
         let around = Surroundings { pages: PageSize::Huge, cores: core };
         let mut server = Server::start(REDIS, arguments(&socket), around)?;
         let connections: Result<Vec<UnixStream>> =
-            (0..CONNECTIONS).map(|_| server.connect(&socket)).collect();
+            (0..connections.get()).map(|_| server.connect(&socket)).collect();
         Ok((Self { server }, Client::new(connections?, items)?))
     }
 

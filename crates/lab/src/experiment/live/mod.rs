@@ -1,5 +1,6 @@
 //! Experiments on this machine: real programs, real memory, the stock kernel.
 
+mod at_rest;
 mod emd_fig10;
 mod emd_fig13;
 mod emd_fig15;
@@ -8,8 +9,10 @@ mod emd_fig7;
 mod emd_fig8;
 mod emd_table1;
 mod emd_table3;
+mod fill_and_read;
 mod growing_heap;
 mod guest_memory;
+mod jvm_pretouch;
 mod mixed_load;
 mod promotion_latency;
 mod quicksilver_table2;
@@ -42,4 +45,7 @@ pub const ALL: &[&Experiment] = &[
     &growing_heap::EXPERIMENT,
     &guest_memory::EXPERIMENT,
     &mixed_load::EXPERIMENT,
+    &fill_and_read::EXPERIMENT,
+    &jvm_pretouch::EXPERIMENT,
+    &at_rest::EXPERIMENT,
 ];

@@ -1,6 +1,8 @@
 //! The real daemon, for an experiment: in a process of its own, with a configuration, a lock and a
-//! record of its own. What its configuration should say is the experiment's to know.
+//! record of its own. Also the configurations that experiments compare; what others should say is the
+//! experiment's to know.
 
+use super::support_regime::SUPERPAGE_POLICY;
 use super::{Error, Result, Setting};
 use crate::workload::clock::cpu_time;
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,6 +12,51 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use superpage_kernel::settings::{self, Lock, Settings};
 use superpage_units::Nanos;
+
+/// A configuration that experiments compare with the defaults and with no daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Configuration {
+    /// There is no daemon.
+    NoDaemon,
+    /// An empty file: the defaults.
+    Default,
+    /// `transparent_hugepage/enabled` is left alone, the rest is the defaults.
+    Keep,
+    /// `transparent_hugepage/enabled` is held at `madvise`, the rest is the defaults.
+    Madvise,
+    /// Quicksilver's Sync-64 by its name, the rest is the defaults.
+    Quicksilver,
+}
+
+impl Configuration {
+    /// As in rows.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::NoDaemon => "no daemon",
+            Self::Default => "default",
+            Self::Keep => "enabled = keep",
+            Self::Madvise => "enabled = madvise",
+            Self::Quicksilver => SUPERPAGE_POLICY,
+        }
+    }
+
+    /// The text of a file by which the daemon sees the process `pid` only; `None` without a daemon.
+    fn text(self, pid: u32) -> Option<String> {
+        let keys = match self {
+            Self::NoDaemon => return None,
+            Self::Default => String::new(),
+            Self::Keep => "[thp]\nenabled = \"keep\"\n".to_owned(),
+            Self::Madvise => "[thp]\nenabled = \"madvise\"\n".to_owned(),
+            Self::Quicksilver => format!("[promotion]\npolicy = \"{SUPERPAGE_POLICY}\"\n"),
+        };
+        Some(format!("{keys}[processes.include]\npids = [{pid}]\n"))
+    }
+
+    /// Starts a daemon with it that sees the process `pid` only, if there is to be one.
+    pub(super) fn start(self, setting: &Setting, pid: u32) -> Result<Option<Daemon>> {
+        self.text(pid).map(|text| Daemon::start(setting, &text)).transpose()
+    }
+}
 
 /// A running daemon. Dropping it ends it, and what it changed is put back.
 #[derive(Debug)]
@@ -72,6 +119,11 @@ impl Daemon {
 
     /// Ends it, which must go well.
     pub(super) fn stop(mut self) -> Result<()> {
+        self.end()
+    }
+
+    /// As [`Daemon::stop`], but what it wrote stays until this is dropped.
+    pub(super) fn end(&mut self) -> Result<()> {
         match self.terminate() {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(self.ended(status)),
@@ -104,5 +156,29 @@ impl Drop for Daemon {
         // Had it crashed, this repairs what it left.
         let _ = Settings::open(&self.state, settings::Mode::Apply);
         let _ = std::fs::remove_dir_all(&self.state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_manager::config::{self, Config, HoldEnabled};
+
+    #[test]
+    fn each_configuration_says_what_it_is_named_after() {
+        let read = |one: Configuration| {
+            let text = one.text(7).expect("there is a daemon");
+            let config = config::parse(&text, Path::new("superpage.toml")).expect(one.name());
+            assert_eq!(config.processes.include.pids, [7]);
+            config
+        };
+        let usual = Config::default();
+        let default = read(Configuration::Default);
+        assert_eq!(Config { processes: usual.processes.clone(), ..default }, usual);
+        assert_eq!(read(Configuration::Keep).hold_enabled, HoldEnabled::Keep);
+        assert_eq!(read(Configuration::Madvise).hold_enabled, HoldEnabled::Madvise);
+        let policy = read(Configuration::Quicksilver).promotion.policy;
+        assert_eq!(policy.to_string(), Configuration::Quicksilver.name());
+        assert_eq!(Configuration::NoDaemon.text(7), None);
     }
 }

@@ -65,19 +65,19 @@ impl Regime {
     }
 }
 
-/// Makes a trial under each of `regimes` in each round: in the first one in the order in which they
+/// Makes a trial of each of `variants` in each round: in the first one in the order in which they
 /// are, so that what the others need of it can be taken from the first; then each time another goes
 /// first.
-pub(super) fn in_turn<T, const N: usize>(
-    regimes: [Regime; N],
+pub(super) fn in_turn<V: Copy, T, const N: usize>(
+    variants: [V; N],
     rounds: u32,
-    mut trial: impl FnMut(Regime, u32) -> Result<T>,
+    mut trial: impl FnMut(V, u32) -> Result<T>,
 ) -> Result<[Vec<T>; N]> {
     let mut samples = [const { Vec::new() }; N];
     for round in 0..rounds {
         for turn in 0..N {
             let at = (turn + usize::try_from(round).unwrap_or(0)) % N;
-            samples[at].push(trial(regimes[at], round)?);
+            samples[at].push(trial(variants[at], round)?);
         }
     }
     Ok(samples)

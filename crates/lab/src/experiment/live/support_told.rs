@@ -61,6 +61,13 @@ impl Told {
     }
 }
 
+/// Ends a daemon; what it did.
+pub(super) fn told_by(daemon: &mut Daemon) -> Result<Told> {
+    let mut log = Follower::new(daemon);
+    daemon.end()?;
+    log.told()
+}
+
 /// Follows a daemon's log from its beginning.
 #[derive(Debug)]
 pub(super) struct Follower {

@@ -1,0 +1,188 @@
+//! `jvm-pretouch`: whether a JVM keeps the huge pages that it asked for. No paper has it.
+//!
+//! `-XX:+UseTransparentHugePages -XX:+AlwaysPreTouch`: the heap is advised to be on huge pages
+//! (`MADV_HUGEPAGE`) and touched whole before the program begins, so that nothing is paid later. Then the
+//! program sleeps. All of the heap is zero-filled, which is what de-bloating looks for, but memory is free
+//! and was asked for. It takes the machine's own `java`; where there is none the experiment cannot run.
+
+use super::support_bench::{Bench, fitting_size, median, rounded};
+use super::support_daemon::Configuration;
+use super::support_regime::{Khugepaged, in_turn, set_enabled};
+use super::support_told::{Told, told_by};
+use super::{Error, Experiment, On, Progress, Report, Result, Setting};
+use crate::jvm::Jvm;
+use serde::Serialize;
+use std::time::Duration;
+use superpage_kernel::maps::{self, Area};
+use superpage_kernel::pagemap::Pagemap;
+use superpage_kernel::process::Process;
+use superpage_kernel::thp::Enabled;
+use superpage_units::{Bytes, HugePages};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "jvm-pretouch",
+    source: "no paper",
+    summary: "Whether a JVM that asked for huge pages and touched its heap keeps them while memory is free",
+    on: On::Live,
+    columns: &[
+        ("case", "enabled"),
+        ("policy", "configuration"),
+        ("rounds", "rounds"),
+        ("heap_bytes", "heap"),
+        ("huge_at_start", "on huge pages at the start"),
+        ("seconds", "after s"),
+        ("huge_at_end", "then"),
+        ("left", "of those at the start"),
+        ("broken", "split"),
+        ("freed_bytes", "freed"),
+    ],
+    run,
+};
+
+/// The heap.
+const SIZE: Bytes = Bytes::from_gib(2);
+
+/// Where the program may have huge pages from the kernel.
+const CASES: [(&str, Enabled); 2] = [("madvise", Enabled::Madvise), ("always", Enabled::Always)];
+
+const CONFIGURATIONS: [Configuration; 3] =
+    [Configuration::NoDaemon, Configuration::Default, Configuration::Quicksilver];
+
+/// One JVM, from its start to its end.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    heap: Bytes,
+    /// Its huge pages at the start.
+    before: HugePages,
+    /// At the end.
+    after: HugePages,
+    /// What the daemon did.
+    told: Told,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: &'static str,
+    policy: &'static str,
+    rounds: usize,
+    heap_bytes: f64,
+    huge_at_start: f64,
+    seconds: u64,
+    huge_at_end: f64,
+    left: f64,
+    broken: f64,
+    freed_bytes: f64,
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let size = fitting_size(setting, SIZE, 1)?;
+    // Below a GiB a run is a trial of the experiment, not a measurement.
+    let rest = Duration::from_secs(if size < Bytes::from_gib(1) { 1 } else { 60 });
+    let mut bench = Bench::open(setting)?;
+    let mut report = Report::default();
+    for (case, enabled) in CASES {
+        let samples = in_turn(CONFIGURATIONS, setting.rounds, |configuration, round| {
+            let (name, of) = (configuration.name(), setting.rounds);
+            progress(&format!("{case}, {name}: round {} of {of}", round + 1))?;
+            set_enabled(&mut bench, enabled)?;
+            Khugepaged::Default.set(&mut bench)?;
+            trial(setting, configuration, size, rest)
+        })?;
+        for (configuration, of_one) in CONFIGURATIONS.into_iter().zip(&samples) {
+            report.push(&row(case, configuration, of_one, rest))?;
+        }
+    }
+    report.notes.push(format!(
+        "java -XX:+UseTransparentHugePages -XX:+AlwaysPreTouch, -Xms and -Xmx of {size}, its program asleep; \
+         the daemon starts when the heap has been touched, and sees the JVM only. The heap is the largest area \
+         of private anonymous memory; what was split and freed is of the whole JVM.",
+    ));
+    Ok(report)
+}
+
+fn trial(
+    setting: &Setting,
+    configuration: Configuration,
+    size: Bytes,
+    rest: Duration,
+) -> Result<Sample> {
+    let jvm = Jvm::start(size)?;
+    let process = Process::open(jvm.pid())?;
+    let pagemap = Pagemap::open(&process)?;
+    let heap = heap_of(maps::of(&process)?)
+        .ok_or_else(|| Error::Child("the JVM has no private anonymous memory".to_owned()))?;
+    let huge_pages = || {
+        pagemap.huge_pages(std::slice::from_ref(&heap)).map(|pages| HugePages(pages.len() as u64))
+    };
+    let before = huge_pages()?;
+    let mut daemon = configuration.start(setting, jvm.pid())?;
+    std::thread::sleep(rest);
+    let after = huge_pages()?;
+    let told = daemon.as_mut().map(told_by).transpose()?.unwrap_or_default();
+    Ok(Sample { heap: heap.size(), before, after, told })
+}
+
+/// The largest area that may be a heap.
+fn heap_of(areas: Vec<Area>) -> Option<Area> {
+    let may = |area: &Area| area.is_private_anonymous() && area.permissions.write;
+    areas.into_iter().filter(may).max_by_key(Area::size)
+}
+
+fn row(
+    case: &'static str,
+    configuration: Configuration,
+    samples: &[Sample],
+    rest: Duration,
+) -> Row {
+    let of = |value: &dyn Fn(&Sample) -> f64| median(samples.iter().map(value));
+    let share = |huge: HugePages, of: Bytes| huge.bytes().share_of(of.max(Bytes(1)));
+    Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case,
+        policy: configuration.name(),
+        rounds: samples.len(),
+        heap_bytes: of(&|sample| sample.heap.0 as f64),
+        huge_at_start: rounded(of(&|sample| share(sample.before, sample.heap)), 3),
+        seconds: rest.as_secs(),
+        huge_at_end: rounded(of(&|sample| share(sample.after, sample.heap)), 3),
+        left: rounded(of(&|sample| share(sample.after, sample.before.bytes())), 3),
+        broken: of(&|sample| sample.told.broken.0 as f64),
+        freed_bytes: of(&|sample| sample.told.freed.0 as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn the_heap_is_the_largest_private_anonymous_area() {
+        // Of a JVM with a class archive at the end of its heap, and the reserved rest of an arena.
+        let text = "80000000-ffe00000 rw-p 00000000 00:00 0 \n\
+             ffe00000-100000000 rw-p 00c77000 fe:00 315149     /usr/lib/jvm/classes.jsa\n\
+             7f0000000000-7f0010000000 rw-p 00000000 00:00 0 \n\
+             7f0010000000-7f0110000000 ---p 00000000 00:00 0 \n\
+             7f0200000000-7f0300000000 r--p 00000000 fe:00 315150     /usr/lib/jvm/modules\n";
+        let areas = maps::parse(text.as_bytes(), Path::new("maps")).expect("areas");
+        let heap = areas[0].clone();
+        assert_eq!(heap_of(areas), Some(heap));
+        assert_eq!(heap_of(Vec::new()), None);
+    }
+
+    #[test]
+    fn what_is_left_is_a_share_of_what_was_there() {
+        let sample = Sample {
+            heap: HugePages(8).bytes(),
+            before: HugePages(4),
+            after: HugePages(1),
+            told: Told { broken: HugePages(3), ..Told::default() },
+        };
+        let row = row("always", Configuration::Default, &[sample], Duration::from_secs(60));
+        assert_eq!((row.huge_at_start, row.huge_at_end, row.left), (0.5, 0.125, 0.25));
+        assert_eq!((row.broken, row.seconds), (3.0, 60));
+    }
+}
