@@ -40,12 +40,12 @@ impl Levels {
         self.0.contains(&Some(Level::High))
     }
 
-    /// Whether nothing may be reclaimed from any process under this policy.
-    fn allow_none_of(&self, policy: Promotion) -> bool {
+    /// Whether something may be reclaimed from some process under this policy.
+    fn allow_some_of(&self, policy: Promotion) -> bool {
         match policy.idle_reclaim() {
-            IdleReclaim::Always => false,
-            IdleReclaim::AboveLow => self.0.iter().all(|level| *level <= Some(Level::Low)),
-            IdleReclaim::Never => true,
+            IdleReclaim::Always => true,
+            IdleReclaim::AboveLow => self.0.iter().any(|level| *level > Some(Level::Low)),
+            IdleReclaim::Never => false,
         }
     }
 }
@@ -79,9 +79,12 @@ impl Daemon {
             return;
         }
         let levels = Levels::now(&self.watches);
-        let is_none = self.config.promotion.policies().all(|policy| levels.allow_none_of(policy));
+        let may_any = {
+            let mut policies = self.config.promotion.policies();
+            policies.any(|policy| levels.allow_some_of(policy))
+        };
         // Memory above a watermark comes first.
-        if levels.is_any_high() || is_none {
+        if levels.is_any_high() || !may_any {
             return;
         }
         let (now, before) = (promote::now(), CpuTime::of_thread());
