@@ -258,9 +258,9 @@ impl Pagemap {
     /// it runs another program (`execve`), which has memory of its own.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        // Of memory that is there, the lowest page has an entry too, mapped or not.
-        let mut entry = [0; size_of::<u64>()];
-        rustix::io::pread(&self.file, &mut entry, 0).is_ok_and(|read| read == entry.len())
+        // Entries are read whole, so one byte is refused (EINVAL) before any lock is taken, as long as
+        // there is memory; without it there is nothing to read.
+        matches!(rustix::io::pread(&self.file, &mut [0_u8], 0), Err(rustix::io::Errno::INVAL))
     }
 
     /// What is mapped in `region`.

@@ -28,6 +28,9 @@ const WORTH_MANAGING: Bytes = Bytes::from_mib(16);
 /// 100 us.
 const DESCRIBED_HOLD: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
 
+/// Processes that are asked who they are in one observation, at the most. The others are next; meanwhile
+/// they are known as who they were. Chosen: some milliseconds.
+const DESCRIBED_AT_ONCE: usize = 32;
 /// A small process is asked for its size again after this, and then as long after as it is known. Chosen,
 /// not measured: it takes some 5 us.
 const ASKED_FIRST: Nanos = Nanos(100_000_000);
@@ -86,6 +89,8 @@ pub struct Registry {
     describer: Describer,
     known: BTreeMap<u32, Known>,
     handles: Arc<Handles>,
+    /// How many were asked who they are in this observation.
+    described: usize,
 }
 
 impl Registry {
@@ -97,6 +102,7 @@ impl Registry {
             describer: Describer::new(),
             known: BTreeMap::new(),
             handles: Arc::default(),
+            described: 0,
         }
     }
 
@@ -124,6 +130,7 @@ impl Registry {
     /// If `/proc` cannot be read.
     pub fn observe(&mut self, now: Time) -> Result<Observation> {
         let pids = process::list(Path::new("/proc"))?;
+        self.described = 0;
         let alive: BTreeSet<u32> = pids.iter().copied().collect();
         self.known.retain(|pid, _| alive.contains(pid));
         let observed: Vec<_> = pids.into_iter().filter_map(|pid| self.look(pid, now)).collect();
@@ -149,7 +156,8 @@ impl Registry {
             Some(Known::PassedOver { until, .. }) if *until > now => return None,
             Some(Known::PassedOver { since: earlier, .. }) => since = *earlier,
             Some(Known::Managed(entry)) => {
-                let is_described = now.saturating_sub(entry.described) < DESCRIBED_HOLD;
+                let is_described = now.saturating_sub(entry.described) < DESCRIBED_HOLD
+                    || self.described >= DESCRIBED_AT_ONCE;
                 // After an `execve` it is another program, with other memory.
                 if is_described && entry.process.pagemap.is_current() {
                     let activity = activity(&entry.process)?;
@@ -176,13 +184,19 @@ impl Registry {
     }
 
     /// The process as an entry, if it is to be managed; `before` is as what it was held before.
-    fn manage(&self, pid: u32, before: Option<Arc<ManagedProcess>>, now: Time) -> Option<Entry> {
+    fn manage(
+        &mut self,
+        pid: u32,
+        before: Option<Arc<ManagedProcess>>,
+        now: Time,
+    ) -> Option<Entry> {
         let is_large =
             || status::resident(Path::new("/proc"), pid).is_ok_and(|size| size >= WORTH_MANAGING);
         let is_named = || self.wanted.processes.include.pids.contains(&pid);
         if !is_named() && before.is_none() && !is_large() {
             return None;
         }
+        self.described += 1;
         let described = self.describer.describe(pid)?;
         let policy = self.policy(&described)?;
         let is_same =

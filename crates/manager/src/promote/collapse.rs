@@ -9,14 +9,20 @@ use superpage_kernel::pagemap::Survey;
 use superpage_kernel::process_madvise;
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region};
 
+/// A range, and what it is like if it may be promoted.
+type Looked = (Region, Result<Survey, Refusal>);
+
 /// Makes the ranges of a request huge pages, those that may be, and looks what became of each.
 #[must_use]
 pub fn carry_out(process: &ManagedProcess, request: &Collapse) -> Collapsed {
     let seen = request.ranges().filter_map(|region| look(process, request, region));
-    let seen: Vec<_> = seen.collect();
+    let seen: Vec<Looked> = seen.collect();
     let mut done = Collapsed::default();
     // A range that must be left alone parts a run.
-    for run in seen.chunk_by(|(_, one), (_, next)| one.is_ok() && next.is_ok()) {
+    let goes_on = |one: &Looked, next: &Looked| {
+        one.1.is_ok() && next.1.is_ok() && one.0.end() == next.0.start()
+    };
+    for run in seen.chunk_by(goes_on) {
         let possible = run.iter().filter_map(|(region, seen)| Some((*region, seen.ok()?)));
         let possible: Vec<(Region, Survey)> = possible.collect();
         let refused = run.iter().filter_map(|(region, seen)| Some((*region, seen.err()?)));
@@ -48,11 +54,7 @@ fn call(
 }
 
 /// What the range is like, if it may be promoted; `None` if it is huge by now.
-fn look(
-    process: &ManagedProcess,
-    request: &Collapse,
-    region: Region,
-) -> Option<(Region, Result<Survey, Refusal>)> {
+fn look(process: &ManagedProcess, request: &Collapse, region: Region) -> Option<Looked> {
     let seen = process.pagemap.survey(region).map_err(|_| Refusal::Gone);
     let is_huge = seen.is_ok_and(|seen| seen.is_huge);
     (!is_huge).then(|| (region, seen.and_then(|seen| may(process, request, region, seen))))
@@ -68,6 +70,9 @@ fn may(
     // Also after an `execve`: the page tables looked at are those of before.
     if seen.population.is_zero() {
         return Err(Refusal::NotPossible);
+    }
+    if seen.population < request.least {
+        return Err(Refusal::Changed);
     }
     if request.memory == Memory::Shared {
         return Ok(seen);
@@ -138,7 +143,7 @@ mod tests {
 
     fn request(first: Region, count: u64) -> Collapse {
         let (process, count) = (ProcessKey(1), HugePages(count));
-        Collapse { process, first, count, memory: Memory::Private }
+        Collapse { process, first, count, memory: Memory::Private, least: BasePages(1) }
     }
 
     #[test]

@@ -2,19 +2,19 @@
 //! workers, and tells the operator. It reads the clock and decides nothing.
 
 use super::collapse;
-use super::event::{Command, Event, Observation, Report, RequestId, Slow};
+use super::event::{Collapse, Collapsed, Command, Event, Report, RequestId, Slow};
 use super::pool::Pool;
+use super::range::Refusal;
 use super::scheduler::Scheduler;
 use super::{Order, Setup, Shared, Status, now};
 use crate::history::{Entry, What};
 use crate::ledger::{Ledger, entry};
-use crate::registry::{Handles, Registry};
+use crate::registry::{Handles, Registry, Wanted};
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::usage::CpuTime;
-use superpage_policy::supply::Supply;
 use superpage_policy::system::capabilities::IdleReclaim;
 use superpage_units::{Nanos, ProcessKey};
 use tracing::{error, warn};
@@ -47,9 +47,14 @@ enum Go {
 
 struct Driver {
     scheduler: Scheduler,
+    /// Only workers lock it: one may hold it for long.
     registry: Arc<Mutex<Registry>>,
+    /// Other processes to manage, for the registry's next observation.
+    wanted: Arc<Mutex<Option<Wanted>>>,
     handles: Arc<Handles>,
     pool: Pool,
+    /// Earlier pools, for requests that they have still.
+    retired: Vec<Pool>,
     results: Receiver<Event>,
     sender: Sender<Event>,
     at_once: usize,
@@ -72,6 +77,8 @@ impl Driver {
             scheduler: Scheduler::new(setup.rules(), promoted, now()),
             handles: registry.handles(),
             registry: Arc::new(Mutex::new(registry)),
+            wanted: Arc::default(),
+            retired: Vec::new(),
             pool: Pool::new(setup.workers() + OBSERVERS, sender.clone())?,
             results,
             sender,
@@ -125,9 +132,11 @@ impl Driver {
                     }
                     self.pool.give(id, move || {
                         let cpu = CpuTime::of_thread();
-                        let done = process.map(|process| collapse::carry_out(&process, &request));
-                        let cost = CpuTime::of_thread().since(cpu);
-                        Event::Collapsed(id, done.unwrap_or_default(), cost)
+                        let done = match process {
+                            Some(process) => collapse::carry_out(&process, &request),
+                            None => gone(&request),
+                        };
+                        Event::Collapsed(id, done, CpuTime::of_thread().since(cpu))
                     });
                 }
                 Command::Report(report) => self.tell(report),
@@ -136,15 +145,20 @@ impl Driver {
     }
 
     fn observe(&self, id: RequestId) {
-        let registry = Arc::clone(&self.registry);
+        let (registry, wanted) = (Arc::clone(&self.registry), Arc::clone(&self.wanted));
         self.pool.give(id, move || {
             let cpu = CpuTime::of_thread();
             let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
-            let seen = registry.observe(now()).unwrap_or_else(|error| {
-                warn!("processes cannot be seen: {error}");
-                Observation { processes: Vec::new(), domains: Vec::new(), free: Supply::NONE }
-            });
-            Event::Observed(id, seen, CpuTime::of_thread().since(cpu))
+            if let Some(wanted) = wanted.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                registry.configure(wanted);
+            }
+            match registry.observe(now()) {
+                Ok(seen) => Event::Observed(id, seen, CpuTime::of_thread().since(cpu)),
+                Err(error) => {
+                    warn!("processes cannot be seen: {error}");
+                    Event::WorkerLost(id)
+                }
+            }
         });
     }
 
@@ -165,24 +179,31 @@ impl Driver {
     }
 
     fn configure(&mut self, setup: Setup) {
+        let mut rules = setup.rules();
         if setup.promotion.at_once != self.at_once {
             match Pool::new(setup.workers() + OBSERVERS, self.sender.clone()) {
                 // The old one's requests come to an end, and their events too.
                 Ok(pool) => {
                     self.at_once = setup.promotion.at_once;
-                    self.pool = pool;
+                    self.retired.push(std::mem::replace(&mut self.pool, pool));
                 }
-                Err(error) => warn!("as many promotions at once as before: {error}"),
+                Err(error) => {
+                    warn!("as many promotions at once as before: {error}");
+                    rules.at_once = rules.at_once.min(self.at_once);
+                }
             }
         }
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner).configure(setup.wanted());
-        self.scheduler.configure(setup.rules(), now());
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(setup.wanted());
+        self.scheduler.configure(rules, now());
     }
 
     fn keep_house(&mut self) -> Go {
         self.kept_house = Instant::now();
-        match self.pool.overdue() {
-            Ok(late) => late.into_iter().for_each(|id| self.step(Event::TimedOut(id))),
+        self.retired.retain(|pool| !pool.is_idle());
+        let pools = std::iter::once(&mut self.pool).chain(&mut self.retired);
+        let late: std::io::Result<Vec<_>> = pools.map(Pool::overdue).collect();
+        match late {
+            Ok(late) => late.into_iter().flatten().for_each(|id| self.step(Event::TimedOut(id))),
             Err(error) => {
                 error!("promotion ends: {error}");
                 return Go::Home;
@@ -203,7 +224,7 @@ impl Driver {
             pause_ms: self.scheduler.pause().as_secs_f64() * 1e3,
             ..Status::default()
         };
-        let mut promoted = super::Promoted::new();
+        let mut promoted = self.scheduler.promoted_before().clone();
         for (key, policy, ranges) in self.scheduler.promoted() {
             let may_bloat = !ranges.is_empty() && policy.idle_reclaim() != IdleReclaim::Never;
             if let Some(process) = self.handles.get(key).filter(|_| may_bloat) {
@@ -280,6 +301,12 @@ impl Driver {
         let (pid, command) = self.names.get(&process).cloned().or_else(held).unzip();
         Entry { pid, command, ..entry(what, kind, cause) }
     }
+}
+
+/// What becomes of a request about a process that is not managed any more.
+fn gone(request: &Collapse) -> Collapsed {
+    let became = request.ranges().map(|range| (range, Err(Refusal::Gone))).collect();
+    Collapsed { became, ..Collapsed::default() }
 }
 
 fn duration(time: Nanos) -> Duration {

@@ -47,6 +47,8 @@ pub struct Collapse {
     pub count: HugePages,
     /// What kind of memory it is.
     pub memory: Memory,
+    /// The base pages that were present in the emptiest of them: with fewer, one is left alone.
+    pub least: BasePages,
 }
 
 impl Collapse {

@@ -198,7 +198,9 @@ impl Candidate {
             return Ok(());
         }
         let (process, count) = (self.process.key, HugePages(run.len() as u64));
-        for (_, became) in self.with_patience(&Collapse { process, first, count, memory }) {
+        for (_, became) in
+            self.with_patience(&Collapse { process, first, count, memory, least: BasePages(1) })
+        {
             match became {
                 Ok(filled) => {
                     self.account.promoted += HugePages(1);

@@ -117,6 +117,12 @@ impl Pool {
         Ok(late)
     }
 
+    /// Whether nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && lock(&self.under_way).is_empty()
+    }
+
     /// Takes no more requests, and waits a while for those under way.
     pub fn finish(&mut self) {
         self.requests = None;

@@ -28,13 +28,15 @@ pub enum Refusal {
     /// The kernel does not do it there: advised against, watched by userfaultfd, locked, or not
     /// mapped any more (EINVAL).
     NotPossible,
+    /// Less of it is present than when it was surveyed: its program has freed some.
+    Changed,
     /// The process has gone or is out of reach.
     Gone,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Memory,
         Self::Fragmentation,
         Self::BloatAgain,
@@ -44,6 +46,7 @@ impl Refusal {
         Self::CgroupLimit,
         Self::Busy,
         Self::NotPossible,
+        Self::Changed,
         Self::Gone,
     ];
 
@@ -60,6 +63,7 @@ impl Refusal {
             Self::CgroupLimit => "cgroup-limit",
             Self::Busy => "busy",
             Self::NotPossible => "not-possible",
+            Self::Changed => "changed",
             Self::Gone => "gone",
         }
     }
@@ -77,6 +81,7 @@ impl Refusal {
             Self::CgroupLimit => "its cgroup is at its limit",
             Self::Busy => "the kernel was using one of its pages",
             Self::NotPossible => "the kernel does not do it there",
+            Self::Changed => "its program has freed some of it meanwhile",
             Self::Gone => "its process has gone",
         }
     }
@@ -95,6 +100,7 @@ impl Refusal {
             | Self::Swapped
             | Self::NoHugePage
             | Self::CgroupLimit
+            | Self::Changed
             | Self::Gone => (FIRST, LONGEST_PASSING),
         }
     }
@@ -208,6 +214,17 @@ impl Range {
             State::Idle => true,
             State::CoolingDown { until, .. } => until <= now,
             State::Queued(_) | State::InFlight(_) => false,
+        }
+    }
+
+    /// Until when it cools down after it was refused, if it does at `now`.
+    #[must_use]
+    pub fn refused_until(&self, now: Time) -> Option<Time> {
+        match self.state {
+            State::CoolingDown { until, because: Because::Refused(_) } if until > now => {
+                Some(until)
+            }
+            _ => None,
         }
     }
 

@@ -38,6 +38,10 @@ const SURVEY_SHARE: u64 = 100;
 const SURVEY_IDLE: Nanos = Nanos(60_000_000_000); // tidy: allow(60 s)
 /// A process with so many new faults, or that has grown by as much, is surveyed soon.
 const ACTIVE: BasePages = BasePages(32);
+/// A policy is asked so often in a step, at the most, while all that it wants cools down.
+const ASKED: usize = 64;
+/// Collapse requests that exceed their time limit before no other begins.
+const MOST_LATE: usize = 2;
 /// Surveys under way at a time.
 const SURVEYS: usize = 1;
 
@@ -194,6 +198,9 @@ impl Kind {
         }
     }
 }
+
+/// A range that the gate let through, with the base pages that were present in it.
+type Admitted = (Region, Guard, BasePages);
 
 /// The scheduler.
 #[derive(Debug)]
@@ -388,6 +395,8 @@ impl Scheduler {
         for (region, reason) in wanted {
             managed.queue(region, Wanted { reason, action: None, since: now });
         }
+        let cooled = managed.ranges.values().filter_map(|range| range.refused_until(now)).min();
+        managed.next_survey = managed.next_survey.min(cooled.unwrap_or(managed.next_survey));
     }
 
     fn collapsed(&mut self, id: RequestId, done: Collapsed, cost: Nanos, now: Time) {
@@ -471,6 +480,9 @@ impl Scheduler {
         if refused.contains_key(&Refusal::CgroupLimit) {
             managed.cool_down_queue(Because::Refused(Refusal::CgroupLimit), now);
         }
+        if wanted.iter().any(|wanted| wanted.action.is_some()) {
+            instance.spend(done.held, now);
+        }
         let policy = instance.name.clone();
         if let Some(first) = wanted.first().filter(|_| !promoted.is_zero()) {
             let (reason, waited) = (first.reason.clone(), now.saturating_sub(first.since));
@@ -503,7 +515,8 @@ impl Scheduler {
         match request.kind {
             Kind::Observe => self.observe_next = now + OBSERVE_IDLE,
             Kind::Survey(key, _) => {
-                if let Some(managed) = self.processes.get_mut(&key) {
+                let managed = self.processes.get_mut(&key);
+                if let Some(managed) = managed.filter(|one| one.request == Some(id)) {
                     managed.request = None;
                     managed.next_survey = now + SURVEY_IDLE;
                 }
@@ -543,7 +556,7 @@ impl Scheduler {
             return;
         }
         self.ask_policies(now);
-        while self.collapses_under_way() < self.at_once {
+        while self.has_slot() {
             if !self.collapse(now) {
                 return;
             }
@@ -558,8 +571,17 @@ impl Scheduler {
         self.under_way(|kind| matches!(kind, Kind::Collapse { .. }))
     }
 
+    /// Whether another collapse may begin. While several do not come back, the kernel waits for
+    /// something that the next one would wait for too.
+    fn has_slot(&self) -> bool {
+        let late = self.in_flight.values().filter(|one| one.is_late);
+        let late = late.filter(|one| matches!(one.kind, Kind::Collapse { .. })).count();
+        late < MOST_LATE && self.collapses_under_way() < self.at_once
+    }
+
     fn observe_at(&self) -> Option<Time> {
-        let is_under_way = self.under_way(|kind| matches!(kind, Kind::Observe)) > 0;
+        // Another one would wait for the same lock.
+        let is_under_way = self.in_flight.values().any(|one| matches!(one.kind, Kind::Observe));
         (!is_under_way).then_some(self.observe_next)
     }
 
@@ -589,9 +611,15 @@ impl Scheduler {
 
     /// Queues what policies want in the background, one range at a time, while a worker is free.
     fn ask_policies(&mut self, now: Time) {
+        if !self.has_slot() {
+            return;
+        }
         let mut free = self.at_once.saturating_sub(self.collapses_under_way());
         for index in 0..self.instances.len() {
-            while free > 0 && self.instances[index].due().is_some_and(|due| due <= now) {
+            for _ in 0..ASKED {
+                if free == 0 || self.instances[index].due().is_none_or(|due| due > now) {
+                    break;
+                }
                 match self.instances[index].background(now) {
                     Background::Promote(key, region, reason, action) => {
                         if self.want(index, key, region, reason, action, now) == Queued::Yes {
@@ -653,13 +681,20 @@ impl Scheduler {
         &mut self,
         key: ProcessKey,
         now: Time,
-    ) -> (Vec<(Region, Guard)>, BTreeMap<Refusal, HugePages>) {
+    ) -> (Vec<Admitted>, BTreeMap<Refusal, HugePages>) {
         let (mut admitted, mut refused) = (Vec::new(), BTreeMap::new());
         let Some(managed) = self.processes.get_mut(&key) else { return (admitted, refused) };
         let Some(instance) = self.instances.get_mut(managed.instance) else {
             return (admitted, refused);
         };
-        for region in managed.next_run() {
+        let run = managed.next_run();
+        managed.cursor = run.last().map_or(managed.cursor, |last| last.end());
+        let memory = run.first().map(|first| instance.snapshot.memory(key, *first));
+        for region in run {
+            // What another kind of memory allows is asked for by itself.
+            if Some(instance.snapshot.memory(key, region)) != memory {
+                break;
+            }
             let Some(range) = managed.ranges.get(&region) else { continue };
             let past = if range.was_huge { Past::WasHuge } else { Past::New };
             let seen = instance.snapshot.seen(key, region);
@@ -668,13 +703,18 @@ impl Scheduler {
                 None => Err(Refusal::NotPossible),
             };
             match answer {
-                Ok(guard) => admitted.push((region, guard)),
+                Ok(guard) => admitted.push((region, guard, seen.unwrap_or_default().population)),
                 Err(why) => {
                     if let State::Queued(Wanted { action: Some(action), .. }) = &range.state {
                         instance.learn(action, Outcome::Stale);
                     }
                     *refused.entry(why).or_default() += HugePages(1);
                     managed.cool_down(region, Because::Refused(why), now);
+                    // It holds for all memory of the machine.
+                    if why == Refusal::Fragmentation {
+                        managed.cool_down_queue(Because::Refused(why), now);
+                        break;
+                    }
                     // One call is about neighbours.
                     if !admitted.is_empty() {
                         break;
@@ -686,15 +726,16 @@ impl Scheduler {
     }
 
     /// Orders a collapse of neighbours.
-    fn begin(&mut self, key: ProcessKey, admitted: Vec<(Region, Guard)>) {
-        let Some((first, _)) = admitted.first().copied() else { return };
+    fn begin(&mut self, key: ProcessKey, admitted: Vec<Admitted>) {
+        let Some((first, ..)) = admitted.first().copied() else { return };
+        let least = admitted.iter().map(|(.., present)| *present).min().unwrap_or_default();
         let Some(managed) = self.processes.get_mut(&key) else { return };
         let memory = self.instances[managed.instance].snapshot.memory(key, first);
         let count = HugePages(admitted.len() as u64);
-        let collapse = Collapse { process: key, first, count, memory };
+        let collapse = Collapse { process: key, first, count, memory, least };
         let id = RequestId(self.last_request + 1);
         let mut wanted = Vec::with_capacity(admitted.len());
-        for (region, _) in &admitted {
+        for (region, ..) in &admitted {
             let Some(range) = managed.ranges.get_mut(region) else { continue };
             if let State::Queued(one) = std::mem::replace(&mut range.state, State::InFlight(id)) {
                 wanted.push(one);
@@ -702,8 +743,7 @@ impl Scheduler {
             }
         }
         managed.request = Some(id);
-        managed.cursor = first.start().offset(count.bytes());
-        let guards = admitted.into_iter().map(|(_, guard)| guard).collect();
+        let guards = admitted.into_iter().map(|(_, guard, _)| guard).collect();
         let id = self.request(Kind::Collapse { collapse: collapse.clone(), guards, wanted });
         self.commands.push(Command::Collapse(id, collapse));
     }
@@ -713,7 +753,7 @@ impl Scheduler {
     pub fn next_step(&self) -> Time {
         let collapse = self.processes.values().filter_map(Managed::collapse_at).min();
         let policies = self.instances.iter().filter_map(PolicyInstance::due).min();
-        let is_free = self.collapses_under_way() < self.at_once;
+        let is_free = self.has_slot();
         let work = collapse.into_iter().chain(policies).min().filter(|_| is_free);
         let work = work.map(|at| at.max(self.gate.ready_at()));
         let survey = self.next_survey().map(|(at, _)| at);
@@ -756,6 +796,12 @@ impl Scheduler {
             let policy = self.instances[managed.instance].policy();
             (*key, policy, managed.was_huge().collect())
         })
+    }
+
+    /// Ranges that were huge, of processes that an earlier scheduler knew and this one does not yet.
+    #[must_use]
+    pub fn promoted_before(&self) -> &Promoted {
+        &self.promoted_before
     }
 
     /// Asserts what holds after every step. For tests.

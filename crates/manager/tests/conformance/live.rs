@@ -137,7 +137,7 @@ impl Live {
         const PAUSE: Duration = Duration::from_millis(2);
         let Running { process, .. } = self.running(key)?;
         let (first, count, memory) = (region, HugePages(1), Memory::Private);
-        let request = Collapse { process: key, first, count, memory };
+        let request = Collapse { process: key, first, count, memory, least: BasePages(1) };
         for _ in 0..TRIES {
             match collapse::carry_out(process, &request).became.first() {
                 Some((_, Ok(_))) | None => return Ok(Outcome::Done),
