@@ -80,6 +80,9 @@ struct Sample {
     told: Option<Told>,
 }
 
+/// One of a sample's phases.
+type Of = fn(&Sample) -> Phase;
+
 #[derive(Debug, Serialize)]
 struct Row {
     experiment: &'static str,
@@ -114,8 +117,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         trial.run(&mut bench, configuration, round)
     })?;
     let mut report = Report::default();
-    let cases: [(&str, fn(&Sample) -> Phase); 2] =
-        [("SET", |sample| sample.set), ("GET", |sample| sample.get)];
+    let cases: [(&str, Of); 2] = [("SET", |sample| sample.set), ("GET", |sample| sample.get)];
     for (case, phase) in cases {
         for (configuration, of_one) in CONFIGURATIONS.into_iter().zip(&samples) {
             report.push(&row((case, phase), configuration, of_one, &samples[0]))?;

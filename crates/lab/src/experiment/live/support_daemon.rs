@@ -168,7 +168,7 @@ mod tests {
     fn each_configuration_says_what_it_is_named_after() {
         let read = |one: Configuration| {
             let text = one.text(7).expect("there is a daemon");
-            let config = config::parse(&text, Path::new("superpage.toml")).expect(one.name());
+            let config = config::parse(&text, Path::new("superpage.toml")).expect("valid");
             assert_eq!(config.processes.include.pids, [7]);
             config
         };
