@@ -3,7 +3,7 @@
 //! One at a time on a machine. It sleeps until its interval is over, memory pressure wakes it, or
 //! a signal comes; while memory lies below the watermarks it looks at the used memory, and at huge
 //! pages that stay partly used. Promoting goes on beside it ([`crate::promote`]). SIGHUP reads the
-//! configuration again, SIGTERM and SIGINT have it leave ([`leave`]).
+//! configuration again, SIGTERM and SIGINT have it leave (`leave`).
 
 mod hold;
 mod idle;

@@ -3,7 +3,7 @@
 //! All processes are gone through again and again ([`Registry::observe`]): that reads only what the
 //! kernel answers without waiting for a process's locks. Small processes are passed over until they
 //! have grown. Whether a process is selected, and under which policy, is asked again every
-//! [`DESCRIBED_HOLD`], so one that changes its user or its cgroup is known as what it is.
+//! `DESCRIBED_HOLD`, so one that changes its user or its cgroup is known as what it is.
 
 use crate::config::{CgroupMarks, PromotionConfig};
 use crate::process::ManagedProcess;

@@ -8,7 +8,7 @@
 //! [`Range`].
 //!
 //! When a process is surveyed again: soon after it has faulted or grown, but no sooner than
-//! [`SURVEY_SHARE`] allows; when a range of it has cooled down; and else once a minute.
+//! `SURVEY_SHARE` allows; when a range of it has cooled down; and else once a minute.
 
 use super::event::{
     Activity, Collapse, Collapsed, Command, Event, LONGEST_RUN, Observation, Observed, Report,
