@@ -201,7 +201,7 @@ fn what_was_asked_for_stays_while_memory_is_free() -> Ended {
     let config = |policy: &str, low: &str| {
         format!(
             "watermarks = {{ high = \"99.9%\", low = \"{low}\" }}\n\
-             promotion = {{ {policy} listen = \"100%\", period = 1, idle = \"500ms\" }}\n\
+             promotion = {{ {policy} idle = \"500ms\" }}\n\
              timing = {{ interval = \"100ms\" }}\n\
              processes = {{ include = {{ pids = [{pid}] }} }}\n"
         )
