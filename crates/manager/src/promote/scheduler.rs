@@ -186,7 +186,13 @@ struct InFlight {
 enum Kind {
     Observe,
     Survey(ProcessKey, Activity),
-    Collapse { collapse: Collapse, guards: Vec<Guard>, wanted: Vec<Wanted> },
+    /// With the policy's name, for what is told when the process is not managed any more.
+    Collapse {
+        collapse: Collapse,
+        guards: Vec<Guard>,
+        wanted: Vec<Wanted>,
+        policy: String,
+    },
 }
 
 impl Kind {
@@ -401,7 +407,7 @@ impl Scheduler {
 
     fn collapsed(&mut self, id: RequestId, done: Collapsed, cost: Nanos, now: Time) {
         self.gate.spend(cost, now);
-        let Some(InFlight { kind: Kind::Collapse { collapse, guards, wanted }, .. }) =
+        let Some(InFlight { kind: Kind::Collapse { collapse, guards, wanted, policy }, .. }) =
             self.in_flight.remove(&id)
         else {
             return;
@@ -425,6 +431,7 @@ impl Scheduler {
             self.report(Report::BackedOff { took: done.slowest, pause, cause });
         }
         self.settle(id, &collapse, &wanted, &done, now);
+        self.tell(&collapse, &wanted, &policy, &done, now);
     }
 
     /// Brings the ranges of a collapse request that has ended up to date, and tells their policy.
@@ -446,20 +453,14 @@ impl Scheduler {
         let Some(instance) = self.instances.get_mut(managed.instance) else { return };
         let became: BTreeMap<Region, Result<BasePages, Refusal>> =
             done.became.iter().copied().collect();
-        let mut filled = BasePages::ZERO;
-        let mut promoted = HugePages::ZERO;
-        let mut refused: BTreeMap<Refusal, HugePages> = BTreeMap::new();
         for (region, wanted) in collapse.ranges().zip(wanted) {
             let outcome = match became.get(&region) {
-                Some(Ok(pages)) => {
-                    filled += *pages;
-                    promoted += HugePages(1);
+                Some(Ok(_)) => {
                     instance.snapshot.set_huge(key, region);
                     managed.cool_down(region, Because::Promoted, now);
                     Outcome::Done
                 }
                 Some(Err(why)) => {
-                    *refused.entry(*why).or_default() += HugePages(1);
                     managed.cool_down(region, Because::Refused(*why), now);
                     if *why == Refusal::NoHugePage { Outcome::NoFrame } else { Outcome::Stale }
                 }
@@ -474,26 +475,43 @@ impl Scheduler {
                 instance.learn(action, outcome);
             }
         }
-        if refused.contains_key(&Refusal::Gone) {
+        let is_any = |refusal| became.values().any(|became| *became == Err(refusal));
+        if is_any(Refusal::Gone) {
             managed.next_survey = now;
         }
-        if refused.contains_key(&Refusal::CgroupLimit) {
+        if is_any(Refusal::CgroupLimit) {
             managed.cool_down_queue(Because::Refused(Refusal::CgroupLimit), now);
         }
         if wanted.iter().any(|wanted| wanted.action.is_some()) {
             instance.spend(done.held, now);
         }
-        let policy = instance.name.clone();
-        if let Some(first) = wanted.first().filter(|_| !promoted.is_zero()) {
+    }
+
+    /// Tells what became of a collapse request, also of a process that is not managed any more.
+    fn tell(
+        &mut self,
+        collapse: &Collapse,
+        wanted: &[Wanted],
+        policy: &str,
+        done: &Collapsed,
+        now: Time,
+    ) {
+        let process = collapse.process;
+        let made = || done.became.iter().filter_map(|(_, became)| became.ok());
+        let (huge_pages, filled) = (HugePages(made().count() as u64), made().sum());
+        if let Some(first) = wanted.first().filter(|_| !huge_pages.is_zero()) {
             let (reason, waited) = (first.reason.clone(), now.saturating_sub(first.since));
-            let (huge_pages, policy) = (promoted, policy.clone());
-            let report =
-                Report::Promoted { process: key, policy, huge_pages, filled, reason, waited };
+            let policy = policy.to_owned();
+            let report = Report::Promoted { process, policy, huge_pages, filled, reason, waited };
             self.report(report);
         }
+        let mut refused: BTreeMap<Refusal, HugePages> = BTreeMap::new();
+        for why in done.became.iter().filter_map(|(_, became)| became.err()) {
+            *refused.entry(why).or_default() += HugePages(1);
+        }
         for (why, huge_pages) in refused {
-            let policy = policy.clone();
-            self.report(Report::Refused { process: key, policy, huge_pages, why });
+            let policy = policy.to_owned();
+            self.report(Report::Refused { process, policy, huge_pages, why });
         }
     }
 
@@ -521,7 +539,7 @@ impl Scheduler {
                     managed.next_survey = now + SURVEY_IDLE;
                 }
             }
-            Kind::Collapse { collapse, guards, wanted } => {
+            Kind::Collapse { collapse, guards, wanted, .. } => {
                 guards.into_iter().for_each(|guard| self.gate.settle(guard));
                 let became = collapse.ranges().map(|range| (range, Err(Refusal::Busy)));
                 let done = Collapsed { became: became.collect(), ..Collapsed::default() };
@@ -744,7 +762,9 @@ impl Scheduler {
         }
         managed.request = Some(id);
         let guards = admitted.into_iter().map(|(_, guard, _)| guard).collect();
-        let id = self.request(Kind::Collapse { collapse: collapse.clone(), guards, wanted });
+        let policy = self.instances[managed.instance].name.clone();
+        let kind = Kind::Collapse { collapse: collapse.clone(), guards, wanted, policy };
+        let id = self.request(kind);
         self.commands.push(Command::Collapse(id, collapse));
     }
 
@@ -811,7 +831,7 @@ impl Scheduler {
     pub fn check(&self) {
         let mut promised = HugePages::ZERO;
         for (id, request) in &self.in_flight {
-            if let Kind::Collapse { collapse, guards, wanted } = &request.kind {
+            if let Kind::Collapse { collapse, guards, wanted, .. } = &request.kind {
                 let count = usize::try_from(collapse.count.0).expect("a short run");
                 assert!(count == guards.len() && count == wanted.len() && count > 0);
                 assert!(collapse.count <= LONGEST_RUN);

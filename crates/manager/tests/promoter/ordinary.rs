@@ -124,7 +124,7 @@ fn a_heap_is_promoted_as_it_grows() -> Ended {
     // As an allocator does, it writes behind what it had.
     let more = program.memory(&format!("heap {HUGE_PAGE_BYTES}"))?;
     let behind = (region.end().0 - more.start.0) / 4096;
-    program.touch(more, behind, 1)?;
+    program.touch(more, behind, 40)?;
     program.wait_for_huge(region)?;
     program.check()?;
     watch.end()?.promoted(1, "threshold")
@@ -295,6 +295,10 @@ fn what_comes_apart_rests_and_is_found_again() -> Ended {
     program.wait_for_huge(memory.region(1))?;
     std::thread::sleep(Duration::from_secs(25));
     ensure!(!program.is_huge(region)?, "it rested for less than {:?}", apart.elapsed());
+    // It is found with the next survey, and that comes when the program fills something.
+    std::thread::sleep(Duration::from_secs(6));
+    let more = program.memory("map 1")?;
+    program.touch(more, 0, 63)?;
     program.wait_for_huge(region)?;
     program.check()?;
     watch.end()?.promoted(3, "threshold")
