@@ -177,7 +177,8 @@ pub struct Gate {
     domains: Vec<Domain>,
 }
 
-/// A promise of memory for one PMD range, which [`Gate::settle`] ends.
+/// A promise of memory for one PMD range. It counts as used until the usage is read again after its
+/// request has ended: until then that huge page is in no reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// The cgroup's domain, if it has one.
@@ -220,7 +221,8 @@ impl Gate {
         self.budget.ready_at()
     }
 
-    /// Takes in how memory is used now. What is under way may be in that or not, so it counts still.
+    /// Takes in how memory is used now. Requests under way may be in that or not, so their promises count
+    /// still.
     pub fn see(&mut self, domains: Vec<Domain>, free: &Supply) {
         self.domains = domains;
         self.limits.see(free);
@@ -241,13 +243,6 @@ impl Gate {
         self.limits.check(seen, past, room)?;
         self.of(guard).for_each(|domain| domain.promised += HugePages(1));
         Ok(guard)
-    }
-
-    /// The request that a guard was given for has ended.
-    pub fn settle(&mut self, guard: Guard) {
-        for domain in self.of(guard) {
-            domain.promised = domain.promised.saturating_sub(HugePages(1));
-        }
     }
 
     /// The machine's domain and that of a cgroup.
@@ -319,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn promised_memory_counts_as_used_until_it_is_settled() {
+    fn promised_memory_counts_as_used_until_the_next_reading() {
         let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Nanos::ZERO);
         gate.see(vec![domain(63, 100), domain(64, 100)], &Supply::NONE);
         gate.limits.fragmentation = 0.0;
@@ -327,7 +322,9 @@ mod tests {
         assert_eq!(gate.admit(&seen(1), Past::New, Some(1)), Err(Refusal::Memory));
         let other = gate.admit(&seen(1), Past::New, None).expect("the cgroup is not its");
         assert_eq!(gate.promised(), HugePages(2));
-        [guard, other].into_iter().for_each(|guard| gate.settle(guard));
+        assert_eq!((guard.domain, other.domain), (Some(1), None));
+        gate.see(vec![domain(63, 100), domain(64, 100)], &Supply::NONE);
+        gate.limits.fragmentation = 0.0;
         assert_eq!(gate.promised(), HugePages::ZERO);
         assert!(gate.admit(&seen(1), Past::New, Some(1)).is_ok());
     }
