@@ -5,19 +5,11 @@
 //! is read can show an area twice or not at all.
 //! [proc_pid_maps(5)](https://man7.org/linux/man-pages/man5/proc_pid_maps.5.html).
 
-#![expect(unsafe_code, reason = "one ioctl that the kernel crates do not wrap")]
-
 use crate::error::{Error, Result};
-use crate::process::{Process, explain};
+use crate::process::Process;
 use crate::text;
-use linux_raw_sys::general::{procmap_query, procmap_query_flags};
-use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::io::Errno;
-use rustix::ioctl::{Updater, ioctl, opcode};
 use std::path::Path;
 use superpage_units::{Bytes, VirtAddr};
-
-const _: () = assert!(size_of::<procmap_query>() == 104);
 
 /// What a process may do in an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,98 +100,6 @@ pub fn of(process: &Process) -> Result<Vec<Area>> {
     parse(&process.read_file("maps")?, &process.path("maps"))
 }
 
-/// The areas of a process, asked for one by one (`PROCMAP_QUERY`, since Linux 6.11), which takes as long
-/// with one area as with 40,000.
-///
-/// It stays with the memory that the process had when it was opened: after an `execve` that is gone.
-#[derive(Debug)]
-pub struct Maps {
-    file: OwnedFd,
-    pid: u32,
-}
-
-impl Maps {
-    /// Opens those of `process`.
-    ///
-    /// # Errors
-    /// [`Error::Gone`], [`Error::Denied`] (it is somebody else's).
-    pub fn open(process: &Process) -> Result<Self> {
-        Ok(Self { file: process.open_file("maps")?, pid: process.pid() })
-    }
-
-    /// The area that holds `address`, if one does; newlines in its name are as they are.
-    ///
-    /// # Errors
-    /// [`Error::Gone`], [`Error::Unsupported`], [`Error::Failed`] (a name of more than 4095 bytes).
-    pub fn area_at(&self, address: VirtAddr) -> Result<Option<Area>> {
-        query(&self.file, address).map_err(|errno| match errno {
-            Errno::NOTTY | Errno::INVAL => {
-                let what = "ask for one area by PROCMAP_QUERY (Linux 6.11 or later)".to_owned();
-                Error::Unsupported { what, errno }
-            }
-            errno => explain(errno, self.pid, "ask for one of its areas"),
-        })
-    }
-}
-
-/// The longest name of an area, with the zero byte at its end (`PATH_MAX`).
-const LONGEST_NAME: u32 = 4096; // tidy: allow(bytes of a name)
-
-fn query(maps: &OwnedFd, address: VirtAddr) -> rustix::io::Result<Option<Area>> {
-    let mut name = [0_u8; LONGEST_NAME as usize];
-    let mut query = procmap_query {
-        size: size_of::<procmap_query>() as u64,
-        query_flags: 0,
-        query_addr: address.0,
-        vma_start: 0,
-        vma_end: 0,
-        vma_flags: 0,
-        vma_page_size: 0,
-        vma_offset: 0,
-        inode: 0,
-        dev_major: 0,
-        dev_minor: 0,
-        vma_name_size: LONGEST_NAME,
-        build_id_size: 0,
-        vma_name_addr: name.as_mut_ptr() as u64,
-        build_id_addr: 0,
-    };
-    const OPCODE: rustix::ioctl::Opcode = opcode::read_write::<procmap_query>(b'f', 17);
-    // SAFETY: the opcode is PROCMAP_QUERY's, whose argument is a `procmap_query`; beside that the kernel
-    // writes to `name` only, no more than its length, which it is told.
-    let asked = unsafe {
-        let call = Updater::<OPCODE, procmap_query>::new(&mut query);
-        ioctl(maps.as_fd(), call)
-    };
-    match asked {
-        Ok(()) => Ok(Some(answered(&query, &name))),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// What the kernel said of an area, and the name that it wrote.
-fn answered(query: &procmap_query, name: &[u8]) -> Area {
-    let has = |flag: procmap_query_flags| query.vma_flags & flag as u64 != 0;
-    let length = name.iter().take(query.vma_name_size as usize).position(|byte| *byte == 0);
-    Area {
-        start: VirtAddr(query.vma_start),
-        end: VirtAddr(query.vma_end),
-        permissions: Permissions {
-            read: has(procmap_query_flags::PROCMAP_QUERY_VMA_READABLE),
-            write: has(procmap_query_flags::PROCMAP_QUERY_VMA_WRITABLE),
-            execute: has(procmap_query_flags::PROCMAP_QUERY_VMA_EXECUTABLE),
-        },
-        sharing: match has(procmap_query_flags::PROCMAP_QUERY_VMA_SHARED) {
-            true => Sharing::Shared,
-            false => Sharing::Private,
-        },
-        device: Device { major: query.dev_major, minor: query.dev_minor },
-        inode: query.inode,
-        name: name[..length.unwrap_or(0)].to_vec(),
-    }
-}
-
 /// Understands the text of a `maps` file; `path` is for the message if it cannot be.
 ///
 /// # Errors
@@ -279,33 +179,7 @@ fn granted(found: u8, letter: u8) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::own_memory::{OwnMemory, Wish};
     use proptest::prelude::*;
-    use superpage_units::HugePages;
-
-    #[test]
-    fn one_area_can_be_asked_for_by_itself() {
-        let me = Process::current().expect("we run");
-        let memory = OwnMemory::map(HugePages(2), Wish::BasePages).expect("4 MiB");
-        let address = memory.regions().next().expect("two").start();
-        let maps = Maps::open(&me).expect("our own");
-        if let Err(Error::Unsupported { .. }) = maps.area_at(address) {
-            return println!("skipped one area: this kernel cannot be asked for it");
-        }
-        // Tests beside this one map and unmap; what is listed before and after is there in between.
-        let before = of(&me).expect("our own");
-        let asked: Vec<_> = before.iter().map(|area| (area, maps.area_at(area.start))).collect();
-        let after = of(&me).expect("our own");
-        // The vsyscall page cannot be asked for: it is the kernel's.
-        let is_there = |area: &Area| after.contains(area) && area.name != b"[vsyscall]";
-        let there: Vec<_> = asked.into_iter().filter(|(area, _)| is_there(area)).collect();
-        assert!(there.iter().any(|(area, _)| area.name == b"[heap]" || area.name == b"[stack]"));
-        assert!(there.iter().any(|(area, _)| area.name.ends_with(b".so.6")), "one with a file");
-        for (area, alone) in there {
-            assert_eq!(alone.expect("our own").as_ref(), Some(area));
-        }
-        assert!(matches!(maps.area_at(VirtAddr::default()), Ok(None)), "nobody maps that");
-    }
 
     const GOOD: &[u8] = include_bytes!("../tests/fixtures/proc/maps");
 

@@ -306,28 +306,6 @@ impl Pagemap {
         Ok(found)
     }
 
-    /// The first region with anything in it, between `start` and `end`; pages of private files
-    /// count too.
-    ///
-    /// # Errors
-    /// As [`Pagemap::huge_pages`].
-    pub fn next_populated(&self, start: VirtAddr, end: VirtAddr) -> Result<Option<Region>> {
-        if start >= end {
-            return Ok(None);
-        }
-        let filter = Filter {
-            none: Categories::ZERO,
-            any: Categories::PRESENT | Categories::SWAPPED,
-            ..Filter::default()
-        };
-        let mut ranges = [page_region { start: 0, end: 0, categories: 0 }];
-        let mut call = ScanCall::new(start, end, filter);
-        call.argument.max_pages = 1;
-        let count = call.ask(&self.file, &mut ranges).map_err(|errno| self.explain(errno))?;
-        let first = ranges.first().filter(|_| count > 0);
-        Ok(first.map(|range| Region::containing(VirtAddr(range.start))))
-    }
-
     /// The base pages of `region` that are in memory and that this process alone maps, as far as
     /// the kernel says.
     ///
@@ -726,10 +704,6 @@ mod tests {
                     ..Survey::default()
                 };
                 assert_eq!(survey, expected);
-                let next = |from| pagemap.next_populated(from, regions[1].end()).expect("walks");
-                assert_eq!(next(regions[0].start()), Some(regions[0]));
-                assert_eq!(next(regions[0].base_page(7)), None);
-                assert_eq!(next(regions[1].end()), None);
             }
             Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
         }
