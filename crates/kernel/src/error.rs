@@ -128,7 +128,7 @@ impl Error {
     }
 }
 
-/// Who holds a lock.
+/// The words for the process that holds a lock, where its number is known.
 fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }

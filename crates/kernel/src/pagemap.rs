@@ -32,7 +32,7 @@ use superpage_units::{
 const _: () = assert!(size_of::<pm_scan_arg>() == 96 && size_of::<page_region>() == 24);
 
 bitflags! {
-    /// What an entry of `/proc/PID/pagemap` says of a page, as far as it is used here.
+    /// The flags of an entry of `/proc/PID/pagemap`, as far as they are used here.
     #[derive(Clone, Copy)]
     struct Entry: u64 {
         /// Mapped by this process alone.
@@ -286,9 +286,9 @@ impl Pagemap {
         Ok(survey)
     }
 
-    /// What is mapped between two addresses, region by region, whatever kind of memory it is.
+    /// The pages that are mapped between two addresses, by region, whatever kind of memory they are.
     ///
-    /// It takes the kernel 1.6 ms for a GiB of base pages, and next to nothing for huge pages.
+    /// The kernel takes 1.6 ms for a GiB of base pages, and next to nothing for huge pages.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].

@@ -119,7 +119,7 @@ bitflags! {
     /// The kernel's `PF_` flags of a process, from linux/sched.h. Those not known here are kept.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ProcessFlags: u32 {
-        /// It is a thread of the kernel; part of what stat(5) promises.
+        /// The process is a thread of the kernel; proc_pid_stat(5) documents the flag.
         const KTHREAD = 0x0020_0000;
     }
 }

@@ -63,14 +63,14 @@ impl Handles {
 /// What is known of a process by its number.
 #[derive(Debug)]
 enum Known {
-    /// It is small or not selected.
+    /// The process is small or not selected.
     PassedOver {
         /// Since when it is known.
         since: Time,
         /// When it is asked again.
         until: Time,
     },
-    /// It is managed.
+    /// The process is managed.
     Managed(Entry),
 }
 

@@ -116,7 +116,7 @@ pub struct Limits {
     pub worth: BasePages,
     /// The share of fragmented free memory above which no huge page is asked for, 0 to 1.
     pub max_fragmentation: f64,
-    /// That share now, 0 to 1.
+    /// The share of fragmented free memory now, 0 to 1.
     pub fragmentation: f64,
 }
 

@@ -81,7 +81,8 @@ impl PolicyInstance {
         until.map(|until| until.max(self.budget.ready_at()))
     }
 
-    /// Its background work took so much CPU time.
+    /// Its background work held the kernel for so long: the wall time of its collapse requests, which is no
+    /// less than their CPU time.
     pub fn spend(&mut self, cost: Nanos, now: Time) {
         self.budget.spend(cost, now);
     }

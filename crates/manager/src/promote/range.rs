@@ -163,13 +163,13 @@ pub struct Wanted {
 /// What is being done about a PMD range.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
-    /// Nothing.
+    /// Nobody wants the range promoted, and nothing keeps a policy from wanting it.
     Idle,
     /// A policy wants it promoted, and it waits for its turn.
     Queued(Wanted),
     /// A collapse request with it is under way.
     InFlight(RequestId),
-    /// It is left alone until a time.
+    /// The range is left alone until a time.
     CoolingDown {
         /// Until when.
         until: Time,

@@ -6,9 +6,9 @@ use superpage_units::BasePages;
 /// Whether a policy goes by page faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
-    /// It is told of each, and may want a huge page for it.
+    /// The policy is told of each fault, and may want a huge page for it.
     Told,
-    /// It goes by what its own scan comes upon.
+    /// The policy goes by what its own scan comes upon.
     Scans,
 }
 
