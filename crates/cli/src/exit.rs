@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use superpage_kernel::Error;
 use superpage_kernel::rights::Hindrance;
 use superpage_manager::daemon::DaemonError;
+use superpage_manager::find::Refusal;
 use superpage_manager::record::RecordError;
-use superpage_manager::select::Refusal;
 
 /// The exit codes, as `--help` and the man page show them.
 pub(crate) const TABLE: &str = "Exit codes:
@@ -77,7 +77,7 @@ impl From<DaemonError> for Failure {
             DaemonError::Config(_) => Self::Usage(error.to_string()),
             DaemonError::Kernel(error) => error.into(),
             DaemonError::Busy { .. }
-            | DaemonError::Signals(_)
+            | DaemonError::Wakeup(_)
             | DaemonError::PromoterEnds
             | DaemonError::Panicked => Self::Failed(error.into()),
         }

@@ -18,8 +18,8 @@ use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_lab::worker::Worker;
 use superpage_lab::workload::WorkloadKind;
 use superpage_manager::cooldown::CoolDown;
+use superpage_manager::find;
 use superpage_manager::pass::{Flow, Options, Pass};
-use superpage_manager::select;
 use superpage_policy::bloat::BloatMap;
 use superpage_policy::debloat::{PolicyName, emd};
 use superpage_units::{
@@ -399,7 +399,7 @@ fn be_locked() -> Ended {
 fn what_was_not_worth_breaking_cools_down() -> Ended {
     let mut worker = random_access()?;
     let pid = worker.pid();
-    let hold = || select::hold(pid).map_err(|refusal| refusal.to_string());
+    let hold = || find::hold(pid).map_err(|refusal| refusal.to_string());
     let huge_pages = hold()?.huge_pages()?;
     // Half of them are 80 % bloat, half 20 %.
     let half = HugePages(1).base_pages().0 / 2;
@@ -411,9 +411,9 @@ fn what_was_not_worth_breaking_cools_down() -> Ended {
     pass.run(policy.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
     let (broken, cooled) = (pass.account().total().broken.0, cooling.len() as u64);
     ensure!(is_near(cooled, broken / 2, 0.05), "{cooled} of {broken} cool down");
-    let target = hold()?;
-    target.collapse(&huge_pages)?;
-    let pass = Pass::new(vec![target], everything, options, &cooling, Nanos(1))?;
+    let process = hold()?;
+    process.collapse(&huge_pages)?;
+    let pass = Pass::new(vec![process], everything, options, &cooling, Nanos(1))?;
     let admitted: HugePages = pass.maps().values().map(BloatMap::len).sum();
     ensure!(admitted.0 + cooled <= huge_pages.len() as u64, "{admitted} and {cooled} cooling");
     worker.check()?;

@@ -23,7 +23,7 @@ use linux_raw_sys::general::{
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
     Region, VirtAddr,
@@ -174,8 +174,6 @@ pub enum Found {
 pub struct Pagemap {
     file: OwnedFd,
     pid: u32,
-    /// How many times longer to sleep after a stride than it took.
-    rest: u32,
 }
 
 impl Pagemap {
@@ -184,13 +182,7 @@ impl Pagemap {
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
     pub fn open(process: &Process) -> Result<Self> {
-        Ok(Self { file: process.open_file("pagemap")?, pid: process.pid(), rest: 0 })
-    }
-
-    /// Takes its time over what has to walk all of the process's memory: after each stride, about a
-    /// millisecond, it sleeps for so many times longer.
-    pub fn take_time(&mut self, rest: u32) {
-        self.rest = rest;
+        Ok(Self { file: process.open_file("pagemap")?, pid: process.pid() })
     }
 
     /// The regions that are anonymous huge pages now, in address order.
@@ -202,6 +194,19 @@ impl Pagemap {
     /// # Errors
     /// [`Error::Unsupported`] before Linux 6.7; [`Error::Gone`]; [`Error::Failed`].
     pub fn huge_pages(&self, areas: &[Area]) -> Result<Vec<Region>> {
+        self.huge_pages_in_strides(areas, &mut |_| {})
+    }
+
+    /// As [`Pagemap::huge_pages`]; `after_stride` is called after each part of the walk, about a
+    /// millisecond long, with the time that the part took.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn huge_pages_in_strides(
+        &self,
+        areas: &[Area],
+        after_stride: &mut dyn FnMut(Duration),
+    ) -> Result<Vec<Region>> {
         let filter = Filter {
             all: Categories::HUGE | Categories::PRESENT,
             none: Categories::FILE | Categories::ZERO,
@@ -211,9 +216,8 @@ impl Pagemap {
         let areas: Vec<&Area> = areas.iter().filter(|area| area.is_private_anonymous()).collect();
         let mut found = Vec::new();
         for (start, end) in spans(&areas) {
-            self.scan(start, end, filter, |start, end, _| {
-                found.extend(Region::within(start, end));
-            })?;
+            let mut each = |start, end, _| found.extend(Region::within(start, end));
+            self.scan_in_strides(start, end, filter, &mut each, after_stride)?;
         }
         let mut areas = areas.into_iter().peekable();
         found.retain(|region| {
@@ -397,6 +401,18 @@ impl Pagemap {
         filter: Filter,
         mut each: impl FnMut(VirtAddr, VirtAddr, Categories),
     ) -> Result<()> {
+        self.scan_in_strides(start, end, filter, &mut each, &mut |_| {})
+    }
+
+    /// As [`Pagemap::scan`]; `after_stride` is called with the time that each stride took.
+    fn scan_in_strides(
+        &self,
+        start: VirtAddr,
+        end: VirtAddr,
+        filter: Filter,
+        each: &mut dyn FnMut(VirtAddr, VirtAddr, Categories),
+        after_stride: &mut dyn FnMut(Duration),
+    ) -> Result<()> {
         let mut at = start;
         let mut ranges = vec![page_region { start: 0, end: 0, categories: 0 }; RANGES_PER_CALL];
         while at < end {
@@ -406,9 +422,7 @@ impl Pagemap {
             let began = Instant::now();
             let asked = call.ask(&self.file, &mut ranges);
             let count = asked.map_err(|errno| self.explain(errno))?;
-            if self.rest > 0 {
-                std::thread::sleep(began.elapsed() * self.rest);
-            }
+            after_stride(began.elapsed());
             let walked = VirtAddr(call.argument.walk_end);
             let ranges = &ranges[..count];
             for range in ranges {

@@ -1,6 +1,6 @@
 //! What a pass did, counted: per process and in sum. Numbers only; showing them is elsewhere.
 
-use crate::target::LeftAlone;
+use crate::split::LeftAlone;
 use std::collections::BTreeMap;
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, ProcessKey};
 

@@ -1,33 +1,31 @@
 //! The daemon: promotes while memory is free, and reclaims bloat when memory passes a watermark.
 //!
-//! One at a time on a machine. It sleeps until its interval is over, memory pressure wakes it, or
-//! a signal comes; while memory lies below the watermarks it looks at the used memory, and at huge
-//! pages that stay partly used. Promoting goes on beside it ([`crate::promote`]). SIGHUP reads the
-//! configuration again, SIGTERM and SIGINT have it leave (`leave`).
+//! One at a time on a machine. Its thread sleeps until its interval is over, memory pressure wakes it, a
+//! pass has ended, or a signal comes; then it reads how much memory is used, and decides whether a pass is
+//! to be made. It never waits for another process: passes ([`reclaim`]) and promotions
+//! ([`crate::promote`]) go on beside it. SIGHUP reads the configuration again, SIGTERM and SIGINT have it
+//! leave (`leave`).
 
 mod hold;
-mod idle;
 mod leave;
+mod reclaim;
+mod report;
 mod saved;
-mod tell;
 mod watch;
 
-use crate::account::Account;
 use crate::config::{self, Config, ConfigError};
-use crate::cooldown::CoolDown;
 use crate::history::What;
 use crate::ledger::{Ledger, entry};
 use crate::metrics::{self, Server};
-use crate::pass::{End, Event, Flow, Mode, Options, Pass, Permission};
+use crate::pass::End;
 use crate::promote::{self, Promoted, Promoter, Setup};
-use crate::reclaim::Looks;
-use crate::select::{self, Describer};
-use crate::target::Target;
+use crate::registry::{self, Registry};
 use leave::{Restarts, Verdict};
+use reclaim::{Ended, Levels, Reclaimer, With};
+use report::Reporter;
 use rustix::event::{PollFd, PollFlags, poll};
 use saved::Saved;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::cell::Cell;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -38,12 +36,11 @@ use superpage_kernel::Error;
 use superpage_kernel::pressure::Trigger;
 use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Settings};
-use superpage_policy::debloat::{Debloat, DoneCause};
+use superpage_policy::debloat::DoneCause;
 use superpage_policy::watermark::{Order, Watermarks};
-use superpage_units::{BasePages, HugePages, Nanos};
-use tell::Teller;
+use superpage_units::{HugePages, Nanos};
 use tracing::{debug, error, info, warn};
-use watch::{Level, Watch};
+use watch::Watch;
 
 /// Tasks stalling this long for memory within [`PRESSURE_WINDOW`] wake the daemon. Chosen, not
 /// measured: long enough that ordinary page cache turnover does not.
@@ -54,8 +51,14 @@ const PRESSURE_WINDOW: Nanos = Nanos(2_000_000_000);
 /// How often what would be missed at a restart is kept.
 const SAVE: Duration = Duration::from_secs(30);
 
-/// How often used memory is looked at again during a pass.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often the daemon says how it stands while a pass is under way.
+const WHILE_RUNNING: Duration = Duration::from_secs(1);
+
+/// To find which huge pages there are, not what is in them, may take at most one in so much of a core's
+/// time. Chosen, not measured.
+const DEAREST: u32 = 1000; // tidy: allow(times longer)
+/// They are looked for again after this at the latest, however long it takes. Chosen, not measured.
+const LATEST: Duration = Duration::from_secs(120);
 
 /// Why the daemon did not start or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -75,9 +78,9 @@ pub enum DaemonError {
     /// The kernel refused something.
     #[error(transparent)]
     Kernel(Error),
-    /// Signals could not be set up.
-    #[error("signals could not be set up: {0}")]
-    Signals(std::io::Error),
+    /// Signals or the end of a pass could not wake it.
+    #[error("the daemon cannot be woken: {0}")]
+    Wakeup(std::io::Error),
     /// The promoter ended by itself and was started again, too often.
     #[error(
         "the promoter ended by itself again and again; the settings of the kernel are put back"
@@ -129,11 +132,11 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
     if let Err(error) = &locks.machine {
         warn!("a daemon with another --state would not be noticed: {error}");
     }
-    let signals = Signals::install().map_err(DaemonError::Signals)?;
-    hold::descriptors();
-    let mut daemon = Daemon::new(config, config_path, state, settings);
+    let signals = Signals::install().map_err(DaemonError::Wakeup)?;
+    registry::raise_limit_of_files();
+    let mut daemon = Daemon::new(config, config_path, state, settings)?;
     for repair in &repairs {
-        daemon.teller.ledger.record(entry(What::Setting, "repaired", &repair.to_string()));
+        daemon.reporter.ledger.record(entry(What::Setting, "repaired", &repair.to_string()));
     }
     daemon.run_to_its_end(|daemon| {
         daemon.begin();
@@ -183,31 +186,34 @@ fn read_config(path: Option<&Path>) -> Result<Config, ConfigError> {
 }
 
 struct Daemon {
-    config: Config,
+    config: Arc<Config>,
     config_path: Option<PathBuf>,
     state: PathBuf,
     settings: Settings,
     trigger: Option<Trigger>,
     watches: Vec<Watch>,
-    policy: Box<dyn Debloat>,
-    cooling: CoolDown,
-    /// When huge pages that may be partly used are looked at.
-    looks: Looks,
-    describer: Describer,
-    /// Regions that were huge, from an earlier run, until the promoter has them.
+    registry: Arc<Registry>,
+    reclaimer: Reclaimer,
+    /// Ranges that were huge, from an earlier run, until the promoter has them.
     remembered: Promoted,
     promoter: Option<Promoter>,
     restarts: Restarts,
     server: Option<Server>,
-    teller: Teller,
+    reporter: Reporter,
+    /// When used memory is looked at next.
+    next_look: Instant,
     /// Huge pages that may be partly used are not looked for before this time.
     next_idle: Instant,
     saved: Instant,
-    passes: u64,
 }
 
 impl Daemon {
-    fn new(config: Config, config_path: Option<&Path>, state: &Path, settings: Settings) -> Self {
+    fn new(
+        config: Config,
+        config_path: Option<&Path>,
+        state: &Path,
+        settings: Settings,
+    ) -> Result<Self, DaemonError> {
         let path = settings.root().join("proc/pressure/memory");
         let trigger = Trigger::arm(&path, PRESSURE_STALL, PRESSURE_WINDOW)
             .inspect_err(|error| info!("memory pressure cannot wake us, the timer will: {error}"))
@@ -217,52 +223,57 @@ impl Daemon {
         for watch in watches.iter_mut().filter(|watch| saved.above.contains(&watch.name())) {
             watch.stand_above();
         }
-        Self {
+        let reporter = Reporter::new(Arc::new(Ledger::open(state)));
+        let registry = Arc::new(Registry::new(config.processes.clone(), registry::WORTH_MANAGING));
+        let policy = config.policy.build(config.emd);
+        let (its, cooling) = (Arc::clone(&registry), saved.cooling());
+        let reclaimer = Reclaimer::new(its, reporter.clone(), policy, cooling);
+        Ok(Self {
             watches,
-            policy: config.policy.build(config.emd),
-            config,
+            config: Arc::new(config),
             config_path: config_path.map(Path::to_owned),
             state: state.to_owned(),
             settings,
             trigger,
-            cooling: saved.cooling(),
-            looks: Looks::new(),
-            describer: Describer::new(),
+            registry,
+            reclaimer: reclaimer.map_err(DaemonError::Wakeup)?,
             remembered: saved.remembered(),
             promoter: None,
             restarts: Restarts::default(),
             server: None,
-            teller: Teller::new(Arc::new(Ledger::open(state))),
+            reporter,
+            next_look: Instant::now(),
             next_idle: Instant::now(),
             saved: Instant::now(),
-            passes: 0,
-        }
+        })
     }
 
     /// Holds settings, starts what runs beside.
     fn begin(&mut self) {
-        let ledger = Arc::clone(&self.teller.ledger);
+        let ledger = Arc::clone(&self.reporter.ledger);
         ledger.record(entry(
             What::Started,
             "start",
             concat!("superpage ", env!("CARGO_PKG_VERSION")),
         ));
-        self.shorten_cool_downs();
+        self.configure_reclaimer();
         self.hold();
         self.promote();
         self.listen();
     }
 
-    /// A cool-down that began under another configuration lasts no longer than one that begins now.
-    fn shorten_cool_downs(&mut self) {
-        self.cooling.cap(promote::now(), nanos(self.config.cool_down));
+    /// Has passes made as the configuration wants them.
+    fn configure_reclaimer(&mut self) {
+        let config = &self.config;
+        let policy = config.policy.build(config.emd);
+        self.reclaimer.configure(policy, promote::now(), nanos(config.cool_down));
     }
 
     /// Holds the kernel's settings as the configuration wants them.
     fn hold(&mut self) {
         for change in hold::settings(&mut self.settings, &self.config) {
             info!("{change}, until we leave");
-            self.teller.ledger.record(entry(What::Setting, "held", &change.to_string()));
+            self.reporter.ledger.record(entry(What::Setting, "held", &change.to_string()));
         }
     }
 
@@ -274,7 +285,6 @@ impl Daemon {
         let promotion = &self.config.promotion;
         let setup = Setup {
             promotion: promotion.clone(),
-            processes: self.config.processes.clone(),
             marks: self.config.machine.unwrap_or(Watermarks::NEVER),
             cgroups: self.config.cgroups.clone(),
             worth: self.config.worth(),
@@ -283,7 +293,9 @@ impl Daemon {
             Some(promoter) => promoter.configure(setup),
             None => {
                 let remembered = std::mem::take(&mut self.remembered);
-                let started = Promoter::start(setup, Arc::clone(&self.teller.ledger), remembered);
+                let (registry, ledger) =
+                    (Arc::clone(&self.registry), Arc::clone(&self.reporter.ledger));
+                let started = Promoter::start(setup, registry, ledger, remembered);
                 self.promoter =
                     started.inspect_err(|error| error!("nothing is promoted: {error}")).ok();
             }
@@ -306,7 +318,7 @@ impl Daemon {
         }
         let words = "the promoter ended by itself, and is started again";
         error!("{words}");
-        self.teller.ledger.record(entry(What::Restarted, "promoter", words));
+        self.reporter.ledger.record(entry(What::Restarted, "promoter", words));
         self.end_promoter();
         self.promote();
         Ok(())
@@ -320,7 +332,7 @@ impl Daemon {
         }
         self.server = None;
         let Some(address) = wanted else { return };
-        match metrics::serve(Arc::clone(self.teller.ledger.metrics()), address) {
+        match metrics::serve(Arc::clone(self.reporter.ledger.metrics()), address) {
             Ok(server) => {
                 info!("metrics at http://{}/metrics", server.address());
                 self.server = Some(server);
@@ -338,7 +350,7 @@ impl Daemon {
         );
         self.tell();
         loop {
-            self.wait(signals);
+            let is_pressed = self.wait(signals);
             signals.drain();
             if signals.stop.load(Ordering::Relaxed) {
                 return Ok(());
@@ -347,15 +359,22 @@ impl Daemon {
                 self.reload();
             }
             self.see_to_promoter()?;
-            self.look_around(signals);
-            self.reclaim_idle(signals);
+            if let Some(ended) = self.reclaimer.ended(&self.config) {
+                self.pass_ended(ended);
+            }
+            if is_pressed || Instant::now() >= self.next_look {
+                self.next_look = Instant::now() + self.config.interval;
+                self.look_around();
+                self.reclaim_idle();
+            }
             self.tell();
         }
     }
 
     /// Says how things stand, and keeps what would be missed.
     fn tell(&mut self) {
-        self.teller.tell(&self.watches, self.promoter.as_ref());
+        let counts = self.reclaimer.counts();
+        self.reporter.status(&self.watches, self.promoter.as_ref(), counts);
         if self.saved.elapsed() >= SAVE {
             self.save();
         }
@@ -368,64 +387,74 @@ impl Daemon {
             Some(promoter) => promoter.promoted(),
             None => self.remembered.clone(),
         };
-        let saved = Saved::of(above.collect(), &self.cooling, &remembered);
+        let saved = Saved::of(above.collect(), self.reclaimer.cooling(), &remembered);
         if let Err(error) = saved.write(&self.state) {
             warn!("a restart will not know what was done before: {error}");
         }
     }
 
-    /// Sleeps until the interval is over, memory is short, or a signal came.
-    fn wait(&self, signals: &Signals) {
-        let timeout = rustix::time::Timespec::try_from(self.config.interval).ok();
-        let mut fds = vec![PollFd::new(&signals.wake, PollFlags::IN)];
+    /// Sleeps until the interval is over, memory is short, a pass has ended, or a signal came; whether memory
+    /// is short.
+    fn wait(&self, signals: &Signals) -> bool {
+        let until_look = self.next_look.saturating_duration_since(Instant::now());
+        let most = if self.reclaimer.is_running() { WHILE_RUNNING } else { Duration::MAX };
+        let timeout = rustix::time::Timespec::try_from(until_look.min(most)).ok();
+        let mut fds = vec![
+            PollFd::new(&signals.wake, PollFlags::IN),
+            PollFd::new(self.reclaimer.wakeup(), PollFlags::IN),
+        ];
         fds.extend(self.trigger.as_ref().map(|trigger| PollFd::new(trigger, PollFlags::PRI)));
         // A signal may end the wait early; the flags say what to do.
         let _ = poll(&mut fds, timeout.as_ref());
+        fds.get(2).is_some_and(|trigger| trigger.revents().contains(PollFlags::PRI))
     }
 
     fn reload(&mut self) {
         match read_config(self.config_path.as_deref()) {
             Ok(config) => {
+                self.end_pass();
                 let is_held = hold::wanted(&self.config) == hold::wanted(&config);
                 let earlier = std::mem::replace(&mut self.watches, watch::all(&config));
                 self.watches.iter_mut().for_each(|watch| watch.resume(&earlier));
-                self.policy = config.policy.build(config.emd);
-                self.config = config;
+                self.registry.configure(config.processes.clone());
+                self.config = Arc::new(config);
                 // For a moment others would see what we hold them back from.
                 if !is_held && let Err(error) = self.put_back() {
                     warn!("{error}");
                 }
-                self.shorten_cool_downs();
-                // What was found in use by other rules may not be by these.
-                self.looks = Looks::new();
+                self.configure_reclaimer();
+                self.next_look = Instant::now();
                 self.next_idle = Instant::now();
                 self.hold();
                 self.promote();
                 self.listen();
-                self.teller.ledger.record(entry(What::Reloaded, "reload", "configuration read"));
+                self.reporter.ledger.record(entry(What::Reloaded, "reload", "configuration read"));
                 info!("configuration read again");
             }
             Err(error) => error!("{error}; the configuration of before stays in force"),
         }
     }
 
-    /// Looks at the used memory of every watch and frees what its watermarks ask for.
-    fn look_around(&mut self, signals: &Signals) {
+    /// Looks at the used memory of every watch, and has freed what its watermarks ask for.
+    fn look_around(&mut self) {
         let now = promote::now();
-        self.cooling.expire(now);
         for index in 0..self.watches.len() {
             let watch = &mut self.watches[index];
             match watch.step(now) {
                 Ok(Some(Order::Free { need, share, limit })) => {
-                    let name = watch.name();
-                    self.teller.above_watermark(&name, share, limit, need);
-                    self.free(index, need, signals);
+                    // The pass under way may free it; otherwise this watch asks again.
+                    if self.reclaimer.is_ready() {
+                        let watch = watch.clone();
+                        self.reporter.above_watermark(&watch.name(), share, limit, need);
+                        let with = With { config: &self.config, watches: &self.watches };
+                        self.reclaimer.free(watch, need, with);
+                    }
                 }
                 Ok(Some(Order::Rest { share, limit })) => {
                     debug!(
                         watch = %watch.name(),
-                        used = %tell::percent(share),
-                        limit = %tell::percent(limit),
+                        used = %report::percent(share),
+                        limit = %report::percent(limit),
                         "resting"
                     );
                 }
@@ -435,76 +464,47 @@ impl Daemon {
         }
     }
 
-    fn free(&mut self, index: usize, need: BasePages, signals: &Signals) {
-        let outcome = self.pass(index, need, signals);
-        let now = promote::now();
-        let Some(watch) = self.watches.get_mut(index) else { return };
-        match outcome {
-            Ok((account, end)) => {
-                let spared = account.total().spared;
-                let wait = watch.after_pass(end, spared, now, self.config.back_off);
-                self.teller.pass_done(&watch.name(), &account, end, wait);
-            }
-            Err(error) => {
-                let end = End::Done(DoneCause::NothingLeft);
-                watch.after_pass(end, HugePages::default(), now, self.config.back_off);
-                error!(watch = %watch.name(), "the pass failed: {error}");
-            }
+    /// Has huge pages split that stay partly used, of processes whose policy wants that now.
+    fn reclaim_idle(&mut self) {
+        if Instant::now() < self.next_idle || !self.reclaimer.is_ready() {
+            return;
         }
+        let levels = Levels::now(&self.watches);
+        let mut policies = self.config.promotion.policies();
+        // Memory above a watermark comes first.
+        if levels.is_any_high() || !policies.any(|policy| levels.allow_some_of(policy)) {
+            return;
+        }
+        let status = self.promoter.as_ref().map(Promoter::status).unwrap_or_default();
+        let with = With { config: &self.config, watches: &self.watches };
+        self.reclaimer.reclaim_idle(status.reclaim_from, with);
     }
 
-    fn pass(
-        &mut self,
-        index: usize,
-        need: BasePages,
-        signals: &Signals,
-    ) -> Result<(Account, End), Error> {
-        let now = promote::now();
-        let selection = self.watches[index].selection(&self.config.processes);
-        let may_change = selection.may_change();
-        let found = select::search(&selection)?;
-        let options = self.options();
-        let mut pass = Pass::new(found.targets, need, options, &self.cooling, now)?;
-        let memory = &self.watches[index];
-        let level = Cell::new(memory.level());
-        // A pass can take long; a process may be in another group by now, or another user's.
-        let mut guard = |target: &Target| match level.get() {
-            _ if may_change && !self.describer.still_admits(target, &selection) => {
-                Permission::Nothing
+    /// Takes note of a pass that has ended.
+    fn pass_ended(&mut self, ended: Ended) {
+        match ended {
+            Ended::Free { watch, done } => {
+                let (now, back_off) = (promote::now(), self.config.back_off);
+                let mut watches = self.watches.iter_mut();
+                let Some(watch) = watches.find(|other| other.name() == watch) else { return };
+                match done {
+                    Ok((account, end)) => {
+                        let wait = watch.after_pass(end, account.total().spared, now, back_off);
+                        self.reporter.pass_done(&watch.name(), &account, end, wait);
+                    }
+                    Err(error) => {
+                        let end = End::Done(DoneCause::NothingLeft);
+                        watch.after_pass(end, HugePages::default(), now, back_off);
+                        error!(watch = %watch.name(), "the pass failed: {error}");
+                    }
+                }
             }
-            Some(Level::High) => Permission::All,
-            _ => Permission::NotAskedFor,
-        };
-        let mut looked = Instant::now();
-        let name = self.config.policy.name();
-        let mut watch = |event: Event<'_>| {
-            self.teller.event(&event, name, None);
-            // A pass can take long; whoever used the memory may have left meanwhile.
-            let is_time = looked.elapsed() >= LOOK_AGAIN;
-            if is_time {
-                looked = Instant::now();
-                self.teller.tell(&self.watches, self.promoter.as_ref());
+            Ended::Idle { cost, done } => {
+                self.next_idle = Instant::now() + (cost * DEAREST).min(LATEST);
+                if let Err(error) = done {
+                    error!("idle huge pages cannot be reclaimed: {error}");
+                }
             }
-            if is_time || matches!(event, Event::Broke { .. }) {
-                level.set(memory.level());
-            }
-            let is_relieved = level.get() == Some(Level::Low);
-            if is_relieved || signals.any() { Flow::Stop } else { Flow::Continue }
-        };
-        let policy = self.policy.as_mut();
-        let end = pass.run_guarded(policy, &mut self.cooling, now, &mut guard, &mut watch)?;
-        Ok((pass.account().clone(), end))
-    }
-
-    /// How a pass goes about it.
-    fn options(&mut self) -> Options {
-        self.passes += 1;
-        Options {
-            mode: Mode::Act,
-            budget: self.config.budget,
-            seed: self.passes << 32,
-            worth: self.config.worth(),
-            cool_down: nanos(self.config.cool_down),
         }
     }
 }
@@ -531,11 +531,6 @@ impl Signals {
             signal_hook::low_level::pipe::register(signal, end.try_clone()?)?;
         }
         Ok(signals)
-    }
-
-    /// Whether a signal waits to be dealt with.
-    fn any(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.reload.load(Ordering::Relaxed)
     }
 
     fn drain(&self) {

@@ -3,11 +3,12 @@
 use crate::account::{Account, ProcessAccount};
 use crate::budget::CpuBudget;
 use crate::cooldown::CoolDown;
-use crate::target::{Broken, LeftAlone, Look, Target, is_about_one_process};
+use crate::process::{ManagedProcess, is_about_one_process};
+use crate::split::{Became, LeftAlone, Look, Splitter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use superpage_kernel::sample::Sampler;
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::bloat::{BloatMap, Knowledge};
@@ -119,7 +120,7 @@ pub enum Permission {
 }
 
 /// Asked before each step what it may do.
-pub type Guard<'a> = dyn FnMut(&Target) -> Permission + 'a;
+pub type Guard<'a> = dyn FnMut(&ManagedProcess) -> Permission + 'a;
 
 /// Whether to go on after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,9 +152,9 @@ impl fmt::Display for End {
 /// What a pass works on.
 #[derive(Debug)]
 pub struct Pass {
-    targets: BTreeMap<ProcessKey, Target>,
+    processes: BTreeMap<ProcessKey, Arc<ManagedProcess>>,
     maps: BloatMaps,
-    sampler: Sampler,
+    splitter: Splitter,
     options: Options,
     need: BasePages,
     looks: u64,
@@ -165,24 +166,24 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// A pass over `targets` to free `need`, with every huge page unknown as yet; regions in
+    /// A pass over `processes` to free `need`, with every huge page unknown as yet; ranges in
     /// `cooling` are left out.
     ///
-    /// A target that exits or cannot be read is left out.
+    /// A process that exits or cannot be read is left out.
     ///
     /// # Errors
     /// [`Error::Unsupported`] and whatever is not about one process.
     pub fn new(
-        targets: Vec<Target>,
+        processes: Vec<Arc<ManagedProcess>>,
         need: BasePages,
         options: Options,
         cooling: &CoolDown,
         now: Nanos,
     ) -> Result<Self> {
         let mut found = Vec::new();
-        for mut target in targets {
-            match target.huge_pages() {
-                Ok(regions) => found.push((target, regions)),
+        for process in processes {
+            match process.huge_pages() {
+                Ok(regions) => found.push((process, regions)),
                 Err(error) if is_about_one_process(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -193,16 +194,16 @@ impl Pass {
     /// A pass as [`Pass::new`] makes it, over these regions, which were huge just now.
     #[must_use]
     pub fn over(
-        found: Vec<(Target, Vec<Region>)>,
+        found: Vec<(Arc<ManagedProcess>, Vec<Region>)>,
         need: BasePages,
         options: Options,
         cooling: &CoolDown,
         now: Nanos,
     ) -> Self {
         let mut pass = Self {
-            targets: BTreeMap::new(),
+            processes: BTreeMap::new(),
             maps: BloatMaps::new(),
-            sampler: Sampler::new(),
+            splitter: Splitter::new(),
             options,
             need,
             looks: 0,
@@ -211,39 +212,39 @@ impl Pass {
             started: Instant::now(),
             cpu_before: CpuTime::of_thread(),
         };
-        for (target, regions) in found {
-            pass.add(target, &regions, cooling, now);
+        for (process, regions) in found {
+            pass.add(process, &regions, cooling, now);
         }
         pass
     }
 
-    fn add(&mut self, target: Target, regions: &[Region], cooling: &CoolDown, now: Nanos) {
-        let key = target.key();
+    fn add(
+        &mut self,
+        process: Arc<ManagedProcess>,
+        regions: &[Region],
+        cooling: &CoolDown,
+        now: Nanos,
+    ) {
+        let key = process.key;
         let mut map = BloatMap::new();
         for region in regions.iter().filter(|region| !cooling.contains(key, **region, now)) {
             map.insert(*region, Knowledge::Unknown);
         }
-        let process = ProcessAccount {
-            pid: target.process().pid(),
-            command: target.command().to_owned(),
+        let account = ProcessAccount {
+            pid: process.pid(),
+            command: process.command().to_owned(),
             huge_pages: HugePages(regions.len() as u64),
             ..ProcessAccount::default()
         };
-        self.account.processes.insert(key, process);
+        self.account.processes.insert(key, account);
         self.maps.insert(key, map);
-        self.targets.insert(key, target);
+        self.processes.insert(key, process);
     }
 
     /// What is known so far.
     #[must_use]
     pub fn maps(&self) -> &BloatMaps {
         &self.maps
-    }
-
-    /// The targets still in the pass.
-    #[must_use]
-    pub fn targets(&self) -> &BTreeMap<ProcessKey, Target> {
-        &self.targets
     }
 
     /// What is still to be freed.
@@ -384,8 +385,8 @@ impl Pass {
         part: &[Region],
         guard: &mut Guard<'_>,
     ) -> Result<Option<Vec<Region>>> {
-        let Some(target) = self.targets.get(&process) else { return Ok(Some(Vec::new())) };
-        match guard(target) {
+        let Some(managed) = self.processes.get(&process) else { return Ok(Some(Vec::new())) };
+        match guard(managed) {
             Permission::Nothing => return Ok(None),
             Permission::NotAskedFor => self.spare(process)?,
             Permission::All => {}
@@ -397,15 +398,15 @@ impl Pass {
 
     /// Takes memory for which the process asked for huge pages out of the pass.
     fn spare(&mut self, process: ProcessKey) -> Result<()> {
-        let (Some(target), Some(map), Some(account)) = (
-            self.targets.get(&process),
+        let (Some(managed), Some(map), Some(account)) = (
+            self.processes.get(&process),
             self.maps.get_mut(&process),
             self.account.processes.get_mut(&process),
         ) else {
             return Ok(());
         };
         if self.spared.insert(process) {
-            let asked = target.asked_for(map.by_address().map(|(region, _)| region))?;
+            let asked = managed.asked_for(map.by_address().map(|(region, _)| region))?;
             account.spared += HugePages(asked.len() as u64);
             for region in asked {
                 map.remove(region);
@@ -435,13 +436,13 @@ impl Pass {
                 Ok(watch(Event::Broke { process: account, broken, freed, cause }))
             }
             Ok(StepDone::Excluded) => {
-                self.targets.remove(&process);
+                self.processes.remove(&process);
                 self.maps.remove(&process);
                 Ok(watch(Event::Excluded { process: account }))
             }
             Err(error) if is_about_one_process(&error) => {
                 account.exited = matches!(error, Error::Gone { .. });
-                self.targets.remove(&process);
+                self.processes.remove(&process);
                 self.maps.remove(&process);
                 Ok(watch(Event::Lost { process: account, error: &error }))
             }
@@ -457,8 +458,8 @@ impl Pass {
         cause: LookCause,
         to_cool: &mut Vec<(Region, Cooling)>,
     ) -> Result<StepDone> {
-        let (Some(target), Some(map), Some(account)) = (
-            self.targets.get_mut(&process),
+        let (Some(managed), Some(map), Some(account)) = (
+            self.processes.get(&process),
             self.maps.get_mut(&process),
             self.account.processes.get_mut(&process),
         ) else {
@@ -466,7 +467,7 @@ impl Pass {
         };
         self.looks += 1;
         let seed = self.options.seed.wrapping_add(self.looks);
-        let looks = target.look(&mut self.sampler, regions, depth, seed)?;
+        let looks = self.splitter.look(managed, regions, depth, seed)?;
         for (region, look) in regions.iter().zip(looks) {
             match look {
                 Look::Known(knowledge) => map.refine(*region, knowledge),
@@ -490,23 +491,23 @@ impl Pass {
         cause: BreakCause,
         to_cool: &mut Vec<(Region, Cooling)>,
     ) -> Result<StepDone> {
-        let (Some(target), Some(map), Some(account)) = (
-            self.targets.get_mut(&process),
+        let (Some(managed), Some(map), Some(account)) = (
+            self.processes.get(&process),
             self.maps.get_mut(&process),
             self.account.processes.get_mut(&process),
         ) else {
             return Ok(StepDone::Nothing);
         };
         let results = match self.options.mode {
-            Mode::Act => Some(target.break_up(regions)?),
+            Mode::Act => Some(self.splitter.split(managed, regions)?),
             Mode::DryRun => None,
         };
         let before = account.clone();
         for (index, region) in regions.iter().enumerate() {
             let known = map.remove(*region).and_then(Knowledge::density).unwrap_or_default();
-            let became = results.as_ref().map_or(Broken::Freed(known.base_pages()), |r| r[index]);
+            let became = results.as_ref().map_or(Became::Freed(known.base_pages()), |r| r[index]);
             match became {
-                Broken::Freed(pages) => {
+                Became::Freed(pages) => {
                     account.broken += HugePages(1);
                     account.freed += pages;
                     account.expected += known.base_pages();
@@ -516,7 +517,7 @@ impl Pass {
                         to_cool.push((*region, Cooling::Alike));
                     }
                 }
-                Broken::LeftAlone(reason) => {
+                Became::LeftAlone(reason) => {
                     account.left_alone.add(reason);
                     to_cool.push((*region, Cooling::after(reason)));
                 }
@@ -547,7 +548,7 @@ impl Pass {
     fn settle_account(&mut self) {
         self.account.cpu = CpuTime::of_thread().since(self.cpu_before);
         self.account.wall = Nanos::from_secs_f64(self.started.elapsed().as_secs_f64());
-        self.account.read = self.sampler.bytes_read();
+        self.account.read = self.splitter.bytes_read();
     }
 }
 

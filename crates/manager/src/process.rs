@@ -1,17 +1,19 @@
 //! A managed process: held by a pidfd and its page tables, shared by all who look at it or act on it.
 //!
-//! Looking at a process changes nothing in it. What is done to one is in [`crate::promote`] and
-//! [`crate::pass`]; which processes are managed is [`crate::registry`]'s.
+//! Looking at a process changes nothing in it. [`crate::promote`] and [`crate::split`] change what is
+//! mapped in one; which processes are managed is [`crate::registry`]'s to say.
 
+use crate::select::Identity;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::habits::{self, Habits};
 use superpage_kernel::maps::{self, Device, Sharing};
 use superpage_kernel::pagemap::{Found, Pagemap};
 use superpage_kernel::process::Process;
-use superpage_kernel::status::{self, Stat, Uid};
+use superpage_kernel::process_madvise;
+use superpage_kernel::status::{self, Stat};
 use superpage_kernel::{Error, Result, mounts, smaps_flags};
 use superpage_units::{Bytes, ProcessKey, Region, VirtAddr};
 
@@ -55,6 +57,12 @@ pub struct Survey {
     pub found: Vec<Found>,
 }
 
+/// Whether `error` only concerns the process at hand, so that the work can go on with others.
+#[must_use]
+pub fn is_about_one_process(error: &Error) -> bool {
+    matches!(error, Error::Gone { .. } | Error::Denied { .. } | Error::Missing { .. })
+}
+
 /// A process that is managed.
 #[derive(Debug)]
 pub struct ManagedProcess {
@@ -64,12 +72,8 @@ pub struct ManagedProcess {
     pub process: Process,
     /// Its page tables.
     pub pagemap: Pagemap,
-    /// Its command, as `ps -o comm` shows it.
-    pub command: String,
-    /// Its effective user.
-    pub user: Uid,
-    /// The directory of its memory cgroup, if there is one.
-    pub cgroup: Option<PathBuf>,
+    /// Who it was when it was taken hold of.
+    pub identity: Identity,
     habits: Mutex<Option<Known>>,
 }
 
@@ -88,21 +92,27 @@ impl ManagedProcess {
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`].
-    pub fn new(
-        key: ProcessKey,
-        process: Process,
-        command: String,
-        user: Uid,
-        cgroup: Option<PathBuf>,
-    ) -> Result<Self> {
+    pub fn new(key: ProcessKey, process: Process, identity: Identity) -> Result<Self> {
         let pagemap = Pagemap::open(&process)?;
-        Ok(Self { key, process, pagemap, command, user, cgroup, habits: Mutex::new(None) })
+        Ok(Self { key, process, pagemap, identity, habits: Mutex::new(None) })
     }
 
     /// Its number.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// Its command, as `ps -o comm` shows it.
+    #[must_use]
+    pub fn command(&self) -> &str {
+        &self.identity.command
+    }
+
+    /// The directory of its memory cgroup, if that is known.
+    #[must_use]
+    pub fn cgroup(&self) -> Option<&Path> {
+        self.identity.cgroup()
     }
 
     /// Its counters: page faults, resident memory, CPU time.
@@ -160,6 +170,50 @@ impl ManagedProcess {
             below = Some(vma);
         }
         Ok(vmas)
+    }
+
+    /// Its anonymous huge pages now.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn huge_pages(&self) -> Result<Vec<Region>> {
+        self.pagemap.huge_pages(&maps::of(&self.process)?)
+    }
+
+    /// As [`ManagedProcess::huge_pages`]; `after_stride` is called after each part of the walk, about a
+    /// millisecond long, with the time that the part took.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn huge_pages_in_strides(
+        &self,
+        after_stride: &mut dyn FnMut(Duration),
+    ) -> Result<Vec<Region>> {
+        self.pagemap.huge_pages_in_strides(&maps::of(&self.process)?, after_stride)
+    }
+
+    /// Those of `regions` (in address order) for which the program asked for huge pages.
+    ///
+    /// The kernel walks all of the process's page tables for it ([`smaps_flags`]).
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`].
+    pub fn asked_for(&self, regions: impl Iterator<Item = Region>) -> Result<Vec<Region>> {
+        let asked = smaps_flags::asking_for_huge(&self.process)?;
+        let mut asked = asked.iter().peekable();
+        let is_asked_for = |region: &Region| {
+            while asked.next_if(|(_, end)| *end <= region.start()).is_some() {}
+            asked.peek().is_some_and(|(start, _)| *start <= region.start())
+        };
+        Ok(regions.filter(is_asked_for).collect())
+    }
+
+    /// Turns `regions` into huge pages; returns how many the kernel refused.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`].
+    pub fn collapse(&self, regions: &[Region]) -> Result<usize> {
+        Ok(process_madvise::collapse(&self.process, regions)?.len())
     }
 
     /// What is mapped where huge pages can be made.
@@ -246,7 +300,7 @@ mod tests {
 
     fn ourselves() -> ManagedProcess {
         let me = Process::current().expect("we run");
-        ManagedProcess::new(ProcessKey(1), me, "me".into(), Uid(0), None).expect("readable")
+        ManagedProcess::new(ProcessKey(1), me, Identity::for_tests()).expect("readable")
     }
 
     #[test]

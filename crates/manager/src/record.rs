@@ -10,7 +10,7 @@
 //! latest, always at the same base pages, so that an estimate changes only when contents do.
 
 use crate::budget::CpuBudget;
-use crate::target::{Target, is_about_one_process};
+use crate::process::{ManagedProcess, is_about_one_process};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -106,13 +106,13 @@ pub enum RecordError {
     },
 }
 
-/// Records `target` into the file `path`, which is there only once the recording is whole, until
+/// Records `managed` into the file `path`, which is there only once the recording is whole, until
 /// the process exits, the time is over, or `stop` is raised.
 ///
 /// # Errors
 /// [`RecordError`]; nothing is left behind then.
 pub fn record(
-    target: &Target,
+    managed: &ManagedProcess,
     path: &Path,
     options: &Options,
     stop: &AtomicBool,
@@ -120,13 +120,13 @@ pub fn record(
 ) -> Result<Recording, RecordError> {
     let part = Part::create(path)?;
     let header = Header {
-        command: target.command().to_owned(),
+        command: managed.command().to_owned(),
         interval: Nanos::from_secs_f64(options.interval.as_secs_f64()),
         contents: options.contents,
     };
     let failed = |error| RecordError::Write { path: path.to_owned(), error };
     let mut writer = Writer::new(BufWriter::new(&part.file), &header).map_err(failed)?;
-    let mut observer = Observer::new(target.process(), options.contents);
+    let mut observer = Observer::new(&managed.process, options.contents);
     let (began, cpu) = (Instant::now(), CpuTime::of_thread());
     let end = options.duration.map(|duration| began + duration);
     let mut resident = Bytes::ZERO;
@@ -146,7 +146,7 @@ pub fn record(
         let took = nanos(before.elapsed());
         let pause = options.budget.pause(CpuTime::of_thread().since(worked), took);
         let next = (before + options.interval).max(Instant::now() + pause);
-        if let Some(why) = wait(target.process(), next, end, stop) {
+        if let Some(why) = wait(&managed.process, next, end, stop) {
             break why;
         }
     };
@@ -426,8 +426,8 @@ mod tests {
     ) -> Result<Recording, RecordError> {
         let child = Command::new("sleep").arg(seconds).stdout(Stdio::null()).spawn();
         let mut child = child.expect("sleep runs");
-        let target = crate::select::hold(child.id()).expect("it is ours");
-        let recording = record(&target, path, options, stop, |_| {});
+        let child_process = crate::find::hold(child.id()).expect("it is ours");
+        let recording = record(&child_process, path, options, stop, |_| {});
         // It may have ended by itself.
         let _ = child.kill();
         let _ = child.wait();

@@ -1,266 +1,330 @@
-//! The registry of processes: which are managed, under which policy, held once each.
+//! The registry of processes: all that are selected and large enough, held once each, for whoever looks
+//! at them or acts on them: the promoter, passes, `superpage scan` and `superpage top`.
 //!
-//! All processes are gone through again and again ([`Registry::observe`]): that reads only what the
-//! kernel answers without waiting for a process's locks. Small processes are passed over until they
-//! have grown. Whether a process is selected, and under which policy, is asked again every
-//! `DESCRIBED_HOLD`, so one that changes its user or its cgroup is known as what it is.
+//! [`Registry::refresh`] goes through all processes; that reads only what the kernel answers without
+//! waiting for a process's locks. Small processes are passed over until they have grown. Whether a
+//! process is selected is asked again every `DESCRIBED_HOLD`, so one that changes its user or its cgroup
+//! is known as what it is. Several threads may refresh at once: while one waits for an answer about a
+//! process, the others pass that process over.
 
-use crate::config::{CgroupMarks, PromotionConfig};
+use crate::find::Describer;
 use crate::process::ManagedProcess;
 use crate::promote::Time;
-use crate::promote::event::{Activity, Observation, Observed};
-use crate::promote::gate::Domain;
-use crate::promote::policy::Promotion;
-use crate::select::{Described, Describer, Selection};
-use crate::supply;
+use crate::select::Selection;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use superpage_kernel::{Result, process, status};
-use superpage_policy::watermark::{Usage, Watermarks};
-use superpage_units::{Bytes, HugePages, Nanos, ProcessKey};
-use tracing::debug;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use superpage_kernel::{Error, Result, process, status};
+use superpage_units::{Bytes, Nanos, ProcessKey};
+use tracing::{debug, info, warn};
 
-/// Processes with less memory are not managed unless their number is named. Chosen, not measured: the
+/// A daemon does not manage smaller processes unless their number is named. Chosen, not measured: the
 /// gain of eight huge pages is hard to see.
-const WORTH_MANAGING: Bytes = Bytes::from_mib(16);
+pub const WORTH_MANAGING: Bytes = Bytes::from_mib(16);
 /// How long an answer about who a process is, or that it is small, is believed. To ask takes some
 /// 100 us.
 const DESCRIBED_HOLD: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
-
-/// Processes that are asked who they are in one observation, at the most. The others are next; meanwhile
-/// they are known as who they were. Chosen: some milliseconds.
+/// Managed processes that are asked who they are in one refresh, at the most. The others are next;
+/// meanwhile they are known as who they were. Chosen: some milliseconds.
 const DESCRIBED_AT_ONCE: usize = 32;
 /// A small process is asked for its size again after this, and then as long after as it is known. Chosen,
 /// not measured: it takes some 5 us.
 const ASKED_FIRST: Nanos = Nanos(100_000_000);
 
-/// Which processes are to be managed, and how.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
-    /// Which processes at all.
-    pub processes: Selection,
-    /// Policies and rules.
-    pub promotion: PromotionConfig,
-    /// The watermarks of the machine.
-    pub marks: Watermarks,
-    /// Those of single cgroups.
-    pub cgroups: Vec<CgroupMarks>,
-}
-
-/// The managed processes by key, for whoever acts on them.
-#[derive(Debug, Default)]
-pub struct Handles(Mutex<BTreeMap<ProcessKey, Arc<ManagedProcess>>>);
-
-impl Handles {
-    /// A managed process.
-    #[must_use]
-    pub fn get(&self, key: ProcessKey) -> Option<Arc<ManagedProcess>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
-    }
-}
-
 /// What is known of a process by its number.
 #[derive(Debug)]
 enum Known {
-    /// The process is small or not selected.
+    /// The process is small, not selected, or out of reach.
     PassedOver {
         /// Since when it is known.
         since: Time,
         /// When it is asked again.
         until: Time,
+        /// Whether we lack the rights to look into it.
+        is_denied: bool,
     },
+    /// A thread is asking who the process is.
+    Asked,
     /// The process is managed.
-    Managed(Entry),
+    Managed {
+        process: Arc<ManagedProcess>,
+        /// When it was asked who it is; `None` if it is to be asked again.
+        described: Option<Time>,
+    },
 }
 
-/// A managed process.
-#[derive(Debug)]
-struct Entry {
-    process: Arc<ManagedProcess>,
-    policy: Promotion,
-    described: Time,
+/// What is asked about a process.
+struct Question {
+    pid: u32,
+    /// As what it was managed before.
+    before: Option<Arc<ManagedProcess>>,
+    /// Since when it is known.
+    since: Time,
+    /// The count of selections when this was asked.
+    generation: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    selection: Arc<Selection>,
+    /// How many selections there were before this one.
+    generation: u64,
+    known: BTreeMap<u32, Known>,
+    managed: BTreeMap<ProcessKey, Arc<ManagedProcess>>,
 }
 
 /// The registry.
 #[derive(Debug)]
 pub struct Registry {
-    wanted: Wanted,
+    smallest: Bytes,
     describer: Describer,
-    known: BTreeMap<u32, Known>,
-    handles: Arc<Handles>,
-    /// How many were asked who they are in this observation.
-    described: usize,
+    state: Mutex<State>,
 }
 
 impl Registry {
-    /// One that knows of no process yet.
+    /// A registry of the processes that `selection` lets through and that have so much memory, or whose
+    /// numbers it names. It knows of none before it is refreshed.
     #[must_use]
-    pub fn new(wanted: Wanted) -> Self {
-        Self {
-            wanted,
-            describer: Describer::new(),
-            known: BTreeMap::new(),
-            handles: Arc::default(),
-            described: 0,
-        }
-    }
-
-    /// The managed processes, for whoever acts on them.
-    #[must_use]
-    pub fn handles(&self) -> Arc<Handles> {
-        Arc::clone(&self.handles)
+    pub fn new(selection: Selection, smallest: Bytes) -> Self {
+        let registry = Self { smallest, describer: Describer::new(), state: Mutex::default() };
+        registry.configure(selection);
+        registry
     }
 
     /// Other processes are to be managed from now on; each is asked again who it is.
-    pub fn configure(&mut self, wanted: Wanted) {
-        self.wanted = wanted;
-        self.known.retain(|_, known| match known {
+    pub fn configure(&self, selection: Selection) {
+        if selection.asks_for_cgroups() && !self.describer.knows_cgroups() {
+            warn!(
+                "processes are selected by cgroup, but no memory cgroups are mounted: those that are \
+                 selected by nothing else are left alone"
+            );
+        }
+        let mut state = self.state();
+        state.selection = Arc::new(selection);
+        state.generation += 1;
+        state.known.retain(|_, known| match known {
             Known::PassedOver { .. } => false,
-            Known::Managed(entry) => {
-                entry.described = Time::ZERO;
+            Known::Asked => true,
+            Known::Managed { described, .. } => {
+                *described = None;
                 true
             }
         });
     }
 
-    /// Goes through all processes, and reads how memory is used.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who tells who a process is.
+    #[must_use]
+    pub fn describer(&self) -> &Describer {
+        &self.describer
+    }
+
+    /// Goes through all processes.
     ///
     /// # Errors
     /// If `/proc` cannot be read.
-    pub fn observe(&mut self, now: Time) -> Result<Observation> {
+    pub fn refresh(&self, now: Time) -> Result<()> {
         let pids = process::list(Path::new("/proc"))?;
-        self.described = 0;
-        let alive: BTreeSet<u32> = pids.iter().copied().collect();
-        self.known.retain(|pid, _| alive.contains(pid));
-        let observed: Vec<_> = pids.into_iter().filter_map(|pid| self.look(pid, now)).collect();
-        let handles = self.known.values().filter_map(|known| match known {
-            Known::Managed(Entry { process, .. }) => Some((process.key, Arc::clone(process))),
-            Known::PassedOver { .. } => None,
-        });
-        *self.handles.0.lock().unwrap_or_else(PoisonError::into_inner) = handles.collect();
-        let mut domains = Domains::of(self.wanted.marks);
-        let processes = observed.into_iter().map(|(process, policy, activity)| {
-            let domain = process.cgroup.as_deref();
-            let domain = domain.and_then(|path| domains.of_cgroup(path, &self.wanted.cgroups));
-            Observed { key: process.key, policy, activity, domain }
-        });
-        let processes = processes.collect();
-        Ok(Observation { processes, domains: domains.all, free: supply::read(Path::new("/proc"))? })
+        self.state().forget_others(&pids.iter().copied().collect());
+        let mut described = 0;
+        for pid in pids {
+            let question = self.state().question(pid, now, described);
+            if let Some(question) = question {
+                described += usize::from(question.before.is_some());
+                let answer = self.ask(&question, now);
+                self.state().answer(&question, answer, now);
+            }
+        }
+        Ok(())
     }
 
-    /// A process, if it is managed.
-    fn look(&mut self, pid: u32, now: Time) -> Option<(Arc<ManagedProcess>, Promotion, Activity)> {
-        let mut since = now;
-        match self.known.get(&pid) {
-            Some(Known::PassedOver { until, .. }) if *until > now => return None,
-            Some(Known::PassedOver { since: earlier, .. }) => since = *earlier,
-            Some(Known::Managed(entry)) => {
-                let is_described = now.saturating_sub(entry.described) < DESCRIBED_HOLD
-                    || self.described >= DESCRIBED_AT_ONCE;
-                // After an `execve` it is another program, with other memory.
-                if is_described && entry.process.pagemap.is_current() {
-                    let activity = activity(&entry.process)?;
-                    return Some((Arc::clone(&entry.process), entry.policy, activity));
-                }
-            }
-            None => {}
-        }
-        let before = match self.known.remove(&pid) {
-            Some(Known::Managed(entry)) => Some(entry.process),
-            _ => None,
-        };
-        let entry = self.manage(pid, before, now);
-        let found = entry.as_ref().and_then(|entry| {
-            let activity = activity(&entry.process)?;
-            Some((Arc::clone(&entry.process), entry.policy, activity))
-        });
+    /// All managed processes, in the order of their start.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Arc<ManagedProcess>> {
+        self.state().managed.values().cloned().collect()
+    }
+
+    /// A managed process.
+    #[must_use]
+    pub fn get(&self, key: ProcessKey) -> Option<Arc<ManagedProcess>> {
+        self.state().managed.get(&key).cloned()
+    }
+
+    /// How many processes we may not look into.
+    #[must_use]
+    pub fn denied(&self) -> usize {
+        let is_denied = |known: &&Known| matches!(known, Known::PassedOver { is_denied: true, .. });
+        self.state().known.values().filter(is_denied).count()
+    }
+
+    /// The process, if it is to be managed.
+    fn ask(&self, question: &Question, now: Time) -> Known {
         // A program that has just begun may fill its memory soon.
-        let wait = now.saturating_sub(since).clamp(ASKED_FIRST, DESCRIBED_HOLD);
-        let passed_over = Known::PassedOver { since, until: now + wait };
-        let known = entry.map_or(passed_over, Known::Managed);
-        self.known.insert(pid, known);
-        found
-    }
-
-    /// The process as an entry, if it is to be managed; `before` is as what it was held before.
-    fn manage(
-        &mut self,
-        pid: u32,
-        before: Option<Arc<ManagedProcess>>,
-        now: Time,
-    ) -> Option<Entry> {
-        let is_large =
-            || status::resident(Path::new("/proc"), pid).is_ok_and(|size| size >= WORTH_MANAGING);
-        let is_named = || self.wanted.processes.include.pids.contains(&pid);
-        if !is_named() && before.is_none() && !is_large() {
-            return None;
-        }
-        self.described += 1;
-        let described = self.describer.describe(pid)?;
-        let policy = self.policy(&described)?;
-        let is_same =
-            |before: &Arc<ManagedProcess>| before.pagemap.is_current() && described.is_same(before);
-        let process = match before.filter(is_same) {
-            Some(same) => same,
-            None => {
-                let held = described
-                    .hold()
-                    .inspect_err(|error| debug!(pid, "not managed: {error}"))
-                    .ok()?;
-                Arc::new(held)
+        let wait = now.saturating_sub(question.since).clamp(ASKED_FIRST, DESCRIBED_HOLD);
+        let passed_over =
+            |is_denied| Known::PassedOver { since: question.since, until: now + wait, is_denied };
+        match self.manage(question) {
+            Ok(Some(process)) => Known::Managed { process, described: Some(now) },
+            Ok(None) | Err(Error::Gone { .. } | Error::Missing { .. }) => passed_over(false),
+            Err(Error::Denied { .. }) => passed_over(true),
+            Err(error) => {
+                debug!(pid = question.pid, "not managed: {error}");
+                passed_over(false)
             }
+        }
+    }
+
+    fn manage(&self, question: &Question) -> Result<Option<Arc<ManagedProcess>>> {
+        let Question { pid, before, .. } = question;
+        let selection = Arc::clone(&self.state().selection);
+        let is_large =
+            || status::resident(Path::new("/proc"), *pid).is_ok_and(|size| size >= self.smallest);
+        if before.is_none() && !selection.include.pids.contains(pid) && !is_large() {
+            return Ok(None);
+        }
+        let found = self.describer.describe(*pid)?;
+        let Some(found) = found.filter(|found| selection.admits(&found.identity)) else {
+            return Ok(None);
         };
-        Some(Entry { process, policy, described: now })
+        let is_same =
+            |before: &&Arc<ManagedProcess>| before.pagemap.is_current() && found.is_same(before);
+        Ok(Some(match before.as_ref().filter(is_same) {
+            Some(same) => Arc::clone(same),
+            None => Arc::new(found.hold()?),
+        }))
+    }
+}
+
+impl State {
+    /// Forgets all processes but these.
+    fn forget_others(&mut self, alive: &BTreeSet<u32>) {
+        self.known.retain(|pid, _| alive.contains(pid));
+        self.managed.retain(|_, process| alive.contains(&process.pid()));
     }
 
-    /// The policy that a process is under, if it is selected.
-    fn policy(&self, described: &Described) -> Option<Promotion> {
-        if !described.is_admitted(&self.wanted.processes) {
-            return None;
+    /// What is to be asked about a process, if anything, when so many managed ones were asked about.
+    fn question(&mut self, pid: u32, now: Time, described: usize) -> Option<Question> {
+        let (before, since) = match self.known.get(&pid) {
+            Some(Known::Asked) => return None,
+            Some(Known::PassedOver { until, .. }) if *until > now => return None,
+            Some(Known::PassedOver { since, .. }) => (None, *since),
+            Some(Known::Managed { process, described: last }) => {
+                let is_fresh = |last| now.saturating_sub(last) < DESCRIBED_HOLD;
+                let is_known = last.is_some_and(is_fresh) || described >= DESCRIBED_AT_ONCE;
+                // After an `execve` it is another program, with other memory.
+                if is_known && process.pagemap.is_current() {
+                    return None;
+                }
+                (Some(Arc::clone(process)), now)
+            }
+            None => (None, now),
+        };
+        self.known.insert(pid, Known::Asked);
+        Some(Question { pid, before, since, generation: self.generation })
+    }
+
+    /// Takes an answer in.
+    fn answer(&mut self, question: &Question, mut answer: Known, now: Time) {
+        if let Some(before) = &question.before {
+            self.managed.remove(&before.key);
         }
-        let policy = self.wanted.promotion.policy_of(&described.facts())?;
-        (policy != Promotion::Off).then_some(policy)
-    }
-}
-
-fn activity(process: &ManagedProcess) -> Option<Activity> {
-    let stat = process.stat().ok()?;
-    let faults = stat.minor_faults + stat.major_faults;
-    Some(Activity { faults, resident: stat.resident })
-}
-
-/// The memory that promotions are measured against: the machine's first, then cgroups' with limits.
-struct Domains {
-    all: Vec<Domain>,
-    /// What was found of the cgroups that were asked for.
-    known: BTreeMap<PathBuf, Option<usize>>,
-}
-
-impl Domains {
-    fn of(marks: Watermarks) -> Self {
-        // A machine whose usage cannot be read is taken for full: nothing is added to it.
-        let full = Usage { used: Bytes(1), total: Bytes(1) };
-        let usage = supply::usage_of_machine(Path::new("/proc")).unwrap_or(full);
-        let machine = Domain { usage, marks, promised: HugePages::ZERO };
-        Self { all: vec![machine], known: BTreeMap::new() }
-    }
-
-    /// The domain of a cgroup: the fullest of those limits that hold for it, with the watermarks of the
-    /// nearest cgroup that has some of its own.
-    fn of_cgroup(&mut self, path: &Path, configured: &[CgroupMarks]) -> Option<usize> {
-        if let Some(known) = self.known.get(path) {
-            return *known;
+        if question.generation != self.generation {
+            // The answer is about an earlier selection.
+            match &mut answer {
+                Known::PassedOver { until, .. } => *until = now,
+                Known::Managed { described, .. } => *described = None,
+                Known::Asked => {}
+            }
         }
-        let usage = supply::fullest_cgroup(path);
-        let own = configured.iter().filter(|group| path.starts_with(&group.path));
-        let own = own.max_by_key(|group| group.path.as_os_str().len()).map(|group| group.marks);
-        let marks = own.unwrap_or(self.all[0].marks);
-        let index = usage.map(|usage| {
-            self.all.push(Domain { usage, marks, promised: HugePages::ZERO });
-            self.all.len() - 1
-        });
-        self.known.insert(path.to_owned(), index);
-        index
+        if let Known::Managed { process, .. } = &answer {
+            self.managed.insert(process.key, Arc::clone(process));
+        }
+        self.known.insert(question.pid, answer);
+    }
+}
+
+/// Raises our limit of open files as far as may be: each managed process takes three.
+pub fn raise_limit_of_files() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, ..limits };
+    if let Err(errno) = setrlimit(Resource::Nofile, raised) {
+        info!("no more open files than usual: {errno}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::select::Filter;
+    use std::process::{Child, Command};
+
+    /// A program of ours that waits to be killed.
+    struct Sleeper(Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn sleeper() -> Sleeper {
+        Sleeper(Command::new("sleep").arg("600").spawn().expect("sleep runs"))
+    }
+
+    fn only(pids: &[u32]) -> Selection {
+        Selection {
+            include: Filter { pids: pids.to_vec(), ..Filter::default() },
+            ..Selection::default()
+        }
+    }
+
+    fn pids(registry: &Registry) -> Vec<u32> {
+        registry.processes().iter().map(|process| process.pid()).collect()
+    }
+
+    #[test]
+    fn a_selected_process_is_held_once_until_it_ends() {
+        let program = sleeper();
+        let pid = program.0.id();
+        let registry = Registry::new(only(&[pid, std::process::id()]), WORTH_MANAGING);
+        registry.refresh(Nanos(1)).expect("processes");
+        assert_eq!(pids(&registry), [pid], "named, so it may be small; and never ourselves");
+        let first = registry.processes().remove(0);
+        registry.refresh(Nanos(2)).expect("processes");
+        assert!(registry.get(first.key).is_some_and(|same| Arc::ptr_eq(&same, &first)));
+        drop(program);
+        registry.refresh(Nanos(3)).expect("processes");
+        assert!(registry.get(first.key).is_none() && registry.processes().is_empty());
+    }
+
+    #[test]
+    fn another_selection_holds_at_the_next_refresh() {
+        let (one, other) = (sleeper(), sleeper());
+        let registry = Registry::new(only(&[one.0.id()]), WORTH_MANAGING);
+        registry.refresh(Nanos(1)).expect("processes");
+        registry.configure(only(&[other.0.id()]));
+        registry.refresh(Nanos(2)).expect("processes");
+        assert_eq!(pids(&registry), [other.0.id()]);
+    }
+
+    #[test]
+    fn a_process_about_which_another_thread_asks_is_passed_over() {
+        let program = sleeper();
+        let pid = program.0.id();
+        let registry = Registry::new(only(&[pid]), WORTH_MANAGING);
+        let question = registry.state().question(pid, Nanos(1), 0).expect("nobody knows it");
+        registry.refresh(Nanos(2)).expect("processes");
+        assert!(registry.processes().is_empty(), "the answer is awaited");
+        registry.configure(only(&[]));
+        let answer = registry.ask(&question, Nanos(3));
+        registry.state().answer(&question, answer, Nanos(3));
+        registry.configure(only(&[pid]));
+        registry.refresh(Nanos(4)).expect("processes");
+        assert_eq!(pids(&registry), [pid]);
     }
 }

@@ -13,9 +13,8 @@ use superpage_manager::account::{Account, ProcessAccount};
 use superpage_manager::config::Config;
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::daemon::DaemonError;
+use superpage_manager::find;
 use superpage_manager::pass::{End, Event, Flow, Mode, Options, Pass};
-use superpage_manager::select;
-use superpage_manager::target::Target;
 use superpage_policy::debloat::{Debloat as Decider, DoneCause, PolicyName, emd};
 use superpage_units::{BasePages, HugePages, Nanos};
 
@@ -25,7 +24,7 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
     pids.sort_unstable();
     pids.dedup();
     // All of them are checked before any is touched.
-    let targets = pids.into_iter().map(select::hold).collect::<Result<Vec<Target>, _>>()?;
+    let processes = pids.into_iter().map(find::hold).collect::<Result<Vec<_>, _>>()?;
     if !arguments.dry_run {
         let missing = probe::missing_essentials();
         if !missing.is_empty() {
@@ -35,7 +34,7 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
     let mode = if arguments.dry_run { Mode::DryRun } else { Mode::Act };
     let options = Options { mode, seed: u64::from(std::process::id()) << 32, ..Options::default() };
     let mut cooling = CoolDown::new();
-    let mut pass = Pass::new(targets, BasePages::ZERO, options, &cooling, Nanos::ZERO)?;
+    let mut pass = Pass::new(processes, BasePages::ZERO, options, &cooling, Nanos::ZERO)?;
     if pass.account().processes.is_empty() {
         return Err(anyhow!("none of these processes is there any more").into());
     }

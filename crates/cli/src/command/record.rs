@@ -5,14 +5,14 @@ use crate::exit::{Failure, Outcome};
 use crate::{show, signals};
 use serde_json::json;
 use superpage_manager::budget::CpuBudget;
+use superpage_manager::find;
+use superpage_manager::process::ManagedProcess;
 use superpage_manager::record::{self, Ended, Options, Recording};
-use superpage_manager::select;
-use superpage_manager::target::Target;
 use superpage_trace::Contents;
 
 /// Records until the process exits, the time is over or somebody asks for the end.
 pub(super) fn run(arguments: &Record) -> Outcome {
-    let target = select::hold(arguments.pid)?;
+    let process = find::hold(arguments.pid)?;
     let budget = CpuBudget::new(arguments.cpu.0)
         .ok_or_else(|| Failure::Usage("--cpu takes up to 100%".to_owned()))?;
     let options = Options {
@@ -22,10 +22,10 @@ pub(super) fn run(arguments: &Record) -> Outcome {
         budget,
     };
     let stop = signals::stop_flag()?;
-    let command = show::printable(target.command());
+    let command = show::printable(process.command());
     let line = show::progress(0, "{spinner} {elapsed_precise} {msg}");
     line.set_message(format!("looking at {command}"));
-    let recording = record::record(&target, &arguments.output, &options, &stop, |progress| {
+    let recording = record::record(&process, &arguments.output, &options, &stop, |progress| {
         line.set_message(format!(
             "{} samples of {command}, {} resident, {} written; Ctrl-C ends it",
             progress.samples, progress.resident, progress.written
@@ -35,15 +35,15 @@ pub(super) fn run(arguments: &Record) -> Outcome {
     line.finish_and_clear();
     let recording = recording?;
     if arguments.json {
-        return show::print(&as_json(&target, &recording));
+        return show::print(&as_json(&process, &recording));
     }
-    show::print(&in_words(arguments, &target, &recording))
+    show::print(&in_words(arguments, &process, &recording))
 }
 
-fn as_json(target: &Target, recording: &Recording) -> String {
+fn as_json(process: &ManagedProcess, recording: &Recording) -> String {
     let row = json!({
-        "pid": target.process().pid(),
-        "command": target.command(),
+        "pid": process.pid(),
+        "command": process.command(),
         "samples": recording.progress.samples,
         "bytes": recording.progress.written.0,
         "seconds": recording.time.as_secs_f64(),
@@ -57,7 +57,7 @@ fn as_json(target: &Target, recording: &Recording) -> String {
     format!("{row}\n")
 }
 
-fn in_words(arguments: &Record, target: &Target, recording: &Recording) -> String {
+fn in_words(arguments: &Record, process: &ManagedProcess, recording: &Recording) -> String {
     let (progress, seconds) = (recording.progress, recording.time.as_secs_f64());
     let until = match recording.ended {
         Ended::Exited => ", until it exited",
@@ -71,7 +71,7 @@ fn in_words(arguments: &Record, target: &Target, recording: &Recording) -> Strin
         "Recorded {} {samples} of {} ({}) over {seconds:.1} s{until}, into {file} ({}); \
          that took {} of a CPU.\nReplay it with `superpage sim --trace {file}`.\n",
         progress.samples,
-        show::printable(target.command()),
+        show::printable(process.command()),
         arguments.pid,
         progress.written,
         show::percent(share),

@@ -6,17 +6,21 @@ use crate::show;
 use anyhow::{Context, anyhow};
 use serde_json::json;
 use std::path::Path;
+use std::sync::Arc;
 use superpage_kernel::rights::Hindrance;
 use superpage_lab::picture;
 use superpage_manager::account::ProcessAccount;
 use superpage_manager::cooldown::CoolDown;
+use superpage_manager::find;
 use superpage_manager::pass::{Options, Pass};
-use superpage_manager::select::{self, Selection};
-use superpage_manager::target::Target;
+use superpage_manager::process::ManagedProcess;
+use superpage_manager::promote;
+use superpage_manager::registry::{self, Registry};
+use superpage_manager::select::Selection;
 use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::SAMPLE;
-use superpage_units::{BasePages, HugePages, Nanos, Region};
+use superpage_units::{BasePages, HugePages, Nanos, PageSize, Region};
 
 /// Shows all processes, or one.
 pub(super) fn run(arguments: &Scan) -> Outcome {
@@ -27,25 +31,31 @@ pub(super) fn run(arguments: &Scan) -> Outcome {
     }
 }
 
-/// A pass over `targets` that has looked and broken nothing.
-fn survey(targets: Vec<Target>, depth: Depth) -> Result<Pass, superpage_kernel::Error> {
+/// A pass over `processes` that has looked and broken nothing.
+fn survey(
+    processes: Vec<Arc<ManagedProcess>>,
+    depth: Depth,
+) -> Result<Pass, superpage_kernel::Error> {
     let nothing = CoolDown::new();
     // Another sample each time: two scans can be compared.
     let options = Options { seed: u64::from(std::process::id()) << 32, ..Options::default() };
-    let mut pass = Pass::new(targets, BasePages::ZERO, options, &nothing, Nanos::ZERO)?;
+    let mut pass = Pass::new(processes, BasePages::ZERO, options, &nothing, Nanos::ZERO)?;
     pass.survey(depth)?;
     Ok(pass)
 }
 
 fn all(arguments: &Scan, depth: Depth) -> Outcome {
-    let found = select::search(&Selection::default())?;
-    let denied = found.denied;
-    let pass = survey(found.targets, depth)?;
+    registry::raise_limit_of_files();
+    let registry = Registry::new(Selection::default(), PageSize::Huge.bytes());
+    registry.refresh(promote::now())?;
+    let denied = registry.denied();
+    let pass = survey(registry.processes(), depth)?;
     let mut rows: Vec<(&ProcessAccount, &BloatMap)> = pass
         .account()
         .processes
         .iter()
         .filter_map(|(key, account)| Some((account, pass.maps().get(key)?)))
+        .filter(|(account, _)| !account.huge_pages.is_zero())
         .collect();
     rows.sort_by_key(|(_, map)| std::cmp::Reverse(map.total_zero_pages()));
     if arguments.json {
@@ -115,8 +125,7 @@ fn bloat_share(map: &BloatMap) -> f64 {
 }
 
 fn one(arguments: &Scan, pid: u32, depth: Depth) -> Outcome {
-    let target = select::hold(pid)?;
-    let pass = survey(vec![target], depth)?;
+    let pass = survey(vec![find::hold(pid)?], depth)?;
     let Some((account, map)) =
         pass.account().processes.values().next().zip(pass.maps().values().next())
     else {

@@ -3,7 +3,7 @@
 use super::{CgroupPath, Command, Cpu, FilterFile, Mistake, Percent, Period, User, line_of};
 use crate::budget::CpuBudget;
 use crate::promote::policy::{Promotion, UnknownPromotion};
-use crate::select::{Facts, Filter};
+use crate::select::{Filter, Identity};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl PromotionConfig {
 
     /// The policy of this process; `None` if a rule names cgroups and nobody can tell which one it is in.
     #[must_use]
-    pub fn policy_of(&self, process: &Facts<'_>) -> Option<Promotion> {
+    pub fn policy_of(&self, process: &Identity) -> Option<Promotion> {
         let rule = process.first_of(&self.rules, |rule| &rule.who).ok()?;
         Some(rule.map_or(self.policy, |rule| rule.policy))
     }

@@ -1,8 +1,7 @@
-//! What the daemon holds while it runs: settings of the kernel, and its own limit of descriptors.
+//! What the daemon holds while it runs: settings of the kernel.
 
 use crate::config::{Config, HoldEnabled};
 use crate::promote::policy::Promotion;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use superpage_kernel::settings::{Change, Settings};
 use superpage_kernel::thp::{self, Enabled, Thp};
 use superpage_kernel::{Error, Result};
@@ -57,13 +56,4 @@ fn enabled(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<Opti
         return Ok(None);
     }
     knobs.set(settings, thp::ENABLED, Enabled::Madvise).map(Some)
-}
-
-/// As many descriptors as may be had: each watched process takes a few.
-pub(super) fn descriptors() {
-    let limits = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limits.maximum, ..limits };
-    if let Err(errno) = setrlimit(Resource::Nofile, raised) {
-        info!("no more descriptors than usual: {errno}");
-    }
 }

@@ -12,7 +12,7 @@ use superpage_kernel::Error;
 use superpage_kernel::settings::Outcome;
 use tracing::{error, info, warn};
 
-/// How long the daemon waits for a promoter to end, which may be stuck in the kernel. Chosen, not
+/// How long the daemon waits for a promoter or a pass to end, which may be stuck in the kernel. Chosen, not
 /// measured: calls under way take milliseconds, and whoever stops a service waits for it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -53,16 +53,24 @@ impl Daemon {
         let ended = ended.unwrap_or(Err(DaemonError::Panicked));
         let put_back = self.put_back();
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        self.end_pass();
         self.end_promoter();
         self.save();
         let why = ended.as_ref().map_or_else(ToString::to_string, |()| "told to leave".to_owned());
-        self.teller.ledger.record(entry(What::Stopped, "stop", &why));
-        self.teller.ledger.close();
+        self.reporter.ledger.record(entry(What::Stopped, "stop", &why));
+        self.reporter.ledger.close();
         match &put_back {
             Ok(()) => info!("left"),
             Err(error) => error!("{error}; the next start will try again"),
         }
         ended.and(put_back.map_err(DaemonError::Kernel))
+    }
+
+    /// Ends the pass under way; a thread that does not end is left behind.
+    pub(super) fn end_pass(&mut self) {
+        if let Some(ended) = self.reclaimer.end(PATIENCE, &self.config) {
+            self.pass_ended(ended);
+        }
     }
 
     /// Ends the promoter and keeps what it knew; one that does not end is left behind.
@@ -87,7 +95,7 @@ impl Daemon {
                 _ => {
                     info!("{repair}");
                     let words = repair.to_string();
-                    self.teller.ledger.record(entry(What::Setting, "put-back", &words));
+                    self.reporter.ledger.record(entry(What::Setting, "put-back", &words));
                 }
             }
         }
@@ -136,7 +144,7 @@ mod tests {
         let config = config::parse(text, Path::new("test.toml")).expect("valid");
         let state = root.path().join("state");
         let settings = Settings::open_under(root.path(), &state, Mode::Apply).expect("ours").0;
-        let mut daemon = Daemon::new(config, None, &state, settings);
+        let mut daemon = Daemon::new(config, None, &state, settings).expect("it can be woken");
         daemon.hold();
         (root, daemon)
     }

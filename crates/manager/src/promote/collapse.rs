@@ -131,14 +131,14 @@ fn meaning(answer: Option<Errno>) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::select::Identity;
     use superpage_kernel::own_memory::{OwnMemory, Wish};
     use superpage_kernel::process::Process;
-    use superpage_kernel::status::Uid;
     use superpage_units::{ProcessKey, VirtAddr};
 
     fn ourselves() -> ManagedProcess {
         let me = Process::current().expect("we run");
-        ManagedProcess::new(ProcessKey(1), me, "me".into(), Uid(0), None).expect("readable")
+        ManagedProcess::new(ProcessKey(1), me, Identity::for_tests()).expect("readable")
     }
 
     fn request(first: Region, count: u64) -> Collapse {

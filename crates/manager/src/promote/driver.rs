@@ -3,16 +3,17 @@
 
 use super::collapse;
 use super::event::{Collapse, Collapsed, Command, Event, Report, RequestId, Slow};
+use super::observe::{Wanted, observe};
 use super::pool::Pool;
 use super::range::Refusal;
 use super::scheduler::Scheduler;
 use super::{Order, Setup, Shared, Status, now};
 use crate::history::{Entry, What};
 use crate::ledger::{Ledger, entry};
-use crate::registry::{Handles, Registry, Wanted};
+use crate::registry::Registry;
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::usage::CpuTime;
 use superpage_policy::system::capabilities::IdleReclaim;
@@ -27,14 +28,16 @@ const OBSERVERS: usize = 2;
 /// Runs until it is told to stop, or cannot go on.
 pub(super) fn run(
     setup: Setup,
+    registry: &Arc<Registry>,
     ledger: &Arc<Ledger>,
     shared: &Arc<Shared>,
     orders: &Receiver<Order>,
 ) {
-    let mut driver = match Driver::new(setup, Arc::clone(ledger), Arc::clone(shared)) {
-        Ok(driver) => driver,
-        Err(error) => return error!("nothing is promoted, threads cannot be started: {error}"),
-    };
+    let mut driver =
+        match Driver::new(setup, Arc::clone(registry), Arc::clone(ledger), Arc::clone(shared)) {
+            Ok(driver) => driver,
+            Err(error) => return error!("nothing is promoted, threads cannot be started: {error}"),
+        };
     while driver.turn(orders) == Go::On {}
     driver.leave();
 }
@@ -47,11 +50,8 @@ enum Go {
 
 struct Driver {
     scheduler: Scheduler,
-    /// Only workers lock it: one may hold it for long.
-    registry: Arc<Mutex<Registry>>,
-    /// Other processes to manage, for the registry's next observation.
-    wanted: Arc<Mutex<Option<Wanted>>>,
-    handles: Arc<Handles>,
+    registry: Arc<Registry>,
+    wanted: Arc<Wanted>,
     pool: Pool,
     /// Earlier pools, for requests that they have still.
     retired: Vec<Pool>,
@@ -67,17 +67,20 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(setup: Setup, ledger: Arc<Ledger>, shared: Arc<Shared>) -> std::io::Result<Self> {
+    fn new(
+        setup: Setup,
+        registry: Arc<Registry>,
+        ledger: Arc<Ledger>,
+        shared: Arc<Shared>,
+    ) -> std::io::Result<Self> {
         let (sender, results) = unbounded();
         let at_once = setup.promotion.at_once;
         let promoted =
             std::mem::take(&mut *shared.promoted.lock().unwrap_or_else(PoisonError::into_inner));
-        let registry = Registry::new(setup.wanted());
         Ok(Self {
             scheduler: Scheduler::new(setup.rules(), promoted, now()),
-            handles: registry.handles(),
-            registry: Arc::new(Mutex::new(registry)),
-            wanted: Arc::default(),
+            registry,
+            wanted: Arc::new(setup.wanted()),
             retired: Vec::new(),
             pool: Pool::new(setup.workers() + OBSERVERS, sender.clone())?,
             results,
@@ -125,9 +128,9 @@ impl Driver {
                 Command::Observe(id) => self.observe(id),
                 Command::Survey(id, process) => self.survey(id, process),
                 Command::Collapse(id, request) => {
-                    let process = self.handles.get(request.process);
+                    let process = self.registry.get(request.process);
                     if let Some(process) = &process {
-                        let name = (process.pid(), process.command.clone());
+                        let name = (process.pid(), process.command().to_owned());
                         self.names.insert(process.key, name);
                     }
                     self.pool.give(id, move || {
@@ -148,11 +151,7 @@ impl Driver {
         let (registry, wanted) = (Arc::clone(&self.registry), Arc::clone(&self.wanted));
         self.pool.give(id, move || {
             let cpu = CpuTime::of_thread();
-            let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(wanted) = wanted.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                registry.configure(wanted);
-            }
-            match registry.observe(now()) {
+            match observe(&registry, &wanted, now()) {
                 Ok(seen) => Event::Observed(id, seen, CpuTime::of_thread().since(cpu)),
                 Err(error) => {
                     warn!("processes cannot be seen: {error}");
@@ -163,7 +162,7 @@ impl Driver {
     }
 
     fn survey(&self, id: RequestId, process: ProcessKey) {
-        let process = self.handles.get(process);
+        let process = self.registry.get(process);
         self.pool.give(id, move || {
             let cpu = CpuTime::of_thread();
             let may = |process: &crate::process::ManagedProcess| {
@@ -193,7 +192,7 @@ impl Driver {
                 }
             }
         }
-        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(setup.wanted());
+        self.wanted = Arc::new(setup.wanted());
         self.scheduler.configure(rules, now());
     }
 
@@ -227,8 +226,8 @@ impl Driver {
         let mut promoted = self.scheduler.promoted_before().clone();
         for (key, policy, ranges) in self.scheduler.promoted() {
             let may_bloat = !ranges.is_empty() && policy.idle_reclaim() != IdleReclaim::Never;
-            if let Some(process) = self.handles.get(key).filter(|_| may_bloat) {
-                status.reclaim_from.insert(process.pid(), policy.to_string());
+            if let Some(process) = self.registry.get(key).filter(|_| may_bloat) {
+                status.reclaim_from.insert(process.key, policy.to_string());
             }
             promoted.insert(key, ranges);
         }
@@ -295,8 +294,8 @@ impl Driver {
     /// An entry about a process.
     fn entry(&self, process: ProcessKey, what: What, kind: &str, cause: &str) -> Entry {
         let held = || {
-            let process = self.handles.get(process)?;
-            Some((process.pid(), process.command.clone()))
+            let process = self.registry.get(process)?;
+            Some((process.pid(), process.command().to_owned()))
         };
         let (pid, command) = self.names.get(&process).cloned().or_else(held).unzip();
         Entry { pid, command, ..entry(what, kind, cause) }

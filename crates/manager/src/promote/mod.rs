@@ -13,6 +13,7 @@
 //! | [`range`](mod@range) | the one state of a PMD range, and why one is not promoted |
 //! | [`gate`] | the admission gate: CPU budget, memory, fragmentation |
 //! | [`bucket`] | the token bucket of that budget |
+//! | [`observe`] | what the scheduler is told of all processes and of free memory |
 //! | [`instance`] | a policy with its processes |
 //! | [`snapshot`] | what a policy sees of them |
 //! | `driver` | the thread that steps the scheduler |
@@ -26,6 +27,7 @@ mod driver;
 pub mod event;
 pub mod gate;
 pub mod instance;
+pub mod observe;
 pub mod once;
 pub mod policy;
 pub mod pool;
@@ -40,10 +42,10 @@ pub use superpage_units::Nanos as Time;
 use crate::budget::CpuBudget;
 use crate::config::{CgroupMarks, PromotionConfig};
 use crate::ledger::Ledger;
-use crate::registry::Wanted;
-use crate::select::Selection;
+use crate::registry::Registry;
 use crossbeam_channel::{Sender, unbounded};
 use gate::Limits;
+use observe::Wanted;
 use policy::Promotion;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,8 +58,6 @@ use superpage_units::{BasePages, ProcessKey, Region};
 pub struct Setup {
     /// Policies, pace, limits.
     pub promotion: PromotionConfig,
-    /// Which processes at all.
-    pub processes: Selection,
     /// The watermarks of the machine; promoting keeps below them too.
     pub marks: Watermarks,
     /// Those of single cgroups.
@@ -67,10 +67,9 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// What the registry needs of it.
+    /// What observations need of it.
     fn wanted(&self) -> Wanted {
         Wanted {
-            processes: self.processes.clone(),
             promotion: self.promotion.clone(),
             marks: self.marks,
             cgroups: self.cgroups.clone(),
@@ -128,9 +127,9 @@ pub struct Status {
     pub waiting: u64,
     /// The pause between calls, in milliseconds, because the kernel took long.
     pub pause_ms: f64,
-    /// Numbers of the processes in which huge pages were made that may be partly used, each with the
-    /// name of its policy, which wants their bloat reclaimed.
-    pub reclaim_from: BTreeMap<u32, String>,
+    /// The processes in which huge pages were made that may be partly used, each with the name of its
+    /// policy, which wants their bloat reclaimed.
+    pub reclaim_from: BTreeMap<ProcessKey, String>,
 }
 
 /// What the scheduler counts.
@@ -172,17 +171,23 @@ pub struct Promoter {
 }
 
 impl Promoter {
-    /// Starts it. `promoted` are ranges that an earlier one had made huge.
+    /// Starts it, for the processes in `registry`. `promoted` are ranges that an earlier one had made
+    /// huge.
     ///
     /// # Errors
     /// If its thread cannot be started.
-    pub fn start(setup: Setup, ledger: Arc<Ledger>, promoted: Promoted) -> std::io::Result<Self> {
+    pub fn start(
+        setup: Setup,
+        registry: Arc<Registry>,
+        ledger: Arc<Ledger>,
+        promoted: Promoted,
+    ) -> std::io::Result<Self> {
         let (orders, received) = unbounded();
         let shared = Arc::new(Shared { status: Mutex::default(), promoted: Mutex::new(promoted) });
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("promoter".to_owned())
-            .spawn(move || driver::run(setup, &ledger, &its, &received))?;
+            .spawn(move || driver::run(setup, &registry, &ledger, &its, &received))?;
         Ok(Self { orders, shared, thread: Some(thread) })
     }
 

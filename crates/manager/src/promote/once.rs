@@ -4,15 +4,14 @@ use super::collapse;
 use super::event::{Collapse, LONGEST_RUN};
 use super::gate::{Limits, Past, Room};
 use super::range::Refusal;
+use crate::find::{self, Refusal as Unfit};
 use crate::pass::Mode;
-use crate::process::{ManagedProcess, Memory, Survey, Vma};
-use crate::select::{self, Described, Refusal as Unfit};
+use crate::process::{ManagedProcess, Memory, Survey, Vma, is_about_one_process};
 use crate::supply;
-use crate::target::is_about_one_process;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
@@ -66,7 +65,7 @@ pub struct Account {
 /// A process that is to be promoted.
 #[derive(Debug)]
 pub struct Candidate {
-    process: ManagedProcess,
+    process: Arc<ManagedProcess>,
     survey: Survey,
     account: Account,
 }
@@ -76,15 +75,15 @@ pub struct Candidate {
 /// # Errors
 /// Why it cannot be promoted.
 pub fn hold(pid: u32) -> std::result::Result<Candidate, Unfit> {
-    let hierarchy = Hierarchy::find(Path::new("/")).ok().flatten();
-    select::hold_as(pid, hierarchy.as_ref(), |found: Described| {
-        let process = found.hold()?;
+    let process = find::hold(pid)?;
+    let candidate = |process: Arc<ManagedProcess>| {
         let refuses_huge_pages = process.refuses_huge_pages()?;
         let survey = process.survey()?;
-        let command = process.command.clone();
+        let command = process.command().to_owned();
         let account = Account { pid, command, refuses_huge_pages, ..Account::default() };
         Ok(Candidate { process, survey, account })
-    })
+    };
+    candidate(process).map_err(|error| Unfit::about(pid, error))
 }
 
 /// Is told how many PMD ranges were gone through, for a progress bar.
@@ -247,7 +246,7 @@ impl Candidate {
         let proc = Path::new("/proc");
         let is_full = supply::usage_of_machine(proc)?.share() >= options.max_used;
         let machine = if is_full { Room::None } else { Room::Plenty };
-        let cgroup = self.process.cgroup.as_deref().and_then(supply::fullest_cgroup);
+        let cgroup = self.process.cgroup().and_then(supply::fullest_cgroup);
         let cgroup = cgroup.map(|usage| Room::below(Watermarks::default(), usage));
         let mut limits = Limits { worth: BasePages(1), max_fragmentation: 1.0, fragmentation: 0.0 };
         limits.see(&supply::read(proc)?);

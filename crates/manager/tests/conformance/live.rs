@@ -7,6 +7,7 @@ use crate::program::Program;
 use crate::simulated;
 use crate::snapshot::Snapshot;
 use libtest_mimic::Failed;
+use std::sync::Arc;
 use std::time::Duration;
 use superpage_kernel::pagemap;
 use superpage_kernel::probe::{self, Ability, Answer};
@@ -20,7 +21,7 @@ use superpage_manager::process::{ManagedProcess, Memory};
 use superpage_manager::promote::collapse;
 use superpage_manager::promote::event::Collapse;
 use superpage_manager::promote::range::Refusal;
-use superpage_manager::target::Target;
+use superpage_manager::select::{Identity, Membership};
 use superpage_policy::debloat::Debloat;
 use superpage_policy::system::{Act, Action, Attempt, Fault, How, Outcome, Step, System, View};
 use superpage_sim::machine::Content;
@@ -41,7 +42,7 @@ pub(crate) struct Live {
 #[derive(Debug)]
 struct Running {
     program: Program,
-    process: ManagedProcess,
+    process: Arc<ManagedProcess>,
     end: VirtAddr,
     /// Whether something was done to it since it was looked at.
     is_stale: bool,
@@ -193,8 +194,10 @@ impl Machine for Live {
     fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed> {
         let start = |(index, size): (usize, &HugePages)| -> Result<Running, Failed> {
             let program = Program::start(*size)?;
-            let (process, command) = (Process::open(program.pid())?, "program".to_owned());
-            let process = ManagedProcess::new(Self::key(index), process, command, Uid(0), None)?;
+            let (pid, command, user) = (program.pid(), "program".to_owned(), Uid(0));
+            let identity = Identity { pid, command, user, cgroup: Membership::Known(None) };
+            let process = ManagedProcess::new(Self::key(index), Process::open(pid)?, identity)?;
+            let process = Arc::new(process);
             let end = program.start.offset(size.bytes());
             Ok(Running { program, process, end, is_stale: true })
         };
@@ -277,13 +280,9 @@ impl Machine for Live {
 
     /// By the manager's own pass.
     fn debloat(&mut self, policy: &mut dyn Debloat, need: BasePages) -> Result<BasePages, Failed> {
-        let targets = self.programs.iter().enumerate().map(|(index, one)| {
-            let process = Process::open(one.process.pid())?;
-            Target::new(Self::key(index), process, "program".to_owned())
-        });
-        let targets = targets.collect::<Result<_, _>>()?;
+        let processes = self.programs.iter().map(|one| Arc::clone(&one.process)).collect();
         let mut cooling = CoolDown::new();
-        let mut pass = Pass::new(targets, need, Options::default(), &cooling, Nanos::ZERO)?;
+        let mut pass = Pass::new(processes, need, Options::default(), &cooling, Nanos::ZERO)?;
         pass.run(policy, &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
         self.look()?;
         Ok(pass.account().processes.values().map(|account| account.freed).sum())

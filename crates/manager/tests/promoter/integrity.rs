@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use superpage_kernel::own_child::OwnChild;
 use superpage_manager::cooldown::CoolDown;
+use superpage_manager::find;
 use superpage_manager::history::What;
 use superpage_manager::pass::{Flow, Options, Pass};
-use superpage_manager::select;
 use superpage_policy::debloat::{PolicyName, emd};
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Nanos};
 
@@ -101,8 +101,8 @@ fn no_byte_is_lost() -> Ended {
     let mut program = Program::start()?;
     let mut setup = setup("quicksilver-sync-16", &[program.pid()])?;
     // Nothing that was taken back is too empty to be promoted again.
-    setup.worth = BasePages(BASE_PAGES_PER_HUGE_PAGE + 1);
-    setup.promotion.at_once = 2;
+    setup.promoter.worth = BasePages(BASE_PAGES_PER_HUGE_PAGE + 1);
+    setup.promoter.promotion.at_once = 2;
     let watch = Watch::start(setup)?;
     until_held(&watch, 1)?;
     let pid = program.pid();
@@ -129,10 +129,10 @@ fn debloat(pid: u32, stop: &AtomicBool) -> Result<BasePages, Failed> {
     let mut seed = 0;
     while !stop.load(Ordering::Relaxed) {
         seed += 1;
-        let target = select::hold(pid).map_err(|refusal| refusal.to_string())?;
+        let process = find::hold(pid).map_err(|refusal| refusal.to_string())?;
         let (options, need) = (Options { seed, ..Options::default() }, BasePages(u64::MAX >> 13));
         let mut cooling = CoolDown::new();
-        let mut pass = Pass::new(vec![target], need, options, &cooling, Nanos::ZERO)?;
+        let mut pass = Pass::new(vec![process], need, options, &cooling, Nanos::ZERO)?;
         let mut policy = PolicyName::HawkEye.build(emd::Options::default());
         pass.run(policy.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
         freed += pass.account().total().freed;

@@ -213,7 +213,7 @@ fn a_cgroup_keeps_room() -> Ended {
     let mut program = group.while_in(Program::start)??;
     let memory = program.memory(&format!("map {REGIONS}"))?;
     let mut setup = setup("quicksilver-sync-64", &[program.pid()])?;
-    setup.marks = Watermarks::default();
+    setup.promoter.marks = Watermarks::default();
     let watch = Watch::start(setup)?;
     until_held(&watch, 1)?;
     for region in 0..REGIONS {

@@ -8,7 +8,16 @@ use std::time::Duration;
 use superpage_manager::config;
 use superpage_manager::history::{self, Entry, What};
 use superpage_manager::ledger::Ledger;
-use superpage_manager::promote::{Promoted, Promoter, Setup, Status};
+use superpage_manager::promote::{self, Promoted, Promoter, Status};
+use superpage_manager::registry::{Registry, WORTH_MANAGING};
+use superpage_manager::select::Selection;
+
+/// What a promoter goes by, and for which processes.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) promoter: promote::Setup,
+    pub(crate) processes: Selection,
+}
 
 /// What the promoter goes by: this policy for these processes, no limit near.
 pub(crate) fn setup(policy: &str, pids: &[u32]) -> Result<Setup, Failed> {
@@ -25,19 +34,20 @@ pub(crate) fn setup_with(policy: &str, pids: &[u32], more: &str) -> Result<Setup
     );
     let config = config::parse_with(&text, Path::new("setup"), &hundred::registry())
         .map_err(|error| error.to_string())?;
-    Ok(Setup {
+    let promoter = promote::Setup {
         marks: config.machine.unwrap_or_default(),
         worth: config.worth(),
-        processes: config.processes,
         promotion: config.promotion,
         cgroups: Vec::new(),
-    })
+    };
+    Ok(Setup { promoter, processes: config.processes })
 }
 
 /// A running promoter.
 #[derive(Debug)]
 pub(crate) struct Watch {
     promoter: Promoter,
+    registry: Arc<Registry>,
     ledger: Arc<Ledger>,
     directory: tempfile::TempDir,
 }
@@ -46,13 +56,16 @@ impl Watch {
     pub(crate) fn start(setup: Setup) -> Result<Self, Failed> {
         let directory = tempfile::tempdir()?;
         let ledger = Arc::new(Ledger::open(directory.path()));
-        let promoter = Promoter::start(setup, Arc::clone(&ledger), Promoted::new())?;
-        Ok(Self { promoter, ledger, directory })
+        let registry = Arc::new(Registry::new(setup.processes, WORTH_MANAGING));
+        let (its, told) = (Arc::clone(&registry), Arc::clone(&ledger));
+        let promoter = Promoter::start(setup.promoter, its, told, Promoted::new())?;
+        Ok(Self { promoter, registry, ledger, directory })
     }
 
     /// Goes by another setup from now on.
     pub(crate) fn configure(&self, setup: Setup) {
-        self.promoter.configure(setup);
+        self.registry.configure(setup.processes);
+        self.promoter.configure(setup.promoter);
     }
 
     pub(crate) fn status(&self) -> Status {

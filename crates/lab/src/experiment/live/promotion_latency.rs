@@ -248,7 +248,7 @@ fn heap(promoter: Promoter, bench: &mut Bench, setting: &Setting, size: HugePage
     if before.0 * 100 > size.0 {
         return Err(Error::Child(format!("the heap began with {before} huge pages")));
     }
-    let mut target = hold(heap.pid())?;
+    let process = hold(heap.pid())?;
     if promoter != Promoter::Superpage {
         heap.order(Order::Advise)?;
         heap.done()?;
@@ -256,7 +256,7 @@ fn heap(promoter: Promoter, bench: &mut Bench, setting: &Setting, size: HugePage
     let start = Instant::now();
     let work = promoter.begin(bench, setting, heap.pid())?;
     let (huge, elapsed) = loop {
-        let huge = target.huge_pages()?.len() as f64;
+        let huge = process.huge_pages()?.len() as f64;
         let elapsed = start.elapsed();
         if huge >= SHARE * size.0 as f64 || elapsed >= promoter.bound(size) {
             break (huge, elapsed.as_secs_f64());

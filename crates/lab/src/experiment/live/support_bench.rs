@@ -8,6 +8,7 @@ use crate::helper::{Helper, Part};
 use crate::worker::Worker;
 use crate::workload::{LEAST_SIZE, PageSize, Timing, WorkloadKind, WorkloadSpec};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use superpage_kernel::meminfo;
 use superpage_kernel::pagemap::Mapping;
@@ -15,9 +16,9 @@ use superpage_kernel::settings::{self, Settings};
 use superpage_kernel::thp::{self, Thp};
 use superpage_manager::account::Account;
 use superpage_manager::cooldown::CoolDown;
+use superpage_manager::find::{self, Refusal};
 use superpage_manager::pass::{Flow, Options, Pass};
-use superpage_manager::select::{self, Refusal};
-use superpage_manager::target::Target;
+use superpage_manager::process::ManagedProcess;
 use superpage_policy::debloat::{PolicyName, emd};
 use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Region};
 
@@ -100,7 +101,7 @@ pub(super) fn warm(setting: &Setting, size: Bytes) -> Result<()> {
 #[derive(Debug)]
 pub(super) struct Subject {
     worker: Worker,
-    target: Target,
+    process: Arc<ManagedProcess>,
     /// The huge pages it began with.
     regions: Vec<Region>,
     operations: u64,
@@ -119,9 +120,9 @@ impl Subject {
                 worker.populated().huge_pages
             )));
         }
-        let mut target = hold(worker.pid())?;
-        let regions = target.huge_pages()?;
-        let mut subject = Self { worker, target, regions, operations: 0, seed: 0 };
+        let process = hold(worker.pid())?;
+        let regions = process.huge_pages()?;
+        let mut subject = Self { worker, process, regions, operations: 0, seed: 0 };
         subject.calibrate()?;
         Ok(subject)
     }
@@ -192,7 +193,7 @@ impl Subject {
 
     /// What became of the huge pages it began with: how many are broken, and what that freed.
     pub(super) fn broken(&mut self) -> Result<(HugePages, BasePages)> {
-        let mappings = self.target.mappings(&self.regions)?;
+        let mappings = self.process.pagemap.mappings(&self.regions)?;
         let freed = mappings.iter().filter_map(|mapping| match mapping {
             Mapping::Split { zero_pages } => Some(*zero_pages),
             Mapping::Huge => None,
@@ -205,7 +206,7 @@ impl Subject {
         /// The kernel may need a few attempts while it compacts memory.
         const ATTEMPTS: u32 = 5;
         for _ in 0..ATTEMPTS {
-            let mappings = self.target.mappings(&self.regions)?;
+            let mappings = self.process.pagemap.mappings(&self.regions)?;
             let broken: Vec<Region> = self
                 .regions
                 .iter()
@@ -216,7 +217,7 @@ impl Subject {
             if broken.is_empty() {
                 return Ok(());
             }
-            self.target.collapse(&broken)?;
+            self.process.collapse(&broken)?;
         }
         let (left, _) = self.broken()?;
         let few = self.regions.len() as u64 / 100;
@@ -237,8 +238,8 @@ impl Subject {
 }
 
 /// Takes hold of a workload's process.
-pub(super) fn hold(pid: u32) -> Result<Target> {
-    select::hold(pid).map_err(|refusal| match refusal {
+pub(super) fn hold(pid: u32) -> Result<Arc<ManagedProcess>> {
+    find::hold(pid).map_err(|refusal| match refusal {
         Refusal::Denied { .. } => Error::NotPossible(refusal.to_string()),
         Refusal::Failed(error) => error.into(),
         other => Error::Child(other.to_string()),
@@ -281,11 +282,10 @@ pub(super) fn debloat(
     need: BasePages,
     seed: u64,
 ) -> Result<Account> {
-    let targets =
-        subjects.iter().map(|subject| hold(subject.pid())).collect::<Result<Vec<Target>>>()?;
+    let processes = subjects.iter().map(|subject| Arc::clone(&subject.process)).collect();
     let mut cooling = CoolDown::new();
     let options = Options { seed: seed << 32, ..Options::default() };
-    let mut pass = Pass::new(targets, need, options, &cooling, Nanos::ZERO)?;
+    let mut pass = Pass::new(processes, need, options, &cooling, Nanos::ZERO)?;
     let mut decider = policy.build(emd::Options::default());
     pass.run(decider.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
     Ok(pass.account().clone())

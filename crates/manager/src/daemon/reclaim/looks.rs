@@ -1,4 +1,4 @@
-//! Quicksilver's background de-bloating, from outside: huge pages that are partly used and stay so
+//! When a huge page is looked at: Quicksilver's background de-bloating, from outside: huge pages that are partly used and stay so
 //! are split before memory runs out ("Understanding Transparent Superpage Management", section
 //! "Superpage Management Designs", and its Table 1: deallocation "until the superpage is inactive").
 //!
@@ -7,9 +7,9 @@
 //! elsewhere, which frees the unused base pages and not the whole frame. One that is little bloated may
 //! be taken for one in use once in a while ([`superpage_policy::sampling::FILTER`]), until the next look.
 
-use crate::target::{Target, is_about_one_process};
+use crate::process::ManagedProcess;
 use std::collections::{BTreeMap, BTreeSet};
-use superpage_kernel::{Result, status};
+use std::sync::Arc;
 use superpage_policy::bloat::Knowledge;
 use superpage_policy::debloat::BloatMaps;
 use superpage_units::{Nanos, ProcessKey, Region};
@@ -47,66 +47,56 @@ struct Schedule {
     used: Nanos,
 }
 
+/// What was found of a process.
+pub(super) struct Seen {
+    pub(super) process: Arc<ManagedProcess>,
+    /// In address order.
+    pub(super) huge_pages: Vec<Region>,
+    /// The CPU time that it has used.
+    pub(super) used: Nanos,
+}
+
 /// When each huge page is looked at next: each once, and then as its process works, less and less often.
 /// A process that rests is not looked at.
 #[derive(Clone, Debug, Default)]
-pub struct Looks {
+pub(super) struct Looks {
     processes: BTreeMap<ProcessKey, Schedule>,
 }
 
 impl Looks {
-    /// Nothing seen yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Takes in the huge pages of these processes at `now`; the others are forgotten, but for those in
     /// `kept`. Returns those that are due, with whose they are: they are there for `idle` at least, and
     /// were not found in use lately.
-    ///
-    /// # Errors
-    /// As [`Target::huge_pages`], where that is not about one process.
-    pub fn see(
+    pub(super) fn see(
         &mut self,
-        targets: Vec<Target>,
+        found: Vec<Seen>,
         kept: &BTreeSet<ProcessKey>,
         idle: Nanos,
         now: Nanos,
-    ) -> Result<Vec<(Target, Vec<Region>)>> {
+    ) -> Vec<(Arc<ManagedProcess>, Vec<Region>)> {
         let mut before = std::mem::take(&mut self.processes);
-        let (mut due, mut failed) = (Vec::new(), None);
-        for mut target in targets {
-            let mut known = before.remove(&target.key()).unwrap_or_default();
-            match find(&mut target) {
-                Ok((regions, used)) => known.take_in(regions, used, now + idle),
-                Err(error) if is_about_one_process(&error) => continue,
-                Err(error) => failed = Some(error),
-            }
-            let of_target = known.due(now);
-            self.processes.insert(target.key(), known);
-            if !of_target.is_empty() {
-                due.push((target, of_target));
+        let mut due = Vec::new();
+        for Seen { process, huge_pages, used } in found {
+            let mut known = before.remove(&process.key).unwrap_or_default();
+            known.take_in(huge_pages, used, now + idle);
+            let of_process = known.due(now);
+            self.processes.insert(process.key, known);
+            if !of_process.is_empty() {
+                due.push((process, of_process));
             }
         }
         self.processes.extend(before.into_iter().filter(|(key, _)| kept.contains(key)));
-        failed.map_or(Ok(due), Err)
+        due
     }
 
     /// A pass came by over what was due at `now`, and this is what it knows in the end: what is still
     /// huge was found in use, or is left alone for another reason. What nobody came to look at stays due.
-    pub fn looked(&mut self, maps: &BloatMaps, idle: Nanos, now: Nanos) {
+    pub(super) fn looked(&mut self, maps: &BloatMaps, idle: Nanos, now: Nanos) {
         for (key, map) in maps {
             let Some(process) = self.processes.get_mut(key) else { continue };
             process.looked(|region| map.get(region) != Some(Knowledge::Unknown), idle, now);
         }
     }
-}
-
-/// The huge pages of a process, and the CPU time that it has used.
-fn find(target: &mut Target) -> Result<(Vec<Region>, Nanos)> {
-    let used = status::stat_of(target.process())?.cpu.time();
-    Ok((target.huge_pages()?, used))
 }
 
 impl Schedule {
@@ -193,7 +183,7 @@ mod tests {
     #[test]
     fn what_a_pass_did_not_come_to_stays_due() {
         let (key, idle, now) = (ProcessKey(1), Nanos(5), Nanos(5));
-        let mut looks = Looks::new();
+        let mut looks = Looks::default();
         let known = looks.processes.entry(key).or_default();
         known.take_in((1..=3).map(region).collect(), Nanos(0), now);
         let mut map = BloatMap::new();

@@ -1,6 +1,7 @@
-//! What the daemon tells of its work: the log, and through the ledger the history, the metrics and
-//! how it stands.
+//! The reporter: the daemon's log, and through the ledger the history, the metrics and how the daemon
+//! stands.
 
+use super::reclaim::Counts;
 use super::watch::Watch;
 use crate::account::Account;
 use crate::history::{Entry, What, now_ms};
@@ -16,20 +17,25 @@ use superpage_kernel::usage::{self, CpuTime};
 use superpage_units::{BasePages, Bytes, PageSize};
 use tracing::{debug, info, warn};
 
-/// Tells.
-#[derive(Debug)]
-pub(super) struct Teller {
-    /// Where it is told.
+/// Reports what the daemon does.
+#[derive(Clone, Debug)]
+pub(super) struct Reporter {
+    /// Where it is recorded.
     pub(super) ledger: Arc<Ledger>,
 }
 
-impl Teller {
+impl Reporter {
     pub(super) fn new(ledger: Arc<Ledger>) -> Self {
         Self { ledger }
     }
 
     /// Says how things stand.
-    pub(super) fn tell(&self, watches: &[Watch], promoter: Option<&Promoter>) {
+    pub(super) fn status(
+        &self,
+        watches: &[Watch],
+        promoter: Option<&Promoter>,
+        reclaiming: Counts,
+    ) {
         let promoting = promoter.map(Promoter::status).unwrap_or_default();
         let supply = supply::read(Path::new("/proc")).ok();
         let status = Status {
@@ -41,8 +47,8 @@ impl Teller {
             fragmentation: supply.map_or(0.0, |supply| supply.fmfi(PageSize::Huge)),
             policies: promoting.policies,
             surveys: promoting.counts.surveys,
-            requests_timed_out: promoting.counts.timed_out,
-            workers_lost: promoting.counts.workers_lost,
+            requests_timed_out: promoting.counts.timed_out + reclaiming.timed_out,
+            workers_lost: promoting.counts.workers_lost + reclaiming.lost,
             waiting: promoting.waiting,
             pause_ms: promoting.pause_ms,
             cpu_s: CpuTime::of_process().total().as_secs_f64(),
@@ -75,6 +81,13 @@ impl Teller {
             base_pages: freed.0,
             ..entry(What::Debloated, kind, &words)
         });
+    }
+
+    /// A pass of which this was missed, while it was at the process of this number and command.
+    pub(super) fn missed(&self, kind: &str, process: Option<(u32, &str)>, words: &str) {
+        let (pid, command) = process.map(|(pid, command)| (pid, command.to_owned())).unzip();
+        warn!(pid, command, "{words}");
+        self.ledger.record(Entry { pid, command, ..entry(What::Missed, kind, words) });
     }
 
     /// A pass has ended.

@@ -1,0 +1,355 @@
+//! Passes that reclaim bloat, one at a time, each on a thread of its own.
+//!
+//! A pass reads memory maps and page tables of other processes, and waits for whoever holds their locks.
+//! The daemon's thread never does: it begins a pass, is woken when the pass has ended, and sees whether a
+//! step takes longer than it may. Then the thread is left behind, the process that it waits for is left
+//! alone until the thread comes back, and the next pass goes on without.
+//!
+//! | file | what |
+//! |---|---|
+//! | `work` | what the thread does |
+//! | `progress` | how far it is |
+//! | `looks` | when a huge page that may be partly used is looked at |
+//! | `permission` | what may be reclaimed from which process |
+
+mod looks;
+mod permission;
+mod progress;
+mod work;
+
+pub(super) use permission::Levels;
+pub(super) use work::Ended;
+
+use super::report::Reporter;
+use super::watch::Watch;
+use crate::config::Config;
+use crate::cooldown::CoolDown;
+use crate::registry::Registry;
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use progress::Progress;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use superpage_policy::debloat::Debloat;
+use superpage_units::{BasePages, Nanos, ProcessKey};
+use work::{Kept, Task, Work};
+
+/// How long a step of a pass may take. Chosen, not measured: some thousand times what one takes.
+const LIMIT: Duration = Duration::from_secs(10);
+/// With so many threads left behind no pass begins before one comes back. Chosen, not measured.
+const MOST_STUCK: usize = 8;
+
+/// A pass under way.
+#[derive(Debug)]
+struct Running {
+    thread: JoinHandle<()>,
+    /// `None` is sent if the thread panicked.
+    result: Receiver<Option<(Ended, Kept)>>,
+    progress: Arc<Progress>,
+}
+
+/// A thread that was left behind.
+#[derive(Debug)]
+struct Stuck {
+    thread: JoinHandle<()>,
+    /// The process that it waits for, if it is one.
+    key: Option<ProcessKey>,
+}
+
+/// Makes the passes.
+#[derive(Debug)]
+pub(super) struct Reclaimer {
+    registry: Arc<Registry>,
+    reporter: Reporter,
+    /// What the next pass needs; `None` while one is under way.
+    kept: Option<Kept>,
+    /// What was cooling down when the last pass began or ended.
+    cooling: CoolDown,
+    running: Option<Running>,
+    stuck: Vec<Stuck>,
+    /// Becomes readable when a pass has ended.
+    wakeup: Arc<OwnedFd>,
+    passes: u64,
+    /// How long a step may take.
+    limit: Duration,
+    counts: Counts,
+}
+
+/// What went wrong with passes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Passes of which a step took longer than it may.
+    pub(super) timed_out: u64,
+    /// Passes whose thread panicked or could not be started.
+    pub(super) lost: u64,
+}
+
+impl Reclaimer {
+    /// No pass yet; the first one leaves alone what is in `cooling`.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor.
+    pub(super) fn new(
+        registry: Arc<Registry>,
+        reporter: Reporter,
+        policy: Box<dyn Debloat>,
+        cooling: CoolDown,
+    ) -> std::io::Result<Self> {
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let kept = Kept { policy, cooling: cooling.clone(), looks: looks::Looks::default() };
+        Ok(Self {
+            registry,
+            reporter,
+            kept: Some(kept),
+            cooling,
+            running: None,
+            stuck: Vec::new(),
+            wakeup: Arc::new(wakeup),
+            passes: 0,
+            limit: LIMIT,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Becomes readable when a pass has ended.
+    pub(super) fn wakeup(&self) -> &OwnedFd {
+        &self.wakeup
+    }
+
+    /// What went wrong so far.
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What is cooling down, as of the last pass.
+    pub(super) fn cooling(&self) -> &CoolDown {
+        self.kept.as_ref().map_or(&self.cooling, |kept| &kept.cooling)
+    }
+
+    /// Whether a pass is under way.
+    pub(super) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Whether a pass can begin.
+    pub(super) fn is_ready(&mut self) -> bool {
+        self.stuck.retain(|stuck| !stuck.thread.is_finished());
+        self.running.is_none() && self.stuck.len() < MOST_STUCK
+    }
+
+    /// Another configuration holds: by its policy, and with cooldowns no longer than one that begins now.
+    /// The pass under way is ended before.
+    pub(super) fn configure(&mut self, policy: Box<dyn Debloat>, now: Nanos, cool_down: Nanos) {
+        let mut cooling = self.cooling().clone();
+        cooling.cap(now, cool_down);
+        self.keep(policy, cooling);
+    }
+
+    /// The next pass begins with this, and knows of no look.
+    fn keep(&mut self, policy: Box<dyn Debloat>, cooling: CoolDown) {
+        self.cooling = CoolDown::new();
+        self.kept = Some(Kept { policy, cooling, looks: looks::Looks::default() });
+    }
+
+    /// Has memory freed, because `watch` is above its watermark.
+    pub(super) fn free(&mut self, watch: Watch, need: BasePages, with: With<'_>) {
+        self.begin(Task::Free { watch, need }, with);
+    }
+
+    /// Has huge pages split that stay partly used, of these processes, each under the policy of that name.
+    pub(super) fn reclaim_idle(&mut self, policies: BTreeMap<ProcessKey, String>, with: With<'_>) {
+        self.begin(Task::Idle { policies }, with);
+    }
+
+    fn begin(&mut self, task: Task, with: With<'_>) {
+        if !self.is_ready() {
+            return;
+        }
+        let Some(mut kept) = self.kept.take() else { return };
+        kept.cooling.expire(crate::promote::now());
+        self.cooling = kept.cooling.clone();
+        self.passes += 1;
+        let work = Work {
+            task,
+            config: Arc::clone(with.config),
+            watches: with.watches.to_vec(),
+            registry: Arc::clone(&self.registry),
+            reporter: self.reporter.clone(),
+            kept,
+            stuck: self.stuck.iter().filter_map(|stuck| stuck.key).collect::<BTreeSet<_>>(),
+            number: self.passes,
+        };
+        let (progress, wakeup) = (Arc::new(Progress::default()), Arc::clone(&self.wakeup));
+        let (send, result) = bounded(1);
+        let its = Arc::clone(&progress);
+        let run = move || {
+            // What a panic left half done is dropped with the pass.
+            let done = catch_unwind(AssertUnwindSafe(|| work.carry_out(&its))).ok();
+            // Nobody waits for a thread that was left behind.
+            let _ = send.send(done);
+            let _ = rustix::io::write(&*wakeup, &1_u64.to_ne_bytes());
+        };
+        match std::thread::Builder::new().name("reclaim".to_owned()).spawn(run) {
+            Ok(thread) => self.running = Some(Running { thread, result, progress }),
+            Err(error) => {
+                self.lost(with.config, &format!("the thread of a pass cannot be started: {error}"));
+            }
+        }
+    }
+
+    /// How the pass under way ended, if it has; one that takes too long is left behind.
+    pub(super) fn ended(&mut self, config: &Config) -> Option<Ended> {
+        let _ = rustix::io::read(&*self.wakeup, &mut [0_u8; 8]);
+        let running = self.running.as_ref()?;
+        match running.result.try_recv() {
+            Ok(done) => self.take_in(done, config),
+            Err(_) => {
+                let late = running.progress.overdue(self.limit)?;
+                let words =
+                    "a step of a pass takes longer than it may; the next pass goes on without";
+                self.counts.timed_out += 1;
+                self.reporter.missed(
+                    "timed-out",
+                    late.as_ref().map(|one| (one.pid, &*one.command)),
+                    words,
+                );
+                self.leave_behind(late.map(|subject| subject.key), config);
+                None
+            }
+        }
+    }
+
+    /// Ends the pass under way; one that does not end in time is left behind.
+    pub(super) fn end(&mut self, patience: Duration, config: &Config) -> Option<Ended> {
+        let running = self.running.as_ref()?;
+        running.progress.end();
+        let by = Instant::now() + patience;
+        match running.result.recv_deadline(by) {
+            Ok(done) => self.take_in(done, config),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                let late = running.progress.overdue(Duration::ZERO).flatten();
+                self.leave_behind(late.map(|subject| subject.key), config);
+                None
+            }
+        }
+    }
+
+    fn take_in(&mut self, done: Option<(Ended, Kept)>, config: &Config) -> Option<Ended> {
+        if let Some(Running { thread, .. }) = self.running.take() {
+            // Its last step was to send this.
+            let _ = thread.join();
+        }
+        let Some((ended, kept)) = done else {
+            self.lost(config, "a pass ended by a mistake of its own (see above)");
+            return None;
+        };
+        self.kept = Some(kept);
+        Some(ended)
+    }
+
+    fn lost(&mut self, config: &Config, words: &str) {
+        self.counts.lost += 1;
+        self.reporter.missed("worker-lost", None, words);
+        let cooling = std::mem::take(&mut self.cooling);
+        self.keep(config.policy.build(config.emd), cooling);
+    }
+
+    fn leave_behind(&mut self, key: Option<ProcessKey>, config: &Config) {
+        let Some(Running { thread, progress, .. }) = self.running.take() else { return };
+        progress.end();
+        self.stuck.push(Stuck { thread, key });
+        let cooling = std::mem::take(&mut self.cooling);
+        self.keep(config.policy.build(config.emd), cooling);
+    }
+}
+
+/// What a pass goes by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct With<'a> {
+    pub(super) config: &'a Arc<Config>,
+    /// Everything that is watched.
+    pub(super) watches: &'a [Watch],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Ledger;
+    use crate::registry::WORTH_MANAGING;
+    use crate::select::Selection;
+    use crossbeam_channel::{Sender, unbounded};
+
+    fn reclaimer(directory: &tempfile::TempDir) -> (Reclaimer, Config) {
+        let config = Config::default();
+        let registry = Arc::new(Registry::new(Selection::default(), WORTH_MANAGING));
+        let reporter = Reporter::new(Arc::new(Ledger::open(directory.path())));
+        let policy = config.policy.build(config.emd);
+        let made = Reclaimer::new(registry, reporter, policy, CoolDown::new());
+        (made.expect("a descriptor"), config)
+    }
+
+    /// A pass that waits until the sender is dropped, as if for a process.
+    fn waits(reclaimer: &mut Reclaimer) -> Sender<()> {
+        let (free, stuck) = unbounded();
+        let (send, result) = bounded(1);
+        let thread = std::thread::spawn(move || {
+            let _ = stuck.recv();
+            drop(send);
+        });
+        let progress = Arc::new(Progress::default());
+        progress.begins_with_all();
+        reclaimer.kept = None;
+        reclaimer.running = Some(Running { thread, result, progress });
+        free
+    }
+
+    #[test]
+    fn a_pass_ends_by_itself_and_the_next_can_begin() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut reclaimer, config) = reclaimer(&directory);
+        let config = Arc::new(config);
+        reclaimer.reclaim_idle(BTreeMap::new(), With { config: &config, watches: &[] });
+        assert!(reclaimer.is_running() && !reclaimer.is_ready());
+        let ended = reclaimer.end(Duration::from_secs(60), &config);
+        assert!(matches!(ended, Some(Ended::Idle { done: Ok(()), .. })), "{ended:?}");
+        assert!(!reclaimer.is_running() && reclaimer.is_ready());
+    }
+
+    #[test]
+    fn a_pass_that_waits_is_left_behind_and_others_can_begin() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut reclaimer, config) = reclaimer(&directory);
+        let mut waiting = Vec::new();
+        for number in 1..=MOST_STUCK {
+            waiting.push(waits(&mut reclaimer));
+            assert!(reclaimer.ended(&config).is_none() && reclaimer.is_running(), "not late yet");
+            assert!(reclaimer.end(Duration::from_millis(1), &config).is_none());
+            assert!(!reclaimer.is_running());
+            assert_eq!(reclaimer.is_ready(), number < MOST_STUCK, "{number} are left behind");
+        }
+        drop(waiting);
+        let began = Instant::now();
+        while !reclaimer.is_ready() && began.elapsed() < Duration::from_secs(60) {
+            std::thread::yield_now();
+        }
+        assert!(reclaimer.is_ready(), "they came back");
+    }
+
+    #[test]
+    fn a_step_that_takes_too_long_is_counted_and_its_cooldowns_are_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut reclaimer, config) = reclaimer(&directory);
+        let region = superpage_units::Region::containing(superpage_units::VirtAddr(0));
+        reclaimer.cooling.add(ProcessKey(1), region, Nanos(7));
+        reclaimer.limit = Duration::ZERO;
+        let waiting = waits(&mut reclaimer);
+        assert!(reclaimer.ended(&config).is_none() && !reclaimer.is_running());
+        assert_eq!((reclaimer.counts().timed_out, reclaimer.counts().lost), (1, 0));
+        assert_eq!(reclaimer.cooling().len(), 1);
+        drop(waiting);
+    }
+}

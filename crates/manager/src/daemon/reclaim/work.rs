@@ -1,0 +1,271 @@
+//! What a pass's thread does: frees memory above a watermark, or splits huge pages that stay partly used.
+
+use super::looks::{Looks, Seen};
+use super::permission::{self, Levels};
+use super::progress::Progress;
+use crate::account::Account;
+use crate::config::Config;
+use crate::cooldown::CoolDown;
+use crate::daemon::nanos;
+use crate::daemon::report::Reporter;
+use crate::daemon::watch::{Level, Watch};
+use crate::pass::{End, Event, Flow, Mode, Options, Pass, Permission};
+use crate::process::{ManagedProcess, is_about_one_process};
+use crate::promote::now;
+use crate::registry::Registry;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use superpage_kernel::usage::CpuTime;
+use superpage_kernel::{Error, Result};
+use superpage_policy::debloat::Debloat;
+use superpage_policy::debloat::emd::{self, Emd, Observation};
+use superpage_units::{BasePages, ProcessKey, Region};
+use tracing::debug;
+
+/// How often used memory is looked at again during a pass.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// While huge pages that may be partly used are looked for, the process is left alone for so many times
+/// longer than each stride takes. Chosen, not measured.
+const UNHURRIED: u32 = 3;
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Free so much, because this memory is above its watermark.
+    Free { watch: Watch, need: BasePages },
+    /// Split huge pages that stay partly used, of these processes, each under the policy of that name.
+    Idle { policies: BTreeMap<ProcessKey, String> },
+}
+
+/// What one pass hands on to the next.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) policy: Box<dyn Debloat>,
+    pub(super) cooling: CoolDown,
+    /// When huge pages that may be partly used are looked at.
+    pub(super) looks: Looks,
+}
+
+/// How a task ended.
+#[derive(Debug)]
+pub(in crate::daemon) enum Ended {
+    /// The memory of this name was above its watermark.
+    Free { watch: String, done: Result<(Account, End)> },
+    /// To find the huge pages that may be partly used took so much CPU time.
+    Idle { cost: Duration, done: Result<()> },
+}
+
+/// A pass to be made.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) task: Task,
+    pub(super) config: Arc<Config>,
+    pub(super) watches: Vec<Watch>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) reporter: Reporter,
+    pub(super) kept: Kept,
+    /// Processes that are left alone, because another thread waits for them still.
+    pub(super) stuck: BTreeSet<ProcessKey>,
+    /// The number of this pass.
+    pub(super) number: u64,
+}
+
+/// A process, and its huge pages.
+type Found = (Arc<ManagedProcess>, Vec<Region>);
+
+impl Work {
+    /// Makes the pass.
+    pub(super) fn carry_out(mut self, progress: &Progress) -> (Ended, Kept) {
+        let ended =
+            match std::mem::replace(&mut self.task, Task::Idle { policies: BTreeMap::new() }) {
+                Task::Free { watch, need } => {
+                    let done = self.free(&watch, need, progress);
+                    Ended::Free { watch: watch.name(), done }
+                }
+                Task::Idle { policies } => {
+                    let before = CpuTime::of_thread();
+                    let found = self.due(&policies, progress);
+                    let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
+                    let done = found.and_then(|due| match due.is_empty() {
+                        true => Ok(()),
+                        false => self.split_idle(due, &policies, progress),
+                    });
+                    Ended::Idle { cost, done }
+                }
+            };
+        (ended, self.kept)
+    }
+
+    /// The huge pages of the managed processes that are `wanted`, and the CPU time that each has used. The
+    /// process is left alone for so many times longer than each stride takes.
+    fn find(
+        &self,
+        wanted: impl Fn(&ManagedProcess) -> bool,
+        rest: u32,
+        progress: &Progress,
+    ) -> Result<Vec<Seen>> {
+        let mut found = Vec::new();
+        for process in self.registry.processes() {
+            if self.stuck.contains(&process.key) || !wanted(&process) {
+                continue;
+            }
+            progress.begins(&process);
+            let seen = process.stat().and_then(|stat| {
+                let huge_pages = process.huge_pages_in_strides(&mut |took| {
+                    progress.is_over();
+                    std::thread::sleep(took * rest);
+                    progress.begins(&process);
+                })?;
+                Ok((huge_pages, stat.cpu.time()))
+            });
+            progress.is_over();
+            match seen {
+                Ok((huge_pages, used)) => found.push(Seen { process, huge_pages, used }),
+                Err(error @ Error::Unsupported { .. }) => return Err(error),
+                // What is odd about one process is no reason to leave the others alone.
+                Err(error) if is_about_one_process(&error) => {}
+                Err(error) => debug!(pid = process.pid(), "passed over: {error}"),
+            }
+            if progress.is_to_end() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn free(
+        &mut self,
+        watch: &Watch,
+        need: BasePages,
+        progress: &Progress,
+    ) -> Result<(Account, End)> {
+        let now = now();
+        let selection = watch.selection(&self.config.processes);
+        let may_change = selection.may_change();
+        progress.begins_with_all();
+        self.registry.refresh(now)?;
+        progress.is_over();
+        let found = self.find(|process| selection.admits(&process.identity), 0, progress)?;
+        let found = found.into_iter().filter(|seen| !seen.huge_pages.is_empty());
+        let found: Vec<Found> = found.map(|seen| (seen.process, seen.huge_pages)).collect();
+        let (options, name) = (self.options(), self.config.policy.name());
+        let Kept { policy, cooling, .. } = &mut self.kept;
+        let mut pass = Pass::over(found, need, options, cooling, now);
+        let level = Cell::new(watch.level());
+        // A pass can take long; a process may be in another group by now, or another user's.
+        let is_admitted = |process: &ManagedProcess| {
+            let identity = self.registry.describer().ask(&process.process);
+            identity.is_ok_and(|identity| selection.admits(&identity))
+        };
+        let mut guard = |process: &ManagedProcess| {
+            progress.begins(process);
+            match level.get() {
+                _ if may_change && !is_admitted(process) => Permission::Nothing,
+                Some(Level::High) => Permission::All,
+                _ => Permission::NotAskedFor,
+            }
+        };
+        let mut looked = Instant::now();
+        let mut told = |event: Event<'_>| {
+            progress.is_over();
+            self.reporter.event(&event, name, None);
+            // A pass can take long; whoever used the memory may have left meanwhile.
+            let is_time = looked.elapsed() >= LOOK_AGAIN;
+            if is_time {
+                looked = Instant::now();
+            }
+            if is_time || matches!(event, Event::Broke { .. }) {
+                level.set(watch.level());
+            }
+            let is_relieved = level.get() == Some(Level::Low);
+            if is_relieved || progress.is_to_end() { Flow::Stop } else { Flow::Continue }
+        };
+        let end = pass.run_guarded(policy.as_mut(), cooling, now, &mut guard, &mut told)?;
+        Ok((pass.account().clone(), end))
+    }
+
+    /// The huge pages that are to be looked at now, of those of these processes from which may be
+    /// reclaimed now.
+    fn due(
+        &mut self,
+        policies: &BTreeMap<ProcessKey, String>,
+        progress: &Progress,
+    ) -> Result<Vec<Found>> {
+        let now = now();
+        let levels = Levels::now(&self.watches);
+        let may = |process: &ManagedProcess| {
+            let may = permission::idle(&process.identity, &self.config, &self.watches, &levels);
+            may != Permission::Nothing
+        };
+        let is_wanted = |process: &ManagedProcess| policies.contains_key(&process.key);
+        let all = self.registry.processes();
+        // What is known of a process is kept until it may be reclaimed from again.
+        let others = all.iter().filter(|process| is_wanted(process) && !may(process));
+        let others: BTreeSet<ProcessKey> = others.map(|process| process.key).collect();
+        let found = self.find(|process| is_wanted(process) && may(process), UNHURRIED, progress)?;
+        let idle = nanos(self.config.promotion.idle);
+        Ok(self.kept.looks.see(found, &others, idle, now))
+    }
+
+    fn split_idle(
+        &mut self,
+        due: Vec<Found>,
+        policies: &BTreeMap<ProcessKey, String>,
+        progress: &Progress,
+    ) -> Result<()> {
+        let (now, options, all) = (now(), self.options(), BasePages(u64::MAX));
+        let (config, watches) = (&self.config, &self.watches);
+        let Kept { cooling, looks, .. } = &mut self.kept;
+        let names: BTreeMap<u32, &str> = due
+            .iter()
+            .filter_map(|(process, _)| Some((process.pid(), policies.get(&process.key)?.as_str())))
+            .collect();
+        let mut pass = Pass::over(due, all, options, cooling, now);
+        let cause =
+            format!("partly used and so for {}", humantime::format_duration(config.promotion.idle));
+        let levels = RefCell::new(Levels::now(watches));
+        let mut guard = |process: &ManagedProcess| {
+            progress.begins(process);
+            let identity = self.registry.describer().ask(&process.process);
+            identity.map_or(Permission::Nothing, |identity| {
+                permission::idle(&identity, config, watches, &levels.borrow())
+            })
+        };
+        let mut looked = Instant::now();
+        let mut told = |event: Event<'_>| {
+            progress.is_over();
+            let policy = match &event {
+                Event::Broke { process, .. } => names.get(&process.pid).copied(),
+                _ => None,
+            };
+            self.reporter.event(&event, policy.unwrap_or_default(), Some(&cause));
+            let is_short = looked.elapsed() >= LOOK_AGAIN && {
+                looked = Instant::now();
+                levels.replace(Levels::now(watches));
+                // Memory above a watermark comes first.
+                levels.borrow().is_any_high()
+            };
+            if is_short || progress.is_to_end() { Flow::Stop } else { Flow::Continue }
+        };
+        // Most of them are in use. What is taken for that is not looked at again soon, so that
+        // little may be missed.
+        let mut emd = Emd::new(emd::Options { observation: Observation::Filtered, ..config.emd });
+        pass.run_guarded(&mut emd, cooling, now, &mut guard, &mut told)?;
+        self.reporter.left_alone(pass.account());
+        looks.looked(pass.maps(), nanos(config.promotion.idle), now);
+        Ok(())
+    }
+
+    /// How the pass goes about it.
+    fn options(&self) -> Options {
+        Options {
+            mode: Mode::Act,
+            budget: self.config.budget,
+            seed: self.number << 32,
+            worth: self.config.worth(),
+            cool_down: nanos(self.config.cool_down),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Finds out who a process is, and takes hold of it. Kernel threads and we ourselves are never held.
+
+use crate::process::ManagedProcess;
+use crate::select::{Identity, Membership};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use superpage_kernel::cgroup::Hierarchy;
+use superpage_kernel::process::Process;
+use superpage_kernel::rights::Hindrance;
+use superpage_kernel::status;
+use superpage_kernel::{Error, Result};
+use superpage_units::ProcessKey;
+use tracing::warn;
+
+/// The mounted memory cgroups are looked for again after this, where there are none or they cannot be
+/// told. Chosen, not measured.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Why a process that was asked for cannot be managed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such process, or it exited.
+    #[error("there is no process {0}; run `superpage scan` to see which processes hold huge pages")]
+    Gone(u32),
+    /// It is a thread of the kernel.
+    #[error("process {0} is a thread of the kernel and has no memory of its own; choose a program")]
+    KernelThread(u32),
+    /// It is this very process.
+    #[error("process {0} is this very program; choose another process")]
+    Ourselves(u32),
+    /// We may not look into it.
+    #[error("not allowed to look into process {pid}; {hindrance}")]
+    Denied {
+        /// Its number.
+        pid: u32,
+        /// What stands in our way.
+        hindrance: Hindrance,
+    },
+    /// Something else went wrong.
+    #[error(transparent)]
+    Failed(Error),
+}
+
+impl Refusal {
+    /// Why nothing can be done about process `pid`, where the kernel said this.
+    pub(crate) fn about(pid: u32, error: Error) -> Self {
+        match error {
+            Error::Gone { .. } | Error::Missing { .. } => Self::Gone(pid),
+            Error::Denied { .. } => Self::Denied { pid, hindrance: Hindrance::now() },
+            other => Self::Failed(other),
+        }
+    }
+}
+
+/// A process that is known, and not managed yet.
+#[derive(Debug)]
+pub struct Described {
+    process: Process,
+    key: ProcessKey,
+    /// Who it is.
+    pub identity: Identity,
+}
+
+impl Described {
+    /// Whether it is who `process` was when that was taken hold of.
+    #[must_use]
+    pub fn is_same(&self, process: &ManagedProcess) -> bool {
+        self.key == process.key && self.identity == process.identity
+    }
+
+    /// Takes hold of it.
+    ///
+    /// # Errors
+    /// As [`ManagedProcess::new`].
+    pub fn hold(self) -> Result<ManagedProcess> {
+        ManagedProcess::new(self.key, self.process, self.identity)
+    }
+}
+
+/// Describes processes one by one.
+#[derive(Debug)]
+pub struct Describer {
+    root: PathBuf,
+    mounted: Mutex<Mounted>,
+}
+
+/// The memory cgroups that are mounted, as of a time.
+#[derive(Debug)]
+struct Mounted {
+    hierarchy: Option<Arc<Hierarchy>>,
+    since: Instant,
+}
+
+impl Describer {
+    /// With the memory cgroups that are mounted now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::under(Path::new("/"))
+    }
+
+    /// With the memory cgroups that are mounted according to `proc/self/mountinfo` under `root`.
+    fn under(root: &Path) -> Self {
+        let mounted = Mounted { hierarchy: find(root), since: Instant::now() };
+        Self { root: root.to_owned(), mounted: Mutex::new(mounted) }
+    }
+
+    /// Process `pid`; `None` if it is a thread of the kernel, or we ourselves.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Missing`], [`Error::Denied`], [`Error::Malformed`].
+    pub fn describe(&self, pid: u32) -> Result<Option<Described>> {
+        if pid == std::process::id() {
+            return Ok(None);
+        }
+        let process = Process::open(pid)?;
+        let stat = status::stat_of(&process)?;
+        if stat.is_kernel_thread() {
+            return Ok(None);
+        }
+        let identity = self.identity(&process, &stat.comm)?;
+        Ok(Some(Described { key: key(stat.start.0, pid), process, identity }))
+    }
+
+    /// Asks anew who a process is that is held.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+    pub fn ask(&self, process: &Process) -> Result<Identity> {
+        self.identity(process, &status::comm(process)?)
+    }
+
+    fn identity(&self, process: &Process, command: &[u8]) -> Result<Identity> {
+        let user = status::of(process)?.effective_uid;
+        let group = self.hierarchy().map(|hierarchy| group_of(process, &hierarchy)).transpose()?;
+        let cgroup = group.map_or(Membership::Unknown, Membership::Known);
+        let command = String::from_utf8_lossy(command).into_owned();
+        Ok(Identity { pid: process.pid(), command, user, cgroup })
+    }
+
+    /// Whether it can be told which cgroup a process is in.
+    #[must_use]
+    pub fn knows_cgroups(&self) -> bool {
+        self.hierarchy().is_some()
+    }
+
+    /// The mounted memory cgroups; they are looked for again if there were none some time ago.
+    fn hierarchy(&self) -> Option<Arc<Hierarchy>> {
+        let mut mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
+        if mounted.hierarchy.is_none() && mounted.since.elapsed() >= LOOK_AGAIN {
+            *mounted = Mounted { hierarchy: find(&self.root), since: Instant::now() };
+        }
+        mounted.hierarchy.clone()
+    }
+}
+
+impl Default for Describer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The memory cgroups that are mounted.
+fn find(root: &Path) -> Option<Arc<Hierarchy>> {
+    let failed = |error: &Error| {
+        warn!(
+            "which cgroup a process is in cannot be told, lists that name some let none through: {error}"
+        );
+    };
+    Hierarchy::find(root).inspect_err(failed).ok().flatten().map(Arc::new)
+}
+
+/// The directory of a process's memory cgroup. By name only: a group without the memory controller is a
+/// group all the same.
+fn group_of(process: &Process, hierarchy: &Hierarchy) -> Result<Option<PathBuf>> {
+    hierarchy.directory(&process.read_file("cgroup")?, &process.path("cgroup"))
+}
+
+/// Takes hold of process `pid`.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn hold(pid: u32) -> std::result::Result<Arc<ManagedProcess>, Refusal> {
+    let refuse = |error| Refusal::about(pid, error);
+    if pid == std::process::id() {
+        return Err(Refusal::Ourselves(pid));
+    }
+    let found = Describer::new().describe(pid).map_err(refuse)?;
+    let held = found.ok_or(Refusal::KernelThread(pid))?.hold();
+    held.map(Arc::new).map_err(refuse)
+}
+
+/// Sorts by start time, then by number, and names one process until the next boot.
+fn key(start_ticks: u64, pid: u32) -> ProcessKey {
+    /// The kernel's PID_MAX_LIMIT is 2^22.
+    const PID_BITS: u32 = 22;
+    ProcessKey(start_ticks << PID_BITS | u64::from(pid) & ((1 << PID_BITS) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_by_start_time_first() {
+        assert!(key(1, 4_000_000) < key(2, 1));
+        assert_ne!(key(1, 1), key(1, 2));
+    }
+
+    #[test]
+    fn the_reason_why_a_process_cannot_be_held_says_what_to_do() {
+        let me = std::process::id();
+        assert_eq!(hold(me).err(), Some(Refusal::Ourselves(me)));
+        assert_eq!(hold(u32::MAX).err(), Some(Refusal::Gone(u32::MAX)));
+        let denied = Refusal::Denied { pid: 7, hindrance: Hindrance::NotRoot };
+        assert_eq!(denied.to_string(), "not allowed to look into process 7; run as root (sudo)");
+    }
+
+    /// A program of ours that waits to be killed.
+    struct Sleeper(std::process::Child);
+
+    impl Sleeper {
+        fn start() -> Self {
+            let mut command = std::process::Command::new("sleep");
+            Self(command.arg("600").spawn().expect("sleep runs"))
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn where_no_cgroups_are_mounted_the_cgroup_of_a_process_is_unknown() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (describer, sleeper) = (Describer::under(root.path()), Sleeper::start());
+        let found = describer.describe(sleeper.0.id()).expect("it runs").expect("a program");
+        assert_eq!(found.identity.cgroup, Membership::Unknown);
+        assert!(!describer.knows_cgroups());
+    }
+
+    #[test]
+    fn a_process_is_asked_about_anew() {
+        let sleeper = Sleeper::start();
+        let (describer, pid) = (Describer::new(), sleeper.0.id());
+        let process = Process::open(pid).expect("it runs");
+        let is_sleep = || describer.ask(&process).map(|identity| identity.command == "sleep");
+        // It is another program until its exec.
+        while is_sleep() == Ok(false) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(is_sleep(), Ok(true));
+        drop(sleeper);
+        assert_eq!(is_sleep(), Err(Error::Gone { pid }));
+    }
+}

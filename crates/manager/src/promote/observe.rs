@@ -1,0 +1,88 @@
+//! An observation: which processes are to be promoted in, under which policy, what they have done, and
+//! what memory there is for it.
+
+use super::Time;
+use super::event::{Activity, Observation, Observed};
+use super::gate::Domain;
+use super::policy::Promotion;
+use crate::config::{CgroupMarks, PromotionConfig};
+use crate::process::ManagedProcess;
+use crate::registry::Registry;
+use crate::supply;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use superpage_kernel::Result;
+use superpage_policy::watermark::{Usage, Watermarks};
+use superpage_units::{Bytes, HugePages};
+
+/// What an observation goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// Policies and rules.
+    pub promotion: PromotionConfig,
+    /// The watermarks of the machine.
+    pub marks: Watermarks,
+    /// Those of single cgroups.
+    pub cgroups: Vec<CgroupMarks>,
+}
+
+/// Goes through all processes, and reads how memory is used.
+///
+/// # Errors
+/// If `/proc` cannot be read.
+pub fn observe(registry: &Registry, wanted: &Wanted, now: Time) -> Result<Observation> {
+    registry.refresh(now)?;
+    let mut domains = Domains::of(wanted.marks);
+    let observed = registry.processes().into_iter().filter_map(|process| {
+        let policy = wanted.promotion.policy_of(&process.identity)?;
+        if policy == Promotion::Off {
+            return None;
+        }
+        let activity = activity(&process)?;
+        let domain = process.cgroup().and_then(|path| domains.of_cgroup(path, &wanted.cgroups));
+        Some(Observed { key: process.key, policy, activity, domain })
+    });
+    let processes = observed.collect();
+    Ok(Observation { processes, domains: domains.all, free: supply::read(Path::new("/proc"))? })
+}
+
+fn activity(process: &ManagedProcess) -> Option<Activity> {
+    let stat = process.stat().ok()?;
+    let faults = stat.minor_faults + stat.major_faults;
+    Some(Activity { faults, resident: stat.resident })
+}
+
+/// The memory that promotions are measured against: the machine's first, then cgroups' with limits.
+struct Domains {
+    all: Vec<Domain>,
+    /// What was found of the cgroups that were asked for.
+    known: BTreeMap<PathBuf, Option<usize>>,
+}
+
+impl Domains {
+    fn of(marks: Watermarks) -> Self {
+        // A machine whose usage cannot be read is taken for full: nothing is added to it.
+        let full = Usage { used: Bytes(1), total: Bytes(1) };
+        let usage = supply::usage_of_machine(Path::new("/proc")).unwrap_or(full);
+        let machine = Domain { usage, marks, promised: HugePages::ZERO };
+        Self { all: vec![machine], known: BTreeMap::new() }
+    }
+
+    /// The domain of a cgroup: the fullest of those limits that hold for it, with the watermarks of the
+    /// nearest cgroup that has some of its own.
+    fn of_cgroup(&mut self, path: &Path, configured: &[CgroupMarks]) -> Option<usize> {
+        if let Some(known) = self.known.get(path) {
+            return *known;
+        }
+        let usage = supply::fullest_cgroup(path);
+        let own = configured.iter().filter(|group| path.starts_with(&group.path));
+        let own = own.max_by_key(|group| group.path.as_os_str().len()).map(|group| group.marks);
+        let marks = own.unwrap_or(self.all[0].marks);
+        let index = usage.map(|usage| {
+            self.all.push(Domain { usage, marks, promised: HugePages::ZERO });
+            self.all.len() - 1
+        });
+        self.known.insert(path.to_owned(), index);
+        index
+    }
+}

@@ -1,0 +1,254 @@
+//! Looking into huge pages and splitting them: carries out what a de-bloating policy decides about a
+//! process.
+//!
+//! Only hints are ever given to the process (`process_madvise`), and each is verified from outside
+//! afterwards.
+
+use crate::process::ManagedProcess;
+use std::collections::HashMap;
+use superpage_kernel::Result;
+use superpage_kernel::pagemap::Mapping;
+use superpage_kernel::process_madvise;
+use superpage_kernel::sample::{Content, Sampler};
+use superpage_policy::bloat::{BloatDensity, Knowledge};
+use superpage_policy::debloat::Depth;
+use superpage_policy::sampling::{self, EXCERPT, Sample, SampleSize};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, ProcessKey, Region};
+
+/// Why a huge page stayed whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftAlone {
+    /// Another process maps it too, as after a fork.
+    Shared,
+    /// It is this process's alone, yet the split did not happen: pinned for I/O, or in use by the
+    /// kernel just then.
+    Busy,
+    /// The kernel said no, with this error number: locked memory, or not mapped any more.
+    Refused(i32),
+}
+
+/// What became of a range that was to be split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Became {
+    /// It is base pages now, so many of which gave their memory back.
+    Freed(BasePages),
+    /// It is still one huge page.
+    LeftAlone(LeftAlone),
+}
+
+/// What a look at a region found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// How much of it is zero-filled, as far as was looked.
+    Known(Knowledge),
+    /// Another process maps it too, and it was not read: reading through the kernel would give the
+    /// process a copy of each page read, and split its huge page for that.
+    Shared,
+    /// It is not there any more, or cannot be read.
+    Vanished,
+}
+
+/// A whole base page.
+const PAGE: Bytes = Bytes(BASE_PAGE_BYTES);
+
+/// A base page of a region, by its index.
+type Spot = (Region, u16);
+
+/// Looks into huge pages and splits them, of any process.
+#[derive(Debug, Default)]
+pub struct Splitter {
+    sampler: Sampler,
+    /// A base page seen zero-filled in each range, to give the hint on: nobody is using that page.
+    zero_pages: HashMap<(ProcessKey, Region), u16>,
+}
+
+impl Splitter {
+    /// One that has seen nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much was read of the memory of processes.
+    #[must_use]
+    pub fn bytes_read(&self) -> Bytes {
+        self.sampler.bytes_read()
+    }
+
+    /// Looks at `regions`, but for what is shared with another process.
+    ///
+    /// # Errors
+    /// [`superpage_kernel::Error::Gone`], [`superpage_kernel::Error::Denied`].
+    pub fn look(
+        &mut self,
+        process: &ManagedProcess,
+        regions: &[Region],
+        depth: Depth,
+        seed: u64,
+    ) -> Result<Vec<Look>> {
+        let exclusive = regions.iter().map(|region| process.pagemap.is_exclusive(region.start()));
+        let exclusive: Vec<Option<bool>> = exclusive.collect::<Result<_>>()?;
+        let ours = regions.iter().zip(&exclusive).filter(|(_, ours)| **ours == Some(true));
+        let ours: Vec<Region> = ours.map(|(region, _)| *region).collect();
+        let mut read = self.read(process, &ours, depth, seed)?.into_iter();
+        let look = |exclusive| match exclusive {
+            Some(true) => read.next().flatten().map_or(Look::Vanished, Look::Known),
+            Some(false) => Look::Shared,
+            None => Look::Vanished,
+        };
+        Ok(exclusive.into_iter().map(look).collect())
+    }
+
+    /// Reads in `regions`; `None` for one that cannot be read any more.
+    fn read(
+        &mut self,
+        process: &ManagedProcess,
+        regions: &[Region],
+        depth: Depth,
+        seed: u64,
+    ) -> Result<Vec<Option<Knowledge>>> {
+        match depth {
+            Depth::Exact => {
+                regions.iter().map(|region| self.read_whole(process, *region)).collect()
+            }
+            Depth::Sample(size) => {
+                let spots = spots(regions, size, seed);
+                let contents = self.whole(process, &spots)?;
+                Ok(self.samples(process.key, &spots, &contents, size, Knowledge::Sampled))
+            }
+            Depth::Filter(size) => {
+                let spots = spots(regions, size, seed);
+                let contents = self.filtered(process, &spots, seed)?;
+                Ok(self.samples(process.key, &spots, &contents, size, Knowledge::Sampled))
+            }
+            Depth::Glance(size) => {
+                let spots = spots(regions, size, seed);
+                let contents = self.excerpts(process, &spots, seed)?;
+                Ok(self.samples(process.key, &spots, &contents, size, Knowledge::Glanced))
+            }
+        }
+    }
+
+    fn read_whole(
+        &mut self,
+        process: &ManagedProcess,
+        region: Region,
+    ) -> Result<Option<Knowledge>> {
+        let Some(found) = self.sampler.zero_pages(&process.process, region)? else {
+            return Ok(None);
+        };
+        if let Some(spot) = found.first {
+            self.zero_pages.insert((process.key, region), spot);
+        }
+        Ok(Some(Knowledge::Exact(BloatDensity::new(found.count))))
+    }
+
+    /// What each of these base pages holds.
+    fn whole(&mut self, process: &ManagedProcess, spots: &[Spot]) -> Result<Vec<Content>> {
+        let addresses: Vec<_> =
+            spots.iter().map(|(region, page)| region.base_page(*page)).collect();
+        self.sampler.contents(&process.process, &addresses, PAGE)
+    }
+
+    /// What an excerpt of each of these base pages holds.
+    fn excerpts(
+        &mut self,
+        process: &ManagedProcess,
+        spots: &[Spot],
+        seed: u64,
+    ) -> Result<Vec<Content>> {
+        let excerpt = |(region, page): &Spot| sampling::excerpt(*region, *page, seed);
+        let addresses: Vec<_> = spots.iter().map(excerpt).collect();
+        self.sampler.contents(&process.process, &addresses, EXCERPT)
+    }
+
+    /// What each of these base pages holds; only those with an empty excerpt are read whole.
+    fn filtered(
+        &mut self,
+        process: &ManagedProcess,
+        spots: &[Spot],
+        seed: u64,
+    ) -> Result<Vec<Content>> {
+        let mut contents = self.excerpts(process, spots, seed)?;
+        let empty = spots.iter().zip(&contents).filter(|(_, content)| **content == Content::Zero);
+        let empty: Vec<Spot> = empty.map(|(spot, _)| *spot).collect();
+        let mut whole = self.whole(process, &empty)?.into_iter();
+        for content in contents.iter_mut().filter(|content| **content == Content::Zero) {
+            *content = whole.next().unwrap_or(Content::Unreadable);
+        }
+        Ok(contents)
+    }
+
+    /// What looks at `size` base pages of each region say.
+    fn samples(
+        &mut self,
+        process: ProcessKey,
+        spots: &[Spot],
+        contents: &[Content],
+        size: SampleSize,
+        known: fn(Sample) -> Knowledge,
+    ) -> Vec<Option<Knowledge>> {
+        let per_region = usize::from(size.pages());
+        let looks = spots.chunks(per_region).zip(contents.chunks(per_region));
+        looks.map(|(spots, contents)| self.take_in(process, spots, contents).map(known)).collect()
+    }
+
+    /// What a sample of one region says.
+    fn take_in(
+        &mut self,
+        process: ProcessKey,
+        spots: &[Spot],
+        contents: &[Content],
+    ) -> Option<Sample> {
+        if contents.contains(&Content::Unreadable) {
+            return None;
+        }
+        let zeros = || spots.iter().zip(contents).filter(|(_, c)| **c == Content::Zero);
+        if let Some(((region, spot), _)) = zeros().next() {
+            self.zero_pages.insert((process, *region), *spot);
+        }
+        let pages = u16::try_from(contents.len()).ok()?;
+        let zero = u16::try_from(zeros().count()).ok()?;
+        Sample::new(pages, zero)
+    }
+
+    /// Splits the huge pages at `regions` and verifies what became of each.
+    ///
+    /// # Errors
+    /// [`superpage_kernel::Error::Gone`], [`superpage_kernel::Error::Denied`].
+    pub fn split(&mut self, process: &ManagedProcess, regions: &[Region]) -> Result<Vec<Became>> {
+        let zero_page = |region: &Region| self.zero_pages.remove(&(process.key, *region));
+        let pages: Vec<u16> =
+            regions.iter().map(zero_page).map(Option::unwrap_or_default).collect();
+        let addresses = regions.iter().zip(pages).map(|(region, page)| region.base_page(page));
+        let refusals = process_madvise::split(&process.process, &addresses.collect::<Vec<_>>())?;
+        let mappings = process.pagemap.mappings(regions)?;
+        let became = regions.iter().zip(mappings).enumerate().map(|(index, (region, mapping))| {
+            let refusal = refusals.iter().find(|refusal| refusal.index == index);
+            Ok(match (mapping, refusal) {
+                (_, Some(refusal)) => {
+                    Became::LeftAlone(LeftAlone::Refused(refusal.errno.raw_os_error()))
+                }
+                (Mapping::Split { zero_pages }, None) => Became::Freed(zero_pages),
+                (Mapping::Huge, None) => Became::LeftAlone(why_whole(process, *region)?),
+            })
+        });
+        became.collect()
+    }
+}
+
+fn why_whole(process: &ManagedProcess, region: Region) -> Result<LeftAlone> {
+    Ok(match process.pagemap.is_exclusive(region.start())? {
+        Some(false) => LeftAlone::Shared,
+        Some(true) | None => LeftAlone::Busy,
+    })
+}
+
+/// The base pages that a look at `size` of each region reads.
+fn spots(regions: &[Region], size: SampleSize, seed: u64) -> Vec<Spot> {
+    let of = |region: &Region| {
+        let region = *region;
+        size.positions(region, seed).map(move |page| (region, page))
+    };
+    regions.iter().flat_map(of).collect()
+}
