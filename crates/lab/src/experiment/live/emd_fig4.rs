@@ -78,9 +78,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 }
 
 fn survey(subject: &Subject, depth: Depth) -> Result<BloatMap> {
-    let targets = vec![hold(subject.pid())?];
+    let processes = vec![hold(subject.pid())?];
     let nothing = CoolDown::new();
-    let mut pass = Pass::new(targets, BasePages::ZERO, Options::default(), &nothing, Nanos::ZERO)?;
+    let mut pass =
+        Pass::new(processes, BasePages::ZERO, Options::default(), &nothing, Nanos::ZERO)?;
     pass.survey(depth)?;
     Ok(pass.maps().values().next().cloned().unwrap_or_default())
 }
