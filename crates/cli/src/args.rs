@@ -2,6 +2,7 @@
 
 use crate::command::log;
 use crate::exit;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -9,8 +10,10 @@ use std::time::Duration;
 use superpage_lab::experiment::On;
 use superpage_manager::config::parse_percent;
 use superpage_manager::history::What;
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::emd::EMD;
+use superpage_policy::debloat::list::{Entry, Registry};
 use superpage_policy::system::list;
+use superpage_policy::watermark::Watermarks;
 use superpage_sim::profile::Profile;
 use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::replay;
@@ -106,8 +109,8 @@ pub(crate) struct Debloat {
     #[arg(long, group = "amount")]
     pub(crate) all: bool,
     /// Which policy decides the order
-    #[arg(long, value_enum, default_value = "emd")]
-    pub(crate) policy: Policy,
+    #[arg(long, default_value = EMD.name, value_parser = debloaters())]
+    pub(crate) policy: Entry,
     /// Huge pages that a process gives up in one turn, when there are several processes
     #[arg(long, value_name = "N", default_value = "100", value_parser = quantum,
           allow_negative_numbers = true)]
@@ -275,11 +278,25 @@ pub(crate) struct Record {
 
 /// The policies of `sim`, and what its table shows.
 fn about_sim() -> String {
-    let policies: Vec<&str> = list::ALL.iter().map(|entry| entry.name).collect();
+    let policies = list::Registry::published().names().join(", ");
+    format!("Policies: {policies}. docs/policies.md says what each does.\n\n{ABOUT_SIM}")
+}
+
+/// The policies of `sim`, de-bloaters among them.
+fn about_policies() -> String {
     format!(
-        "Policies: {}. docs/policies.md says what each does.\n\n{ABOUT_SIM}",
-        policies.join(", ")
+        "The policies to compare, by name (they are listed below), or `all`; with a plus sign and \
+         the name of a de-bloater ({}) bloat is taken back as well: linux+emd",
+        Registry::published().names().join(", ")
     )
+}
+
+/// What a watermark is, and that of each de-bloater.
+fn about_mark(what: &str, mark: fn(Watermarks) -> f64) -> String {
+    let registry = Registry::published();
+    let own = |entry: &Entry| format!("{entry} {:.0}%", 100.0 * mark(entry.watermarks()));
+    let own: Vec<String> = registry.entries().iter().map(own).collect();
+    format!("{what}; by default {}", own.join(", "))
 }
 
 /// What is known of a replay and what is not.
@@ -306,22 +323,19 @@ pub(crate) struct Sim {
     /// The trace to replay, written by `superpage record`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: PathBuf,
-    /// The policies to compare, by name (they are listed below), or `all`; with a plus sign and the name of a de-bloater
-    /// (emd, emd-exact, hawkeye, underused) bloat is taken back as well: linux+emd
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = policy,
-          default_value = "linux,linux-madvise,ingens,quicksilver-sync-64,trident")]
+          default_value = "linux,linux-madvise,ingens,quicksilver-sync-64,trident",
+          help = about_policies())]
     pub(crate) policy: Vec<Chosen>,
     /// Memory of the simulated machine, such as 64G; by default twice what the trace needs, in
     /// whole GiB and so at least 1 GiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<Bytes>,
-    /// De-bloaters start when more than this share of memory is in use; by default EMD's 80%, of
-    /// hawkeye 85%
-    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    #[arg(long, value_name = "PERCENT", value_parser = share, help = about_mark(
+          "De-bloaters start when more than this share of memory is in use", Watermarks::high))]
     pub(crate) high: Option<Percent>,
-    /// De-bloaters stop when no more than this share is in use; by default EMD's 65%, of hawkeye
-    /// 70%
-    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    #[arg(long, value_name = "PERCENT", value_parser = share, help = about_mark(
+          "De-bloaters stop when no more than this share is in use", Watermarks::low))]
     pub(crate) low: Option<Percent>,
     /// The share of memory in 2 MiB blocks that an unmovable page keeps from becoming huge pages
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = share)]
@@ -444,7 +458,7 @@ pub(crate) struct LabCalibrate {
     pub(crate) out: PathBuf,
     /// The paper's machine that what cannot be measured is taken from
     #[arg(long, value_name = "MACHINE", default_value = "trident",
-          value_parser = clap::builder::PossibleValuesParser::new(Profile::names()))]
+          value_parser = PossibleValuesParser::new(Profile::names()))]
     pub(crate) like: String,
 }
 
@@ -462,28 +476,6 @@ pub(crate) struct Man {
     /// The directory; it is made if it is missing
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
-}
-
-/// Policies on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Policy {
-    /// Densest huge pages first, processes take turns; densities from samples
-    Emd,
-    /// The same, every byte read
-    EmdExact,
-    /// Address order, one process after the other (to compare with)
-    #[value(name = "hawkeye")]
-    HawkEye,
-}
-
-impl From<Policy> for PolicyName {
-    fn from(policy: Policy) -> Self {
-        match policy {
-            Policy::Emd => Self::Emd,
-            Policy::EmdExact => Self::EmdExact,
-            Policy::HawkEye => Self::HawkEye,
-        }
-    }
 }
 
 /// Where experiments run.
@@ -623,6 +615,16 @@ fn policy(name: &str) -> Result<Chosen, String> {
         return Ok(Chosen::All);
     }
     Candidate::named(name).map(Chosen::One).map_err(|error| error.to_string())
+}
+
+/// The de-bloaters, each with what it does.
+fn debloaters() -> impl TypedValueParser<Value = Entry> {
+    let registry = Registry::published();
+    let value =
+        |entry: &Entry| PossibleValue::new(entry.name).help(entry.summary.trim_end_matches('.'));
+    let values: Vec<PossibleValue> = registry.entries().iter().map(value).collect();
+    PossibleValuesParser::new(values)
+        .try_map(move |name| registry.entry(&name).ok_or("there is no such policy"))
 }
 
 fn quantum(text: &str) -> Result<HugePages, String> {

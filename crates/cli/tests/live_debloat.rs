@@ -21,7 +21,8 @@ use superpage_manager::cooldown::CoolDown;
 use superpage_manager::find;
 use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_policy::bloat::BloatMap;
-use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::debloat::emd::{self, Emd};
+use superpage_policy::debloat::list::Registry;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
 };
@@ -366,7 +367,7 @@ fn what_a_fork_shares_is_left_alone() -> Ended {
     }
     let text = superpage(&["scan", &pid])?.done()?.out;
     ensure!(text.contains(&format!("not looked into: {OWN}")), "{text}");
-    for policy in ["emd", "emd-exact", "hawkeye"] {
+    for policy in Registry::published().names() {
         let rows = debloat(&[&pid, "--all", "--policy", policy])?;
         ensure!(number(&rows[0], "left_alone_shared")? == OWN.0, "{}", rows[0]);
         ensure!(number(&rows[0], "freed_base_pages")? == 0, "{}", rows[0]);
@@ -407,8 +408,8 @@ fn what_was_not_worth_breaking_cools_down() -> Ended {
     let mut cooling = CoolDown::new();
     let everything = BasePages(u64::MAX);
     let mut pass = Pass::new(vec![hold()?], everything, options, &cooling, Nanos::ZERO)?;
-    let mut policy = PolicyName::Emd.build(emd::Options::default());
-    pass.run(policy.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+    let mut policy = Emd::new(emd::Options::default());
+    pass.run(&mut policy, &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
     let (broken, cooled) = (pass.account().total().broken.0, cooling.len() as u64);
     ensure!(is_near(cooled, broken / 2, 0.05), "{cooled} of {broken} cool down");
     let process = hold()?;
@@ -481,7 +482,7 @@ fn a_wild_process_loses_nothing() -> Ended {
     let mut wild = Subject::start("wild")?;
     let pid = wild.pid().to_string();
     let mut broken = 0;
-    for policy in ["emd", "emd-exact", "hawkeye"].into_iter().cycle().take(30) {
+    for policy in Registry::published().names().into_iter().cycle().take(40) {
         let said = superpage(&["debloat", &pid, "--all", "--json", "--policy", policy])?.done()?;
         broken += number(&said.rows()?[0], "broken")?;
     }

@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use superpage_kernel::status::{self, Uid};
 use superpage_policy::bloat::BloatDensity;
-use superpage_policy::debloat::{PolicyName, emd};
-use superpage_policy::system::list::Registry;
+use superpage_policy::debloat::emd::{self, EMD};
+use superpage_policy::debloat::list::{Entry, Registry};
+use superpage_policy::registry::Policies;
 use superpage_policy::watermark::Watermarks;
 use superpage_units::{BasePages, HugePages};
 use toml::Spanned;
@@ -31,7 +32,7 @@ pub struct Config {
     /// When to start and stop for single cgroups.
     pub cgroups: Vec<CgroupMarks>,
     /// Which policy decides.
-    pub policy: PolicyName,
+    pub policy: Entry,
     /// Its parameters.
     pub emd: emd::Options,
     /// What of one core de-bloating may use.
@@ -67,7 +68,7 @@ pub struct CgroupMarks {
 impl Default for Config {
     fn default() -> Self {
         // An empty file; it cannot fail, and a test says so.
-        Self::from_file(File::default(), "", &Registry::published())
+        Self::from_file(File::default(), "", &Policies::published())
             .unwrap_or_else(|_| unreachable!("the defaults are valid"))
     }
 }
@@ -106,14 +107,14 @@ pub fn read(path: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// As [`read`].
 pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-    parse_with(text, path, &Registry::published())
+    parse_with(text, path, &Policies::published())
 }
 
-/// As [`parse`], with the policies of this registry.
+/// As [`parse`], with these policies.
 ///
 /// # Errors
 /// As [`read`].
-pub fn parse_with(text: &str, path: &Path, registry: &Registry) -> Result<Config, ConfigError> {
+pub fn parse_with(text: &str, path: &Path, policies: &Policies) -> Result<Config, ConfigError> {
     let fail = |mistake: Mistake| ConfigError {
         path: path.to_owned(),
         line: mistake.line,
@@ -123,15 +124,13 @@ pub fn parse_with(text: &str, path: &Path, registry: &Registry) -> Result<Config
         let line = error.span().map(|span| line_of(span.start, text));
         fail(Mistake { line, what: error.message().to_owned() })
     })?;
-    Config::from_file(file, text, registry).map_err(fail)
+    Config::from_file(file, text, policies).map_err(fail)
 }
 
-/// What breaking a huge page has to free: HawkEye breaks whatever has a zero page.
-fn worth(policy: PolicyName, floor: BloatDensity) -> BasePages {
-    match policy {
-        PolicyName::HawkEye => BasePages(1),
-        PolicyName::Emd | PolicyName::EmdExact => floor.base_pages(),
-    }
+/// What breaking a huge page has to free: the policy's own floor, or that of huge pages that stay partly
+/// used ([`emd::Options::floor`]) where that is lower.
+fn worth(policy: &Entry, emd: emd::Options) -> BasePages {
+    policy.floor(emd).min(emd.floor).base_pages()
 }
 
 /// What is wrong with a file, and in which line.
@@ -149,12 +148,12 @@ impl Config {
     /// What breaking a huge page has to free to be worth it.
     #[must_use]
     pub fn worth(&self) -> BasePages {
-        worth(self.policy, self.emd.floor)
+        worth(&self.policy, self.emd)
     }
 
     /// `text` is what `file` was read from: what several keys together make of it is only seen
     /// here, and the mistake is to name their lines.
-    fn from_file(file: File, text: &str, registry: &Registry) -> Result<Self, Mistake> {
+    fn from_file(file: File, text: &str, policies: &Policies) -> Result<Self, Mistake> {
         let WatermarksFile { enabled, high, low } = file.watermarks;
         let machine = match enabled {
             Some(false) => None,
@@ -171,10 +170,11 @@ impl Config {
         let floor = BloatDensity::from_share(file.debloat.min_bloat.0).max(BloatDensity::new(1));
         let emd =
             emd::Options { quantum: file.debloat.quantum.0, floor, ..emd::Options::default() };
+        let policy = debloater(file.debloat.name.as_ref(), &policies.debloaters, text)?;
         Ok(Self {
             machine,
             cgroups,
-            policy: file.debloat.name,
+            policy,
             emd,
             budget: file.budget.debloat.0,
             interval: file.timing.interval.0,
@@ -185,8 +185,8 @@ impl Config {
                 exclude: file.processes.exclude.into(),
                 within: None,
             },
-            max_ptes_none: file.khugepaged.max_ptes_none.resolve(file.debloat.name, floor),
-            promotion: file.promotion.resolve(file.budget.promotion, registry, text)?,
+            max_ptes_none: file.khugepaged.max_ptes_none.resolve(worth(&policy, emd)),
+            promotion: file.promotion.resolve(file.budget.promotion, &policies.systems, text)?,
             hold_enabled: file.thp.enabled,
             metrics: file.metrics.listen,
         })
@@ -260,8 +260,7 @@ const MIN_BLOAT: f64 = 0.06;
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct DebloatFile {
-    #[serde(deserialize_with = "policy_name")]
-    name: PolicyName,
+    name: Option<Spanned<String>>,
     quantum: Quantum,
     min_bloat: Percent,
 }
@@ -269,18 +268,24 @@ struct DebloatFile {
 impl Default for DebloatFile {
     fn default() -> Self {
         Self {
-            name: PolicyName::Emd,
+            name: None,
             quantum: Quantum(emd::Options::WORTHWHILE.quantum),
             min_bloat: Percent(MIN_BLOAT),
         }
     }
 }
 
-fn policy_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyName, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    PolicyName::from_name(&name).ok_or_else(|| {
-        let names: Vec<&str> = PolicyName::ALL.iter().map(|policy| policy.name()).collect();
-        D::Error::custom(format!("there is no policy {name:?}; expected {}", names.join(", ")))
+/// The policy with this name; where none is said, EMD.
+fn debloater(
+    name: Option<&Spanned<String>>,
+    registry: &Registry,
+    text: &str,
+) -> Result<Entry, Mistake> {
+    let Some(name) = name else { return Ok(EMD) };
+    registry.entry(name.get_ref()).ok_or_else(|| {
+        let names = registry.names().join(", ");
+        let what = format!("there is no policy {:?}; expected {names}", name.get_ref());
+        Mistake { line: Some(line_of(name.span().start, text)), what }
     })
 }
 
@@ -481,9 +486,9 @@ enum Hold {
 }
 
 impl Hold {
-    fn resolve(self, policy: PolicyName, floor: BloatDensity) -> Option<BasePages> {
+    fn resolve(self, worth: BasePages) -> Option<BasePages> {
         match self {
-            Self::Auto => Some(worth(policy, floor).saturating_sub(BasePages(1))),
+            Self::Auto => Some(worth.saturating_sub(BasePages(1))),
             Self::Keep => None,
             Self::At(pages) => Some(pages),
         }
@@ -540,6 +545,21 @@ mod tests {
             .flat_map(|line| [line, "\n"])
             .collect();
         parse_here(&uncommented).expect("every commented key is valid");
+        for name in Registry::published().names() {
+            assert!(example.contains(&format!("\n# {name} ")), "it says nothing about {name}");
+        }
+    }
+
+    #[test]
+    fn every_de_bloater_can_be_chosen_and_holds_max_ptes_none_below_what_is_broken() {
+        for entry in Registry::published().entries() {
+            let config = parse_here(&format!("[debloat]\nname = \"{entry}\"\n")).expect("valid");
+            assert_eq!(config.policy, *entry);
+            let held = config.max_ptes_none.expect("auto");
+            assert_eq!(held + BasePages(1), config.worth(), "{entry}");
+            // Huge pages that stay partly used are broken from `min_bloat` on under each of them.
+            assert_eq!(held, BasePages(if entry.name == "hawkeye" { 0 } else { 30 }), "{entry}");
+        }
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Daemon {
         }
         let reporter = Reporter::new(Arc::new(Ledger::open(state)));
         let registry = Arc::new(Registry::new(config.processes.clone(), registry::WORTH_MANAGING));
-        let policy = config.policy.build(config.emd);
+        let policy = (config.policy.build)(config.emd);
         let (its, cooling) = (Arc::clone(&registry), saved.cooling());
         let reclaimer = Reclaimer::new(its, reporter.clone(), policy, cooling);
         Ok(Self {
@@ -265,7 +265,7 @@ impl Daemon {
     /// Has passes made as the configuration wants them.
     fn configure_reclaimer(&mut self) {
         let config = &self.config;
-        let policy = config.policy.build(config.emd);
+        let policy = (config.policy.build)(config.emd);
         self.reclaimer.configure(policy, promote::now(), nanos(config.cool_down));
     }
 
@@ -343,7 +343,7 @@ impl Daemon {
 
     fn serve(&mut self, signals: &Signals) -> Result<(), DaemonError> {
         info!(
-            policy = self.config.policy.name(),
+            policy = self.config.policy.name,
             watches = self.watches.len(),
             promotion = %self.config.promotion.policy,
             "watching memory"

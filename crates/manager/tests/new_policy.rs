@@ -1,8 +1,9 @@
-//! A policy of one's own is one file ([`hundred`]) and one line: it runs on the simulated machine, a
-//! configuration can name it, the scheduler asks it, and the lists that help and documents are made of
-//! show it. The promoter's live tests run it on real processes.
+//! A policy of one's own is one file and one line, whether it makes superpages ([`own::hundred`]) or takes
+//! bloat back ([`own::half`]): it runs on the simulated machine, a configuration can name it, the scheduler
+//! asks it, and the lists that help and documents are made of show it. The promoter's live tests run both
+//! on real processes.
 
-mod hundred;
+mod own;
 
 use std::path::Path;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
@@ -13,10 +14,15 @@ use superpage_manager::promote::event::{Activity, Command, Event, Observation, O
 use superpage_manager::promote::policy::{Promotion, names};
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules, Time};
+use superpage_policy::debloat;
 use superpage_policy::supply::Supply;
-use superpage_policy::system::list::{Registry, five_events_of};
+use superpage_policy::system::list::{self, Registry};
 use superpage_policy::system::{View as _, life::Allocation};
 use superpage_sim::machine::{Backing, Content, Machine, Setup, Stepped};
+use superpage_sim::profile::Profile;
+use superpage_sim::run::{Debloater, Hardware, Run};
+use superpage_sim::trace::candidate::Candidate;
+use superpage_sim::workload::{AreaShape, Order, Part, Phase, Populate, Workload};
 use superpage_units::{
     Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Mapping, ProcessKey, Region,
     VirtAddr,
@@ -31,7 +37,7 @@ fn ranges() -> Vec<Region> {
 
 #[test]
 fn it_runs_on_the_simulated_machine() {
-    let system = hundred::registry().find("hundred").expect("its line").build();
+    let system = own::policies().systems.find("hundred").expect("its line").build();
     let memory = Bytes::from_mib(64);
     let mut machine =
         Machine::new(Setup { memory, pools: None, backing: Backing::None, seed: 1 }, system);
@@ -54,20 +60,67 @@ fn it_runs_on_the_simulated_machine() {
 fn a_configuration_names_it_and_messages_list_it() {
     let text = "[promotion]\npolicy = \"hundred\"\n";
     let path = Path::new("test.toml");
-    let config = config::parse_with(text, path, &hundred::registry()).expect("it is known");
+    let policies = own::policies();
+    let config = config::parse_with(text, path, &policies).expect("it is known");
     assert_eq!(config.promotion.policy.to_string(), "hundred");
     let unknown = config::parse(text, path).expect_err("it is nobody else's");
     assert!(unknown.to_string().contains("test.toml:2"), "{unknown}");
-    assert!(names(&hundred::registry()).contains("hundred"));
+    assert!(names(&policies.systems).contains("hundred"));
     assert!(!names(&Registry::published()).contains("hundred"));
-    let rows = five_events_of(&hundred::registry());
+    let rows = list::five_events(&policies.systems);
     let allocation = Allocation::Asynchronous(BasePages(100)).to_string();
     assert!(rows.iter().any(|row| row[0] == "hundred" && row[1] == allocation));
 }
 
+/// A program that touches an eighth of each huge page would have five sixths of memory.
+#[test]
+fn a_de_bloater_is_plugged_into_a_simulated_run() {
+    let candidate = Candidate::named_with("linux+half", &own::policies()).expect("its line");
+    assert_eq!(candidate.name(), "linux+half");
+    let plugged = candidate.debloater.expect("half");
+    let setup = Setup { memory: Bytes::from_mib(96), pools: None, backing: Backing::None, seed: 1 };
+    let machine = Machine::new(setup, (candidate.system.build)());
+    let hardware = Hardware::native(Profile::named("emd").expect("it is built in"));
+    let mut run =
+        Run::new(machine, hardware).with_debloater(Debloater::new(&plugged.entry, plugged.marks));
+    let populate = Populate {
+        part: Part::whole(0),
+        order: Order::Sequential,
+        density: 0.125,
+        step: Bytes::ZERO,
+        cycles_per_page: 200_000.0,
+        threads: 1,
+    };
+    let area = AreaShape::fixed(Bytes::from_mib(80));
+    let phases = vec![Phase::Map(area), Phase::Populate(populate)];
+    run.start(Workload { name: "thin".to_owned(), threads: 1, phases });
+    run.to_end().expect("there is room");
+    run.machine().check();
+    let (used, total) = (run.machine().used(), setup.memory.to_base_pages());
+    assert!(used.share_of(total) <= 0.55, "{used} of {total} is used");
+    let by = run.debloated().expect("it is plugged in");
+    assert!(by.broken > HugePages(0) && by.freed.share_of(by.broken.base_pages()) >= 0.5, "{by:?}");
+}
+
+#[test]
+fn a_configuration_names_a_de_bloater_and_messages_list_it() {
+    let path = Path::new("test.toml");
+    let parsed = |name| {
+        let text = format!("[debloat]\nname = \"{name}\"\n");
+        config::parse_with(&text, path, &own::policies())
+    };
+    assert_eq!(parsed("half").expect("it is known").policy, own::half::ENTRY);
+    let said = parsed("quarter").expect_err("there is none").to_string();
+    assert!(said.starts_with("test.toml:2") && said.contains("half, emd, emd-exact"), "{said}");
+    let said = Candidate::named_with("linux+quarter", &own::policies()).expect_err("there is none");
+    assert!(said.to_string().contains("half, emd, emd-exact"), "{said}");
+    let rows = debloat::list::five_events(&own::policies().debloaters);
+    assert!(rows.iter().any(|row| row[0] == "+half" && row[4].contains("more than 50 %")));
+}
+
 #[test]
 fn the_scheduler_asks_it() {
-    let policy = Promotion::named("hundred", &hundred::registry()).expect("its line");
+    let policy = Promotion::named("hundred", &own::policies().systems).expect("its line");
     let rules = Rules {
         policies: vec![policy],
         budget: CpuBudget::UNLIMITED,

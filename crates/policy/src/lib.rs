@@ -3,7 +3,7 @@
 //! What is here: what is known about the bloat in regions of memory ([`bloat`], [`sampling`]), the
 //! published systems that decide when a superpage is made ([`system`], with [`supply`] and
 //! [`compaction`]), which data goes where before they do ([`grouping`]), the policies that decide
-//! what to take back ([`debloat`]), the trigger ([`watermark`]) and the score of how evenly they
+//! what to take back ([`debloat`]), all of these by name ([`registry`]), the trigger ([`watermark`]) and the score of how evenly they
 //! hurt ([`fairness`]).
 //!
 //! What is deliberately absent: system calls, files, clocks, threads, logging, random sources and
@@ -22,6 +22,7 @@ pub mod compaction;
 pub mod debloat;
 pub mod fairness;
 pub mod grouping;
+pub mod registry;
 pub mod sampling;
 pub mod supply;
 pub mod system;

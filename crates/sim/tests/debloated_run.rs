@@ -64,7 +64,7 @@ fn started(policy: &str, marks: Option<Watermarks>) -> Run {
     let mut run =
         Run::new(machine, Hardware::native(Profile::named("emd").expect("it is built in")));
     if let Some(plugged) = candidate.debloater {
-        run = run.with_debloater(Debloater::new(plugged.entry, marks.unwrap_or(plugged.marks)));
+        run = run.with_debloater(Debloater::new(&plugged.entry, marks.unwrap_or(plugged.marks)));
     }
     run
 }

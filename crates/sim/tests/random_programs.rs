@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use superpage_policy::compaction::Compaction;
-use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::debloat::emd::{self, Emd};
 use superpage_policy::system::{Act, Action, Batching, Cause, How, System};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Content, Machine, Setup};
@@ -137,8 +137,8 @@ impl World {
                 machine.carry_out(&action, &mut work);
             }
             Do::Debloat(need) => {
-                let mut policy = PolicyName::Emd.build(emd::Options::default());
-                machine.debloat(policy.as_mut(), &[process], BasePages(need), &mut work);
+                let mut policy = Emd::new(emd::Options::default());
+                machine.debloat(&mut policy, &[process], BasePages(need), &mut work);
             }
             Do::Pin => machine.prepare(|physical, random| {
                 physical.scatter_unmovable(BasePages(3), random);

@@ -15,7 +15,8 @@ use superpage_manager::cooldown::CoolDown;
 use superpage_manager::daemon::DaemonError;
 use superpage_manager::find;
 use superpage_manager::pass::{End, Event, Flow, Mode, Options, Pass};
-use superpage_policy::debloat::{Debloat as Decider, DoneCause, PolicyName, emd};
+use superpage_policy::bloat::BloatDensity;
+use superpage_policy::debloat::{Debloat as Decider, DoneCause, emd};
 use superpage_units::{BasePages, HugePages, Nanos};
 
 /// De-bloats the processes and says what that did.
@@ -40,14 +41,14 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
     }
     let huge_pages = pass.account().total().huge_pages;
     pass.set_need(need(arguments, huge_pages));
-    let policy = PolicyName::from(arguments.policy);
     let emd = emd::Options { quantum: arguments.quantum, ..emd::Options::default() };
-    let end = run_with_progress(&mut pass, policy.build(emd).as_mut(), &mut cooling)?;
+    let mut policy = (arguments.policy.build)(emd);
+    let end = run_with_progress(&mut pass, policy.as_mut(), &mut cooling)?;
     if arguments.json {
         let rows = pass.account().processes.values();
         show::print(&rows.map(|row| as_json(row, mode)).collect::<String>())?;
     } else {
-        show::print(&summary(pass.account(), arguments, end))?;
+        show::print(&summary(pass.account(), arguments, policy.floor(), end))?;
     }
     let exited = pass.account().processes.values().filter(|process| process.exited);
     let exited: Vec<String> = exited.map(|process| process.pid.to_string()).collect();
@@ -124,7 +125,7 @@ fn as_json(process: &ProcessAccount, mode: Mode) -> String {
     format!("{row}\n")
 }
 
-fn summary(account: &Account, arguments: &Debloat, end: End) -> String {
+fn summary(account: &Account, arguments: &Debloat, floor: BloatDensity, end: End) -> String {
     let verb = if arguments.dry_run { "would break" } else { "broke" };
     let freed = if arguments.dry_run { "would free (estimated)" } else { "freed (verified)" };
     let mut table = show::table(&["pid", "command", "huge pages", verb, freed, "left alone"]);
@@ -152,10 +153,17 @@ fn summary(account: &Account, arguments: &Debloat, end: End) -> String {
         account.wall.as_secs_f64(),
     );
     if end == End::Done(DoneCause::NothingLeft) && !arguments.all && !total.exited {
-        text.push_str(if total.left_alone.total().is_zero() {
-            "That is all the bloat there was: less than you asked for.\n"
-        } else {
+        text.push_str(&if !total.left_alone.total().is_zero() {
             "That is all that could be had: the rest is in huge pages that had to be left alone.\n"
+                .to_owned()
+        } else if floor > BloatDensity::new(1) {
+            format!(
+                "That is all that {} takes: it leaves huge pages with less than {} of bloat.\n",
+                arguments.policy,
+                floor.base_pages().bytes()
+            )
+        } else {
+            "That is all the bloat there was: less than you asked for.\n".to_owned()
         });
     }
     if !arguments.dry_run && !total.broken.is_zero() {

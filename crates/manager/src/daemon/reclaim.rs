@@ -255,7 +255,7 @@ impl Reclaimer {
         self.counts.lost += 1;
         self.reporter.missed("worker-lost", None, words);
         let cooling = std::mem::take(&mut self.cooling);
-        self.keep(config.policy.build(config.emd), cooling);
+        self.keep((config.policy.build)(config.emd), cooling);
     }
 
     fn leave_behind(&mut self, key: Option<ProcessKey>, config: &Config) {
@@ -263,7 +263,7 @@ impl Reclaimer {
         progress.end();
         self.stuck.push(Stuck { thread, key });
         let cooling = std::mem::take(&mut self.cooling);
-        self.keep(config.policy.build(config.emd), cooling);
+        self.keep((config.policy.build)(config.emd), cooling);
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
         let config = Config::default();
         let registry = Arc::new(Registry::new(Selection::default(), WORTH_MANAGING));
         let reporter = Reporter::new(Arc::new(Ledger::open(directory.path())));
-        let policy = config.policy.build(config.emd);
+        let policy = (config.policy.build)(config.emd);
         let made = Reclaimer::new(registry, reporter, policy, CoolDown::new());
         (made.expect("a descriptor"), config)
     }

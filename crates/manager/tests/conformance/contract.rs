@@ -5,7 +5,8 @@ use crate::recorder::Recorder;
 use crate::{ensure, scripts};
 use libtest_mimic::Failed;
 use superpage_policy::compaction::Compaction;
-use superpage_policy::debloat::{Debloat, PolicyName, emd};
+use superpage_policy::debloat::Debloat;
+use superpage_policy::debloat::emd::{self, EMD_EXACT};
 use superpage_policy::system::linux::{Linux, Options};
 use superpage_policy::system::{Act, Action, Cause, How, Outcome, System};
 use superpage_sim::machine::Content;
@@ -35,7 +36,7 @@ fn start<M: Machine>() -> Result<M, Failed> {
 
 /// EMD as published: what it frees does not depend on samples.
 pub(crate) fn emd_exact() -> Box<dyn Debloat> {
-    Box::new(Recorder::new(PolicyName::EmdExact.build(emd::Options::default())).0)
+    Box::new(Recorder::new((EMD_EXACT.build)(emd::Options::default())).0)
 }
 
 /// More than there ever is.

@@ -10,7 +10,8 @@ use crate::recorder::Recorder;
 use crate::systems::{SYSTEMS, system};
 use crate::{dialogues, ensure, scripts};
 use libtest_mimic::Failed;
-use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::debloat::Debloat;
+use superpage_policy::debloat::hawkeye::HawkEye;
 use superpage_policy::system::{Act, Action, Cause};
 use superpage_sim::machine::Content;
 use superpage_sim::random::Random;
@@ -140,7 +141,7 @@ fn do_both<M: Machine>(machine: &mut M, model: &mut Model, what: Do) -> Ended {
             ensure!(became == expected, "it became {became:?}, and not {expected:?}");
         }
         Do::Recover(need) => {
-            let mut hawkeye = Recorder::new(PolicyName::HawkEye.build(emd::Options::default())).0;
+            let mut hawkeye = Recorder::<Box<dyn Debloat>>::new(Box::new(HawkEye)).0;
             let (freed, expected) = (machine.debloat(&mut hawkeye, need)?, model.debloat(need));
             ensure!(freed == expected, "{freed} freed, and not {expected}");
         }

@@ -3,6 +3,7 @@
 use crate::ensure;
 use crate::machine::Ended;
 use std::sync::{Arc, Mutex, PoisonError};
+use superpage_policy::bloat::BloatDensity;
 use superpage_policy::debloat::{BloatMaps, Debloat, Decision};
 use superpage_policy::system::capabilities::Capabilities;
 use superpage_policy::system::life::Life;
@@ -152,5 +153,9 @@ impl Debloat for Recorder<Box<dyn Debloat>> {
         let count = self.log.add(Said::Decided(decision.clone()));
         assert!(count < MOST, "the policy does not come to an end");
         decision
+    }
+
+    fn floor(&self) -> BloatDensity {
+        self.policy.floor()
     }
 }

@@ -8,7 +8,9 @@ use crate::machine::{Ended, Machine, PAGES, Place, about, place};
 use crate::recorder::Recorder;
 use crate::{dialogues, ensure, scripts};
 use libtest_mimic::Failed;
-use superpage_policy::debloat::{Debloat, PolicyName, emd};
+use superpage_policy::debloat::Debloat;
+use superpage_policy::debloat::emd::{self, EMD_EXACT};
+use superpage_policy::debloat::hawkeye::HawkEye;
 use superpage_policy::system::linux::{self, Khugepaged, Linux};
 use superpage_policy::system::{Act, Action, Cause, Outcome, System};
 use superpage_policy::system::{hawkeye, list};
@@ -230,7 +232,7 @@ fn debloat<M: Machine>(
 }
 
 fn emd_by(quantum: HugePages) -> Box<dyn Debloat> {
-    PolicyName::EmdExact.build(emd::Options { quantum, ..emd::Options::default() })
+    (EMD_EXACT.build)(emd::Options { quantum, ..emd::Options::default() })
 }
 
 /// The regions that were broken, in order, as `process:region`, from 1 and 0.
@@ -257,7 +259,7 @@ fn emd_goes_in_the_papers_order<M: Machine>() -> Said {
 }
 
 fn hawkeye_goes_by_address_one_process_after_the_other<M: Machine>() -> Said {
-    let hawkeye = PolicyName::HawkEye.build(emd::Options::default());
+    let hawkeye = Box::new(HawkEye);
     let densities: [&[u16]; 3] = [&[100, 500, 3], &[511, 1], &[0, 250]];
     let (freed, words) = debloat::<M>(hawkeye, &densities, ALL)?;
     ensure!(freed == all(&densities), "{freed} freed");
@@ -269,7 +271,7 @@ fn debloating_stops_when_enough_is_freed<M: Machine>() -> Said {
     let (freed, words) = debloat::<M>(emd_by(HugePages(1)), &EXAMPLE, BasePages(1451))?;
     ensure!(broken(&words) == ["1:0", "2:0", "3:0", "1:1"], "{words:#?}");
     ensure!(freed == BasePages(480 + 470 + 500 + 420), "{freed} freed");
-    let hawkeye = PolicyName::HawkEye.build(emd::Options::default());
+    let hawkeye = Box::new(HawkEye);
     let (freed, more) = debloat::<M>(hawkeye, &EXAMPLE, BasePages(900))?;
     ensure!(broken(&more) == ["1:0", "1:1"], "{more:#?}");
     ensure!(freed == BasePages(900), "{freed} freed");

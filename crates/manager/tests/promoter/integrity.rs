@@ -17,7 +17,7 @@ use superpage_manager::cooldown::CoolDown;
 use superpage_manager::find;
 use superpage_manager::history::What;
 use superpage_manager::pass::{Flow, Options, Pass};
-use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::debloat::hawkeye::HawkEye;
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Nanos};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -133,8 +133,7 @@ fn debloat(pid: u32, stop: &AtomicBool) -> Result<BasePages, Failed> {
         let (options, need) = (Options { seed, ..Options::default() }, BasePages(u64::MAX >> 13));
         let mut cooling = CoolDown::new();
         let mut pass = Pass::new(vec![process], need, options, &cooling, Nanos::ZERO)?;
-        let mut policy = PolicyName::HawkEye.build(emd::Options::default());
-        pass.run(policy.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+        pass.run(&mut HawkEye, &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
         freed += pass.account().total().freed;
         std::thread::sleep(Duration::from_millis(5));
     }

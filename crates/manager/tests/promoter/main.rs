@@ -13,10 +13,10 @@
 #![expect(clippy::print_stdout, reason = "says why a test is skipped; a program reports by it")]
 
 mod area;
-#[path = "../hundred/mod.rs"]
-mod hundred;
 mod integrity;
 mod ordinary;
+#[path = "../own/mod.rs"]
+mod own;
 mod program;
 mod size;
 mod trouble;

@@ -2,14 +2,20 @@
 
 use crate::program::{Memory, Program};
 use crate::watch::{Watch, setup, setup_with};
-use crate::{Ended, Test, ensure, wait_for};
+use crate::{Ended, Test, ensure, own, wait_for};
 use libtest_mimic::Failed;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use superpage_kernel::process_madvise;
+use superpage_manager::cooldown::CoolDown;
+use superpage_manager::find;
 use superpage_manager::history::What;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Region};
+use superpage_manager::pass::{Flow, Options, Pass};
+use superpage_policy::debloat::emd;
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Nanos, Region,
+};
 
 /// Base pages of a region.
 pub(crate) const PAGES: u64 = BASE_PAGES_PER_HUGE_PAGE;
@@ -20,6 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ("in_the_background_too", None, in_the_background_too),
         ("ingens_waits_for_nine_tenths", None, ingens_waits_for_nine_tenths),
         ("a_policy_of_ones_own_decides", None, a_policy_of_ones_own_decides),
+        ("a_de_bloater_of_ones_own_decides", None, a_de_bloater_of_ones_own_decides),
         ("what_was_there_before_is_found", None, what_was_there_before_is_found),
         ("a_heap_is_promoted_as_it_grows", None, a_heap_is_promoted_as_it_grows),
         ("areas_may_come_in_a_hurry", None, areas_may_come_in_a_hurry),
@@ -88,6 +95,26 @@ fn ingens_waits_for_nine_tenths() -> Ended {
 
 fn a_policy_of_ones_own_decides() -> Ended {
     only_from("hundred", 99, 100)
+}
+
+/// What half of a huge page holds stays whole; with less in it, the huge page is broken.
+fn a_de_bloater_of_ones_own_decides() -> Ended {
+    let (mut program, memory, watch) = watched("quicksilver-sync-64", 2)?;
+    for (region, touched) in [(0, PAGES / 2 + 1), (1, PAGES / 2)] {
+        program.touch(memory, region * PAGES, touched)?;
+        program.wait_for_huge(memory.region(region))?;
+    }
+    watch.end()?;
+    let half = own::policies().debloaters.entry("half").ok_or("its line")?;
+    let processes = vec![find::hold(program.pid()).map_err(|refusal| refusal.to_string())?];
+    let (need, mut cooling) = (BasePages(2 * PAGES), CoolDown::new());
+    let mut pass = Pass::new(processes, need, Options::default(), &cooling, Nanos::ZERO)?;
+    let mut policy = (half.build)(emd::Options::default());
+    pass.run(policy.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+    ensure!(pass.account().total().freed == BasePages(PAGES / 2), "{:?}", pass.account());
+    ensure!(program.is_huge(memory.region(0))?, "it was not half empty");
+    ensure!(!program.is_huge(memory.region(1))?, "it was half empty");
+    program.check()
 }
 
 fn what_was_there_before_is_found() -> Ended {

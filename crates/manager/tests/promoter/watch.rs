@@ -1,6 +1,6 @@
 //! A promoter as the tests run it: for their own programs alone, with a history to look at.
 
-use crate::{Ended, ensure, hundred, wait_for};
+use crate::{Ended, ensure, own, wait_for};
 use libtest_mimic::Failed;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn setup_with(policy: &str, pids: &[u32], more: &str) -> Result<Setup
          processes = {{ include = {{ pids = {pids:?} }} }}\n\
          [promotion]\npolicy = \"{policy}\"\nmax_fragmentation = \"100%\"\n{more}"
     );
-    let config = config::parse_with(&text, Path::new("setup"), &hundred::registry())
+    let config = config::parse_with(&text, Path::new("setup"), &own::policies())
         .map_err(|error| error.to_string())?;
     let promoter = promote::Setup {
         marks: config.machine.unwrap_or_default(),

@@ -10,14 +10,25 @@
 //! - HawkEye chooses the first process by memory use and TLB cost; the EMD paper runs it first
 //!   come, first served, and so do we.
 
+use super::list::Entry;
 use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause};
 use crate::bloat::{BloatDensity, BloatMap, Knowledge};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use superpage_units::{BasePages, ProcessKey, Region};
 
 /// Regions in one look and one break. Chosen, not measured: enough to share a system call, few
 /// enough that little is read beyond the need.
 pub const BATCH: usize = 16;
+
+/// HawkEye as the registry has it. It starts with less than 15 % free and stops at 30 %.
+pub const HAWKEYE: Entry = Entry {
+    name: "hawkeye",
+    summary: "In address order, one process after the other.",
+    source: "EMD, sections 3.1 and 3.2",
+    marks: [0.85, 0.70],
+    build: |_| Box::new(HawkEye),
+};
 
 /// HawkEye's order. It has no state: the maps say where it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +42,10 @@ impl Debloat for HawkEye {
         maps.iter()
             .find_map(|(process, map)| next_in(*process, map, need))
             .unwrap_or(Decision::Done(DoneCause::NothingLeft))
+    }
+
+    fn floor(&self) -> BloatDensity {
+        BloatDensity::new(1)
     }
 }
 

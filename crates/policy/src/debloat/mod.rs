@@ -10,18 +10,17 @@
 //! |---|---|---|
 //! | EMD | [`emd`] | densest bucket first; processes in it take turns |
 //! | HawkEye | [`hawkeye`] | address order, one process after the other |
-//! | Linux's shrinker | [`underused`] | the same, of those with more zero-filled base pages than a threshold; only simulated, the kernel runs it |
+//! | Linux's shrinker | [`underused`] | the same, of those with more zero-filled base pages than a threshold |
 //!
-//! [`list`] has all that can be plugged into a [system](crate::system), by name.
+//! [`list`] has all of them by name.
 
 pub mod emd;
 pub mod hawkeye;
 pub mod list;
 pub mod underused;
 
-use crate::bloat::{BloatMap, Bucket};
+use crate::bloat::{BloatDensity, BloatMap, Bucket};
 use crate::sampling::SampleSize;
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
@@ -153,57 +152,9 @@ pub enum Decision {
 pub trait Debloat: fmt::Debug + Send {
     /// What to do next, given what is known and how much is still to be freed.
     fn decide(&mut self, maps: &BloatMaps, need: BasePages) -> Decision;
-}
 
-/// The policies by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyName {
-    /// EMD on sampled bloat maps.
-    Emd,
-    /// EMD as published, every base page read.
-    EmdExact,
-    /// HawkEye's sequential bloat recovery.
-    HawkEye,
-}
-
-impl PolicyName {
-    /// All of them, in the order to show them.
-    pub const ALL: [Self; 3] = [Self::Emd, Self::EmdExact, Self::HawkEye];
-
-    /// The name on the command line, in configurations and in results.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Emd => "emd",
-            Self::EmdExact => "emd-exact",
-            Self::HawkEye => "hawkeye",
-        }
-    }
-
-    /// The policy with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|policy| policy.name() == name)
-    }
-
-    /// A fresh policy value; `options` matter to the EMD variants.
-    #[must_use]
-    pub fn build(self, options: emd::Options) -> Box<dyn Debloat> {
-        match self {
-            Self::Emd => Box::new(emd::Emd::new(options)),
-            Self::EmdExact => Box::new(emd::Emd::new(emd::Options {
-                observation: emd::Observation::Exact,
-                ..options
-            })),
-            Self::HawkEye => Box::new(hawkeye::HawkEye),
-        }
-    }
-}
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+    /// The least density for which a huge page is broken.
+    fn floor(&self) -> BloatDensity;
 }
 
 #[cfg(test)]

@@ -13,13 +13,25 @@
 //! - The kernel looks at a part of the list each time, depending on how much it reclaims; here it
 //!   goes on until the need is met.
 
+use super::emd::EMD;
 use super::hawkeye::{BATCH, is_exact, until_met};
+use super::list::Entry;
 use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause};
-use crate::bloat::{BloatMap, Knowledge};
+use crate::bloat::{BloatDensity, BloatMap, Knowledge};
+use alloc::boxed::Box;
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, ProcessKey};
 
 /// khugepaged's default, at which the shrinker is off: all base pages of a region but one.
 pub const MAX_PTES_NONE: BasePages = BasePages(BASE_PAGES_PER_HUGE_PAGE - 1);
+
+/// The shrinker as the registry has it, at EMD's watermarks: the kernel has none.
+pub const UNDERUSED: Entry = Entry {
+    name: "underused",
+    summary: "Linux's shrinker: in address order, huge pages that are more than 80 % zero-filled.",
+    source: "Linux, mm/huge_memory.c, deferred_split_scan",
+    marks: EMD.marks,
+    build: |_| Box::new(Underused::new(Options::FOUR_FIFTHS)),
+};
 
 /// The kernel's knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +39,11 @@ pub struct Options {
     /// The zero-filled base pages that a huge page may hold
     /// (`transparent_hugepage/khugepaged/max_ptes_none`).
     pub max_ptes_none: BasePages,
+}
+
+impl Options {
+    /// 80 % of a huge page. Chosen; at the kernel's default it frees nothing.
+    pub const FOUR_FIFTHS: Self = Self { max_ptes_none: BasePages(409) };
 }
 
 impl Default for Options {
@@ -83,6 +100,11 @@ impl Debloat for Underused {
         maps.iter()
             .find_map(|(process, map)| self.next_in(*process, map, need))
             .unwrap_or(Decision::Done(DoneCause::NothingLeft))
+    }
+
+    fn floor(&self) -> BloatDensity {
+        let most = self.options.max_ptes_none.0.try_into().unwrap_or(u16::MAX);
+        BloatDensity::new(most.saturating_add(1))
     }
 }
 

@@ -15,6 +15,7 @@ use super::quicksilver::{self, Mode, Quicksilver};
 use super::selective::{self, Selective};
 use super::trident::{self, Trident};
 use super::xheap::{self, XHeap};
+use crate::registry::Line;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -126,31 +127,22 @@ impl PartialEq for Chosen {
 
 impl Eq for Chosen {}
 
-/// The policies that can be asked for by name.
-#[derive(Clone, Debug)]
-pub struct Registry {
-    entries: Vec<Entry>,
+/// The systems that can be asked for by name.
+pub type Registry = crate::registry::Registry<Entry>;
+
+impl Line for Entry {
+    const ALL: &'static [Self] = ALL;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
 }
 
 impl Registry {
-    /// All that are here.
-    #[must_use]
-    pub fn published() -> Self {
-        Self { entries: ALL.to_vec() }
-    }
-
-    /// With one more, which comes before others of its name.
-    #[must_use]
-    pub fn with(mut self, entry: Entry) -> Self {
-        self.entries.insert(0, entry);
-        self
-    }
-
     /// The policy with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<Chosen> {
-        let entry = self.entries.iter().find(|entry| entry.name == name);
-        entry.map(Chosen::from).or_else(|| {
+        self.entry(name).as_ref().map(Chosen::from).or_else(|| {
             let range = BasePages(1)..=PageSize::Huge.base_pages();
             FAMILIES.iter().find_map(|family| {
                 let threshold = name.strip_prefix(family.prefix)?.parse().ok().map(BasePages);
@@ -161,15 +153,9 @@ impl Registry {
         })
     }
 
-    /// All entries, in the order to show them.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
     /// Those that can be run from outside of a process, on a kernel that gives base and huge pages.
     pub fn live(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|entry| (entry.build)().capabilities().need.is_none())
+        self.entries().iter().filter(|entry| (entry.build)().capabilities().need.is_none())
     }
 }
 
@@ -241,13 +227,7 @@ pub const FIVE_EVENTS: [&str; 6] =
 /// What each configuration does when in a superpage's life, a row for each: Quicksilver's Table 1,
 /// with more systems and turned on its side.
 #[must_use]
-pub fn five_events() -> Vec<[String; 6]> {
-    five_events_of(&Registry::published())
-}
-
-/// As [`five_events`], of these policies.
-#[must_use]
-pub fn five_events_of(registry: &Registry) -> Vec<[String; 6]> {
+pub fn five_events(registry: &Registry) -> Vec<[String; 6]> {
     let row = |entry: &Entry| {
         let life = (entry.build)().life();
         [
@@ -259,7 +239,7 @@ pub fn five_events_of(registry: &Registry) -> Vec<[String; 6]> {
             life.deallocation.to_string(),
         ]
     };
-    registry.entries.iter().map(row).collect()
+    registry.entries().iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -302,7 +282,7 @@ mod tests {
     /// Quicksilver's Table 1, in this project's words.
     #[test]
     fn the_table_says_what_quicksilvers_does() {
-        let table = five_events();
+        let table = five_events(&Registry::published());
         let row = |name: &str| table.iter().find(|row| row[0] == name).unwrap()[1..].to_vec();
         assert_eq!(
             row("linux"),

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::machine::{Content, Served, Setup};
     use superpage_policy::compaction::Compaction;
-    use superpage_policy::debloat::{PolicyName, emd};
+    use superpage_policy::debloat::emd::{self, Emd};
     use superpage_policy::system::hugetlb::{self, Hugetlb};
     use superpage_policy::system::linux::{Linux, Options};
     use superpage_policy::system::quicksilver::{self, Quicksilver};
@@ -350,9 +350,9 @@ mod tests {
         let (child, _) = fork(&mut machine, key);
         write(&mut machine, child, 1024);
         let free = |machine: &mut Machine| {
-            let mut policy = PolicyName::Emd.build(emd::Options::default());
+            let mut policy = Emd::new(emd::Options::default());
             let (need, mut work) = (BasePages(5000), Work::default());
-            let freed = machine.debloat(policy.as_mut(), &[key, child], need, &mut work);
+            let freed = machine.debloat(&mut policy, &[key, child], need, &mut work);
             machine.check();
             freed
         };

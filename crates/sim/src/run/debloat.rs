@@ -21,7 +21,7 @@ use super::Worker;
 use crate::machine::work::Work;
 use crate::machine::{Machine, Pass};
 use superpage_policy::debloat::list::Entry;
-use superpage_policy::debloat::{Debloat, DoneCause};
+use superpage_policy::debloat::{Debloat, DoneCause, emd};
 use superpage_policy::system::life::Allocation;
 use superpage_policy::watermark::{Guard, Order, Usage, Watermarks};
 use superpage_units::{BasePages, Bytes, HugePages, Nanos};
@@ -65,10 +65,11 @@ impl Debloater {
     /// One that does what `entry` says, between these watermarks.
     #[must_use]
     pub fn new(entry: &Entry, marks: Watermarks) -> Self {
+        let policy = (entry.build)(emd::Options::WORTHWHILE);
         Self {
-            policy: (entry.build)(),
+            may_miss: policy.floor().base_pages().saturating_sub(BasePages(1)),
+            policy,
             guard: Guard::new(marks),
-            may_miss: entry.may_miss,
             pass: None,
             passes: 0,
             worker: Worker::default(),

@@ -2,6 +2,7 @@
 //! `linux`, `linux+emd`.
 
 use superpage_policy::debloat;
+use superpage_policy::registry::Policies;
 use superpage_policy::system::life::Deallocation;
 use superpage_policy::system::list;
 use superpage_policy::watermark::{BadWatermarks, Watermarks};
@@ -10,7 +11,7 @@ use superpage_policy::watermark::{BadWatermarks, Watermarks};
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     /// The system.
-    pub system: &'static list::Entry,
+    pub system: list::Entry,
     /// The de-bloater, if there is one.
     pub debloater: Option<Plugged>,
 }
@@ -19,7 +20,7 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug)]
 pub struct Plugged {
     /// Which.
-    pub entry: &'static debloat::list::Entry,
+    pub entry: debloat::list::Entry,
     /// When.
     pub marks: Watermarks,
 }
@@ -32,17 +33,21 @@ pub enum BadName {
     Empty,
     /// There is no such system.
     #[error(
-        "there is no such policy; choose from {}, or all; {} can be plugged in, as in linux+emd",
-        systems(),
-        debloaters()
+        "there is no such policy; choose from {systems}, or all; {debloaters} can be plugged in, as \
+         in linux+emd"
     )]
-    System,
-    /// There is no such de-bloater.
-    #[error("there is no such de-bloater; choose from {} after the plus sign", debloaters())]
-    Debloater,
-    /// There are several plus signs.
-    #[error("one de-bloater each; choose one of {}", debloaters())]
-    Several,
+    System {
+        /// The names of systems.
+        systems: String,
+        /// The names of de-bloaters.
+        debloaters: String,
+    },
+    /// There is no such de-bloater; here are those that there are.
+    #[error("there is no such de-bloater; choose from {0} after the plus sign")]
+    Debloater(String),
+    /// There are several plus signs; here are the de-bloaters that there are.
+    #[error("one de-bloater each; choose one of {0}")]
+    Several(String),
     /// The system's superpages cannot be broken.
     #[error(
         "the superpages of {0} are set aside and stay whole, so nothing can be taken back from \
@@ -51,19 +56,11 @@ pub enum BadName {
     Whole(&'static str),
 }
 
-fn systems() -> String {
-    list::ALL.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
-}
-
-fn debloaters() -> String {
-    debloat::list::ALL.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
-}
-
 impl Candidate {
     /// The system alone.
     #[must_use]
-    pub const fn alone(system: &'static list::Entry) -> Self {
-        Self { system, debloater: None }
+    pub const fn alone(system: &list::Entry) -> Self {
+        Self { system: *system, debloater: None }
     }
 
     /// The candidate with this name; blanks around it do not count.
@@ -71,17 +68,30 @@ impl Candidate {
     /// # Errors
     /// [`BadName`].
     pub fn named(name: &str) -> Result<Self, BadName> {
+        Self::named_with(name, &Policies::published())
+    }
+
+    /// As [`Self::named`], of these policies.
+    ///
+    /// # Errors
+    /// [`BadName`].
+    pub fn named_with(name: &str, policies: &Policies) -> Result<Self, BadName> {
+        let debloaters = || policies.debloaters.names().join(", ");
         let mut parts = name.split('+').map(str::trim);
         let (system, debloater) = (parts.next().unwrap_or_default(), parts.next());
         if system.is_empty() && debloater.is_none() {
             return Err(BadName::Empty);
         }
         if parts.next().is_some() {
-            return Err(BadName::Several);
+            return Err(BadName::Several(debloaters()));
         }
-        let system = list::find(system).ok_or(BadName::System)?;
-        let Some(debloater) = debloater else { return Ok(Self::alone(system)) };
-        let debloater = debloat::list::find(debloater).ok_or(BadName::Debloater)?;
+        let system = policies.systems.entry(system).ok_or_else(|| BadName::System {
+            systems: policies.systems.names().join(", "),
+            debloaters: debloaters(),
+        })?;
+        let Some(debloater) = debloater else { return Ok(Self::alone(&system)) };
+        let debloater =
+            policies.debloaters.entry(debloater).ok_or_else(|| BadName::Debloater(debloaters()))?;
         match (system.build)().life().deallocation {
             // Pages set aside before, and pools: no base pages can come of them.
             Deallocation::OnlyWhenUnmapped | Deallocation::Clock => {

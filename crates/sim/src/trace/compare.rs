@@ -116,9 +116,9 @@ pub fn replay(
     options: &Options,
     mut progress: impl FnMut(usize),
 ) -> Row {
-    let mut run = Run::new(machine(candidate.system, options), hardware);
+    let mut run = Run::new(machine(&candidate.system, options), hardware);
     if let Some(plugged) = candidate.debloater {
-        run = run.with_debloater(Debloater::new(plugged.entry, plugged.marks));
+        run = run.with_debloater(Debloater::new(&plugged.entry, plugged.marks));
     }
     let taken = run.machine().used();
     let key = run.start(plan.workload.clone());

@@ -6,7 +6,7 @@ use super::support_fairness::{measure, picture};
 use super::support_sweep::{KINDS, percent};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::list::Entry;
 use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -30,12 +30,12 @@ const INSTANCES: u64 = 4;
 const FRACTIONS: [f64; 2] = [0.2, 0.4];
 
 /// What the paper's text says of Figure 10.
-fn paper(kind: WorkloadKind, policy: PolicyName) -> Option<f64> {
-    match (kind, policy) {
-        (WorkloadKind::BTree | WorkloadKind::Memcached, PolicyName::Emd) => Some(1.0),
-        (WorkloadKind::RandomAccessL, PolicyName::HawkEye) => Some(0.65),
-        (WorkloadKind::RandomAccessR, PolicyName::HawkEye) => Some(0.72),
-        (WorkloadKind::RandomAccessL | WorkloadKind::RandomAccessR, PolicyName::Emd) => Some(0.95),
+fn paper(kind: WorkloadKind, policy: Entry) -> Option<f64> {
+    match (kind, policy.name) {
+        (WorkloadKind::BTree | WorkloadKind::Memcached, "emd") => Some(1.0),
+        (WorkloadKind::RandomAccessL, "hawkeye") => Some(0.65),
+        (WorkloadKind::RandomAccessR, "hawkeye") => Some(0.72),
+        (WorkloadKind::RandomAccessL | WorkloadKind::RandomAccessR, "emd") => Some(0.95),
         _ => None,
     }
 }

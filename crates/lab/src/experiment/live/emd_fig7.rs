@@ -5,7 +5,7 @@ use super::support_sweep::{Point, Shown, Taken, Timed, sweep};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::list::Entry;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig7",
@@ -42,12 +42,12 @@ struct Row {
 }
 
 /// The paper's text gives means over the four shares.
-fn paper(kind: WorkloadKind, policy: PolicyName) -> Option<f64> {
-    match (kind, policy) {
-        (WorkloadKind::RandomAccessR, PolicyName::HawkEye) => Some(1.84),
-        (WorkloadKind::RandomAccessR, PolicyName::Emd) => Some(1.28),
-        (WorkloadKind::BTree | WorkloadKind::Memcached, PolicyName::HawkEye) => Some(1.1),
-        (WorkloadKind::BTree | WorkloadKind::Memcached, PolicyName::Emd) => Some(1.01),
+fn paper(kind: WorkloadKind, policy: Entry) -> Option<f64> {
+    match (kind, policy.name) {
+        (WorkloadKind::RandomAccessR, "hawkeye") => Some(1.84),
+        (WorkloadKind::RandomAccessR, "emd") => Some(1.28),
+        (WorkloadKind::BTree | WorkloadKind::Memcached, "hawkeye") => Some(1.1),
+        (WorkloadKind::BTree | WorkloadKind::Memcached, "emd") => Some(1.01),
         _ => None,
     }
 }

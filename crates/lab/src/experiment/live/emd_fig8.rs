@@ -5,7 +5,6 @@ use super::support_sweep::{Point, Shown, Taken, Timed, sweep};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
-use superpage_policy::debloat::PolicyName;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig8",
@@ -44,9 +43,9 @@ struct Row {
 /// The two points that the paper's text names: "about 18 %" and "more than 50 %".
 fn paper(point: &Point) -> Option<f64> {
     let forty = (point.fraction - 0.4).abs() < 1e-9;
-    match (point.kind, point.policy) {
-        (WorkloadKind::RandomAccessR, PolicyName::HawkEye) if forty => Some(0.18),
-        (WorkloadKind::RandomAccessR, PolicyName::Emd) if forty => Some(0.5),
+    match (point.kind, point.policy.name) {
+        (WorkloadKind::RandomAccessR, "hawkeye") if forty => Some(0.18),
+        (WorkloadKind::RandomAccessR, "emd") if forty => Some(0.5),
         _ => None,
     }
 }

@@ -17,7 +17,9 @@ use std::time::Instant;
 use superpage_kernel::cgroup::{Hierarchy, Scratch};
 use superpage_kernel::thp::{self, Thp};
 use superpage_kernel::usage::CpuTime;
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::emd::{EMD, EMD_EXACT};
+use superpage_policy::debloat::hawkeye::HAWKEYE;
+use superpage_policy::debloat::list::Entry;
 use superpage_units::{BasePages, Bytes, Nanos};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -52,21 +54,17 @@ const UNDERUSED: BasePages = BasePages(51);
 /// Who de-bloats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
-    Policy(PolicyName),
+    Policy(Entry),
     Kernel,
 }
 
-const VARIANTS: [Variant; 4] = [
-    Variant::Policy(PolicyName::HawkEye),
-    Variant::Policy(PolicyName::Emd),
-    Variant::Policy(PolicyName::EmdExact),
-    Variant::Kernel,
-];
+const VARIANTS: [Variant; 4] =
+    [Variant::Policy(HAWKEYE), Variant::Policy(EMD), Variant::Policy(EMD_EXACT), Variant::Kernel];
 
 impl Variant {
     fn name(self) -> &'static str {
         match self {
-            Self::Policy(policy) => policy.name(),
+            Self::Policy(policy) => policy.name,
             Self::Kernel => "kernel",
         }
     }
@@ -196,7 +194,7 @@ impl Case {
         }
     }
 
-    fn by_policy(&mut self, policy: PolicyName, round: u32) -> Result<Cost> {
+    fn by_policy(&mut self, policy: Entry, round: u32) -> Result<Cost> {
         let subjects = std::slice::from_ref(&self.subject);
         let account = debloat(subjects, policy, self.target, u64::from(round))?;
         let (broken, freed) = self.subject.broken()?;

@@ -11,7 +11,7 @@ use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting}
 use crate::worker::Worker;
 use crate::workload::{PageSize, WorkloadKind, WorkloadSpec};
 use serde::Serialize;
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::emd::EMD;
 use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -103,7 +103,7 @@ fn measure(
         progress(&format!("{kind}: round {} of {}", round + 1, setting.rounds))?;
         times[0].push(time_base(&mut base, huge.operations(), round)?);
         times[1].push(huge.time()?);
-        debloat(std::slice::from_ref(&huge), PolicyName::Emd, all, u64::from(round))?;
+        debloat(std::slice::from_ref(&huge), EMD, all, u64::from(round))?;
         freed = huge.broken()?.1.bytes();
         times[2].push(huge.time()?);
         huge.restore()?;

@@ -19,7 +19,8 @@ use superpage_manager::cooldown::CoolDown;
 use superpage_manager::find::{self, Refusal};
 use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_manager::process::ManagedProcess;
-use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::debloat::emd;
+use superpage_policy::debloat::list::Entry;
 use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Region};
 
 /// Memory left to the rest of the machine, at least. Chosen, not measured.
@@ -278,7 +279,7 @@ pub(super) fn time_in_turn(subjects: &mut [Subject]) -> Result<Vec<f64>> {
 /// De-bloats `subjects` (in the order of their creation) by `policy` until `need` is freed.
 pub(super) fn debloat(
     subjects: &[Subject],
-    policy: PolicyName,
+    policy: Entry,
     need: BasePages,
     seed: u64,
 ) -> Result<Account> {
@@ -286,7 +287,7 @@ pub(super) fn debloat(
     let mut cooling = CoolDown::new();
     let options = Options { seed: seed << 32, ..Options::default() };
     let mut pass = Pass::new(processes, need, options, &cooling, Nanos::ZERO)?;
-    let mut decider = policy.build(emd::Options::default());
+    let mut decider = (policy.build)(emd::Options::default());
     pass.run(decider.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
     Ok(pass.account().clone())
 }

@@ -9,14 +9,14 @@ use super::support_bench::{Subject, debloat, median, rounded, time_in_turn};
 use super::support_sweep::POLICIES;
 use super::{Content, Picture, Progress, Report, Result};
 use serde::Serialize;
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::list::Entry;
 use superpage_policy::fairness::fairness;
 use superpage_units::{BasePages, Bytes, HugePages};
 
 /// What was measured for one policy and share.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    pub(super) policy: PolicyName,
+    pub(super) policy: Entry,
     pub(super) fraction: f64,
     pub(super) slowdowns: Vec<f64>,
     pub(super) fairness: f64,
@@ -53,7 +53,7 @@ impl Outcome {
             experiment,
             machine: "live",
             case,
-            policy: self.policy.name(),
+            policy: self.policy.name,
             fraction: self.fraction,
             slowdowns: self.slowdowns,
             fairness: self.fairness,
@@ -72,9 +72,9 @@ pub(super) fn picture(
     categories: Vec<String>,
     report: &Report,
 ) -> Picture {
-    let of = |policy: PolicyName| {
-        let mine = report.rows.iter().filter(move |row| row["policy"] == policy.name());
-        (policy.name().to_owned(), mine.map(|r| r["fairness"].as_f64().unwrap_or(0.0)).collect())
+    let of = |policy: Entry| {
+        let mine = report.rows.iter().filter(move |row| row["policy"] == policy.name);
+        (policy.name.to_owned(), mine.map(|r| r["fairness"].as_f64().unwrap_or(0.0)).collect())
     };
     Picture {
         file: format!("{experiment}-fairness.svg"),
@@ -142,7 +142,7 @@ fn broken_of_all(subjects: &mut [Subject]) -> Result<(Vec<f64>, f64)> {
 }
 
 fn outcome(
-    policy: PolicyName,
+    policy: Entry,
     fraction: f64,
     target: BasePages,
     rounds: &Rounds,

@@ -9,7 +9,9 @@ use super::support_bench::{Bench, Subject, debloat, fitting_size, median, rounde
 use super::{Content, Picture, Progress, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::emd::EMD;
+use superpage_policy::debloat::hawkeye::HAWKEYE;
+use superpage_policy::debloat::list::Entry;
 use superpage_units::{BasePages, Bytes};
 
 /// The paper's programs, in its order.
@@ -22,7 +24,7 @@ pub(super) const KINDS: [WorkloadKind; 4] = [
 /// The paper's shares of the footprint.
 pub(super) const FRACTIONS: [f64; 4] = [0.2, 0.3, 0.4, 0.5];
 /// The policies that the paper compares.
-pub(super) const POLICIES: [PolicyName; 2] = [PolicyName::HawkEye, PolicyName::Emd];
+pub(super) const POLICIES: [Entry; 2] = [HAWKEYE, EMD];
 
 /// Whether to time the program after each de-bloating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub(super) enum Timed {
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub(super) kind: WorkloadKind,
-    pub(super) policy: PolicyName,
+    pub(super) policy: Entry,
     pub(super) fraction: f64,
     pub(super) huge_pages: u64,
     pub(super) retained: f64,
@@ -68,7 +70,7 @@ impl Point {
             experiment,
             machine: "live",
             case: self.kind.name(),
-            policy: self.policy.name(),
+            policy: self.policy.name,
             fraction: self.fraction,
             huge_pages: self.huge_pages,
             huge_pages_retained: self.retained,
@@ -96,9 +98,9 @@ impl Shown {
 
     /// One group of bars per share, one series per policy.
     fn picture(&self, points: &[Point], kind: WorkloadKind) -> Picture {
-        let of = |policy: PolicyName| {
+        let of = |policy: Entry| {
             let mine = points.iter().filter(|p| p.kind == kind && p.policy == policy);
-            (policy.name().to_owned(), mine.map(self.value).collect())
+            (policy.name.to_owned(), mine.map(self.value).collect())
         };
         Picture {
             file: format!("{}-{}.svg", self.experiment, kind.name().to_lowercase()),
@@ -163,7 +165,7 @@ fn measure(
     }
     let huge_pages = subject.huge_pages().0;
     let bloat = subject.bloat();
-    let point = |(index, policy): (usize, PolicyName)| Point {
+    let point = |(index, policy): (usize, Entry)| Point {
         kind,
         policy,
         fraction,

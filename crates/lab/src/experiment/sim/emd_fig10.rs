@@ -3,7 +3,9 @@
 
 use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::emd::EMD;
+use superpage_policy::debloat::hawkeye::HAWKEYE;
+use superpage_policy::debloat::list::Entry;
 use superpage_policy::fairness::fairness;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -16,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const FRACTIONS: [f64; 2] = [0.2, 0.4];
-const POLICIES: [PolicyName; 2] = [PolicyName::HawkEye, PolicyName::Emd];
+const POLICIES: [Entry; 2] = [HAWKEYE, EMD];
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
@@ -38,7 +40,7 @@ pub(super) fn take_back(
     table: &mut Table,
     kinds: &[Kind],
     case: &str,
-    (policy, fraction): (PolicyName, f64),
+    (policy, fraction): (Entry, f64),
     paper: Option<f64>,
     setting: &Setting,
 ) -> Result<()> {
@@ -46,7 +48,7 @@ pub(super) fn take_back(
     let need = stage.footprint().bytes().scaled(fraction).to_base_pages();
     stage.debloat(policy, need);
     let timed = stage.time()?;
-    let policy = policy.name();
+    let policy = policy.name;
     let slowdowns: Vec<f64> = timed.iter().map(|timed| timed.slowdown).collect();
     let fair = fairness(&slowdowns).unwrap_or(f64::NAN);
     let basis =
@@ -64,12 +66,12 @@ pub(super) fn take_back(
 }
 
 /// What the text says of Figure 10.
-fn paper(kind: Kind, policy: PolicyName) -> Option<f64> {
-    match (kind, policy) {
-        (Kind::BTree | Kind::Memcached, PolicyName::Emd) => Some(1.0),
-        (Kind::RandomAccessL, PolicyName::HawkEye) => Some(0.65),
-        (Kind::RandomAccessR, PolicyName::HawkEye) => Some(0.72),
-        (Kind::RandomAccessL | Kind::RandomAccessR, PolicyName::Emd) => Some(0.95),
+fn paper(kind: Kind, policy: Entry) -> Option<f64> {
+    match (kind, policy.name) {
+        (Kind::BTree | Kind::Memcached, "emd") => Some(1.0),
+        (Kind::RandomAccessL, "hawkeye") => Some(0.65),
+        (Kind::RandomAccessR, "hawkeye") => Some(0.72),
+        (Kind::RandomAccessL | Kind::RandomAccessR, "emd") => Some(0.95),
         _ => None,
     }
 }

@@ -4,7 +4,8 @@
 use super::emd_fig10::take_back;
 use super::support_emd::Kind;
 use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::emd::EMD;
+use superpage_policy::debloat::hawkeye::HAWKEYE;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig13",
@@ -18,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for fraction in [0.2, 0.3, 0.4, 0.5] {
-        for (policy, paper) in [(PolicyName::HawkEye, 0.91), (PolicyName::Emd, 0.99)] {
+        for (policy, paper) in [(HAWKEYE, 0.91), (EMD, 0.99)] {
             let case = format!("BTree and Memcached, {:.0} %", 100.0 * fraction);
             progress(&format!("{case}: {policy}"))?;
             let kinds = [Kind::BTree, Kind::Memcached];

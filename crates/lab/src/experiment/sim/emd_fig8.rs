@@ -3,7 +3,9 @@
 
 use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::emd::EMD;
+use superpage_policy::debloat::hawkeye::HAWKEYE;
+use superpage_policy::debloat::list::Entry;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig8",
@@ -15,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const FRACTIONS: [f64; 4] = [0.2, 0.3, 0.4, 0.5];
-const POLICIES: [PolicyName; 2] = [PolicyName::HawkEye, PolicyName::Emd];
+const POLICIES: [Entry; 2] = [HAWKEYE, EMD];
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
@@ -29,7 +31,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 stage.debloat(policy, need);
                 let Some(timed) = stage.time()?.first().copied() else { continue };
                 let case = format!("{}, {:.0} %", kind.name(), 100.0 * fraction);
-                let of = |name, unit| Quantity { case: &case, policy: policy.name(), name, unit };
+                let of = |name, unit| Quantity { case: &case, policy: policy.name, name, unit };
                 let paper = paper_retained(kind, policy, fraction);
                 table.add(of("retained", "share"), paper, timed.retained, basis(kind))?;
                 table.add(of("slowdown", "ratio"), None, timed.slowdown, basis(kind))?;
@@ -38,7 +40,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             let mean = slowdowns.iter().sum::<f64>() / slowdowns.len() as f64;
             let quantity = Quantity {
                 case: kind.name(),
-                policy: policy.name(),
+                policy: policy.name,
                 name: "mean slowdown",
                 unit: "ratio",
             };
@@ -57,21 +59,21 @@ fn basis(kind: Kind) -> Basis {
 }
 
 /// From the text of section 5.2.
-fn paper_retained(kind: Kind, policy: PolicyName, fraction: f64) -> Option<f64> {
-    match (kind, policy) {
-        (Kind::RandomAccessR, PolicyName::HawkEye) if fraction == 0.4 => Some(0.18),
-        (Kind::RandomAccessR, PolicyName::Emd) if fraction == 0.4 => Some(0.5),
+fn paper_retained(kind: Kind, policy: Entry, fraction: f64) -> Option<f64> {
+    match (kind, policy.name) {
+        (Kind::RandomAccessR, "hawkeye") if fraction == 0.4 => Some(0.18),
+        (Kind::RandomAccessR, "emd") if fraction == 0.4 => Some(0.5),
         _ => None,
     }
 }
 
 /// From the text of section 5.2.
-fn paper_mean_slowdown(kind: Kind, policy: PolicyName) -> Option<f64> {
-    match (kind, policy) {
-        (Kind::RandomAccessR, PolicyName::HawkEye) => Some(1.84),
-        (Kind::RandomAccessR, PolicyName::Emd) => Some(1.28),
-        (Kind::BTree | Kind::Memcached, PolicyName::HawkEye) => Some(1.1),
-        (Kind::BTree | Kind::Memcached, PolicyName::Emd) => Some(1.01),
+fn paper_mean_slowdown(kind: Kind, policy: Entry) -> Option<f64> {
+    match (kind, policy.name) {
+        (Kind::RandomAccessR, "hawkeye") => Some(1.84),
+        (Kind::RandomAccessR, "emd") => Some(1.28),
+        (Kind::BTree | Kind::Memcached, "hawkeye") => Some(1.1),
+        (Kind::BTree | Kind::Memcached, "emd") => Some(1.01),
         _ => None,
     }
 }

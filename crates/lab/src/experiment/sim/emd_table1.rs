@@ -3,7 +3,9 @@
 
 use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::emd::{EMD, EMD_EXACT};
+use superpage_policy::debloat::hawkeye::HAWKEYE;
+use superpage_policy::debloat::list::Entry;
 use superpage_units::BasePages;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -16,18 +18,19 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+const POLICIES: [Entry; 3] = [EMD, EMD_EXACT, HAWKEYE];
 const TARGET: BasePages = BasePages(250_000);
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for kind in [Kind::RandomAccessL, Kind::RandomAccessR] {
-        for policy in PolicyName::ALL {
+        for policy in POLICIES {
             progress(&format!("{}: {policy}", kind.name()))?;
             let mut stage = Stage::new(&[kind], "linux-nokhugepaged", setting)?;
             let (freed, _) = stage.debloat(policy, TARGET);
             let broken = stage.broken() as f64;
             let slowdown = stage.time()?.first().map_or(f64::NAN, |timed| timed.slowdown);
-            let of = |name, unit| Quantity { case: kind.name(), policy: policy.name(), name, unit };
+            let of = |name, unit| Quantity { case: kind.name(), policy: policy.name, name, unit };
             let (paper_broken, paper_slowdown) = paper(kind, policy);
             table.add(of("broken", "huge pages"), paper_broken, broken, Basis::Predicted)?;
             let freed = freed.0 as f64;
@@ -39,10 +42,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 }
 
 /// Huge pages broken, and slowdown.
-fn paper(kind: Kind, policy: PolicyName) -> (Option<f64>, Option<f64>) {
-    match (kind, policy) {
-        (Kind::RandomAccessL, PolicyName::HawkEye) => (Some(611.0), Some(1.02)),
-        (Kind::RandomAccessR, PolicyName::HawkEye) => (Some(2146.0), Some(1.65)),
+fn paper(kind: Kind, policy: Entry) -> (Option<f64>, Option<f64>) {
+    match (kind, policy.name) {
+        (Kind::RandomAccessL, "hawkeye") => (Some(611.0), Some(1.02)),
+        (Kind::RandomAccessR, "hawkeye") => (Some(2146.0), Some(1.65)),
         _ => (None, None),
     }
 }

@@ -3,7 +3,7 @@
 
 use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_policy::debloat::PolicyName;
+use superpage_policy::debloat::emd::EMD;
 use superpage_units::BasePages;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -60,6 +60,6 @@ fn last(stage: &Stage) -> f64 {
 
 /// The slowdown after all bloat was taken back.
 fn after_all(mut stage: Stage) -> Result<f64> {
-    stage.debloat(PolicyName::Emd, BasePages(u64::MAX));
+    stage.debloat(EMD, BasePages(u64::MAX));
     Ok(stage.time()?.first().map_or(f64::NAN, |timed| timed.slowdown))
 }

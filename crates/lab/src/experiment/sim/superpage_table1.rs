@@ -4,6 +4,7 @@
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use serde_json::{Map, Value};
 use superpage_policy::debloat;
+use superpage_policy::registry::Policies;
 use superpage_policy::system::list::{self, FIVE_EVENTS};
 
 /// Each of the table's heads is also the key of its column.
@@ -28,7 +29,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn run(_: &Setting, _: Progress<'_>) -> Result<Report> {
     let mut report = Report::default();
-    for events in list::five_events().into_iter().chain(debloat::list::five_events()) {
+    let policies = Policies::published();
+    let systems = list::five_events(&policies.systems);
+    for events in systems.into_iter().chain(debloat::list::five_events(&policies.debloaters)) {
         let mut row = Map::new();
         row.insert("experiment".to_owned(), EXPERIMENT.name.into());
         row.insert("machine".to_owned(), EXPERIMENT.on.name().into());

@@ -6,7 +6,8 @@
 //! so that the totals of Table 2 come out and, for BTree, that HawkEye keeps 14 % (section 5.3.2).
 
 use super::{Error, Result, Setting, support_hardware};
-use superpage_policy::debloat::{PolicyName, emd};
+use superpage_policy::debloat::emd;
+use superpage_policy::debloat::list::Entry;
 use superpage_policy::system::list;
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Machine, Setup};
@@ -188,9 +189,9 @@ impl Stage {
     }
 
     /// Takes `need` back.
-    pub(super) fn debloat(&mut self, policy: PolicyName, need: BasePages) -> (BasePages, Work) {
+    pub(super) fn debloat(&mut self, policy: Entry, need: BasePages) -> (BasePages, Work) {
         let mut work = Work::default();
-        let mut policy = policy.build(emd::Options::default());
+        let mut policy = (policy.build)(emd::Options::default());
         let keys: Vec<ProcessKey> = self.programs.iter().map(|(_, key)| *key).collect();
         let machine = self.run.machine_mut();
         let freed = machine.debloat(policy.as_mut(), &keys, need, &mut work);

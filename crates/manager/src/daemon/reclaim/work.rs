@@ -150,7 +150,7 @@ impl Work {
         let found = self.find(|process| selection.admits(&process.identity), 0, progress)?;
         let found = found.into_iter().filter(|seen| !seen.huge_pages.is_empty());
         let found: Vec<Found> = found.map(|seen| (seen.process, seen.huge_pages)).collect();
-        let (options, name) = (self.options(), self.config.policy.name());
+        let (options, name) = (self.options(), self.config.policy.name);
         let Kept { policy, cooling, .. } = &mut self.kept;
         let mut pass = Pass::over(found, need, options, cooling, now);
         let level = Cell::new(watch.level());

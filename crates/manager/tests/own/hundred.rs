@@ -1,11 +1,10 @@
-//! The worked example of CONTRIBUTING.md: a policy of one's own, in one file, with its line for the
-//! registry.
+//! A system: a huge page where a hundred base pages are present.
 
 use superpage_policy::system::capabilities::Capabilities;
 use superpage_policy::system::life::{
     Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
 };
-use superpage_policy::system::list::{Entry, Registry};
+use superpage_policy::system::list::Entry;
 use superpage_policy::system::{
     Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Shortage, Step, System, View,
 };
@@ -18,11 +17,6 @@ pub(crate) const ENTRY: Entry = Entry {
     source: "CONTRIBUTING.md",
     build: || Box::new(Hundred { process: ProcessKey(0), at: VirtAddr(0) }),
 };
-
-/// All published policies, and this one.
-pub(crate) fn registry() -> Registry {
-    Registry::published().with(ENTRY)
-}
 
 const THRESHOLD: BasePages = BasePages(100);
 /// From one round over all memory to the next.

@@ -1,0 +1,52 @@
+//! A de-bloater: huge pages that are half zero-filled or more, in address order, one after the other.
+
+use superpage_policy::bloat::{BloatDensity, Knowledge};
+use superpage_policy::debloat::list::Entry;
+use superpage_policy::debloat::{
+    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause,
+};
+use superpage_units::BasePages;
+
+/// The line of the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "half",
+    summary: "In address order, huge pages that are half zero-filled or more.",
+    source: "CONTRIBUTING.md",
+    marks: [0.5, 0.4],
+    build: |_| Box::new(Half),
+};
+
+const FLOOR: BloatDensity = BloatDensity::new(256);
+
+/// The maps say where it is.
+#[derive(Debug)]
+struct Half;
+
+impl Debloat for Half {
+    fn decide(&mut self, maps: &BloatMaps, need: BasePages) -> Decision {
+        if need.is_zero() {
+            return Decision::Done(DoneCause::NeedMet);
+        }
+        for (process, map) in maps {
+            for (region, known) in map.by_address() {
+                let (process, regions) = (*process, vec![region]);
+                match known {
+                    Knowledge::Exact(density) if density < FLOOR => {}
+                    Knowledge::Exact(_) => {
+                        let cause = BreakCause::FirstInOrder;
+                        return Decision::Break { process, regions, cause };
+                    }
+                    Knowledge::Unknown | Knowledge::Glanced(_) | Knowledge::Sampled(_) => {
+                        let (depth, cause) = (Depth::Exact, LookCause::Unknown);
+                        return Decision::Look { process, regions, depth, cause };
+                    }
+                }
+            }
+        }
+        Decision::Done(DoneCause::NothingLeft)
+    }
+
+    fn floor(&self) -> BloatDensity {
+        FLOOR
+    }
+}
