@@ -171,7 +171,7 @@ fn compaction_makes_what_it_says() {
         let before = machine.supply().available(PageSize::Huge);
         let mut work = Work::default();
         let act = Act::Compact(PageSize::Huge, kind);
-        machine.carry_out(&Action { act, cause: Cause::Supply(PageSize::Huge) }, &mut work);
+        machine.apply(&Action { act, cause: Cause::Supply(PageSize::Huge) }, &mut work);
         machine.check();
         if work.compacted.made {
             assert!(machine.supply().available(PageSize::Huge) > before, "{kind:?}");

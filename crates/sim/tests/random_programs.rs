@@ -134,7 +134,7 @@ impl World {
             }
             Do::Act(what, index) => {
                 let action = Action { act: act(what, process, page(index)), cause: Cause::Clock };
-                machine.carry_out(&action, &mut work);
+                machine.apply(&action, &mut work);
             }
             Do::Debloat(need) => {
                 let mut policy = Emd::new(emd::Options::default());

@@ -3,8 +3,7 @@
 //! Where the kernel says less than a simulated machine does:
 //! - There are no reservations. Every PMD range that is mapped by base pages counts as reserved: a
 //!   huge page for it is had when it is asked for, or it is not promoted.
-//! - Accesses cannot be seen. The coverage of a range is its present pages; how long it was idle is
-//!   not known, so that only its age counts.
+//! - Accesses cannot be seen, nor what a process spends on page walks.
 //! - What a range shares with other processes is looked at when it is promoted, not before.
 //! - Shared memory without a file counts as anonymous.
 
@@ -13,10 +12,10 @@ use crate::process::{Memory, Survey, Vma};
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Fault, Footprint, Pool, RegionView, View};
+use superpage_policy::system::{Fault, Footprint, RegionView, View};
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Growth, HugePages, Mapping, Nanos, Page, PageSize,
-    ProcessKey, Region, VirtAddr,
+    Advice, Area, AreaKind, BasePages, Growth, HugePages, Mapping, Nanos, PageSize, ProcessKey,
+    Region, VirtAddr,
 };
 
 /// The processes under one policy, each as it was surveyed last.
@@ -155,7 +154,7 @@ impl Snapshot {
                     && (area.holds(region.into()) || area.growth == Growth::Up),
                 ..region_view(&before)
             },
-            giant_is_empty: false,
+            giant_is_empty: None,
         })
     }
 }
@@ -236,8 +235,6 @@ fn region_view(seen: &Seen) -> RegionView {
         population: seen.population,
         swapped: seen.swapped,
         is_reserved: mapping == Mapping::Base,
-        coverage: seen.population,
-        idle: Nanos(u64::MAX),
         ..RegionView::default()
     }
 }
@@ -249,10 +246,6 @@ impl View for Snapshot {
 
     fn supply(&self) -> &Supply {
         &self.free
-    }
-
-    fn pool(&self, _: PageSize) -> Option<Pool> {
-        None
     }
 
     fn processes(&self) -> &[ProcessKey] {
@@ -271,8 +264,7 @@ impl View for Snapshot {
         let Some(mapped) = self.processes.get(&process) else { return RegionView::default() };
         if mapped.is_huge(region) {
             let population = PageSize::Huge.base_pages();
-            let (mapping, coverage) = (Mapping::Huge, population);
-            return RegionView { mapping, population, coverage, ..RegionView::default() };
+            return RegionView { mapping: Mapping::Huge, population, ..RegionView::default() };
         }
         mapped.base.get(&region).map(region_view).unwrap_or_default()
     }
@@ -280,15 +272,6 @@ impl View for Snapshot {
     fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region> {
         // The first range that begins at or after it, or that it lies in.
         self.processes.get(&process)?.next(Region::containing(from))
-    }
-
-    /// Only what evicts asks for pages, and nothing is evicted from outside.
-    fn next_page(&self, _: ProcessKey, _: VirtAddr) -> Option<Page> {
-        None
-    }
-
-    fn take_accessed(&mut self, _: ProcessKey, _: Page) -> bool {
-        false
     }
 }
 

@@ -10,9 +10,7 @@ use superpage_policy::system::life::Life;
 use superpage_policy::system::{
     Act, Action, Fault, FaultPlan, Outcome, RegionView, Shortage, Step, System, View,
 };
-use superpage_units::{
-    BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, Nanos, ProcessKey, Region, VirtAddr,
-};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, ProcessKey, Region, VirtAddr};
 
 /// Something that was asked and answered.
 #[derive(Clone, Debug)]
@@ -53,7 +51,7 @@ fn in_words(said: &Said, at: At<'_>) -> String {
     match said {
         Said::Fault(fault, plan) => {
             // How long it was idle is not known everywhere.
-            let seen = RegionView { idle: Nanos::ZERO, ..fault.region };
+            let seen = RegionView { idle: None, ..fault.region };
             format!("fault at {}, {seen:?}: {plan:?}", at(fault.process, fault.address))
         }
         Said::Step(Step::Act(action)) => format!("{}: {}", act(&action.act, at), action.cause),

@@ -79,7 +79,7 @@ impl Machine for Simulated {
     }
 
     fn apply(&mut self, action: &Action) -> Result<Outcome, Failed> {
-        Ok(self.machine.carry_out(action, &mut Work::default()))
+        Ok(self.machine.apply(action, &mut Work::default()))
     }
 
     fn debloat(&mut self, policy: &mut dyn Debloat, need: BasePages) -> Result<BasePages, Failed> {

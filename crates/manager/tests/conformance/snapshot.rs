@@ -8,7 +8,7 @@ use superpage_kernel::pagemap::Found;
 use superpage_manager::process::{ManagedProcess, Survey};
 use superpage_manager::promote::snapshot;
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Fault, Footprint, Pool, RegionView, View};
+use superpage_policy::system::{Fault, Footprint, RegionView, View};
 use superpage_units::{
     Area, BasePages, Bytes, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr,
 };
@@ -70,7 +70,7 @@ impl Snapshot {
         let giant_is_empty =
             self.next_mapped(process, giant.start()).is_none_or(|r| r.start() >= giant.end());
         let region = self.region(process, Region::containing(address));
-        Some(Fault { process, address, area, region, giant_is_empty })
+        Some(Fault { process, address, area, region, giant_is_empty: Some(giant_is_empty) })
     }
 }
 
@@ -81,10 +81,6 @@ impl View for Snapshot {
 
     fn supply(&self) -> &Supply {
         self.shipped.supply()
-    }
-
-    fn pool(&self, size: PageSize) -> Option<Pool> {
-        self.shipped.pool(size)
     }
 
     fn processes(&self) -> &[ProcessKey] {
@@ -102,19 +98,11 @@ impl View for Snapshot {
     fn region(&self, process: ProcessKey, region: Region) -> RegionView {
         let is_reserved = self.reserved.contains(&(process, region));
         // Where accesses cannot be seen the promoter lets present pages stand for them.
-        let (coverage, idle) = (BasePages::ZERO, Nanos::ZERO);
+        let (coverage, idle) = (Some(BasePages::ZERO), Some(Nanos::ZERO));
         RegionView { is_reserved, coverage, idle, ..self.shipped.region(process, region) }
     }
 
     fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region> {
         self.shipped.next_mapped(process, from)
-    }
-
-    fn next_page(&self, process: ProcessKey, from: VirtAddr) -> Option<Page> {
-        self.shipped.next_page(process, from)
-    }
-
-    fn take_accessed(&mut self, process: ProcessKey, page: Page) -> bool {
-        self.shipped.take_accessed(process, page)
     }
 }

@@ -282,7 +282,7 @@ impl Kernel {
         }
         let act = Act::Promote { process: memory, page: region.into(), how: How::Copy(None) };
         let action = Action { act, cause: Cause::Scanned(before.population) };
-        Some(match self.machine.carry_out(&action, &mut Work::default()) {
+        Some(match self.machine.apply(&action, &mut Work::default()) {
             Outcome::Done => {
                 let all = PageSize::Huge.base_pages();
                 Ok(all.saturating_sub(before.population))

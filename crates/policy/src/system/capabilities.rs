@@ -33,7 +33,8 @@ pub enum IdleReclaim {
     Always,
 }
 
-/// What a policy cannot do without, and not every machine has.
+/// What a policy is of no use without, and not every machine has. Where it is missing (see
+/// [`View`](super::View)) the policy maps base pages and rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Pages set aside before programs start.

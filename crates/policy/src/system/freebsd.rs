@@ -116,6 +116,7 @@ pub(super) fn give_back_oldest(reservations: &mut Reservations, view: &dyn View)
 
 #[cfg(test)]
 mod tests {
+    use super::super::drive;
     use super::super::model::{HUGE, Model, START, Served, address, area, region, seconds};
     use super::*;
     use alloc::vec::Vec;
@@ -195,7 +196,7 @@ mod tests {
         let mut given_back = Vec::new();
         while let Some(action) = system.pressure(SHORT, &mut model) {
             let Act::Unreserve { region, .. } = action.act else { break };
-            model.carry_out(&mut system, action);
+            drive::carry_out(&mut system, &mut model, &action);
             given_back.push((region, action.cause));
         }
         let idle = |after| Cause::Idle(seconds(after));

@@ -22,14 +22,16 @@
 //! - A promotion that finds no memory, even by compaction, stops all of them for a minute, as
 //!   khugepaged's `alloc_sleep_millisecs` does; its region waits for the next round.
 //! - Under pressure it is Linux, with its clock.
+//! - Where accesses cannot be seen, populated base pages stand for accessed ones; where nobody counts
+//!   page walks, memory alone says which process needs huge pages most.
 
 use super::backoff::BackOff;
 use super::capabilities::{self, Capabilities};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_thp};
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, RegionView, Shortage,
-    Step, System, View, Zeroed,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Footprint, How, Outcome, RegionView,
+    Shortage, Step, System, View, Zeroed,
 };
 use crate::bloat::Bucket;
 use crate::compaction::Compaction;
@@ -124,12 +126,18 @@ impl Candidates {
 /// memory; of equals the one created first.
 fn by_need(view: &dyn View, a: ProcessKey, b: ProcessKey) -> Ordering {
     let (of_a, of_b) = (view.footprint(a), view.footprint(b));
-    let walks = of_a.walk_share.total_cmp(&of_b.walk_share);
+    let walks = |of: Footprint| of.walk_share.unwrap_or_default();
+    let walks = walks(of_a).total_cmp(&walks(of_b));
     walks.then(of_a.total().cmp(&of_b.total())).then(b.cmp(&a))
 }
 
+/// The base pages accessed lately; where that cannot be seen, those that are populated.
+fn coverage(seen: &RegionView) -> BasePages {
+    seen.coverage.unwrap_or(seen.population)
+}
+
 fn bucket_of(seen: &RegionView) -> Bucket {
-    let bucket = seen.coverage.0 / u64::from(Bucket::WIDTH);
+    let bucket = coverage(seen).0 / u64::from(Bucket::WIDTH);
     Bucket::new(u8::try_from(bucket).unwrap_or(u8::MAX))
 }
 
@@ -187,7 +195,7 @@ impl HawkEye {
                 Some(seen) if bucket_of(&seen) == bucket => {
                     let how = How::Copy(Some(Compaction::Sequential));
                     let act = Act::Promote { process, page: region.into(), how };
-                    return Some(Action { act, cause: Cause::Coverage(seen.coverage) });
+                    return Some(Action { act, cause: Cause::Coverage(coverage(&seen)) });
                 }
                 Some(seen) => self.candidates.place(process, region, bucket_of(&seen)),
                 None => {}

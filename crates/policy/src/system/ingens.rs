@@ -124,7 +124,7 @@ impl Ingens {
 /// How many huge pages' worth of superpages a process has.
 fn superpages(view: &dyn View, process: ProcessKey) -> HugePages {
     let footprint = view.footprint(process);
-    footprint.huge + HugePages(footprint.giant * HUGE_PAGES_PER_GIANT_PAGE)
+    footprint.huge + HugePages(footprint.giant.unwrap_or_default() * HUGE_PAGES_PER_GIANT_PAGE)
 }
 
 impl System for Ingens {

@@ -5,6 +5,9 @@
 //! ([`System::pressure`]). It answers with values that say why; the machine carries them out and
 //! says what became of them ([`System::learn`]). It sees the machine through a [`View`].
 //!
+//! A [`Machine`] is what can be seen and what can be done: [`drive`] takes a system's answers to it, the
+//! same way whichever machine it is. What only some machines can tell is an optional part of the view.
+//!
 //! | file | system |
 //! |---|---|
 //! | [`linux`] | Linux THP and its 4 KiB pages |
@@ -23,6 +26,7 @@
 
 mod backoff;
 pub mod capabilities;
+pub mod drive;
 pub mod freebsd;
 pub mod hawkeye;
 pub mod hugetlb;
@@ -30,6 +34,7 @@ pub mod ingens;
 pub mod life;
 pub mod linux;
 pub mod list;
+pub mod machine;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -42,90 +47,15 @@ pub mod selective;
 pub mod trident;
 pub mod xheap;
 
+pub use machine::{AccessBits, Carried, Footprint, Machine, Pool, Pools, RegionView, View};
 pub use reservations::Speculation;
 pub use scan::Pace;
 
 use crate::compaction::Compaction;
-use crate::supply::Supply;
 use capabilities::Capabilities;
 use core::fmt;
 use life::Life;
-use superpage_units::{
-    Area, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr,
-};
-
-/// What can be seen of a region.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RegionView {
-    /// How it is mapped.
-    pub mapping: Mapping,
-    /// The base pages that have been faulted in; all 512 where a larger page is mapped.
-    pub population: BasePages,
-    /// The base pages that are in the backing store and not in memory.
-    pub swapped: BasePages,
-    /// The base pages that other processes have mapped as well, since a fork.
-    pub shared: BasePages,
-    /// Whether a huge frame is reserved for it, which holds what has been populated in place.
-    pub is_reserved: bool,
-    /// The base pages accessed in the last sampling period (HawkEye's access coverage).
-    pub coverage: BasePages,
-    /// The time since it was accessed last.
-    pub idle: Nanos,
-}
-
-/// What a process has mapped.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Footprint {
-    /// By base pages.
-    pub base: BasePages,
-    /// By huge pages.
-    pub huge: HugePages,
-    /// Giant pages.
-    pub giant: u64,
-    /// The share of its cycles that it spends on page walks, 0 to 1.
-    pub walk_share: f64,
-}
-
-impl Footprint {
-    /// All of it.
-    #[must_use]
-    pub fn total(&self) -> BasePages {
-        self.base + self.huge.base_pages() + PageSize::Giant.base_pages() * self.giant
-    }
-}
-
-/// What a system can see of the machine. Looking changes nothing.
-pub trait View {
-    /// The time.
-    fn now(&self) -> Nanos;
-    /// Free memory.
-    fn supply(&self) -> &Supply;
-    /// Free pages of the two pools that xHeap sets aside, if the machine has them.
-    fn pool(&self, size: PageSize) -> Option<Pool>;
-    /// The processes, in the order of their creation.
-    fn processes(&self) -> &[ProcessKey];
-    /// What a process has mapped; nothing if it is gone.
-    fn footprint(&self, process: ProcessKey) -> Footprint;
-    /// The areas of a process, in address order; none if it is gone.
-    fn areas(&self, process: ProcessKey) -> &[Area];
-    /// What can be seen of a region; empty if it is gone.
-    fn region(&self, process: ProcessKey, region: Region) -> RegionView;
-    /// The first region at or after `from` with anything mapped in it.
-    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region>;
-    /// The first page at or after `from` that is mapped, in the size it is mapped in.
-    fn next_page(&self, process: ProcessKey, from: VirtAddr) -> Option<Page>;
-    /// Whether a page was accessed since this was asked last (its access bit, and clears it).
-    fn take_accessed(&mut self, process: ProcessKey, page: Page) -> bool;
-}
-
-/// The state of one of xHeap's pools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
-    /// Pages in it that nothing uses.
-    pub free: u64,
-    /// All its pages.
-    pub size: u64,
-}
+use superpage_units::{Area, BasePages, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr};
 
 /// A process touched a base page that is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,11 +68,21 @@ pub struct Fault {
     pub area: Area,
     /// The region it lies in, before the fault.
     pub region: RegionView,
-    /// Whether anything is mapped in the giant page it lies in.
-    pub giant_is_empty: bool,
+    /// Whether nothing is mapped in the giant page it lies in; `None` on a machine without giant pages.
+    pub giant_is_empty: Option<bool>,
 }
 
 impl Fault {
+    /// A fault at this address as a machine without giant pages tells of it; `None` in no area.
+    #[must_use]
+    pub fn at(view: &dyn View, process: ProcessKey, address: VirtAddr) -> Option<Self> {
+        let areas = view.areas(process);
+        let after = areas.partition_point(|area| area.start <= address);
+        let area = *areas.get(after.checked_sub(1)?).filter(|area| address < area.end)?;
+        let region = view.region(process, Region::containing(address));
+        Some(Self { process, address, area, region, giant_is_empty: None })
+    }
+
     /// The page of this size that the address lies in.
     #[must_use]
     pub const fn page(&self, size: PageSize) -> Page {
@@ -156,7 +96,7 @@ impl Fault {
         let is_empty = match size {
             PageSize::Base => true,
             PageSize::Huge => self.region.population.is_zero() && !self.region.is_reserved,
-            PageSize::Giant => self.giant_is_empty,
+            PageSize::Giant => self.giant_is_empty == Some(true),
         };
         is_empty && self.area.holds(self.page(size))
     }

@@ -1,11 +1,12 @@
 //! A slow, obvious machine to run a system on: free frames are counters, a region is the set of its
-//! base pages. It carries out what a system answers, and panics where that makes no sense: a
+//! base pages. It is a [`Machine`] that panics where what a system answers makes no sense: a
 //! superpage outside its area, a promotion in place of what is not reserved, a frame that is not
 //! there. What takes time or costs something is not here.
 
+use super::drive::{self, Stepped};
 use super::{
-    Act, Action, Attempt, Fault, Footprint, How, Outcome, Pool, RegionView, Shortage, Step, System,
-    View, Zeroed,
+    AccessBits, Act, Action, Attempt, Carried, Fault, Footprint, How, Machine, Outcome, Pool,
+    Pools, RegionView, Shortage, System, View, Zeroed,
 };
 use crate::compaction::Compaction;
 use crate::supply::Supply;
@@ -133,10 +134,6 @@ impl View for Model {
         &self.supply
     }
 
-    fn pool(&self, size: PageSize) -> Option<Pool> {
-        self.pools.and_then(|pools| pools.get(size.index()).copied())
-    }
-
     fn processes(&self) -> &[ProcessKey] {
         &self.processes
     }
@@ -150,8 +147,8 @@ impl View for Model {
         Footprint {
             base: BasePages(base.map(|content| content.pages.len() as u64).sum()),
             huge: HugePages(huge as u64),
-            giant: space.giants.len() as u64,
-            walk_share: space.walk_share,
+            giant: Some(space.giants.len() as u64),
+            walk_share: Some(space.walk_share),
         }
     }
 
@@ -181,8 +178,8 @@ impl View for Model {
             swapped: BasePages::ZERO,
             shared: BasePages::ZERO,
             is_reserved: content.form == Form::Reserved,
-            coverage: BasePages(content.coverage),
-            idle: self.now - content.touched,
+            coverage: Some(BasePages(content.coverage)),
+            idle: Some(self.now - content.touched),
         }
     }
 
@@ -191,6 +188,16 @@ impl View for Model {
             .map(|page| Region::containing(VirtAddr(page.start().0.max(from.0))))
     }
 
+    fn pools(&self) -> Option<Pools> {
+        self.pools.map(|[base, huge]| Pools { base, huge })
+    }
+
+    fn access_bits(&mut self) -> Option<&mut dyn AccessBits> {
+        Some(self)
+    }
+}
+
+impl AccessBits for Model {
     fn next_page(&self, process: ProcessKey, from: VirtAddr) -> Option<Page> {
         let space = self.spaces.get(&process)?;
         let giants = space.giants.keys().map(|start| giant(*start)).find(|page| page.end() > from);
@@ -418,21 +425,15 @@ impl Model {
 
     /// What a fault at this address would look like.
     pub(super) fn fault_at(&self, process: ProcessKey, address: VirtAddr) -> Fault {
-        let mut areas = self.areas(process).iter();
-        let area = areas.find(|area| area.start <= address && address < area.end);
         let giant = giant(address);
         let mut regions = self.spaces[&process].regions.iter();
-        Fault {
-            process,
-            address,
-            area: *area.expect("an area there"),
-            region: self.region(process, Region::containing(address)),
-            giant_is_empty: !regions.any(|(region, content)| {
-                giant.start() <= region.start()
-                    && region.start() < giant.end()
-                    && (content.form == Form::Reserved || !content.pages.is_empty())
-            }),
-        }
+        let is_in_use = regions.any(|(region, content)| {
+            giant.start() <= region.start()
+                && region.start() < giant.end()
+                && (content.form == Form::Reserved || !content.pages.is_empty())
+        });
+        let fault = Fault::at(self, process, address).expect("an area there");
+        Fault { giant_is_empty: Some(!is_in_use), ..fault }
     }
 
     fn is_mapped(&self, process: ProcessKey, address: VirtAddr) -> bool {
@@ -450,11 +451,9 @@ impl Model {
         let mut served = Served::Hit;
         if !self.is_mapped(process, address) {
             let fault = self.fault_at(process, address);
-            let plan = system.fault(&fault, self);
-            let first = plan.attempts().find(|attempt| self.attempt(&fault, *attempt));
-            served = match first {
-                Some(attempt) => Served::By(attempt),
-                None => self.make_room(system, &fault),
+            served = match drive::serve(system, self, &fault) {
+                Some(by) => Served::By(by.attempt),
+                None => Served::OutOfMemory,
             };
         }
         if served != Served::OutOfMemory {
@@ -463,16 +462,15 @@ impl Model {
         served
     }
 
-    /// There was no base page: asks for room until there is one.
-    fn make_room(&mut self, system: &mut dyn System, fault: &Fault) -> Served {
+    /// Takes a base page; if there is none, asks for room until there is one.
+    fn take_base(&mut self, system: &mut dyn System) -> bool {
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
         for _ in 0..10_000 {
-            let Some(action) = system.pressure(shortage, self) else {
-                return Served::OutOfMemory;
-            };
-            self.carry_out(system, action);
-            if self.attempt(fault, Attempt::Base) {
-                return Served::By(Attempt::Base);
+            if self.take(PageSize::Base) {
+                return true;
+            }
+            if drive::relieve(system, self, shortage).is_none() {
+                return false;
             }
         }
         panic!("the pressure does not come to an end");
@@ -505,18 +503,24 @@ impl Model {
     }
 }
 
-/// Carrying out.
-impl Model {
-    /// One attempt to serve a fault; whether it succeeded.
-    fn attempt(&mut self, fault: &Fault, attempt: Attempt) -> bool {
+impl Machine for Model {
+    fn attempt(
+        &mut self,
+        fault: &Fault,
+        attempt: Attempt,
+        system: &mut dyn System,
+    ) -> Option<PageSize> {
         let region = Region::containing(fault.address);
         let now = self.region(fault.process, region);
-        match attempt {
+        let (size, is_done) = match attempt {
             Attempt::Base => {
                 assert!(!now.is_reserved || fault.area.start > region.start(), "{region} in place");
-                self.take(PageSize::Base) && self.populate(fault, Form::Base)
+                let has_frame = self.take_base(system);
+                (PageSize::Base, has_frame && self.populate(fault, Form::Base))
             }
-            Attempt::Map { size, compaction, zeroed } => self.map(fault, size, compaction, zeroed),
+            Attempt::Map { size, compaction, zeroed } => {
+                (size, self.map(fault, size, compaction, zeroed))
+            }
             Attempt::Reserve => {
                 assert_eq!((now.population, now.is_reserved), (BasePages(0), false), "{region}");
                 assert!(fault.area.start <= region.start(), "{region} begins before its area");
@@ -524,20 +528,30 @@ impl Model {
                     region.end() <= fault.area.end || fault.area.growth == Growth::Up,
                     "{region} ends beyond its area"
                 );
-                self.take(PageSize::Huge) && self.populate(fault, Form::Reserved)
+                let has_frame = self.take(PageSize::Huge);
+                (PageSize::Base, has_frame && self.populate(fault, Form::Reserved))
             }
             Attempt::InPlace => {
                 assert!(now.is_reserved, "{region} is not reserved");
-                self.populate(fault, Form::Reserved)
+                (PageSize::Base, self.populate(fault, Form::Reserved))
             }
             Attempt::Complete => {
                 assert!(now.is_reserved, "{region} is not reserved");
                 assert!(fault.area.holds(region.into()), "{region} is not in its area");
-                self.make_huge(fault.process, region)
+                (PageSize::Huge, self.make_huge(fault.process, region))
             }
-        }
+        };
+        is_done.then_some(size)
     }
 
+    fn carry_out(&mut self, action: &Action) -> Carried {
+        let is_done = self.apply(action.act);
+        Carried::Now(if is_done { Outcome::Done } else { Outcome::NoFrame })
+    }
+}
+
+/// Carrying out.
+impl Model {
     fn populate(&mut self, fault: &Fault, form: Form) -> bool {
         let regions = &mut self.space(fault.process).regions;
         let content = regions.entry(Region::containing(fault.address)).or_default();
@@ -585,15 +599,8 @@ impl Model {
         space.giants.insert(page.start(), true).is_none()
     }
 
-    /// Carries an action out and tells the system what became of it.
-    pub(super) fn carry_out(&mut self, system: &mut dyn System, action: Action) -> Outcome {
-        let outcome = self.apply(action.act);
-        system.learn(&action, outcome);
-        outcome
-    }
-
-    fn apply(&mut self, act: Act) -> Outcome {
-        let is_done = match act {
+    fn apply(&mut self, act: Act) -> bool {
+        match act {
             Act::Promote { process, page, how } => {
                 let area = super::scan::area_holding(self, process, page);
                 assert!(area.is_some(), "{page} is not in an area");
@@ -608,8 +615,7 @@ impl Model {
             Act::Unreserve { process, region } => self.unreserve(process, region),
             Act::Evacuate { process, region } => self.evacuate(process, region),
             Act::Evict { process, page } => self.evict(process, page),
-        };
-        if is_done { Outcome::Done } else { Outcome::NoFrame }
+        }
     }
 
     fn promote_huge(&mut self, process: ProcessKey, page: Page, how: How) -> bool {
@@ -721,10 +727,11 @@ impl Model {
     ) -> (Vec<(Action, Outcome)>, Option<Nanos>) {
         let mut done = Vec::new();
         for _ in 0..limit {
-            match system.background(self) {
-                Step::Act(action) => done.push((action, self.carry_out(system, action))),
-                Step::Scanned(pages) => assert!(!pages.is_zero(), "a scan of nothing"),
-                Step::Rest(until) => {
+            match drive::step(system, self) {
+                Stepped::Acted(action, Carried::Now(outcome)) => done.push((action, outcome)),
+                Stepped::Acted(action, Carried::Later) => panic!("{action:?} is carried out now"),
+                Stepped::Scanned(pages) => assert!(!pages.is_zero(), "a scan of nothing"),
+                Stepped::Rests(until) => {
                     assert!(until.is_none_or(|until| until > self.now), "no rest at all");
                     return (done, until);
                 }

@@ -10,7 +10,9 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use proptest::prelude::*;
-use superpage_units::{Advice, AreaKind, BASE_PAGE_BYTES, Bytes, GIANT_PAGE_BYTES, Growth};
+use superpage_units::{
+    Advice, AreaKind, BASE_PAGE_BYTES, Bytes, GIANT_PAGE_BYTES, Growth, Mapping,
+};
 
 /// One step of a random program: which, and two numbers that choose where and how much.
 type Op = (u8, u16, u16);
@@ -64,9 +66,7 @@ fn run(model: &mut Model, system: &mut dyn System, (op, a, b): Op) {
         7 => drop(model.work(system, 20_000)),
         8 => {
             let size = [PageSize::Base, PageSize::Huge][usize::from(a) % 2];
-            if let Some(action) = system.pressure(Shortage { size, pages: 1 }, model) {
-                model.carry_out(system, action);
-            }
+            drive::relieve(system, model, Shortage { size, pages: 1 });
         }
         9 => model.fragment(),
         10 if a % 2 == 0 => model.hide(),

@@ -187,7 +187,7 @@ impl Quicksilver {
     /// populated longest ago; reservations first.
     fn evacuation(&mut self, view: &dyn View) -> Option<Action> {
         let idle = self.options.idle;
-        let is_idle = |one: &Reservation| one.age.min(one.seen.idle) >= idle;
+        let is_idle = |one: &Reservation| unused(one) >= idle;
         let is_reserved = |seen: &RegionView| seen.is_reserved;
         let is_huge = |seen: &RegionView| seen.mapping == Mapping::Huge;
         let found = self
@@ -195,8 +195,13 @@ impl Quicksilver {
             .take_oldest(view, is_reserved, is_idle)
             .or_else(|| self.early.take_oldest(view, is_huge, is_idle))?;
         let act = Act::Evacuate { process: found.process, region: found.region };
-        Some(Action { act, cause: Cause::Idle(found.age.min(found.seen.idle)) })
+        Some(Action { act, cause: Cause::Idle(unused(&found)) })
     }
+}
+
+/// How long nobody has populated it nor, as far as that can be seen, accessed it.
+fn unused(one: &Reservation) -> Nanos {
+    one.seen.idle.map_or(one.age, |idle| one.age.min(idle))
 }
 
 /// The attempt that maps a whole superpage, for a region that is reserved or that `first` would
@@ -286,6 +291,7 @@ impl System for Quicksilver {
 #[cfg(test)]
 mod tests {
     use super::super::model::{HUGE, Model, Served, address, area, promoted, region, seconds};
+    use super::super::{Carried, drive};
     use super::*;
     use alloc::vec::Vec;
     use superpage_units::{Area, Growth};
@@ -463,7 +469,8 @@ mod tests {
         model.touch(&mut system, process, address(1, 0));
         model.now = seconds(60);
         let action = system.evacuation(&model).unwrap();
-        assert_eq!(model.carry_out(&mut system, action), Outcome::NoFrame);
+        let carried = drive::carry_out(&mut system, &mut model, &action);
+        assert_eq!(carried, Carried::Now(Outcome::NoFrame));
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
         let act = system.pressure(shortage, &mut model).map(|action| action.act);
         assert_eq!(act, Some(Act::Unreserve { process, region: region(0) }));

@@ -1,7 +1,7 @@
 //! Walking over the memory of all processes in turn, region by region or page by page, and coming
 //! back to where one was; and what several systems ask of what they find on the way.
 
-use super::{Act, Action, Cause, RegionView, View};
+use super::{AccessBits, Act, Action, Cause, RegionView, View};
 use crate::supply::Supply;
 use superpage_units::{
     Advice, Area, AreaKind, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey,
@@ -78,19 +78,20 @@ impl Hand {
     }
 
     /// The next mapped page, likewise.
-    pub(super) fn next_page(&mut self, view: &dyn View) -> Option<(ProcessKey, Page)> {
-        self.advance(view, |view, process, from| {
-            let page = view.next_page(process, from)?;
+    pub(super) fn next_page(&mut self, bits: &dyn AccessBits) -> Option<(ProcessKey, Page)> {
+        self.advance(bits, |bits, process, from| {
+            let page = bits.next_page(process, from)?;
             Some((page, page.end()))
         })
     }
 
-    /// Evicts the next page that was not accessed since the hand came by last. Two rounds after
-    /// the one it is in: the first may find that all were accessed.
+    /// Evicts the next page that was not accessed since the hand came by last; none where accesses
+    /// cannot be seen. Two rounds after the one it is in: the first may find that all were accessed.
     pub(super) fn evict_idle(&mut self, view: &mut dyn View) -> Option<Action> {
+        let bits = view.access_bits()?;
         for _ in 0..3 {
-            while let Some((process, page)) = self.next_page(view) {
-                if !view.take_accessed(process, page) {
+            while let Some((process, page)) = self.next_page(bits) {
+                if !bits.take_accessed(process, page) {
                     return Some(Action { act: Act::Evict { process, page }, cause: Cause::Clock });
                 }
             }
@@ -98,10 +99,10 @@ impl Hand {
         None
     }
 
-    fn advance<T>(
+    fn advance<V: View + ?Sized, T>(
         &mut self,
-        view: &dyn View,
-        next: impl Fn(&dyn View, ProcessKey, VirtAddr) -> Option<(T, VirtAddr)>,
+        view: &V,
+        next: impl Fn(&V, ProcessKey, VirtAddr) -> Option<(T, VirtAddr)>,
     ) -> Option<(ProcessKey, T)> {
         let begun = self.process;
         for process in view.processes().iter().copied().filter(|key| Some(*key) >= begun) {

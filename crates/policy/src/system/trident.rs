@@ -271,6 +271,7 @@ impl System for Trident {
 
 #[cfg(test)]
 mod tests {
+    use super::super::drive;
     use super::super::model::{Model, START, Served, address, area, promoted, region, seconds};
     use super::*;
     use alloc::vec::Vec;
@@ -336,7 +337,7 @@ mod tests {
             for _ in 0..zeroed {
                 let Step::Act(action) = system.background(&mut model) else { panic!("idle") };
                 assert_eq!(action.act, Act::Zero(PageSize::Giant));
-                model.carry_out(&mut system, action);
+                drive::carry_out(&mut system, &mut model, &action);
             }
             assert_eq!(size(model.touch(&mut system, process, START)), Some(expected));
         }

@@ -26,8 +26,8 @@ use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping
 use super::queue::Queue;
 use super::scan::{Hand, base_mapped};
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage, Step,
-    System, View, Zeroed,
+    AccessBits, Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage,
+    Step, System, View, Zeroed,
 };
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
@@ -121,20 +121,21 @@ impl Clock {
     /// Evicts the page that was mapped first and not accessed since the hand came by. If the queue
     /// knows of none, it is filled from what is mapped.
     fn evict(&mut self, view: &mut dyn View) -> Option<Action> {
-        self.turn(view).or_else(|| {
-            self.refill(view);
-            self.turn(view)
+        let bits = view.access_bits()?;
+        self.turn(bits).or_else(|| {
+            self.refill(bits);
+            self.turn(bits)
         })
     }
 
     /// Twice around: the first time, all may have been accessed.
-    fn turn(&mut self, view: &mut dyn View) -> Option<Action> {
+    fn turn(&mut self, bits: &mut dyn AccessBits) -> Option<Action> {
         for _ in 0..2 * self.queue.len() {
             let (process, page) = self.queue.pop_front()?;
-            if view.next_page(process, page.start()) != Some(page) {
+            if bits.next_page(process, page.start()) != Some(page) {
                 continue;
             }
-            if !view.take_accessed(process, page) {
+            if !bits.take_accessed(process, page) {
                 return Some(Action { act: Act::Evict { process, page }, cause: Cause::Clock });
             }
             self.queue.push_back((process, page));
@@ -142,9 +143,9 @@ impl Clock {
         None
     }
 
-    fn refill(&mut self, view: &dyn View) {
+    fn refill(&mut self, bits: &dyn AccessBits) {
         let mut hand = Hand::default();
-        while let Some((process, page)) = hand.next_page(view) {
+        while let Some((process, page)) = hand.next_page(bits) {
             if page.size() == self.size {
                 self.push(process, page);
             }
@@ -215,8 +216,9 @@ impl XHeap {
     }
 }
 
-fn has_free(view: &dyn View, size: PageSize) -> bool {
-    view.pool(size).is_some_and(|pool| pool.free > 0)
+/// Whether a huge page is free in the pool; never without pools.
+fn has_free_huge(view: &dyn View) -> bool {
+    view.pools().is_some_and(|pools| pools.huge.free > 0)
 }
 
 impl System for XHeap {
@@ -227,7 +229,7 @@ impl System for XHeap {
         if !fault.is_mappable(PageSize::Huge) {
             return self.base_page(fault, FaultCause::NoRoom);
         }
-        if !has_free(view, PageSize::Huge) {
+        if !has_free_huge(view) {
             return self.base_page(fault, FaultCause::Pool(PageSize::Base));
         }
         self.huge.push(fault.process, fault.page(PageSize::Huge));
@@ -238,13 +240,13 @@ impl System for XHeap {
 
     fn background(&mut self, view: &mut dyn View) -> Step {
         while let Some((place, population)) = self.next_promotion(view) {
-            if !has_free(view, PageSize::Huge) && self.reclaiming == 0 {
+            if !has_free_huge(view) && self.reclaiming == 0 {
                 self.reclaiming = self.options.reclaimed.max(1);
             }
             if let Some(eviction) = self.reclaim(view) {
                 return Step::Act(eviction);
             }
-            if has_free(view, PageSize::Huge) {
+            if has_free_huge(view) {
                 self.pending.begin();
                 let (process, region) = place;
                 let act = Act::Promote { process, page: region.into(), how: How::Read };
@@ -295,6 +297,7 @@ impl System for XHeap {
 
 #[cfg(test)]
 mod tests {
+    use super::super::drive;
     use super::super::model::{Model, START, Served, address, area, promoted, region};
     use super::*;
     use superpage_units::{Area, Mapping};
@@ -368,7 +371,7 @@ mod tests {
         let Step::Act(first) = system.background(&mut model) else { panic!("idle") };
         model.touch(&mut system, process, address(0, 64));
         assert_eq!(system.background(&mut model), Step::Rest(None));
-        model.carry_out(&mut system, first);
+        drive::carry_out(&mut system, &mut model, &first);
         assert_eq!(model.region(process, region(0)).mapping, Mapping::Huge);
         assert_eq!(system.background(&mut model), Step::Rest(None));
     }
@@ -449,8 +452,7 @@ mod tests {
     }
 
     fn next_victim(model: &mut Model, system: &mut XHeap, size: PageSize) -> Option<Act> {
-        let action = system.pressure(Shortage { size, pages: 1 }, model)?;
-        model.carry_out(system, action);
+        let (action, _) = drive::relieve(system, model, Shortage { size, pages: 1 })?;
         Some(action.act)
     }
 

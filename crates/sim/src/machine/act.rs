@@ -9,7 +9,7 @@ use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::compaction::Compaction;
-use superpage_policy::system::{Act, Action, Batching, How, Outcome, Step};
+use superpage_policy::system::{Act, Action, Batching, Carried, How, Outcome, drive};
 use superpage_units::{BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr};
 
 /// Base pages evicted for each time that other CPUs are told: reclaim unmaps a batch before it does
@@ -38,36 +38,44 @@ pub struct Worked {
 impl Machine {
     /// Lets the system do one thing in the background.
     pub fn step(&mut self) -> Stepped {
-        let step = self.with_system(|machine, system| system.background(machine));
-        match step.unwrap_or(Step::Rest(None)) {
-            Step::Act(action) => {
-                let mut work = Work::default();
-                let outcome = self.carry_out(&action, &mut work);
-                let locked = locked_by(&action).filter(|_| outcome == Outcome::Done);
-                Stepped::Worked(Worked { work, locked })
+        let step = self.with_system(|machine, system| drive::step(system, machine));
+        match step.unwrap_or(drive::Stepped::Rests(None)) {
+            drive::Stepped::Acted(action, carried) => {
+                let is_done = carried == Carried::Now(Outcome::Done);
+                let locked = locked_by(&action).filter(|_| is_done);
+                Stepped::Worked(Worked { work: self.take_work(), locked })
             }
-            Step::Scanned(scanned) => {
+            drive::Stepped::Scanned(scanned) => {
                 let work = Work { scanned, ..Work::default() };
                 Stepped::Worked(Worked { work, locked: None })
             }
-            Step::Rest(until) => Stepped::Resting(until),
+            drive::Stepped::Rests(until) => Stepped::Resting(until),
         }
     }
 
-    /// Carries an action out and tells the system what became of it.
-    pub fn carry_out(&mut self, action: &Action, work: &mut Work) -> Outcome {
+    /// Carries an action out as if the system had wanted it, and tells the system.
+    pub fn apply(&mut self, action: &Action, work: &mut Work) -> Outcome {
+        let outcome = self.perform(action);
+        self.with_system(|_, system| system.learn(action, outcome));
+        *work += self.take_work();
+        outcome
+    }
+
+    /// Carries an action out, and counts what it took.
+    pub(super) fn perform(&mut self, action: &Action) -> Outcome {
+        let mut work = Work::default();
         let outcome = match action.act {
-            Act::Promote { process, page, how } => self.promote(process, page, how, work),
-            Act::Zero(size) => self.zero_ahead(size, work),
-            Act::Compact(size, kind) => self.compact(size, kind, work),
-            Act::Unreserve { process, region } => self.unreserve(process, region, work),
-            Act::Evacuate { process, region } => self.evacuate(process, region, work),
-            Act::Evict { process, page } => self.evict(process, page, work),
+            Act::Promote { process, page, how } => self.promote(process, page, how, &mut work),
+            Act::Zero(size) => self.zero_ahead(size, &mut work),
+            Act::Compact(size, kind) => self.compact(size, kind, &mut work),
+            Act::Unreserve { process, region } => self.unreserve(process, region, &mut work),
+            Act::Evacuate { process, region } => self.evacuate(process, region, &mut work),
+            Act::Evict { process, page } => self.evict(process, page, &mut work),
         };
         if outcome == Outcome::Stale {
             self.counts.stale += 1;
         }
-        self.with_system(|_, system| system.learn(action, outcome));
+        self.work += work;
         outcome
     }
 

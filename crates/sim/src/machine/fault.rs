@@ -7,7 +7,7 @@ use crate::physical::{Owner, Taken};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::compaction::Compaction;
-use superpage_policy::system::{Attempt, Fault, FaultPlan, RegionView, Shortage, Zeroed};
+use superpage_policy::system::{Attempt, Fault, RegionView, Shortage, System, Zeroed, drive};
 use superpage_units::{BasePages, Mapping, Page, PageSize, ProcessKey, Region, VirtAddr};
 
 /// What a program writes to a page that it touches.
@@ -123,33 +123,36 @@ impl Machine {
         let Some(fault) = self.describe(process, address) else {
             return Err(OutOfMemory { process });
         };
-        let plan = self
-            .with_system(|machine, system| system.fault(&fault, machine))
-            .unwrap_or(FaultPlan::base(superpage_policy::system::FaultCause::BasePages));
-        for attempt in plan.attempts() {
-            if let Some(size) = self.attempt(&fault, attempt, &mut work) {
-                work.faults[size.index()] += 1;
-                return Ok((size, work));
-            }
-        }
-        Err(OutOfMemory { process })
+        let served = self.with_system(|machine, system| drive::serve(system, machine, &fault));
+        work += self.take_work();
+        let size = served.flatten().ok_or(OutOfMemory { process })?.size;
+        work.faults[size.index()] += 1;
+        Ok((size, work))
     }
 
     fn describe(&self, process: ProcessKey, address: VirtAddr) -> Option<Fault> {
+        let fault = Fault::at(self, process, address)?;
+        let RegionView { coverage, idle, .. } = fault.region;
+        let coverage = coverage.and(Some(BasePages::ZERO));
+        let untouched = RegionView { coverage, idle, ..RegionView::default() };
+        let giant = fault.page(PageSize::Giant);
         let target = self.processes.get(process)?;
-        let giant = Page::containing(address, PageSize::Giant);
-        let region = self.region_view(process, Region::containing(address));
-        let giant_is_empty = region == RegionView { idle: region.idle, ..RegionView::default() }
-            && target.is_empty_giant(giant);
-        Some(Fault { process, address, area: target.area_at(address)?, region, giant_is_empty })
+        let giant_is_empty = fault.region == untouched && target.is_empty_giant(giant);
+        Some(Fault { giant_is_empty: Some(giant_is_empty), ..fault })
     }
 
     /// One attempt; the size mapped if it succeeds.
-    fn attempt(&mut self, fault: &Fault, attempt: Attempt, work: &mut Work) -> Option<PageSize> {
+    pub(super) fn serve_by(
+        &mut self,
+        fault: &Fault,
+        attempt: Attempt,
+        system: &mut dyn System,
+        work: &mut Work,
+    ) -> Option<PageSize> {
         match attempt {
             // A region with a reservation has a place for each of its pages.
             Attempt::Base if fault.region.is_reserved => self.map_in_place(fault, work),
-            Attempt::Base => self.map_base(fault, work),
+            Attempt::Base => self.map_base(fault, system, work),
             Attempt::Map { size, compaction, zeroed } => {
                 self.counts.fault_attempts[size.index()] += 1;
                 let mapped = self.map_whole(fault, size, compaction, zeroed, work);
@@ -164,18 +167,23 @@ impl Machine {
         }
     }
 
-    fn map_base(&mut self, fault: &Fault, work: &mut Work) -> Option<PageSize> {
+    fn map_base(
+        &mut self,
+        fault: &Fault,
+        system: &mut dyn System,
+        work: &mut Work,
+    ) -> Option<PageSize> {
         let new = fault.page(PageSize::Base);
         let missing = self.missing_whole(fault.process, new);
         // The faulting page comes last: room made for the others must not take it away again.
         for page in self.pages_ahead(fault) {
             let neighbour = Region::containing(new.start()).base_page(page);
-            if self.map_base_at(fault.process, neighbour, work).is_some() {
+            if self.map_base_at(fault.process, neighbour, system, work).is_some() {
                 work.faults[0] += 1;
                 work.reads.pages += BasePages(1);
             }
         }
-        let taken = self.map_base_at(fault.process, new.start(), work)?;
+        let taken = self.map_base_at(fault.process, new.start(), system, work)?;
         self.fill(missing, taken, work);
         Some(PageSize::Base)
     }
@@ -203,9 +211,10 @@ impl Machine {
         &mut self,
         key: ProcessKey,
         address: VirtAddr,
+        system: &mut dyn System,
         work: &mut Work,
     ) -> Option<Taken> {
-        let taken = self.take_base(Owner::Process(key, address), work)?;
+        let taken = self.take_base(Owner::Process(key, address), system, work)?;
         work.entries += 1;
         let process = self.processes.get_mut(key)?;
         let slot = process.slot_mut(Region::containing(address));
@@ -217,14 +226,19 @@ impl Machine {
     }
 
     /// A base page, after giving up what can be given up.
-    pub(super) fn take_base(&mut self, owner: Owner, work: &mut Work) -> Option<Taken> {
+    pub(super) fn take_base(
+        &mut self,
+        owner: Owner,
+        system: &mut dyn System,
+        work: &mut Work,
+    ) -> Option<Taken> {
         /// Actions under pressure for one page: reservations may give back little each.
         const TRIES: u32 = 10_000;
         for _ in 0..TRIES {
             if let Some(taken) = self.take(PageSize::Base, owner) {
                 return Some(taken);
             }
-            if !self.make_room(Shortage { size: PageSize::Base, pages: 1 }, work) {
+            if !self.make_room(Shortage { size: PageSize::Base, pages: 1 }, system, work) {
                 return None;
             }
         }
@@ -232,7 +246,7 @@ impl Machine {
     }
 
     /// Gives up a file page or whatever the system says; whether anything was given up.
-    pub(super) fn make_room(&mut self, shortage: Shortage, work: &mut Work) -> bool {
+    fn make_room(&mut self, shortage: Shortage, system: &mut dyn System, work: &mut Work) -> bool {
         let mut random = self.random.fork();
         if self.pools.is_none() && self.physical.drop_page_cache(&mut random) {
             work.dropped += BasePages(1);
@@ -241,11 +255,9 @@ impl Machine {
         if self.split_partly_unmapped(work) {
             return true;
         }
-        let action =
-            self.with_system(|machine, system| system.pressure(shortage, machine)).flatten();
-        let Some(action) = action else { return false };
-        self.carry_out(&action, work);
-        true
+        let relieved = drive::relieve(system, self, shortage).is_some();
+        *work += self.take_work();
+        relieved
     }
 
     /// Drops file pages before free memory runs out, as the kernel does in the background; if there

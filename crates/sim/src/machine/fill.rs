@@ -103,7 +103,7 @@ mod tests {
     #[track_caller]
     fn act(machine: &mut Machine, act: Act) -> Work {
         let mut work = Work::default();
-        let outcome = machine.carry_out(&Action { act, cause: Cause::Clock }, &mut work);
+        let outcome = machine.apply(&Action { act, cause: Cause::Clock }, &mut work);
         assert_eq!(outcome, Outcome::Done, "{act:?}");
         machine.check();
         work

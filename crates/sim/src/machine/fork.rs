@@ -147,7 +147,12 @@ impl Machine {
             is_protected.then(|| machine.family_sharing(slot.frame_of(page)).is_some())
         };
         let taken = match is_shared(self) {
-            Some(true) => self.take_base(Owner::Process(key, start), work).ok_or(out)?,
+            Some(true) => {
+                let owner = Owner::Process(key, start);
+                self.with_system(|machine, system| machine.take_base(owner, system, work))
+                    .flatten()
+                    .ok_or(out)?
+            }
             Some(false) => {
                 self.processes
                     .get_mut(key)
@@ -240,7 +245,7 @@ mod tests {
 
     fn act(machine: &mut Machine, act: Act) -> (Outcome, Work) {
         let mut work = Work::default();
-        let outcome = machine.carry_out(&Action { act, cause: Cause::Clock }, &mut work);
+        let outcome = machine.apply(&Action { act, cause: Cause::Clock }, &mut work);
         machine.check();
         (outcome, work)
     }

@@ -1,4 +1,5 @@
-//! The machine: it takes faults to a system, carries out what the system answers, and counts.
+//! The simulated machine: a [`superpage_policy::system::Machine`] that counts what it does. Faults and
+//! time are taken to its system by [`superpage_policy::system::drive`].
 //!
 //! | file | what |
 //! |---|---|
@@ -110,6 +111,15 @@ pub enum Backing {
     File,
 }
 
+/// Whether the system sees which memory is accessed, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accesses {
+    /// It does, as a kernel does.
+    Seen,
+    /// It does not, as from outside of a process.
+    Unseen,
+}
+
 /// A machine.
 #[derive(Debug)]
 pub struct Machine {
@@ -118,6 +128,9 @@ pub struct Machine {
     pub(crate) physical: Physical,
     pub(crate) processes: Processes,
     system: Option<Box<dyn System>>,
+    /// What has been done since [`Machine::take_work`] was asked last.
+    work: Work,
+    accesses: Accesses,
     pools: Option<[Pool; 2]>,
     backing: Backing,
     /// How many neighbours a fault reads from swap at once; see [`Machine::set_read_ahead`].
@@ -145,6 +158,8 @@ impl Machine {
             physical: Physical::new(setup.memory),
             processes: Processes::default(),
             system: Some(system),
+            work: Work::default(),
+            accesses: Accesses::Seen,
             pools: setup.pools.map(|sizes| sizes.map(|size| Pool { free: size, size })),
             backing: setup.backing,
             read_ahead: 1,
@@ -256,6 +271,11 @@ impl Machine {
         self.read_ahead = pages.max(1);
     }
 
+    /// Says whether the system sees accesses; it does unless this is set.
+    pub fn set_accesses(&mut self, accesses: Accesses) {
+        self.accesses = accesses;
+    }
+
     /// Says how many threads a process has, each of which may hold its translations.
     pub fn set_threads(&mut self, key: ProcessKey, threads: u32) {
         if let Some(process) = self.processes.get_mut(key) {
@@ -273,6 +293,11 @@ impl Machine {
         let result = run(self, system.as_mut());
         self.system = Some(system);
         Some(result)
+    }
+
+    /// What was done since this was asked last.
+    fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
     }
 
     /// The system that manages it.

@@ -1,28 +1,19 @@
-//! What a system sees of the machine.
+//! The machine as a system sees it and as its answers change it.
 
-use super::Machine;
+use super::work::Work;
+use super::{Accesses, Machine};
 use crate::virtual_memory::page_index;
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Footprint, Pool, RegionView, View};
+use superpage_policy::system::{
+    AccessBits, Action, Attempt, Carried, Fault, Footprint, Pools, RegionView, System, View,
+};
 use superpage_units::{
     Area, BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr,
 };
 
 impl Machine {
-    pub(super) fn region_view(&self, process: ProcessKey, region: Region) -> RegionView {
-        let slot = self.processes.get(process).and_then(|process| process.slot(region));
-        let Some(slot) = slot else {
-            return RegionView { idle: self.now, ..RegionView::default() };
-        };
-        RegionView {
-            mapping: slot.mapping,
-            population: slot.populated(),
-            swapped: BasePages(u64::from(slot.swapped().len())),
-            shared: BasePages(u64::from(self.shared_pages(slot))),
-            is_reserved: slot.is_reserved,
-            coverage: BasePages(u64::from(slot.coverage)),
-            idle: self.now.saturating_sub(slot.accessed_at),
-        }
+    fn when_seen<T>(&self, value: T) -> Option<T> {
+        (self.accesses == Accesses::Seen).then_some(value)
     }
 }
 
@@ -33,10 +24,6 @@ impl View for Machine {
 
     fn supply(&self) -> &Supply {
         self.physical.supply()
-    }
-
-    fn pool(&self, size: PageSize) -> Option<Pool> {
-        self.pools.as_ref()?.get(size.index()).copied()
     }
 
     fn processes(&self) -> &[ProcessKey] {
@@ -52,7 +39,20 @@ impl View for Machine {
     }
 
     fn region(&self, process: ProcessKey, region: Region) -> RegionView {
-        self.region_view(process, region)
+        let slot = self.processes.get(process).and_then(|process| process.slot(region));
+        let Some(slot) = slot else {
+            let (coverage, idle) = (self.when_seen(BasePages::ZERO), self.when_seen(self.now));
+            return RegionView { coverage, idle, ..RegionView::default() };
+        };
+        RegionView {
+            mapping: slot.mapping,
+            population: slot.populated(),
+            swapped: BasePages(u64::from(slot.swapped().len())),
+            shared: BasePages(u64::from(self.shared_pages(slot))),
+            is_reserved: slot.is_reserved,
+            coverage: self.when_seen(BasePages(u64::from(slot.coverage))),
+            idle: self.when_seen(self.now.saturating_sub(slot.accessed_at)),
+        }
     }
 
     fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region> {
@@ -60,6 +60,19 @@ impl View for Machine {
         process.mapped_slots(from).next().map(|(region, _)| region)
     }
 
+    fn pools(&self) -> Option<Pools> {
+        self.pools.map(|[base, huge]| Pools { base, huge })
+    }
+
+    fn access_bits(&mut self) -> Option<&mut dyn AccessBits> {
+        match self.accesses {
+            Accesses::Seen => Some(self),
+            Accesses::Unseen => None,
+        }
+    }
+}
+
+impl AccessBits for Machine {
     fn next_page(&self, process: ProcessKey, from: VirtAddr) -> Option<Page> {
         self.processes.get(process)?.next_page(from)
     }
@@ -79,5 +92,23 @@ impl View for Machine {
             }
         }
         any
+    }
+}
+
+impl superpage_policy::system::Machine for Machine {
+    fn attempt(
+        &mut self,
+        fault: &Fault,
+        attempt: Attempt,
+        system: &mut dyn System,
+    ) -> Option<PageSize> {
+        let mut work = Work::default();
+        let size = self.serve_by(fault, attempt, system, &mut work);
+        self.work += work;
+        size
+    }
+
+    fn carry_out(&mut self, action: &Action) -> Carried {
+        Carried::Now(self.perform(action))
     }
 }

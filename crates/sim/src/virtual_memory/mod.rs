@@ -121,8 +121,8 @@ impl Process {
         Footprint {
             base: BasePages(self.mapped[0]),
             huge: HugePages(self.mapped[1]),
-            giant: self.mapped[2],
-            walk_share: self.walk_share,
+            giant: Some(self.mapped[2]),
+            walk_share: Some(self.walk_share),
         }
     }
 

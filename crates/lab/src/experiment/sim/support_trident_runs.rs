@@ -161,7 +161,7 @@ impl Case {
             mapped: [
                 gib(footprint.base),
                 gib(footprint.huge.base_pages()),
-                gib(PageSize::Giant.base_pages() * footprint.giant),
+                gib(PageSize::Giant.base_pages() * footprint.giant.unwrap_or_default()),
             ],
             seconds: report.phases.last().map_or(f64::NAN, |time| time.as_secs_f64()),
             walk_share: report.walk_share(),

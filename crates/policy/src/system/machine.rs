@@ -1,0 +1,134 @@
+//! A machine as a system sees it ([`View`]) and as its answers change it ([`Machine`]).
+//!
+//! The simulated machine and the processes of a real kernel are machines. What not every one can
+//! tell is optional: pools and access bits are parts of a view that may be missing, and a number that
+//! cannot be known is `None`. [`Capabilities::need`](super::capabilities::Capabilities::need) says what a
+//! system is of no use without; where that is missing it maps base pages and rests.
+
+use super::{Action, Attempt, Fault, Outcome, System};
+use crate::supply::Supply;
+use superpage_units::{
+    Area, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr,
+};
+
+/// What can be seen of a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionView {
+    /// How it is mapped.
+    pub mapping: Mapping,
+    /// The base pages that have been faulted in; all 512 where a larger page is mapped.
+    pub population: BasePages,
+    /// The base pages that are in the backing store and not in memory.
+    pub swapped: BasePages,
+    /// The base pages that other processes have mapped as well, since a fork.
+    pub shared: BasePages,
+    /// Whether a huge frame is reserved for it, which holds what has been populated in place.
+    pub is_reserved: bool,
+    /// The base pages accessed in the last sampling period (HawkEye's access coverage); `None` where
+    /// accesses cannot be seen.
+    pub coverage: Option<BasePages>,
+    /// The time since it was accessed last; `None` where accesses cannot be seen.
+    pub idle: Option<Nanos>,
+}
+
+/// What a process has mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Footprint {
+    /// By base pages.
+    pub base: BasePages,
+    /// By huge pages.
+    pub huge: HugePages,
+    /// Giant pages; `None` on a machine without.
+    pub giant: Option<u64>,
+    /// The share of its cycles that it spends on page walks, 0 to 1; `None` where nobody counts them.
+    pub walk_share: Option<f64>,
+}
+
+impl Footprint {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> BasePages {
+        let giant = PageSize::Giant.base_pages() * self.giant.unwrap_or_default();
+        self.base + self.huge.base_pages() + giant
+    }
+}
+
+/// What a system can see of the machine. Looking changes nothing, but for access bits.
+pub trait View {
+    /// The time.
+    fn now(&self) -> Nanos;
+    /// Free memory.
+    fn supply(&self) -> &Supply;
+    /// The processes, in the order of their creation.
+    fn processes(&self) -> &[ProcessKey];
+    /// What a process has mapped; nothing if it is gone.
+    fn footprint(&self, process: ProcessKey) -> Footprint;
+    /// The areas of a process, in address order; none if it is gone.
+    fn areas(&self, process: ProcessKey) -> &[Area];
+    /// What can be seen of a region; empty if it is gone.
+    fn region(&self, process: ProcessKey, region: Region) -> RegionView;
+    /// The first region at or after `from` with anything mapped in it.
+    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region>;
+
+    /// The pools that xHeap sets aside, on a machine that has them.
+    fn pools(&self) -> Option<Pools> {
+        None
+    }
+
+    /// The access bits, where they can be read and cleared. A clock without them evicts nothing.
+    fn access_bits(&mut self) -> Option<&mut dyn AccessBits> {
+        None
+    }
+}
+
+/// xHeap's pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pools {
+    /// That of base pages.
+    pub base: Pool,
+    /// That of huge pages.
+    pub huge: Pool,
+}
+
+/// The state of one of xHeap's pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Pages in it that nothing uses.
+    pub free: u64,
+    /// All its pages.
+    pub size: u64,
+}
+
+/// A machine page by page, each with its access bit.
+pub trait AccessBits: View {
+    /// The first page at or after `from` that is mapped, in the size it is mapped in.
+    fn next_page(&self, process: ProcessKey, from: VirtAddr) -> Option<Page>;
+    /// Whether a page was accessed since this was asked last: its access bit, which it clears.
+    fn take_accessed(&mut self, process: ProcessKey, page: Page) -> bool;
+}
+
+/// A machine as the answers of a system change it. [`drive`](super::drive) asks the system and
+/// calls this.
+pub trait Machine: View {
+    /// Tries to serve a fault in this way; the size of the page that serves it, if it can be done so.
+    /// A machine that is short of memory may ask `system` what to give up
+    /// ([`drive::relieve`](super::drive::relieve)).
+    fn attempt(
+        &mut self,
+        fault: &Fault,
+        attempt: Attempt,
+        system: &mut dyn System,
+    ) -> Option<PageSize>;
+
+    /// Carries an action out, or sets about it. To tell the system is the caller's.
+    fn carry_out(&mut self, action: &Action) -> Carried;
+}
+
+/// Whether it is known what became of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// This became of it.
+    Now(Outcome),
+    /// It is under way. Whoever finishes it tells the system, by [`System::learn`].
+    Later,
+}
