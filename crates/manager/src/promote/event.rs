@@ -6,6 +6,7 @@ use super::range::{Reason, Refusal};
 use crate::process::{Memory, Survey};
 use std::fmt;
 use superpage_policy::supply::Supply;
+use superpage_policy::system::Outcome;
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, ProcessKey, Region};
 
 /// Names a request that a worker carries out.
@@ -68,6 +69,19 @@ pub struct Collapsed {
     pub slowest: Nanos,
     /// How long it took in all calls together.
     pub held: Nanos,
+}
+
+impl Collapsed {
+    /// What a policy is told of one of its ranges.
+    #[must_use]
+    pub fn outcome(&self, region: Region) -> Outcome {
+        match self.became.iter().find(|(of, _)| *of == region) {
+            Some((_, Ok(_))) => Outcome::Done,
+            Some((_, Err(Refusal::NoHugePage))) => Outcome::NoFrame,
+            // Or somebody else made it huge meanwhile.
+            Some((_, Err(_))) | None => Outcome::Stale,
+        }
+    }
 }
 
 /// What a process has done since it began, as far as it may have changed what is mapped.

@@ -3,13 +3,12 @@
 use super::Time;
 use super::bucket::TokenBucket;
 use super::gate::BURST;
+use super::machine::LiveMachine;
 use super::policy::Promotion;
 use super::range::Reason;
-use super::snapshot::Snapshot;
 use crate::process::Survey;
-use superpage_policy::system::{
-    Act, Action, Attempt, Cause, FaultCause, FaultPlan, Outcome, Step, System,
-};
+use superpage_policy::system::drive::{self, Stepped};
+use superpage_policy::system::{Act, Action, Carried, Cause, FaultCause, Outcome, System};
 use superpage_units::{Nanos, PageSize, ProcessKey, Region};
 
 /// Steps of a policy at a time before others have their turn. Chosen, not measured: some hundreds
@@ -23,8 +22,8 @@ pub struct PolicyInstance {
     pub name: String,
     policy: Promotion,
     system: Box<dyn System>,
-    /// What it sees.
-    pub snapshot: Snapshot,
+    /// What it sees and acts on.
+    pub machine: LiveMachine,
     /// What it allows itself of a core.
     budget: TokenBucket,
     /// It wants nothing before this time; `None`: before something changes.
@@ -52,7 +51,7 @@ impl PolicyInstance {
             policy,
             budget: TokenBucket::new(system.background_share().min(1.0), BURST, now),
             system,
-            snapshot: Snapshot::default(),
+            machine: LiveMachine::default(),
             rests_until: Some(now),
         })
     }
@@ -66,7 +65,7 @@ impl PolicyInstance {
     /// Forgets a process.
     pub fn forget(&mut self, key: ProcessKey) {
         self.system.forget(key);
-        self.snapshot.remove(key);
+        self.machine.remove(key);
     }
 
     /// Something changed: the policy may want something in the background.
@@ -77,7 +76,7 @@ impl PolicyInstance {
     /// When it is to be asked what it wants in the background, if ever.
     #[must_use]
     pub fn due(&self) -> Option<Time> {
-        let until = self.rests_until.filter(|_| !self.snapshot.is_empty());
+        let until = self.rests_until.filter(|_| !self.machine.snapshot.is_empty());
         until.map(|until| until.max(self.budget.ready_at()))
     }
 
@@ -96,34 +95,35 @@ impl PolicyInstance {
         survey: &Survey,
         now: Time,
     ) -> Vec<(Region, Reason)> {
-        self.snapshot.set_now(now);
-        self.snapshot.take_in(key, survey);
+        self.machine.snapshot.set_now(now);
+        self.machine.take_in_untold(key, survey);
         self.wake(now);
         if !self.policy.is_told_of_faults() {
             return Vec::new();
         }
-        let (system, snapshot) = (&mut self.system, &self.snapshot);
-        let told = snapshot.base_mapped(key).filter_map(|(region, _)| {
-            let fault = snapshot.fault(key, region)?;
-            let plan = system.fault(&fault, snapshot);
-            is_huge(&plan).then(|| (region, reason_of(&plan)))
+        let (system, machine) = (self.system.as_mut(), &mut self.machine);
+        let found: Vec<Region> = machine.snapshot.base_mapped(key).map(|found| found.0).collect();
+        let wanted = found.into_iter().filter_map(|region| {
+            let fault = machine.snapshot.fault(key, region)?;
+            let served = drive::serve(system, machine, &fault)?;
+            (served.size == PageSize::Huge).then(|| (region, reason_of(served.cause)))
         });
-        told.collect()
+        wanted.collect()
     }
 
     /// What it wants next in the background.
     pub fn background(&mut self, now: Time) -> Background {
-        self.snapshot.set_now(now);
+        self.machine.snapshot.set_now(now);
         for _ in 0..STEPS {
-            match self.system.background(&mut self.snapshot) {
-                Step::Act(action) => {
-                    if let Some((key, region)) = promotion(&action) {
-                        return Background::Promote(key, region, reason(&action.cause), action);
+            match drive::step(self.system.as_mut(), &mut self.machine) {
+                Stepped::Acted(action, Carried::Later) => {
+                    if let Act::Promote { process, page, .. } = action.act {
+                        let region = Region::containing(page.start());
+                        return Background::Promote(process, region, reason(&action.cause), action);
                     }
-                    self.learn(&action, refusal(&action));
                 }
-                Step::Scanned(_) => {}
-                Step::Rest(until) => {
+                Stepped::Acted(_, Carried::Now(_)) | Stepped::Scanned(_) => {}
+                Stepped::Rests(until) => {
                     self.rests_until = until;
                     return Background::Rest(until);
                 }
@@ -132,37 +132,9 @@ impl PolicyInstance {
         Background::More
     }
 
-    /// What became of an action.
+    /// What became of an action that was carried out later.
     pub fn learn(&mut self, action: &Action, outcome: Outcome) {
         self.system.learn(action, outcome);
-    }
-}
-
-/// Whether a plan begins with a huge page.
-fn is_huge(plan: &FaultPlan) -> bool {
-    match plan.attempts().next() {
-        Some(Attempt::Complete) => true,
-        Some(Attempt::Map { size, .. }) => size == PageSize::Huge,
-        Some(Attempt::Base | Attempt::Reserve | Attempt::InPlace) | None => false,
-    }
-}
-
-/// The range that an action promotes to a huge page: all that can be done from outside. Memory is not
-/// compacted or zeroed for anybody, and there is no reservation to give back.
-fn promotion(action: &Action) -> Option<(ProcessKey, Region)> {
-    match action.act {
-        Act::Promote { process, page, .. } if page.size() == PageSize::Huge => {
-            Some((process, Region::containing(page.start())))
-        }
-        _ => None,
-    }
-}
-
-/// What a policy is told of an action that cannot be carried out from outside.
-fn refusal(action: &Action) -> Outcome {
-    match action.act {
-        Act::Zero(_) | Act::Compact(..) => Outcome::NoFrame,
-        _ => Outcome::Stale,
     }
 }
 
@@ -170,8 +142,8 @@ fn reason(cause: &Cause) -> Reason {
     Reason { kind: cause.kind(), words: cause.to_string() }
 }
 
-fn reason_of(plan: &FaultPlan) -> Reason {
-    match plan.cause {
+fn reason_of(cause: FaultCause) -> Reason {
+    match cause {
         FaultCause::Threshold(pages) => reason(&Cause::Threshold(pages)),
         _ => {
             Reason { kind: "first-touch", words: "the first touch of a range that it fits".into() }

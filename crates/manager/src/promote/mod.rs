@@ -15,7 +15,8 @@
 //! | [`bucket`] | the token bucket of that budget |
 //! | [`observe`] | what the scheduler is told of all processes and of free memory |
 //! | [`instance`] | a policy with its processes |
-//! | [`snapshot`] | what a policy sees of them |
+//! | [`machine`] | those processes as a machine, which policies see and act on |
+//! | [`snapshot`] | what is known of them |
 //! | `driver` | the thread that steps the scheduler |
 //! | [`pool`] | the threads that wait for the kernel |
 //! | [`collapse`] | what these do |
@@ -27,6 +28,7 @@ mod driver;
 pub mod event;
 pub mod gate;
 pub mod instance;
+pub mod machine;
 pub mod observe;
 pub mod once;
 pub mod policy;

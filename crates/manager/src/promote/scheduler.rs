@@ -316,7 +316,9 @@ impl Scheduler {
         let mut domains = seen.domains;
         domains.iter_mut().zip(promised).for_each(|(domain, pages)| domain.promised = pages);
         self.gate.see(domains, &seen.free);
-        self.instances.iter_mut().for_each(|instance| instance.snapshot.set_free(seen.free));
+        self.instances
+            .iter_mut()
+            .for_each(|instance| instance.machine.snapshot.set_free(seen.free));
         let mut gone: BTreeSet<ProcessKey> = self.processes.keys().copied().collect();
         let mut is_any_active = false;
         for process in &seen.processes {
@@ -347,7 +349,7 @@ impl Scheduler {
             let before = self.promoted_before.remove(&process.key).unwrap_or_default();
             managed.ranges = before.into_iter().map(|region| (region, Range::WAS_HUGE)).collect();
             self.processes.insert(process.key, managed);
-            self.instances[instance].snapshot.add(process.key);
+            self.instances[instance].machine.snapshot.add(process.key);
         }
         if let Some(managed) = self.processes.get_mut(&process.key) {
             (managed.activity, managed.domain) = (process.activity, process.domain);
@@ -384,7 +386,7 @@ impl Scheduler {
         managed.survey_not_before = now + cost * SURVEY_SHARE;
         let Some(instance) = self.instances.get_mut(managed.instance) else { return };
         let wanted = instance.surveyed(key, &survey, now);
-        let snapshot = &instance.snapshot;
+        let snapshot = &instance.machine.snapshot;
         // What was emptied or unmapped is new when it is filled again.
         managed.ranges.retain(|region, range| match range.state {
             State::InFlight(_) | State::Queued(_) => true,
@@ -453,25 +455,20 @@ impl Scheduler {
         let became: BTreeMap<Region, Result<BasePages, Refusal>> =
             done.became.iter().copied().collect();
         for (region, wanted) in collapse.ranges().zip(wanted) {
-            let outcome = match became.get(&region) {
+            match became.get(&region) {
                 Some(Ok(_)) => {
-                    instance.snapshot.set_huge(key, region);
+                    instance.machine.set_huge(key, region);
                     managed.cool_down(region, Because::Promoted, now);
-                    Outcome::Done
                 }
-                Some(Err(why)) => {
-                    managed.cool_down(region, Because::Refused(*why), now);
-                    if *why == Refusal::NoHugePage { Outcome::NoFrame } else { Outcome::Stale }
-                }
+                Some(Err(why)) => managed.cool_down(region, Because::Refused(*why), now),
                 // Somebody else made it huge meanwhile.
                 None => {
-                    instance.snapshot.set_huge(key, region);
+                    instance.machine.set_huge(key, region);
                     managed.ranges.remove(&region);
-                    Outcome::Stale
                 }
-            };
+            }
             if let Some(action) = &wanted.action {
-                instance.learn(action, outcome);
+                instance.learn(action, done.outcome(region));
             }
         }
         let is_any = |refusal| became.values().any(|became| *became == Err(refusal));
@@ -705,15 +702,15 @@ impl Scheduler {
         };
         let run = managed.next_run();
         managed.cursor = run.last().map_or(managed.cursor, |last| last.end());
-        let memory = run.first().map(|first| instance.snapshot.memory(key, *first));
+        let memory = run.first().map(|first| instance.machine.snapshot.memory(key, *first));
         for region in run {
             // What another kind of memory allows is asked for by itself.
-            if Some(instance.snapshot.memory(key, region)) != memory {
+            if Some(instance.machine.snapshot.memory(key, region)) != memory {
                 break;
             }
             let Some(range) = managed.ranges.get(&region) else { continue };
             let past = if range.was_huge { Past::WasHuge } else { Past::New };
-            let seen = instance.snapshot.seen(key, region);
+            let seen = instance.machine.snapshot.seen(key, region);
             let answer = match seen {
                 Some(seen) => self.gate.admit(&seen, past, managed.domain),
                 None => Err(Refusal::NotPossible),
@@ -746,7 +743,7 @@ impl Scheduler {
         let Some((first, ..)) = admitted.first().copied() else { return };
         let least = admitted.iter().map(|(.., present)| *present).min().unwrap_or_default();
         let Some(managed) = self.processes.get_mut(&key) else { return };
-        let memory = self.instances[managed.instance].snapshot.memory(key, first);
+        let memory = self.instances[managed.instance].machine.snapshot.memory(key, first);
         let count = HugePages(admitted.len() as u64);
         let collapse = Collapse { process: key, first, count, memory, least };
         let id = RequestId(self.last_request + 1);

@@ -1,8 +1,7 @@
-//! What a policy sees of real processes: what their page tables said at the last survey.
+//! What is known of real processes: what their page tables said at the last survey. Policies see it
+//! through [`super::machine`].
 //!
 //! Where the kernel says less than a simulated machine does:
-//! - There are no reservations. Every PMD range that is mapped by base pages counts as reserved: a
-//!   huge page for it is had when it is asked for, or it is not promoted.
 //! - Accesses cannot be seen, nor what a process spends on page walks.
 //! - What a range shares with other processes is looked at when it is promoted, not before.
 //! - Shared memory without a file counts as anonymous.
@@ -234,7 +233,6 @@ fn region_view(seen: &Seen) -> RegionView {
         mapping,
         population: seen.population,
         swapped: seen.swapped,
-        is_reserved: mapping == Mapping::Base,
         ..RegionView::default()
     }
 }
