@@ -1,7 +1,7 @@
 //! What touches, releases, promotions and de-bloating do to a region, on any machine.
 
-use crate::machine::{Ended, Machine, PAGES, Pages, Place, Seen, place};
 use crate::recorder::Recorder;
+use crate::testbed::{Ended, PAGES, Pages, Place, Seen, Testbed, place};
 use crate::{ensure, scripts};
 use libtest_mimic::Failed;
 use superpage_policy::compaction::Compaction;
@@ -22,7 +22,6 @@ scripts! {
     what_was_freed_faults_again,
     a_huge_page_given_back_in_part_becomes_base_pages,
     what_is_given_back_whole_is_gone,
-    evacuation_keeps_what_holds_data,
 }
 
 /// Base pages everywhere: what is made huge, the test makes huge.
@@ -30,7 +29,7 @@ pub(crate) fn base_pages() -> Box<dyn System> {
     Box::new(Linux::new(Options::NEVER))
 }
 
-fn start<M: Machine>() -> Result<M, Failed> {
+fn start<M: Testbed>() -> Result<M, Failed> {
     M::start(&[HugePages(4)], base_pages())
 }
 
@@ -42,25 +41,20 @@ pub(crate) fn emd_exact() -> Box<dyn Debloat> {
 /// More than there ever is.
 pub(crate) const ALL: BasePages = BasePages(u64::MAX / 2);
 
-pub(crate) fn promotion<M: Machine>(machine: &M, place: Place) -> Action {
+pub(crate) fn promotion<M: Testbed>(machine: &M, place: Place) -> Action {
     let page = Page::from(machine.region(place));
     let how = How::Copy(Some(Compaction::Sequential));
     let act = Act::Promote { process: M::key(place.program), page, how };
     Action { act, cause: Cause::Scanned(BasePages(1)) }
 }
 
-pub(crate) fn promote<M: Machine>(machine: &mut M, place: Place) -> Result<Outcome, Failed> {
+pub(crate) fn promote<M: Testbed>(machine: &mut M, place: Place) -> Result<Outcome, Failed> {
     machine.apply(&promotion(machine, place))
-}
-
-fn evacuate<M: Machine>(machine: &mut M, place: Place) -> Result<Outcome, Failed> {
-    let act = Act::Evacuate { process: M::key(place.program), region: machine.region(place) };
-    machine.apply(&Action { act, cause: Cause::Clock })
 }
 
 /// Fails unless the region looks like this.
 #[track_caller]
-fn expect<M: Machine>(
+fn expect<M: Testbed>(
     machine: &mut M,
     at: Place,
     mapping: Mapping,
@@ -86,14 +80,14 @@ fn count(pages: &Pages) -> u64 {
 }
 
 /// A huge page with data in [`some`] of its base pages.
-fn bloated<M: Machine>() -> Result<M, Failed> {
+fn bloated<M: Testbed>() -> Result<M, Failed> {
     let mut machine: M = start()?;
     machine.touch_all(place(1), some(), Content::Data)?;
     ensure!(promote(&mut machine, place(1))? == Outcome::Done, "it can be promoted");
     Ok(machine)
 }
 
-fn a_first_touch_maps_one_base_page<M: Machine>() -> Ended {
+fn a_first_touch_maps_one_base_page<M: Testbed>() -> Ended {
     let mut machine: M = start()?;
     machine.touch(place(0), 7, Content::Data)?;
     machine.touch(place(2), 0, Content::Zeroes)?;
@@ -113,7 +107,7 @@ fn a_first_touch_maps_one_base_page<M: Machine>() -> Ended {
     Ok(())
 }
 
-fn promotion_keeps_data_and_adds_zero_filled_pages<M: Machine>() -> Ended {
+fn promotion_keeps_data_and_adds_zero_filled_pages<M: Testbed>() -> Ended {
     let mut machine: M = start()?;
     machine.touch_all(place(1), some(), Content::Data)?;
     machine.touch_all(place(1), [1, 2, 3], Content::Zeroes)?;
@@ -133,7 +127,7 @@ fn promotion_keeps_data_and_adds_zero_filled_pages<M: Machine>() -> Ended {
     expect(&mut machine, place(1), Mapping::Huge, WHOLE, &more)
 }
 
-fn nothing_is_promoted_where_nothing_is<M: Machine>() -> Ended {
+fn nothing_is_promoted_where_nothing_is<M: Testbed>() -> Ended {
     let mut machine: M = start()?;
     ensure!(promote(&mut machine, place(0))? == Outcome::Stale, "nothing is mapped");
     expect(&mut machine, place(0), Mapping::Empty, 0, &Pages::new())?;
@@ -152,7 +146,7 @@ fn nothing_is_promoted_where_nothing_is<M: Machine>() -> Ended {
     Ok(())
 }
 
-fn debloating_frees_exactly_the_zero_filled_pages<M: Machine>() -> Ended {
+fn debloating_frees_exactly_the_zero_filled_pages<M: Testbed>() -> Ended {
     let mut machine: M = bloated()?;
     let bloat = BasePages(WHOLE - count(&some()));
     ensure!(machine.debloat(&mut *emd_exact(), ALL)? == bloat, "what was freed");
@@ -165,7 +159,7 @@ fn debloating_frees_exactly_the_zero_filled_pages<M: Machine>() -> Ended {
     expect(&mut machine, place(1), Mapping::Base, count(&some()), &some())
 }
 
-fn a_huge_page_without_bloat_stays<M: Machine>() -> Ended {
+fn a_huge_page_without_bloat_stays<M: Testbed>() -> Ended {
     let mut machine: M = start()?;
     let all: Pages = (0..PAGES).collect();
     machine.touch_all(place(3), 0..PAGES, Content::Data)?;
@@ -175,7 +169,7 @@ fn a_huge_page_without_bloat_stays<M: Machine>() -> Ended {
     expect(&mut machine, place(3), Mapping::Huge, WHOLE, &all)
 }
 
-fn a_huge_page_without_data_goes<M: Machine>() -> Ended {
+fn a_huge_page_without_data_goes<M: Testbed>() -> Ended {
     let mut machine: M = start()?;
     machine.touch(place(0), 5, Content::Zeroes)?;
     ensure!(promote(&mut machine, place(0))? == Outcome::Done, "it can be promoted");
@@ -187,7 +181,7 @@ fn a_huge_page_without_data_goes<M: Machine>() -> Ended {
     Ok(())
 }
 
-fn what_was_freed_faults_again<M: Machine>() -> Ended {
+fn what_was_freed_faults_again<M: Testbed>() -> Ended {
     let mut machine: M = bloated()?;
     machine.debloat(&mut *emd_exact(), ALL)?;
     machine.touch(place(1), 1, Content::Zeroes)?;
@@ -199,7 +193,7 @@ fn what_was_freed_faults_again<M: Machine>() -> Ended {
     expect(&mut machine, place(1), Mapping::Huge, WHOLE, &data)
 }
 
-fn a_huge_page_given_back_in_part_becomes_base_pages<M: Machine>() -> Ended {
+fn a_huge_page_given_back_in_part_becomes_base_pages<M: Testbed>() -> Ended {
     let mut machine: M = bloated()?;
     machine.release(place(1), 100, BasePages(200))?;
     let rest: Pages = some().into_iter().filter(|page| !(100..300).contains(page)).collect();
@@ -214,7 +208,7 @@ fn a_huge_page_given_back_in_part_becomes_base_pages<M: Machine>() -> Ended {
     expect(&mut machine, place(1), Mapping::Huge, WHOLE, &data)
 }
 
-fn what_is_given_back_whole_is_gone<M: Machine>() -> Ended {
+fn what_is_given_back_whole_is_gone<M: Testbed>() -> Ended {
     let mut machine: M = bloated()?;
     machine.touch_all(place(0), [0, 500], Content::Data)?;
     machine.touch_all(place(2), [9, 10, 11], Content::Data)?;
@@ -227,18 +221,4 @@ fn what_is_given_back_whole_is_gone<M: Machine>() -> Ended {
     machine.touch(place(1), 5, Content::Zeroes)?;
     ensure!(promote(&mut machine, place(1))? == Outcome::Done, "it can be promoted");
     expect(&mut machine, place(1), Mapping::Huge, WHOLE, &Pages::new())
-}
-
-fn evacuation_keeps_what_holds_data<M: Machine>() -> Ended {
-    let mut machine: M = bloated()?;
-    machine.touch_all(place(2), 0..PAGES, Content::Data)?;
-    ensure!(promote(&mut machine, place(2))? == Outcome::Done, "it can be promoted");
-    let all: Pages = (0..PAGES).collect();
-    for (at, data) in [(place(1), some()), (place(2), all)] {
-        ensure!(evacuate(&mut machine, at)? == Outcome::Done, "it can be evacuated");
-        expect(&mut machine, at, Mapping::Base, count(&data), &data)?;
-        ensure!(evacuate(&mut machine, at)? == Outcome::Stale, "no huge page is left");
-    }
-    ensure!(evacuate(&mut machine, place(0))? == Outcome::Stale, "nothing is there");
-    Ok(())
 }

@@ -1,32 +1,35 @@
-//! Real processes on the real kernel as a [`Machine`]: seen through their page tables, changed by
-//! hints only, and each change verified.
+//! Real processes on the real kernel as a [`Testbed`]: seen and acted on by the promoter's own
+//! [`LiveMachine`]. Where that wants a huge page, the promoter's own [`collapse`] makes it at once, and the
+//! system is taught the outcome.
 
 use crate::ensure;
-use crate::machine::{Ended, Machine, Pages, Place, Seen, Worked, place};
 use crate::program::Program;
 use crate::simulated;
-use crate::snapshot::Snapshot;
+use crate::testbed::{Ended, Pages, Place, Seen, Testbed, Worked, place};
 use libtest_mimic::Failed;
 use std::sync::Arc;
 use std::time::Duration;
-use superpage_kernel::pagemap;
+use superpage_kernel::maps;
+use superpage_kernel::pagemap::Found;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
-use superpage_kernel::sample::{Content as Found, Sampler};
+use superpage_kernel::sample::{self, Sampler};
 use superpage_kernel::status::Uid;
-use superpage_kernel::{maps, process_madvise};
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::pass::{Flow, Options, Pass};
-use superpage_manager::process::{ManagedProcess, Memory};
+use superpage_manager::process::{ManagedProcess, Survey};
 use superpage_manager::promote::collapse;
 use superpage_manager::promote::event::Collapse;
+use superpage_manager::promote::machine::LiveMachine;
 use superpage_manager::promote::range::Refusal;
 use superpage_manager::select::{Identity, Membership};
 use superpage_policy::debloat::Debloat;
-use superpage_policy::system::{Act, Action, Attempt, Fault, How, Outcome, Step, System, View};
+use superpage_policy::supply::Supply;
+use superpage_policy::system::drive::{self, Stepped};
+use superpage_policy::system::{Act, Action, Carried, Fault, Outcome, System, View};
 use superpage_sim::machine::Content;
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Mapping, Nanos, Page,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Mapping, Nanos,
     PageSize, ProcessKey, Region, VirtAddr,
 };
 
@@ -34,7 +37,7 @@ use superpage_units::{
 pub(crate) struct Live {
     programs: Vec<Running>,
     system: Box<dyn System>,
-    snapshot: Snapshot,
+    machine: LiveMachine,
     sampler: Sampler,
 }
 
@@ -74,6 +77,13 @@ fn first_touch() -> Result<Seen, Failed> {
     machine.seen(place(0))
 }
 
+/// A machine with so much memory, all of it free in huge chunks.
+fn all_of(memory: Bytes) -> Supply {
+    let mut free = Supply { total: memory.to_base_pages(), ..Supply::NONE };
+    free.chunks[usize::from(PageSize::Huge.order())] = memory.to_huge_pages().0;
+    free
+}
+
 /// The number of a base page in its area.
 fn number(place: Place, page: u16) -> BasePages {
     BasePages(place.region * BASE_PAGES_PER_HUGE_PAGE + u64::from(page))
@@ -105,92 +115,66 @@ impl Live {
     /// Looks into the areas of those to which something was done.
     fn catch_up(&mut self) -> Ended {
         for one in self.programs.iter_mut().filter(|one| one.is_stale) {
-            self.snapshot.look(&one.process, one.program.start, one.end)?;
+            self.machine.take_in(one.process.key, &one.survey()?);
             one.is_stale = false;
         }
         Ok(())
     }
 
-    /// The first attempt of a plan that succeeds, after the kernel has mapped a base page.
-    fn attempt(&mut self, fault: &Fault, attempt: Attempt) -> Result<bool, Failed> {
-        let region = Region::containing(fault.address);
-        let place = (fault.process, region);
-        Ok(match attempt {
-            Attempt::Base => true,
-            Attempt::InPlace => fault.region.is_reserved,
-            Attempt::Reserve => {
-                let is_empty = fault.region.population.is_zero() && !fault.region.is_reserved;
-                is_empty && self.snapshot.reserved.insert(place)
-            }
-            Attempt::Complete if !fault.region.is_reserved => false,
-            Attempt::Complete if !fault.area.holds(region.into()) => true,
-            Attempt::Complete | Attempt::Map { size: PageSize::Huge, .. } => {
-                self.collapse(fault.process, region)? == Outcome::Done
-            }
-            Attempt::Map { .. } => false,
-        })
-    }
-
-    /// Makes a region one huge page, and looks whether it is.
+    /// Makes a region one huge page.
     fn collapse(&mut self, key: ProcessKey, region: Region) -> Result<Outcome, Failed> {
         /// The kernel may hold a page for a moment, for instance to move it.
         const TRIES: u32 = 50;
         const PAUSE: Duration = Duration::from_millis(2);
+        let memory = self.machine.snapshot.memory(key, region);
         let Running { process, .. } = self.running(key)?;
-        let (first, count, memory) = (region, HugePages(1), Memory::Private);
-        let request = Collapse { process: key, first, count, memory, least: BasePages(1) };
-        for _ in 0..TRIES {
-            match collapse::carry_out(process, &request).became.first() {
-                Some((_, Ok(_))) | None => return Ok(Outcome::Done),
-                Some((_, Err(Refusal::NotPossible))) => return Ok(Outcome::Stale),
-                Some((_, Err(Refusal::NoHugePage))) => return Ok(Outcome::NoFrame),
+        let (first, count, least) = (region, HugePages(1), BasePages(1));
+        let request = Collapse { process: key, first, count, memory, least };
+        let mut done = collapse::carry_out(process, &request);
+        for _ in 1..TRIES {
+            match done.became.first() {
+                None | Some((_, Ok(_) | Err(Refusal::NotPossible | Refusal::NoHugePage))) => break,
                 Some((_, Err(_))) => std::thread::sleep(PAUSE),
             }
+            done = collapse::carry_out(process, &request);
         }
-        Ok(Outcome::NoFrame)
+        Ok(done.outcome(region))
     }
 
-    fn carry_out(&mut self, act: Act) -> Result<Outcome, Failed> {
-        self.look()?;
-        match act {
-            Act::Promote { process, page, how } => self.promote(process, page, how),
-            Act::Evacuate { process, region } => self.evacuate(process, region),
-            Act::Unreserve { process, region } => {
-                let was_noted = self.snapshot.reserved.remove(&(process, region));
-                Ok(if was_noted { Outcome::Done } else { Outcome::Stale })
+    /// What became of an action, which is finished if the machine has left that for later.
+    fn finish(&mut self, action: &Action, carried: Carried) -> Result<Outcome, Failed> {
+        let outcome = match (carried, action.act) {
+            (Carried::Now(outcome), _) => outcome,
+            (Carried::Later, Act::Promote { process, page, .. }) => {
+                let outcome = self.collapse(process, Region::containing(page.start()))?;
+                self.system.learn(action, outcome);
+                outcome
             }
-            Act::Evict { .. } => Ok(Outcome::Stale),
-            Act::Zero(_) | Act::Compact(..) => Ok(Outcome::NoFrame),
-        }
-    }
-
-    fn promote(&mut self, key: ProcessKey, page: Page, how: How) -> Result<Outcome, Failed> {
-        let region = Region::containing(page.start());
-        let seen = self.snapshot.region(key, region);
-        let is_held = self.snapshot.areas(key).iter().any(|area| area.holds(page));
-        let can = page.size() == PageSize::Huge && is_held && seen.mapping == Mapping::Base;
-        if !can || how == How::InPlace && !seen.is_reserved {
-            return Ok(Outcome::Stale);
-        }
-        self.collapse(key, region)
-    }
-
-    /// A reservation is forgotten; a huge page is split, which frees its zero-filled base pages.
-    fn evacuate(&mut self, key: ProcessKey, region: Region) -> Result<Outcome, Failed> {
-        if self.snapshot.reserved.remove(&(key, region)) {
-            return Ok(Outcome::Done);
-        }
-        if self.snapshot.region(key, region).mapping != Mapping::Huge {
-            return Ok(Outcome::Stale);
-        }
-        let Running { process, .. } = self.running(key)?;
-        process_madvise::split(&process.process, &[region.start()])?;
-        let mappings = process.pagemap.mappings(&[region])?;
-        Ok(if mappings == [pagemap::Mapping::Huge] { Outcome::Stale } else { Outcome::Done })
+            (Carried::Later, act) => return Err(format!("{act:?} was left for later").into()),
+        };
+        self.look()?;
+        Ok(outcome)
     }
 }
 
-impl Machine for Live {
+impl Running {
+    /// What is mapped in the program's area; the rest of its memory is none of the test's.
+    fn survey(&self) -> Result<Survey, Failed> {
+        let (start, end) = (self.program.start, self.end);
+        let mut survey = self.process.survey()?;
+        survey.vmas.retain(|vma| vma.start < end && start < vma.end);
+        for vma in &mut survey.vmas {
+            (vma.start, vma.end) = (vma.start.max(start), vma.end.min(end));
+        }
+        survey.found.retain(|found| {
+            let (Found::Huge(first, _) | Found::Base(first, _)) = found;
+            start <= first.start() && first.start() < end
+        });
+        Ok(survey)
+    }
+}
+
+impl Testbed for Live {
     fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed> {
         let start = |(index, size): (usize, &HugePages)| -> Result<Running, Failed> {
             let program = Program::start(*size)?;
@@ -201,9 +185,11 @@ impl Machine for Live {
             let end = program.start.offset(size.bytes());
             Ok(Running { program, process, end, is_stale: true })
         };
-        let programs = programs.iter().enumerate().map(start).collect::<Result<_, _>>()?;
-        let snapshot = Snapshot::new(simulated::MEMORY);
-        Ok(Self { programs, system, snapshot, sampler: Sampler::new() })
+        let programs: Vec<_> = programs.iter().enumerate().map(start).collect::<Result<_, _>>()?;
+        let mut machine = LiveMachine::default();
+        programs.iter().for_each(|one| machine.snapshot.add(one.process.key));
+        machine.snapshot.set_free(all_of(simulated::MEMORY));
+        Ok(Self { programs, system, machine, sampler: Sampler::new() })
     }
 
     fn govern(&mut self, system: Box<dyn System>) {
@@ -215,12 +201,12 @@ impl Machine for Live {
     }
 
     fn set_time(&mut self, now: Nanos) {
-        self.snapshot.set_now(now);
+        self.machine.snapshot.set_now(now);
     }
 
     fn view(&mut self) -> Result<&mut dyn View, Failed> {
         self.look()?;
-        Ok(&mut self.snapshot)
+        Ok(&mut self.machine)
     }
 
     fn data(&mut self, place: Place) -> Result<Pages, Failed> {
@@ -231,8 +217,11 @@ impl Machine for Live {
         let addresses: Vec<_> = pages.iter().map(|page| region.base_page(*page)).collect();
         let process = &self.programs[place.program].process.process;
         let found = self.sampler.contents(process, &addresses, Bytes(BASE_PAGE_BYTES))?;
-        ensure!(!found.contains(&Found::Unreadable), "a page of {place:?} cannot be read");
-        let used = pages.iter().zip(found).filter(|(_, found)| *found == Found::Used);
+        ensure!(
+            !found.contains(&sample::Content::Unreadable),
+            "a page of {place:?} cannot be read"
+        );
+        let used = pages.iter().zip(found).filter(|(_, found)| *found == sample::Content::Used);
         Ok(used.map(|(page, _)| *page).collect())
     }
 
@@ -244,16 +233,15 @@ impl Machine for Live {
         if is_present {
             return running.program.touch(number(place, page), content);
         }
-        let fault = self.snapshot.fault(key, region.base_page(page)).ok_or("no area there")?;
-        let plan = self.system.fault(&fault, &self.snapshot);
+        let address = region.base_page(page);
+        let fault = Fault::at(&self.machine, key, address).ok_or("no area there")?;
         running.program.touch(number(place, page), content)?;
         running.is_stale = true;
-        for attempt in plan.attempts() {
-            if self.attempt(&fault, attempt)? {
-                return Ok(());
-            }
+        let served = drive::serve(self.system.as_mut(), &mut self.machine, &fault);
+        if served.ok_or("no attempt succeeded")?.size == PageSize::Huge {
+            self.collapse(key, region)?;
         }
-        Err("no attempt succeeded".into())
+        Ok(())
     }
 
     fn release(&mut self, place: Place, first: u16, count: BasePages) -> Ended {
@@ -264,18 +252,17 @@ impl Machine for Live {
 
     fn step(&mut self) -> Result<Worked, Failed> {
         self.look()?;
-        match self.system.background(&mut self.snapshot) {
-            Step::Act(action) => self.apply(&action).map(|_| Worked::Yes),
-            Step::Scanned(_) => Ok(Worked::Yes),
-            Step::Rest(_) => Ok(Worked::Rests),
+        match drive::step(self.system.as_mut(), &mut self.machine) {
+            Stepped::Acted(action, carried) => self.finish(&action, carried).map(|_| Worked::Yes),
+            Stepped::Scanned(_) => Ok(Worked::Yes),
+            Stepped::Rests(_) => Ok(Worked::Rests),
         }
     }
 
     fn apply(&mut self, action: &Action) -> Result<Outcome, Failed> {
-        let outcome = self.carry_out(action.act)?;
         self.look()?;
-        self.system.learn(action, outcome);
-        Ok(outcome)
+        let carried = drive::carry_out(self.system.as_mut(), &mut self.machine, action);
+        self.finish(action, carried)
     }
 
     /// By the manager's own pass.

@@ -1,8 +1,9 @@
 //! The conformance test: what the simulated machine and the real kernel must both do.
 //!
 //! The same policy values drive the simulated machine and real memory. That is worth something only
-//! if both do the same with the same answers. Here is one interface to both ([`machine`], which
-//! also lists where they differ), tests written against it, and each of them run on both:
+//! if both do the same with the same answers. Here is one interface to programs on either
+//! ([`testbed`], which also lists where they differ), tests written against it, and each of them run on
+//! both. What sees, decides and acts in between is what ships.
 //!
 //! - [`contract`]: what touches, releases, promotions and de-bloating do to a region;
 //! - [`systems`]: what systems and de-bloating policies make of the same programs;
@@ -14,20 +15,19 @@
 
 mod contract;
 mod live;
-mod machine;
 mod model;
 mod program;
 mod random;
 mod recorder;
 mod simulated;
-mod snapshot;
 mod systems;
+mod testbed;
 
 use libtest_mimic::{Arguments, Trial};
-use machine::Ended;
 use std::path::Path;
 use std::process::ExitCode;
 use superpage_kernel::vmstat;
+use testbed::Ended;
 
 /// A test's name, and itself on each of the two machines.
 type Script = (&'static str, fn() -> Ended, fn() -> Ended);

@@ -2,7 +2,7 @@
 //!
 //! Every fault is served by a base page; what is promoted or de-bloated is told it.
 
-use crate::machine::{PAGES, Pages, Place};
+use crate::testbed::{PAGES, Pages, Place};
 use std::collections::BTreeMap;
 use superpage_policy::system::Outcome;
 use superpage_sim::machine::Content;
@@ -85,15 +85,6 @@ impl Model {
         }
         region.is_huge = true;
         region.present = (0..PAGES).collect();
-        Outcome::Done
-    }
-
-    pub(crate) fn evacuate(&mut self, place: Place) -> Outcome {
-        let region = self.at(place);
-        if !region.is_huge {
-            return Outcome::Stale;
-        }
-        region.split();
         Outcome::Done
     }
 

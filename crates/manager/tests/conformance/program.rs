@@ -4,7 +4,7 @@
 //! line, and answers each with a line. It remembers what it wrote, and can say whether it is there.
 
 use crate::ensure;
-use crate::machine::Ended;
+use crate::testbed::Ended;
 use libtest_mimic::Failed;
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -4,15 +4,14 @@
 //! The seeds are fixed; what fails names its seed and step, and fails again.
 
 use crate::contract::{ALL, base_pages, emd_exact, promote};
-use crate::machine::{Ended, Machine, PAGES, Place, about};
 use crate::model::{Model, PROGRAMS, REGIONS, Region, places};
 use crate::recorder::Recorder;
 use crate::systems::{SYSTEMS, system};
+use crate::testbed::{Ended, PAGES, Place, Testbed, about};
 use crate::{dialogues, ensure, scripts};
 use libtest_mimic::Failed;
 use superpage_policy::debloat::Debloat;
 use superpage_policy::debloat::hawkeye::HawkEye;
-use superpage_policy::system::{Act, Action, Cause};
 use superpage_sim::machine::Content;
 use superpage_sim::random::Random;
 use superpage_units::{BasePages, HugePages, Nanos};
@@ -37,7 +36,6 @@ enum Do {
     Touch(Place, u16, u16, Content),
     Release(Place, u16, BasePages),
     Promote(Place),
-    Evacuate(Place),
     /// By HawkEye, so much.
     Recover(BasePages),
     /// By EMD, all.
@@ -97,8 +95,7 @@ impl Script {
         match self.below(16) {
             0..7 => self.touch(),
             7..9 => self.release(),
-            9..13 => Do::Promote(self.place()),
-            13 => Do::Evacuate(self.place()),
+            9..14 => Do::Promote(self.place()),
             14 => Do::Recover(BasePages(1 + self.random.below(1500))),
             _ => Do::Debloat,
         }
@@ -119,7 +116,7 @@ impl Script {
 }
 
 /// Does one thing on the machine and in the model, and holds what it came to against each other.
-fn do_both<M: Machine>(machine: &mut M, model: &mut Model, what: Do) -> Ended {
+fn do_both<M: Testbed>(machine: &mut M, model: &mut Model, what: Do) -> Ended {
     match what {
         Do::Touch(place, first, count, content) => {
             machine.touch_all(place, first..first + count, content)?;
@@ -131,13 +128,6 @@ fn do_both<M: Machine>(machine: &mut M, model: &mut Model, what: Do) -> Ended {
         }
         Do::Promote(place) => {
             let (became, expected) = (promote(machine, place)?, model.promote(place));
-            ensure!(became == expected, "it became {became:?}, and not {expected:?}");
-        }
-        Do::Evacuate(place) => {
-            let region = machine.region(place);
-            let act = Act::Evacuate { process: M::key(place.program), region };
-            let became = machine.apply(&Action { act, cause: Cause::Clock })?;
-            let expected = model.evacuate(place);
             ensure!(became == expected, "it became {became:?}, and not {expected:?}");
         }
         Do::Recover(need) => {
@@ -159,7 +149,7 @@ fn do_both<M: Machine>(machine: &mut M, model: &mut Model, what: Do) -> Ended {
 }
 
 /// Everything is mapped as the model says.
-fn compare<M: Machine>(machine: &mut M, model: &Model) -> Ended {
+fn compare<M: Testbed>(machine: &mut M, model: &Model) -> Ended {
     let expected = places().zip(model.0.values().map(Region::mapping));
     let regions: Vec<_> = places().map(|place| machine.region(place)).collect();
     let view = machine.view()?;
@@ -172,7 +162,7 @@ fn compare<M: Machine>(machine: &mut M, model: &Model) -> Ended {
 }
 
 /// And holds what it says.
-fn compare_contents<M: Machine>(machine: &mut M, model: &Model) -> Ended {
+fn compare_contents<M: Testbed>(machine: &mut M, model: &Model) -> Ended {
     for (place, region) in &model.0 {
         let data = machine.data(*place)?;
         ensure!(data == region.data, "{place:?} holds {data:?}, and not {:?}", region.data);
@@ -180,7 +170,7 @@ fn compare_contents<M: Machine>(machine: &mut M, model: &Model) -> Ended {
     machine.check()
 }
 
-fn random_programs_agree_with_the_model<M: Machine>() -> Ended {
+fn random_programs_agree_with_the_model<M: Testbed>() -> Ended {
     for seed in 0..SEEDS {
         let mut machine = M::start(&[HugePages(REGIONS); PROGRAMS], base_pages())?;
         let mut model = Model::new();
@@ -202,7 +192,7 @@ fn random_programs_agree_with_the_model<M: Machine>() -> Ended {
 /// Under a system: no data is lost, whatever it does. Returns all that was said, and how it ended.
 ///
 /// Of the model only what holds data counts here.
-fn under<M: Machine>(name: &str, seed: u64) -> Result<Vec<String>, Failed> {
+fn under<M: Testbed>(name: &str, seed: u64) -> Result<Vec<String>, Failed> {
     let (system, log) = Recorder::new(system(name)?);
     let mut machine = M::start(&[HugePages(REGIONS); PROGRAMS], Box::new(system))?;
     let mut model = Model::new();
@@ -227,7 +217,7 @@ fn under<M: Machine>(name: &str, seed: u64) -> Result<Vec<String>, Failed> {
     Ok(words)
 }
 
-fn no_system_loses_data<M: Machine>() -> Result<Vec<String>, Failed> {
+fn no_system_loses_data<M: Testbed>() -> Result<Vec<String>, Failed> {
     let mut said = Vec::new();
     for (seed, name) in (0..).zip(SYSTEMS) {
         said.extend(under::<M>(name, seed).map_err(|why| about(name, &why))?);

@@ -1,14 +1,14 @@
 //! Writes down what a policy is asked and what it answers, so that two machines can be compared.
 
 use crate::ensure;
-use crate::machine::Ended;
+use crate::testbed::Ended;
 use std::sync::{Arc, Mutex, PoisonError};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::debloat::{BloatMaps, Debloat, Decision};
 use superpage_policy::system::capabilities::Capabilities;
 use superpage_policy::system::life::Life;
 use superpage_policy::system::{
-    Act, Action, Fault, FaultPlan, Outcome, RegionView, Shortage, Step, System, View,
+    Act, Action, Fault, FaultPlan, Outcome, Shortage, Step, System, View,
 };
 use superpage_units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, ProcessKey, Region, VirtAddr};
 
@@ -50,9 +50,8 @@ type At<'a> = &'a dyn Fn(ProcessKey, VirtAddr) -> String;
 fn in_words(said: &Said, at: At<'_>) -> String {
     match said {
         Said::Fault(fault, plan) => {
-            // How long it was idle is not known everywhere.
-            let seen = RegionView { idle: None, ..fault.region };
-            format!("fault at {}, {seen:?}: {plan:?}", at(fault.process, fault.address))
+            let (at, seen) = (at(fault.process, fault.address), fault.region);
+            format!("fault at {at}, {seen:?}: {plan:?}")
         }
         Said::Step(Step::Act(action)) => format!("{}: {}", act(&action.act, at), action.cause),
         Said::Step(step) => format!("{step:?}"),

@@ -1,11 +1,11 @@
-//! The simulated machine as a [`Machine`].
+//! The simulated machine as a [`Testbed`].
 
-use crate::machine::{Ended, Machine, PAGES, Pages, Place, Worked};
+use crate::testbed::{Ended, PAGES, Pages, Place, Testbed, Worked};
 use libtest_mimic::Failed;
 use superpage_policy::debloat::Debloat;
 use superpage_policy::system::{Action, Outcome, System, View};
 use superpage_sim::machine::work::Work;
-use superpage_sim::machine::{Backing, Content, Setup, Stepped};
+use superpage_sim::machine::{Accesses, Backing, Content, Machine, Setup, Stepped};
 use superpage_units::{
     Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Nanos, ProcessKey, VirtAddr,
 };
@@ -18,14 +18,15 @@ pub(crate) const MEMORY: Bytes = Bytes::from_gib(1);
 
 #[derive(Debug)]
 pub(crate) struct Simulated {
-    machine: superpage_sim::machine::Machine,
+    machine: Machine,
     programs: Vec<ProcessKey>,
 }
 
-impl Machine for Simulated {
+impl Testbed for Simulated {
     fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed> {
         let setup = Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: 1 };
-        let mut machine = superpage_sim::machine::Machine::new(setup, system);
+        let mut machine = Machine::new(setup, system);
+        machine.set_accesses(Accesses::Unseen);
         let mut start = |size: &HugePages| {
             let process = machine.spawn();
             let end = AREA.offset(size.bytes());

@@ -4,8 +4,8 @@
 //! answered on the way is the same on both machines.
 
 use crate::contract::{ALL, base_pages, promote};
-use crate::machine::{Ended, Machine, PAGES, Place, about, place};
 use crate::recorder::Recorder;
+use crate::testbed::{Ended, PAGES, Place, Testbed, about, place};
 use crate::{dialogues, ensure, scripts};
 use libtest_mimic::Failed;
 use superpage_policy::debloat::Debloat;
@@ -84,7 +84,7 @@ fn huge_in_the_end(name: &str) -> &[u64] {
     }
 }
 
-fn each_system_makes_the_same_regions_huge<M: Machine>() -> Said {
+fn each_system_makes_the_same_regions_huge<M: Testbed>() -> Said {
     let asks_for_more =
         |name: &str| ["trident", "hugetlb", "xheap"].iter().any(|system| name.starts_with(system));
     let listed = list::ALL.iter().map(|entry| entry.name).filter(|name| !asks_for_more(name));
@@ -94,7 +94,7 @@ fn each_system_makes_the_same_regions_huge<M: Machine>() -> Said {
 }
 
 /// The program; what was said to the system.
-fn touch_and_settle<M: Machine>(name: &str) -> Said {
+fn touch_and_settle<M: Testbed>(name: &str) -> Said {
     let (system, log) = Recorder::new(system(name)?);
     let mut machine = M::start(&[HugePages(TOUCHED.len() as u64)], Box::new(system))?;
     for (region, pages) in (0..).zip(TOUCHED) {
@@ -114,7 +114,7 @@ fn touch_and_settle<M: Machine>(name: &str) -> Said {
 }
 
 /// The threshold is one of the base pages that are touched; a new system finds what an old one left.
-fn khugepaged_promotes_what_misses_no_more_than_it_may<M: Machine>() -> Ended {
+fn khugepaged_promotes_what_misses_no_more_than_it_may<M: Testbed>() -> Ended {
     for (missing, huge) in [(256, vec![2, 3, 4]), (255, vec![3, 4]), (511, vec![0, 1, 2, 3, 4])] {
         let mut machine = M::start(&[HugePages(TOUCHED.len() as u64)], base_pages())?;
         for (region, pages) in (0..).zip(TOUCHED) {
@@ -149,7 +149,7 @@ fn khugepaged_promotes_what_misses_no_more_than_it_may<M: Machine>() -> Ended {
     Ok(())
 }
 
-fn huge_regions<M: Machine>(machine: &mut M) -> Result<Vec<u64>, Failed> {
+fn huge_regions<M: Testbed>(machine: &mut M) -> Result<Vec<u64>, Failed> {
     let mut huge = Vec::new();
     for region in 0..TOUCHED.len() as u64 {
         if machine.seen(place(region))?.mapping == Mapping::Huge {
@@ -159,7 +159,7 @@ fn huge_regions<M: Machine>(machine: &mut M) -> Result<Vec<u64>, Failed> {
     Ok(huge)
 }
 
-fn a_reservation_lasts_until_it_is_given_back<M: Machine>() -> Ended {
+fn a_reservation_lasts_until_it_is_given_back<M: Testbed>() -> Ended {
     let mut machine = M::start(&[HugePages(4)], system("quicksilver-async-64")?)?;
     for region in 0..4 {
         machine.touch_all(place(region), 0..63, Content::Data)?;
@@ -167,12 +167,12 @@ fn a_reservation_lasts_until_it_is_given_back<M: Machine>() -> Ended {
     machine.settle()?;
     ensure!(reserved(&mut machine)? == [0, 1, 2, 3], "each is reserved, and below the threshold");
     let process = M::key(0);
-    let give_back = Act::Unreserve { process, region: machine.region(place(0)) };
-    let action = |act| Action { act, cause: Cause::Idle(Nanos::ZERO) };
-    ensure!(machine.apply(&action(give_back))? == Outcome::Done, "it can be given back");
-    ensure!(machine.apply(&action(give_back))? == Outcome::Stale, "once");
-    let evacuate = Act::Evacuate { process, region: machine.region(place(1)) };
-    ensure!(machine.apply(&action(evacuate))? == Outcome::Done, "it can be evacuated");
+    for region in [0, 1] {
+        let act = Act::Unreserve { process, region: machine.region(place(region)) };
+        let give_back = Action { act, cause: Cause::Idle(Nanos::ZERO) };
+        ensure!(machine.apply(&give_back)? == Outcome::Done, "it can be given back");
+        ensure!(machine.apply(&give_back)? == Outcome::Stale, "once");
+    }
     machine.release(place(2), 0, BasePages(63))?;
     ensure!(
         reserved(&mut machine)? == [3],
@@ -194,7 +194,7 @@ fn a_reservation_lasts_until_it_is_given_back<M: Machine>() -> Ended {
     machine.check()
 }
 
-fn reserved<M: Machine>(machine: &mut M) -> Result<Vec<u64>, Failed> {
+fn reserved<M: Testbed>(machine: &mut M) -> Result<Vec<u64>, Failed> {
     let regions: Vec<_> = (0..4).map(|region| machine.region(place(region))).collect();
     let view = machine.view()?;
     let seen = (0..).zip(regions).map(|(index, region)| (index, view.region(M::key(0), region)));
@@ -205,7 +205,7 @@ fn reserved<M: Machine>(machine: &mut M) -> Result<Vec<u64>, Failed> {
 const EXAMPLE: [&[u16]; 3] = [&[480, 420, 370, 320], &[470, 410, 430, 360], &[500, 440, 405]];
 
 /// Processes with a huge page for each of these bloat densities, which are below 512.
-fn bloated<M: Machine>(densities: &[&[u16]]) -> Result<M, Failed> {
+fn bloated<M: Testbed>(densities: &[&[u16]]) -> Result<M, Failed> {
     let sizes: Vec<_> = densities.iter().map(|of| HugePages(of.len() as u64)).collect();
     let mut machine = M::start(&sizes, base_pages())?;
     for (program, densities) in densities.iter().enumerate() {
@@ -219,7 +219,7 @@ fn bloated<M: Machine>(densities: &[&[u16]]) -> Result<M, Failed> {
 }
 
 /// De-bloats until so much is freed; says what was freed, and what was said.
-fn debloat<M: Machine>(
+fn debloat<M: Testbed>(
     policy: Box<dyn Debloat>,
     densities: &[&[u16]],
     need: BasePages,
@@ -249,7 +249,7 @@ fn all(densities: &[&[u16]]) -> BasePages {
     densities.iter().flat_map(|of| *of).map(|density| BasePages(u64::from(*density))).sum()
 }
 
-fn emd_goes_in_the_papers_order<M: Machine>() -> Said {
+fn emd_goes_in_the_papers_order<M: Testbed>() -> Said {
     let (freed, words) = debloat::<M>(emd_by(HugePages(100)), &EXAMPLE, all(&EXAMPLE))?;
     ensure!(freed == all(&EXAMPLE), "{freed} freed");
     // A1 B1 C1 A2 B2 B3 C2 C3 A3 B4 A4
@@ -258,7 +258,7 @@ fn emd_goes_in_the_papers_order<M: Machine>() -> Said {
     Ok(words)
 }
 
-fn hawkeye_goes_by_address_one_process_after_the_other<M: Machine>() -> Said {
+fn hawkeye_goes_by_address_one_process_after_the_other<M: Testbed>() -> Said {
     let hawkeye = Box::new(HawkEye);
     let densities: [&[u16]; 3] = [&[100, 500, 3], &[511, 1], &[0, 250]];
     let (freed, words) = debloat::<M>(hawkeye, &densities, ALL)?;
@@ -267,7 +267,7 @@ fn hawkeye_goes_by_address_one_process_after_the_other<M: Machine>() -> Said {
     Ok(words)
 }
 
-fn debloating_stops_when_enough_is_freed<M: Machine>() -> Said {
+fn debloating_stops_when_enough_is_freed<M: Testbed>() -> Said {
     let (freed, words) = debloat::<M>(emd_by(HugePages(1)), &EXAMPLE, BasePages(1451))?;
     ensure!(broken(&words) == ["1:0", "2:0", "3:0", "1:1"], "{words:#?}");
     ensure!(freed == BasePages(480 + 470 + 500 + 420), "{freed} freed");

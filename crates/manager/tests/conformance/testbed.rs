@@ -1,8 +1,9 @@
-//! What the simulated machine and the real one have in common: the interface that the tests are
-//! written against.
+//! The interface that the tests are written against: programs that touch and give back memory, on the
+//! simulated machine or on the real one.
 //!
-//! Both run programs of one area each, with one system in charge. The system sees the machine
-//! through its [`View`] and is told of each fault; what it answers is carried out.
+//! Both run programs of one area each, with one system in charge. The machine that the system sees
+//! and acts on, and the driver between them, are those that ship: `superpage_sim::machine::Machine` and
+//! `superpage_manager::promote::machine::LiveMachine`, both a `superpage_policy::system::Machine`.
 //!
 //! Where the real kernel, driven from user space, differs from the simulated machine. The tests
 //! hold for all the rest:
@@ -12,11 +13,13 @@
 //!   same; a huge page that it wants is made right after, by MADV_COLLAPSE.
 //! - **A reservation is a note.** No frame can be set aside from outside. Base pages that are
 //!   populated "in place" lie anywhere, and the promotion copies them. What is mapped is the same.
+//! - **Nothing is evacuated** from outside: the live machine refuses it, the simulated one does it.
+//!   No script asks for it.
 //! - **Memory is plentiful on both.** The real machine is used by others too, so its supply cannot
 //!   be part of a script: the view says that there is enough. Nothing compacts or zeroes ahead of
 //!   time, and nothing is evicted: there is no swap.
-//! - **The clock is the script's** on both. How long a region has been idle, and how much of it was
-//!   accessed, is not known from outside: nothing of what is tested here depends on it.
+//! - **The clock is the script's** on both.
+//! - **Accesses cannot be seen** from outside: the simulated machine is told not to show them either.
 //! - **Huge pages are made on request only.** The programs hold the kernel's own rules off
 //!   ([`superpage_kernel::own_thp`]): neither first touches nor khugepaged make huge pages.
 //! - **No giant pages**, and no pools: no area is large enough, and nothing is set aside.
@@ -117,8 +120,8 @@ pub(crate) enum Worked {
     Rests,
 }
 
-/// A machine, simulated or real.
-pub(crate) trait Machine: Sized {
+/// Programs on a machine, simulated or real.
+pub(crate) trait Testbed: Sized {
     /// A machine with programs of so many regions each, all untouched, and this system in charge.
     fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed>;
 
