@@ -17,7 +17,9 @@ use superpage_policy::watermark::Watermarks;
 use superpage_sim::profile::Profile;
 use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::replay;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages};
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Share,
+};
 
 /// Manage huge pages from user space, on the stock Linux kernel.
 ///
@@ -104,7 +106,7 @@ pub(crate) struct Debloat {
     /// Free this much of the memory that the processes hold in huge pages, such as 20%
     #[arg(long, value_name = "PERCENT", value_parser = percent, group = "amount",
           allow_hyphen_values = true)]
-    pub(crate) fraction: Option<Percent>,
+    pub(crate) fraction: Option<Share>,
     /// Free all bloat there is
     #[arg(long, group = "amount")]
     pub(crate) all: bool,
@@ -139,7 +141,7 @@ pub(crate) struct Promote {
     pub(crate) least: BasePages,
     /// Add no memory while more than this share of the machine's is in use
     #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = percent)]
-    pub(crate) max_used: Percent,
+    pub(crate) max_used: Share,
     /// Only look; change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -267,7 +269,7 @@ pub(crate) struct Record {
     pub(crate) duration: Option<Duration>,
     /// The share of a CPU that recording may take; samples get rarer if it needs more
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = percent)]
-    pub(crate) cpu: Percent,
+    pub(crate) cpu: Share,
     /// Read every base page instead of a sample
     #[arg(long)]
     pub(crate) exact: bool,
@@ -292,9 +294,9 @@ fn about_policies() -> String {
 }
 
 /// What a watermark is, and that of each de-bloater.
-fn about_mark(what: &str, mark: fn(Watermarks) -> f64) -> String {
+fn about_mark(what: &str, mark: fn(Watermarks) -> Share) -> String {
     let registry = Registry::published();
-    let own = |entry: &Entry| format!("{entry} {:.0}%", 100.0 * mark(entry.watermarks()));
+    let own = |entry: &Entry| format!("{entry} {:.0}%", mark(entry.watermarks()).get() * 100.0);
     let own: Vec<String> = registry.entries().iter().map(own).collect();
     format!("{what}; by default {}", own.join(", "))
 }
@@ -333,13 +335,13 @@ pub(crate) struct Sim {
     pub(crate) memory: Option<Bytes>,
     #[arg(long, value_name = "PERCENT", value_parser = share, help = about_mark(
           "De-bloaters start when more than this share of memory is in use", Watermarks::high))]
-    pub(crate) high: Option<Percent>,
+    pub(crate) high: Option<Share>,
     #[arg(long, value_name = "PERCENT", value_parser = share, help = about_mark(
           "De-bloaters stop when no more than this share is in use", Watermarks::low))]
-    pub(crate) low: Option<Percent>,
+    pub(crate) low: Option<Share>,
     /// The share of memory in 2 MiB blocks that an unmovable page keeps from becoming huge pages
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = share)]
-    pub(crate) fragment: Percent,
+    pub(crate) fragment: Share,
     /// Accesses that miss the data caches, in millions in each second of CPU time
     #[arg(long, value_name = "MILLIONS", value_parser = rate,
           default_value_t = replay::ACCESSES_PER_SECOND / 1e6)]
@@ -518,10 +520,6 @@ pub(crate) enum LogLevel {
     Debug,
 }
 
-/// A share, 0 to 1.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Percent(pub(crate) f64);
-
 fn pid(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "give the number of a process, such as 1234".to_owned())
 }
@@ -561,18 +559,18 @@ fn workload_size(text: &str) -> Result<Bytes, String> {
     Ok(whole)
 }
 
-fn percent(text: &str) -> Result<Percent, String> {
+fn percent(text: &str) -> Result<Share, String> {
     let signed = if text.ends_with('%') { text.to_owned() } else { format!("{text}%") };
     match parse_percent(&signed) {
-        Some(share) if share > 0.0 => Ok(Percent(share)),
+        Some(share) if share > Share::NONE => Ok(share),
         _ => Err("give a percentage above 0% and up to 100%, such as 20%".to_owned()),
     }
 }
 
-fn share(text: &str) -> Result<Percent, String> {
+fn share(text: &str) -> Result<Share, String> {
     let signed = if text.ends_with('%') { text.to_owned() } else { format!("{text}%") };
-    let found = parse_percent(&signed).map(Percent);
-    found.ok_or_else(|| "give a percentage from 0% to 100%, such as 50%".to_owned())
+    parse_percent(&signed)
+        .ok_or_else(|| "give a percentage from 0% to 100%, such as 50%".to_owned())
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -649,8 +647,8 @@ mod tests {
         assert_eq!(size("2M"), Ok(Bytes::from_mib(2)));
         assert_eq!(size("1.5GiB"), Ok(Bytes::from_mib(1536)));
         assert!(size("0").is_err() && size("12Q").is_err() && size("-1").is_err());
-        assert_eq!(percent("20"), Ok(Percent(0.2)));
-        assert_eq!(percent("20%"), Ok(Percent(0.2)));
+        assert_eq!(percent("20"), Ok(Share::percent(20)));
+        assert_eq!(percent("20%"), Ok(Share::percent(20)));
         assert!(percent("0").is_err() && percent("101").is_err() && percent("x").is_err());
         assert_eq!(workload_size("65M"), Ok(Bytes::from_mib(64)));
         assert!(workload_size("1M").is_err());

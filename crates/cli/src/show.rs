@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use comfy_table::{ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Share};
 
 /// Writes `text` to standard output.
 pub(crate) fn print(text: &str) -> Outcome {
@@ -53,33 +53,33 @@ pub(crate) fn table(heads: &[&str]) -> Table {
     table
 }
 
-/// A bar of up to `width` characters for `share` (0 to 1).
-pub(crate) fn bar(share: f64, width: usize) -> String {
+/// A bar of up to `width` characters for `share`.
+pub(crate) fn bar(share: Share, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "clamped to the width just before"
+        reason = "a share of the width"
     )]
-    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    let eighths = (share.get() * width as f64 * 8.0).round() as usize;
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
 
-/// One character for `share` (0 to 1): the higher, the fuller.
-pub(crate) fn level(share: f64) -> char {
+/// One character for `share`: the higher, the fuller.
+pub(crate) fn level(share: Share) -> char {
     const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "clamped to the table just before"
+        reason = "a share of the table"
     )]
-    let index = (share.clamp(0.0, 1.0) * 8.0).round() as usize;
+    let index = (share.get() * 8.0).round() as usize;
     LEVELS[index]
 }
 
-/// `0.4213` as `42.1 %`.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+/// A ratio of `0.4213` as `42.1 %`, for one that may be more than all.
+pub(crate) fn percent(ratio: f64) -> String {
+    format!("{:.1} %", ratio * 100.0)
 }
 
 /// A time in three digits: `930 ns`, `1.25 µs`, `210 µs`, `12.0 ms`, `3.40 s`.
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn bars_and_levels_grow_with_the_share() {
-        assert_eq!([bar(0.0, 4), bar(0.5, 4), bar(1.0, 4)], ["", "██", "████"]);
-        assert_eq!(bar(2.0, 4), "████");
+        let shares = [Share::NONE, Share::percent(50), Share::ALL];
+        assert_eq!(shares.map(|share| bar(share, 4)), ["", "██", "████"]);
         let times = [930, 1_254, 99_960, 210_000, 12_000_000, 3_400_000_000].map(Nanos).map(time);
         assert_eq!(times, ["930 ns", "1.25 µs", "100 µs", "210 µs", "12.0 ms", "3.40 s"]);
-        assert_eq!([level(0.0), level(0.5), level(1.0)], [' ', '▄', '█']);
+        assert_eq!(shares.map(level), [' ', '▄', '█']);
     }
 }

@@ -89,7 +89,7 @@ fn random_access() -> Result<Worker, Failed> {
 /// The share of the machine's memory in use, and all of its memory.
 fn memory_in_use() -> Result<(f64, Bytes), Failed> {
     let memory = meminfo::read(Path::new("/proc"))?;
-    Ok((memory.used().share_of(memory.total), memory.total))
+    Ok((memory.used().share_of(memory.total).get(), memory.total))
 }
 
 /// Waits until the daemon has found that there is nothing left to free.
@@ -140,7 +140,7 @@ fn passing_both_marks(role: &str) -> Result<(Subject, Config, f64), Failed> {
     let subject = Subject::start(role)?;
     let (used, total) = memory_in_use()?;
     let bloat = FREED_IN_PART.bytes().scaled(0.5);
-    let step = bloat.share_of(total) / 3.0;
+    let step = bloat.share_of(total).get() / 3.0;
     let marks = [used - step, used - 2.0 * step].map(|share| format!("{:.4}%", share * 100.0));
     let config = Config { marks: Some(marks.into()), ..Config::all_of(&[subject.pid()]) };
     Ok((subject, config, step))
@@ -317,7 +317,7 @@ fn a_full_cgroup_pays_for_itself() -> Ended {
     ensure!(done["watch"] == group.path().to_str().unwrap_or_default(), "{done}");
     let used = || -> Result<f64, Failed> {
         let usage = group.usage()?;
-        Ok(usage.working.share_of(usage.limit.ok_or("no limit")?))
+        Ok(usage.working.share_of(usage.limit.ok_or("no limit")?).get())
     };
     // 50 % of the limit before. The kernel counts per core and adds up now and then.
     wait_for("the group to get smaller", PATIENCE, || Ok((used()? < 0.40).then_some(())))?;

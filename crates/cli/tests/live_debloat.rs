@@ -25,6 +25,7 @@ use superpage_policy::debloat::emd::{self, Emd};
 use superpage_policy::debloat::list::Registry;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
+    Share,
 };
 
 fn main() -> ExitCode {
@@ -110,7 +111,7 @@ fn a_scan_of_everything_adds_up() -> Ended {
         ensure!(number(row, "bloat_bytes")? == bloat * BASE_PAGE_BYTES, "{row}");
         let share = bloat as f64 / HugePages(huge).base_pages().0 as f64;
         ensure!((row["bloat"].as_f64().ok_or("no share")? - share).abs() < 1e-6, "{row}");
-        let truth = worker.populated().bloat().share_of(SIZE.to_base_pages());
+        let truth = worker.populated().bloat().share_of(SIZE.to_base_pages()).get();
         ensure!((share - truth).abs() < 0.05, "{row}, but {truth} is bloat");
         ensure!(row["exact"] == false, "{row}");
     }
@@ -223,7 +224,7 @@ fn all_leaves_next_to_nothing() -> Ended {
         ensure!(rows[0]["exited"] == false, "{}", rows[0]);
         worker.check()?;
         left = BasePages(zero_pages(&scan(worker.pid(), &["--exact"])?)?);
-        if left.share_of(footprint) < 0.01 {
+        if left.share_of(footprint) < Share::percent(1) {
             return Ok(worker.quit()?);
         }
     }

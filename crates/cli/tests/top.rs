@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use superpage_manager::history;
 use superpage_manager::status::{Memory, Status};
+use superpage_units::Share;
 use tempfile::tempdir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
@@ -51,7 +52,13 @@ fn one_frame_with_a_daemon_tells_its_story() {
     let state = tempdir().expect("a directory");
     let now = history::now_ms();
     fixture::write(state.path(), now - 22_000);
-    let memory = Memory { name: "machine".to_owned(), used: 75, total: 100, high: 0.8, low: 0.65 };
+    let memory = Memory {
+        name: "machine".to_owned(),
+        used: 75,
+        total: 100,
+        high: Share::percent(80),
+        low: Share::percent(65),
+    };
     // A process that is there while the test runs: our own.
     let pid = std::process::id();
     let status = Status { at_ms: now, pid, watches: vec![memory], ..Status::default() };

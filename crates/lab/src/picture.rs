@@ -104,6 +104,7 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use superpage_units::Share;
 
     /// Checks that `svg` is well-formed, as far as what we write goes, and gives its text.
     pub(super) fn texts_of(svg: &str) -> Vec<String> {
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_is_an_error() {
-        let error = bloat_by_address(Path::new("/nonexistent/a.svg"), "title", &[Some(0.5)]);
+        let error = bloat_by_address(Path::new("/nonexistent/a.svg"), "title", &[Some(Share::ALL)]);
         assert!(matches!(error, Err(Error::Write { .. })));
     }
 }

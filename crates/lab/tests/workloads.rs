@@ -130,7 +130,7 @@ fn on_huge_pages(kind: WorkloadKind, bloat: f64) -> TestResult {
     let mut worker = Worker::spawn(&launcher(), &spec(kind, PageSize::Huge))?;
     let populated = *worker.populated();
     assert!(populated.is_on_huge_pages(), "not on huge pages: {populated:?}");
-    let share = populated.bloat().share_of(populated.footprint.to_base_pages());
+    let share = populated.bloat().share_of(populated.footprint.to_base_pages()).get();
     assert!((share - bloat).abs() < 0.06, "bloat is {share}, not {bloat}");
     let zero = zero_base_pages(worker.pid(), populated.footprint)?;
     // Libraries and the heap of a server have a few more or less.

@@ -1,27 +1,27 @@
 //! A CPU budget: how long to pause so that work takes no more than its share of one core.
 
 use std::time::Duration;
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Share};
 
 /// A share of one core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuBudget {
-    share: f64,
+    share: Share,
 }
 
 impl CpuBudget {
     /// All of one core: no pauses.
-    pub const UNLIMITED: Self = Self { share: 1.0 };
+    pub const UNLIMITED: Self = Self { share: Share::ALL };
 
-    /// `share` (above 0, up to 1) of one core.
+    /// `share` of one core; `None` if that is nothing.
     #[must_use]
-    pub fn new(share: f64) -> Option<Self> {
-        (share > 0.0 && share <= 1.0).then_some(Self { share })
+    pub fn new(share: Share) -> Option<Self> {
+        (share > Share::NONE).then_some(Self { share })
     }
 
     /// The share.
     #[must_use]
-    pub fn share(self) -> f64 {
+    pub fn share(self) -> Share {
         self.share
     }
 
@@ -29,7 +29,7 @@ impl CpuBudget {
     /// the share.
     #[must_use]
     pub fn pause(self, cpu: Nanos, wall: Nanos) -> Duration {
-        let due = cpu.as_secs_f64() / self.share;
+        let due = cpu.as_secs_f64() / self.share.get();
         Duration::from_secs_f64((due - wall.as_secs_f64()).max(0.0))
     }
 }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn pauses_make_up_for_work() {
-        let budget = CpuBudget::new(0.05).expect("a share");
+        let budget = CpuBudget::new(Share::percent(5)).expect("a share");
         let pause = budget.pause(Nanos(5_000_000), Nanos(5_000_000));
         assert_eq!(pause, Duration::from_millis(95));
         assert_eq!(budget.pause(Nanos(1_000_000), Nanos(1_000_000_000)), Duration::ZERO);
@@ -48,9 +48,8 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_make_no_sense_are_none() {
-        assert_eq!(CpuBudget::new(0.0), None);
-        assert_eq!(CpuBudget::new(1.5), None);
-        assert_eq!(CpuBudget::new(f64::NAN), None);
+    fn without_a_share_there_is_no_budget() {
+        assert_eq!(CpuBudget::new(Share::NONE), None);
+        assert_eq!(CpuBudget::new(Share::ALL), Some(CpuBudget::UNLIMITED));
     }
 }

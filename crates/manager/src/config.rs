@@ -21,7 +21,7 @@ use superpage_policy::debloat::emd::{self, EMD};
 use superpage_policy::debloat::list::{Entry, Registry};
 use superpage_policy::registry::Policies;
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BasePages, HugePages};
+use superpage_units::{BasePages, HugePages, Share};
 use toml::Spanned;
 
 /// What the daemon does, checked.
@@ -202,7 +202,7 @@ fn marks(high: Mark, low: Mark, text: &str) -> Result<Watermarks, Mistake> {
         let line = |mark: &Mark| mark.as_ref().map(|mark| line_of(mark.span().start, text));
         let place =
             |mark| line(mark).map_or("the default".to_owned(), |line| format!("line {line}"));
-        let percent = |share: f64| (share * 1e4).round() / 1e2;
+        let percent = |share: Share| (share.get() * 1e4).round() / 1e2;
         let what = format!(
             "{bad}: high is {}% ({}), low is {}% ({})",
             percent(high_share),
@@ -255,7 +255,7 @@ struct CgroupFile {
 /// Less than what is worth a split under pressure ([`emd::Options::WORTHWHILE`], 10 %), because huge
 /// pages that stay partly used are broken without pressure too: with 10 % a Redis with values of up to
 /// 1 MB took 5 to 6.4 % more than on base pages.
-const MIN_BLOAT: f64 = 0.06;
+const MIN_BLOAT: Share = Share::percent(6);
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -299,7 +299,7 @@ struct BudgetFile {
 impl Default for BudgetFile {
     fn default() -> Self {
         let share = |share| Cpu(CpuBudget::new(share).unwrap_or(CpuBudget::UNLIMITED));
-        Self { debloat: share(0.10), promotion: share(0.25) }
+        Self { debloat: share(Share::percent(10)), promotion: share(Share::percent(25)) }
     }
 }
 
@@ -409,7 +409,7 @@ struct KhugepagedFile {
 
 /// `"80%"`.
 #[derive(Clone, Copy, Debug)]
-struct Percent(f64);
+struct Percent(Share);
 
 impl<'de> Deserialize<'de> for Percent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -420,11 +420,11 @@ impl<'de> Deserialize<'de> for Percent {
     }
 }
 
-/// `80%` as 0.8, if it lies between 0 % and 100 %.
+/// `80%`, if it lies between 0 % and 100 %.
 #[must_use]
-pub fn parse_percent(text: &str) -> Option<f64> {
+pub fn parse_percent(text: &str) -> Option<Share> {
     let number: f64 = text.trim().strip_suffix('%')?.trim().parse().ok()?;
-    (0.0..=100.0).contains(&number).then_some(number / 100.0)
+    Share::new(number / 100.0)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -434,7 +434,7 @@ impl<'de> Deserialize<'de> for Cpu {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Percent(share) = Percent::deserialize(deserializer)?;
         /// Less would mean pauses of minutes.
-        const LEAST: f64 = 0.001;
+        const LEAST: Share = Share::clamped(0.001);
         CpuBudget::new(share)
             .filter(|_| share >= LEAST)
             .map(Self)
@@ -624,8 +624,8 @@ mod tests {
 
     #[test]
     fn percentages_take_a_sign_and_a_range() {
-        assert_eq!(parse_percent("80%"), Some(0.8));
-        assert_eq!(parse_percent("12.5 %"), Some(0.125));
+        assert_eq!(parse_percent("80%"), Some(Share::percent(80)));
+        assert_eq!(parse_percent("12.5 %"), Share::new(0.125));
         for bad in ["80", "-1%", "101%", "%", "x%", "nan%", ""] {
             assert_eq!(parse_percent(bad), None, "{bad}");
         }

@@ -453,8 +453,8 @@ impl Daemon {
                 Ok(Some(Order::Rest { share, limit })) => {
                     debug!(
                         watch = %watch.name(),
-                        used = %report::percent(share),
-                        limit = %report::percent(limit),
+                        used = %share,
+                        limit = %limit,
                         "resting"
                     );
                 }

@@ -29,7 +29,7 @@ pub use serve::{Server, serve};
 type Labels = Vec<(&'static str, String)>;
 type Counts = Family<Labels, Counter>;
 type Whole = Gauge<u64, AtomicU64>;
-type Share = Gauge<f64, AtomicU64>;
+type Float = Gauge<f64, AtomicU64>;
 type Seconds = Counter<f64, AtomicU64>;
 
 /// How many different words a label may have. Policies and kinds of causes are some dozens; the
@@ -66,12 +66,12 @@ struct Known {
     workers_lost: Counter,
     used: Family<Labels, Whole>,
     total: Family<Labels, Whole>,
-    watermark: Family<Labels, Share>,
+    watermark: Family<Labels, Float>,
     free_huge_pages: Whole,
-    fragmentation: Share,
+    fragmentation: Float,
     processes: Family<Labels, Whole>,
     waiting: Whole,
-    pause: Share,
+    pause: Float,
     cpu: Seconds,
     resident: Whole,
 }
@@ -156,7 +156,7 @@ impl Metrics {
         known.workers_lost.inner().store(status.workers_lost, Ordering::Relaxed);
         known.cpu.inner().store(status.cpu_s.to_bits(), Ordering::Relaxed);
         known.free_huge_pages.set(status.free_huge_pages);
-        known.fragmentation.set(status.fragmentation);
+        known.fragmentation.set(status.fragmentation.get());
         known.waiting.set(status.waiting);
         known.pause.set(status.pause_ms / 1e3);
         known.resident.set(status.resident_bytes);
@@ -179,7 +179,7 @@ impl Metrics {
             for (mark, share) in [("high", memory.high), ("low", memory.low)] {
                 let mut labels = watch.clone();
                 labels.push(("mark", mark.to_owned()));
-                known.watermark.get_or_create(&labels).set(share);
+                known.watermark.get_or_create(&labels).set(share.get());
             }
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! Written to the state directory at every look, for those who ask (`superpage top`, the metrics).
 
+use crate::plain;
 use serde::{Deserialize, Serialize};
+use superpage_units::Share;
 
 /// How it stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,8 +17,9 @@ pub struct Status {
     pub watches: Vec<Memory>,
     /// Free huge pages that could be had at once.
     pub free_huge_pages: u64,
-    /// The share of free memory that lies in smaller pieces, 0 to 1 (FMFI).
-    pub fragmentation: f64,
+    /// The share of free memory that lies in smaller pieces (FMFI).
+    #[serde(with = "plain")]
+    pub fragmentation: Share,
     /// Processes under each promotion policy, by its name.
     pub policies: Vec<(String, u64)>,
     /// Surveys of processes: how often what is mapped in one was looked at.
@@ -45,7 +48,9 @@ pub struct Memory {
     /// What there is, in bytes.
     pub total: u64,
     /// The watermarks, as shares of `total`.
-    pub high: f64,
+    #[serde(with = "plain")]
+    pub high: Share,
     /// Below this de-bloating ends.
-    pub low: f64,
+    #[serde(with = "plain")]
+    pub low: Share,
 }

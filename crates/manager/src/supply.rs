@@ -61,7 +61,7 @@ pub fn usage_of_cgroup(directory: &Path) -> Result<Option<Usage>> {
 #[must_use]
 pub fn fullest_cgroup(directory: &Path) -> Option<Usage> {
     let limited = directory.ancestors().filter_map(|path| usage_of_cgroup(path).ok().flatten());
-    limited.max_by(|one, other| one.share().total_cmp(&other.share()))
+    limited.max_by_key(|usage| usage.share())
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
         let supply = supply(&memory(), &free);
         assert_eq!((supply.available(PageSize::Huge), supply.available(PageSize::Giant)), (7, 0));
         assert_eq!(supply.free().bytes(), free.free());
-        assert!((supply.fmfi(PageSize::Huge) - 2.0 / 9.0).abs() < 1e-9);
+        assert!((supply.fmfi(PageSize::Huge).get() - 2.0 / 9.0).abs() < 1e-9);
         assert_eq!(supply.page_cache.bytes(), Bytes::from_gib(2));
         assert_eq!((supply.zeroed_huge, supply.zeroed_giant), (0, 0));
     }
@@ -98,6 +98,5 @@ mod tests {
     fn this_machine_has_some() {
         let supply = read(Path::new("/proc")).expect("we have /proc");
         assert!(supply.total > supply.free() && supply.free() > BasePages::ZERO);
-        assert!((0.0..=1.0).contains(&supply.fmfi(PageSize::Huge)));
     }
 }

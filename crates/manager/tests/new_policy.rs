@@ -25,7 +25,7 @@ use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::workload::{AreaShape, Order, Part, Phase, Populate, Workload};
 use superpage_units::{
     Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Mapping, ProcessKey, Region,
-    VirtAddr,
+    Share, VirtAddr,
 };
 
 /// A huge page's border.
@@ -97,9 +97,12 @@ fn a_de_bloater_is_plugged_into_a_simulated_run() {
     run.to_end().expect("there is room");
     run.machine().check();
     let (used, total) = (run.machine().used(), setup.memory.to_base_pages());
-    assert!(used.share_of(total) <= 0.55, "{used} of {total} is used");
+    assert!(used.share_of(total) <= Share::percent(55), "{used} of {total} is used");
     let by = run.debloated().expect("it is plugged in");
-    assert!(by.broken > HugePages(0) && by.freed.share_of(by.broken.base_pages()) >= 0.5, "{by:?}");
+    assert!(
+        by.broken > HugePages(0) && by.freed.share_of(by.broken.base_pages()) >= Share::percent(50),
+        "{by:?}"
+    );
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn the_scheduler_asks_it() {
         budget: CpuBudget::UNLIMITED,
         at_once: 1,
         worth: BasePages(31),
-        max_fragmentation: 1.0,
+        max_fragmentation: Share::ALL,
     };
     let mut scheduler = Scheduler::new(rules, Promoted::new(), Time::ZERO);
     let key = ProcessKey(1);

@@ -7,7 +7,7 @@
 use crate::sampling::Sample;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::fmt;
-use superpage_units::{BasePages, HugePages, Region};
+use superpage_units::{BasePages, HugePages, Region, Share};
 
 /// How many of a huge page's 512 base pages are zero-filled: 0 to 512.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,15 +25,15 @@ impl BloatDensity {
         if zero_pages > Self::FULL.0 { Self::FULL } else { Self(zero_pages) }
     }
 
-    /// The density nearest to this share (0 to 1) of a huge page.
+    /// The density nearest to this share of a huge page.
     #[must_use]
-    pub fn from_share(share: f64) -> Self {
+    pub fn from_share(share: Share) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a float to integer cast saturates, and new() caps it"
         )]
-        Self::new((share * f64::from(Self::FULL.0) + 0.5) as u16)
+        Self::new((share.get() * f64::from(Self::FULL.0) + 0.5) as u16)
     }
 
     /// The zero-filled base pages, as a plain number for arithmetic on samples.
@@ -48,10 +48,10 @@ impl BloatDensity {
         BasePages(self.0 as u64)
     }
 
-    /// As a share of the huge page, 0 to 1.
+    /// As a share of the huge page.
     #[must_use]
-    pub fn share(self) -> f64 {
-        f64::from(self.0) / f64::from(Self::FULL.0)
+    pub fn share(self) -> Share {
+        self.base_pages().share_of(Self::FULL.base_pages())
     }
 
     /// The bucket of the bloat map that this density belongs in.

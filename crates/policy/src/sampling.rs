@@ -50,7 +50,9 @@
 //! page, and every split is verified, so an error never adds up.
 
 use crate::bloat::BloatDensity;
-use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, Region, VirtAddr};
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, Region, VirtAddr,
+};
 
 /// Base pages in a glance. Chosen, not measured: 8 of 512 are little to read, and full, half and
 /// empty huge pages come apart.
@@ -148,7 +150,8 @@ impl Sample {
     /// The estimated density: the sample's share of zero-filled pages, scaled to the huge page.
     #[must_use]
     pub fn density(self) -> BloatDensity {
-        BloatDensity::from_share(f64::from(self.zero) / f64::from(self.pages))
+        let [zero, pages] = [self.zero, self.pages].map(|pages| BasePages(pages.into()));
+        BloatDensity::from_share(zero.share_of(pages))
     }
 
     /// The estimate's standard error, in base pages.

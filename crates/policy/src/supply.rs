@@ -1,6 +1,6 @@
 //! Supply: what free memory there is, by contiguity, and how fragmented it is.
 
-use superpage_units::{BasePages, PageSize};
+use superpage_units::{BasePages, PageSize, Share};
 
 /// Orders of a buddy allocator that keeps free chunks from a base page up to a giant page.
 pub const ORDERS: usize = 19; // PageSize::Giant.order() + 1; a test asserts
@@ -50,22 +50,22 @@ impl Supply {
     }
 
     /// The free memory fragmentation index for pages of this size: the share of free memory that
-    /// lies in smaller chunks, 0 (none of it) to 1 (all of it).
+    /// lies in smaller chunks.
     ///
     /// As in Trident (section 3) and Ingens, which take it from Gorman and Healy ("unusable free
-    /// space index", ISMM 2008). Without free memory it is 1: nothing can be had.
+    /// space index", ISMM 2008). Without free memory it is all: nothing can be had.
     #[must_use]
-    pub fn fmfi(&self, size: PageSize) -> f64 {
+    pub fn fmfi(&self, size: PageSize) -> Share {
         let free = self.free();
         if free.is_zero() {
-            return 1.0;
+            return Share::ALL;
         }
-        1.0 - self.free_from(usize::from(size.order())).share_of(free)
+        self.free_from(usize::from(size.order())).share_of(free).rest()
     }
 
     /// The share of all memory that is free.
     #[must_use]
-    pub fn free_share(&self) -> f64 {
+    pub fn free_share(&self) -> Share {
         self.free().share_of(self.total)
     }
 }
@@ -78,13 +78,13 @@ mod tests {
     fn fragmentation_is_the_share_in_smaller_chunks() {
         assert_eq!(usize::from(PageSize::Giant.order()) + 1, ORDERS);
         let mut supply = Supply { total: BasePages(10_000), ..Supply::NONE };
-        assert_eq!(supply.fmfi(PageSize::Base), 1.0);
+        assert_eq!(supply.fmfi(PageSize::Base), Share::ALL);
         supply.chunks[0] = 512;
         supply.chunks[10] = 1;
         assert_eq!(supply.free(), BasePages(1536));
         assert_eq!(supply.available(PageSize::Huge), 2);
-        assert_eq!(supply.fmfi(PageSize::Base), 0.0);
-        assert!((supply.fmfi(PageSize::Huge) - 1.0 / 3.0).abs() < 1e-12);
-        assert_eq!(supply.fmfi(PageSize::Giant), 1.0);
+        assert_eq!(supply.fmfi(PageSize::Base), Share::NONE);
+        assert!((supply.fmfi(PageSize::Huge).get() - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(supply.fmfi(PageSize::Giant), Share::ALL);
     }
 }

@@ -9,70 +9,55 @@
 //! not a reason to break huge pages.
 
 use core::fmt;
-use superpage_units::{BasePages, Bytes, Nanos};
+use superpage_units::{BasePages, Bytes, Nanos, Share};
 
 /// A high and a low watermark, as shares of the total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watermarks {
-    high: f64,
-    low: f64,
+    high: Share,
+    low: Share,
 }
 
-/// Why two numbers do not make watermarks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum BadWatermarks {
-    /// One is not a share between 0 and 1.
-    NotAShare,
-    /// The low one is not below the high one.
-    LowNotBelowHigh,
-}
+/// Two shares do not make watermarks: the low one is not below the high one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LowNotBelowHigh;
 
-impl fmt::Display for BadWatermarks {
+impl fmt::Display for LowNotBelowHigh {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotAShare => "a watermark must lie between 0 % and 100 %",
-            Self::LowNotBelowHigh => "the low watermark must lie below the high one",
-        })
+        f.write_str("the low watermark must lie below the high one")
     }
 }
 
-impl core::error::Error for BadWatermarks {}
+impl core::error::Error for LowNotBelowHigh {}
 
 /// 80 % and 65 %, as in the paper's prototype.
 impl Default for Watermarks {
     fn default() -> Self {
-        Self { high: 0.80, low: 0.65 }
+        Self { high: Share::percent(80), low: Share::percent(65) }
     }
 }
 
 impl Watermarks {
     /// Marks that are never passed.
-    pub const NEVER: Self = Self { high: 1.0, low: 0.999 };
+    pub const NEVER: Self = Self { high: Share::ALL, low: Share::clamped(0.999) };
 
-    /// Watermarks at these shares (0 to 1).
+    /// Watermarks at these shares.
     ///
     /// # Errors
-    /// [`BadWatermarks`].
-    pub fn new(high: f64, low: f64) -> Result<Self, BadWatermarks> {
-        let share = |x: f64| (0.0..=1.0).contains(&x);
-        if !share(high) || !share(low) {
-            return Err(BadWatermarks::NotAShare);
-        }
-        if low >= high {
-            return Err(BadWatermarks::LowNotBelowHigh);
-        }
-        Ok(Self { high, low })
+    /// [`LowNotBelowHigh`].
+    pub fn new(high: Share, low: Share) -> Result<Self, LowNotBelowHigh> {
+        if low < high { Ok(Self { high, low }) } else { Err(LowNotBelowHigh) }
     }
 
     /// Above this share de-bloating starts.
     #[must_use]
-    pub fn high(self) -> f64 {
+    pub fn high(self) -> Share {
         self.high
     }
 
     /// Below this share de-bloating stops.
     #[must_use]
-    pub fn low(self) -> f64 {
+    pub fn low(self) -> Share {
         self.low
     }
 }
@@ -87,9 +72,9 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Used over total, 0 to 1.
+    /// Used over total.
     #[must_use]
-    pub fn share(self) -> f64 {
+    pub fn share(self) -> Share {
         self.used.share_of(self.total)
     }
 }
@@ -100,18 +85,18 @@ pub enum Order {
     /// Nothing: `share` is in use, and `limit` has not been passed.
     Rest {
         /// Share in use.
-        share: f64,
+        share: Share,
         /// The high watermark.
-        limit: f64,
+        limit: Share,
     },
     /// Free `need` base pages: `share` is in use and the low watermark lies at `limit`.
     Free {
         /// How much, to reach the low watermark.
         need: BasePages,
         /// Share in use.
-        share: f64,
+        share: Share,
         /// The low watermark.
-        limit: f64,
+        limit: Share,
     },
 }
 
@@ -137,7 +122,7 @@ impl Hysteresis {
         match *self {
             Self::Resting => Order::Rest { share, limit: marks.high },
             Self::Debloating => {
-                let excess = now.used.saturating_sub(now.total.scaled(marks.low));
+                let excess = now.used.saturating_sub(marks.low.of(now.total));
                 Order::Free { need: excess.to_base_pages(), share, limit: marks.low }
             }
         }
@@ -149,7 +134,7 @@ const LONGEST_BACK_OFF: u32 = 16;
 
 /// A share of memory in use that grew by this much since nothing was left to free may have brought
 /// new bloat with it. Chosen, not measured.
-const WORTH_ANOTHER_LOOK: f64 = 0.02;
+const WORTH_ANOTHER_LOOK: Share = Share::percent(2);
 
 /// Guards one memory: where it stands between its watermarks, and until when it is left alone
 /// because nothing was left to free.
@@ -161,8 +146,8 @@ pub struct Guard {
     not_before: Nanos,
     vain: u32,
     /// The share in use at the last look, and when nothing was left to free.
-    share: f64,
-    vain_share: f64,
+    share: Share,
+    vain_share: Share,
 }
 
 impl Guard {
@@ -170,7 +155,8 @@ impl Guard {
     #[must_use]
     pub fn new(marks: Watermarks) -> Self {
         let state = Hysteresis::default();
-        Self { marks, state, not_before: Nanos::ZERO, vain: 0, share: 0.0, vain_share: 0.0 }
+        let share = Share::NONE;
+        Self { marks, state, not_before: Nanos::ZERO, vain: 0, share, vain_share: share }
     }
 
     /// The watermarks.
@@ -206,7 +192,7 @@ impl Guard {
     pub fn step(&mut self, now: Nanos, usage: Usage) -> Option<Order> {
         let order = self.state.step(self.marks, usage);
         self.share = usage.share();
-        let grew = self.share > self.vain_share + WORTH_ANOTHER_LOOK;
+        let grew = self.share.get() > self.vain_share.get() + WORTH_ANOTHER_LOOK.get();
         if grew || matches!(order, Order::Rest { .. }) {
             self.freed_enough();
         }
@@ -263,9 +249,9 @@ mod tests {
 
     #[test]
     fn refuses_watermarks_that_make_no_sense() {
-        assert_eq!(Watermarks::new(1.2, 0.5), Err(BadWatermarks::NotAShare));
-        assert_eq!(Watermarks::new(f64::NAN, 0.5), Err(BadWatermarks::NotAShare));
-        assert_eq!(Watermarks::new(0.5, 0.5), Err(BadWatermarks::LowNotBelowHigh));
+        let half = Share::percent(50);
+        assert_eq!(Watermarks::new(half, half), Err(LowNotBelowHigh));
+        assert_eq!(Watermarks::new(half, Share::percent(51)), Err(LowNotBelowHigh));
     }
 
     #[test]

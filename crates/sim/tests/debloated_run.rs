@@ -11,7 +11,7 @@ use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
 };
-use superpage_units::{BasePages, Bytes, HugePages, Nanos, PageSize};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos, PageSize, Share};
 
 const MEMORY: Bytes = Bytes::from_mib(512);
 /// Of it, what is touched: an eighth of the pages of each huge page.
@@ -56,6 +56,10 @@ fn sparse(memory: Bytes, count: f64) -> Workload {
     }
 }
 
+fn marks(high: u8, low: u8) -> Option<Watermarks> {
+    Watermarks::new(Share::percent(high), Share::percent(low)).ok()
+}
+
 /// A machine with this policy, on which nothing runs yet.
 fn started(policy: &str, marks: Option<Watermarks>) -> Run {
     let candidate = Candidate::named(policy).expect("it exists");
@@ -77,7 +81,7 @@ fn large(policy: &str, marks: Option<Watermarks>) -> Run {
 }
 
 fn used(run: &Run) -> f64 {
-    run.machine().used().share_of(MEMORY.to_base_pages())
+    run.machine().used().share_of(MEMORY.to_base_pages()).get()
 }
 
 /// All that can be told apart about a run, as text.
@@ -104,13 +108,14 @@ fn memory_that_bloats_stays_under_the_watermark() {
         // What a program can touch in a slice before the de-bloater has its turn, and a pass.
         assert!(used(&run) <= high + 0.05, "{policy}: {} is used", used(&run));
         assert!(
-            run.report(key).expect("it runs").peak.share_of(MEMORY.to_base_pages()) < high + 0.05
+            run.report(key).expect("it runs").peak.share_of(MEMORY.to_base_pages()).get()
+                < high + 0.05
         );
         let by = run.debloated().expect("it is plugged in");
         assert!(by.passes >= 1 && by.broken > HugePages(0) && by.busy > Nanos::ZERO, "{by:?}");
         // Each broken huge page gave all back that was not touched: some seven eighths.
         let share = by.freed.share_of(by.broken.base_pages());
-        assert!((share - (1.0 - DENSITY)).abs() < 0.02, "{policy}: {share} freed of each");
+        assert!((share.get() - (1.0 - DENSITY)).abs() < 0.02, "{policy}: {share} freed of each");
     }
 }
 
@@ -147,7 +152,7 @@ fn what_was_broken_is_not_rebuilt_as_bloated() {
     assert!(run.debloated().expect("it is plugged in").broken > HugePages(8));
     assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 0);
     // Once all of a region is touched, there is nothing to bring back.
-    let mut run = started("linux+emd", Watermarks::new(0.3, 0.2).ok());
+    let mut run = started("linux+emd", marks(30, 20));
     let phases = vec![
         Phase::Map(AreaShape::fixed(Bytes::from_mib(256))),
         populate(DENSITY, 200_000.0),
@@ -166,8 +171,7 @@ fn what_was_broken_is_not_rebuilt_as_bloated() {
 
 #[test]
 fn a_de_bloater_that_has_nothing_to_do_changes_nothing() {
-    let marks = Watermarks::new(0.99, 0.98).ok();
-    let mut run = large("linux+emd", marks);
+    let mut run = large("linux+emd", marks(99, 98));
     let mut plain = large("linux", None);
     for run in [&mut run, &mut plain] {
         run.to_end().expect("there is room");
@@ -189,7 +193,7 @@ fn it_goes_with_every_system() {
                 continue;
             }
             let ended = || {
-                let mut run = started(&name, Watermarks::new(0.1, 0.05).ok());
+                let mut run = started(&name, marks(10, 5));
                 run.start(sparse(Bytes::from_mib(64), 1e7));
                 run.start(sparse(Bytes::from_mib(48), 1e7));
                 run.to_end().unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -11,7 +11,7 @@ use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
 };
-use superpage_units::{Bytes, HugePages};
+use superpage_units::{Bytes, HugePages, Share};
 
 const GRAPH: Graph =
     Graph { vertices: 1 << 24, edges: 30 << 20, degrees: Degrees::Kronecker { scale: 24 } };
@@ -59,7 +59,7 @@ enum Pages {
     Base,
     Linux,
     /// A share of the property array.
-    Selective(f64),
+    Selective(Share),
 }
 
 /// A run on a machine with 64 MiB beyond what the program needs, half of what is free fragmented;
@@ -76,7 +76,7 @@ fn run(pages: Pages, order: VertexOrder) -> (Report, HugePages) {
     let mut machine = Machine::new(setup, system);
     machine.prepare(|physical, _| {
         physical.hog(memory.saturating_sub(needed + Bytes::from_mib(64)));
-        physical.pin_blocks(0.5);
+        physical.pin_blocks(Share::percent(50));
     });
     let mut run = Run::new(machine, Hardware::native(Profile::named("graph").expect("built in")));
     let phases = program.phases.len();
@@ -101,14 +101,15 @@ fn seconds(report: &Report) -> f64 {
 fn a_few_chosen_huge_pages_beat_many_that_linux_spends_on_edges() {
     let (base, none) = run(Pages::Base, VertexOrder::Scattered);
     let (linux, many) = run(Pages::Linux, VertexOrder::Scattered);
-    let (chosen, few) = run(Pages::Selective(1.0), VertexOrder::Scattered);
+    let (chosen, few) = run(Pages::Selective(Share::ALL), VertexOrder::Scattered);
     assert_eq!(none, HugePages::ZERO);
     assert_eq!(few, (ITEM * GRAPH.vertices).to_huge_pages());
     assert!(many.0 > few.0 * 3 / 2, "{many} for {few}");
     assert!(seconds(&base) / seconds(&linux) < 1.05);
     assert!(seconds(&base) / seconds(&chosen) > 1.3, "{}", seconds(&base) / seconds(&chosen));
     assert!(
-        chosen.miss_rate() < linux.miss_rate() && chosen.walk_rate() < linux.walk_rate() / 10.0
+        chosen.miss_rate() < linux.miss_rate()
+            && chosen.walk_rate() < Share::clamped(linux.walk_rate().get() / 10.0)
     );
 }
 
@@ -118,9 +119,9 @@ fn grouping_makes_a_fifth_of_the_array_enough() {
         let (base, _) = run(Pages::Base, VertexOrder::Scattered);
         seconds(&base) / seconds(&run(Pages::Selective(share), order).0)
     };
-    let whole = speedup(1.0, VertexOrder::Grouped);
-    let fifth = speedup(0.2, VertexOrder::Grouped);
-    let any_fifth = speedup(0.2, VertexOrder::Scattered);
+    let whole = speedup(Share::ALL, VertexOrder::Grouped);
+    let fifth = speedup(Share::percent(20), VertexOrder::Grouped);
+    let any_fifth = speedup(Share::percent(20), VertexOrder::Scattered);
     assert!(fifth > 1.0 + (whole - 1.0) * 0.7, "{fifth} of {whole}");
     assert!(any_fifth < 1.0 + (fifth - 1.0) * 0.7, "{any_fifth} against {fifth}");
 }
@@ -131,5 +132,6 @@ fn misses_are_a_share_of_accesses_and_walks_a_share_of_those() {
     assert!(report.walks > 0.0 && report.walks <= report.first_misses);
     assert!(report.first_misses <= report.accesses);
     // Half of all accesses go to a property array of 128 MiB; the other half is sequential.
-    assert!(report.miss_rate() > 0.3 && report.miss_rate() < 0.52, "{}", report.miss_rate());
+    let expected = Share::percent(30)..Share::percent(52);
+    assert!(expected.contains(&report.miss_rate()), "{}", report.miss_rate());
 }

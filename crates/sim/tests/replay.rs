@@ -13,7 +13,7 @@ use superpage_sim::units::Hertz;
 use superpage_trace::{Contents, Header, Memory, RegionState, Sample, Trace, Usage};
 use superpage_units::{
     Advice, Area, AreaKind, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Mapping, Nanos, PageSize,
-    Region, VirtAddr,
+    Region, Share, VirtAddr,
 };
 
 const REGION: u64 = 512 * BASE_PAGE_BYTES;
@@ -69,7 +69,7 @@ fn plan(memories: &[Memory]) -> Plan {
 }
 
 fn options(memory: Bytes) -> compare::Options {
-    compare::Options { memory, fragmented: 0.0, seed: 3 }
+    compare::Options { memory, fragmented: Share::NONE, seed: 3 }
 }
 
 fn hardware() -> Hardware {
@@ -144,12 +144,13 @@ fn areas_that_go_or_shrink_take_their_pages_along() {
 #[test]
 fn every_system_replays_it_and_the_same_seed_gives_the_same() {
     let plan = plan(&half_touched());
-    let fragmented = compare::Options { fragmented: 0.5, ..options(Bytes::from_mib(256)) };
+    let fragmented =
+        compare::Options { fragmented: Share::percent(50), ..options(Bytes::from_mib(256)) };
     for entry in list::ALL {
         let first = row(&plan, entry.name, &fragmented);
         assert_eq!(first.ended, Ended::Whole, "{}", entry.name);
         assert!(first.peak >= plan.needs.bytes(), "{}: {:?}", entry.name, first.peak);
-        assert!((0.0..1.0).contains(&first.walk_share), "{}", entry.name);
+        assert!(first.walk_share < Share::ALL, "{}", entry.name);
         let again = row(&plan, entry.name, &fragmented);
         assert_eq!(format!("{first:?}"), format!("{again:?}"), "{}", entry.name);
     }
@@ -161,10 +162,10 @@ fn a_machine_that_is_too_small_says_what_it_needs() {
     let small = options(Bytes::from_mib(4));
     let said = compare::check(&plan, &small).expect_err("8 MiB are needed").to_string();
     assert!(said.contains("--memory 10M") && said.contains("4.0 MiB"), "{said}");
-    let enough = options(compare::needs(&plan, 0.0));
+    let enough = options(compare::needs(&plan, Share::NONE));
     assert_eq!(compare::check(&plan, &enough), Ok(()));
     assert_eq!(row(&plan, "linux-4k", &enough).ended, Ended::Whole);
-    assert!(compare::needs(&plan, 1.0) >= enough.memory);
+    assert!(compare::needs(&plan, Share::ALL) >= enough.memory);
 }
 
 prop_compose! {

@@ -15,7 +15,7 @@ use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Phase, Populate, Workload,
 };
 use superpage_units::{
-    BasePages, Bytes, HugePages, Mapping, Nanos, PageSize, ProcessKey, Region, VirtAddr,
+    BasePages, Bytes, HugePages, Mapping, Nanos, PageSize, ProcessKey, Region, Share, VirtAddr,
 };
 
 /// Base pages on faults; in the background every region of one process becomes a huge page.
@@ -150,7 +150,7 @@ fn a_changed_system_leaves_what_is_mapped() {
 #[test]
 fn the_background_keeps_to_its_limit() {
     let idle = Nanos(100_000_000);
-    let of = |limit: f64| {
+    let of = |limit| {
         let mut run = on("linux-4k").with_background_limit(limit);
         let phases = vec![map(64), populate(0, Order::Sequential, 1.0)];
         let process = run.start(program("array", phases));
@@ -162,10 +162,10 @@ fn the_background_keeps_to_its_limit() {
         let promoted = run.machine().counts().promotions[PageSize::Huge.index()];
         (promoted, run.background().0.saturating_sub(before))
     };
-    let (all, time) = of(1.0);
+    let (all, time) = of(Share::ALL);
     assert_eq!(all, 32);
     let each = Nanos(time.0 / all);
-    let (some, busy) = of(0.01);
+    let (some, busy) = of(Share::percent(1));
     assert!((1..32).contains(&some), "{some}");
     // A hundredth of the time, and what was begun before it was over.
     let most = Nanos(idle.0 / 100);

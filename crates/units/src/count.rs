@@ -23,10 +23,13 @@ macro_rules! count {
                 self.0 == 0
             }
 
-            /// `self` as a share of `whole`; zero where there is no whole.
+            /// `self` as a share of `whole`, all of it if more; none where there is no whole.
             #[must_use]
-            pub fn share_of(self, whole: Self) -> f64 {
-                if whole.0 == 0 { 0.0 } else { self.0 as f64 / whole.0 as f64 }
+            pub fn share_of(self, whole: Self) -> $crate::Share {
+                match whole.0 {
+                    0 => $crate::Share::NONE,
+                    whole => $crate::Share::clamped(self.0 as f64 / whole as f64),
+                }
             }
         }
 

@@ -1,8 +1,8 @@
-//! The words that every crate speaks in: sizes, addresses, pages, regions, areas, times, and the
-//! keys of processes.
+//! The words that every crate speaks in: sizes, addresses, pages, regions, areas, shares, times,
+//! and the keys of processes.
 //!
-//! A public signature anywhere in the workspace uses these types and no bare integer for a size, a
-//! count of pages, an address or a time. Nothing here decides, reads or waits, and nothing
+//! A public signature anywhere in the workspace uses these types and no bare number for a size, a
+//! count of pages, an address, a share or a time. Nothing here decides, reads or waits, and nothing
 //! allocates.
 
 #![no_std]
@@ -16,6 +16,7 @@ mod count;
 mod page;
 mod process;
 mod region;
+mod share;
 mod size;
 mod time;
 
@@ -24,6 +25,7 @@ pub use area::{Advice, Area, AreaKind, Growth, Mapping};
 pub use page::{GIANT_PAGE_BYTES, HUGE_PAGES_PER_GIANT_PAGE, Page, PageSize};
 pub use process::ProcessKey;
 pub use region::Region;
+pub use share::Share;
 pub use size::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
 };

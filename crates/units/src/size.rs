@@ -53,15 +53,15 @@ impl Bytes {
         HugePages(self.0 / HUGE_PAGE_BYTES)
     }
 
-    /// This share (0 to 1) of the size, rounded to the nearest byte.
+    /// So many times the size, rounded to the nearest byte.
     #[must_use]
-    pub fn scaled(self, share: f64) -> Self {
+    pub fn scaled(self, times: f64) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a float to integer cast saturates, which is what a size wants"
         )]
-        Self((self.0 as f64 * share + 0.5) as u64)
+        Self((self.0 as f64 * times + 0.5) as u64)
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
 fn need(arguments: &Debloat, huge_pages: HugePages) -> BasePages {
     match (arguments.free, arguments.fraction) {
         (Some(size), _) => size.to_base_pages(),
-        (None, Some(share)) => huge_pages.bytes().scaled(share.0).to_base_pages(),
+        (None, Some(share)) => share.of(huge_pages.bytes()).to_base_pages(),
         (None, None) => huge_pages.base_pages(),
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &Promote) -> Outcome {
         }
     }
     let mode = if arguments.dry_run { Mode::DryRun } else { Mode::Act };
-    let options = Options { mode, least: arguments.least, max_used: arguments.max_used.0 };
+    let options = Options { mode, least: arguments.least, max_used: arguments.max_used };
     let regions = found.iter().map(Candidate::regions).sum();
     let bar = show::progress(regions, "promoting {bar:30} {pos}/{len} regions of 2 MiB");
     let mut accounts = Vec::new();

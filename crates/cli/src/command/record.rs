@@ -9,11 +9,12 @@ use superpage_manager::find;
 use superpage_manager::process::ManagedProcess;
 use superpage_manager::record::{self, Ended, Options, Recording};
 use superpage_trace::Contents;
+use superpage_units::Share;
 
 /// Records until the process exits, the time is over or somebody asks for the end.
 pub(super) fn run(arguments: &Record) -> Outcome {
     let process = find::hold(arguments.pid)?;
-    let budget = CpuBudget::new(arguments.cpu.0)
+    let budget = CpuBudget::new(arguments.cpu)
         .ok_or_else(|| Failure::Usage("--cpu takes up to 100%".to_owned()))?;
     let options = Options {
         interval: arguments.interval,
@@ -65,7 +66,7 @@ fn in_words(arguments: &Record, process: &ManagedProcess, recording: &Recording)
         Ended::Stopped => ", until it was told to stop",
     };
     let file = arguments.output.display();
-    let share = recording.cpu.as_secs_f64() / seconds.max(1e-9);
+    let share = Share::clamped(recording.cpu.as_secs_f64() / seconds);
     let samples = if progress.samples == 1 { "sample" } else { "samples" };
     format!(
         "Recorded {} {samples} of {} ({}) over {seconds:.1} s{until}, into {file} ({}); \
@@ -74,6 +75,6 @@ fn in_words(arguments: &Record, process: &ManagedProcess, recording: &Recording)
         show::printable(process.command()),
         arguments.pid,
         progress.written,
-        show::percent(share),
+        share,
     )
 }

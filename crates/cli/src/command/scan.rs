@@ -20,7 +20,7 @@ use superpage_manager::select::Selection;
 use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::SAMPLE;
-use superpage_units::{BasePages, HugePages, Nanos, PageSize, Region};
+use superpage_units::{BasePages, HugePages, Nanos, PageSize, Region, Share};
 
 /// Shows all processes, or one.
 pub(super) fn run(arguments: &Scan) -> Outcome {
@@ -74,7 +74,7 @@ fn process_json(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> serde
         "huge_bytes": map.len().bytes().0,
         "bloat_base_pages": map.total_zero_pages().0,
         "bloat_bytes": map.total_zero_pages().bytes().0,
-        "bloat": bloat_share(map),
+        "bloat": bloat_share(map).get(),
         "shared_huge_pages": account.left_alone.shared.0,
         "exact": depth == Depth::Exact,
     })
@@ -92,7 +92,7 @@ fn process_table(rows: &[(&ProcessAccount, &BloatMap)], depth: Depth, denied: us
                 account.pid.to_string(),
                 show::printable(&account.command),
                 map.len().bytes().to_string(),
-                format!("{} ({})", map.total_zero_pages().bytes(), show::percent(share)),
+                format!("{} ({})", map.total_zero_pages().bytes(), share),
                 show::bar(share, 20),
             ]);
         }
@@ -120,7 +120,7 @@ fn how(depth: Depth) -> String {
     }
 }
 
-fn bloat_share(map: &BloatMap) -> f64 {
+fn bloat_share(map: &BloatMap) -> Share {
     map.total_zero_pages().share_of(map.len().base_pages())
 }
 
@@ -142,7 +142,7 @@ fn one(arguments: &Scan, pid: u32, depth: Depth) -> Outcome {
 }
 
 fn draw(path: &Path, account: &ProcessAccount, map: &BloatMap) -> anyhow::Result<()> {
-    let densities: Vec<Option<f64>> =
+    let densities: Vec<Option<Share>> =
         map.by_address().map(|(_, known)| known.density().map(|d| d.share())).collect();
     let title =
         format!("{} ({}): bloat by address", show::printable(&account.command), account.pid);
@@ -187,7 +187,7 @@ fn map_report(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> String 
         map.len(),
         map.len().bytes(),
         total.bytes(),
-        show::percent(bloat_share(map)),
+        bloat_share(map),
         how(depth),
         bucket_table(map),
         per_column(map.len()),
@@ -218,10 +218,10 @@ fn per_column(regions: HugePages) -> u64 {
 /// Bloat by address in one line of text.
 fn strip(map: &BloatMap) -> String {
     let shares: Vec<f64> =
-        map.by_address().map(|(_, k)| k.density().map_or(0.0, |d| d.share())).collect();
+        map.by_address().map(|(_, k)| k.density().map_or(0.0, |d| d.share().get())).collect();
     let width = usize::try_from(per_column(map.len())).unwrap_or(usize::MAX);
     shares
         .chunks(width)
-        .map(|column| show::level(column.iter().sum::<f64>() / column.len() as f64))
+        .map(|column| show::level(Share::clamped(column.iter().sum::<f64>() / column.len() as f64)))
         .collect()
 }

@@ -17,7 +17,7 @@ use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::compare::{self, Ended, Options, REFERENCE, Row};
 use superpage_sim::trace::replay::{self, Plan};
 use superpage_trace::{Partial, Trace};
-use superpage_units::Bytes;
+use superpage_units::{Bytes, Share};
 
 /// The most memory that a machine may have. Chosen: it can still be simulated in a few GiB.
 const MOST_MEMORY: Bytes = Bytes::from_gib(4096); // tidy: allow(GiB)
@@ -80,7 +80,7 @@ fn read(arguments: &Sim) -> Result<Trace, Failure> {
 
 /// The machine that was asked for, or one that fits.
 fn options(arguments: &Sim, plan: &Plan) -> Result<Options, Failure> {
-    let fragmented = arguments.fragment.0;
+    let fragmented = arguments.fragment;
     let gib = Bytes::from_gib(1).0;
     let fitting = Bytes((compare::needs(plan, fragmented).0 * 2).next_multiple_of(gib));
     let memory = arguments.memory.unwrap_or(fitting);
@@ -117,12 +117,12 @@ fn chosen(arguments: &Sim) -> Result<Vec<Candidate>, Failure> {
 
 /// The candidate with the watermarks that were asked for.
 fn between(candidate: Candidate, arguments: &Sim) -> Result<Candidate, Failure> {
-    let [high, low] = [arguments.high, arguments.low].map(|mark| mark.map(|share| share.0));
+    let (high, low) = (arguments.high, arguments.low);
     candidate.between(high, low).map_err(|bad| {
-        let own = candidate.debloater.map_or([0.0; 2], |plugged| plugged.entry.marks);
-        let said = |mark: Option<f64>, own: f64| match mark {
-            Some(share) => show::percent(share),
-            None => format!("{}, as always for {}", show::percent(own), candidate.name()),
+        let own = candidate.debloater.map_or([Share::NONE; 2], |plugged| plugged.entry.marks);
+        let said = |mark: Option<Share>, own: Share| match mark {
+            Some(share) => share.to_string(),
+            None => format!("{}, as always for {}", own, candidate.name()),
         };
         let (high, low) = (said(high, own[0]), said(low, own[1]));
         Failure::Usage(format!("{bad}: --high is {high}; --low is {low}"))
@@ -199,7 +199,7 @@ const COLUMNS: [Column; 15] = [
     ("max", |row, _| show::time(row.faults.max())),
     ("in faults", |row, _| show::time(row.fault_time)),
     ("background", |row, _| show::time(row.background)),
-    ("walks", |row, _| show::percent(row.walk_share)),
+    ("walks", |row, _| row.walk_share.to_string()),
     ("CPU time", |row, rows| relative(row, rows).map_or("-".to_owned(), |share| format!("{share:.3}"))),
 ];
 
@@ -268,13 +268,13 @@ fn as_json(row: &Row, rows: &[Row], arguments: &Sim, options: &Options) -> Value
         "debloat_broken_huge_pages": row.debloated.map(|by| by.broken.0),
         "debloat_freed_bytes": row.debloated.map(|by| by.freed.bytes().0),
         "debloat_ns": row.debloated.map(|by| by.busy.0),
-        "walk_share": row.walk_share,
+        "walk_share": row.walk_share.get(),
         "cpu_time_ns": row.busy.0,
         "cpu_time_to_linux_4k": relative(row, rows),
         "time_ns": row.time.0,
         "memory": row.memory.iter().map(|(at, used)| [at.0, used.0]).collect::<Vec<_>>(),
         "machine_bytes": options.memory.0,
-        "fragmented": options.fragmented,
+        "fragmented": options.fragmented.get(),
         "seed": options.seed,
         "profile": arguments.profile,
         "access_rate": arguments.access_rate * 1e6,

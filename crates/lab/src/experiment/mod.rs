@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use superpage_kernel::Error as KernelError;
 use superpage_sim::machine::OutOfMemory;
 use superpage_sim::translation::GeometryError;
-use superpage_units::Bytes;
+use superpage_units::{Bytes, Share};
 
 /// A table or figure that can be reproduced.
 pub struct Experiment {
@@ -132,8 +132,8 @@ pub type Line = (String, Vec<(f64, f64)>);
 /// What a picture shows.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// Bloat (0 to 1) by huge page in address order.
-    BloatByAddress(Vec<Option<f64>>),
+    /// Bloat by huge page in address order.
+    BloatByAddress(Vec<Option<Share>>),
     /// Groups of bars.
     Bars {
         /// The y axis, with its unit.

@@ -4,6 +4,7 @@ use super::frame::{self, Axes, Numbers, failed};
 use super::{Error, Result, write};
 use plotters::prelude::{Color, RGBColor, Rectangle};
 use std::path::Path;
+use superpage_units::Share;
 
 /// Columns drawn at most; the plot has hardly more pixels.
 const COLUMNS: usize = 1000;
@@ -11,12 +12,12 @@ const COLUMNS: usize = 1000;
 const FIRST_HALF: RGBColor = RGBColor(250, 243, 221);
 const UNKNOWN: RGBColor = RGBColor(214, 214, 214);
 
-/// Draws the bloat (0 to 1) of a process's huge pages in order of address into the file `path`.
+/// Draws the bloat of a process's huge pages in order of address into the file `path`.
 /// `None`: not known, drawn as a grey gap. With more than 1000 of them a column is a mean.
 ///
 /// # Errors
 /// [`Error::Empty`], [`Error::Draw`], [`Error::Write`].
-pub fn bloat_by_address(path: &Path, title: &str, shares: &[Option<f64>]) -> Result<()> {
+pub fn bloat_by_address(path: &Path, title: &str, shares: &[Option<Share>]) -> Result<()> {
     write(path, &draw(title, shares)?)
 }
 
@@ -28,7 +29,7 @@ struct Run {
     percent: Option<f64>,
 }
 
-fn draw(title: &str, shares: &[Option<f64>]) -> Result<String> {
+fn draw(title: &str, shares: &[Option<Share>]) -> Result<String> {
     if shares.is_empty() {
         return Err(Error::Empty);
     }
@@ -68,7 +69,7 @@ fn draw(title: &str, shares: &[Option<f64>]) -> Result<String> {
 }
 
 /// The columns, neighbours that look alike put together.
-fn runs(shares: &[Option<f64>]) -> Vec<Run> {
+fn runs(shares: &[Option<Share>]) -> Vec<Run> {
     let columns = shares.len().min(COLUMNS);
     let mut runs: Vec<Run> = Vec::new();
     for column in 0..columns {
@@ -84,9 +85,9 @@ fn runs(shares: &[Option<f64>]) -> Vec<Run> {
 }
 
 /// The mean of what is known, in whole tenths of a percent.
-fn mean(shares: &[Option<f64>]) -> Option<f64> {
-    let known = || shares.iter().flatten().filter(|share| share.is_finite());
-    let sum: f64 = known().map(|share| share.clamp(0.0, 1.0)).sum();
+fn mean(shares: &[Option<Share>]) -> Option<f64> {
+    let known = || shares.iter().flatten();
+    let sum: f64 = known().map(|share| share.get()).sum();
     match known().count() {
         0 => None,
         count => Some((sum / count as f64 * 1000.0).round() / 10.0),
@@ -101,7 +102,9 @@ mod tests {
 
     #[test]
     fn it_says_what_it_shows() {
-        let shares = [vec![Some(0.8); 2000], vec![None; 96], vec![Some(0.2); 2000]].concat();
+        let shares =
+            [vec![Some(Share::percent(80)); 2000], vec![None; 96], vec![Some(Share::NONE); 2000]]
+                .concat();
         let svg = draw("A <process> & \"its\" bloat\u{1b}", &shares).expect("drawn");
         let texts = texts_of(&svg).join("|");
         for label in [
@@ -115,7 +118,10 @@ mod tests {
         ] {
             assert!(texts.contains(label), "{label} in {texts}");
         }
-        assert!(!texts_of(&draw("t", &[Some(1.0)]).expect("drawn")).contains(&"not known".into()));
+        assert!(
+            !texts_of(&draw("t", &[Some(Share::ALL)]).expect("drawn"))
+                .contains(&"not known".into())
+        );
         assert!(svg.len() < 20_000, "neighbours are put together: {} bytes", svg.len());
     }
 
@@ -127,7 +133,7 @@ mod tests {
     proptest! {
         #[test]
         fn runs_cover_everything_once(
-            shares in prop::collection::vec(prop::option::of(0.0..1.0), 1..3000),
+            shares in prop::collection::vec(prop::option::of((0.0..1.0).prop_map(Share::clamped)), 1..3000),
         ) {
             let runs = runs(&shares);
             prop_assert!(runs.len() <= COLUMNS);

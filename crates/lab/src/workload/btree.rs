@@ -625,7 +625,7 @@ mod tests {
         let lookups = Lookups::populate(Bytes::from_mib(256), PageSize::Base).expect("loaded");
         let (footprint, used) = lookups.memory();
         assert_eq!(footprint, Bytes::from_mib(256));
-        let bloat = 1.0 - used.share_of(footprint.to_base_pages());
+        let bloat = used.share_of(footprint.to_base_pages()).rest().get();
         assert!((0.74..0.77).contains(&bloat), "{bloat}");
         let leaves = &lookups.tree.levels[0];
         let pages: std::collections::BTreeSet<u64> =

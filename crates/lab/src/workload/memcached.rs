@@ -238,7 +238,7 @@ mod tests {
             let plan = Plan::new(Bytes::from_mib(mib));
             assert_eq!(plan.slabs, mib);
             let whole = (SLAB * plan.slabs).to_base_pages();
-            let bloat = 1.0 - plan.used().share_of(whole);
+            let bloat = plan.used().share_of(whole).rest().get();
             assert!((0.60..0.64).contains(&bloat), "{bloat} at {mib} MiB");
         }
     }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::time::Duration;
 use superpage_policy::system::list::Registry;
+use superpage_units::Share;
 use toml::Spanned;
 
 /// What is promoted, and how.
@@ -19,9 +20,9 @@ pub struct PromotionConfig {
     pub rules: Vec<Rule>,
     /// Promotions carried out at the same time.
     pub at_once: usize,
-    /// Nothing is promoted while a larger share of free memory, 0 to 1, lies in pieces smaller than
+    /// Nothing is promoted while a larger share of free memory lies in pieces smaller than
     /// a huge page.
-    pub max_fragmentation: f64,
+    pub max_fragmentation: Share,
     /// A partly used huge page that stays so for this long is broken.
     pub idle: Duration,
     /// What of one core promoting may use.
@@ -66,7 +67,7 @@ impl Default for PromotionFile {
         Self {
             policy: None,
             at_once: AtOnce(2),
-            max_fragmentation: Percent(0.95),
+            max_fragmentation: Percent(Share::percent(95)),
             idle: Period(Duration::from_secs(5)),
             rule: Vec::new(),
         }

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use superpage_kernel::usage::{self, CpuTime};
-use superpage_units::{BasePages, Bytes, PageSize};
+use superpage_units::{BasePages, Bytes, PageSize, Share};
 use tracing::{debug, info, warn};
 
 /// Reports what the daemon does.
@@ -44,7 +44,7 @@ impl Reporter {
             // What cannot be asked now was said where it was to be watched.
             watches: watches.iter().filter_map(|watch| watch.memory().ok()).collect(),
             free_huge_pages: supply.map_or(0, |supply| supply.available(PageSize::Huge)),
-            fragmentation: supply.map_or(0.0, |supply| supply.fmfi(PageSize::Huge)),
+            fragmentation: supply.map_or(Share::NONE, |supply| supply.fmfi(PageSize::Huge)),
             policies: promoting.policies,
             surveys: promoting.counts.surveys,
             requests_timed_out: promoting.counts.timed_out + reclaiming.timed_out,
@@ -58,10 +58,9 @@ impl Reporter {
     }
 
     /// Memory is above a watermark.
-    pub(super) fn above_watermark(&self, name: &str, share: f64, low: f64, need: BasePages) {
-        let (used, low) = (percent(share), percent(low));
-        info!(watch = name, used = %used, low = %low, need = %need.bytes(), "memory above its watermark");
-        let words = format!("{name}: {used} used, {} to free to reach {low}", need.bytes());
+    pub(super) fn above_watermark(&self, name: &str, share: Share, low: Share, need: BasePages) {
+        info!(watch = name, used = %share, low = %low, need = %need.bytes(), "memory above its watermark");
+        let words = format!("{name}: {share} used, {} to free to reach {low}", need.bytes());
         self.ledger.record(entry(What::Watermark, "above", &words));
     }
 
@@ -123,11 +122,6 @@ impl Reporter {
             }
         }
     }
-}
-
-/// A share in words.
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
 }
 
 fn log(event: &Event<'_>) {

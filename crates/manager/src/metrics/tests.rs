@@ -6,6 +6,7 @@ use crate::status::Memory;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use superpage_units::Share;
 
 fn entry(what: What, kind: &str, huge_pages: u64, base_pages: u64) -> Entry {
     let policy = Some("emd".to_owned());
@@ -85,8 +86,13 @@ fn times_fall_into_buckets() {
 #[test]
 fn gauges_are_as_the_status_says_and_forget_what_is_gone() {
     let metrics = Metrics::new();
-    let memory =
-        |name: &str| Memory { name: name.to_owned(), used: 600, total: 1000, high: 0.8, low: 0.65 };
+    let memory = |name: &str| Memory {
+        name: name.to_owned(),
+        used: 600,
+        total: 1000,
+        high: Share::percent(80),
+        low: Share::percent(65),
+    };
     let mut status = Status {
         watches: vec![memory("machine"), memory("/sys/fs/cgroup/a")],
         policies: vec![("ingens".to_owned(), 3)],

@@ -1,7 +1,7 @@
 //! A token bucket of CPU time. Nothing else is limited here.
 
 use super::Time;
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Share};
 
 /// CPU time to spend: a share of one core, with a burst.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +18,9 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// A full one, as of `now`, for a share of one core, that holds what `burst` brings.
     #[must_use]
-    pub fn new(share: f64, burst: Nanos, now: Time) -> Self {
-        let burst = share * burst.as_secs_f64();
-        Self { rate: share, burst, tokens: burst, filled: now }
+    pub fn new(share: Share, burst: Nanos, now: Time) -> Self {
+        let burst = share.get() * burst.as_secs_f64();
+        Self { rate: share.get(), burst, tokens: burst, filled: now }
     }
 
     /// Takes out what work has cost.
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_burst_can_be_saved_up_and_a_deficit_is_waited_for() {
-        let mut bucket = TokenBucket::new(0.1, SECOND * 10, SECOND);
+        let mut bucket = TokenBucket::new(Share::percent(10), SECOND * 10, SECOND);
         assert_eq!(bucket.ready_at(), SECOND);
         bucket.spend(SECOND + SECOND, SECOND);
         // A second over what there was comes in within ten.
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_deficit_has_a_bound() {
-        let mut bucket = TokenBucket::new(0.01, SECOND * 10, Nanos::ZERO);
+        let mut bucket = TokenBucket::new(Share::percent(1), SECOND * 10, Nanos::ZERO);
         bucket.spend(SECOND * 1000, Nanos::ZERO);
         assert_eq!(bucket.ready_at().0 / SECOND.0, 10);
     }

@@ -10,7 +10,7 @@ use crate::budget::CpuBudget;
 use superpage_kernel::pagemap::Survey;
 use superpage_policy::supply::Supply;
 use superpage_policy::watermark::{Usage, Watermarks};
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PageSize};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PageSize, Share};
 
 /// Time of which the CPU budget can be saved up. Chosen, not measured: a heap that is filled at once
 /// is promoted at once, up to some thousands of huge pages.
@@ -114,10 +114,10 @@ pub struct Limits {
     /// What splitting a huge page has to free to be worth it: with as much missing, a new huge page
     /// would be split again.
     pub worth: BasePages,
-    /// The share of fragmented free memory above which no huge page is asked for, 0 to 1.
-    pub max_fragmentation: f64,
-    /// The share of fragmented free memory now, 0 to 1.
-    pub fragmentation: f64,
+    /// The share of fragmented free memory above which no huge page is asked for.
+    pub max_fragmentation: Share,
+    /// The share of fragmented free memory now.
+    pub fragmentation: Share,
 }
 
 /// Whether a range has been huge.
@@ -263,8 +263,11 @@ mod tests {
     use super::*;
     use superpage_units::Bytes;
 
-    const LIMITS: Limits =
-        Limits { worth: BasePages(51), max_fragmentation: 0.9, fragmentation: 0.5 };
+    const LIMITS: Limits = Limits {
+        worth: BasePages(51),
+        max_fragmentation: Share::percent(90),
+        fragmentation: Share::percent(50),
+    };
 
     fn seen(population: u64) -> Survey {
         Survey { population: BasePages(population), ..Survey::default() }
@@ -306,7 +309,7 @@ mod tests {
 
     #[test]
     fn fragmentation_and_swap_are_reasons_too() {
-        let fragmented = Limits { fragmentation: 0.91, ..LIMITS };
+        let fragmented = Limits { fragmentation: Share::percent(91), ..LIMITS };
         let check = fragmented.check(&seen(512), Past::New, Room::Plenty);
         assert_eq!(check, Err(Refusal::Fragmentation));
         let swapped = Survey { swapped: BasePages(65), ..seen(512) };
@@ -317,14 +320,14 @@ mod tests {
     fn promised_memory_counts_as_used_until_the_next_reading() {
         let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Nanos::ZERO);
         gate.see(vec![domain(63, 100), domain(64, 100)], &Supply::NONE);
-        gate.limits.fragmentation = 0.0;
+        gate.limits.fragmentation = Share::NONE;
         let guard = gate.admit(&seen(1), Past::New, Some(1)).expect("there is room");
         assert_eq!(gate.admit(&seen(1), Past::New, Some(1)), Err(Refusal::Memory));
         let other = gate.admit(&seen(1), Past::New, None).expect("the cgroup is not its");
         assert_eq!(gate.promised(), HugePages(2));
         assert_eq!((guard.domain, other.domain), (Some(1), None));
         gate.see(vec![domain(63, 100), domain(64, 100)], &Supply::NONE);
-        gate.limits.fragmentation = 0.0;
+        gate.limits.fragmentation = Share::NONE;
         assert_eq!(gate.promised(), HugePages::ZERO);
         assert!(gate.admit(&seen(1), Past::New, Some(1)).is_ok());
     }

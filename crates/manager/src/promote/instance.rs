@@ -49,7 +49,7 @@ impl PolicyInstance {
         Some(Self {
             name: policy.to_string(),
             policy,
-            budget: TokenBucket::new(system.background_share().min(1.0), BURST, now),
+            budget: TokenBucket::new(system.background_share(), BURST, now),
             system,
             machine: LiveMachine::default(),
             rests_until: Some(now),

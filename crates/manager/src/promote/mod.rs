@@ -53,7 +53,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BasePages, ProcessKey, Region};
+use superpage_units::{BasePages, ProcessKey, Region, Share};
 
 /// What the promoter goes by.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,13 +108,14 @@ pub struct Rules {
     pub at_once: usize,
     /// What splitting a huge page has to free to be worth it.
     pub worth: BasePages,
-    /// The share of free memory, 0 to 1, above which fragmentation forbids promotions.
-    pub max_fragmentation: f64,
+    /// The share of free memory above which fragmentation forbids promotions.
+    pub max_fragmentation: Share,
 }
 
 impl Rules {
     fn limits(&self) -> Limits {
-        Limits { worth: self.worth, max_fragmentation: self.max_fragmentation, fragmentation: 0.0 }
+        let (worth, max_fragmentation) = (self.worth, self.max_fragmentation);
+        Limits { worth, max_fragmentation, fragmentation: Share::NONE }
     }
 }
 

@@ -16,7 +16,7 @@ use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region, Share};
 
 /// A page that the kernel is using for a moment is tried again so often, so long after.
 const TRIES: u32 = 3;
@@ -31,8 +31,8 @@ pub struct Options {
     /// zeroes.
     pub least: BasePages,
     /// Nothing that adds memory is promoted while the machine uses more than this share of its
-    /// memory, 0 to 1.
-    pub max_used: f64,
+    /// memory.
+    pub max_used: Share,
 }
 
 /// What was done to one process.
@@ -248,7 +248,8 @@ impl Candidate {
         let machine = if is_full { Room::None } else { Room::Plenty };
         let cgroup = self.process.cgroup().and_then(supply::fullest_cgroup);
         let cgroup = cgroup.map(|usage| Room::below(Watermarks::default(), usage));
-        let mut limits = Limits { worth: BasePages(1), max_fragmentation: 1.0, fragmentation: 0.0 };
+        let (max_fragmentation, fragmentation) = (Share::ALL, Share::NONE);
+        let mut limits = Limits { worth: BasePages(1), max_fragmentation, fragmentation };
         limits.see(&supply::read(proc)?);
         Ok((limits, machine.min(cgroup.unwrap_or(Room::Plenty))))
     }

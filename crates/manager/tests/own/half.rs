@@ -5,14 +5,14 @@ use superpage_policy::debloat::list::Entry;
 use superpage_policy::debloat::{
     BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause,
 };
-use superpage_units::BasePages;
+use superpage_units::{BasePages, Share};
 
 /// The line of the registry.
 pub(crate) const ENTRY: Entry = Entry {
     name: "half",
     summary: "In address order, huge pages that are half zero-filled or more.",
     source: "CONTRIBUTING.md",
-    marks: [0.5, 0.4],
+    marks: [Share::percent(50), Share::percent(40)],
     build: |_| Box::new(Half),
 };
 

@@ -14,7 +14,7 @@ use superpage_manager::promote::policy::Promotion;
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules};
 use superpage_policy::system::list::Registry;
-use superpage_units::{BasePages, Nanos};
+use superpage_units::{BasePages, Nanos, Share};
 
 /// A second of simulated time.
 const SECOND: Nanos = Nanos(1_000_000_000);
@@ -30,7 +30,7 @@ fn rules(policies: &[Promotion]) -> Rules {
         budget: CpuBudget::UNLIMITED,
         at_once: 2,
         worth: BasePages(31),
-        max_fragmentation: 1.0,
+        max_fragmentation: Share::ALL,
     }
 }
 

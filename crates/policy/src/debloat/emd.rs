@@ -25,7 +25,7 @@ use crate::sampling::{FILTER, GLANCE, SAMPLE};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use superpage_units::{BasePages, HugePages, ProcessKey, Region};
+use superpage_units::{BasePages, HugePages, ProcessKey, Region, Share};
 
 /// Regions in one look. Chosen, not measured: a look is then a few milliseconds, after which the
 /// caller can check its CPU budget.
@@ -36,7 +36,7 @@ pub const EMD: Entry = Entry {
     name: "emd",
     summary: "Densest bloat first, processes take turns; bloat is known from samples.",
     source: "EMD, sections 4.2 and 4.3",
-    marks: [0.80, 0.65],
+    marks: [Share::percent(80), Share::percent(65)],
     build: |options| Box::new(Emd::new(options)),
 };
 

@@ -15,7 +15,7 @@ use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCaus
 use crate::bloat::{BloatDensity, BloatMap, Knowledge};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use superpage_units::{BasePages, ProcessKey, Region};
+use superpage_units::{BasePages, ProcessKey, Region, Share};
 
 /// Regions in one look and one break. Chosen, not measured: enough to share a system call, few
 /// enough that little is read beyond the need.
@@ -26,7 +26,7 @@ pub const HAWKEYE: Entry = Entry {
     name: "hawkeye",
     summary: "In address order, one process after the other.",
     source: "EMD, sections 3.1 and 3.2",
-    marks: [0.85, 0.70],
+    marks: [Share::percent(85), Share::percent(70)],
     build: |_| Box::new(HawkEye),
 };
 

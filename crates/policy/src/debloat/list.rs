@@ -17,6 +17,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use superpage_units::Share;
 
 /// A de-bloater.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +28,8 @@ pub struct Entry {
     pub summary: &'static str,
     /// Where it is published: paper and section.
     pub source: &'static str,
-    /// Shares of memory in use, 0 to 1: above the first it starts, at the second it stops.
-    pub marks: [f64; 2],
+    /// Shares of memory in use: above the first it starts, at the second it stops.
+    pub marks: [Share; 2],
     /// Makes a fresh one, of what an operator can say; it takes what it has a use for.
     pub build: fn(emd::Options) -> Box<dyn Debloat>,
 }
@@ -84,7 +85,7 @@ pub const ALL: &[Entry] = &[EMD, EMD_EXACT, HAWKEYE, UNDERUSED];
 #[must_use]
 pub fn five_events(registry: &Registry) -> Vec<[String; 6]> {
     let row = |entry: &Entry| {
-        let [high, low] = entry.marks.map(|share| format!("{:.0} %", share * 100.0));
+        let [high, low] = entry.marks.map(|share| format!("{share:.0}"));
         let own = "the system's".to_owned();
         [
             format!("+{}", entry.name),
@@ -112,11 +113,7 @@ mod tests {
         for (entry, row) in ALL.iter().zip(five_events(&Registry::published())) {
             let marks = entry.watermarks();
             let (high, low) = (marks.high(), marks.low());
-            let said = format!(
-                "more than {:.0} % of memory used, until {:.0} %",
-                high * 100.0,
-                low * 100.0
-            );
+            let said = format!("more than {high:.0} of memory used, until {low:.0}");
             assert!(row[4].contains(&said), "{row:?}");
             assert_eq!(row[0], format!("+{}", entry.name));
         }

@@ -37,7 +37,7 @@ use crate::bloat::Bucket;
 use crate::compaction::Compaction;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Ordering;
-use superpage_units::{BasePages, HugePages, Nanos, PageSize, ProcessKey, Region};
+use superpage_units::{BasePages, HugePages, Nanos, PageSize, ProcessKey, Region, Share};
 
 /// What HawkEye maps at a first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ pub struct Options {
     pub zeroed: HugePages,
     /// How long nothing is promoted or zeroed after that found no memory.
     pub pause: Nanos,
-    /// The share of one CPU that the background may take, 0 and up.
-    pub cpu: f64,
+    /// The share of one CPU that the background may take.
+    pub cpu: Share,
 }
 
 impl Options {
@@ -73,10 +73,10 @@ impl Options {
         period: Nanos(30_000_000_000),
         zeroed: HugePages(1024),
         pause: Nanos(60_000_000_000),
-        cpu: 0.10,
+        cpu: Share::percent(10),
     };
     /// HawkEye*: a whole CPU (Quicksilver, observation 2).
-    pub const STAR: Self = Self { cpu: 1.0, ..Self::PUBLISHED };
+    pub const STAR: Self = Self { cpu: Share::ALL, ..Self::PUBLISHED };
     /// HawkEye as Trident describes it: huge pages at faults too.
     pub const FIRST_TOUCH: Self = Self { first_touch: FirstTouch::HugeIfFree, ..Self::PUBLISHED };
 }
@@ -127,7 +127,7 @@ impl Candidates {
 fn by_need(view: &dyn View, a: ProcessKey, b: ProcessKey) -> Ordering {
     let (of_a, of_b) = (view.footprint(a), view.footprint(b));
     let walks = |of: Footprint| of.walk_share.unwrap_or_default();
-    let walks = walks(of_a).total_cmp(&walks(of_b));
+    let walks = walks(of_a).cmp(&walks(of_b));
     walks.then(of_a.total().cmp(&of_b.total())).then(b.cmp(&a))
 }
 
@@ -260,7 +260,7 @@ impl System for HawkEye {
         }
     }
 
-    fn background_share(&self) -> f64 {
+    fn background_share(&self) -> Share {
         self.options.cpu
     }
 
@@ -336,7 +336,7 @@ mod tests {
         for (coverages, first) in [([50, 99], 2), ([99, 50], 2), ([50, 49], 1), ([450, 449], 1)] {
             let mut system = hawkeye();
             let mut model = machine(&[&[coverages[0]], &[coverages[1]]], &mut system);
-            model.set_walk_share(ProcessKey(2), 0.5);
+            model.set_walk_share(ProcessKey(2), Share::percent(50));
             assert_eq!(work(&mut model, &mut system)[0].0, first, "{coverages:?}");
         }
     }
@@ -346,7 +346,7 @@ mod tests {
         let mut system = hawkeye();
         let all: [&[u64]; 4] = [&[70, 70], &[60, 90], &[60, 60, 60], &[60]];
         let mut model = machine(&all, &mut system);
-        model.set_walk_share(ProcessKey(4), 0.2);
+        model.set_walk_share(ProcessKey(4), Share::percent(20));
         // A promotion makes a process larger, so the one that was larger stays so.
         let order = [(4, 0), (3, 0), (3, 1), (3, 2), (1, 0), (1, 1), (2, 0), (2, 1)];
         assert_eq!(work(&mut model, &mut system), order);
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn the_star_has_a_whole_cpu() {
-        assert!(HawkEye::new(Options::PUBLISHED).background_share() < 0.5);
-        assert_eq!(HawkEye::new(Options::STAR).background_share(), 1.0);
+        assert!(HawkEye::new(Options::PUBLISHED).background_share() < Share::percent(50));
+        assert_eq!(HawkEye::new(Options::STAR).background_share(), Share::ALL);
     }
 }

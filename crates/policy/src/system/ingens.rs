@@ -27,7 +27,7 @@ use super::{
 use crate::compaction::Compaction;
 use alloc::collections::BTreeMap;
 use superpage_units::{
-    BasePages, HUGE_PAGES_PER_GIANT_PAGE, HugePages, Nanos, PageSize, ProcessKey, Region,
+    BasePages, HUGE_PAGES_PER_GIANT_PAGE, HugePages, Nanos, PageSize, ProcessKey, Region, Share,
 };
 
 /// Ingens's choices.
@@ -37,8 +37,8 @@ pub struct Options {
     pub threshold: BasePages,
     /// The pace of the scan for regions that no fault brought to the threshold.
     pub pace: Pace,
-    /// Memory is compacted while less than this share of it, 0 to 1, is free in huge frames.
-    pub free_huge: f64,
+    /// Memory is compacted while less than this share of it is free in huge frames.
+    pub free_huge: Share,
     /// How long a promotion or compaction that found no memory is not tried again.
     pub pause: Nanos,
 }
@@ -48,7 +48,7 @@ impl Options {
     pub const PUBLISHED: Self = Self {
         threshold: BasePages(460),
         pace: Pace::KHUGEPAGED,
-        free_huge: 0.10,
+        free_huge: Share::percent(10),
         pause: Nanos(1_000_000_000),
     };
     /// Ingens*: any region with a base page in it (Quicksilver, observation 2).

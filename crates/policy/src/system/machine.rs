@@ -8,7 +8,7 @@
 use super::{Action, Attempt, Fault, Outcome, System};
 use crate::supply::Supply;
 use superpage_units::{
-    Area, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr,
+    Area, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, Share, VirtAddr,
 };
 
 /// What can be seen of a region.
@@ -40,8 +40,8 @@ pub struct Footprint {
     pub huge: HugePages,
     /// Giant pages; `None` on a machine without.
     pub giant: Option<u64>,
-    /// The share of its cycles that it spends on page walks, 0 to 1; `None` where nobody counts them.
-    pub walk_share: Option<f64>,
+    /// The share of its cycles that it spends on page walks; `None` where nobody counts them.
+    pub walk_share: Option<Share>,
 }
 
 impl Footprint {

@@ -55,7 +55,9 @@ use crate::compaction::Compaction;
 use capabilities::Capabilities;
 use core::fmt;
 use life::Life;
-use superpage_units::{Area, BasePages, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr};
+use superpage_units::{
+    Area, BasePages, Nanos, Page, PageSize, ProcessKey, Region, Share, VirtAddr,
+};
 
 /// A process touched a base page that is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -361,9 +363,14 @@ pub trait System: fmt::Debug + Send {
     /// A process has ended: what is kept of it can go. Most systems see that when they look.
     fn forget(&mut self, _process: ProcessKey) {}
 
-    /// The share of one CPU that background work may take, 0 and up; 1 is one CPU.
-    fn background_share(&self) -> f64 {
-        1.0
+    /// How many threads work in the background.
+    fn background_threads(&self) -> u32 {
+        1
+    }
+
+    /// The share of a CPU that each of them may take.
+    fn background_share(&self) -> Share {
+        Share::ALL
     }
 
     /// What a machine must know of it to run it.

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use superpage_units::{
     Advice, Area, AreaKind, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes,
     GIANT_PAGE_BYTES, Growth, HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, Page, PageSize,
-    ProcessKey, Region, VirtAddr,
+    ProcessKey, Region, Share, VirtAddr,
 };
 
 /// Base pages in a huge page, and in a giant page.
@@ -95,7 +95,7 @@ struct Space {
     regions: BTreeMap<Region, Content>,
     /// Giant pages by start, and whether they were accessed.
     giants: BTreeMap<VirtAddr, bool>,
-    walk_share: f64,
+    walk_share: Share,
 }
 
 /// How a touch was served.
@@ -375,7 +375,7 @@ impl Model {
         self.spaces.get_mut(&process).expect("a process")
     }
 
-    pub(super) fn set_walk_share(&mut self, process: ProcessKey, share: f64) {
+    pub(super) fn set_walk_share(&mut self, process: ProcessKey, share: Share) {
         self.space(process).walk_share = share;
     }
 

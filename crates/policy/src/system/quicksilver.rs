@@ -35,7 +35,7 @@ use super::{
 };
 use crate::compaction::Compaction;
 use alloc::collections::BTreeSet;
-use superpage_units::{BasePages, Mapping, Nanos, PageSize, ProcessKey, Region};
+use superpage_units::{BasePages, Mapping, Nanos, PageSize, ProcessKey, Region, Share};
 
 /// Who prepares the rest of a superpage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +56,8 @@ pub struct Options {
     pub mode: Mode,
     /// Whether regions beyond the end of a heap are reserved (observation 3).
     pub speculation: Speculation,
-    /// Free huge frames are short below this share of all memory, 0 to 1.
-    pub free_huge: f64,
+    /// Free huge frames are short below this share of all memory.
+    pub free_huge: Share,
     /// A frame may be evacuated when it was not populated or accessed for so long.
     pub idle: Nanos,
     /// How often the supply is looked at, and how long nothing is moved after that failed.
@@ -83,7 +83,7 @@ impl Options {
             threshold,
             mode,
             speculation: Speculation::Growing,
-            free_huge: 0.10,
+            free_huge: Share::percent(10),
             idle: Nanos(5_000_000_000),
             pause: Nanos(1_000_000_000),
             compaction: Compaction::Smart,
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn idle_reservations_are_evacuated_the_oldest_first() {
-        let options = Options { free_huge: 1.0, ..Options::ASYNC_256 };
+        let options = Options { free_huge: Share::ALL, ..Options::ASYNC_256 };
         let (mut model, _, mut system) = partly_used(options);
         model.now = seconds(6) - Nanos(1);
         assert_eq!(evacuated(&work(&mut model, &mut system)), []);
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_is_accessed_stays_and_superpages_come_after_reservations() {
-        let options = Options { free_huge: 1.0, ..Options::SYNC_64 };
+        let options = Options { free_huge: Share::ALL, ..Options::SYNC_64 };
         let (mut model, process, mut system) = partly_used(options);
         model.now = seconds(7);
         model.touch(&mut system, process, address(2, 5));
@@ -411,7 +411,8 @@ mod tests {
 
     #[test]
     fn a_region_that_was_touched_whole_is_not_partly_used() {
-        let options = Options { free_huge: 1.0, ..Options::with(BasePages(HUGE), Mode::Sync) };
+        let options =
+            Options { free_huge: Share::ALL, ..Options::with(BasePages(HUGE), Mode::Sync) };
         let mut model = Model::new(0, 1, 2000);
         model.can_compact = false;
         let process = model.spawn(&[area(1)]);
@@ -425,7 +426,10 @@ mod tests {
     fn nothing_is_evacuated_while_huge_frames_are_not_short() {
         // One of ten huge frames is free: a tenth of memory, which is the mark.
         for (free, is_short) in [(1, false), (0, true)] {
-            let options = Options { free_huge: 512.0 / 5632.0, ..Options::ASYNC_256 };
+            let options = Options {
+                free_huge: BasePages(512).share_of(BasePages(5632)),
+                ..Options::ASYNC_256
+            };
             let mut model = Model::new(0, 1 + free, 5632 - HUGE * (1 + free));
             model.can_compact = false;
             let process = model.spawn(&[area(1)]);
@@ -455,7 +459,7 @@ mod tests {
 
     #[test]
     fn a_reservation_that_cannot_be_moved_is_the_first_to_be_given_back() {
-        let options = Options { free_huge: 1.0, ..Options::ASYNC_256 };
+        let options = Options { free_huge: Share::ALL, ..Options::ASYNC_256 };
         let mut model = Model::new(0, 2, 600);
         let hog = model.spawn(&[area(2)]);
         for page in 0..600 {

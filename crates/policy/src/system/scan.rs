@@ -5,7 +5,7 @@ use super::{AccessBits, Act, Action, Cause, RegionView, View};
 use crate::supply::Supply;
 use superpage_units::{
     Advice, Area, AreaKind, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey,
-    Region, VirtAddr,
+    Region, Share, VirtAddr,
 };
 
 /// How fast a scan goes over memory.
@@ -54,7 +54,7 @@ pub(super) fn base_mapped(
 
 /// Whether less than this share of all memory is free in huge frames, and scattered free memory is
 /// there to make one more from.
-pub(super) fn is_huge_supply_short(supply: &Supply, share: f64) -> bool {
+pub(super) fn is_huge_supply_short(supply: &Supply, share: Share) -> bool {
     let whole = HugePages(supply.available(PageSize::Huge)).base_pages();
     let scattered = supply.free().saturating_sub(whole);
     whole.share_of(supply.total) < share && scattered >= PageSize::Huge.base_pages()

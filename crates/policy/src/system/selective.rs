@@ -16,7 +16,7 @@ use super::scan::Hand;
 use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed};
 use crate::compaction::Compaction;
 use alloc::vec::Vec;
-use superpage_units::{Page, PageSize, ProcessKey, VirtAddr};
+use superpage_units::{Page, PageSize, ProcessKey, Share, VirtAddr};
 
 /// A range of a process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub struct Range {
 pub struct Options {
     /// The ranges.
     pub ranges: Vec<Range>,
-    /// The share of each, from its start, that huge pages are for: `s` of section 5.2, 0 to 1.
-    pub share: f64,
+    /// The share of each, from its start, that huge pages are for: `s` of section 5.2.
+    pub share: Share,
     /// How a fault makes a huge page if none is free; `None`: it takes a base page.
     pub compaction: Option<Compaction>,
 }
@@ -44,7 +44,7 @@ impl Default for Options {
     /// No ranges; all of each; direct compaction, as Linux has it for memory that asked for huge
     /// pages.
     fn default() -> Self {
-        Self { ranges: Vec::new(), share: 1.0, compaction: Some(Compaction::Sequential) }
+        Self { ranges: Vec::new(), share: Share::ALL, compaction: Some(Compaction::Sequential) }
     }
 }
 
@@ -65,7 +65,7 @@ impl Selective {
     /// Whether the whole page lies in the chosen part of a range.
     fn is_chosen(&self, process: ProcessKey, page: Page) -> bool {
         self.options.ranges.iter().filter(|range| range.process == process).any(|range| {
-            let chosen = range.end.since(range.start).scaled(self.options.share);
+            let chosen = self.options.share.of(range.end.since(range.start));
             let end = range.start.offset(chosen);
             range.start <= page.start() && page.end() <= end
         })
@@ -116,7 +116,7 @@ mod tests {
 
     /// Which of ten regions a first touch maps by huge pages, where a range from base page 5 of
     /// region 1 to the end of region 9 is chosen.
-    fn mapped(share: f64, compaction: Option<Compaction>, huge: u64) -> Vec<u64> {
+    fn mapped(share: Share, compaction: Option<Compaction>, huge: u64) -> Vec<u64> {
         let mut model = Model::new(0, huge, 9000);
         let process = model.spawn(&[area(10)]);
         let other = model.spawn(&[area(10)]);
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn whole_regions_in_the_first_part_of_a_range_are_huge() {
-        assert_eq!(mapped(1.0, None, 20), [2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(mapped(0.5, None, 20), [2, 3, 4], "8.99 regions, so up to 5.5");
-        assert_eq!(mapped(0.0, None, 20), []);
+        assert_eq!(mapped(Share::ALL, None, 20), [2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(mapped(Share::percent(50), None, 20), [2, 3, 4], "8.99 regions, so up to 5.5");
+        assert_eq!(mapped(Share::NONE, None, 20), []);
     }
 
     #[test]
@@ -144,14 +144,14 @@ mod tests {
             Selective::new(Options { ranges: vec![range], share, ..Options::default() })
         };
         let page = Page::containing(address(1, 0), PageSize::Huge);
-        assert!(range(0.2).is_chosen(ProcessKey(1), page));
-        assert!(!range(0.199).is_chosen(ProcessKey(1), page));
-        assert!(!range(0.2).is_chosen(ProcessKey(2), page));
+        assert!(range(Share::percent(20)).is_chosen(ProcessKey(1), page));
+        assert!(!range(Share::clamped(0.199)).is_chosen(ProcessKey(1), page));
+        assert!(!range(Share::percent(20)).is_chosen(ProcessKey(2), page));
     }
 
     #[test]
     fn without_a_free_huge_page_compaction_is_the_choice() {
-        assert_eq!(mapped(1.0, None, 2), [2, 3]);
-        assert_eq!(mapped(1.0, Some(Compaction::Sequential), 2).len(), 8);
+        assert_eq!(mapped(Share::ALL, None, 2), [2, 3]);
+        assert_eq!(mapped(Share::ALL, Some(Compaction::Sequential), 2).len(), 8);
     }
 }

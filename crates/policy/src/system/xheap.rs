@@ -275,8 +275,8 @@ impl System for XHeap {
         }
     }
 
-    fn background_share(&self) -> f64 {
-        f64::from(self.options.workers)
+    fn background_threads(&self) -> u32 {
+        self.options.workers
     }
 
     fn capabilities(&self) -> Capabilities {

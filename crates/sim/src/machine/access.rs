@@ -6,7 +6,7 @@ use crate::physical::Owner;
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::PAGES;
 use superpage_units::{
-    BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PageSize, ProcessKey, Region, VirtAddr,
+    BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PageSize, ProcessKey, Region, Share, VirtAddr,
 };
 
 impl Machine {
@@ -32,7 +32,7 @@ impl Machine {
     }
 
     /// The share of cycles that a process spends on walks now.
-    pub(crate) fn note_walk_share(&mut self, key: ProcessKey, share: f64) {
+    pub(crate) fn note_walk_share(&mut self, key: ProcessKey, share: Share) {
         if let Some(process) = self.processes.get_mut(key) {
             process.walk_share = share;
         }

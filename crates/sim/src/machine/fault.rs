@@ -325,7 +325,7 @@ impl Machine {
 
     /// Whether compaction may be tried.
     pub(super) fn may_compact(&self, size: PageSize, kind: Compaction) -> bool {
-        let low = self.physical.total().bytes().scaled(LOW_WATERMARK).to_base_pages();
+        let low = LOW_WATERMARK.of(self.physical.total().bytes()).to_base_pages();
         kind.is_suitable(size, self.supply(), low)
     }
 

@@ -64,13 +64,13 @@ mod tests {
     use superpage_policy::system::System;
     use superpage_policy::system::linux::{Linux, Options};
     use superpage_policy::system::quicksilver::{self, Quicksilver};
-    use superpage_units::{Bytes, Nanos};
+    use superpage_units::{Bytes, Nanos, Share};
 
     fn machine(system: Box<dyn System>) -> Machine {
         let memory = Bytes::from_mib(512);
         let mut machine =
             Machine::new(Setup { memory, pools: None, backing: Backing::None, seed: 1 }, system);
-        machine.prepare(|physical, _| physical.pin_blocks(0.1));
+        machine.prepare(|physical, _| physical.pin_blocks(Share::percent(10)));
         machine
     }
 
@@ -127,7 +127,7 @@ mod tests {
             }
             machine.check();
             let whole = HugePages(machine.supply().available(PageSize::Huge)).base_pages();
-            assert!(whole.share_of(machine.physical().total()) >= 0.1);
+            assert!(whole.share_of(machine.physical().total()) >= Share::percent(10));
         }
     }
 }

@@ -38,7 +38,7 @@ use std::collections::{BTreeSet, VecDeque};
 use superpage_policy::supply::Supply;
 use superpage_policy::system::{Pool, System};
 use superpage_units::{
-    Area, BasePages, Bytes, Mapping, Nanos, PageSize, ProcessKey, Region, VirtAddr,
+    Area, BasePages, Bytes, Mapping, Nanos, PageSize, ProcessKey, Region, Share, VirtAddr,
 };
 use work::Work;
 
@@ -48,7 +48,7 @@ pub use fault::{Content, Served};
 
 /// Free memory below which file pages are dropped ahead of need, as a share of all memory. Linux
 /// keeps about that much (`watermark_scale_factor` and `min_free_kbytes`); chosen, not measured.
-const LOW_WATERMARK: f64 = 0.005;
+const LOW_WATERMARK: Share = Share::clamped(0.005);
 
 /// How much happened, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,14 +9,14 @@
 
 use super::{BLOCK, Frame, Owner, Physical};
 use crate::random::Random;
-use superpage_units::{BasePages, Bytes, PageSize};
+use superpage_units::{BasePages, Bytes, PageSize, Share};
 
 impl Physical {
-    /// Makes the first frame of each huge frame unmovable, in this share (0 to 1) of the huge
+    /// Makes the first frame of each huge frame unmovable, in this share of the huge
     /// frames that are free, from the bottom of memory up.
-    pub fn pin_blocks(&mut self, share: f64) {
+    pub fn pin_blocks(&mut self, share: Share) {
         let blocks = self.supply().available(PageSize::Huge);
-        let pinned = BasePages(blocks).bytes().scaled(share).to_base_pages().0;
+        let pinned = share.of(BasePages(blocks).bytes()).to_base_pages().0;
         let mut left = pinned;
         for block in 0..self.frames / BLOCK {
             if left == 0 {
@@ -111,7 +111,7 @@ mod tests {
         physical.fill_page_cache(leave, &mut Random::new(1));
         physical.check();
         assert_eq!(physical.supply().free(), leave.to_base_pages());
-        assert_eq!(physical.supply().fmfi(PageSize::Huge), 1.0);
+        assert_eq!(physical.supply().fmfi(PageSize::Huge), Share::ALL);
         let half = leave.to_base_pages().0 as f64 / 2.0;
         for chunk in physical.chunks() {
             assert!((chunk.free.0 as f64 / half - 1.0).abs() < 0.02, "{chunk:?}");

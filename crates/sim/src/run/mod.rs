@@ -32,13 +32,13 @@ use crate::translation::Translator;
 use crate::workload::Workload;
 use debloat::Next;
 use program::Program;
-use superpage_units::{Nanos, PageSize, ProcessKey};
+use superpage_units::{Nanos, PageSize, ProcessKey, Share};
 
 /// How long background and de-bloater work in turn. Chosen: as long as the longest slice of a
 /// program while either may change memory.
 const TURN: Nanos = Nanos(1_000_000_000);
 /// The least share of a CPU that background work has. Chosen: it must come to an end.
-const LEAST_SHARE: f64 = 1e-3;
+const LEAST_SHARE: Share = Share::clamped(1e-3);
 
 /// The hardware that a run happens on.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub struct Run {
     background: Worker,
     debloater: Option<Debloater>,
     /// The most that the background may take of a CPU, whatever the system says.
-    limit: f64,
+    limit: Option<Share>,
 }
 
 /// Somebody who works beside the programs, on a clock of its own: the background, or a de-bloater.
@@ -93,11 +93,12 @@ struct Worker {
 }
 
 impl Worker {
-    /// Takes `cost` for some work, of which it is `busy` for so long, with a share of a CPU.
-    fn spend(&mut self, work: Work, busy: Nanos, cost: Nanos, share: f64) {
+    /// Takes `cost` for some work, of which it is `busy` for so long, with so many CPUs or a part of
+    /// one.
+    fn spend(&mut self, work: Work, busy: Nanos, cost: Nanos, cpus: f64) {
         self.work += work;
         self.busy += busy;
-        self.clock += Nanos::from_secs_f64(cost.as_secs_f64() / share);
+        self.clock += Nanos::from_secs_f64(cost.as_secs_f64() / cpus);
         self.clock += Nanos(1);
         self.still_until = Nanos::ZERO;
     }
@@ -128,14 +129,14 @@ impl Run {
             programs: Vec::new(),
             background: Worker::default(),
             debloater: None,
-            limit: f64::INFINITY,
+            limit: None,
         }
     }
 
     /// The same, with no more than this share of one CPU for the background.
     #[must_use]
-    pub fn with_background_limit(self, share: f64) -> Self {
-        Self { limit: share, ..self }
+    pub fn with_background_limit(self, share: Share) -> Self {
+        Self { limit: Some(share), ..self }
     }
 
     /// The same, with a de-bloater plugged in.
@@ -247,10 +248,17 @@ impl Run {
         self.machine.now = until;
     }
 
+    /// How many CPUs the background may take, or which part of one.
+    fn background_cpus(&self) -> f64 {
+        let cpus = self.machine.system().map_or(1.0, |system| {
+            f64::from(system.background_threads()) * system.background_share().get()
+        });
+        self.limit.map_or(cpus, |limit| cpus.min(limit.get())).max(LEAST_SHARE.get())
+    }
+
     /// Lets the background work until its clock shows `until`.
     fn background_until(&mut self, until: Nanos) {
-        let share = self.machine.system().map_or(1.0, |system| system.background_share());
-        let share = share.min(self.limit).max(LEAST_SHARE);
+        let cpus = self.background_cpus();
         let (begun, busy) = (self.background.clock, self.background.busy);
         while self.background.clock < until {
             self.machine.now = self.background.clock;
@@ -259,7 +267,7 @@ impl Run {
                     let profile = &self.hardware.profile;
                     let busy = profile.cpu_time(&work).max(Nanos(1));
                     let cost = busy + self.machine.wait_for_device(profile, &work);
-                    self.background.spend(work, busy, cost, share);
+                    self.background.spend(work, busy, cost, cpus);
                     if let Some(key) = locked {
                         let faults = self.programs.iter_mut().find(|p| p.key() == key);
                         faults.into_iter().for_each(|program| program.wait_for_lock(cost));
@@ -273,6 +281,7 @@ impl Run {
 
     /// Lets the de-bloater, if there is one, work until its clock shows `until`.
     fn debloat_until(&mut self, until: Nanos) {
+        let share = self.limit.unwrap_or(Share::ALL).max(LEAST_SHARE);
         let Some(debloater) = &mut self.debloater else { return };
         let (begun, busy) = (debloater.worker.clock, debloater.worker.busy);
         while debloater.worker.clock < until {
@@ -280,7 +289,7 @@ impl Run {
             match debloater.step(&mut self.machine) {
                 Next::Worked(work) => {
                     let cost = self.hardware.profile.price(&work).max(Nanos(1));
-                    debloater.worker.spend(work, cost, cost, self.limit.clamp(LEAST_SHARE, 1.0));
+                    debloater.worker.spend(work, cost, cost, share.get());
                 }
                 Next::Rests(wake) => debloater.worker.rest(wake, until),
             }

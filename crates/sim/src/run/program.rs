@@ -16,7 +16,7 @@ use crate::workload::{
 use std::sync::Arc;
 use superpage_units::{
     Area, BASE_PAGE_BYTES, BasePages, Bytes, GIANT_PAGE_BYTES, Growth, Nanos, PageSize, ProcessKey,
-    Region, VirtAddr,
+    Region, Share, VirtAddr,
 };
 
 /// Where programs' areas begin. Anything but zero would do.
@@ -444,7 +444,7 @@ impl Program {
         let each = made / f64::from(taken.accesses.max(1));
         self.report.first_misses += each * taken.first_misses as f64;
         self.report.walks += each * taken.walks as f64;
-        machine.note_walk_share(self.key, translation / cycles.max(1e-9));
+        machine.note_walk_share(self.key, Share::clamped(translation / cycles.max(1e-9)));
         machine.note_coverage(self.key, &mut self.covered, made / f64::from(samples));
         done += made;
         self.progress = Progress::Accesses(done, streams);

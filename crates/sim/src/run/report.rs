@@ -1,7 +1,7 @@
 //! What a run found out about a program.
 
 use hdrhistogram::Histogram;
-use superpage_units::{BasePages, Nanos};
+use superpage_units::{BasePages, Nanos, Share};
 
 /// The latencies of something, as a histogram with three significant digits.
 #[derive(Clone, Debug)]
@@ -76,22 +76,22 @@ pub struct Report {
 }
 
 impl Report {
-    /// The share of its cycles that went into translation.
+    /// The share of its cycles that went into translation, at most all: walks that are hidden overlap.
     #[must_use]
-    pub fn walk_share(&self) -> f64 {
-        if self.cycles > 0.0 { self.walk_cycles / self.cycles } else { 0.0 }
+    pub fn walk_share(&self) -> Share {
+        Share::clamped(self.walk_cycles / self.cycles)
     }
 
     /// The share of its accesses that the first level of the TLBs did not know.
     #[must_use]
-    pub fn miss_rate(&self) -> f64 {
-        if self.accesses > 0.0 { self.first_misses / self.accesses } else { 0.0 }
+    pub fn miss_rate(&self) -> Share {
+        Share::clamped(self.first_misses / self.accesses)
     }
 
     /// The share of its accesses that took a page walk.
     #[must_use]
-    pub fn walk_rate(&self) -> f64 {
-        if self.accesses > 0.0 { self.walks / self.accesses } else { 0.0 }
+    pub fn walk_rate(&self) -> Share {
+        Share::clamped(self.walks / self.accesses)
     }
 
     /// How long the phase took, if it has ended.

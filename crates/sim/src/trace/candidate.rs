@@ -5,7 +5,8 @@ use superpage_policy::debloat;
 use superpage_policy::registry::Policies;
 use superpage_policy::system::life::Deallocation;
 use superpage_policy::system::list;
-use superpage_policy::watermark::{BadWatermarks, Watermarks};
+use superpage_policy::watermark::{LowNotBelowHigh, Watermarks};
+use superpage_units::Share;
 
 /// A system, and what takes bloat back under it.
 #[derive(Clone, Copy, Debug)]
@@ -108,8 +109,8 @@ impl Candidate {
     /// `low`; where nothing is said, as it does by itself.
     ///
     /// # Errors
-    /// [`BadWatermarks`].
-    pub fn between(self, high: Option<f64>, low: Option<f64>) -> Result<Self, BadWatermarks> {
+    /// [`LowNotBelowHigh`].
+    pub fn between(self, high: Option<Share>, low: Option<Share>) -> Result<Self, LowNotBelowHigh> {
         let Some(plugged) = self.debloater else { return Ok(self) };
         let [own_high, own_low] = plugged.entry.marks;
         let marks = Watermarks::new(high.unwrap_or(own_high), low.unwrap_or(own_low))?;
@@ -173,9 +174,12 @@ mod tests {
             let candidate = Candidate::named(name).expect("it exists").between(high, low)?;
             Ok(candidate.debloater.map(|plugged| [plugged.marks.high(), plugged.marks.low()]))
         };
-        assert_eq!(marks("linux+hawkeye", None, None), Ok(Some([0.85, 0.70])));
-        assert_eq!(marks("linux+emd", Some(0.9), None), Ok(Some([0.9, 0.65])));
-        assert_eq!(marks("linux", Some(0.9), Some(0.95)), Ok(None));
-        assert_eq!(marks("linux+emd", Some(0.6), None), Err(BadWatermarks::LowNotBelowHigh));
+        assert_eq!(marks("linux+hawkeye", None, None), Ok(Some([85, 70].map(Share::percent))));
+        assert_eq!(
+            marks("linux+emd", Some(Share::percent(90)), None),
+            Ok(Some([90, 65].map(Share::percent)))
+        );
+        assert_eq!(marks("linux", Some(Share::percent(90)), Some(Share::percent(95))), Ok(None));
+        assert_eq!(marks("linux+emd", Some(Share::percent(60)), None), Err(LowNotBelowHigh));
     }
 }

@@ -7,7 +7,7 @@ use crate::machine::{Backing, Machine, Setup};
 use crate::run::{Debloated, Debloater, Hardware, Latencies, Report, Run};
 use superpage_policy::system::Footprint;
 use superpage_policy::system::list::Entry;
-use superpage_units::{BasePages, Bytes, Nanos, PageSize, ProcessKey};
+use superpage_units::{BasePages, Bytes, Nanos, PageSize, ProcessKey, Share};
 
 /// The system that others are compared with: base pages only.
 pub const REFERENCE: &str = "linux-4k";
@@ -21,8 +21,8 @@ const POOLED: &str = "xheap";
 pub struct Options {
     /// Its memory.
     pub memory: Bytes,
-    /// The share (0 to 1) of its 2 MiB blocks that have an unmovable base page in them.
-    pub fragmented: f64,
+    /// The share of its 2 MiB blocks that have an unmovable base page in them.
+    pub fragmented: Share,
     /// The seed of all chance.
     pub seed: u64,
 }
@@ -65,7 +65,7 @@ pub struct Row {
     /// What a de-bloater did, if one is plugged in.
     pub debloated: Option<Debloated>,
     /// The share of the program's cycles that went into translation, hidden ones included.
-    pub walk_share: f64,
+    pub walk_share: Share,
     /// CPU time of the program: its own, what translation adds, and its faults.
     pub busy: Nanos,
     /// From start to end, waiting included.
@@ -100,9 +100,9 @@ pub fn check(plan: &Plan, options: &Options) -> Result<(), TooSmall> {
 /// The least memory that a machine must have: what the program touches, a huge page for rounding,
 /// and one base page in each 2 MiB that is fragmented.
 #[must_use]
-pub fn needs(plan: &Plan, fragmented: f64) -> Bytes {
+pub fn needs(plan: &Plan, fragmented: Share) -> Bytes {
     let touched = plan.needs.bytes();
-    let pinned = 1.0 + fragmented / (PageSize::Huge.base_pages().0 as f64 - 1.0);
+    let pinned = 1.0 + fragmented.get() / (PageSize::Huge.base_pages().0 as f64 - 1.0);
     Bytes(touched.scaled(pinned).0.next_multiple_of(PageSize::Huge.bytes().0))
         + PageSize::Huge.bytes()
 }
@@ -168,7 +168,7 @@ fn row(policy: String, run: &Run, key: ProcessKey, memory: Vec<(Nanos, Bytes)>) 
         fault_time: Nanos::ZERO,
         background: run.background().0 + debloated.map_or(Nanos::ZERO, |by| by.busy),
         debloated,
-        walk_share: 0.0,
+        walk_share: Share::NONE,
         busy: Nanos::ZERO,
         time: Nanos::ZERO,
         memory,

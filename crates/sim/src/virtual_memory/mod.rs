@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use superpage_policy::system::Footprint;
 use superpage_units::{
     Area, BASE_PAGE_BYTES, BasePages, GIANT_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Mapping, Page,
-    PageSize, ProcessKey, Region, VirtAddr,
+    PageSize, ProcessKey, Region, Share, VirtAddr,
 };
 use tables::{SLOTS, Tables};
 
@@ -27,7 +27,7 @@ pub struct Process {
     /// What is mapped by each size, in pages of it.
     mapped: [u64; 3],
     /// The share of cycles spent on page walks lately.
-    pub(crate) walk_share: f64,
+    pub(crate) walk_share: Share,
     /// Its threads.
     pub(crate) threads: u32,
 }
@@ -52,7 +52,7 @@ impl Process {
             areas: Vec::new(),
             tables: Tables::default(),
             mapped: [0; 3],
-            walk_share: 0.0,
+            walk_share: Share::NONE,
             threads: 1,
         }
     }
@@ -77,7 +77,7 @@ impl Process {
 
     /// A child that has mapped what it has, in the same frames.
     fn fork(&self, key: ProcessKey) -> Self {
-        let mut child = Self { key, threads: 1, walk_share: 0.0, ..self.clone() };
+        let mut child = Self { key, threads: 1, walk_share: Share::NONE, ..self.clone() };
         for slot in child.tables.slots_mut() {
             slot.is_accessed = false;
             slot.coverage = 0;

@@ -5,7 +5,7 @@ use crate::args::Sim;
 use crate::show;
 use superpage_sim::trace::compare::{Ended, Options, REFERENCE, Row};
 use superpage_trace::{Contents, Trace};
-use superpage_units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos, Share};
 
 /// Differences below this are not worth a word: the model is not that good.
 const NEGLIGIBLE: f64 = 0.01;
@@ -182,9 +182,9 @@ fn about_swap(rows: &[&Row]) -> String {
 
 /// Where there are more whole blocks than anybody used, those that are pinned are not missed.
 fn about_fragmentation(rows: &[Row], options: &Options) -> String {
-    let whole = options.memory.scaled(1.0 - options.fragmented);
+    let whole = options.fragmented.rest().of(options.memory);
     let is_enough = rows.iter().all(|row| row.peak + row.reserved <= whole);
-    if options.fragmented == 0.0 || !is_enough {
+    if options.fragmented == Share::NONE || !is_enough {
         return String::new();
     }
     format!(
@@ -201,8 +201,8 @@ fn names(names: &[&str]) -> String {
 }
 
 fn assumed(trace: &Trace, arguments: &Sim, options: &Options) -> String {
-    let fragmented = if options.fragmented > 0.0 {
-        format!(", {} of its 2 MiB blocks pinned", show::percent(options.fragmented))
+    let fragmented = if options.fragmented > Share::NONE {
+        format!(", {} of its 2 MiB blocks pinned", options.fragmented)
     } else {
         String::new()
     };

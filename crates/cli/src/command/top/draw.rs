@@ -15,7 +15,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, StatefulWidget, Table, TableState, Widget};
 use superpage_manager::status::Memory;
-use superpage_units::Bytes;
+use superpage_units::{Bytes, Share};
 
 /// From this height on there is room for what was done below the processes.
 const TALL: u16 = 18;
@@ -89,8 +89,7 @@ fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
         let bytes = superpage_units::HugePages(supply.huge).bytes();
         lines.push(Line::raw(format!(
             "supply  {} huge pages free ({bytes}), fragmentation {}",
-            supply.huge,
-            show::percent(supply.fragmentation)
+            supply.huge, supply.fragmentation
         )));
     }
     if let Origin::Daemon(status) = &sight.origin {
@@ -109,11 +108,11 @@ fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
 /// Used memory as a bar with the watermarks in it.
 fn memory_line(memory: &Memory, width: u16) -> Line<'static> {
     let share = Bytes(memory.used).share_of(Bytes(memory.total));
-    let has_marks = memory.high > 0.0;
+    let has_marks = memory.high > Share::NONE;
     let name = if memory.name == "machine" { "memory" } else { &memory.name };
-    let text = format!("{} of {}", show::percent(share), Bytes(memory.total));
+    let text = format!("{share} of {}", Bytes(memory.total));
     let marks = match has_marks {
-        true => format!(", low {}, high {}", show::percent(memory.low), show::percent(memory.high)),
+        true => format!(", low {}, high {}", memory.low, memory.high),
         false => String::new(),
     };
     let columns = usize::from(width.saturating_sub(70)).clamp(10, 40);
@@ -121,7 +120,7 @@ fn memory_line(memory: &Memory, width: u16) -> Line<'static> {
     bar.resize(columns, '·');
     for mark in [memory.low, memory.high].into_iter().filter(|_| has_marks) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share")]
-        let at = ((mark * columns as f64) as usize).min(columns.saturating_sub(1));
+        let at = ((mark.get() * columns as f64) as usize).min(columns.saturating_sub(1));
         if let Some(place) = bar.get_mut(at) {
             *place = '|';
         }
@@ -152,7 +151,7 @@ const COLUMNS: [Column; 8] = [
         text: |p, _| show::printable(&p.command),
     },
     Column { head: "HUGE", width: 10, sort: Some(Sort::Huge), text: |p, _| p.huge.to_string() },
-    Column { head: "SHARE", width: 7, sort: None, text: |p, _| show::percent(p.share_huge()) },
+    Column { head: "SHARE", width: 7, sort: None, text: |p, _| p.share_huge().to_string() },
     Column {
         head: "BLOAT",
         width: 10,

@@ -263,7 +263,7 @@ impl Known {
             if let Look::Known(known) = look
                 && let Some(density) = known.density()
             {
-                self.zero.insert(region, density.share());
+                self.zero.insert(region, density.share().get());
             }
         }
         self.glanced_at = look + 1;

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use superpage_kernel::usage::CpuTime;
 use superpage_manager::budget::CpuBudget;
 use superpage_trace::Partial;
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Share};
 
 /// The size of a frame that goes to no terminal.
 const PLAIN: Rect = Rect { x: 0, y: 0, width: 100, height: 40 };
@@ -106,7 +106,7 @@ struct Clock {
 
 impl Clock {
     /// What looking may take of a core. Chosen: nobody minds.
-    const SHARE: f64 = 0.02;
+    const SHARE: Share = Share::percent(2);
 
     fn look(&mut self, source: &mut dyn Source, model: &mut Model) -> anyhow::Result<()> {
         let (began, cpu) = (Instant::now(), CpuTime::of_thread());

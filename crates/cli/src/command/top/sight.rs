@@ -2,7 +2,7 @@
 
 use superpage_manager::history::Entry;
 use superpage_manager::status::{Memory, Status};
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, Region};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Region, Share};
 
 /// A source of what is shown.
 pub(super) trait Source {
@@ -67,7 +67,7 @@ pub(super) struct Supplied {
     /// Free huge pages.
     pub(super) huge: u64,
     /// The share of free memory in smaller pieces.
-    pub(super) fragmentation: f64,
+    pub(super) fragmentation: Share,
 }
 
 /// A process.
@@ -85,8 +85,8 @@ pub(super) struct Row {
 
 impl Row {
     /// The share of its memory in huge pages.
-    pub(super) fn share_huge(&self) -> f64 {
-        self.huge.share_of(self.resident.max(self.huge))
+    pub(super) fn share_huge(&self) -> Share {
+        self.huge.share_of(self.resident)
     }
 }
 
@@ -115,9 +115,9 @@ pub(super) enum Size {
 /// One character of the map: neighbouring regions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cell {
-    pub(super) share_huge: f64,
+    pub(super) share_huge: Share,
     /// The share of base pages in use, of the regions of which it is known; `None` of none.
-    pub(super) density: Option<f64>,
+    pub(super) density: Option<Share>,
 }
 
 /// One line of the map.
@@ -144,13 +144,15 @@ impl Map {
 }
 
 fn cell(regions: &[Spot]) -> Cell {
-    let huge = regions.iter().filter(|spot| spot.size == Size::Huge).count() as f64;
-    Cell { share_huge: huge / regions.len() as f64, density: density(regions) }
+    let [huge, all] =
+        [regions.iter().filter(|spot| spot.size == Size::Huge).count(), regions.len()]
+            .map(|count| HugePages(count as u64));
+    Cell { share_huge: huge.share_of(all), density: density(regions) }
 }
 
 /// The share of base pages in use, of the regions of which it is known.
-pub(super) fn density(regions: &[Spot]) -> Option<f64> {
+pub(super) fn density(regions: &[Spot]) -> Option<Share> {
     let known: Vec<u64> = regions.iter().filter_map(|spot| spot.used).collect();
     let all = BASE_PAGES_PER_HUGE_PAGE * known.len() as u64;
-    (all > 0).then(|| known.iter().sum::<u64>() as f64 / all as f64)
+    (all > 0).then(|| BasePages(known.iter().sum()).share_of(BasePages(all)))
 }

@@ -11,7 +11,7 @@ use ratatui::style::Color;
 use superpage_manager::history::{Entry, What};
 use superpage_manager::status::{Memory, Status};
 use superpage_trace::{Partial, read};
-use superpage_units::{Bytes, HUGE_PAGE_BYTES, Region, VirtAddr};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, Region, Share, VirtAddr};
 
 /// The length of a second and the time of the fixture, in milliseconds.
 const NOW: u64 = 1_700_000_000_000;
@@ -56,8 +56,8 @@ fn sight() -> Sight {
         name: "machine".to_owned(),
         used: Bytes::from_gib(18).0,
         total: Bytes::from_gib(24).0,
-        high: 0.8,
-        low: 0.65,
+        high: Share::percent(80),
+        low: Share::percent(65),
     };
     Sight {
         of: "this machine".to_owned(),
@@ -72,7 +72,7 @@ fn sight() -> Sight {
             ..Status::default()
         })),
         memory: vec![memory],
-        supply: Some(Supplied { huge: 2100, fragmentation: 0.123 }),
+        supply: Some(Supplied { huge: 2100, fragmentation: Share::clamped(0.123) }),
         processes: vec![
             process(42, "redis-server", [4000, 3600, 100]),
             process(43, "memcached", [2000, 1800, 900]),
@@ -202,7 +202,7 @@ fn the_maps_colours_say_how_memory_is_mapped() {
     let colours: Vec<Color> = (16..26).map(|x| buffer[(x, row)].fg).collect();
     assert_eq!(colours[..7], [Color::Green; 7]);
     assert_eq!(colours[7..], [Color::Blue; 3]);
-    assert_eq!(draw::mapped(0.5), Color::Yellow);
+    assert_eq!(draw::mapped(Share::percent(50)), Color::Yellow);
 }
 
 #[test]

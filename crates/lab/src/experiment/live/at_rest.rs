@@ -232,7 +232,7 @@ fn row(size: Bytes, configuration: Configuration, round: u32, seen: &Seen, redis
         policy: configuration.name(),
         round,
         resident_bytes: redis.resident.0,
-        huge_share: rounded(redis.huge.bytes().share_of(redis.resident.max(Bytes(1))), 3),
+        huge_share: rounded(redis.huge.bytes().share_of(redis.resident).get(), 3),
         settled: rounded(settled.as_secs_f64(), 1),
         seconds: rounded(time.as_secs_f64(), 1),
         daemon_cpu: rounded(cpu / time.as_secs_f64(), 5),

@@ -87,7 +87,7 @@ fn survey(subject: &Subject, depth: Depth) -> Result<BloatMap> {
 }
 
 fn row(kind: WorkloadKind, paper: &'static str, exact: &BloatMap, sampled: &BloatMap) -> Row {
-    let share = |map: &BloatMap| map.total_zero_pages().share_of(map.len().base_pages());
+    let share = |map: &BloatMap| map.total_zero_pages().share_of(map.len().base_pages()).get();
     let buckets = |map: &BloatMap| {
         let mut counts: Vec<u64> = Bucket::densest_first().map(|b| map.count(b).0).collect();
         counts.reverse();

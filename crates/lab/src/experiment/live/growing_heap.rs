@@ -71,7 +71,7 @@ struct Row {
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = fitting_size(setting, SIZE, 1)?;
-    let time = Nanos::from_secs_f64(PER_GIB.as_secs_f64() * size.share_of(Bytes::from_gib(1)));
+    let time = Nanos::from_secs_f64(PER_GIB.as_secs_f64() * mib(size) / mib(Bytes::from_gib(1)));
     let mut bench = Bench::open(setting)?;
     warm(setting, size)?;
     let mut report = Report::default();
@@ -130,13 +130,13 @@ fn grow(regime: Regime, part: Part, bench: &mut Bench, setting: &Setting) -> Res
 fn huge_at(looks: &[Look], size: Bytes, share: f64) -> f64 {
     // The last look is just before the end.
     let reached = looks.iter().find(|look| look.heap >= size.scaled(share)).or(looks.last());
-    reached.map_or(f64::NAN, |look| look.huge.share_of(look.heap.max(Bytes(1))))
+    reached.map_or(f64::NAN, |look| look.huge.share_of(look.heap).get())
 }
 
 fn row(case: &'static str, regime: Regime, size: Bytes, rounds: &[Grown]) -> Row {
     let at = |share| rounded(median(rounds.iter().map(|g| huge_at(&g.looks, size, share))), 3);
     let mean = |grown: &Grown| {
-        let shares = grown.looks.iter().map(|look| look.huge.share_of(look.heap.max(Bytes(1))));
+        let shares = grown.looks.iter().map(|look| look.huge.share_of(look.heap).get());
         shares.sum::<f64>() / grown.looks.len().max(1) as f64
     };
     Row {
@@ -154,7 +154,7 @@ fn row(case: &'static str, regime: Regime, size: Bytes, rounds: &[Grown]) -> Row
 }
 
 fn mib(bytes: Bytes) -> f64 {
-    bytes.share_of(Bytes::from_mib(1))
+    bytes.0 as f64 / Bytes::from_mib(1).0 as f64
 }
 
 fn line(name: &str, looks: &[Look]) -> Line {

@@ -85,7 +85,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 case,
                 policy,
                 huge_pages: seen.huge.0,
-                huge_share: rounded(seen.huge.share_of(size), 3),
+                huge_share: rounded(seen.huge.share_of(size).get(), 3),
                 access_ns: rounded(seen.access_ns, 1),
                 access_ratio: rounded(seen.access_ns / before[at].access_ns, 3),
                 promote_s,

@@ -137,7 +137,7 @@ fn row(
     rest: Duration,
 ) -> Row {
     let of = |value: &dyn Fn(&Sample) -> f64| median(samples.iter().map(value));
-    let share = |huge: HugePages, of: Bytes| huge.bytes().share_of(of.max(Bytes(1)));
+    let share = |huge: HugePages, of: Bytes| huge.bytes().share_of(of).get();
     Row {
         experiment: EXPERIMENT.name,
         machine: "live",

@@ -26,7 +26,7 @@ use superpage_kernel::status;
 use superpage_kernel::thp::Enabled;
 use superpage_manager::supply;
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos, Share};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "mixed-load",
@@ -163,7 +163,7 @@ fn configuration(marks: Watermarks) -> Result<String> {
     let us = String::from_utf8_lossy(&us);
     let commands = ["redis-server", "memcached", &us];
     let others = called(&commands)?;
-    let percent = |share: f64| format!("{:.3}%", share * 100.0);
+    let percent = |share: Share| format!("{:.3}%", share.get() * 100.0);
     Ok(format!(
         "[watermarks]\nhigh = \"{}\"\nlow = \"{}\"\n\
          [processes.include]\ncommands = {commands:?}\n\
@@ -184,7 +184,7 @@ struct Trial<'a> {
     base: Option<f64>,
     report: Report,
     /// The share of memory in use under the daemon, by minutes.
-    used: Vec<(f64, f64)>,
+    used: Vec<(f64, Share)>,
 }
 
 /// A daemon that is followed.
@@ -255,17 +255,17 @@ impl Trial<'_> {
             policy: regime.name(),
             round,
             seconds: rounded(seconds, 1),
-            high: rounded(self.marks.high(), 4),
-            low: rounded(self.marks.low(), 4),
-            most_used: rounded(used.iter().copied().fold(0.0, f64::max), 3),
-            last_used: rounded(used.last().copied().unwrap_or(0.0), 3),
+            high: rounded(self.marks.high().get(), 4),
+            low: rounded(self.marks.low().get(), 4),
+            most_used: rounded(used.iter().max().copied().unwrap_or_default().get(), 3),
+            last_used: rounded(used.last().copied().unwrap_or_default().get(), 3),
             seconds_above_high: used.iter().filter(|used| **used > self.marks.high()).count(),
             throughput: throughput.round(),
             throughput_ratio: rounded(throughput / base, 3),
             p50_us: rounded(micros(seen.open.quantile(0.5)), 1),
             p99_us: rounded(micros(seen.open.quantile(0.99)), 1),
             p999_us: rounded(micros(seen.open.quantile(0.999)), 1),
-            redis_huge: rounded(redis.huge.bytes().share_of(redis.resident), 3),
+            redis_huge: rounded(redis.huge.bytes().share_of(redis.resident).get(), 3),
             promoted: 0,
             filled_bytes: 0,
             broken: 0,
@@ -304,7 +304,7 @@ impl Followed {
 /// Takes down every second how much of the machine's memory is in use, from 0 to 1.
 struct Watch {
     stop: Sender<()>,
-    thread: JoinHandle<Vec<f64>>,
+    thread: JoinHandle<Vec<Share>>,
 }
 
 impl Watch {
@@ -325,7 +325,7 @@ impl Watch {
         Ok(Self { stop, thread })
     }
 
-    fn end(self) -> Result<Vec<f64>> {
+    fn end(self) -> Result<Vec<Share>> {
         drop(self.stop);
         self.thread.join().map_err(|_| Error::Child("the watch on memory ended early".to_owned()))
     }
@@ -344,21 +344,21 @@ fn notes(size: Bytes, pacing: Pacing, marks: Watermarks) -> Vec<String> {
             open.as_secs()
         ),
         format!(
-            "superpage: by the example configuration, watermarks {:.1} and {:.1} %; what it did, and its \
+            "superpage: by the example configuration, watermarks {} and {}; what it did, and its \
              CPU time, from its beginning on, filling included. linux-4k and linux: {} s.",
-            marks.high() * 100.0,
-            marks.low() * 100.0,
+            marks.high(),
+            marks.low(),
             pacing.other.as_secs()
         ),
     ]
 }
 
-fn picture(used: Vec<(f64, f64)>, marks: Watermarks) -> Picture {
+fn picture(used: Vec<(f64, Share)>, marks: Watermarks) -> Picture {
     let end = used.last().map_or(0.0, |(minute, _)| *minute);
-    let percent = |used: Vec<(f64, f64)>| {
-        used.into_iter().map(|(minute, share)| (minute, share * 100.0)).collect()
+    let percent = |used: Vec<(f64, Share)>| {
+        used.into_iter().map(|(minute, share)| (minute, share.get() * 100.0)).collect()
     };
-    let across = |name: &str, share: f64| -> Line {
+    let across = |name: &str, share: Share| -> Line {
         (name.to_owned(), percent(vec![(0.0, share), (end, share)]))
     };
     Picture {

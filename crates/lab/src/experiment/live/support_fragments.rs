@@ -59,5 +59,5 @@ impl Fragments {
 
 /// The share of the free memory that no huge page can be had from.
 fn in_pieces() -> Result<f64> {
-    Ok(supply::read(Path::new("/proc"))?.fmfi(PageSize::Huge))
+    Ok(supply::read(Path::new("/proc"))?.fmfi(PageSize::Huge).get())
 }

@@ -216,7 +216,7 @@ impl Stage {
             let huge = self.run.machine().process(*key).map(|process| process.footprint().huge);
             Timed {
                 slowdown: seconds(1) / seconds(2),
-                retained: huge.unwrap_or_default().share_of(kind.size().to_huge_pages()),
+                retained: huge.unwrap_or_default().share_of(kind.size().to_huge_pages()).get(),
             }
         };
         Ok(self.programs.iter().map(of).collect())

@@ -318,7 +318,7 @@ mod tests {
             assert_eq!(total, program.footprint(), "{}", program.name());
             let share = |array| {
                 let at = program.index(array).unwrap();
-                arrays[at].1.share_of(total)
+                arrays[at].1.share_of(total).get()
             };
             assert!(share(Array::Worklists) < 0.07, "{}", program.name());
             assert!(share(Array::Property) < 0.05, "{}", program.name());
@@ -331,7 +331,7 @@ mod tests {
         let programs = Program::all();
         let share = |program: &Program| {
             let at = program.index(Array::Property).unwrap();
-            program.arrays()[at].1.share_of(program.footprint())
+            program.arrays()[at].1.share_of(program.footprint()).get()
         };
         let mean = programs[..8].iter().map(share).sum::<f64>() / 8.0;
         assert!((mean / 0.0292 - 1.0).abs() < 0.1, "{mean}");

@@ -30,7 +30,9 @@ use superpage_sim::physical::Physical;
 use superpage_sim::random::Random;
 use superpage_sim::run::Run;
 use superpage_sim::workload::Phase;
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PageSize, ProcessKey, Region};
+use superpage_units::{
+    BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PageSize, ProcessKey, Region, Share,
+};
 
 /// One socket's memory.
 const NODE: Bytes = Bytes::from_mib(64_000);
@@ -64,7 +66,7 @@ impl Memory {
         physical.hog(physical.supply().free().bytes().saturating_sub(left));
         let wanted = left.scaled(f64::from(fragmented) / 100.0).to_huge_pages().0 as f64;
         let whole = physical.supply().available(PageSize::Huge).max(1) as f64;
-        physical.pin_blocks((wanted / whole).min(1.0));
+        physical.pin_blocks(Share::clamped(wanted / whole));
     }
 }
 
@@ -164,7 +166,7 @@ impl Case {
         run.until_left(phases - maps)?;
         if let Pages::Selective(per_cent) = self.pages {
             let range = self.property(run.machine(), key)?;
-            let share = f64::from(per_cent) / 100.0;
+            let share = Share::clamped(f64::from(per_cent) / 100.0);
             let options = selective::Options { ranges: vec![range], share, ..Default::default() };
             run.machine_mut().change_system(Box::new(Selective::new(options)));
         }
@@ -191,9 +193,9 @@ impl Case {
         let is_huge = |at: &u64| machine.region(key, region(*at)).mapping == Mapping::Huge;
         Ok(Outcome {
             seconds: report.phases.last().map_or(f64::NAN, |time| time.as_secs_f64()),
-            miss_rate: report.miss_rate(),
-            walk_rate: report.walk_rate(),
-            huge: footprint.huge.base_pages().share_of(footprint.total()),
+            miss_rate: report.miss_rate().get(),
+            walk_rate: report.walk_rate().get(),
+            huge: footprint.huge.base_pages().share_of(footprint.total()).get(),
             huge_property: (0..regions).filter(is_huge).count() as f64 / regions.max(1) as f64,
         })
     }

@@ -18,14 +18,14 @@ use superpage_sim::workload::{
 };
 use superpage_units::{
     Advice, Area, AreaKind, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, HugePages, Nanos,
-    ProcessKey, VirtAddr,
+    ProcessKey, Share, VirtAddr,
 };
 
 /// Memory. Assumed: the authors' fragmenting program expects 29 GB free.
 const MEMORY: Bytes = Bytes::from_gib(32);
 /// The share of huge frames that hold a page of the kernel. Assumed: what is free around them is then
 /// no more than what Linux always keeps free, so its compaction finds no room at Frag-100.
-const PINNED: f64 = 0.005;
+const PINNED: Share = Share::clamped(0.005);
 /// Whole huge frames left at Frag-0, of which Frag-X takes X % (`Benchmark/redis/linux.sh`: 8192).
 const UNFRAGMENTED: HugePages = HugePages(8192);
 /// Base pages that the fragmenting program holds of each huge frame (`fragment_level.c`: 64 KB).

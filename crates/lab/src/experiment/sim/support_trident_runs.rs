@@ -24,13 +24,13 @@ use superpage_sim::machine::{Backing, Counts, Machine, Setup};
 use superpage_sim::physical::{Owner, Physical};
 use superpage_sim::random::Random;
 use superpage_sim::run::Run;
-use superpage_units::{BasePages, Bytes, PageSize};
+use superpage_units::{BasePages, Bytes, PageSize, Share};
 
 /// One socket's memory, and a guest's.
 const MEMORY: Bytes = Bytes::from_gib(192);
 const GUEST_MEMORY: Bytes = Bytes::from_gib(153);
 /// The share of a CPU that khugepaged may take in a guest (section 7, Figure 13).
-const GUEST_BACKGROUND: f64 = 0.1;
+const GUEST_BACKGROUND: Share = Share::percent(10);
 /// Chunks of 1 GiB that fragmentation leaves whole. Assumed.
 const WHOLE_CHUNKS: u64 = 7;
 /// The FMFI that memory is brought to (section 3).
@@ -164,7 +164,7 @@ impl Case {
                 gib(PageSize::Giant.base_pages() * footprint.giant.unwrap_or_default()),
             ],
             seconds: report.phases.last().map_or(f64::NAN, |time| time.as_secs_f64()),
-            walk_share: report.walk_share(),
+            walk_share: report.walk_share().get(),
             counts: *run.machine().counts(),
             compacted: gib(compacted.copied),
             futile: gib(compacted.futile),

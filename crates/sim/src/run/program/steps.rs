@@ -8,7 +8,7 @@ use crate::machine::{Content, Machine};
 use crate::workload::draw::Draw;
 use crate::workload::steps::{Steps, Touches};
 use crate::workload::{Counting, Pattern};
-use superpage_units::{BasePages, Nanos, PageSize, VirtAddr};
+use superpage_units::{BasePages, Nanos, PageSize, Share, VirtAddr};
 
 /// How long it runs before the background has its turn. Chosen: about what the promotion of a huge
 /// page from the backing store takes, so that it comes in time for the pages after it.
@@ -67,7 +67,7 @@ impl Program {
             self.clock = begun + Nanos::from_secs_f64(spent);
         }
         let cycles = steps.cycles + steps.exposed * state.translation;
-        machine.note_walk_share(self.key, state.translation / cycles.max(1.0));
+        machine.note_walk_share(self.key, Share::clamped(state.translation / cycles.max(1.0)));
         let is_over = state.done >= steps.count;
         self.progress = Progress::Steps(state);
         Ok(is_over)

@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
-use superpage_units::HugePages;
+use superpage_units::{HugePages, Share};
 
 /// Columns of the address before each line.
 const LABEL: u16 = 16;
@@ -55,7 +55,7 @@ fn heads(model: &Model, pid: u32) -> Vec<Line<'static>> {
         "resident {}, in huge pages {} ({}), of it bloat {bloat}",
         process.resident,
         process.huge,
-        show::percent(process.share_huge()),
+        process.share_huge(),
     );
     lines.push(Line::raw(numbers));
     lines.extend(model.sight.map.as_ref().map(|map| Line::raw(sums(map))));
@@ -66,7 +66,7 @@ fn heads(model: &Model, pid: u32) -> Vec<Line<'static>> {
 fn sums(map: &Map) -> String {
     let huge = map.regions.iter().filter(|spot| spot.size == Size::Huge).count();
     let base = map.regions.len() - huge;
-    let used = density(&map.regions).map_or("?".to_owned(), show::percent);
+    let used = density(&map.regions).map_or("?".to_owned(), |share| share.to_string());
     format!("{huge} huge pages, {base} regions on base pages; {used} of them in use")
 }
 
@@ -75,11 +75,11 @@ fn legend(per_cell: usize, more: usize) -> Line<'static> {
     let more = if more == 0 { String::new() } else { format!("  ({more} more lines below)") };
     Line::from(vec![
         Span::raw(format!("each cell {each}: ")),
-        Span::styled("huge", Style::new().fg(colour(1.0))),
+        Span::styled("huge", Style::new().fg(colour(Share::ALL))),
         Span::raw(" "),
-        Span::styled("mixed", Style::new().fg(colour(0.5))),
+        Span::styled("mixed", Style::new().fg(colour(Share::percent(50)))),
         Span::raw(" "),
-        Span::styled("base", Style::new().fg(colour(0.0))),
+        Span::styled("base", Style::new().fg(colour(Share::NONE))),
         Span::raw(format!(" pages; fuller: more in use, ░ unknown{more}")),
     ])
 }
@@ -95,14 +95,14 @@ fn line(line: &MapLine) -> Line<'static> {
 /// Something is in every region of the map, so no cell is blank; a shade stands for what is not
 /// known yet.
 fn glyph(cell: Cell) -> char {
-    cell.density.map_or('░', |density| show::level(density.max(1.0 / 8.0)))
+    cell.density.map_or('░', |density| show::level(density.max(Share::clamped(1.0 / 8.0))))
 }
 
 /// How a cell is mapped.
-pub(in super::super) fn colour(share_huge: f64) -> Color {
+pub(in super::super) fn colour(share_huge: Share) -> Color {
     match share_huge {
-        share if share >= 1.0 => Color::Green,
-        share if share > 0.0 => Color::Yellow,
-        _ => Color::Blue,
+        Share::ALL => Color::Green,
+        Share::NONE => Color::Blue,
+        _ => Color::Yellow,
     }
 }

@@ -9,6 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, Widget};
 use superpage_manager::history::{Entry, What};
+use superpage_units::Share;
 
 /// Slices of time in a line of bars.
 const SLICES: usize = 30;
@@ -51,7 +52,8 @@ fn nothing(model: &Model) -> String {
 }
 
 fn cause_line(cause: &Cause, most: f64) -> Line<'static> {
-    let bars: String = cause.slices.iter().map(|slice| show::level(slice / most)).collect();
+    let bars: String =
+        cause.slices.iter().map(|slice| show::level(Share::clamped(slice / most))).collect();
     let name = format!("{:<9}  {:<20.20}  ", cause.what, show::printable(&cause.kind));
     Line::from(vec![
         Span::raw(name),

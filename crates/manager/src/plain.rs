@@ -1,0 +1,66 @@
+//! Units in files as plain numbers: what `#[serde(with = "plain")]` calls.
+
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::{Serialize, Serializer};
+use superpage_units::Share;
+
+/// A unit that files have as a plain number.
+pub(crate) trait Plain: Sized {
+    /// The number's type.
+    type Number;
+
+    /// The number.
+    fn number(&self) -> Self::Number;
+
+    /// The unit with this number, if there is one.
+    fn from_number(number: Self::Number) -> Option<Self>;
+}
+
+impl Plain for Share {
+    type Number = f64;
+
+    fn number(&self) -> f64 {
+        self.get()
+    }
+
+    fn from_number(number: f64) -> Option<Self> {
+        Self::new(number)
+    }
+}
+
+/// Writes the unit's number.
+pub(crate) fn serialize<T: Plain<Number: Serialize>, S: Serializer>(
+    unit: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    unit.number().serialize(serializer)
+}
+
+/// Reads the unit's number.
+pub(crate) fn deserialize<'de, T: Plain<Number: Deserialize<'de>>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let number = T::Number::deserialize(deserializer)?;
+    T::from_number(number).ok_or_else(|| D::Error::custom("a number that is out of range"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, PartialEq, serde::Serialize, Deserialize)]
+    struct Used {
+        #[serde(with = "super")]
+        share: Share,
+    }
+
+    #[test]
+    fn a_unit_is_written_and_read_as_its_number() {
+        let used = Used { share: Share::percent(25) };
+        let text = serde_json::to_string(&used).expect("it is a number");
+        assert_eq!(text, r#"{"share":0.25}"#);
+        assert_eq!(serde_json::from_str::<Used>(&text).expect("it was written so"), used);
+        assert!(serde_json::from_str::<Used>(r#"{"share":1.5}"#).is_err());
+    }
+}
