@@ -14,7 +14,7 @@ use rustix::io::{Errno, write};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Share};
 
 const NANOS_PER_MICRO: u64 = 1000;
 /// The shortest and the longest window that the kernel takes.
@@ -26,12 +26,12 @@ const FREE_WINDOW: u64 = 2_000_000_000;
 /// The share of time that tasks stalled, lately and altogether.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
-    /// Over the last 10 seconds, in percent.
-    pub avg10_percent: f64,
-    /// Over the last minute, in percent.
-    pub avg60_percent: f64,
-    /// Over the last 5 minutes, in percent.
-    pub avg300_percent: f64,
+    /// Over the last 10 seconds.
+    pub avg10: Share,
+    /// Over the last minute.
+    pub avg60: Share,
+    /// Over the last 5 minutes.
+    pub avg300: Share,
     /// Since the start, as time; microseconds are what the kernel counts.
     pub total: Nanos,
 }
@@ -79,18 +79,18 @@ fn stall(line: &[u8]) -> Option<Stall> {
     };
     let micros = text::decimal(find("total")?)?;
     Some(Stall {
-        avg10_percent: percent(find("avg10")?)?,
-        avg60_percent: percent(find("avg60")?)?,
-        avg300_percent: percent(find("avg300")?)?,
+        avg10: percent(find("avg10")?)?,
+        avg60: percent(find("avg60")?)?,
+        avg300: percent(find("avg300")?)?,
         total: Nanos(micros.saturating_mul(NANOS_PER_MICRO)),
     })
 }
 
-/// A plain decimal fraction; the kernel never writes anything else.
-fn percent(word: &[u8]) -> Option<f64> {
+/// A plain decimal fraction of a hundred; the kernel never writes anything else.
+fn percent(word: &[u8]) -> Option<Share> {
     let plain = word.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     let text = std::str::from_utf8(word).ok().filter(|_| plain)?;
-    text.parse().ok()
+    text.parse().ok().map(|percent: f64| Share::clamped(percent / 100.0))
 }
 
 /// Why a wait ended.
@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn a_real_file_reads() {
         let pressure = parsed(GOOD).expect("the fixture is good");
-        assert_eq!(pressure.some.avg10_percent, 1.53);
+        assert_eq!(pressure.some.avg10, Share::clamped(0.0153));
         assert_eq!(pressure.some.total, Nanos(12_345_678_000));
-        assert_eq!(pressure.full.map(|full| full.avg300_percent), Some(0.07));
+        assert_eq!(pressure.full.map(|full| full.avg300), Share::new(0.0007));
     }
 
     #[test]
@@ -259,10 +259,12 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(cents in prop::array::uniform3(0..=10_000_u32), total: u32) {
-            let [a, b, c] = cents.map(|cents| f64::from(cents) / 100.0);
+            let percents = cents.map(|cents| f64::from(cents) / 100.0);
+            let [a, b, c] = percents;
             let text = format!("some avg10={a:.2} avg60={b:.2} avg300={c:.2} total={total}\n");
             let some = parsed(text.as_bytes()).expect("good").some;
-            prop_assert_eq!([some.avg10_percent, some.avg60_percent, some.avg300_percent], [a, b, c]);
+            let shares = percents.map(|percent| Share::clamped(percent / 100.0));
+            prop_assert_eq!([some.avg10, some.avg60, some.avg300], shares);
             prop_assert_eq!(some.total, Nanos(u64::from(total) * NANOS_PER_MICRO));
         }
     }

