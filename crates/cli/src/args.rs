@@ -18,7 +18,7 @@ use superpage_sim::profile::Profile;
 use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::replay;
 use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Share,
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid, Share,
 };
 
 /// Manage huge pages from user space, on the stock Linux kernel.
@@ -79,7 +79,7 @@ pub(crate) struct Doctor {
 pub(crate) struct Scan {
     /// The process to look into; without one, all processes that hold huge pages
     #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
-    pub(crate) pid: Option<u32>,
+    pub(crate) pid: Option<Pid>,
     /// Read every base page instead of a sample
     #[arg(long)]
     pub(crate) exact: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Scan {
 pub(crate) struct Debloat {
     /// The processes to de-bloat
     #[arg(required = true, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
-    pub(crate) pids: Vec<u32>,
+    pub(crate) pids: Vec<Pid>,
     /// Free this much memory: a size such as 512M, 1.5GiB (units are binary)
     #[arg(long, value_name = "SIZE", value_parser = size, group = "amount",
           allow_hyphen_values = true)]
@@ -134,7 +134,7 @@ pub(crate) struct Debloat {
 pub(crate) struct Promote {
     /// The processes to promote
     #[arg(required = true, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
-    pub(crate) pids: Vec<u32>,
+    pub(crate) pids: Vec<Pid>,
     /// Leave regions alone that have fewer of their 512 base pages populated
     #[arg(long, value_name = "N", default_value = "64", value_parser = least,
           allow_negative_numbers = true)]
@@ -257,7 +257,7 @@ pub(crate) struct Restore {
 pub(crate) struct Record {
     /// The process to record
     #[arg(value_name = "PID", value_parser = recorded, allow_negative_numbers = true)]
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
     /// Where to write the trace; a file that is there is replaced once the recording is whole
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
@@ -520,7 +520,7 @@ pub(crate) enum LogLevel {
     Debug,
 }
 
-fn pid(text: &str) -> Result<u32, String> {
+fn pid(text: &str) -> Result<Pid, String> {
     text.parse().map_err(|_| "give the number of a process, such as 1234".to_owned())
 }
 
@@ -531,7 +531,7 @@ fn least(text: &str) -> Result<BasePages, String> {
     }
 }
 
-fn recorded(text: &str) -> Result<u32, String> {
+fn recorded(text: &str) -> Result<Pid, String> {
     text.parse().map_err(|_| "give a process id, such as $(pidof redis-server)".to_owned())
 }
 

@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "says why a test is skipped")]
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use superpage_kernel::process::{self, Process};
 use superpage_kernel::status;
+use superpage_units::Pid;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
@@ -208,7 +209,7 @@ fn a_process_that_has_exited_but_was_not_reaped_is_not_there() {
     let mut child = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).spawn();
     let child = child.as_mut().expect("it starts");
     let pid = child.id().to_string();
-    while Process::open(child.id()).is_ok() {
+    while Process::open(Pid(child.id())).is_ok() {
         std::thread::yield_now();
     }
     assert_sentence(&superpage(&["debloat", &pid, "--all"]), 1, &["no process", &pid]);
@@ -330,7 +331,7 @@ fn simulated_experiments_are_interrupted_at_once() {
     let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
     let first = lines.next().expect("a line").expect("text");
     assert!(first.contains("experiments") && first.ends_with("2 simulations at once"), "{first:?}");
-    let pid = Pid::from_raw(child.id().cast_signed()).expect("a pid");
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a pid");
     kill_process(pid, Signal::INT).expect("it is ours");
     let rest: Vec<String> = lines.map(|line| line.expect("text")).collect();
     assert_eq!(child.wait().expect("it ends").code(), Some(1));
@@ -346,7 +347,7 @@ fn one_bad_process_among_good_ones_stops_everything() {
 
 #[test]
 fn a_thread_of_the_kernel_is_a_usage_error() {
-    let is_kernel_thread = |pid: &u32| {
+    let is_kernel_thread = |pid: &Pid| {
         Process::open(*pid).and_then(|p| status::stat_of(&p)).is_ok_and(|s| s.is_kernel_thread())
     };
     let pids = process::list(Path::new("/proc")).expect("/proc lists");

@@ -24,7 +24,7 @@ use superpage_kernel::thp::{MAX_PTES_NONE, Thp};
 use superpage_kernel::{Error, meminfo, own_thp, status};
 use superpage_lab::worker::Worker;
 use superpage_lab::workload::WorkloadKind;
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, Pid, VirtAddr};
 
 fn main() -> ExitCode {
     subject::main(tests, &[("plain", be_plain), ("asking", be_asking), ("mixed", be_mixed)])
@@ -283,7 +283,7 @@ fn it_keeps_to_its_lists() -> Ended {
     is_debloated(&mut included)?;
     for (pid, before) in spared.into_iter().zip(before) {
         ensure!(Holds::now(pid)?.huge == before?, "process {pid} was touched");
-        ensure!(!log.iter().any(|line| line["pid"] == pid), "process {pid} was looked at");
+        ensure!(!log.iter().any(|line| line["pid"] == pid.0), "process {pid} was looked at");
     }
     Ok(())
 }
@@ -338,12 +338,13 @@ fn who_is_excluded_in_the_middle_of_a_pass_is_left_alone() -> Ended {
     let config = Config { exclude_cgroups: vec![group], ..slow };
     let home = Home::with(&config)?;
     let daemon = home.start()?;
-    let split = |pid: u32| move |line: &Value| says(line, "broke huge pages") && line["pid"] == pid;
+    let split =
+        |pid: Pid| move |line: &Value| says(line, "broke huge pages") && line["pid"] == pid.0;
     for pid in pids {
         daemon.wait_since(0, "it to begin", split(pid))?;
     }
     scratch.add(&Process::open(pids[0])?)?;
-    let left_out = |line: &Value| says(line, "left out") && line["pid"] == pids[0];
+    let left_out = |line: &Value| says(line, "left out") && line["pid"] == pids[0].0;
     let mark = daemon.mark();
     daemon.wait_since(mark, "it to be left out", left_out)?;
     home.configure(&Config { exclude: vec![pids[1]], ..config }.to_string())?;
@@ -409,7 +410,7 @@ fn it_keeps_to_its_budget() -> Ended {
     ensure!(share < 0.05, "it used {share} of a core");
     let lost = victim.pid();
     drop(victim);
-    daemon.wait_since(0, "it to notice", |line| says(line, "left out") && line["pid"] == lost)?;
+    daemon.wait_since(0, "it to notice", |line| says(line, "left out") && line["pid"] == lost.0)?;
     let mark = daemon.mark();
     // The rest need not take so long.
     home.configure(&Config::all_of(&[other.pid()]).to_string())?;
@@ -498,7 +499,7 @@ fn it_costs_next_to_nothing_when_idle() -> Ended {
     let size = Bytes::from_mib(if full { 8192 } else { 2048 } / WORKERS);
     let workers = (0..WORKERS).map(|_| worker(WorkloadKind::RandomAccessR, size));
     let workers = workers.collect::<Result<Vec<_>, _>>()?;
-    let pids: Vec<u32> = workers.iter().map(Worker::pid).collect();
+    let pids: Vec<Pid> = workers.iter().map(Worker::pid).collect();
     let mut config = Config { interval: "5s", ..Config::all_of(&pids) };
     // The defaults, unless this machine is too full for them.
     let marks = if memory_in_use()?.0 < 0.75 { ("80%", "65%") } else { ("99%", "98%") };

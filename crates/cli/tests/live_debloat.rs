@@ -25,7 +25,7 @@ use superpage_policy::debloat::emd::{self, Emd};
 use superpage_policy::debloat::list::Registry;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
-    Share,
+    Pid, Share,
 };
 
 fn main() -> ExitCode {
@@ -74,7 +74,7 @@ fn zero_pages(rows: &[Value]) -> Result<u64, Failed> {
     rows.iter().map(|row| number(row, "density")).sum()
 }
 
-fn scan(pid: u32, more: &[&str]) -> Result<Vec<Value>, Failed> {
+fn scan(pid: Pid, more: &[&str]) -> Result<Vec<Value>, Failed> {
     superpage(&[&["scan", &pid.to_string(), "--json"], more].concat())?.done()?.rows()
 }
 
@@ -105,7 +105,7 @@ fn a_scan_of_everything_adds_up() -> Ended {
     let said = superpage(&["scan", "--json"])?.done()?;
     let rows = said.rows()?;
     for worker in &workers {
-        let row = rows.iter().find(|row| row["pid"] == worker.pid()).ok_or("not in the list")?;
+        let row = rows.iter().find(|row| row["pid"] == worker.pid().0).ok_or("not in the list")?;
         let (huge, bloat) = (number(row, "huge_pages")?, number(row, "bloat_base_pages")?);
         ensure!(number(row, "huge_bytes")? == huge * HUGE_PAGE_BYTES, "{row}");
         ensure!(number(row, "bloat_bytes")? == bloat * BASE_PAGE_BYTES, "{row}");
@@ -188,7 +188,7 @@ fn as_much_is_freed_as_was_asked_for() -> Ended {
     let after = Holds::now(worker.pid())?;
     let row = &rows[0];
     let (freed, broken) = (Bytes(number(row, "freed_bytes")?), number(row, "broken")?);
-    ensure!(row["pid"] == worker.pid() && row["dry_run"] == false && rows.len() == 1, "{row}");
+    ensure!(row["pid"] == worker.pid().0 && row["dry_run"] == false && rows.len() == 1, "{row}");
     ensure!(freed >= asked && freed <= asked.scaled(1.1), "freed {freed} of {asked}");
     ensure!(number(row, "freed_base_pages")? == freed.to_base_pages().0, "{row}");
     // What the kernel says, but for what khugepaged may have rebuilt meanwhile.
@@ -344,7 +344,7 @@ fn the_others_are_done_when_one_exits() -> Ended {
     let said = Said::from(run.wait_with_output()?);
     ended_well(&said)?;
     if !said.out.is_empty() {
-        let row = said.rows()?.into_iter().find(|row| row["pid"] == other.pid());
+        let row = said.rows()?.into_iter().find(|row| row["pid"] == other.pid().0);
         let freed = number(&row.ok_or("not in the list")?, "freed_base_pages")?;
         let truth = other.populated().bloat().0;
         ensure!(is_near(freed, truth, 0.05), "{freed} of {truth} freed");

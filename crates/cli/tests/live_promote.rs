@@ -23,7 +23,7 @@ use superpage_kernel::thp::{ENABLED, Enabled, Thp, Value as _};
 use superpage_kernel::{Error, own_thp};
 use superpage_lab::load::{Items, Mix, Redis, Sizes, Window};
 use superpage_manager::history::{self, Entry, What};
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, Pid, VirtAddr};
 
 fn main() -> ExitCode {
     subject::main(tests, &[("toucher", be_toucher), ("refusing", be_refusing)])
@@ -130,7 +130,7 @@ fn be_refusing() -> Ended {
 /// An area of a toucher as the test sees it.
 #[derive(Debug)]
 struct Memory {
-    pid: u32,
+    pid: Pid,
     start: VirtAddr,
     regions: u64,
 }
@@ -226,7 +226,8 @@ fn an_exit_in_the_middle_is_no_panic() -> Ended {
 // ---------------------------------------------------------------- the daemon
 
 /// A daemon that promotes these processes by this policy.
-fn config(policy: &str, pids: &[u32]) -> String {
+fn config(policy: &str, pids: &[Pid]) -> String {
+    let pids: Vec<u32> = pids.iter().map(|pid| pid.0).collect();
     format!(
         "watermarks = {{ enabled = false }}\n\
          promotion = {{ policy = \"{policy}\", max_fragmentation = \"100%\" }}\n\
@@ -306,7 +307,7 @@ fn all_tell_the_same_story() -> Ended {
     let is_same = (counted - BasePages(filled).bytes().0 as f64).abs() < 0.5;
     ensure!(is_same, "metrics {counted} bytes filled, history {filled} base pages");
     ensure!(
-        rows.iter().all(|row| row["pid"] == subject.pid() && row["policy"] == POLICY),
+        rows.iter().all(|row| row["pid"] == subject.pid().0 && row["policy"] == POLICY),
         "{rows:?}"
     );
     let surveys = number(&status(&home)?, "surveys")?;
@@ -409,7 +410,7 @@ impl Drop for FirstTouch {
 fn first_touches_are_given_back() -> Ended {
     let _first = FirstTouch::at(Enabled::Always)?;
     // No process has this number: the kernel's limit is 2^22.
-    let home = home(&config("quicksilver-sync-64", &[4_194_305]))?;
+    let home = home(&config("quicksilver-sync-64", &[Pid(4_194_305)]))?;
     let daemon = home.start()?;
     ensure!(FirstTouch::now()? == Enabled::Madvise, "it is not held");
     // By default it is left alone.
@@ -419,7 +420,7 @@ fn first_touches_are_given_back() -> Ended {
     daemon.signal(Signal::HUP)?;
     let is_back = || Ok((FirstTouch::now()? == Enabled::Always).then_some(()));
     wait_for("it to be put back", PATIENCE, is_back)?;
-    home.configure(&config("quicksilver-sync-64", &[4_194_305]))?;
+    home.configure(&config("quicksilver-sync-64", &[Pid(4_194_305)]))?;
     daemon.signal(Signal::HUP)?;
     let is_held = || Ok((FirstTouch::now()? == Enabled::Madvise).then_some(()));
     wait_for("it to be held again", PATIENCE, is_held)?;
@@ -433,7 +434,7 @@ fn first_touches_are_given_back() -> Ended {
     let repaired = log.iter().any(|line| says(line, "an earlier run did not end well"));
     ensure!(repaired && FirstTouch::now()? == Enabled::Madvise, "{log:?}");
     // A policy that wants none of it has it put back while it runs.
-    home.configure(&config("off", &[4_194_305]))?;
+    home.configure(&config("off", &[Pid(4_194_305)]))?;
     daemon.signal(Signal::HUP)?;
     wait_for("it to be put back", PATIENCE, is_back)?;
     daemon.stop()?;

@@ -8,13 +8,13 @@ use common::machine::Check;
 use common::subject::{self, OWN, Subject, half_used, pages};
 use common::{Ended, Holds, PROGRAM, Said, number, superpage};
 use libtest_mimic::Failed;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
-use superpage_units::{BASE_PAGE_BYTES, BasePages};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Pid};
 
 fn main() -> ExitCode {
     subject::main(|| subject::tests_of_debloating(TESTS), &[("freeing", be_freeing)])
@@ -48,7 +48,7 @@ fn be_freeing() -> Ended {
     Ok(())
 }
 
-fn start(pid: u32, path: &Path) -> Result<Child, Failed> {
+fn start(pid: Pid, path: &Path) -> Result<Child, Failed> {
     let path = path.to_str().ok_or("UTF-8")?;
     let child = Command::new(PROGRAM)
         .args(["record", &pid.to_string(), "-o", path, "--interval", "50ms", "--json", "--exact"])
@@ -102,7 +102,7 @@ fn an_interrupted_recording_is_whole() -> Ended {
     let subject = Subject::start("freeing")?;
     let recorder = start(subject.pid(), &path)?;
     ensure!(std::fs::read(&path)? == b"older", "half written over");
-    let pid = Pid::from_raw(recorder.id().cast_signed()).ok_or("a pid")?;
+    let pid = rustix::process::Pid::from_raw(recorder.id().cast_signed()).ok_or("a pid")?;
     kill_process(pid, Signal::INT)?;
     let said = Said::from(recorder.wait_with_output()?).done()?;
     ensure!(said.rows()?[0]["ended"] == "stopped", "{said:?}");

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use superpage_manager::history::{self, Entry, History, What};
+use superpage_units::Pid;
 use tempfile::tempdir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
@@ -82,7 +83,7 @@ fn a_commands_name_cannot_command_the_terminal() {
     let mut history = History::open(state.path()).expect("it opens");
     let command = Some("a\u{1b}[2J\nb".to_owned());
     let entry = Entry::new(1000, What::Refused, "gone", "the process\rexited");
-    history.record(Entry { command, pid: Some(7), ..entry });
+    history.record(Entry { command, pid: Some(Pid(7)), ..entry });
     drop(history);
     let text = shown(state.path(), &[]);
     assert_eq!(text.lines().count(), 1, "{text:?}");

@@ -60,7 +60,7 @@ fn one_frame_with_a_daemon_tells_its_story() {
         low: Share::percent(65),
     };
     // A process that is there while the test runs: our own.
-    let pid = std::process::id();
+    let pid = superpage_kernel::process::own_pid();
     let status = Status { at_ms: now, pid, watches: vec![memory], ..Status::default() };
     let path = state.path().join("status.json");
     std::fs::write(path, serde_json::to_vec(&status).expect("JSON")).expect("it is written");

@@ -18,7 +18,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use superpage_units::Bytes;
+use superpage_units::{Bytes, Pid};
 
 /// Which interface a group speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +280,7 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::Missing`] if it was removed, [`Error::Denied`], [`Error::Malformed`].
-    pub fn processes(&self) -> Result<Vec<u32>> {
+    pub fn processes(&self) -> Result<Vec<Pid>> {
         let mut pids = Vec::new();
         let mut directories = vec![self.path.clone()];
         while let Some(directory) = directories.pop() {
@@ -334,7 +334,7 @@ impl Group {
 const NO_LIMIT_V1: u64 = (i64::MAX as u64) & !0xffff;
 
 /// Adds the processes that are in the group at `directory` itself.
-fn members(directory: &Path, pids: &mut Vec<u32>) -> Result<()> {
+fn members(directory: &Path, pids: &mut Vec<Pid>) -> Result<()> {
     let path = directory.join("cgroup.procs");
     let text = match text::read(&path) {
         // A threaded group; its processes are listed by the group above that holds them.
@@ -346,7 +346,7 @@ fn members(directory: &Path, pids: &mut Vec<u32>) -> Result<()> {
         match pid {
             // Somebody in a pid namespace that we do not see.
             Some(0) => {}
-            Some(pid) => pids.push(pid),
+            Some(pid) => pids.push(Pid(pid)),
             None => return Err(Error::malformed(&path, number, "a pid", line)),
         }
     }
@@ -610,7 +610,7 @@ mod tests {
         assert_eq!((redis.limit, redis.high), (None, None));
         let slice = group(&v1(), "system.slice").usage().expect("good");
         assert_eq!(slice.limit, Some(Bytes::from_mib(256)));
-        assert_eq!(group(&v1(), "system.slice").processes(), Ok(vec![4201]));
+        assert_eq!(group(&v1(), "system.slice").processes(), Ok(vec![Pid(4201)]));
     }
 
     #[test]
@@ -623,7 +623,7 @@ mod tests {
         assert_eq!((redis.limit, redis.high), (None, Some(Bytes::from_mib(4608))));
         // Descendants too; no number twice, none of another pid namespace.
         let pids = group(&v2(), "app.slice").processes();
-        assert_eq!(pids, Ok(vec![811, 812, 900, 901]));
+        assert_eq!(pids, Ok([811, 812, 900, 901].map(Pid).to_vec()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+use superpage_units::Pid;
 
 /// This crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -32,7 +33,7 @@ pub enum Error {
     #[error("process {pid} has exited")]
     Gone {
         /// The number it had.
-        pid: u32,
+        pid: Pid,
     },
     /// A file that should be there is not.
     #[error("{path} does not exist")]
@@ -56,7 +57,7 @@ pub enum Error {
     #[error("{} already holds the lock", holder(*pid))]
     Busy {
         /// The process that holds it, where it said so.
-        pid: Option<u32>,
+        pid: Option<Pid>,
     },
     /// We ourselves refuse, before anything was touched.
     #[error("left {path} alone: {reason}")]
@@ -129,6 +130,6 @@ impl Error {
 }
 
 /// The words for the process that holds a lock, where its number is known.
-fn holder(pid: Option<u32>) -> String {
+fn holder(pid: Option<Pid>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }

@@ -35,7 +35,7 @@ impl OwnChild {
         }
         let pid = Pid::from_raw(number).filter(|_| number > 0);
         let pid = pid.ok_or_else(|| failed(last_errno()))?;
-        match Process::open(number.cast_unsigned()) {
+        match Process::open(superpage_units::Pid(number.cast_unsigned())) {
             Ok(process) => Ok(Self { pid, process }),
             Err(error) => {
                 end(pid);
@@ -86,7 +86,7 @@ mod tests {
     fn the_child_lives_as_long_as_its_handle() {
         let child = OwnChild::fork().expect("forked");
         let again = Process::open(child.process().pid()).expect("a process like any other");
-        assert!(again.is_alive() && again.pid() != std::process::id());
+        assert!(again.is_alive() && again.pid() != crate::process::own_pid());
         drop(child);
         assert!(!again.is_alive());
     }

@@ -25,7 +25,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::time::{Duration, Instant};
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid,
     Region, VirtAddr,
 };
 
@@ -173,7 +173,7 @@ pub enum Found {
 #[derive(Debug)]
 pub struct Pagemap {
     file: OwnedFd,
-    pid: u32,
+    pid: Pid,
 }
 
 impl Pagemap {
@@ -686,7 +686,7 @@ mod tests {
         let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let mut echoed = [0];
         output.read_exact(&mut echoed).expect("sh is there");
-        let process = Process::open(child.id()).expect("it runs");
+        let process = Process::open(Pid(child.id())).expect("it runs");
         let pagemap = Pagemap::open(&process).expect("readable");
         assert!(pagemap.is_current());
         input.write_all(b"go\nx").expect("told");

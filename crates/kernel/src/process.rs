@@ -12,15 +12,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{self, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use superpage_units::Pid;
 
 /// A live (or just exited) process, pinned so that its number cannot come to mean another.
 #[derive(Debug)]
 pub struct Process {
-    pid: u32,
+    pid: Pid,
     pidfd: OwnedFd,
     directory: OwnedFd,
 }
@@ -30,8 +31,9 @@ impl Process {
     ///
     /// # Errors
     /// [`Error::Gone`] if there is none, [`Error::Denied`] if `/proc` hides it.
-    pub fn open(pid: u32) -> Result<Self> {
-        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::Gone { pid })?;
+    pub fn open(pid: Pid) -> Result<Self> {
+        let number = i32::try_from(pid.0).ok().and_then(process::Pid::from_raw);
+        let number = number.ok_or(Error::Gone { pid })?;
         let pidfd = pidfd_open(number, PidfdFlags::empty())
             .map_err(|errno| explain(errno, pid, "open a pidfd"))?;
         let path = format!("/proc/{pid}");
@@ -49,12 +51,12 @@ impl Process {
     /// # Errors
     /// [`Error::Denied`] where `/proc` is not mounted or hidden.
     pub fn current() -> Result<Self> {
-        Self::open(std::process::id())
+        Self::open(own_pid())
     }
 
     /// The number it had when it was opened. For showing, never for acting.
     #[must_use]
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 
@@ -105,14 +107,14 @@ impl Process {
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`], [`Error::Failed`].
-    pub fn threads(&self) -> Result<Vec<u32>> {
+    pub fn threads(&self) -> Result<Vec<Pid>> {
         let fail = |errno| explain(errno, self.pid, "list its threads");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(&self.directory, "task", flags, Mode::empty()).map_err(fail)?;
         let mut threads = Vec::new();
         for entry in Dir::new(directory).map_err(fail)? {
             let number = text::decimal(entry.map_err(fail)?.file_name().to_bytes());
-            threads.extend(number.and_then(|number| u32::try_from(number).ok()));
+            threads.extend(number.and_then(|number| u32::try_from(number).ok()).map(Pid));
         }
         Ok(threads)
     }
@@ -124,8 +126,14 @@ impl Process {
     }
 }
 
+/// Our own number.
+#[must_use]
+pub fn own_pid() -> Pid {
+    Pid(std::process::id())
+}
+
 /// The error for `errno` while doing `what` with process `pid`.
-pub(crate) fn explain(errno: Errno, pid: u32, what: &str) -> Error {
+pub(crate) fn explain(errno: Errno, pid: Pid, what: &str) -> Error {
     match errno {
         // ESRCH and ENOENT: the number means nobody; EINVAL: it is a thread of somebody.
         Errno::SRCH | Errno::NOENT | Errno::INVAL => Error::Gone { pid },
@@ -137,12 +145,12 @@ pub(crate) fn explain(errno: Errno, pid: u32, what: &str) -> Error {
 ///
 /// # Errors
 /// [`Error::Missing`] or [`Error::Denied`] if the directory cannot be read.
-pub fn list(proc_root: &Path) -> Result<Vec<u32>> {
+pub fn list(proc_root: &Path) -> Result<Vec<Pid>> {
     let entries =
         std::fs::read_dir(proc_root).map_err(|error| Error::from_io(&error, "list", proc_root))?;
-    let mut pids: Vec<u32> = entries
+    let mut pids: Vec<Pid> = entries
         .filter_map(|entry| text::decimal(entry.ok()?.file_name().as_encoded_bytes()))
-        .filter_map(|pid| u32::try_from(pid).ok())
+        .filter_map(|pid| u32::try_from(pid).ok().map(Pid))
         .collect();
     pids.sort_unstable();
     Ok(pids)
@@ -163,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_number_nobody_has_is_gone() {
-        for pid in [0, u32::MAX, i32::MAX as u32] {
+        for pid in [0, u32::MAX, i32::MAX as u32].map(Pid) {
             assert_eq!(Process::open(pid).err(), Some(Error::Gone { pid }));
         }
     }
@@ -171,10 +179,11 @@ mod tests {
     #[test]
     fn an_exited_child_is_gone_even_before_it_is_reaped() {
         let mut child = std::process::Command::new("true").spawn().expect("true runs");
-        let process = Process::open(child.id());
+        let pid = Pid(child.id());
+        let process = Process::open(pid);
         child.wait().expect("the child ends");
         if let Ok(process) = process {
-            assert_eq!(process.check_alive(), Err(Error::Gone { pid: child.id() }));
+            assert_eq!(process.check_alive(), Err(Error::Gone { pid }));
             assert!(process.read_file("maps").is_err());
         }
     }

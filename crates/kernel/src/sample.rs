@@ -160,7 +160,7 @@ impl Sampler {
         // `remote.len()` iovecs; the addresses in them are never used in this process.
         let read = unsafe {
             libc::process_vm_readv(
-                process.pid().cast_signed(),
+                process.pid().0.cast_signed(),
                 &raw const local,
                 1,
                 remote.as_ptr(),

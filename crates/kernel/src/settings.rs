@@ -22,6 +22,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
+use superpage_units::Pid;
 
 /// Where the journal and the locks are kept: gone after a reboot, like the settings themselves.
 pub const STATE_DIRECTORY: &str = "/run/superpage";
@@ -585,10 +586,10 @@ impl Lock {
 }
 
 /// The pid in a lock file; `None` if its holder has not written it yet.
-fn holder(file: &mut File) -> Option<u32> {
+fn holder(file: &mut File) -> Option<Pid> {
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
-    text::decimal(&text)?.try_into().ok()
+    text::decimal(&text)?.try_into().ok().map(Pid)
 }
 
 /// Which files may be written at all.

@@ -11,7 +11,7 @@ use crate::process::Process;
 use crate::text;
 use bitflags::bitflags;
 use std::path::Path;
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, Nanos, Pid};
 
 /// A user's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +29,7 @@ pub struct Status {
     /// Its command, up to 15 bytes; the name of the kernel thread.
     pub name: Vec<u8>,
     /// The process that the thread belongs to; equals the pid unless the pid is a thread's.
-    pub tgid: u32,
+    pub tgid: Pid,
     /// Who started it.
     pub real_uid: Uid,
     /// Whose rights it has.
@@ -59,7 +59,7 @@ pub fn of(process: &Process) -> Result<Status> {
 ///
 /// # Errors
 /// [`Error::Missing`] if there is none, [`Error::Denied`], [`Error::Malformed`].
-pub fn resident(proc_root: &Path, pid: u32) -> Result<Bytes> {
+pub fn resident(proc_root: &Path, pid: Pid) -> Result<Bytes> {
     let path = proc_root.join(pid.to_string()).join("statm");
     let text = text::read(&path)?;
     let pages = text::words(&text).nth(1).and_then(text::decimal);
@@ -82,7 +82,9 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Status> {
     };
     Ok(Status {
         name: unescaped(name),
-        tgid: small(tgid).ok_or_else(|| Error::malformed(path, tgid_line, "a pid", tgid))?,
+        tgid: small(tgid)
+            .map(Pid)
+            .ok_or_else(|| Error::malformed(path, tgid_line, "a pid", tgid))?,
         real_uid: Uid(real),
         effective_uid: Uid(effective),
         rss: fields.optional_size("VmRSS")?,
@@ -277,7 +279,7 @@ mod tests {
     #[test]
     fn a_kernel_thread_has_no_memory() {
         let status = parsed(KERNEL_STATUS).expect("the fixture is good");
-        assert_eq!((status.tgid, status.rss, status.locked), (2, None, None));
+        assert_eq!((status.tgid, status.rss, status.locked), (Pid(2), None, None));
         let stat = parsed_stat(KERNEL_STAT).expect("the fixture is good");
         assert_eq!(stat.comm, b"kthreadd");
         assert!(stat.is_kernel_thread());
@@ -364,7 +366,7 @@ mod tests {
             );
             let status = parsed(text.as_bytes()).expect("good");
             prop_assert_eq!(status.name, name.into_bytes());
-            prop_assert_eq!(status.tgid, tgid);
+            prop_assert_eq!(status.tgid, Pid(tgid));
             prop_assert_eq!((status.real_uid, status.effective_uid), (Uid(real), Uid(effective)));
             prop_assert_eq!(status.rss, Some(Bytes::from_kib(rss.into())));
             prop_assert_eq!(status.locked, None);

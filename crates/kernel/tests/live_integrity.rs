@@ -343,7 +343,7 @@ enum Attack {
 
 impl Attacker {
     fn new(subject: &Subject, seed: u64) -> Result<Self, Failed> {
-        let process = Process::open(subject.child.id())?;
+        let process = Process::open(superpage_units::Pid(subject.child.id()))?;
         let pagemap = Pagemap::open(&process)?;
         Ok(Self { process, pagemap, regions: subject.regions.clone(), rng: Rng(seed) })
     }

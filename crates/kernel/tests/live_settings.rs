@@ -15,7 +15,7 @@ use superpage_kernel::pressure::{self, Trigger, Wake};
 use superpage_kernel::process::Process;
 use superpage_kernel::settings::{Mode, Outcome, Settings};
 use superpage_kernel::thp::{MAX_PTES_NONE, PAGES_TO_SCAN, Thp};
-use superpage_units::{BasePages, Bytes, Nanos};
+use superpage_units::{BasePages, Bytes, Nanos, Pid};
 
 /// How a test ends: with nothing to say, or with what went wrong.
 type Ended = Result<(), Box<dyn StdError>>;
@@ -143,7 +143,7 @@ fn a_killed_run_is_repaired() -> Ended {
     victim.wait()?;
     let (_, repairs) = Settings::open(state.path(), Mode::Apply)?;
     ensure!(said == "changed\n", "the victim did not change the knob");
-    ensure!(busy == Err(Error::Busy { pid: Some(victim.id()) }), "the victim had no lock");
+    ensure!(busy == Err(Error::Busy { pid: Some(Pid(victim.id())) }), "the victim had no lock");
     ensure!(changed.0 == before.0 + 1, "the knob was not changed");
     ensure!(matches!(repairs[0].outcome, Outcome::PutBack { .. }), "not repaired");
     ensure!(thp().get(PAGES_TO_SCAN)? == before, "the original is not back");
@@ -185,9 +185,9 @@ fn a_group_gives_memory_back() -> Ended {
     let writer = Writer::start_in(&scratch)?;
     let me = Process::current()?;
     let hierarchy = Hierarchy::find(Path::new("/"))?.ok_or("no memory cgroups")?;
-    let process = Process::open(writer.child.id())?;
+    let process = Process::open(Pid(writer.child.id()))?;
     ensure!(hierarchy.group_of(&process)?.as_ref() == Some(scratch.group()), "not in the group");
-    ensure!(scratch.group().processes()? == [writer.child.id()], "not listed in the group");
+    ensure!(scratch.group().processes()? == [Pid(writer.child.id())], "not listed in the group");
     let before = scratch.group().usage()?;
     let freed = scratch.reclaim(Bytes::from_mib(32))?;
     let after = scratch.group().usage()?;
@@ -234,7 +234,7 @@ impl Writer {
             .stdout(Stdio::piped())
             .spawn()?;
         let mut writer = Self { child, file };
-        scratch.add(&Process::open(writer.child.id())?)?;
+        scratch.add(&Process::open(Pid(writer.child.id()))?)?;
         writer.child.stdin.as_mut().ok_or("no input")?.write_all(b"go\n")?;
         let mut said = String::new();
         let output = writer.child.stdout.as_mut().ok_or("no output")?;

@@ -15,7 +15,7 @@ use crate::worker::protocol;
 use crate::worker::{ChildError, Error, Launcher, Pipe, Result, tell};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
-use superpage_units::{HugePages, Nanos};
+use superpage_units::{HugePages, Nanos, Pid};
 
 /// How a helper is started.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -68,7 +68,8 @@ pub(crate) enum Part {
     },
     /// The memfd of another process, mapped too.
     Guest {
-        of: u32,
+        #[serde(with = "superpage_manager::plain")]
+        of: Pid,
         fd: i32,
         #[serde(with = "crate::wire::huge_pages")]
         size: HugePages,
@@ -137,8 +138,8 @@ impl Helper {
     }
 
     /// Its process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pipe.id()
+    pub(crate) fn pid(&self) -> Pid {
+        Pid(self.pipe.id())
     }
 
     /// Tells it to do something, and does not wait.
@@ -261,17 +262,18 @@ mod tests {
     #[test]
     fn a_guest_reads_what_the_host_wrote() {
         let (mut host, fd) = shared::Shared::create(SIZE).expect("a memfd");
-        let mut guest = shared::Shared::join(std::process::id(), fd, SIZE).expect("joined");
+        let mut guest =
+            shared::Shared::join(superpage_kernel::process::own_pid(), fd, SIZE).expect("joined");
         for reader in [&mut host, &mut guest] {
             let read = reader.obey(Order::Read { count: 1000, seed: 1 });
             assert!(matches!(read, Ok(Answer::Done { .. })), "{read:?}");
         }
-        assert!(shared::Shared::join(std::process::id(), 9999, SIZE).is_err());
+        assert!(shared::Shared::join(superpage_kernel::process::own_pid(), 9999, SIZE).is_err());
     }
 
     #[test]
     fn castings_survive_the_command_line_and_are_no_workloads() {
-        let part = Part::Guest { of: 3, fd: 4, size: SIZE };
+        let part = Part::Guest { of: Pid(3), fd: 4, size: SIZE };
         let line = protocol::to_line(&Casting { parent: 1, part });
         assert!(protocol::from_line::<Casting>(line.as_bytes()).is_ok(), "{line}");
         assert!(protocol::from_line::<protocol::Envelope>(line.as_bytes()).is_err());

@@ -5,7 +5,7 @@ use crate::server::{Directory, Program, Server, Surroundings, failed, find};
 use crate::workload::{Error, PageSize, Result};
 use rustix::thread::sched_getaffinity;
 use std::path::Path;
-use superpage_units::Bytes;
+use superpage_units::{Bytes, Pid};
 
 const JAVA: Program =
     Program { name: "java", starting: "start a JVM", connecting: "wait for a JVM" };
@@ -55,7 +55,7 @@ impl Jvm {
 
     /// Its process.
     #[must_use]
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.server.pid()
     }
 

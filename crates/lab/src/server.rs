@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "what a child does between fork and exec is the caller's promise")]
 
 use crate::workload::{Error, PageSize, Result};
-use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use rustix::thread::{
     CpuSet, disable_transparent_huge_pages, sched_getaffinity, sched_setaffinity,
 };
@@ -19,6 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use superpage_units::Pid;
 
 /// How long a server may take to be ready. Chosen: memcached and Redis take a few milliseconds, a JVM
 /// that compiles its program and touches its heap some seconds.
@@ -69,8 +70,8 @@ impl Server {
     }
 
     /// The server's process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    pub(crate) fn pid(&self) -> Pid {
+        Pid(self.child.id())
     }
 
     /// Tries until the server listens, or has ended, or we lose patience.
@@ -112,7 +113,7 @@ impl Drop for Server {
 }
 
 /// The child's last steps before it becomes the server.
-fn prepare(parent: Pid, around: &Surroundings) -> io::Result<()> {
+fn prepare(parent: rustix::process::Pid, around: &Surroundings) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(parent) {
         return Err(rustix::io::Errno::SRCH.into());
@@ -127,7 +128,7 @@ fn prepare(parent: Pid, around: &Surroundings) -> io::Result<()> {
 /// The core of the server and that of its client: another one, if we may use two.
 pub(crate) fn cores(wanted: Option<u32>) -> Result<(CpuSet, CpuSet)> {
     let explain = |errno: rustix::io::Errno| failed("choose cores", &errno.into());
-    let init = Pid::from_raw(1);
+    let init = rustix::process::Pid::from_raw(1);
     // We may be on one core by our own wish; what the machine has is what its first process has.
     let all = sched_getaffinity(init).or_else(|_| sched_getaffinity(None)).map_err(explain)?;
     let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect();

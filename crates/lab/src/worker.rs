@@ -19,8 +19,9 @@ use crate::workload::{Checked, Populated, Timing, WorkloadSpec};
 use protocol::{Envelope, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::path::PathBuf;
+use superpage_units::Pid;
 
 /// How to start ourselves as a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,14 +57,15 @@ impl Worker {
             Reply::Ready(populated) => Some(populated),
             _ => None,
         })?;
-        let pid = i32::try_from(worker.populated.pid).ok().and_then(Pid::from_raw);
+        let pid =
+            i32::try_from(worker.populated.pid.0).ok().and_then(rustix::process::Pid::from_raw);
         worker.pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Ok(worker)
     }
 
     /// The process whose memory the workload uses: the worker, or the server that it started.
     #[must_use]
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.populated.pid
     }
 

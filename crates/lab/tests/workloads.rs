@@ -13,7 +13,7 @@ use superpage_lab::worker::{Error, Launcher, Worker, worker_main};
 use superpage_lab::workload::arena::Residency;
 use superpage_lab::workload::memcached::Memcached;
 use superpage_lab::workload::{PageSize, WorkloadKind, WorkloadSpec};
-use superpage_units::{BasePages, Bytes, HugePages};
+use superpage_units::{BasePages, Bytes, HugePages, Pid};
 
 type TestResult = Result<(), Failed>;
 
@@ -162,7 +162,7 @@ fn runs_and_checks(worker: &mut Worker) -> TestResult {
 }
 
 /// How many base pages of the biggest areas of a process, `footprint` in all, are zero-filled.
-fn zero_base_pages(pid: u32, footprint: Bytes) -> Result<BasePages, Failed> {
+fn zero_base_pages(pid: Pid, footprint: Bytes) -> Result<BasePages, Failed> {
     use std::os::unix::fs::FileExt;
     use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
     let memory = std::fs::File::open(format!("/proc/{pid}/mem"))?;
@@ -269,7 +269,7 @@ fn ends_with_parent(kind: &str) -> TestResult {
     let mut line = String::new();
     let output = parent.stdout.take().ok_or("no output")?;
     std::io::BufReader::new(output).read_line(&mut line)?;
-    let pid: u32 = line.trim().parse()?;
+    let pid: Pid = line.trim().parse()?;
     let alive = Residency::of(pid).is_ok();
     parent.kill()?;
     parent.wait()?;

@@ -2,7 +2,7 @@
 
 use crate::split::LeftAlone;
 use std::collections::BTreeMap;
-use superpage_units::{BasePages, Bytes, HugePages, Nanos, ProcessKey};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos, Pid, ProcessKey};
 
 /// Huge pages that stayed whole although they were to be broken, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl LeftAloneCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessAccount {
     /// Its number, for showing.
-    pub pid: u32,
+    pub pid: Pid,
     /// Its command.
     pub command: String,
     /// Anonymous huge pages when the pass began.

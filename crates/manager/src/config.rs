@@ -21,7 +21,7 @@ use superpage_policy::debloat::emd::{self, EMD};
 use superpage_policy::debloat::list::{Entry, Registry};
 use superpage_policy::registry::Policies;
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BasePages, HugePages, Share};
+use superpage_units::{BasePages, HugePages, Pid, Share};
 use toml::Spanned;
 
 /// What the daemon does, checked.
@@ -340,7 +340,7 @@ struct FilterFile {
 impl From<FilterFile> for Filter {
     fn from(file: FilterFile) -> Self {
         Self {
-            pids: file.pids,
+            pids: file.pids.into_iter().map(Pid).collect(),
             commands: file.commands.into_iter().map(|Command(name)| name).collect(),
             users: file.users.into_iter().map(|User(uid)| uid).collect(),
             cgroups: file.cgroups.into_iter().map(|CgroupPath(path)| path).collect(),

@@ -38,7 +38,7 @@ use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Settings};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::watermark::{Order, Watermarks};
-use superpage_units::{HugePages, Nanos};
+use superpage_units::{HugePages, Nanos, Pid};
 use tracing::{debug, error, info, warn};
 use watch::Watch;
 
@@ -67,7 +67,7 @@ pub enum DaemonError {
     #[error("another superpage holds this machine{}; stop it first", number(*pid))]
     Busy {
         /// Its process number, if it is known.
-        pid: Option<u32>,
+        pid: Option<Pid>,
     },
     /// This kernel or these rights lack what it cannot do without.
     #[error("this kernel or these rights do not allow it:{}", list(.0))]
@@ -91,7 +91,7 @@ pub enum DaemonError {
     Panicked,
 }
 
-fn number(pid: Option<u32>) -> String {
+fn number(pid: Option<Pid>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::Hierarchy;
-use superpage_kernel::process::Process;
+use superpage_kernel::process::{Process, own_pid};
 use superpage_kernel::rights::Hindrance;
 use superpage_kernel::status;
 use superpage_kernel::{Error, Result};
-use superpage_units::ProcessKey;
+use superpage_units::{Pid, ProcessKey};
 use tracing::warn;
 
 /// The mounted memory cgroups are looked for again after this, where there are none or they cannot be
@@ -22,18 +22,18 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 pub enum Refusal {
     /// There is no such process, or it exited.
     #[error("there is no process {0}; run `superpage scan` to see which processes hold huge pages")]
-    Gone(u32),
+    Gone(Pid),
     /// It is a thread of the kernel.
     #[error("process {0} is a thread of the kernel and has no memory of its own; choose a program")]
-    KernelThread(u32),
+    KernelThread(Pid),
     /// It is this very process.
     #[error("process {0} is this very program; choose another process")]
-    Ourselves(u32),
+    Ourselves(Pid),
     /// We may not look into it.
     #[error("not allowed to look into process {pid}; {hindrance}")]
     Denied {
         /// Its number.
-        pid: u32,
+        pid: Pid,
         /// What stands in our way.
         hindrance: Hindrance,
     },
@@ -44,7 +44,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Why nothing can be done about process `pid`, where the kernel said this.
-    pub(crate) fn about(pid: u32, error: Error) -> Self {
+    pub(crate) fn about(pid: Pid, error: Error) -> Self {
         match error {
             Error::Gone { .. } | Error::Missing { .. } => Self::Gone(pid),
             Error::Denied { .. } => Self::Denied { pid, hindrance: Hindrance::now() },
@@ -109,8 +109,8 @@ impl Describer {
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Missing`], [`Error::Denied`], [`Error::Malformed`].
-    pub fn describe(&self, pid: u32) -> Result<Option<Described>> {
-        if pid == std::process::id() {
+    pub fn describe(&self, pid: Pid) -> Result<Option<Described>> {
+        if pid == own_pid() {
             return Ok(None);
         }
         let process = Process::open(pid)?;
@@ -180,9 +180,9 @@ fn group_of(process: &Process, hierarchy: &Hierarchy) -> Result<Option<PathBuf>>
 ///
 /// # Errors
 /// [`Refusal`].
-pub fn hold(pid: u32) -> std::result::Result<Arc<ManagedProcess>, Refusal> {
+pub fn hold(pid: Pid) -> std::result::Result<Arc<ManagedProcess>, Refusal> {
     let refuse = |error| Refusal::about(pid, error);
-    if pid == std::process::id() {
+    if pid == own_pid() {
         return Err(Refusal::Ourselves(pid));
     }
     let found = Describer::new().describe(pid).map_err(refuse)?;
@@ -191,10 +191,10 @@ pub fn hold(pid: u32) -> std::result::Result<Arc<ManagedProcess>, Refusal> {
 }
 
 /// Sorts by start time, then by number, and names one process until the next boot.
-fn key(start_ticks: u64, pid: u32) -> ProcessKey {
+fn key(start_ticks: u64, pid: Pid) -> ProcessKey {
     /// The kernel's PID_MAX_LIMIT is 2^22.
     const PID_BITS: u32 = 22;
-    ProcessKey(start_ticks << PID_BITS | u64::from(pid) & ((1 << PID_BITS) - 1))
+    ProcessKey(start_ticks << PID_BITS | u64::from(pid.0) & ((1 << PID_BITS) - 1))
 }
 
 #[cfg(test)]
@@ -203,16 +203,16 @@ mod tests {
 
     #[test]
     fn keys_sort_by_start_time_first() {
-        assert!(key(1, 4_000_000) < key(2, 1));
-        assert_ne!(key(1, 1), key(1, 2));
+        assert!(key(1, Pid(4_000_000)) < key(2, Pid(1)));
+        assert_ne!(key(1, Pid(1)), key(1, Pid(2)));
     }
 
     #[test]
     fn the_reason_why_a_process_cannot_be_held_says_what_to_do() {
-        let me = std::process::id();
+        let me = own_pid();
         assert_eq!(hold(me).err(), Some(Refusal::Ourselves(me)));
-        assert_eq!(hold(u32::MAX).err(), Some(Refusal::Gone(u32::MAX)));
-        let denied = Refusal::Denied { pid: 7, hindrance: Hindrance::NotRoot };
+        assert_eq!(hold(Pid(u32::MAX)).err(), Some(Refusal::Gone(Pid(u32::MAX))));
+        let denied = Refusal::Denied { pid: Pid(7), hindrance: Hindrance::NotRoot };
         assert_eq!(denied.to_string(), "not allowed to look into process 7; run as root (sudo)");
     }
 
@@ -237,7 +237,7 @@ mod tests {
     fn where_no_cgroups_are_mounted_the_cgroup_of_a_process_is_unknown() {
         let root = tempfile::tempdir().expect("a directory");
         let (describer, sleeper) = (Describer::under(root.path()), Sleeper::start());
-        let found = describer.describe(sleeper.0.id()).expect("it runs").expect("a program");
+        let found = describer.describe(Pid(sleeper.0.id())).expect("it runs").expect("a program");
         assert_eq!(found.identity.cgroup, Membership::Unknown);
         assert!(!describer.knows_cgroups());
     }
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_process_is_asked_about_anew() {
         let sleeper = Sleeper::start();
-        let (describer, pid) = (Describer::new(), sleeper.0.id());
+        let (describer, pid) = (Describer::new(), Pid(sleeper.0.id()));
         let process = Process::open(pid).expect("it runs");
         let is_sleep = || describer.ask(&process).map(|identity| identity.command == "sleep");
         // It is another program until its exec.

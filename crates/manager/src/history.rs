@@ -10,8 +10,10 @@
 mod tail;
 mod write;
 
+use crate::plain;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use superpage_units::Pid;
 
 pub use tail::{Entries, Tail, read};
 pub use write::{BOUND, History, Unwritten};
@@ -135,8 +137,8 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// The process's number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pid: Option<u32>,
+    #[serde(with = "plain", default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<Pid>,
     /// Its command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,

@@ -169,7 +169,7 @@ mod tests {
             let told = entry(What::Promoted, "threshold", "64 base pages populated");
             ledger.record(Entry { huge_pages, policy: Some("quicksilver".into()), ..told });
         }
-        ledger.tell(&Status { pid: 7, ..Status::default() });
+        ledger.tell(&Status { pid: superpage_units::Pid(7), ..Status::default() });
         let file = |name: &str| std::fs::read_to_string(directory.path().join(name));
         assert!(file(STATUS).expect("there").contains("\"pid\":7"));
         let metrics = file(METRICS).expect("there");

@@ -20,7 +20,7 @@ pub mod history;
 pub mod ledger;
 pub mod metrics;
 pub mod pass;
-mod plain;
+pub mod plain;
 pub mod process;
 pub mod promote;
 pub mod record;

@@ -2,10 +2,10 @@
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, Serializer};
-use superpage_units::Share;
+use superpage_units::{Pid, Share};
 
 /// A unit that files have as a plain number.
-pub(crate) trait Plain: Sized {
+pub trait Plain: Sized {
     /// The number's type.
     type Number;
 
@@ -28,8 +28,38 @@ impl Plain for Share {
     }
 }
 
+impl Plain for Pid {
+    type Number = u32;
+
+    fn number(&self) -> u32 {
+        self.0
+    }
+
+    fn from_number(number: u32) -> Option<Self> {
+        Some(Self(number))
+    }
+}
+
+impl<T: Plain> Plain for Option<T> {
+    type Number = Option<T::Number>;
+
+    fn number(&self) -> Option<T::Number> {
+        self.as_ref().map(T::number)
+    }
+
+    fn from_number(number: Option<T::Number>) -> Option<Self> {
+        match number {
+            Some(number) => T::from_number(number).map(Some),
+            None => Some(None),
+        }
+    }
+}
+
 /// Writes the unit's number.
-pub(crate) fn serialize<T: Plain<Number: Serialize>, S: Serializer>(
+///
+/// # Errors
+/// The serializer's.
+pub fn serialize<T: Plain<Number: Serialize>, S: Serializer>(
     unit: &T,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -37,7 +67,10 @@ pub(crate) fn serialize<T: Plain<Number: Serialize>, S: Serializer>(
 }
 
 /// Reads the unit's number.
-pub(crate) fn deserialize<'de, T: Plain<Number: Deserialize<'de>>, D: Deserializer<'de>>(
+///
+/// # Errors
+/// The deserializer's, and one for a number that no unit has.
+pub fn deserialize<'de, T: Plain<Number: Deserialize<'de>>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     let number = T::Number::deserialize(deserializer)?;
@@ -53,14 +86,18 @@ mod tests {
     struct Used {
         #[serde(with = "super")]
         share: Share,
+        #[serde(with = "super", default, skip_serializing_if = "Option::is_none")]
+        pid: Option<Pid>,
     }
 
     #[test]
     fn a_unit_is_written_and_read_as_its_number() {
-        let used = Used { share: Share::percent(25) };
+        let used = Used { share: Share::percent(25), pid: Some(Pid(7)) };
         let text = serde_json::to_string(&used).expect("it is a number");
-        assert_eq!(text, r#"{"share":0.25}"#);
+        assert_eq!(text, r#"{"share":0.25,"pid":7}"#);
         assert_eq!(serde_json::from_str::<Used>(&text).expect("it was written so"), used);
+        let nobody = serde_json::from_str::<Used>(r#"{"share":0.5}"#).expect("no pid is said");
+        assert_eq!(nobody.pid, None);
         assert!(serde_json::from_str::<Used>(r#"{"share":1.5}"#).is_err());
     }
 }

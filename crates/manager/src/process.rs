@@ -15,7 +15,7 @@ use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
 use superpage_kernel::status::{self, Stat};
 use superpage_kernel::{Error, Result, mounts, smaps_flags};
-use superpage_units::{Bytes, ProcessKey, Region, VirtAddr};
+use superpage_units::{Bytes, Pid, ProcessKey, Region, VirtAddr};
 
 /// How long an answer about KSM, userfaultfd and tmpfs mounts is believed. Chosen, not measured: a
 /// process with 100,000 descriptors takes some 100 ms to answer.
@@ -99,7 +99,7 @@ impl ManagedProcess {
 
     /// Its number.
     #[must_use]
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.process.pid()
     }
 

@@ -409,6 +409,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
     use superpage_trace::{Partial, read};
+    use superpage_units::Pid;
 
     const QUICK: Options = Options {
         interval: Duration::from_millis(20),
@@ -426,7 +427,7 @@ mod tests {
     ) -> Result<Recording, RecordError> {
         let child = Command::new("sleep").arg(seconds).stdout(Stdio::null()).spawn();
         let mut child = child.expect("sleep runs");
-        let child_process = crate::find::hold(child.id()).expect("it is ours");
+        let child_process = crate::find::hold(Pid(child.id())).expect("it is ours");
         let recording = record(&child_process, path, options, stop, |_| {});
         // It may have ended by itself.
         let _ = child.kill();

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use superpage_kernel::{Error, Result, process, status};
-use superpage_units::{Bytes, Nanos, ProcessKey};
+use superpage_units::{Bytes, Nanos, Pid, ProcessKey};
 use tracing::{debug, info, warn};
 
 /// A daemon does not manage smaller processes unless their number is named. Chosen, not measured: the
@@ -56,7 +56,7 @@ enum Known {
 
 /// What is asked about a process.
 struct Question {
-    pid: u32,
+    pid: Pid,
     /// As what it was managed before.
     before: Option<Arc<ManagedProcess>>,
     /// Since when it is known.
@@ -70,7 +70,7 @@ struct State {
     selection: Arc<Selection>,
     /// How many selections there were before this one.
     generation: u64,
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<Pid, Known>,
     managed: BTreeMap<ProcessKey, Arc<ManagedProcess>>,
 }
 
@@ -172,7 +172,7 @@ impl Registry {
             Ok(None) | Err(Error::Gone { .. } | Error::Missing { .. }) => passed_over(false),
             Err(Error::Denied { .. }) => passed_over(true),
             Err(error) => {
-                debug!(pid = question.pid, "not managed: {error}");
+                debug!(pid = question.pid.0, "not managed: {error}");
                 passed_over(false)
             }
         }
@@ -201,13 +201,13 @@ impl Registry {
 
 impl State {
     /// Forgets all processes but these.
-    fn forget_others(&mut self, alive: &BTreeSet<u32>) {
+    fn forget_others(&mut self, alive: &BTreeSet<Pid>) {
         self.known.retain(|pid, _| alive.contains(pid));
         self.managed.retain(|_, process| alive.contains(&process.pid()));
     }
 
     /// What is to be asked about a process, if anything, when so many managed ones were asked about.
-    fn question(&mut self, pid: u32, now: Time, described: usize) -> Option<Question> {
+    fn question(&mut self, pid: Pid, now: Time, described: usize) -> Option<Question> {
         let (before, since) = match self.known.get(&pid) {
             Some(Known::Asked) => return None,
             Some(Known::PassedOver { until, .. }) if *until > now => return None,
@@ -261,6 +261,7 @@ mod tests {
     use super::*;
     use crate::select::Filter;
     use std::process::{Child, Command};
+    use superpage_kernel::process::own_pid;
 
     /// A program of ours that waits to be killed.
     struct Sleeper(Child);
@@ -276,22 +277,22 @@ mod tests {
         Sleeper(Command::new("sleep").arg("600").spawn().expect("sleep runs"))
     }
 
-    fn only(pids: &[u32]) -> Selection {
+    fn only(pids: &[Pid]) -> Selection {
         Selection {
             include: Filter { pids: pids.to_vec(), ..Filter::default() },
             ..Selection::default()
         }
     }
 
-    fn pids(registry: &Registry) -> Vec<u32> {
+    fn pids(registry: &Registry) -> Vec<Pid> {
         registry.processes().iter().map(|process| process.pid()).collect()
     }
 
     #[test]
     fn a_selected_process_is_held_once_until_it_ends() {
         let program = sleeper();
-        let pid = program.0.id();
-        let registry = Registry::new(only(&[pid, std::process::id()]), WORTH_MANAGING);
+        let pid = Pid(program.0.id());
+        let registry = Registry::new(only(&[pid, own_pid()]), WORTH_MANAGING);
         registry.refresh(Nanos(1)).expect("processes");
         assert_eq!(pids(&registry), [pid], "named, so it may be small; and never ourselves");
         let first = registry.processes().remove(0);
@@ -305,17 +306,17 @@ mod tests {
     #[test]
     fn another_selection_holds_at_the_next_refresh() {
         let (one, other) = (sleeper(), sleeper());
-        let registry = Registry::new(only(&[one.0.id()]), WORTH_MANAGING);
+        let registry = Registry::new(only(&[Pid(one.0.id())]), WORTH_MANAGING);
         registry.refresh(Nanos(1)).expect("processes");
-        registry.configure(only(&[other.0.id()]));
+        registry.configure(only(&[Pid(other.0.id())]));
         registry.refresh(Nanos(2)).expect("processes");
-        assert_eq!(pids(&registry), [other.0.id()]);
+        assert_eq!(pids(&registry), [Pid(other.0.id())]);
     }
 
     #[test]
     fn a_process_about_which_another_thread_asks_is_passed_over() {
         let program = sleeper();
-        let pid = program.0.id();
+        let pid = Pid(program.0.id());
         let registry = Registry::new(only(&[pid]), WORTH_MANAGING);
         let question = registry.state().question(pid, Nanos(1), 0).expect("nobody knows it");
         registry.refresh(Nanos(2)).expect("processes");

@@ -6,12 +6,13 @@
 
 use std::path::{Path, PathBuf};
 use superpage_kernel::status::Uid;
+use superpage_units::Pid;
 
 /// Describes processes; one that matches any entry matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Process numbers.
-    pub pids: Vec<u32>,
+    pub pids: Vec<Pid>,
     /// Commands, as `ps -o comm` shows them (the first 15 bytes).
     pub commands: Vec<String>,
     /// Effective user ids.
@@ -44,7 +45,7 @@ impl Filter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its number.
-    pub pid: u32,
+    pub pid: Pid,
     /// Its command, as `ps -o comm` shows it.
     pub command: String,
     /// Its effective user.
@@ -67,7 +68,7 @@ impl Identity {
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
         let cgroup = Membership::Known(None);
-        Self { pid: 1, command: "program".to_owned(), user: Uid(0), cgroup }
+        Self { pid: Pid(1), command: "program".to_owned(), user: Uid(0), cgroup }
     }
 
     /// The directory of its memory cgroup, if that is known.
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn exclusion_wins_over_inclusion() {
-        let us = Filter { pids: vec![1], ..Filter::default() };
+        let us = Filter { pids: vec![Pid(1)], ..Filter::default() };
         let nobody = Filter::default();
         let other = Filter { commands: vec!["no such command".into()], ..Filter::default() };
         let is_admitted = |include, exclude| {
@@ -172,7 +173,7 @@ mod tests {
     fn where_cgroups_cannot_be_told_lists_that_name_some_let_nobody_through() {
         let unknown = identity(Membership::Unknown);
         let group = Filter { cgroups: vec!["/sys/fs/cgroup/a".into()], ..Filter::default() };
-        let named = Filter { pids: vec![1], ..group.clone() };
+        let named = Filter { pids: vec![Pid(1)], ..group.clone() };
         let none = Filter::default();
         assert!(selection(&none, &none).admits(&unknown), "no list names cgroups");
         assert!(!selection(&none, &group).admits(&unknown));

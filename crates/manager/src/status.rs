@@ -4,7 +4,7 @@
 
 use crate::plain;
 use serde::{Deserialize, Serialize};
-use superpage_units::Share;
+use superpage_units::{Pid, Share};
 
 /// How it stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,7 +12,8 @@ pub struct Status {
     /// When this was, in milliseconds since 1970.
     pub at_ms: u64,
     /// The daemon's process number.
-    pub pid: u32,
+    #[serde(with = "plain")]
+    pub pid: Pid,
     /// What it watches.
     pub watches: Vec<Memory>,
     /// Free huge pages that could be had at once.

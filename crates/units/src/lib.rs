@@ -1,5 +1,5 @@
 //! The words that every crate speaks in: sizes, addresses, pages, regions, areas, shares, times,
-//! and the keys of processes.
+//! and the numbers and keys of processes.
 //!
 //! A public signature anywhere in the workspace uses these types and no bare number for a size, a
 //! count of pages, an address, a share or a time. Nothing here decides, reads or waits, and nothing
@@ -23,7 +23,7 @@ mod time;
 pub use address::VirtAddr;
 pub use area::{Advice, Area, AreaKind, Growth, Mapping};
 pub use page::{GIANT_PAGE_BYTES, HUGE_PAGES_PER_GIANT_PAGE, Page, PageSize};
-pub use process::ProcessKey;
+pub use process::{Pid, ProcessKey};
 pub use region::Region;
 pub use share::Share;
 pub use size::{

@@ -108,7 +108,7 @@ fn run_with_progress(
 
 fn as_json(process: &ProcessAccount, mode: Mode) -> String {
     let row = json!({
-        "pid": process.pid,
+        "pid": process.pid.0,
         "command": process.command,
         "dry_run": mode == Mode::DryRun,
         "huge_pages": process.huge_pages.0,

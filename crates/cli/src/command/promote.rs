@@ -67,7 +67,7 @@ fn as_json(one: &Account, mode: Mode) -> String {
     let refused: serde_json::Map<String, serde_json::Value> =
         one.refused.iter().map(|(why, count)| (why.kind().to_owned(), json!(count))).collect();
     let row = json!({
-        "pid": one.pid,
+        "pid": one.pid.0,
         "command": one.command,
         "dry_run": mode == Mode::DryRun,
         "were_huge": one.were_huge.0,

@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Record) -> Outcome {
 
 fn as_json(process: &ManagedProcess, recording: &Recording) -> String {
     let row = json!({
-        "pid": process.pid(),
+        "pid": process.pid().0,
         "command": process.command(),
         "samples": recording.progress.samples,
         "bytes": recording.progress.written.0,

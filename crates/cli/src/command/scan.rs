@@ -20,7 +20,7 @@ use superpage_manager::select::Selection;
 use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::SAMPLE;
-use superpage_units::{BasePages, HugePages, Nanos, PageSize, Region, Share};
+use superpage_units::{BasePages, HugePages, Nanos, PageSize, Pid, Region, Share};
 
 /// Shows all processes, or one.
 pub(super) fn run(arguments: &Scan) -> Outcome {
@@ -68,7 +68,7 @@ fn all(arguments: &Scan, depth: Depth) -> Outcome {
 
 fn process_json(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> serde_json::Value {
     json!({
-        "pid": account.pid,
+        "pid": account.pid.0,
         "command": account.command,
         "huge_pages": map.len().0,
         "huge_bytes": map.len().bytes().0,
@@ -124,7 +124,7 @@ fn bloat_share(map: &BloatMap) -> Share {
     map.total_zero_pages().share_of(map.len().base_pages())
 }
 
-fn one(arguments: &Scan, pid: u32, depth: Depth) -> Outcome {
+fn one(arguments: &Scan, pid: Pid, depth: Depth) -> Outcome {
     let pass = survey(vec![find::hold(pid)?], depth)?;
     let Some((account, map)) =
         pass.account().processes.values().next().zip(pass.maps().values().next())

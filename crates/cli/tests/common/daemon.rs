@@ -3,7 +3,7 @@
 use super::{Ended, PROGRAM, Said, wait_for};
 use crate::ensure;
 use libtest_mimic::Failed;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use superpage_kernel::Error;
 use superpage_kernel::settings::{Lock, STATE_DIRECTORY};
+use superpage_units::Pid;
 
 /// Long enough for whatever does not take a fault to take longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,8 +27,8 @@ const TURN: Duration = Duration::from_secs(120);
 pub(crate) struct Config {
     /// High and low watermark of the machine.
     pub(crate) marks: Option<(String, String)>,
-    pub(crate) include: Vec<u32>,
-    pub(crate) exclude: Vec<u32>,
+    pub(crate) include: Vec<Pid>,
+    pub(crate) exclude: Vec<Pid>,
     pub(crate) exclude_cgroups: Vec<PathBuf>,
     pub(crate) cpu: &'static str,
     pub(crate) quantum: u64,
@@ -40,7 +41,7 @@ pub(crate) struct Config {
 
 impl Config {
     /// Frees all bloat of `include` at once: there is always more than 1 % of memory in use.
-    pub(crate) fn all_of(include: &[u32]) -> Self {
+    pub(crate) fn all_of(include: &[Pid]) -> Self {
         Self {
             marks: Some(("1%".to_owned(), "0%".to_owned())),
             include: include.to_vec(),
@@ -58,7 +59,7 @@ impl Config {
     /// Does nothing.
     pub(crate) fn idle() -> Self {
         // No process has this number: the kernel's limit is 2^22.
-        Self { marks: None, ..Self::all_of(&[4_194_305]) }
+        Self { marks: None, ..Self::all_of(&[Pid(4_194_305)]) }
     }
 }
 
@@ -72,8 +73,9 @@ impl fmt::Display for Config {
         writeln!(f, "[promotion]\npolicy = \"off\"\n[budget]\ndebloat = \"{}\"", self.cpu)?;
         writeln!(f, "[timing]\ninterval = \"{}\"\nback_off = \"100ms\"", self.interval)?;
         writeln!(f, "cool_down = \"{}\"", self.cool_down)?;
-        writeln!(f, "[processes.include]\npids = {:?}", self.include)?;
-        writeln!(f, "[processes.exclude]\npids = {:?}", self.exclude)?;
+        let numbers = |pids: &[Pid]| pids.iter().map(|pid| pid.0).collect::<Vec<_>>();
+        writeln!(f, "[processes.include]\npids = {:?}", numbers(&self.include))?;
+        writeln!(f, "[processes.exclude]\npids = {:?}", numbers(&self.exclude))?;
         writeln!(f, "cgroups = {:?}", self.exclude_cgroups)?;
         writeln!(f, "[khugepaged]\nmax_ptes_none = {}", self.max_ptes_none)?;
         if let Some((path, high, low)) = &self.cgroup {
@@ -166,8 +168,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    pub(crate) fn pid(&self) -> Pid {
+        Pid(self.child.id())
     }
 
     /// The log so far; every line of it must be JSON.
@@ -198,7 +200,7 @@ impl Daemon {
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> Ended {
-        let pid = Pid::from_raw(self.pid().cast_signed()).ok_or("no pid")?;
+        let pid = rustix::process::Pid::from_raw(self.pid().0.cast_signed()).ok_or("no pid")?;
         Ok(kill_process(pid, signal)?)
     }
 

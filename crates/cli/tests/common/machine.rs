@@ -3,6 +3,7 @@
 use libtest_mimic::{Arguments, Conclusion, Trial};
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::{self, Process};
+use superpage_units::Pid;
 
 use super::Ended;
 use std::path::Path;
@@ -56,13 +57,13 @@ pub(crate) fn without_daemon() -> Option<String> {
 }
 
 /// A daemon or an experiment that runs on this machine.
-fn another_superpage() -> Option<u32> {
+fn another_superpage() -> Option<Pid> {
     find_superpage(|words| matches!(words, [b"daemon", ..] | [b"lab", b"run" | b"demo", ..]))
 }
 
 /// A superpage on this machine with such arguments.
-fn find_superpage(wanted: fn(&[&[u8]]) -> bool) -> Option<u32> {
-    let is_wanted = |pid: &u32| {
+fn find_superpage(wanted: fn(&[&[u8]]) -> bool) -> Option<Pid> {
+    let is_wanted = |pid: &Pid| {
         let line = Process::open(*pid).and_then(|process| process.read_file("cmdline"));
         let line = line.unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();

@@ -15,7 +15,7 @@ use superpage_kernel::process::Process;
 use superpage_kernel::smaps;
 use superpage_lab::worker::{Launcher, Worker};
 use superpage_lab::workload::{PageSize, WorkloadKind, WorkloadSpec};
-use superpage_units::{Bytes, HugePages, Region, VirtAddr};
+use superpage_units::{Bytes, HugePages, Pid, Region, VirtAddr};
 
 /// How a live test ends.
 pub(crate) type Ended = Result<(), Failed>;
@@ -100,7 +100,7 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
-    pub(crate) fn now(pid: u32) -> Result<Self, Failed> {
+    pub(crate) fn now(pid: Pid) -> Result<Self, Failed> {
         let rollup = smaps::of(&Process::open(pid)?)?;
         let huge = rollup.anon_huge_pages.ok_or("no AnonHugePages")?.to_huge_pages();
         Ok(Self { resident: rollup.rss, huge })
@@ -109,7 +109,7 @@ impl Holds {
 
 /// How many of so many regions from `start` on are huge pages of the process.
 pub(crate) fn huge_from(
-    pid: u32,
+    pid: Pid,
     start: VirtAddr,
     regions: HugePages,
 ) -> Result<HugePages, Failed> {

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use superpage_kernel::own_child::OwnChild;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
-use superpage_units::{BASE_PAGE_BYTES, HugePages};
+use superpage_units::{BASE_PAGE_BYTES, HugePages, Pid};
 
 const SUBJECT: &str = "SUPERPAGE_TEST_SUBJECT";
 
@@ -135,8 +135,8 @@ impl Subject {
         Ok(subject)
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    pub(crate) fn pid(&self) -> Pid {
+        Pid(self.child.id())
     }
 
     /// Gives an order and waits for the answer.

@@ -317,7 +317,7 @@ fn a_failed_change_leaves_no_record() {
 fn there_is_one_at_a_time() {
     let world = World::new();
     let (settings, _) = world.open();
-    let pid = Some(std::process::id());
+    let pid = Some(crate::process::own_pid());
     assert_eq!(world.try_open(Mode::Apply).err(), Some(Error::Busy { pid }));
     assert!(world.try_open(Mode::DryRun).is_ok());
     let lock = Lock::take(&world.state()).expect("another lock than that of the settings");

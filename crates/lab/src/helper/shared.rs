@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages};
+use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Pid};
 
 const WORDS_PER_PAGE: u64 = BASE_PAGE_BYTES / size_of::<u64>() as u64;
 
@@ -42,7 +42,7 @@ impl Shared {
     }
 
     /// Maps the memory that process `of` has open as `fd`, and reads every base page.
-    pub(super) fn join(of: u32, fd: i32, size: HugePages) -> Result<Self, String> {
+    pub(super) fn join(of: Pid, fd: i32, size: HugePages) -> Result<Self, String> {
         let path = format!("/proc/{of}/fd/{fd}");
         let file = open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| format!("open {path}: {errno}"))?;

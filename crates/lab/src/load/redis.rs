@@ -10,6 +10,7 @@ use crate::workload::{PageSize, Result};
 use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use superpage_units::Pid;
 
 const REDIS: Program =
     Program { name: "redis-server", starting: "start redis", connecting: "connect to redis" };
@@ -52,7 +53,7 @@ impl Redis {
 
     /// Its process.
     #[must_use]
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.server.pid()
     }
 

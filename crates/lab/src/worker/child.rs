@@ -142,14 +142,14 @@ pub enum ChildError {
 mod tests {
     use super::*;
     use crate::workload::{Checked, Timing};
-    use superpage_units::{BasePages, Bytes};
+    use superpage_units::{BasePages, Bytes, Pid};
 
     /// A workload that counts, and fails its check.
     struct Fake;
 
     impl Workload for Fake {
-        fn pid(&self) -> u32 {
-            1
+        fn pid(&self) -> Pid {
+            Pid(1)
         }
         fn memory(&self) -> (Bytes, BasePages) {
             (Bytes::ZERO, BasePages::ZERO)

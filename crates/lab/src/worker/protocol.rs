@@ -129,7 +129,7 @@ mod tests {
         #[test]
         fn any_reply_reads_back(a in any::<u64>(), b in any::<u64>(), text in ".*") {
             let populated = Populated {
-                pid: 5,
+                pid: superpage_units::Pid(5),
                 footprint: Bytes(a),
                 used_base_pages: BasePages(b),
                 resident: Bytes(b),

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use superpage_units::{Bytes, HUGE_PAGE_BYTES, HugePages};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, HugePages, Pid};
 
 /// Bytes in a word, the unit that arenas are read and written in.
 pub const WORD_BYTES: u64 = 8;
@@ -113,7 +113,7 @@ impl Residency {
     ///
     /// # Errors
     /// [`Error::Memory`] if it cannot be read.
-    pub fn of(pid: u32) -> Result<Self> {
+    pub fn of(pid: Pid) -> Result<Self> {
         let explain = |errno| Error::Memory { what: "read the workload's smaps_rollup", errno };
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
             .map_err(|error| explain(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
@@ -166,7 +166,10 @@ mod tests {
         assert_eq!(Residency::parse(text), Some(expected));
         assert_eq!(Residency::parse("Rss: 1 kB\n"), None);
         assert_eq!(Residency::parse("Rss: x kB\nAnonHugePages: 0 kB\n"), None);
-        assert!(Residency::of(std::process::id()).is_ok_and(|own| own.resident > Bytes::ZERO));
-        assert!(Residency::of(0).is_err());
+        assert!(
+            Residency::of(superpage_kernel::process::own_pid())
+                .is_ok_and(|own| own.resident > Bytes::ZERO)
+        );
+        assert!(Residency::of(Pid(0)).is_err());
     }
 }

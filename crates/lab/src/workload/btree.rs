@@ -20,7 +20,8 @@ use super::clock::Stopwatch;
 use super::rng::{Rng, mix};
 use super::{Checked, Error, PageSize, Result, Timing, Workload};
 use crate::width::to_usize;
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages};
+use superpage_kernel::process::own_pid;
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, Pid};
 
 /// A key and its value.
 type Pair = [u64; 2];
@@ -493,8 +494,8 @@ fn value(key: u64) -> u64 {
 }
 
 impl Workload for Lookups {
-    fn pid(&self) -> u32 {
-        std::process::id()
+    fn pid(&self) -> Pid {
+        own_pid()
     }
 
     fn memory(&self) -> (Bytes, BasePages) {

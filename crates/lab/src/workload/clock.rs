@@ -6,19 +6,19 @@
 use super::{Error, Result, Timing};
 use rustix::io::Errno;
 use std::time::Instant;
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Pid};
 
 /// Runs from `start` to `stop`.
 #[derive(Debug)]
 pub(super) struct Stopwatch {
     wall: Instant,
     cpu: Nanos,
-    pid: u32,
+    pid: Pid,
 }
 
 impl Stopwatch {
     /// Starts; CPU time will be that of process `pid`.
-    pub(super) fn start(pid: u32) -> Result<Self> {
+    pub(super) fn start(pid: Pid) -> Result<Self> {
         Ok(Self { cpu: cpu_time(pid)?, wall: Instant::now(), pid })
     }
 
@@ -32,9 +32,9 @@ impl Stopwatch {
 
 /// CPU time that all threads of a process have used so far, those that have ended too. `stat` in
 /// `/proc` would have it in ticks of 10 ms, too coarse for a run of a second.
-pub(crate) fn cpu_time(pid: u32) -> Result<Nanos> {
+pub(crate) fn cpu_time(pid: Pid) -> Result<Nanos> {
     let explain = |errno| Error::Memory { what: "read the workload's CPU time", errno };
-    let number = i32::try_from(pid).map_err(|_| explain(Errno::SRCH))?;
+    let number = i32::try_from(pid.0).map_err(|_| explain(Errno::SRCH))?;
     let mut clock = 0;
     // SAFETY: `clock` is a place for one clock number.
     let errno = unsafe { libc::clock_getcpuclockid(number, &raw mut clock) };
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn time_passes_and_both_clocks_see_it() {
-        let watch = Stopwatch::start(std::process::id()).expect("starts");
+        let watch = Stopwatch::start(superpage_kernel::process::own_pid()).expect("starts");
         let mut rng = Rng::new(1);
         while watch.stop(0, 0).expect("stops").cpu < Nanos(5_000_000) {
             std::hint::black_box((0..1000).fold(0, |sum, _| sum ^ rng.next()));
@@ -69,11 +69,11 @@ mod tests {
     #[test]
     fn another_process_has_its_own_time_and_none_is_an_error() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
-        let time = cpu_time(child.id()).expect("it has a clock");
+        let time = cpu_time(Pid(child.id())).expect("it has a clock");
         child.kill().expect("killed");
         child.wait().expect("reaped");
         assert!(time < Nanos::from_secs_f64(1.0), "{time:?}");
-        assert!(cpu_time(child.id()).is_err());
-        assert!(cpu_time(u32::MAX).is_err());
+        assert!(cpu_time(Pid(child.id())).is_err());
+        assert!(cpu_time(Pid(u32::MAX)).is_err());
     }
 }

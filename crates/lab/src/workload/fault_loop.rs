@@ -7,7 +7,8 @@ use super::{Checked, Error, Result, Timing, Workload, clock};
 use crate::width::to_usize;
 use rustix::io::Errno;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes};
+use superpage_kernel::process::own_pid;
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, Pid};
 
 /// The program, its memory touched and given back.
 #[derive(Debug)]
@@ -52,8 +53,8 @@ impl FaultLoop {
 }
 
 impl Workload for FaultLoop {
-    fn pid(&self) -> u32 {
-        std::process::id()
+    fn pid(&self) -> Pid {
+        own_pid()
     }
 
     /// Between two runs it has nothing.
@@ -63,7 +64,7 @@ impl Workload for FaultLoop {
 
     /// An operation is a fault. Giving back what was touched is part of the time.
     fn run(&mut self, operations: u64, _seed: u64) -> Result<Timing> {
-        let watch = clock::Stopwatch::start(std::process::id())?;
+        let watch = clock::Stopwatch::start(own_pid())?;
         let mut left = operations;
         while left > 0 {
             let count = left.min(self.pages().0);

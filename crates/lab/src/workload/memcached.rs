@@ -25,7 +25,7 @@ use super::{Checked, Error, PageSize, Result, Timing, Workload, WorkloadSpec};
 use crate::server::Server;
 use client::Client;
 use server::Options;
-use superpage_units::{BasePages, Bytes};
+use superpage_units::{BasePages, Bytes, Pid};
 
 /// What the server takes from its arena at a time.
 const SLAB: Bytes = Bytes::from_mib(1);
@@ -195,7 +195,7 @@ impl Memcached {
 }
 
 impl Workload for Memcached {
-    fn pid(&self) -> u32 {
+    fn pid(&self) -> Pid {
         self.server.pid()
     }
 

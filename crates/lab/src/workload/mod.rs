@@ -19,7 +19,8 @@ use arena::Residency;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use superpage_units::{BasePages, Bytes, HugePages, Nanos};
+use superpage_kernel::process::own_pid;
+use superpage_units::{BasePages, Bytes, HugePages, Nanos, Pid};
 
 /// The smallest footprint that every workload still has its shape at.
 pub const LEAST_SIZE: Bytes = Bytes::from_mib(64);
@@ -104,7 +105,8 @@ pub struct WorkloadSpec {
 #[serde(deny_unknown_fields)]
 pub struct Populated {
     /// The process that the memory belongs to.
-    pub pid: u32,
+    #[serde(with = "superpage_manager::plain")]
+    pub pid: Pid,
     /// The size of its memory on huge pages.
     #[serde(rename = "footprint_bytes", with = "wire::bytes")]
     pub footprint: Bytes,
@@ -163,7 +165,7 @@ pub struct Checked {
 /// A workload, populated.
 pub trait Workload {
     /// The process that the memory belongs to.
-    fn pid(&self) -> u32;
+    fn pid(&self) -> Pid;
 
     /// The size of its memory on huge pages, and the base pages of that which hold data.
     fn memory(&self) -> (Bytes, BasePages);
@@ -193,7 +195,7 @@ pub fn populate(spec: &WorkloadSpec) -> Result<(Box<dyn Workload>, Populated)> {
     if spec.size < LEAST_SIZE {
         return Err(Error::TooSmall { size: spec.size, least: LEAST_SIZE });
     }
-    let watch = clock::Stopwatch::start(std::process::id())?;
+    let watch = clock::Stopwatch::start(own_pid())?;
     let random_access = |bloat| RandomAccess::populate(spec.size, spec.pages, bloat);
     let workload: Box<dyn Workload> = match spec.kind {
         WorkloadKind::RandomAccessL => Box::new(random_access(Bloat::HighFirst)?),

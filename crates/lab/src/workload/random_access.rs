@@ -21,7 +21,10 @@ use super::rng::{GOLDEN, Rng, mix};
 use super::{Checked, Error, PageSize, Result, Timing, Workload};
 use crate::width::to_usize;
 use std::hint::black_box;
-use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages};
+use superpage_kernel::process::own_pid;
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Pid,
+};
 
 /// Used base pages of a huge page with 80 % bloat.
 pub const USED_OF_HIGH_BLOAT: u64 = 102;
@@ -178,8 +181,8 @@ fn update(words: &mut [u64], layout: &Layout, rounds: u64, seed: u64) -> u64 {
 }
 
 impl Workload for RandomAccess {
-    fn pid(&self) -> u32 {
-        std::process::id()
+    fn pid(&self) -> Pid {
+        own_pid()
     }
 
     fn memory(&self) -> (Bytes, BasePages) {

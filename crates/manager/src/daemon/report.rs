@@ -13,8 +13,9 @@ use crate::supply;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use superpage_kernel::process::own_pid;
 use superpage_kernel::usage::{self, CpuTime};
-use superpage_units::{BasePages, Bytes, PageSize, Share};
+use superpage_units::{BasePages, Bytes, PageSize, Pid, Share};
 use tracing::{debug, info, warn};
 
 /// Reports what the daemon does.
@@ -40,7 +41,7 @@ impl Reporter {
         let supply = supply::read(Path::new("/proc")).ok();
         let status = Status {
             at_ms: now_ms(),
-            pid: std::process::id(),
+            pid: own_pid(),
             // What cannot be asked now was said where it was to be watched.
             watches: watches.iter().filter_map(|watch| watch.memory().ok()).collect(),
             free_huge_pages: supply.map_or(0, |supply| supply.available(PageSize::Huge)),
@@ -83,9 +84,9 @@ impl Reporter {
     }
 
     /// A pass of which this was missed, while it was at the process of this number and command.
-    pub(super) fn missed(&self, kind: &str, process: Option<(u32, &str)>, words: &str) {
+    pub(super) fn missed(&self, kind: &str, process: Option<(Pid, &str)>, words: &str) {
         let (pid, command) = process.map(|(pid, command)| (pid, command.to_owned())).unzip();
-        warn!(pid, command, "{words}");
+        warn!(pid = pid.map(|pid: Pid| pid.0), command, "{words}");
         self.ledger.record(Entry { pid, command, ..entry(What::Missed, kind, words) });
     }
 
@@ -127,7 +128,7 @@ impl Reporter {
 fn log(event: &Event<'_>) {
     match event {
         Event::Looked { process, regions, cause } => debug!(
-            pid = process.pid,
+            pid = process.pid.0,
             command = process.command,
             regions = regions.0,
             cause = %cause,
@@ -135,7 +136,7 @@ fn log(event: &Event<'_>) {
         ),
         Event::Pausing => {}
         Event::Broke { process, broken, freed, cause } => info!(
-            pid = process.pid,
+            pid = process.pid.0,
             command = process.command,
             broken = broken.0,
             freed = %freed.bytes(),
@@ -143,10 +144,14 @@ fn log(event: &Event<'_>) {
             "broke huge pages"
         ),
         Event::Excluded { process } => {
-            info!(pid = process.pid, command = process.command, "left out: not permitted any more");
+            info!(
+                pid = process.pid.0,
+                command = process.command,
+                "left out: not permitted any more"
+            );
         }
         Event::Lost { process, error } => {
-            info!(pid = process.pid, command = process.command, "left out: {error}");
+            info!(pid = process.pid.0, command = process.command, "left out: {error}");
         }
     }
 }

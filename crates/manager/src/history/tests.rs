@@ -4,9 +4,10 @@ use super::*;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
+use superpage_units::Pid;
 use tempfile::tempdir;
 
-fn promoted(at_ms: u64, pid: u32, huge_pages: u64) -> Entry {
+fn promoted(at_ms: u64, pid: Pid, huge_pages: u64) -> Entry {
     let entry = Entry::new(at_ms, What::Promoted, "threshold", "64 of 512 base pages are in use");
     Entry {
         policy: Some("quicksilver-sync-64".to_owned()),
@@ -33,22 +34,22 @@ fn entries_of_a_kind_within_a_second_are_one() {
     let directory = tempdir().expect("a directory");
     let mut history = History::open(directory.path()).expect("it opens");
     for millisecond in 0..100 {
-        history.record(promoted(5000 + millisecond, 7, 1));
-        history.record(promoted(5000 + millisecond, 8, 2));
+        history.record(promoted(5000 + millisecond, Pid(7), 1));
+        history.record(promoted(5000 + millisecond, Pid(8), 2));
     }
-    history.record(Entry { kind: "pressure".to_owned(), ..promoted(5100, 7, 1) });
-    history.record(promoted(5999, 7, 1));
-    history.record(promoted(6000, 7, 50));
+    history.record(Entry { kind: "pressure".to_owned(), ..promoted(5100, Pid(7), 1) });
+    history.record(promoted(5999, Pid(7), 1));
+    history.record(promoted(6000, Pid(7), 50));
     history.flush(5999).expect("nothing is due");
     assert_eq!(read(directory.path(), 0).expect("it is there"), Entries::default());
     history.flush(6000).expect("two are due");
-    let counts = || -> Vec<(Option<u32>, u64, u64)> {
+    let counts = || -> Vec<(Option<Pid>, u64, u64)> {
         let found = read(directory.path(), 0).expect("it is there");
         found.entries.iter().map(|e| (e.pid, e.huge_pages, e.base_pages)).collect()
     };
-    assert_eq!(counts(), [(Some(7), 101, 1010), (Some(8), 200, 2000)]);
+    assert_eq!(counts(), [(Some(Pid(7)), 101, 1010), (Some(Pid(8)), 200, 2000)]);
     drop(history);
-    assert_eq!(counts()[2..], [(Some(7), 1, 10), (Some(7), 50, 500)]);
+    assert_eq!(counts()[2..], [(Some(Pid(7)), 1, 10), (Some(Pid(7)), 50, 500)]);
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn settings_are_told_one_by_one() {
 fn a_clock_that_is_set_back_holds_nothing_up() {
     let directory = tempdir().expect("a directory");
     let mut history = History::open(directory.path()).expect("it opens");
-    history.record(promoted(1_000_000, 7, 1));
+    history.record(promoted(1_000_000, Pid(7), 1));
     history.flush(500).expect("it is written");
     assert_eq!(read(directory.path(), 0).expect("it is there").entries.len(), 1);
 }
@@ -78,7 +79,7 @@ fn since_leaves_out_what_is_older() {
     let directory = tempdir().expect("a directory");
     let mut history = History::open(directory.path()).expect("it opens");
     for second in 1..=5 {
-        history.record(promoted(second * 1000, 7, second));
+        history.record(promoted(second * 1000, Pid(7), second));
     }
     history.finish().expect("it is written");
     let found = read(directory.path(), 4000).expect("it is there");
@@ -96,7 +97,7 @@ fn what_no_daemon_wrote_is_not_there() {
 fn a_torn_line_and_a_later_versions_are_skipped_and_counted() {
     let directory = tempdir().expect("a directory");
     let path = directory.path().join(FILE);
-    let whole = serde_json::to_string(&promoted(1000, 7, 1)).expect("JSON");
+    let whole = serde_json::to_string(&promoted(1000, Pid(7), 1)).expect("JSON");
     let later = whole.replace("promoted", "teleported");
     let torn = &whole[..whole.len() / 2];
     fs::write(&path, format!("{whole}\n{later}\n{torn}")).expect("it is written");
@@ -104,10 +105,10 @@ fn a_torn_line_and_a_later_versions_are_skipped_and_counted() {
     assert_eq!((found.entries.len(), found.skipped), (1, 1), "a torn end may still become whole");
 
     let mut history = History::open(directory.path()).expect("it opens");
-    history.record(promoted(2000, 7, 2));
+    history.record(promoted(2000, Pid(7), 2));
     drop(history);
     let found = read(directory.path(), 0).expect("it is there");
-    assert_eq!(found.entries, [promoted(1000, 7, 1), promoted(2000, 7, 2)]);
+    assert_eq!(found.entries, [promoted(1000, Pid(7), 1), promoted(2000, Pid(7), 2)]);
     assert_eq!(found.skipped, 2);
 }
 
@@ -117,7 +118,7 @@ fn the_files_stay_within_their_bound_and_keep_the_newest() {
     let directory = tempdir().expect("a directory");
     let mut history = History::with_bound(directory.path(), SMALL).expect("it opens");
     for second in 0..200 {
-        history.record(promoted(second * 1000, 7, second));
+        history.record(promoted(second * 1000, Pid(7), second));
         history.flush(second * 1000 + MERGED_MS).expect("it is written");
     }
     for file in [FILE, OLDER] {
@@ -139,7 +140,7 @@ fn who_follows_sees_each_entry_once_while_the_files_change_places() {
     let mut history = History::with_bound(directory.path(), 2000).expect("it opens");
     let mut seen = Vec::new();
     for second in 0..300 {
-        history.record(promoted(second * 1000, 7, second));
+        history.record(promoted(second * 1000, Pid(7), second));
         history.flush(second * 1000 + MERGED_MS).expect("it is written");
         // Some bursts are long enough that the files change places twice between two looks.
         if second % 7 == 0 || second > 250 {
@@ -155,14 +156,14 @@ fn who_follows_sees_each_entry_once_while_the_files_change_places() {
 fn who_follows_waits_for_a_line_to_be_whole() {
     let directory = tempdir().expect("a directory");
     let path = directory.path().join(FILE);
-    let line = serde_json::to_string(&promoted(1000, 7, 1)).expect("JSON") + "\n";
+    let line = serde_json::to_string(&promoted(1000, Pid(7), 1)).expect("JSON") + "\n";
     let (begin, end) = line.split_at(20);
     fs::write(&path, begin).expect("it is written");
     let mut tail = Tail::new(directory.path());
     assert_eq!(tail.more().expect("it is there"), Entries::default());
     let mut file = fs::OpenOptions::new().append(true).open(&path).expect("it opens");
     std::io::Write::write_all(&mut file, end.as_bytes()).expect("it is written");
-    assert_eq!(tail.more().expect("it is there").entries, [promoted(1000, 7, 1)]);
+    assert_eq!(tail.more().expect("it is there").entries, [promoted(1000, Pid(7), 1)]);
 }
 
 #[test]
@@ -171,8 +172,8 @@ fn a_full_disk_loses_entries_and_says_so_and_stops_nothing() {
     symlink("/dev/full", directory.path().join(FILE)).expect("a link");
     let mut history = History::open(directory.path()).expect("it opens");
     for (round, second) in (1..=3).zip([1000, 2000, 3000]) {
-        history.record(promoted(second, 7, 1));
-        history.record(promoted(second, 8, 1));
+        history.record(promoted(second, Pid(7), 1));
+        history.record(promoted(second, Pid(8), 1));
         let unwritten = history.flush(second + MERGED_MS).expect_err("the disk is full");
         assert_eq!(unwritten.error.kind(), ErrorKind::StorageFull);
         assert_eq!((unwritten.in_a_row, unwritten.lost), (round, 2 * round));
@@ -184,16 +185,16 @@ fn a_full_disk_loses_entries_and_says_so_and_stops_nothing() {
 fn a_write_that_fails_in_the_middle_leaves_no_half_line() {
     let directory = tempdir().expect("a directory");
     let mut history = History::with_bound(directory.path(), 1).expect("it opens");
-    history.record(promoted(1000, 7, 1));
+    history.record(promoted(1000, Pid(7), 1));
     history.finish().expect("it is written");
     // A directory is in the way of the rotation.
     fs::create_dir(directory.path().join(OLDER)).expect("a directory");
-    history.record(promoted(2000, 7, 2));
+    history.record(promoted(2000, Pid(7), 2));
     let unwritten = history.finish().expect_err("it cannot change places");
     assert_eq!(unwritten.in_a_row, 1);
     fs::remove_dir(directory.path().join(OLDER)).expect("it is empty");
-    history.record(promoted(3000, 7, 3));
+    history.record(promoted(3000, Pid(7), 3));
     history.finish().expect("it works again");
     let found = read(directory.path(), 0).expect("it is there");
-    assert_eq!(found.entries, [promoted(1000, 7, 1), promoted(3000, 7, 3)]);
+    assert_eq!(found.entries, [promoted(1000, Pid(7), 1), promoted(3000, Pid(7), 3)]);
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::usage::CpuTime;
 use superpage_policy::system::capabilities::IdleReclaim;
-use superpage_units::{Nanos, ProcessKey};
+use superpage_units::{Nanos, Pid, ProcessKey};
 use tracing::{error, warn};
 
 /// How often the status is told, and workers are looked after.
@@ -61,7 +61,7 @@ struct Driver {
     ledger: Arc<Ledger>,
     shared: Arc<Shared>,
     /// The numbers and commands of processes about which something may be told.
-    names: BTreeMap<ProcessKey, (u32, String)>,
+    names: BTreeMap<ProcessKey, (Pid, String)>,
     spent: CpuTime,
     kept_house: Instant,
 }

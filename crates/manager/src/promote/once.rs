@@ -16,7 +16,7 @@ use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region, Share};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Pid, Region, Share};
 
 /// A page that the kernel is using for a moment is tried again so often, so long after.
 const TRIES: u32 = 3;
@@ -39,7 +39,7 @@ pub struct Options {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
     /// Its number, for showing.
-    pub pid: u32,
+    pub pid: Pid,
     /// Its command.
     pub command: String,
     /// Ranges that were huge already.
@@ -74,7 +74,7 @@ pub struct Candidate {
 ///
 /// # Errors
 /// Why it cannot be promoted.
-pub fn hold(pid: u32) -> std::result::Result<Candidate, Unfit> {
+pub fn hold(pid: Pid) -> std::result::Result<Candidate, Unfit> {
     let process = find::hold(pid)?;
     let candidate = |process: Arc<ManagedProcess>| {
         let refuses_huge_pages = process.refuses_huge_pages()?;

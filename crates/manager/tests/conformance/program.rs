@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::{Error, own_thp};
 use superpage_sim::machine::Content;
-use superpage_units::{BASE_PAGE_BYTES, BasePages, HugePages, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, HugePages, Pid, VirtAddr};
 
 /// Set for the copy that is a program: how many regions its area has.
 const REGIONS: &str = "SUPERPAGE_TEST_REGIONS";
@@ -129,8 +129,8 @@ impl Program {
         Ok(program)
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    pub(crate) fn pid(&self) -> Pid {
+        Pid(self.child.id())
     }
 
     /// Touches the base page of this number in its area.

@@ -18,7 +18,7 @@ use superpage_manager::find;
 use superpage_manager::history::What;
 use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_policy::debloat::hawkeye::HawkEye;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Nanos};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Nanos, Pid};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![("no_byte_is_lost_between_promotion_and_debloating", None, no_byte_is_lost)]
@@ -124,7 +124,7 @@ fn no_byte_is_lost() -> Ended {
 }
 
 /// Breaks every huge page that has a zero page, again and again; what that freed.
-fn debloat(pid: u32, stop: &AtomicBool) -> Result<BasePages, Failed> {
+fn debloat(pid: Pid, stop: &AtomicBool) -> Result<BasePages, Failed> {
     let mut freed = BasePages::ZERO;
     let mut seed = 0;
     while !stop.load(Ordering::Relaxed) {

@@ -16,7 +16,7 @@ use superpage_kernel::own_child::OwnChild;
 use superpage_kernel::pagemap::{Pagemap, Survey};
 use superpage_kernel::process::Process;
 use superpage_kernel::{Error, own_thp};
-use superpage_units::{BasePages, Bytes, HugePages, Region, VirtAddr};
+use superpage_units::{BasePages, Bytes, HugePages, Pid, Region, VirtAddr};
 
 /// Set for the copy that is a program.
 const PROGRAM: &str = "SUPERPAGE_TEST_PROGRAM";
@@ -214,8 +214,8 @@ impl Program {
         Ok(())
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    pub(crate) fn pid(&self) -> Pid {
+        Pid(self.child.id())
     }
 
     pub(crate) fn process(&self) -> Result<Process, Failed> {

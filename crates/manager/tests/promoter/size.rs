@@ -9,6 +9,7 @@ use libtest_mimic::Failed;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use superpage_manager::select::Filter;
+use superpage_units::Pid;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -62,7 +63,7 @@ fn forty_thousand_areas() -> Ended {
 fn two_thousand_processes() -> Ended {
     let mut program = Program::start()?;
     let crowd = Crowd::start()?;
-    let mut pids: Vec<u32> = crowd.0.iter().map(Child::id).collect();
+    let mut pids: Vec<Pid> = crowd.0.iter().map(|child| Pid(child.id())).collect();
     pids.push(program.pid());
     let watch = Watch::start(setup("quicksilver-sync-64", &pids)?)?;
     until_held(&watch, 2001)?;

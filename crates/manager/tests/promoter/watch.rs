@@ -11,6 +11,7 @@ use superpage_manager::ledger::Ledger;
 use superpage_manager::promote::{self, Promoted, Promoter, Status};
 use superpage_manager::registry::{Registry, WORTH_MANAGING};
 use superpage_manager::select::Selection;
+use superpage_units::Pid;
 
 /// What a promoter goes by, and for which processes.
 #[derive(Clone, Debug)]
@@ -20,12 +21,13 @@ pub(crate) struct Setup {
 }
 
 /// What the promoter goes by: this policy for these processes, no limit near.
-pub(crate) fn setup(policy: &str, pids: &[u32]) -> Result<Setup, Failed> {
+pub(crate) fn setup(policy: &str, pids: &[Pid]) -> Result<Setup, Failed> {
     setup_with(policy, pids, "")
 }
 
 /// The same, and more lines for the part on promotion.
-pub(crate) fn setup_with(policy: &str, pids: &[u32], more: &str) -> Result<Setup, Failed> {
+pub(crate) fn setup_with(policy: &str, pids: &[Pid], more: &str) -> Result<Setup, Failed> {
+    let pids: Vec<u32> = pids.iter().map(|pid| pid.0).collect();
     let text = format!(
         "watermarks = {{ high = \"99%\", low = \"98%\" }}\n\
          budget = {{ promotion = \"100%\" }}\n\
@@ -98,7 +100,7 @@ impl Told {
     }
 
     /// Huge pages of entries of a process.
-    pub(crate) fn promoted_in(&self, pid: u32) -> u64 {
+    pub(crate) fn promoted_in(&self, pid: Pid) -> u64 {
         self.of(What::Promoted).filter(|e| e.pid == Some(pid)).map(|e| e.huge_pages).sum()
     }
 

@@ -15,7 +15,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, StatefulWidget, Table, TableState, Widget};
 use superpage_manager::status::Memory;
-use superpage_units::{Bytes, Share};
+use superpage_units::{Bytes, Pid, Share};
 
 /// From this height on there is room for what was done below the processes.
 const TALL: u16 = 18;
@@ -183,8 +183,8 @@ pub(super) fn bloat(process: &Process) -> Option<Bytes> {
     if process.huge.is_zero() { Some(Bytes::ZERO) } else { process.bloat }
 }
 
-fn number(pid: u32) -> String {
-    if pid == 0 { "-".to_owned() } else { pid.to_string() }
+fn number(pid: Pid) -> String {
+    if pid == Pid(0) { "-".to_owned() } else { pid.to_string() }
 }
 
 pub(super) fn per_second(rate: f64) -> String {

@@ -22,7 +22,7 @@ use superpage_manager::status::{Memory, Status};
 use superpage_manager::supply;
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::GLANCE;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, PageSize, ProcessKey, Region};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, PageSize, Pid, ProcessKey, Region};
 
 /// How much time looking may take. Chosen, not measured: with a look a second, 1 % of a core.
 const LOOK: Duration = Duration::from_millis(4);
@@ -83,7 +83,7 @@ impl Live {
         let processes = self.registry.processes();
         let present: BTreeSet<ProcessKey> = processes.iter().map(|process| process.key).collect();
         self.known.retain(|key, _| present.contains(key));
-        let shown: BTreeSet<u32> = ask.shown.iter().take(GLANCED).copied().collect();
+        let shown: BTreeSet<Pid> = ask.shown.iter().take(GLANCED).copied().collect();
         let is_due = |process: &&Arc<ManagedProcess>| {
             !self.known.contains_key(&process.key)
                 || shown.contains(&process.pid())
@@ -105,7 +105,7 @@ impl Live {
     /// Whether it is the process's turn to be looked at also if it did nothing: a huge page can be made
     /// without the process noticing.
     fn is_turn(&self, process: &ManagedProcess) -> bool {
-        (u64::from(process.pid()) + self.looks).is_multiple_of(TURNS)
+        (u64::from(process.pid().0) + self.looks).is_multiple_of(TURNS)
     }
 
     fn look_at(&mut self, process: &Arc<ManagedProcess>) {

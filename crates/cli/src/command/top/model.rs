@@ -4,6 +4,7 @@ use super::sight::{Ask, Row, Sight};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use superpage_manager::history::{Entry, What};
+use superpage_units::Pid;
 
 /// Over how long the numbers per second are taken, in milliseconds: actions come in bursts.
 pub(super) const RATE_MS: u64 = 10_000;
@@ -86,7 +87,7 @@ pub(super) enum View {
     /// All processes.
     All,
     /// One of them, its map scrolled by so many lines.
-    One { pid: u32, scroll: usize },
+    One { pid: Pid, scroll: usize },
 }
 
 /// What lies over the view.
@@ -116,7 +117,7 @@ pub(super) struct Model {
     pub(super) filter: String,
     pub(super) pace: Pace,
     /// The process that is chosen, by number: rows change places.
-    chosen: Option<u32>,
+    chosen: Option<Pid>,
 }
 
 impl Model {
@@ -172,7 +173,7 @@ impl Model {
     }
 
     /// The process with number `pid`.
-    pub(super) fn process(&self, pid: u32) -> Option<&Row> {
+    pub(super) fn process(&self, pid: Pid) -> Option<&Row> {
         self.sight.processes.iter().find(|row| row.pid == pid)
     }
 
@@ -282,8 +283,8 @@ fn compare(sort: Sort, a: &(&Row, Rate), b: &(&Row, Rate)) -> Ordering {
 }
 
 /// What was done per second, by process, over [`RATE_MS`].
-fn rates(sight: &Sight) -> BTreeMap<u32, Rate> {
-    let mut rates: BTreeMap<u32, Rate> = BTreeMap::new();
+fn rates(sight: &Sight) -> BTreeMap<Pid, Rate> {
+    let mut rates: BTreeMap<Pid, Rate> = BTreeMap::new();
     let recent =
         |entry: &&Entry| entry.at_ms <= sight.now_ms && sight.now_ms - entry.at_ms < RATE_MS;
     for entry in sight.actions.iter().filter(recent) {

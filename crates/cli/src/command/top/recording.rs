@@ -4,10 +4,10 @@ use super::sight::{Ask, Map, Moved, Origin, Row, Sight, Size, Source, Spot};
 use crate::show;
 use superpage_manager::history::{Entry, What};
 use superpage_trace::{Memory, RegionState, Sample, Trace};
-use superpage_units::{BasePages, HugePages, Mapping};
+use superpage_units::{BasePages, HugePages, Mapping, Pid};
 
 /// The number that stands for the recorded process, which the trace does not say.
-const PID: u32 = 0;
+const PID: Pid = Pid(0);
 
 /// A trace, at one of its samples.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use superpage_manager::history::Entry;
 use superpage_manager::status::{Memory, Status};
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Region, Share};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Pid, Region, Share};
 
 /// A source of what is shown.
 pub(super) trait Source {
@@ -24,9 +24,9 @@ pub(super) enum Moved {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ask {
     /// The process that is open.
-    pub(super) open: Option<u32>,
+    pub(super) open: Option<Pid>,
     /// Processes on the screen: these are brought up to date first.
-    pub(super) shown: Vec<u32>,
+    pub(super) shown: Vec<Pid>,
 }
 
 /// What there is to show.
@@ -74,7 +74,7 @@ pub(super) struct Supplied {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     /// Its number; 0 in a recording, which does not say.
-    pub(super) pid: u32,
+    pub(super) pid: Pid,
     pub(super) command: String,
     pub(super) resident: Bytes,
     /// In huge pages.

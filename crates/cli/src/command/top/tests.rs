@@ -11,12 +11,12 @@ use ratatui::style::Color;
 use superpage_manager::history::{Entry, What};
 use superpage_manager::status::{Memory, Status};
 use superpage_trace::{Partial, read};
-use superpage_units::{Bytes, HUGE_PAGE_BYTES, Region, Share, VirtAddr};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, Pid, Region, Share, VirtAddr};
 
 /// The length of a second and the time of the fixture, in milliseconds.
 const NOW: u64 = 1_700_000_000_000;
 
-fn entry(age_s: u64, what: What, kind: &str, pid: u32, command: &str, pages: [u64; 2]) -> Entry {
+fn entry(age_s: u64, what: What, kind: &str, pid: Pid, command: &str, pages: [u64; 2]) -> Entry {
     Entry {
         policy: Some(
             if what == What::Debloated { "emd" } else { "quicksilver-sync-64" }.to_owned(),
@@ -29,7 +29,7 @@ fn entry(age_s: u64, what: What, kind: &str, pid: u32, command: &str, pages: [u6
     }
 }
 
-fn process(pid: u32, command: &str, mib: [u64; 3]) -> Row {
+fn process(pid: Pid, command: &str, mib: [u64; 3]) -> Row {
     let [resident, huge, bloat] = mib.map(Bytes::from_mib);
     Row { pid, command: command.to_owned(), resident, huge, bloat: Some(bloat) }
 }
@@ -64,7 +64,7 @@ fn sight() -> Sight {
         at: "2023-11-14 22:13:20Z".to_owned(),
         now_ms: NOW,
         origin: Origin::Daemon(Box::new(Status {
-            pid: 77,
+            pid: Pid(77),
             surveys: 12_345,
             waiting: 3,
             pause_ms: 2.0,
@@ -74,18 +74,18 @@ fn sight() -> Sight {
         memory: vec![memory],
         supply: Some(Supplied { huge: 2100, fragmentation: Share::clamped(0.123) }),
         processes: vec![
-            process(42, "redis-server", [4000, 3600, 100]),
-            process(43, "memcached", [2000, 1800, 900]),
-            process(7, "bad\u{1b}[2Jname", [10, 0, 0]),
-            Row { bloat: None, ..process(99, "postgres", [500, 200, 0]) },
+            process(Pid(42), "redis-server", [4000, 3600, 100]),
+            process(Pid(43), "memcached", [2000, 1800, 900]),
+            process(Pid(7), "bad\u{1b}[2Jname", [10, 0, 0]),
+            Row { bloat: None, ..process(Pid(99), "postgres", [500, 200, 0]) },
         ],
         denied: 2,
         actions: vec![
-            entry(50, What::Promoted, "threshold", 42, "redis-server", [40, 300]),
-            entry(20, What::Promoted, "growing", 42, "redis-server", [80, 0]),
-            entry(6, What::Debloated, "densest", 43, "memcached", [100, 45_000]),
-            entry(4, What::LeftAlone, "shared", 43, "memcached", [3, 0]),
-            entry(3, What::Promoted, "threshold", 42, "redis-server", [25, 1000]),
+            entry(50, What::Promoted, "threshold", Pid(42), "redis-server", [40, 300]),
+            entry(20, What::Promoted, "growing", Pid(42), "redis-server", [80, 0]),
+            entry(6, What::Debloated, "densest", Pid(43), "memcached", [100, 45_000]),
+            entry(4, What::LeftAlone, "shared", Pid(43), "memcached", [3, 0]),
+            entry(3, What::Promoted, "threshold", Pid(42), "redis-server", [25, 1000]),
         ],
         map: Some(map()),
     }
@@ -105,7 +105,7 @@ fn press(model: &mut Model, keys: &str) {
     }
 }
 
-fn order(model: &Model) -> Vec<u32> {
+fn order(model: &Model) -> Vec<Pid> {
     model.rows().iter().map(|(row, _)| row.pid).collect()
 }
 
@@ -137,18 +137,18 @@ fn a_tiny_terminal_still_shows_what_matters() {
 #[test]
 fn sorting_goes_round_and_can_be_reversed() {
     let mut model = model();
-    assert_eq!(order(&model), [42, 43, 99, 7], "by huge pages");
+    assert_eq!(order(&model), [42, 43, 99, 7].map(Pid), "by huge pages");
     press(&mut model, "s");
-    assert_eq!(order(&model), [43, 42, 7, 99], "by bloat, unknown last");
+    assert_eq!(order(&model), [43, 42, 7, 99].map(Pid), "by bloat, unknown last");
     press(&mut model, "r");
-    assert_eq!(order(&model), [99, 7, 42, 43]);
+    assert_eq!(order(&model), [99, 7, 42, 43].map(Pid));
     press(&mut model, "rsss");
-    assert_eq!(order(&model)[0], 43, "by de-bloats");
+    assert_eq!(order(&model)[0], Pid(43), "by de-bloats");
     press(&mut model, "s");
-    assert_eq!(order(&model), [7, 42, 43, 99], "by number");
+    assert_eq!(order(&model), [7, 42, 43, 99].map(Pid), "by number");
     assert_snapshot!(drawn(&mut model, 100, 12));
     press(&mut model, "ss");
-    assert_eq!(order(&model), [42, 43, 99, 7]);
+    assert_eq!(order(&model), [42, 43, 99, 7].map(Pid));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn the_filter_takes_keys_until_it_is_left() {
     assert_snapshot!(drawn(&mut model, 100, 12));
     model.press(Key::Backspace);
     press(&mut model, "\n");
-    assert_eq!(order(&model), [42]);
+    assert_eq!(order(&model), [42].map(Pid));
     assert!(drawn(&mut model, 100, 12).contains("/ filter [RED]"));
     press(&mut model, "/");
     model.press(Key::Esc);
@@ -183,7 +183,7 @@ fn a_process_opens_as_a_map() {
     model.press(Key::Down);
     model.press(Key::Up);
     assert_eq!(model.press(Key::Enter), Effect::Look);
-    assert_eq!(model.ask().open, Some(42));
+    assert_eq!(model.ask().open, Some(Pid(42)));
     assert_snapshot!(drawn(&mut model, 80, 24));
     model.press(Key::Esc);
     assert_eq!(model.view, View::All);

@@ -10,7 +10,7 @@ use super::support_daemon::Daemon;
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
 use serde::Serialize;
-use superpage_units::Bytes;
+use superpage_units::{Bytes, Pid};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig15",
@@ -33,7 +33,7 @@ const ROUNDS_FACTOR: u32 = 4;
 
 /// A daemon that never rests (above its watermarks whatever happens, at its default budget) and
 /// sees one process only: others on this machine are none of our business.
-fn restless(pid: u32) -> String {
+fn restless(pid: Pid) -> String {
     format!(
         "[watermarks]\nhigh = \"1%\"\nlow = \"0.5%\"\n[promotion]\npolicy = \"off\"\n\
          [timing]\ninterval = \"200ms\"\nback_off = \"1s\"\n\

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use superpage_kernel::process::Process;
 use superpage_kernel::smaps;
-use superpage_units::{Bytes, HugePages};
+use superpage_units::{Bytes, HugePages, Pid};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "guest-memory",
@@ -123,7 +123,7 @@ fn see(both: &mut [Helper; 2], setting: &Setting) -> Result<[Seen; 2]> {
 }
 
 /// Promotes what the process has, by the program itself.
-fn promote(setting: &Setting, pid: u32) -> Result<()> {
+fn promote(setting: &Setting, pid: Pid) -> Result<()> {
     let explain = |detail: String| Error::Child(format!("superpage promote {pid}: {detail}"));
     let output = Command::new(&setting.launcher.program)
         .args(["promote", &pid.to_string()])

@@ -162,7 +162,7 @@ fn configuration(marks: Watermarks) -> Result<String> {
     let us = status::comm(&Process::current()?)?;
     let us = String::from_utf8_lossy(&us);
     let commands = ["redis-server", "memcached", &us];
-    let others = called(&commands)?;
+    let others: Vec<u32> = called(&commands)?.into_iter().map(|pid| pid.0).collect();
     let percent = |share: Share| format!("{:.3}%", share.get() * 100.0);
     Ok(format!(
         "[watermarks]\nhigh = \"{}\"\nlow = \"{}\"\n\

@@ -15,7 +15,7 @@ use crate::workload::clock::cpu_time;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use superpage_kernel::thp::Enabled;
-use superpage_units::{Bytes, HugePages, Nanos};
+use superpage_units::{Bytes, HugePages, Nanos, Pid};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "promotion-latency",
@@ -71,7 +71,7 @@ const PROMOTERS: [Promoter; 3] = [
 /// Somebody at work.
 enum Work {
     Daemon(Daemon),
-    Khugepaged { pid: u32, before: Nanos },
+    Khugepaged { pid: Pid, before: Nanos },
 }
 
 #[derive(Debug, Serialize)]
@@ -114,7 +114,7 @@ impl Promoter {
         Khugepaged::Asleep.set(bench)
     }
 
-    fn begin(self, bench: &mut Bench, setting: &Setting, pid: u32) -> Result<Work> {
+    fn begin(self, bench: &mut Bench, setting: &Setting, pid: Pid) -> Result<Work> {
         match self {
             Self::Superpage => promoter(setting, pid).map(Work::Daemon),
             Self::Kernel(pace) => {

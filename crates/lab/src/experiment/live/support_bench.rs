@@ -21,7 +21,7 @@ use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_manager::process::ManagedProcess;
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::list::Entry;
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Region};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Pid, Region};
 
 /// Memory left to the rest of the machine, at least. Chosen, not measured.
 const HEADROOM: Bytes = Bytes::from_mib(1536);
@@ -142,7 +142,7 @@ impl Subject {
     }
 
     /// The workload's process.
-    pub(super) fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> Pid {
         self.worker.pid()
     }
 
@@ -239,7 +239,7 @@ impl Subject {
 }
 
 /// Takes hold of a workload's process.
-pub(super) fn hold(pid: u32) -> Result<Arc<ManagedProcess>> {
+pub(super) fn hold(pid: Pid) -> Result<Arc<ManagedProcess>> {
     find::hold(pid).map_err(|refusal| match refusal {
         Refusal::Denied { .. } => Error::NotPossible(refusal.to_string()),
         Refusal::Failed(error) => error.into(),

@@ -5,13 +5,13 @@
 use super::support_regime::SUPERPAGE_POLICY;
 use super::{Error, Result, Setting};
 use crate::workload::clock::cpu_time;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use superpage_kernel::settings::{self, Lock, Settings};
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Pid};
 
 /// A configuration that experiments compare with the defaults and with no daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Configuration {
     }
 
     /// The text of a file by which the daemon sees the process `pid` only; `None` without a daemon.
-    fn text(self, pid: u32) -> Option<String> {
+    fn text(self, pid: Pid) -> Option<String> {
         let keys = match self {
             Self::NoDaemon => return None,
             Self::Default => String::new(),
@@ -53,7 +53,7 @@ impl Configuration {
     }
 
     /// Starts a daemon with it that sees the process `pid` only, if there is to be one.
-    pub(super) fn start(self, setting: &Setting, pid: u32) -> Result<Option<Daemon>> {
+    pub(super) fn start(self, setting: &Setting, pid: Pid) -> Result<Option<Daemon>> {
         self.text(pid).map(|text| Daemon::start(setting, &text)).transpose()
     }
 }
@@ -103,8 +103,8 @@ impl Daemon {
     }
 
     /// Its process.
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+    pub(super) fn pid(&self) -> Pid {
+        Pid(self.child.id())
     }
 
     /// Where it writes its log, metrics and status.
@@ -114,7 +114,7 @@ impl Daemon {
 
     /// The CPU time that it has used so far.
     pub(super) fn cpu(&self) -> Result<Nanos> {
-        Ok(cpu_time(self.child.id())?)
+        Ok(cpu_time(self.pid())?)
     }
 
     /// Ends it, which must go well.
@@ -139,7 +139,7 @@ impl Daemon {
 
     /// Asks it to leave, which puts its settings back, and waits.
     fn terminate(&mut self) -> std::io::Result<ExitStatus> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
         if let (Some(pid), None) = (pid, self.child.try_wait()?) {
             kill_process(pid, Signal::TERM)?;
         }
@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn each_configuration_says_what_it_is_named_after() {
         let read = |one: Configuration| {
-            let text = one.text(7).expect("there is a daemon");
+            let text = one.text(Pid(7)).expect("there is a daemon");
             let config = config::parse(&text, Path::new("superpage.toml")).expect("valid");
-            assert_eq!(config.processes.include.pids, [7]);
+            assert_eq!(config.processes.include.pids, [Pid(7)]);
             config
         };
         let usual = Config::default();
@@ -179,6 +179,6 @@ mod tests {
         assert_eq!(read(Configuration::Madvise).hold_enabled, HoldEnabled::Madvise);
         let policy = read(Configuration::Quicksilver).promotion.policy;
         assert_eq!(policy.to_string(), Configuration::Quicksilver.name());
-        assert_eq!(Configuration::NoDaemon.text(7), None);
+        assert_eq!(Configuration::NoDaemon.text(Pid(7)), None);
     }
 }

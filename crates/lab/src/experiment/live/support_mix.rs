@@ -10,7 +10,7 @@ use crate::load::{Client, Items, Latencies, Mix, Redis, Sizes};
 use crate::worker::Worker;
 use crate::workload::{LEAST_SIZE, PageSize, WorkloadKind, WorkloadSpec};
 use std::time::Duration;
-use superpage_units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos, Pid};
 
 /// What is stored in Redis. Chosen: the allocator has to deal with many sizes.
 const VALUES: Sizes = Sizes { least: Bytes(256), most: Bytes::from_kib(4) };
@@ -88,7 +88,7 @@ impl Programs {
     }
 
     /// The number of Redis's process.
-    pub(super) fn redis(&self) -> u32 {
+    pub(super) fn redis(&self) -> Pid {
         self.redis.pid()
     }
 

@@ -7,7 +7,7 @@ use crate::load::{Client, Latencies, Mix, Window};
 use std::time::Duration;
 use superpage_kernel::process::Process;
 use superpage_kernel::smaps;
-use superpage_units::{Bytes, HugePages, Nanos};
+use superpage_units::{Bytes, HugePages, Nanos, Pid};
 
 /// Requests under way in a closed loop. Chosen: more do not make it faster.
 pub(super) const WINDOW: Window = Window { requests: 64, bytes: Bytes::from_mib(4) };
@@ -49,7 +49,7 @@ pub(super) struct Memory {
 }
 
 /// The memory of the process `pid` now.
-pub(super) fn memory_of(pid: u32) -> Result<Memory> {
+pub(super) fn memory_of(pid: Pid) -> Result<Memory> {
     let rollup = smaps::of(&Process::open(pid)?)?;
     let huge = rollup.anon_huge_pages.unwrap_or(Bytes::ZERO).to_huge_pages();
     Ok(Memory { resident: rollup.rss, huge })

@@ -11,7 +11,7 @@ use std::path::Path;
 use superpage_kernel::process::{self, Process};
 use superpage_kernel::status;
 use superpage_kernel::thp::{self, Enabled, Thp};
-use superpage_units::{BasePages, Nanos};
+use superpage_units::{BasePages, Nanos, Pid};
 
 /// The policy that superpage promotes by in these experiments.
 pub(super) const SUPERPAGE_POLICY: &str = "quicksilver-sync-64";
@@ -53,7 +53,7 @@ impl Regime {
     }
 
     /// Starts what this regime has in the background for the process `pid`.
-    pub(super) fn begin(self, setting: &Setting, pid: u32) -> Result<Background> {
+    pub(super) fn begin(self, setting: &Setting, pid: Pid) -> Result<Background> {
         let daemon = match self {
             Self::Superpage => Some(promoter(setting, pid)?),
             _ => None,
@@ -90,7 +90,7 @@ pub(super) fn set_enabled(bench: &mut Bench, enabled: Enabled) -> Result<()> {
 }
 
 /// A daemon that promotes in the process `pid` and sees no other.
-pub(super) fn promoter(setting: &Setting, pid: u32) -> Result<Daemon> {
+pub(super) fn promoter(setting: &Setting, pid: Pid) -> Result<Daemon> {
     let configuration = format!(
         "[promotion]\npolicy = \"off\"\n\
          [[promotion.rule]]\npolicy = \"{SUPERPAGE_POLICY}\"\npids = [{pid}]\n\
@@ -143,14 +143,14 @@ impl Khugepaged {
 pub(super) const DEFAULT_PACE: (BasePages, Nanos) = (BasePages(4096), Nanos(10_000_000_000)); // tidy: allow(the kernel's default)
 
 /// khugepaged's process.
-pub(super) fn khugepaged_pid() -> Result<u32> {
+pub(super) fn khugepaged_pid() -> Result<Pid> {
     called(&["khugepaged"])?.first().copied().ok_or_else(|| {
         Error::NotPossible("khugepaged is not running, or not to be seen from here".to_owned())
     })
 }
 
 /// The processes that run one of these commands now.
-pub(super) fn called(commands: &[&str]) -> Result<Vec<u32>> {
+pub(super) fn called(commands: &[&str]) -> Result<Vec<Pid>> {
     let mut pids = process::list(Path::new("/proc"))?;
     pids.retain(|pid| {
         // It may have ended.
@@ -164,7 +164,7 @@ pub(super) fn called(commands: &[&str]) -> Result<Vec<u32>> {
 #[derive(Debug)]
 pub(super) struct Background {
     daemon: Option<Daemon>,
-    khugepaged: Option<u32>,
+    khugepaged: Option<Pid>,
     before: Nanos,
 }
 

@@ -5,13 +5,13 @@ use crate::process::ManagedProcess;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use superpage_units::ProcessKey;
+use superpage_units::{Pid, ProcessKey};
 
 /// A process that a step is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Subject {
     pub(super) key: ProcessKey,
-    pub(super) pid: u32,
+    pub(super) pid: Pid,
     pub(super) command: String,
 }
 

@@ -21,7 +21,7 @@ use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::Debloat;
 use superpage_policy::debloat::emd::{self, Emd, Observation};
-use superpage_units::{BasePages, ProcessKey, Region};
+use superpage_units::{BasePages, Pid, ProcessKey, Region};
 use tracing::debug;
 
 /// How often used memory is looked at again during a pass.
@@ -126,7 +126,7 @@ impl Work {
                 Err(error @ Error::Unsupported { .. }) => return Err(error),
                 // What is odd about one process is no reason to leave the others alone.
                 Err(error) if is_about_one_process(&error) => {}
-                Err(error) => debug!(pid = process.pid(), "passed over: {error}"),
+                Err(error) => debug!(pid = process.pid().0, "passed over: {error}"),
             }
             if progress.is_to_end() {
                 break;
@@ -218,7 +218,7 @@ impl Work {
         let (now, options, all) = (now(), self.options(), BasePages(u64::MAX));
         let (config, watches) = (&self.config, &self.watches);
         let Kept { cooling, looks, .. } = &mut self.kept;
-        let names: BTreeMap<u32, &str> = due
+        let names: BTreeMap<Pid, &str> = due
             .iter()
             .filter_map(|(process, _)| Some((process.pid(), policies.get(&process.key)?.as_str())))
             .collect();

@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
-use superpage_units::{HugePages, Share};
+use superpage_units::{HugePages, Pid, Share};
 
 /// Columns of the address before each line.
 const LABEL: u16 = 16;
@@ -18,7 +18,7 @@ const LABEL: u16 = 16;
 const SCREENS: usize = 8;
 
 /// Draws process `pid`.
-pub(super) fn draw(model: &mut Model, pid: u32, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(model: &mut Model, pid: Pid, area: Rect, buffer: &mut Buffer) {
     let heads = heads(model, pid);
     let above = u16::try_from(heads.len()).unwrap_or(u16::MAX).min(area.height);
     Paragraph::new(heads).render(Rect { height: above, ..area }, buffer);
@@ -42,7 +42,7 @@ pub(super) fn draw(model: &mut Model, pid: u32, area: Rect, buffer: &mut Buffer)
     model.sight.map = Some(map);
 }
 
-fn heads(model: &Model, pid: u32) -> Vec<Line<'static>> {
+fn heads(model: &Model, pid: Pid) -> Vec<Line<'static>> {
     let Some(process) = model.process(pid) else {
         return vec![Line::raw(format!("Process {pid} is not there any more."))];
     };
@@ -50,7 +50,7 @@ fn heads(model: &Model, pid: u32) -> Vec<Line<'static>> {
     let name = show::printable(&process.command);
     let bloat = bloat(process).map_or("unknown".to_owned(), |bytes| bytes.to_string());
     let mut lines =
-        vec![Line::styled(if pid == 0 { name } else { format!("{name} ({pid})") }, bold)];
+        vec![Line::styled(if pid == Pid(0) { name } else { format!("{name} ({pid})") }, bold)];
     let numbers = format!(
         "resident {}, in huge pages {} ({}), of it bloat {bloat}",
         process.resident,
