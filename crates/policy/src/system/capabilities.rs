@@ -33,8 +33,9 @@ pub enum IdleReclaim {
     Always,
 }
 
-/// What a policy is of no use without, and not every machine has. Where it is missing (see
-/// [`View`](super::View)) the policy maps base pages and rests.
+/// What a policy is of no use without, and not every machine has. Without it the policy maps smaller
+/// pages, rests or gives nothing up; no part of a [`View`](super::View) that may be missing is taken for
+/// granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Pages set aside before programs start.

@@ -2,8 +2,8 @@
 //!
 //! The simulated machine and the processes of a real kernel are machines. What not every one can
 //! tell is optional: pools and access bits are parts of a view that may be missing, and a number that
-//! cannot be known is `None`. [`Capabilities::need`](super::capabilities::Capabilities::need) says what a
-//! system is of no use without; where that is missing it maps base pages and rests.
+//! cannot be known is `None`. A system does without, and says how; what it is of no use without is its
+//! [`Capabilities::need`](super::capabilities::Capabilities::need).
 
 use super::{Action, Attempt, Fault, Outcome, System};
 use crate::supply::Supply;
