@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn a_real_file_reads() {
         let pressure = parsed(GOOD).expect("the fixture is good");
-        assert_eq!(pressure.some.avg10, Share::clamped(0.0153));
+        assert_eq!(pressure.some.avg10, Share::clamped(1.53 / 100.0));
         assert_eq!(pressure.some.total, Nanos(12_345_678_000));
-        assert_eq!(pressure.full.map(|full| full.avg300), Share::new(0.0007));
+        assert_eq!(pressure.full.map(|full| full.avg300), Share::new(0.07 / 100.0));
     }
 
     #[test]
