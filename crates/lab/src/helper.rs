@@ -15,6 +15,7 @@ use crate::worker::protocol;
 use crate::worker::{ChildError, Error, Launcher, Pipe, Result, tell};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
+use superpage_manager::plain;
 use superpage_units::{HugePages, Nanos, Pid};
 
 /// How a helper is started.
@@ -32,46 +33,46 @@ pub(crate) struct Casting {
 pub(crate) enum Part {
     /// Memory of which every base page has been touched.
     Heap {
-        #[serde(with = "crate::wire::huge_pages")]
+        #[serde(with = "plain")]
         size: HugePages,
     },
     /// A heap that grows when told to.
     Growing {
         by: Growth,
-        #[serde(with = "crate::wire::huge_pages")]
+        #[serde(with = "plain")]
         size: HugePages,
         /// How long that takes.
-        #[serde(with = "crate::wire::nanos")]
+        #[serde(with = "plain")]
         time: Nanos,
     },
     /// A program that touches its memory page by page while another thread of it is busy, and takes
     /// down when each region is mapped by a huge page.
     Toucher {
-        #[serde(with = "crate::wire::huge_pages")]
+        #[serde(with = "plain")]
         size: HugePages,
         threshold: Threshold,
         /// How long it waits for the last regions.
-        #[serde(with = "crate::wire::nanos")]
+        #[serde(with = "plain")]
         patience: Nanos,
     },
     /// Memory that is in the way: all of some huge frames, one pinned base page of others.
     Fragmenter {
-        #[serde(with = "crate::wire::huge_pages")]
+        #[serde(with = "plain")]
         ballast: HugePages,
-        #[serde(with = "crate::wire::huge_pages")]
+        #[serde(with = "plain")]
         pinned: HugePages,
     },
     /// A memfd with something on every base page, mapped shared.
     Host {
-        #[serde(with = "crate::wire::huge_pages")]
+        #[serde(with = "plain")]
         size: HugePages,
     },
     /// The memfd of another process, mapped too.
     Guest {
-        #[serde(with = "superpage_manager::plain")]
+        #[serde(with = "plain")]
         of: Pid,
         fd: i32,
-        #[serde(with = "crate::wire::huge_pages")]
+        #[serde(with = "plain")]
         size: HugePages,
     },
 }

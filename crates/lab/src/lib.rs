@@ -17,6 +17,5 @@ pub mod picture;
 mod server;
 pub mod turn;
 mod width;
-mod wire;
 pub mod worker;
 pub mod workload;

@@ -155,7 +155,7 @@ impl Metrics {
         known.requests_timed_out.inner().store(status.requests_timed_out, Ordering::Relaxed);
         known.workers_lost.inner().store(status.workers_lost, Ordering::Relaxed);
         known.cpu.inner().store(status.cpu_s.to_bits(), Ordering::Relaxed);
-        known.free_huge_pages.set(status.free_huge_pages);
+        known.free_huge_pages.set(status.free_huge_pages.0);
         known.fragmentation.set(status.fragmentation.get());
         known.waiting.set(status.waiting);
         known.pause.set(status.pause_ms / 1e3);

@@ -2,7 +2,7 @@
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, Serializer};
-use superpage_units::{Pid, Share};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos, Pid, Share};
 
 /// A unit that files have as a plain number.
 pub trait Plain: Sized {
@@ -28,17 +28,24 @@ impl Plain for Share {
     }
 }
 
-impl Plain for Pid {
-    type Number = u32;
+/// Units that every number is one of.
+macro_rules! any_number {
+    ($($unit:ident: $number:ty),+) => {$(
+        impl Plain for $unit {
+            type Number = $number;
 
-    fn number(&self) -> u32 {
-        self.0
-    }
+            fn number(&self) -> $number {
+                self.0
+            }
 
-    fn from_number(number: u32) -> Option<Self> {
-        Some(Self(number))
-    }
+            fn from_number(number: $number) -> Option<Self> {
+                Some(Self(number))
+            }
+        }
+    )+};
 }
+
+any_number!(Pid: u32, Bytes: u64, BasePages: u64, HugePages: u64, Nanos: u64);
 
 impl<T: Plain> Plain for Option<T> {
     type Number = Option<T::Number>;

@@ -4,7 +4,7 @@
 
 use crate::plain;
 use serde::{Deserialize, Serialize};
-use superpage_units::{Pid, Share};
+use superpage_units::{HugePages, Pid, Share};
 
 /// How it stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,7 +17,8 @@ pub struct Status {
     /// What it watches.
     pub watches: Vec<Memory>,
     /// Free huge pages that could be had at once.
-    pub free_huge_pages: u64,
+    #[serde(with = "plain")]
+    pub free_huge_pages: HugePages,
     /// The share of free memory that lies in smaller pieces (FMFI).
     #[serde(with = "plain")]
     pub fragmentation: Share,

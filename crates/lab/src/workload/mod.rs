@@ -14,12 +14,12 @@ pub mod memcached;
 pub mod random_access;
 pub mod rng;
 
-use crate::wire;
 use arena::Residency;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use superpage_kernel::process::own_pid;
+use superpage_manager::plain;
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, Pid};
 
 /// The smallest footprint that every workload still has its shape at.
@@ -91,7 +91,7 @@ pub struct WorkloadSpec {
     /// Which program.
     pub kind: WorkloadKind,
     /// Its footprint when all of it is on huge pages; rounded down to whole huge pages.
-    #[serde(rename = "size_bytes", with = "wire::bytes")]
+    #[serde(rename = "size_bytes", with = "plain")]
     pub size: Bytes,
     /// On which pages.
     pub pages: PageSize,
@@ -105,22 +105,22 @@ pub struct WorkloadSpec {
 #[serde(deny_unknown_fields)]
 pub struct Populated {
     /// The process that the memory belongs to.
-    #[serde(with = "superpage_manager::plain")]
+    #[serde(with = "plain")]
     pub pid: Pid,
     /// The size of its memory on huge pages.
-    #[serde(rename = "footprint_bytes", with = "wire::bytes")]
+    #[serde(rename = "footprint_bytes", with = "plain")]
     pub footprint: Bytes,
     /// How many base pages of the footprint hold data. The rest is bloat.
-    #[serde(with = "wire::base_pages")]
+    #[serde(with = "plain")]
     pub used_base_pages: BasePages,
     /// What the kernel counts as resident for the whole process.
-    #[serde(rename = "resident_bytes", with = "wire::bytes")]
+    #[serde(rename = "resident_bytes", with = "plain")]
     pub resident: Bytes,
     /// How many huge pages are mapped in the whole process.
-    #[serde(with = "wire::huge_pages")]
+    #[serde(with = "plain")]
     pub huge_pages: HugePages,
     /// How long populating took.
-    #[serde(rename = "populate_ns", with = "wire::nanos")]
+    #[serde(rename = "populate_ns", with = "plain")]
     pub populate: Nanos,
 }
 
@@ -143,10 +143,10 @@ impl Populated {
 #[serde(deny_unknown_fields)]
 pub struct Timing {
     /// By the clock on the wall.
-    #[serde(rename = "wall_ns", with = "wire::nanos")]
+    #[serde(rename = "wall_ns", with = "plain")]
     pub wall: Nanos,
     /// CPU time of the process with the memory, all its threads, in user space and kernel.
-    #[serde(rename = "cpu_ns", with = "wire::nanos")]
+    #[serde(rename = "cpu_ns", with = "plain")]
     pub cpu: Nanos,
     /// How many operations were done: at least as many as asked for.
     pub operations: u64,

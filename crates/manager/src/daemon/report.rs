@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use superpage_kernel::process::own_pid;
 use superpage_kernel::usage::{self, CpuTime};
-use superpage_units::{BasePages, Bytes, PageSize, Pid, Share};
+use superpage_units::{BasePages, Bytes, HugePages, PageSize, Pid, Share};
 use tracing::{debug, info, warn};
 
 /// Reports what the daemon does.
@@ -44,7 +44,8 @@ impl Reporter {
             pid: own_pid(),
             // What cannot be asked now was said where it was to be watched.
             watches: watches.iter().filter_map(|watch| watch.memory().ok()).collect(),
-            free_huge_pages: supply.map_or(0, |supply| supply.available(PageSize::Huge)),
+            free_huge_pages: supply
+                .map_or(HugePages::ZERO, |supply| HugePages(supply.available(PageSize::Huge))),
             fragmentation: supply.map_or(Share::NONE, |supply| supply.fmfi(PageSize::Huge)),
             policies: promoting.policies,
             surveys: promoting.counts.surveys,
