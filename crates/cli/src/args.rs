@@ -303,7 +303,7 @@ fn about_mark(what: &str, mark: fn(Watermarks) -> Share) -> String {
 
 /// What is known of a replay and what is not.
 const ABOUT_SIM: &str = "Columns: peak and at end are resident memory; huge, the 2 MiB pages at the \
-                        end (giant: 1 GiB); broken and freed, what a de-bloater did; p50, p99 and \
+                        end (gigantic: 1 GiB); broken and freed, what a de-bloater did; p50, p99 and \
                         max, how long a fault takes; in faults, the time in all of them; background, \
                         CPU time of the policy's own threads; walks, the share of the program's \
                         cycles in address translation; CPU time, the program's with its faults, \

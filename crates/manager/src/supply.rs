@@ -22,7 +22,7 @@ pub fn read(proc_root: &Path) -> Result<Supply> {
 /// The supply according to these two.
 ///
 /// The allocator's largest chunk is 4 MiB: what lies side by side in larger ones is counted in
-/// chunks of that size, so no giant page is ever said to be available. Which free pages hold
+/// chunks of that size, so no gigantic page is ever said to be available. Which free pages hold
 /// zeroes the kernel does not say, so none do. What can be dropped is what is available and not
 /// free.
 #[must_use]
@@ -87,11 +87,14 @@ mod tests {
         free.chunks[9] = 1;
         free.chunks[10] = 3;
         let supply = supply(&memory(), &free);
-        assert_eq!((supply.available(PageSize::Huge), supply.available(PageSize::Giant)), (7, 0));
+        assert_eq!(
+            (supply.available(PageSize::Huge), supply.available(PageSize::Gigantic)),
+            (7, 0)
+        );
         assert_eq!(supply.free().bytes(), free.free());
         assert!((supply.fmfi(PageSize::Huge).get() - 2.0 / 9.0).abs() < 1e-9);
         assert_eq!(supply.page_cache.bytes(), Bytes::from_gib(2));
-        assert_eq!((supply.zeroed_huge, supply.zeroed_giant), (0, 0));
+        assert_eq!((supply.zeroed_huge, supply.zeroed_gigantic), (0, 0));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use superpage_units::{BasePages, PageSize, Share};
 
-/// Orders of a buddy allocator that keeps free chunks from a base page up to a giant page.
-pub const ORDERS: usize = 19; // PageSize::Giant.order() + 1; a test asserts
+/// Orders of a buddy allocator that keeps free chunks from a base page up to a gigantic page.
+pub const ORDERS: usize = 19; // PageSize::Gigantic.order() + 1; a test asserts
 
 /// Free memory by the size of its chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +12,8 @@ pub struct Supply {
     pub total: BasePages,
     /// Free chunks of each order, each counted once, in its largest chunk.
     pub chunks: [u64; ORDERS],
-    /// Of those of [`PageSize::Giant`], how many are zero-filled already.
-    pub zeroed_giant: u64,
+    /// Of those of [`PageSize::Gigantic`], how many are zero-filled already.
+    pub zeroed_gigantic: u64,
     /// Of those of [`PageSize::Huge`], how many are zero-filled already.
     pub zeroed_huge: u64,
     /// Memory that holds pages of files, which can be dropped without writing.
@@ -25,7 +25,7 @@ impl Supply {
     pub const NONE: Self = Self {
         total: BasePages::ZERO,
         chunks: [0; ORDERS],
-        zeroed_giant: 0,
+        zeroed_gigantic: 0,
         zeroed_huge: 0,
         page_cache: BasePages::ZERO,
     };
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn fragmentation_is_the_share_in_smaller_chunks() {
-        assert_eq!(usize::from(PageSize::Giant.order()) + 1, ORDERS);
+        assert_eq!(usize::from(PageSize::Gigantic.order()) + 1, ORDERS);
         let mut supply = Supply { total: BasePages(10_000), ..Supply::NONE };
         assert_eq!(supply.fmfi(PageSize::Base), Share::ALL);
         supply.chunks[0] = 512;
@@ -85,6 +85,6 @@ mod tests {
         assert_eq!(supply.available(PageSize::Huge), 2);
         assert_eq!(supply.fmfi(PageSize::Base), Share::NONE);
         assert!((supply.fmfi(PageSize::Huge).get() - 1.0 / 3.0).abs() < 1e-12);
-        assert_eq!(supply.fmfi(PageSize::Giant), Share::ALL);
+        assert_eq!(supply.fmfi(PageSize::Gigantic), Share::ALL);
     }
 }

@@ -51,7 +51,7 @@ impl Profile {
         match size {
             PageSize::Base => self.fault.base.value,
             PageSize::Huge => self.fault.huge.value,
-            PageSize::Giant => self.fault.giant.value,
+            PageSize::Gigantic => self.fault.gigantic.value,
         }
     }
 
@@ -115,10 +115,10 @@ mod tests {
     fn trident_faults_and_promotes_as_its_paper_says() {
         let trident = profile("trident");
         about(trident.price(&zeroing_fault(PageSize::Huge)), 850e-6, 0.005);
-        about(trident.price(&zeroing_fault(PageSize::Giant)), 400e-3, 0.005);
-        about(trident.price(&fault(PageSize::Giant, BasePages::ZERO)), 2.7e-3, 0.0);
+        about(trident.price(&zeroing_fault(PageSize::Gigantic)), 400e-3, 0.005);
+        about(trident.price(&fault(PageSize::Gigantic, BasePages::ZERO)), 2.7e-3, 0.0);
         // Predicted from the rate of zeroing.
-        let copied = PageSize::Giant.base_pages();
+        let copied = PageSize::Gigantic.base_pages();
         about(trident.price(&Work { promotions: 1, copied, ..Work::default() }), 600e-3, 0.01);
         let exchange = |hypercalls| Work { exchanged: 512, hypercalls, ..Work::default() };
         about(trident.price(&exchange(512)), 30e-3, 0.005);
@@ -132,7 +132,7 @@ mod tests {
         let machine = profile("quicksilver");
         about(machine.price(&zeroing_fault(PageSize::Huge)), 91e-6, 0.005);
         // Predicted; the paper estimates as well.
-        about(machine.price(&zeroing_fault(PageSize::Giant)), 46e-3, 0.01);
+        about(machine.price(&zeroing_fault(PageSize::Gigantic)), 46e-3, 0.01);
         // A fault on a file reads instead of zeroing.
         let from_file = |device: &str, size: PageSize| {
             let machine = Profile { swap: device.to_owned(), ..machine.clone() };
@@ -141,8 +141,8 @@ mod tests {
         };
         about(from_file("nvme", PageSize::Huge), 1.7e-3, 0.005);
         // Predicted, where the paper has one digit: 0.9 s.
-        about(from_file("nvme", PageSize::Giant), 0.9, 0.07);
-        about(from_file("disk", PageSize::Giant), 7.7, 0.005);
+        about(from_file("nvme", PageSize::Gigantic), 0.9, 0.07);
+        about(from_file("disk", PageSize::Gigantic), 7.7, 0.005);
     }
 
     /// Quicksilver's Table 3 has 11 ms for 2 MiB from the disk and 7.7 s for 1 GiB. 512 times the

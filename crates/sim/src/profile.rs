@@ -88,12 +88,12 @@ pub struct Tlb {
     pub first_base: Option<Shape>,
     /// First level, huge pages.
     pub first_huge: Option<Shape>,
-    /// First level, giant pages.
-    pub first_giant: Option<Shape>,
+    /// First level, gigantic pages.
+    pub first_gigantic: Option<Shape>,
     /// Second level, base and huge pages.
     pub second_shared: Option<Shape>,
-    /// Second level, giant pages.
-    pub second_giant: Option<Shape>,
+    /// Second level, gigantic pages.
+    pub second_gigantic: Option<Shape>,
     /// What a hit in the second level costs more than one in the first.
     pub second_level_hit: Number<Cycles>,
 }
@@ -126,8 +126,8 @@ pub struct Faults {
     pub base: Number<Nanos>,
     /// A huge page.
     pub huge: Number<Nanos>,
-    /// A giant page.
-    pub giant: Number<Nanos>,
+    /// A gigantic page.
+    pub gigantic: Number<Nanos>,
 }
 
 /// Changing mappings.
@@ -283,9 +283,9 @@ impl Profile {
         let lines = |lines: &Option<LineShape>| lines.as_ref().map(|lines| lines.geometry);
         let (tlb, walk) = (&self.tlb, &self.walk);
         Geometry {
-            first: [&tlb.first_base, &tlb.first_huge, &tlb.first_giant].map(shape),
+            first: [&tlb.first_base, &tlb.first_huge, &tlb.first_gigantic].map(shape),
             second_shared: shape(&tlb.second_shared),
-            second_giant: shape(&tlb.second_giant),
+            second_gigantic: shape(&tlb.second_gigantic),
             walk: WalkGeometry {
                 pd_entries: shape(&walk.pd_entries),
                 pdpt_entries: shape(&walk.pdpt_entries),

@@ -13,7 +13,7 @@ use superpage_units::{
     Region, VirtAddr,
 };
 
-/// Where the test's areas begin: a giant page's border.
+/// Where the test's areas begin: a gigantic page's border.
 const START: u64 = 4 << 30;
 
 fn linux() -> Box<dyn System> {
@@ -81,13 +81,13 @@ fn any_do() -> impl Strategy<Value = (usize, Do)> {
 fn act(what: u8, process: ProcessKey, at: VirtAddr) -> Act {
     let region = Region::containing(at);
     let huge = Page::from(region);
-    let giant = Page::containing(at, PageSize::Giant);
+    let gigantic = Page::containing(at, PageSize::Gigantic);
     match what {
         0 => Act::Promote { process, page: huge, how: How::Copy(Some(Compaction::Sequential)) },
         1 => Act::Promote { process, page: huge, how: How::InPlace },
         2 => {
             let how = How::Exchange(Batching::Whole, Some(Compaction::Smart));
-            Act::Promote { process, page: giant, how }
+            Act::Promote { process, page: gigantic, how }
         }
         3 => Act::Zero(PageSize::Huge),
         4 => Act::Compact(PageSize::Huge, Compaction::Smart),

@@ -18,7 +18,7 @@
 //! | `minor`, `major`, `cpu` | page faults and nanoseconds of CPU time since the sample before |
 //! | `areas` | new or changed: start, end, `anonymous`, `stack` or `file`, `fixed` or `up` (grows at its end, as far as was seen), `none`, `huge` or `no-huge` (`madvise`) |
 //! | `unmapped` | starts of areas that are gone |
-//! | `regions` | changed: first, how many alike, `empty`, `base`, `huge` or `giant`, base pages populated, base pages that hold data |
+//! | `regions` | changed: first, how many alike, `empty`, `base`, `huge` or `gigantic`, base pages populated, base pages that hold data |
 //!
 //! | file | what |
 //! |---|---|

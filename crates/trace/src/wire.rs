@@ -162,7 +162,7 @@ fn run(
     let can_be = match mapping {
         Mapping::Empty => population == 0,
         Mapping::Base => (1..=BASE_PAGES_PER_HUGE_PAGE).contains(&population),
-        Mapping::Huge | Mapping::Giant => population == BASE_PAGES_PER_HUGE_PAGE,
+        Mapping::Huge | Mapping::Gigantic => population == BASE_PAGES_PER_HUGE_PAGE,
     };
     if !can_be || data > population {
         return Err(format!(
@@ -221,4 +221,4 @@ macro_rules! words {
 words!(Kind for AreaKind { Anonymous, Stack, File });
 words!(Grows for Growth { Fixed, Up });
 words!(Asked for Advice { None, Huge, NoHuge });
-words!(Mapped for Mapping { Empty, Base, Huge, Giant });
+words!(Mapped for Mapping { Empty, Base, Huge, Gigantic });

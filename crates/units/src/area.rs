@@ -66,6 +66,6 @@ pub enum Mapping {
     Base,
     /// By one huge page.
     Huge,
-    /// As part of a giant page.
-    Giant,
+    /// As part of a gigantic page.
+    Gigantic,
 }

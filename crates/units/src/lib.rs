@@ -22,7 +22,7 @@ mod time;
 
 pub use address::VirtAddr;
 pub use area::{Advice, Area, AreaKind, Growth, Mapping};
-pub use page::{GIANT_PAGE_BYTES, HUGE_PAGES_PER_GIANT_PAGE, Page, PageSize};
+pub use page::{GIGANTIC_PAGE_BYTES, HUGE_PAGES_PER_GIGANTIC_PAGE, Page, PageSize};
 pub use process::{Pid, ProcessKey};
 pub use region::Region;
 pub use share::Share;

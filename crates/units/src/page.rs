@@ -7,10 +7,10 @@ use crate::{
 };
 use core::fmt;
 
-/// Huge pages in a giant page: one full page-table page of the next level.
-pub const HUGE_PAGES_PER_GIANT_PAGE: u64 = BASE_PAGES_PER_HUGE_PAGE; // both: entries of a table
-/// Bytes in a giant page (1 GiB).
-pub const GIANT_PAGE_BYTES: u64 = HUGE_PAGE_BYTES * HUGE_PAGES_PER_GIANT_PAGE;
+/// Huge pages in a gigantic page: one full page-table page of the next level.
+pub const HUGE_PAGES_PER_GIGANTIC_PAGE: u64 = BASE_PAGES_PER_HUGE_PAGE; // both: entries of a table
+/// Bytes in a gigantic page (1 GiB).
+pub const GIGANTIC_PAGE_BYTES: u64 = HUGE_PAGE_BYTES * HUGE_PAGES_PER_GIGANTIC_PAGE;
 
 /// How large a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,12 +20,12 @@ pub enum PageSize {
     /// 2 MiB.
     Huge,
     /// 1 GiB.
-    Giant,
+    Gigantic,
 }
 
 impl PageSize {
     /// All sizes, smallest first.
-    pub const ALL: [Self; 3] = [Self::Base, Self::Huge, Self::Giant];
+    pub const ALL: [Self; 3] = [Self::Base, Self::Huge, Self::Gigantic];
 
     /// Its bytes.
     #[must_use]
@@ -33,7 +33,7 @@ impl PageSize {
         Bytes(match self {
             Self::Base => BASE_PAGE_BYTES,
             Self::Huge => HUGE_PAGE_BYTES,
-            Self::Giant => GIANT_PAGE_BYTES,
+            Self::Gigantic => GIGANTIC_PAGE_BYTES,
         })
     }
 
@@ -43,7 +43,7 @@ impl PageSize {
         BasePages(match self {
             Self::Base => 1,
             Self::Huge => BASE_PAGES_PER_HUGE_PAGE,
-            Self::Giant => BASE_PAGES_PER_HUGE_PAGE * HUGE_PAGES_PER_GIANT_PAGE,
+            Self::Gigantic => BASE_PAGES_PER_HUGE_PAGE * HUGE_PAGES_PER_GIGANTIC_PAGE,
         })
     }
 
@@ -53,7 +53,7 @@ impl PageSize {
         match self {
             Self::Base => 0,
             Self::Huge => 9,
-            Self::Giant => 18,
+            Self::Gigantic => 18,
         }
     }
 
@@ -63,7 +63,7 @@ impl PageSize {
         match self {
             Self::Base => 0,
             Self::Huge => 1,
-            Self::Giant => 2,
+            Self::Gigantic => 2,
         }
     }
 }
@@ -74,7 +74,7 @@ impl fmt::Display for PageSize {
         f.write_str(match self {
             Self::Base => "4 KiB",
             Self::Huge => "2 MiB",
-            Self::Giant => "1 GiB",
+            Self::Gigantic => "1 GiB",
         })
     }
 }
@@ -111,11 +111,11 @@ impl Page {
         self.size
     }
 
-    /// The regions in it: 512 for a giant page, and the one it is or lies in for the others.
+    /// The regions in it: 512 for a gigantic page, and the one it is or lies in for the others.
     pub fn regions(self) -> impl Iterator<Item = Region> {
         let count = match self.size {
             PageSize::Base | PageSize::Huge => 1,
-            PageSize::Giant => HUGE_PAGES_PER_GIANT_PAGE,
+            PageSize::Gigantic => HUGE_PAGES_PER_GIGANTIC_PAGE,
         };
         let start = self.start;
         (0..count).map(move |i| Region::containing(start.offset(Bytes(i * HUGE_PAGE_BYTES))))
@@ -148,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_giant_page_holds_its_regions() {
-        let page = Page::containing(VirtAddr(5 * GIANT_PAGE_BYTES + 12345), PageSize::Giant);
-        assert_eq!(page.start(), VirtAddr(5 * GIANT_PAGE_BYTES));
+    fn a_gigantic_page_holds_its_regions() {
+        let page = Page::containing(VirtAddr(5 * GIGANTIC_PAGE_BYTES + 12345), PageSize::Gigantic);
+        assert_eq!(page.start(), VirtAddr(5 * GIGANTIC_PAGE_BYTES));
         assert_eq!(page.regions().count(), 512);
         assert_eq!(page.regions().last().map(Region::end), Some(page.end()));
         let huge =

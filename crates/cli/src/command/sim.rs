@@ -190,7 +190,7 @@ const COLUMNS: [Column; 15] = [
     ("peak", |row, _| row.peak.to_string()),
     ("at end", |row, _| row.at_end.to_string()),
     ("huge", |row, _| row.mapped.huge.to_string()),
-    (GIANT, |row, _| row.mapped.giant.unwrap_or_default().to_string()),
+    (GIGANTIC, |row, _| row.mapped.gigantic.unwrap_or_default().to_string()),
     (BROKEN, |row, _| row.debloated.map_or("-".to_owned(), |by| by.broken.to_string())),
     (FREED, |row, _| row.debloated.map_or("-".to_owned(), |by| by.freed.bytes().to_string())),
     ("faults", |row, _| row.faults.count().to_string()),
@@ -203,9 +203,9 @@ const COLUMNS: [Column; 15] = [
     ("CPU time", |row, rows| relative(row, rows).map_or("-".to_owned(), |share| format!("{share:.3}"))),
 ];
 
-/// The column that is left out if there are none: few policies make giant pages, and few programs
+/// The column that is left out if there are none: few policies make gigantic pages, and few programs
 /// are large enough.
-const GIANT: &str = "giant";
+const GIGANTIC: &str = "gigantic";
 
 /// The columns that are left out if no policy has a de-bloater: huge pages broken, memory freed.
 const BROKEN: &str = "broken";
@@ -218,10 +218,10 @@ const OF_FAULTS: [&str; 5] = ["faults", "p50", "p99", "max", "in faults"];
 const WIDE: u16 = 140;
 
 fn table(rows: &[Row]) -> String {
-    let has_giant = rows.iter().any(|row| row.mapped.giant > Some(0));
+    let has_gigantic = rows.iter().any(|row| row.mapped.gigantic > Some(0));
     let has_debloater = rows.iter().any(|row| row.debloated.is_some());
     let applies = |head: &str| match head {
-        GIANT => has_giant,
+        GIGANTIC => has_gigantic,
         BROKEN | FREED => has_debloater,
         _ => true,
     };
@@ -257,7 +257,7 @@ fn as_json(row: &Row, rows: &[Row], arguments: &Sim, options: &Options) -> Value
         "swapped_bytes": row.swapped.0,
         "base_pages": row.mapped.base.0,
         "huge_pages": row.mapped.huge.0,
-        "giant_pages": row.mapped.giant.unwrap_or_default(),
+        "gigantic_pages": row.mapped.gigantic.unwrap_or_default(),
         "faults": row.faults.count(),
         "fault_p50_ns": row.faults.quantile(0.5).0,
         "fault_p99_ns": row.faults.quantile(0.99).0,

@@ -23,12 +23,12 @@ pub(super) struct Caches {
     pub(super) first_base: Option<Ways>,
     /// First-level data TLB, huge pages.
     pub(super) first_huge: Option<Ways>,
-    /// First-level data TLB, giant pages.
-    pub(super) first_giant: Option<Ways>,
+    /// First-level data TLB, gigantic pages.
+    pub(super) first_gigantic: Option<Ways>,
     /// Second-level TLB, base pages.
     pub(super) second_base: Option<Ways>,
-    /// Second-level TLB, giant pages.
-    pub(super) second_giant: Option<Ways>,
+    /// Second-level TLB, gigantic pages.
+    pub(super) second_gigantic: Option<Ways>,
     /// Bytes of the second-level data cache.
     pub(super) second_level_bytes: Option<u64>,
     /// Bytes of the third-level data cache.
@@ -69,12 +69,12 @@ fn amd<R: CpuIdReader>(cpu: &CpuId<R>, read: &R, caches: &mut Caches) {
     if let Some(second) = cpu.get_l2_l3_cache_and_tlb_info() {
         caches.second_base = tlb(second.dtlb_4k_size().into(), second.dtlb_4k_associativity());
     }
-    if let Some(giant) = cpu.get_tlb_1gb_page_info() {
+    if let Some(gigantic) = cpu.get_tlb_1gb_page_info() {
         // Of these sizes raw-cpuid 11.6 returns the low eight bits of twelve.
         let CpuIdResult { eax, ebx, .. } = read.cpuid1(0x8000_0019);
         let [first, second] = [eax, ebx].map(|register| register >> 16 & 0xfff);
-        caches.first_giant = tlb(first, giant.dtlb_l1_1gb_associativity());
-        caches.second_giant = tlb(second, giant.dtlb_l2_1gb_associativity());
+        caches.first_gigantic = tlb(first, gigantic.dtlb_l1_1gb_associativity());
+        caches.second_gigantic = tlb(second, gigantic.dtlb_l2_1gb_associativity());
     }
 }
 
@@ -106,9 +106,9 @@ fn intel<R: CpuIdReader>(cpu: &CpuId<R>, caches: &mut Caches) {
         match tlb.cache_level() {
             1 if tlb.has_4k_entries() => take(&mut caches.first_base),
             1 if tlb.has_2mb_entries() => take(&mut caches.first_huge),
-            1 if tlb.has_1gb_entries() => take(&mut caches.first_giant),
+            1 if tlb.has_1gb_entries() => take(&mut caches.first_gigantic),
             2 if tlb.has_4k_entries() => take(&mut caches.second_base),
-            2 if tlb.has_1gb_entries() => take(&mut caches.second_giant),
+            2 if tlb.has_1gb_entries() => take(&mut caches.second_gigantic),
             _ => {}
         }
     }
@@ -172,7 +172,7 @@ mod tests {
         let expected = Caches {
             first_base: ways(64, 4),
             first_huge: ways(32, 4),
-            first_giant: ways(8, 8),
+            first_gigantic: ways(8, 8),
             second_base: ways(1024, 8),
             second_level_bytes: Some(5 << 18),
             ..Caches::default()

@@ -129,9 +129,9 @@ impl Measured {
         Tlb {
             first_base: from.shape(caches.first_base, rest.tlb.first_base.as_ref()),
             first_huge: from.shape(caches.first_huge, rest.tlb.first_huge.as_ref()),
-            first_giant: from.shape(caches.first_giant, rest.tlb.first_giant.as_ref()),
+            first_gigantic: from.shape(caches.first_gigantic, rest.tlb.first_gigantic.as_ref()),
             second_shared: from.shape(caches.second_base, rest.tlb.second_shared.as_ref()),
-            second_giant: from.shape(caches.second_giant, rest.tlb.second_giant.as_ref()),
+            second_gigantic: from.shape(caches.second_gigantic, rest.tlb.second_gigantic.as_ref()),
             second_level_hit: calibrated(hit, hit_source),
         }
     }
@@ -166,7 +166,7 @@ fn faults(parts: Parts) -> Faults {
     Faults {
         base: nanos(parts.fault, solved),
         huge: nanos(parts.fault, rest),
-        giant: Number { basis: Basis::Assumed, ..nanos(parts.fault, taken) },
+        gigantic: Number { basis: Basis::Assumed, ..nanos(parts.fault, taken) },
     }
 }
 
@@ -260,9 +260,9 @@ pub(super) fn tlbs(caches: Caches) -> impl Iterator<Item = (&'static str, TlbGeo
     let all = [
         ("first-level TLB, base pages", caches.first_base),
         ("first-level TLB, huge pages", caches.first_huge),
-        ("first-level TLB, giant pages", caches.first_giant),
+        ("first-level TLB, gigantic pages", caches.first_gigantic),
         ("second-level TLB, base and huge pages", caches.second_base),
-        ("second-level TLB, giant pages", caches.second_giant),
+        ("second-level TLB, gigantic pages", caches.second_gigantic),
     ];
     all.into_iter().filter_map(|(what, tlb)| Some((what, even(tlb?)?)))
 }

@@ -232,9 +232,9 @@ mod tests {
     #[test]
     fn what_cannot_be_done_from_outside_is_refused() {
         let mut machine = machine(&[1]);
-        let giant =
-            Attempt::Map { size: PageSize::Giant, compaction: None, zeroed: Zeroed::Preferred };
-        assert_eq!(attempt(&mut machine, 2, giant), None);
+        let gigantic =
+            Attempt::Map { size: PageSize::Gigantic, compaction: None, zeroed: Zeroed::Preferred };
+        assert_eq!(attempt(&mut machine, 2, gigantic), None);
         let (process, region) = (KEY, region(1));
         let page = Page::containing(region.start(), PageSize::Base);
         for (act, outcome) in [

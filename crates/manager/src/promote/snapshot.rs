@@ -153,7 +153,7 @@ impl Snapshot {
                     && (area.holds(region.into()) || area.growth == Growth::Up),
                 ..region_view(&before)
             },
-            giant_is_empty: None,
+            gigantic_is_empty: None,
         })
     }
 }

@@ -32,7 +32,7 @@ dialogues! {
 /// What was said, line by line.
 type Said = Result<Vec<String>, Failed>;
 
-/// Every configuration that asks for nothing but base and huge pages; left out are those of giant
+/// Every configuration that asks for nothing but base and huge pages; left out are those of gigantic
 /// pages (`trident`) and of pages set aside before (`hugetlb`, `xheap`).
 pub(crate) const SYSTEMS: [&str; 16] = [
     "linux",

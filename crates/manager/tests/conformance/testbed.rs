@@ -22,7 +22,7 @@
 //! - **Accesses cannot be seen** from outside: the simulated machine is told not to show them either.
 //! - **Huge pages are made on request only.** The programs hold the kernel's own rules off
 //!   ([`superpage_kernel::own_thp`]): neither first touches nor khugepaged make huge pages.
-//! - **No giant pages**, and no pools: no area is large enough, and nothing is set aside.
+//! - **No gigantic pages**, and no pools: no area is large enough, and nothing is set aside.
 //! - **Reading.** On Linux, reading a page that is not there maps the shared zero page, which takes
 //!   no memory and counts as nothing here; de-bloating leaves such pages too. Programs here only
 //!   write, zeroes if not data.

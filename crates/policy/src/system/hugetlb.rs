@@ -26,7 +26,7 @@ impl Options {
     /// 2 MiB.
     pub const HUGE: Self = Self { size: PageSize::Huge };
     /// 1 GiB.
-    pub const GIANT: Self = Self { size: PageSize::Giant };
+    pub const GIGANTIC: Self = Self { size: PageSize::Gigantic };
 }
 
 /// The policy. It has no state.
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn one_size_at_the_first_touch_where_it_fits() {
-        use Mapping::{Base, Giant, Huge};
+        use Mapping::{Base, Gigantic, Huge};
         let rows = [
             (Options::HUGE, AreaKind::Anonymous, [Huge, Huge]),
-            (Options::GIANT, AreaKind::Anonymous, [Giant, Base]),
-            (Options::GIANT, AreaKind::Stack, [Base, Base]),
+            (Options::GIGANTIC, AreaKind::Anonymous, [Gigantic, Base]),
+            (Options::GIGANTIC, AreaKind::Stack, [Base, Base]),
             (Options::HUGE, AreaKind::File, [Base, Base]),
         ];
         for (options, kind, expected) in rows {

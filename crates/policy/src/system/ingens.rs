@@ -27,7 +27,7 @@ use super::{
 use crate::compaction::Compaction;
 use alloc::collections::BTreeMap;
 use superpage_units::{
-    BasePages, HUGE_PAGES_PER_GIANT_PAGE, HugePages, Nanos, PageSize, ProcessKey, Region, Share,
+    BasePages, HUGE_PAGES_PER_GIGANTIC_PAGE, HugePages, Nanos, PageSize, ProcessKey, Region, Share,
 };
 
 /// Ingens's choices.
@@ -124,7 +124,8 @@ impl Ingens {
 /// How many huge pages' worth of superpages a process has.
 fn superpages(view: &dyn View, process: ProcessKey) -> HugePages {
     let footprint = view.footprint(process);
-    footprint.huge + HugePages(footprint.giant.unwrap_or_default() * HUGE_PAGES_PER_GIANT_PAGE)
+    footprint.huge
+        + HugePages(footprint.gigantic.unwrap_or_default() * HUGE_PAGES_PER_GIGANTIC_PAGE)
 }
 
 impl System for Ingens {

@@ -38,8 +38,8 @@ pub struct Footprint {
     pub base: BasePages,
     /// By huge pages.
     pub huge: HugePages,
-    /// Giant pages; `None` on a machine without.
-    pub giant: Option<u64>,
+    /// Gigantic pages; `None` on a machine without.
+    pub gigantic: Option<u64>,
     /// The share of its cycles that it spends on page walks; `None` where nobody counts them.
     pub walk_share: Option<Share>,
 }
@@ -48,8 +48,8 @@ impl Footprint {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> BasePages {
-        let giant = PageSize::Giant.base_pages() * self.giant.unwrap_or_default();
-        self.base + self.huge.base_pages() + giant
+        let gigantic = PageSize::Gigantic.base_pages() * self.gigantic.unwrap_or_default();
+        self.base + self.huge.base_pages() + gigantic
     }
 }
 

@@ -70,19 +70,19 @@ pub struct Fault {
     pub area: Area,
     /// The region it lies in, before the fault.
     pub region: RegionView,
-    /// Whether nothing is mapped in the giant page it lies in; `None` on a machine without giant pages.
-    pub giant_is_empty: Option<bool>,
+    /// Whether nothing is mapped in the gigantic page it lies in; `None` on a machine without gigantic pages.
+    pub gigantic_is_empty: Option<bool>,
 }
 
 impl Fault {
-    /// A fault at this address as a machine without giant pages tells of it; `None` in no area.
+    /// A fault at this address as a machine without gigantic pages tells of it; `None` in no area.
     #[must_use]
     pub fn at(view: &dyn View, process: ProcessKey, address: VirtAddr) -> Option<Self> {
         let areas = view.areas(process);
         let after = areas.partition_point(|area| area.start <= address);
         let area = *areas.get(after.checked_sub(1)?).filter(|area| address < area.end)?;
         let region = view.region(process, Region::containing(address));
-        Some(Self { process, address, area, region, giant_is_empty: None })
+        Some(Self { process, address, area, region, gigantic_is_empty: None })
     }
 
     /// The page of this size that the address lies in.
@@ -98,7 +98,7 @@ impl Fault {
         let is_empty = match size {
             PageSize::Base => true,
             PageSize::Huge => self.region.population.is_zero() && !self.region.is_reserved,
-            PageSize::Giant => self.giant_is_empty == Some(true),
+            PageSize::Gigantic => self.gigantic_is_empty == Some(true),
         };
         is_empty && self.area.holds(self.page(size))
     }

@@ -14,16 +14,16 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use superpage_units::{
     Advice, Area, AreaKind, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes,
-    GIANT_PAGE_BYTES, Growth, HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, Page, PageSize,
+    GIGANTIC_PAGE_BYTES, Growth, HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, Page, PageSize,
     ProcessKey, Region, Share, VirtAddr,
 };
 
-/// Base pages in a huge page, and in a giant page.
+/// Base pages in a huge page, and in a gigantic page.
 pub(super) const HUGE: u64 = BASE_PAGES_PER_HUGE_PAGE;
-const GIANT: u64 = HUGE * HUGE;
+const GIGANTIC: u64 = HUGE * HUGE;
 
 /// Where the first area of a process begins.
-pub(super) const START: VirtAddr = VirtAddr(GIANT_PAGE_BYTES);
+pub(super) const START: VirtAddr = VirtAddr(GIGANTIC_PAGE_BYTES);
 
 /// The address of base page `page` of region `region`, counted from [`START`].
 pub(super) fn address(region: u64, page: u64) -> VirtAddr {
@@ -93,8 +93,8 @@ impl Content {
 struct Space {
     areas: Vec<Area>,
     regions: BTreeMap<Region, Content>,
-    /// Giant pages by start, and whether they were accessed.
-    giants: BTreeMap<VirtAddr, bool>,
+    /// Gigantic pages by start, and whether they were accessed.
+    gigantic_pages: BTreeMap<VirtAddr, bool>,
     walk_share: Share,
 }
 
@@ -147,7 +147,7 @@ impl View for Model {
         Footprint {
             base: BasePages(base.map(|content| content.pages.len() as u64).sum()),
             huge: HugePages(huge as u64),
-            giant: Some(space.giants.len() as u64),
+            gigantic: Some(space.gigantic_pages.len() as u64),
             walk_share: Some(space.walk_share),
         }
     }
@@ -160,9 +160,9 @@ impl View for Model {
         let Some(space) = self.spaces.get(&process) else {
             return RegionView::default();
         };
-        if space.giants.contains_key(&giant(region.start()).start()) {
+        if space.gigantic_pages.contains_key(&gigantic(region.start()).start()) {
             let population = BasePages(HUGE);
-            return RegionView { mapping: Mapping::Giant, population, ..RegionView::default() };
+            return RegionView { mapping: Mapping::Gigantic, population, ..RegionView::default() };
         }
         let Some(content) = space.regions.get(&region) else {
             return RegionView::default();
@@ -200,17 +200,21 @@ impl View for Model {
 impl AccessBits for Model {
     fn next_page(&self, process: ProcessKey, from: VirtAddr) -> Option<Page> {
         let space = self.spaces.get(&process)?;
-        let giants = space.giants.keys().map(|start| giant(*start)).find(|page| page.end() > from);
+        let gigantic_pages = space
+            .gigantic_pages
+            .keys()
+            .map(|start| gigantic(*start))
+            .find(|page| page.end() > from);
         let regions = space.regions.iter().filter(|(region, _)| region.end() > from);
         let small =
             regions.filter_map(|(region, content)| first_page(*region, content, from)).next();
-        giants.into_iter().chain(small).min_by_key(|page| page.start())
+        gigantic_pages.into_iter().chain(small).min_by_key(|page| page.start())
     }
 
     fn take_accessed(&mut self, process: ProcessKey, page: Page) -> bool {
         let space = self.spaces.get_mut(&process).expect("a process");
-        if page.size() == PageSize::Giant {
-            return space.giants.get_mut(&page.start()).is_some_and(core::mem::take);
+        if page.size() == PageSize::Gigantic {
+            return space.gigantic_pages.get_mut(&page.start()).is_some_and(core::mem::take);
         }
         let content = space.regions.get_mut(&Region::containing(page.start())).expect("a region");
         match page.size() {
@@ -231,8 +235,8 @@ fn first_page(region: Region, content: &Content, from: VirtAddr) -> Option<Page>
     content.pages.iter().map(base).find(|page| page.end() > from)
 }
 
-fn giant(address: VirtAddr) -> Page {
-    Page::containing(address, PageSize::Giant)
+fn gigantic(address: VirtAddr) -> Page {
+    Page::containing(address, PageSize::Gigantic)
 }
 
 /// Which base page of its region an address lies in.
@@ -242,11 +246,11 @@ fn index(address: VirtAddr) -> u64 {
 
 /// Frames.
 impl Model {
-    /// A machine with free memory in so many giant chunks, huge chunks and scattered base pages.
-    pub(super) fn new(giant: u64, huge: u64, base: u64) -> Self {
+    /// A machine with free memory in so many gigantic chunks, huge chunks and scattered base pages.
+    pub(super) fn new(gigantic: u64, huge: u64, base: u64) -> Self {
         let mut supply =
-            Supply { total: BasePages(giant * GIANT + huge * HUGE + base), ..Supply::NONE };
-        (supply.chunks[18], supply.chunks[9], supply.chunks[0]) = (giant, huge, base);
+            Supply { total: BasePages(gigantic * GIGANTIC + huge * HUGE + base), ..Supply::NONE };
+        (supply.chunks[18], supply.chunks[9], supply.chunks[0]) = (gigantic, huge, base);
         Self {
             now: Nanos(0),
             can_compact: true,
@@ -275,8 +279,8 @@ impl Model {
     fn take(&mut self, size: PageSize) -> bool {
         let larger = match size {
             PageSize::Base => Some(PageSize::Huge),
-            PageSize::Huge => Some(PageSize::Giant),
-            PageSize::Giant => None,
+            PageSize::Huge => Some(PageSize::Gigantic),
+            PageSize::Gigantic => None,
         };
         if *self.free(size) == 0 {
             let Some(larger) = larger.filter(|_| self.pools.is_none()) else {
@@ -289,7 +293,7 @@ impl Model {
         }
         *self.free(size) -= 1;
         self.supply.zeroed_huge = self.supply.zeroed_huge.min(self.supply.chunks[9]);
-        self.supply.zeroed_giant = self.supply.zeroed_giant.min(self.supply.chunks[18]);
+        self.supply.zeroed_gigantic = self.supply.zeroed_gigantic.min(self.supply.chunks[18]);
         true
     }
 
@@ -308,7 +312,7 @@ impl Model {
         let (from_base, from_huge) = match size {
             PageSize::Base => panic!("nothing to compact"),
             PageSize::Huge => (1, 0),
-            PageSize::Giant => (base.min(HUGE), HUGE - base.min(HUGE)),
+            PageSize::Gigantic => (base.min(HUGE), HUGE - base.min(HUGE)),
         };
         if !self.can_compact || base < from_base || huge < from_huge {
             return false;
@@ -323,23 +327,23 @@ impl Model {
     /// Hides all free superpages, so that only base pages can be had; and all that are hidden
     /// return with [`Self::show`].
     pub(super) fn hide(&mut self) {
-        for size in [PageSize::Huge, PageSize::Giant] {
+        for size in [PageSize::Huge, PageSize::Gigantic] {
             self.hidden[size.index()] += core::mem::take(self.free_if_any(size));
         }
         self.supply.zeroed_huge = 0;
-        self.supply.zeroed_giant = 0;
+        self.supply.zeroed_gigantic = 0;
     }
 
     /// Undoes [`Self::hide`].
     pub(super) fn show(&mut self) {
-        for size in [PageSize::Huge, PageSize::Giant] {
+        for size in [PageSize::Huge, PageSize::Gigantic] {
             let hidden = core::mem::take(&mut self.hidden[size.index()]);
             *self.free_if_any(size) += hidden;
         }
     }
 
     fn free_if_any(&mut self, size: PageSize) -> &mut u64 {
-        if self.pools.is_some() && size == PageSize::Giant {
+        if self.pools.is_some() && size == PageSize::Gigantic {
             return &mut self.hidden[0]; // no pool, and nothing hidden there
         }
         self.free(size)
@@ -352,7 +356,7 @@ impl Model {
             self.supply.chunks = Supply::NONE.chunks;
             self.supply.chunks[0] = free;
             self.supply.zeroed_huge = 0;
-            self.supply.zeroed_giant = 0;
+            self.supply.zeroed_gigantic = 0;
         }
     }
 
@@ -397,8 +401,8 @@ impl Model {
     pub(super) fn exit(&mut self, process: ProcessKey) {
         let space = self.spaces.remove(&process).expect("a process");
         self.processes.retain(|key| *key != process);
-        for _ in space.giants {
-            self.give(PageSize::Giant, 1);
+        for _ in space.gigantic_pages {
+            self.give(PageSize::Gigantic, 1);
         }
         for content in space.regions.into_values() {
             match content.form {
@@ -425,15 +429,15 @@ impl Model {
 
     /// What a fault at this address would look like.
     pub(super) fn fault_at(&self, process: ProcessKey, address: VirtAddr) -> Fault {
-        let giant = giant(address);
+        let gigantic = gigantic(address);
         let mut regions = self.spaces[&process].regions.iter();
         let is_in_use = regions.any(|(region, content)| {
-            giant.start() <= region.start()
-                && region.start() < giant.end()
+            gigantic.start() <= region.start()
+                && region.start() < gigantic.end()
                 && (content.form == Form::Reserved || !content.pages.is_empty())
         });
         let fault = Fault::at(self, process, address).expect("an area there");
-        Fault { giant_is_empty: Some(!is_in_use), ..fault }
+        Fault { gigantic_is_empty: Some(!is_in_use), ..fault }
     }
 
     fn is_mapped(&self, process: ProcessKey, address: VirtAddr) -> bool {
@@ -479,7 +483,7 @@ impl Model {
     fn access(&mut self, process: ProcessKey, address: VirtAddr) {
         let now = self.now;
         let space = self.space(process);
-        if let Some(accessed) = space.giants.get_mut(&giant(address).start()) {
+        if let Some(accessed) = space.gigantic_pages.get_mut(&gigantic(address).start()) {
             *accessed = true;
         } else {
             let content = space.regions.get_mut(&Region::containing(address)).expect("mapped");
@@ -569,8 +573,8 @@ impl Model {
     ) -> bool {
         let page = fault.page(size);
         assert!(fault.is_mappable(size), "{page} has no room");
-        let zeroed_giant = self.supply.zeroed_giant;
-        if zeroed == Zeroed::Required && (size != PageSize::Giant || zeroed_giant == 0) {
+        let zeroed_gigantic = self.supply.zeroed_gigantic;
+        if zeroed == Zeroed::Required && (size != PageSize::Gigantic || zeroed_gigantic == 0) {
             return false;
         }
         if !self.take_or_compact(size, compaction) {
@@ -579,9 +583,9 @@ impl Model {
         match size {
             PageSize::Base => panic!("a base page is no superpage"),
             PageSize::Huge => self.make_huge(fault.process, Region::containing(fault.address)),
-            PageSize::Giant => {
-                self.supply.zeroed_giant = zeroed_giant.saturating_sub(1);
-                self.make_giant(fault.process, page)
+            PageSize::Gigantic => {
+                self.supply.zeroed_gigantic = zeroed_gigantic.saturating_sub(1);
+                self.make_gigantic(fault.process, page)
             }
         }
     }
@@ -593,10 +597,10 @@ impl Model {
         true
     }
 
-    fn make_giant(&mut self, process: ProcessKey, page: Page) -> bool {
+    fn make_gigantic(&mut self, process: ProcessKey, page: Page) -> bool {
         let space = self.space(process);
-        space.regions.retain(|region, _| giant(region.start()) != page);
-        space.giants.insert(page.start(), true).is_none()
+        space.regions.retain(|region, _| gigantic(region.start()) != page);
+        space.gigantic_pages.insert(page.start(), true).is_none()
     }
 
     fn apply(&mut self, act: Act) -> bool {
@@ -607,7 +611,7 @@ impl Model {
                 match page.size() {
                     PageSize::Base => panic!("a base page is no superpage"),
                     PageSize::Huge => self.promote_huge(process, page, how),
-                    PageSize::Giant => self.promote_giant(process, page, how),
+                    PageSize::Gigantic => self.promote_gigantic(process, page, how),
                 }
             }
             Act::Zero(size) => self.zero(size),
@@ -638,16 +642,16 @@ impl Model {
         has_frame
     }
 
-    fn promote_giant(&mut self, process: ProcessKey, page: Page, how: How) -> bool {
+    fn promote_gigantic(&mut self, process: ProcessKey, page: Page, how: How) -> bool {
         let (How::Copy(compaction) | How::Exchange(_, compaction)) = how else {
             panic!("{page} by {how:?}");
         };
         let space = self.space(process);
-        assert!(!space.giants.contains_key(&page.start()), "{page} is mapped");
-        let inside = space.regions.iter().filter(|(region, _)| giant(region.start()) == page);
+        assert!(!space.gigantic_pages.contains_key(&page.start()), "{page} is mapped");
+        let inside = space.regions.iter().filter(|(region, _)| gigantic(region.start()) == page);
         let inside: Vec<_> = inside.map(|(_, content)| (content.form, content.frames())).collect();
         assert!(inside.iter().any(|(_, frames)| *frames > 0), "{page} is empty");
-        if !self.take_or_compact(PageSize::Giant, compaction) {
+        if !self.take_or_compact(PageSize::Gigantic, compaction) {
             return false;
         }
         for (form, frames) in inside {
@@ -657,7 +661,7 @@ impl Model {
                 Form::Reserved => panic!("{page} holds a reservation"),
             }
         }
-        self.make_giant(process, page)
+        self.make_gigantic(process, page)
     }
 
     fn zero(&mut self, size: PageSize) -> bool {
@@ -665,7 +669,7 @@ impl Model {
         let zeroed = match size {
             PageSize::Base => panic!("not a superpage"),
             PageSize::Huge => &mut self.supply.zeroed_huge,
-            PageSize::Giant => &mut self.supply.zeroed_giant,
+            PageSize::Gigantic => &mut self.supply.zeroed_gigantic,
         };
         let can = *zeroed < free;
         *zeroed += u64::from(can);
@@ -699,7 +703,7 @@ impl Model {
         assert_eq!(self.next_page(process, page.start()), Some(page), "{page} is not mapped so");
         let space = self.space(process);
         match page.size() {
-            PageSize::Giant => assert!(space.giants.remove(&page.start()).is_some()),
+            PageSize::Gigantic => assert!(space.gigantic_pages.remove(&page.start()).is_some()),
             PageSize::Huge => {
                 let gone = space.regions.remove(&Region::containing(page.start()));
                 assert_eq!(gone.map(|content| content.form), Some(Form::Huge));
@@ -758,16 +762,17 @@ impl Model {
     /// Panics unless no frame is lost or there twice, and everything lies in an area.
     pub(super) fn check(&self) {
         let contents = self.spaces.values().flat_map(|space| space.regions.values());
-        let giants: u64 = self.spaces.values().map(|space| space.giants.len() as u64).sum();
+        let gigantic_pages: u64 =
+            self.spaces.values().map(|space| space.gigantic_pages.len() as u64).sum();
         if let Some(pools) = self.pools {
             let huge = contents.clone().filter(|content| content.form != Form::Base).count() as u64;
             let base = contents.filter(|content| content.form == Form::Base);
             let base: u64 = base.map(Content::frames).sum();
-            assert_eq!((base + pools[0].free, giants), (pools[0].size, 0));
+            assert_eq!((base + pools[0].free, gigantic_pages), (pools[0].size, 0));
             assert_eq!(huge + pools[1].free + self.hidden[1], pools[1].size);
         } else {
-            let hidden = self.hidden[1] * HUGE + self.hidden[2] * GIANT;
-            let used: u64 = contents.map(Content::frames).sum::<u64>() + giants * GIANT;
+            let hidden = self.hidden[1] * HUGE + self.hidden[2] * GIGANTIC;
+            let used: u64 = contents.map(Content::frames).sum::<u64>() + gigantic_pages * GIGANTIC;
             assert_eq!(BasePages(used + hidden) + self.supply.free(), self.supply.total);
         }
         for (process, space) in &self.spaces {
@@ -777,11 +782,14 @@ impl Model {
 
     fn check_space(&self, process: ProcessKey, space: &Space) {
         let holding = |page| super::scan::area_holding(self, process, page);
-        for start in space.giants.keys() {
-            assert!(holding(giant(*start)).is_some(), "{start} outside its area");
+        for start in space.gigantic_pages.keys() {
+            assert!(holding(gigantic(*start)).is_some(), "{start} outside its area");
         }
         for (region, content) in &space.regions {
-            assert!(!space.giants.contains_key(&giant(region.start()).start()), "mapped twice");
+            assert!(
+                !space.gigantic_pages.contains_key(&gigantic(region.start()).start()),
+                "mapped twice"
+            );
             if content.form == Form::Huge {
                 assert!(holding((*region).into()).is_some(), "{region} outside its area");
             }

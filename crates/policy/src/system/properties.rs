@@ -11,13 +11,13 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 use superpage_units::{
-    Advice, AreaKind, BASE_PAGE_BYTES, Bytes, GIANT_PAGE_BYTES, Growth, Mapping,
+    Advice, AreaKind, BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, Growth, Mapping,
 };
 
 /// One step of a random program: which, and two numbers that choose where and how much.
 type Op = (u8, u16, u16);
 
-/// The areas of the program's processes: with room for a giant page, growing, of a file, without
+/// The areas of the program's processes: with room for a gigantic page, growing, of a file, without
 /// huge pages, next to each other, odd in their borders.
 fn areas() -> Vec<Area> {
     let at = |region: u64, page: u64| address(region, page);
@@ -108,7 +108,7 @@ proptest! {
     }
 }
 
-/// A process with an area of two giant pages, on a machine with plenty of everything.
+/// A process with an area of two gigantic pages, on a machine with plenty of everything.
 fn plenty(entry: &Entry) -> (Model, ProcessKey, Box<dyn System>) {
     let pools = entry.name == "xheap";
     let mut model = if pools { Model::with_pools(2000, 8) } else { Model::new(8, 64, 4000) };
@@ -123,7 +123,7 @@ fn mapping(model: &Model, process: ProcessKey) -> Mapping {
 /// What the first touch must lead to: the mapping, and whether the region is reserved.
 fn first_touch(life: &Life) -> (Mapping, bool) {
     match life.allocation {
-        Allocation::FirstTouch { largest: PageSize::Giant, .. } => (Mapping::Giant, false),
+        Allocation::FirstTouch { largest: PageSize::Gigantic, .. } => (Mapping::Gigantic, false),
         Allocation::FirstTouch { .. } | Allocation::Pool(_) => (Mapping::Huge, false),
         Allocation::Reserved | Allocation::ReservedSpeculatively => match life.preparation {
             Preparation::IncrementalThenSynchronous(BasePages(1)) => (Mapping::Huge, false),
@@ -206,7 +206,9 @@ fn background_promotion_begins_where_the_table_says() {
     for entry in ALL {
         let life = (entry.build)().life();
         let (from, size) = match life.allocation {
-            Allocation::FirstTouch { largest: PageSize::Giant, later } => (later, Mapping::Giant),
+            Allocation::FirstTouch { largest: PageSize::Gigantic, later } => {
+                (later, Mapping::Gigantic)
+            }
             Allocation::FirstTouch { later, .. } => (later, Mapping::Huge),
             Allocation::Asynchronous(from) | Allocation::Pool(from) => (Some(from), Mapping::Huge),
             _ => (None, Mapping::Huge),
@@ -301,6 +303,6 @@ fn the_model_serves_by_what_is_there() {
     let by_pressure = model.touch(&mut *system, process, address(1, 10));
     assert_eq!(by_pressure, Served::By(Attempt::Base));
     assert_eq!(mapping(&model, process), Mapping::Empty);
-    assert_eq!(START.0, GIANT_PAGE_BYTES);
+    assert_eq!(START.0, GIGANTIC_PAGE_BYTES);
     model.check();
 }

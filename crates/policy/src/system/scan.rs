@@ -154,10 +154,10 @@ impl Scanner {
         Found::Asleep(self.wakes)
     }
 
-    /// Leaves the rest of a giant page out; all of it counts as scanned.
-    pub(super) fn pass(&mut self, process: ProcessKey, giant: Page, from: Region) {
-        self.scanned += giant.end().since(from.end()).to_base_pages();
-        self.jump(process, giant.end());
+    /// Leaves the rest of a gigantic page out; all of it counts as scanned.
+    pub(super) fn pass(&mut self, process: ProcessKey, gigantic: Page, from: Region) {
+        self.scanned += gigantic.end().since(from.end()).to_base_pages();
+        self.jump(process, gigantic.end());
     }
 
     /// Goes on from there.

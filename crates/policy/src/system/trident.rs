@@ -2,7 +2,7 @@
 //!
 //! A first touch maps 1 GiB if the area has room for it and a chunk is free, else 2 MiB, else a
 //! base page (section 5.1.2). Free 1 GiB chunks are zeroed ahead of time. A scan promotes (section
-//! 5.1.3, Figure 5): a range that 1 GiB fits and that smaller pages map goes into a giant page, with
+//! 5.1.3, Figure 5): a range that 1 GiB fits and that smaller pages map goes into a gigantic page, with
 //! compaction if no chunk is free; if that fails, and where 1 GiB does not fit, its regions that
 //! base pages map go into huge pages.
 //!
@@ -39,12 +39,12 @@ use superpage_units::{BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Reg
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// 2 MiB and 1 GiB.
-    HugeAndGiant,
+    HugeAndGigantic,
     /// 1 GiB: Trident-1Gonly.
-    Giant,
+    Gigantic,
 }
 
-/// How smaller pages become a giant page.
+/// How smaller pages become a gigantic page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promotion {
     /// They are copied.
@@ -69,9 +69,9 @@ pub struct Options {
     pub sizes: Sizes,
     /// How the scan makes a 1 GiB chunk if none is free (section 5.1.3).
     pub compaction: Compaction,
-    /// How smaller pages become a giant page (section 6).
+    /// How smaller pages become a gigantic page (section 6).
     pub promotion: Promotion,
-    /// Whether a fault takes a giant page only if it was zeroed ahead of time (section 5.1.2).
+    /// Whether a fault takes a gigantic page only if it was zeroed ahead of time (section 5.1.2).
     pub zeroed_at_fault: Zeroed,
     /// The least population of a range that is promoted to 1 GiB. The paper promotes any range with
     /// something mapped in it (Figure 5): 1.
@@ -87,17 +87,17 @@ pub struct Options {
 impl Options {
     /// Trident.
     pub const PUBLISHED: Self = Self {
-        sizes: Sizes::HugeAndGiant,
+        sizes: Sizes::HugeAndGigantic,
         compaction: Compaction::Smart,
         promotion: Promotion::Copy,
         zeroed_at_fault: Zeroed::Preferred,
         min_population: BasePages(1),
         later: Later::Promote,
-        pace: Pace { pages: BasePages(8 * PageSize::Giant.base_pages().0), ..Pace::KHUGEPAGED },
+        pace: Pace { pages: BasePages(8 * PageSize::Gigantic.base_pages().0), ..Pace::KHUGEPAGED },
         pause: Nanos(1_000_000_000),
     };
     /// Trident-1Gonly.
-    pub const GIANT_ONLY: Self = Self { sizes: Sizes::Giant, ..Self::PUBLISHED };
+    pub const GIGANTIC_ONLY: Self = Self { sizes: Sizes::Gigantic, ..Self::PUBLISHED };
     /// Trident-NC.
     pub const NORMAL_COMPACTION: Self =
         Self { compaction: Compaction::Sequential, ..Self::PUBLISHED };
@@ -140,36 +140,36 @@ impl Trident {
 
     /// Trident's judgement of what the scan came to: first of the 1 GiB around it, then of itself.
     fn judge(&mut self, view: &dyn View, process: ProcessKey, region: Region) -> Step {
-        let giant = Page::containing(region.start(), PageSize::Giant);
-        let visit = (self.scanner.rounds(), process, giant);
+        let gigantic = Page::containing(region.start(), PageSize::Gigantic);
+        let visit = (self.scanner.rounds(), process, gigantic);
         if self.left_to_huge == Some(visit) {
             return self.judge_huge(view, process, region);
         }
-        if view.region(process, region).mapping == Mapping::Giant {
-            self.scanner.pass(process, giant, region);
+        if view.region(process, region).mapping == Mapping::Gigantic {
+            self.scanner.pass(process, gigantic, region);
             return Step::Scanned(PageSize::Huge.base_pages());
         }
-        if let Some(population) = self.giant_population(view, process, giant) {
-            self.scanner.pass(process, giant, region);
-            return promote(process, giant, self.how_giant(), population);
+        if let Some(population) = self.gigantic_population(view, process, gigantic) {
+            self.scanner.pass(process, gigantic, region);
+            return promote(process, gigantic, self.how_gigantic(), population);
         }
         self.left_to_huge = Some(visit);
         self.judge_huge(view, process, region)
     }
 
-    /// The population of a range that is to be mapped by a giant page.
-    fn giant_population(
+    /// The population of a range that is to be mapped by a gigantic page.
+    fn gigantic_population(
         &self,
         view: &dyn View,
         process: ProcessKey,
-        giant: Page,
+        gigantic: Page,
     ) -> Option<BasePages> {
-        area_holding(view, process, giant).filter(is_thp)?;
-        let population = giant.regions().map(|region| view.region(process, region).population);
+        area_holding(view, process, gigantic).filter(is_thp)?;
+        let population = gigantic.regions().map(|region| view.region(process, region).population);
         Some(population.sum()).filter(|pages| *pages >= self.options.min_population)
     }
 
-    fn how_giant(&self) -> How {
+    fn how_gigantic(&self) -> How {
         let compaction = Some(self.options.compaction);
         match self.options.promotion {
             Promotion::Copy => How::Copy(compaction),
@@ -180,7 +180,7 @@ impl Trident {
     fn judge_huge(&mut self, view: &dyn View, process: ProcessKey, region: Region) -> Step {
         let found = base_mapped(view, process, region, BasePages(1));
         match found.filter(|(area, _)| is_thp(area)) {
-            Some((_, seen)) if self.options.sizes == Sizes::HugeAndGiant => {
+            Some((_, seen)) if self.options.sizes == Sizes::HugeAndGigantic => {
                 let how = How::Copy(Some(Compaction::Sequential));
                 promote(process, region.into(), how, seen.population)
             }
@@ -200,14 +200,15 @@ impl System for Trident {
             return FaultPlan::base(FaultCause::NotWanted);
         }
         let zeroed = self.options.zeroed_at_fault;
-        let giant = Attempt::Map { size: PageSize::Giant, compaction: None, zeroed };
+        let gigantic = Attempt::Map { size: PageSize::Gigantic, compaction: None, zeroed };
         let zeroed = Zeroed::Preferred;
         let huge = Attempt::Map { size: PageSize::Huge, compaction: None, zeroed };
-        let has_huge = self.options.sizes == Sizes::HugeAndGiant;
+        let has_huge = self.options.sizes == Sizes::HugeAndGigantic;
         let first_touch = FaultCause::FirstTouch;
-        match (fault.is_mappable(PageSize::Giant), fault.is_mappable(PageSize::Huge) && has_huge) {
-            (true, true) => FaultPlan::try_both(giant, huge, first_touch(PageSize::Giant)),
-            (true, false) => FaultPlan::try_first(giant, first_touch(PageSize::Giant)),
+        match (fault.is_mappable(PageSize::Gigantic), fault.is_mappable(PageSize::Huge) && has_huge)
+        {
+            (true, true) => FaultPlan::try_both(gigantic, huge, first_touch(PageSize::Gigantic)),
+            (true, false) => FaultPlan::try_first(gigantic, first_touch(PageSize::Gigantic)),
             (false, true) => FaultPlan::try_first(huge, first_touch(PageSize::Huge)),
             (false, false) => FaultPlan::base(FaultCause::NoRoom),
         }
@@ -215,11 +216,11 @@ impl System for Trident {
 
     fn background(&mut self, view: &mut dyn View) -> Step {
         let supply = view.supply();
-        let free = supply.chunks[usize::from(PageSize::Giant.order())];
+        let free = supply.chunks[usize::from(PageSize::Gigantic.order())];
         let is_paused = self.zeroing.until(view.now(), self.options.pause).is_some();
-        if supply.zeroed_giant < free && !is_paused {
-            let act = Act::Zero(PageSize::Giant);
-            return Step::Act(Action { act, cause: Cause::Supply(PageSize::Giant) });
+        if supply.zeroed_gigantic < free && !is_paused {
+            let act = Act::Zero(PageSize::Gigantic);
+            return Step::Act(Action { act, cause: Cause::Supply(PageSize::Gigantic) });
         }
         if self.options.later == Later::Never {
             return Step::Rest(None);
@@ -234,14 +235,14 @@ impl System for Trident {
         self.clock.evict_idle(view)
     }
 
-    /// No chunk could be had for a giant page: the scan goes back over its range, for huge pages.
+    /// No chunk could be had for a gigantic page: the scan goes back over its range, for huge pages.
     fn learn(&mut self, action: &Action, outcome: Outcome) {
         match action.act {
             Act::Promote { process, page, .. }
-                if page.size() == PageSize::Giant && outcome == Outcome::NoFrame =>
+                if page.size() == PageSize::Gigantic && outcome == Outcome::NoFrame =>
             {
                 self.left_to_huge = Some((self.scanner.rounds(), process, page));
-                if self.options.sizes == Sizes::HugeAndGiant {
+                if self.options.sizes == Sizes::HugeAndGigantic {
                     self.scanner.jump(process, page.start());
                 }
             }
@@ -257,7 +258,7 @@ impl System for Trident {
     fn life(&self) -> Life {
         let later = (self.options.later == Later::Promote).then_some(BasePages(1));
         Life {
-            allocation: Allocation::FirstTouch { largest: PageSize::Giant, later },
+            allocation: Allocation::FirstTouch { largest: PageSize::Gigantic, later },
             preparation: match self.options.promotion {
                 Promotion::Copy => Preparation::AheadOfTime,
                 Promotion::Exchange(_) => Preparation::Exchange,
@@ -277,11 +278,11 @@ mod tests {
     use alloc::vec::Vec;
     use superpage_units::{Advice, Area};
 
-    /// Regions in a giant page.
+    /// Regions in a gigantic page.
     const REGIONS: u64 = 512;
 
-    fn giant_at(index: u64) -> Page {
-        Page::containing(address(index * REGIONS, 0), PageSize::Giant)
+    fn gigantic_at(index: u64) -> Page {
+        Page::containing(address(index * REGIONS, 0), PageSize::Gigantic)
     }
 
     fn size(served: Served) -> Option<PageSize> {
@@ -294,29 +295,29 @@ mod tests {
 
     #[test]
     fn a_fault_takes_the_largest_page_that_fits_and_is_free() {
-        use PageSize::{Base, Giant, Huge};
+        use PageSize::{Base, Gigantic, Huge};
         let rows = [
-            // Free giant and huge chunks, and what each configuration maps at the first touch of
+            // Free gigantic and huge chunks, and what each configuration maps at the first touch of
             // room for 1 GiB, for 2 MiB, for less.
-            (2, 2, Options::PUBLISHED, [Giant, Huge, Base]),
+            (2, 2, Options::PUBLISHED, [Gigantic, Huge, Base]),
             (0, 2, Options::PUBLISHED, [Huge, Huge, Base]),
             (0, 0, Options::PUBLISHED, [Base, Base, Base]),
-            (2, 2, Options::GIANT_ONLY, [Giant, Base, Base]),
-            (0, 2, Options::GIANT_ONLY, [Base, Base, Base]),
+            (2, 2, Options::GIGANTIC_ONLY, [Gigantic, Base, Base]),
+            (0, 2, Options::GIGANTIC_ONLY, [Base, Base, Base]),
         ];
-        for (giant, huge, options, expected) in rows {
-            let mut model = Model::new(giant, huge, 50);
+        for (gigantic, huge, options, expected) in rows {
+            let mut model = Model::new(gigantic, huge, 50);
             let process = model.spawn(&[Area { end: address(REGIONS + 1, 9), ..area(1) }]);
             let mut system = Trident::new(options);
             let places = [address(3, 0), address(REGIONS, 7), address(REGIONS + 1, 3)];
             let sizes = places.map(|at| size(model.touch(&mut system, process, at)));
-            assert_eq!(sizes, expected.map(Some), "{giant} {huge} {options:?}");
+            assert_eq!(sizes, expected.map(Some), "{gigantic} {huge} {options:?}");
             model.check();
         }
     }
 
     #[test]
-    fn a_giant_page_needs_an_empty_range() {
+    fn a_gigantic_page_needs_an_empty_range() {
         let mut model = Model::new(2, 2, 50);
         let process = model.spawn(&[area(REGIONS)]);
         let mut system = Trident::new(Options::PUBLISHED);
@@ -330,13 +331,13 @@ mod tests {
     #[test]
     fn a_fault_can_insist_on_a_chunk_zeroed_ahead_of_time() {
         let options = Options { zeroed_at_fault: Zeroed::Required, ..Options::PUBLISHED };
-        for (zeroed, expected) in [(0, PageSize::Huge), (1, PageSize::Giant)] {
+        for (zeroed, expected) in [(0, PageSize::Huge), (1, PageSize::Gigantic)] {
             let mut model = Model::new(2, 2, 50);
             let process = model.spawn(&[area(REGIONS)]);
             let mut system = Trident::new(options);
             for _ in 0..zeroed {
                 let Step::Act(action) = system.background(&mut model) else { panic!("idle") };
-                assert_eq!(action.act, Act::Zero(PageSize::Giant));
+                assert_eq!(action.act, Act::Zero(PageSize::Gigantic));
                 drive::carry_out(&mut system, &mut model, &action);
             }
             assert_eq!(size(model.touch(&mut system, process, START)), Some(expected));
@@ -344,10 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn all_free_giant_chunks_are_zeroed() {
+    fn all_free_gigantic_chunks_are_zeroed() {
         let mut model = Model::new(3, 9, 50);
         model.work(&mut Trident::new(Options::PUBLISHED), 100);
-        assert_eq!(model.supply().zeroed_giant, 3);
+        assert_eq!(model.supply().zeroed_gigantic, 3);
     }
 
     /// Two ranges of 1 GiB and one region more, with two base pages in each of three regions of the
@@ -362,8 +363,13 @@ mod tests {
         process
     }
 
-    fn work(options: Options, giant: u64, base: u64, can_compact: u64) -> Vec<(Action, Outcome)> {
-        let mut model = Model::new(giant, 20, base);
+    fn work(
+        options: Options,
+        gigantic: u64,
+        base: u64,
+        can_compact: u64,
+    ) -> Vec<(Action, Outcome)> {
+        let mut model = Model::new(gigantic, 20, base);
         let mut system = Trident::new(options);
         small_pages(&mut model, &mut system);
         model.can_compact = can_compact > 0;
@@ -381,9 +387,9 @@ mod tests {
     }
 
     #[test]
-    fn the_scan_makes_giant_pages_and_huge_ones_where_those_do_not_fit() {
+    fn the_scan_makes_gigantic_pages_and_huge_ones_where_those_do_not_fit() {
         let done = work(Options::PUBLISHED, 2, 50, 0);
-        assert_eq!(pages(&done), [giant_at(0), giant_at(1), huge(2 * REGIONS)]);
+        assert_eq!(pages(&done), [gigantic_at(0), gigantic_at(1), huge(2 * REGIONS)]);
         assert_eq!(done[0].0.cause, Cause::Scanned(BasePages(6)));
     }
 
@@ -399,14 +405,14 @@ mod tests {
             })
             .collect();
         let expected = [
-            (giant_at(0), Outcome::Done),
-            (giant_at(1), Outcome::NoFrame),
+            (gigantic_at(0), Outcome::Done),
+            (gigantic_at(1), Outcome::NoFrame),
             (huge(REGIONS + 2), Outcome::Done),
             (huge(2 * REGIONS), Outcome::Done),
         ];
         assert_eq!(tried, expected);
         let compacted = work(Options::PUBLISHED, 1, 512 * 512 + 50, 1);
-        assert_eq!(pages(&compacted), [giant_at(0), giant_at(1), huge(2 * REGIONS)]);
+        assert_eq!(pages(&compacted), [gigantic_at(0), gigantic_at(1), huge(2 * REGIONS)]);
     }
 
     #[test]
@@ -429,8 +435,8 @@ mod tests {
 
     #[test]
     fn the_ablations_and_the_guest_differ_in_one_thing_each() {
-        let how = |options, giant| {
-            let done = work(options, giant, 50, 0);
+        let how = |options, gigantic| {
+            let done = work(options, gigantic, 50, 0);
             let how = |(action, _): &(Action, Outcome)| match action.act {
                 Act::Promote { page, how, .. } => (page.size(), how),
                 _ => panic!("{action:?}"),
@@ -441,20 +447,20 @@ mod tests {
         };
         let (smart, sequential) = (Some(Compaction::Smart), Some(Compaction::Sequential));
         let by_huge = (PageSize::Huge, How::Copy(sequential));
-        let giant = |how| (PageSize::Giant, how);
-        assert_eq!(how(Options::PUBLISHED, 2), [giant(How::Copy(smart)), by_huge]);
-        assert_eq!(how(Options::GIANT_ONLY, 1), [giant(How::Copy(smart))]);
+        let gigantic = |how| (PageSize::Gigantic, how);
+        assert_eq!(how(Options::PUBLISHED, 2), [gigantic(How::Copy(smart)), by_huge]);
+        assert_eq!(how(Options::GIGANTIC_ONLY, 1), [gigantic(How::Copy(smart))]);
         let nc = how(Options::NORMAL_COMPACTION, 2);
-        assert_eq!(nc, [giant(How::Copy(sequential)), by_huge]);
+        assert_eq!(nc, [gigantic(How::Copy(sequential)), by_huge]);
         let pv = How::Exchange(Batching::Whole, smart);
-        assert_eq!(how(Options::PARAVIRTUAL, 2), [giant(pv), by_huge]);
+        assert_eq!(how(Options::PARAVIRTUAL, 2), [gigantic(pv), by_huge]);
         let single = How::Exchange(Batching::Single, smart);
-        assert_eq!(how(Options::PARAVIRTUAL_SINGLE, 2), [giant(single), by_huge]);
+        assert_eq!(how(Options::PARAVIRTUAL_SINGLE, 2), [gigantic(single), by_huge]);
     }
 
     #[test]
     fn a_least_population_keeps_sparse_ranges_on_huge_pages() {
-        for (least, expected) in [(6, giant_at(0)), (7, huge(0))] {
+        for (least, expected) in [(6, gigantic_at(0)), (7, huge(0))] {
             let options = Options { min_population: BasePages(least), ..Options::PUBLISHED };
             assert_eq!(pages(&work(options, 2, 50, 0))[0], expected);
         }
@@ -477,15 +483,15 @@ mod tests {
     }
 
     #[test]
-    fn a_giant_range_counts_as_all_of_its_base_pages() {
-        let pages = PageSize::Giant.base_pages() * 2;
+    fn a_gigantic_range_counts_as_all_of_its_base_pages() {
+        let pages = PageSize::Gigantic.base_pages() * 2;
         let options = Options { pace: Pace { pages, ..Pace::KHUGEPAGED }, ..Options::PUBLISHED };
         let mut model = Model::new(5, 9, 50);
         let process = model.spawn(&[area(5 * REGIONS)]);
         let mut system = Trident::new(options);
         model.hide();
-        for giant in 0..5 {
-            model.fill(&mut system, process, giant * REGIONS, 1);
+        for gigantic in 0..5 {
+            model.fill(&mut system, process, gigantic * REGIONS, 1);
         }
         model.show();
         for (second, expected) in [(0, 2), (9, 0), (10, 2), (20, 1)] {

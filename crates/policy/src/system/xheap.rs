@@ -261,7 +261,7 @@ impl System for XHeap {
         match shortage.size {
             PageSize::Base => self.base.evict(view),
             PageSize::Huge => self.huge.evict(view),
-            PageSize::Giant => None,
+            PageSize::Gigantic => None,
         }
     }
 
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(next(&mut model, huge), None);
         assert_eq!(next(&mut model, small), Some(eviction(process, base(3, 3))));
         assert_eq!(next(&mut model, small), None);
-        assert_eq!(next(&mut model, PageSize::Giant), None);
+        assert_eq!(next(&mut model, PageSize::Gigantic), None);
         model.check();
     }
 

@@ -16,7 +16,7 @@ impl Machine {
         let process = self.processes.get_mut(key)?;
         let slot = process.existing_slot_mut(Region::containing(address))?;
         let size = match slot.mapping {
-            Mapping::Giant => PageSize::Giant,
+            Mapping::Gigantic => PageSize::Gigantic,
             Mapping::Huge => PageSize::Huge,
             Mapping::Base => {
                 let page = page_index(address);

@@ -129,7 +129,7 @@ impl Machine {
         let smaller = |mapping| match page.size() {
             PageSize::Base => false,
             PageSize::Huge => mapping == Mapping::Base,
-            PageSize::Giant => matches!(mapping, Mapping::Base | Mapping::Huge),
+            PageSize::Gigantic => matches!(mapping, Mapping::Base | Mapping::Huge),
         };
         area.is_some_and(|area| area.holds(page))
             && page.regions().any(|region| process.slot(region).is_some_and(|s| smaller(s.mapping)))
@@ -208,16 +208,16 @@ impl Machine {
         let Some(process) = self.processes.get_mut(key) else { return };
         let slot = process.slot_mut(region);
         let population = u64::from(slot.population);
-        // A giant page is given back as a whole, by nobody: it is split first.
+        // A gigantic page is given back as a whole, by nobody: it is split first.
         let frames = match slot.mapping {
-            Mapping::Giant => Vec::new(),
+            Mapping::Gigantic => Vec::new(),
             Mapping::Empty | Mapping::Base | Mapping::Huge => slot.frames(region),
         };
         slot.is_reserved = false;
         match slot.mapping {
             Mapping::Base => process.count(PageSize::Base, 0, population),
             Mapping::Huge => process.count(PageSize::Huge, 0, 1),
-            Mapping::Empty | Mapping::Giant => {}
+            Mapping::Empty | Mapping::Gigantic => {}
         }
         for (address, frame, size) in frames {
             self.put(key, address, (frame, size), Some(key));
@@ -354,7 +354,7 @@ impl Machine {
 
     /// Writes a page out and unmaps it.
     fn evict(&mut self, key: ProcessKey, page: Page, work: &mut Work) -> Outcome {
-        if self.backing == Backing::None || page.size() == PageSize::Giant {
+        if self.backing == Backing::None || page.size() == PageSize::Gigantic {
             return Outcome::Stale;
         }
         let region = Region::containing(page.start());
@@ -462,8 +462,8 @@ impl Machine {
         slot.forget_swapped(page_index(start), end.since(start).to_base_pages());
         let is_whole = start == region.start() && end == region.end();
         match slot.mapping {
-            Mapping::Giant => {
-                self.split_giant(key, Page::containing(start, PageSize::Giant), work);
+            Mapping::Gigantic => {
+                self.split_gigantic(key, Page::containing(start, PageSize::Gigantic), work);
                 self.discard_in(key, region, start, end, work);
             }
             Mapping::Huge if is_whole => self.forget_region(key, region, work),
@@ -545,8 +545,8 @@ impl Machine {
         work.shootdowns += self.threads(key);
     }
 
-    /// Maps a giant page by huge pages.
-    pub(super) fn split_giant(&mut self, key: ProcessKey, page: Page, work: &mut Work) {
+    /// Maps a gigantic page by huge pages.
+    pub(super) fn split_gigantic(&mut self, key: ProcessKey, page: Page, work: &mut Work) {
         let Some(process) = self.processes.get_mut(key) else { return };
         let mut frames = Vec::new();
         for region in page.regions() {
@@ -554,12 +554,12 @@ impl Machine {
             slot.mapping = Mapping::Huge;
             frames.push((region, slot.frame));
         }
-        process.count(PageSize::Giant, 0, 1);
+        process.count(PageSize::Gigantic, 0, 1);
         process.count(PageSize::Huge, frames.len() as u64, 0);
         for (region, frame) in frames {
             self.physical.reown(frame, PageSize::Huge, owner_of(key, region.into()));
         }
-        work.entries += PageSize::Giant.base_pages().0 / u64::from(PAGES);
+        work.entries += PageSize::Gigantic.base_pages().0 / u64::from(PAGES);
         work.shootdowns += self.threads(key);
     }
 }

@@ -58,7 +58,7 @@ impl Machine {
                 return self.write(process, address);
             }
             let size = match slot.mapping {
-                Mapping::Giant => PageSize::Giant,
+                Mapping::Gigantic => PageSize::Gigantic,
                 Mapping::Huge => PageSize::Huge,
                 Mapping::Base | Mapping::Empty => PageSize::Base,
             };
@@ -135,10 +135,10 @@ impl Machine {
         let RegionView { coverage, idle, .. } = fault.region;
         let coverage = coverage.and(Some(BasePages::ZERO));
         let untouched = RegionView { coverage, idle, ..RegionView::default() };
-        let giant = fault.page(PageSize::Giant);
+        let gigantic = fault.page(PageSize::Gigantic);
         let target = self.processes.get(process)?;
-        let giant_is_empty = fault.region == untouched && target.is_empty_giant(giant);
-        Some(Fault { giant_is_empty: Some(giant_is_empty), ..fault })
+        let gigantic_is_empty = fault.region == untouched && target.is_empty_gigantic(gigantic);
+        Some(Fault { gigantic_is_empty: Some(gigantic_is_empty), ..fault })
     }
 
     /// One attempt; the size mapped if it succeeds.
@@ -338,7 +338,7 @@ impl Machine {
             let slot = process.slot_mut(region);
             let kept = slot.data();
             slot.mapping =
-                if page.size() == PageSize::Giant { Mapping::Giant } else { Mapping::Huge };
+                if page.size() == PageSize::Gigantic { Mapping::Gigantic } else { Mapping::Huge };
             slot.is_reserved = false;
             slot.is_protected = false;
             slot.population = PAGES;
@@ -425,6 +425,6 @@ impl Machine {
 pub(super) fn owner_of(process: ProcessKey, page: Page) -> Owner {
     match page.size() {
         PageSize::Base | PageSize::Huge => Owner::Process(process, page.start()),
-        PageSize::Giant => Owner::Giant(process, page.start()),
+        PageSize::Gigantic => Owner::Gigantic(process, page.start()),
     }
 }

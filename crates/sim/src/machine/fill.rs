@@ -45,7 +45,7 @@ impl Machine {
                 let set = swapped(Region::containing(page.start()));
                 u64::from(set.contains(page_index(page.start())))
             }
-            PageSize::Huge | PageSize::Giant => {
+            PageSize::Huge | PageSize::Gigantic => {
                 page.regions().map(|region| u64::from(swapped(region).len())).sum()
             }
         };

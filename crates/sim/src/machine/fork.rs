@@ -7,8 +7,8 @@
 //! for both.
 //!
 //! Deviations:
-//! - A giant page is mapped by huge pages first: Linux has none of anonymous memory, and the papers
-//!   with giant pages do not say what a fork does to them.
+//! - A gigantic page is mapped by huge pages first: Linux has none of anonymous memory, and the papers
+//!   with gigantic pages do not say what a fork does to them.
 //! - A reservation is broken, with its base pages left in place. FreeBSD would keep it for the object
 //!   that both shadow.
 //! - What two read from swap after a fork is two pages; Linux finds the second in the swap cache.
@@ -73,12 +73,12 @@ impl Machine {
             let slots = process.slots().filter(move |(_, slot)| wanted(slot));
             slots.map(|(region, _)| region).collect::<Vec<Region>>()
         };
-        let giant = of(|slot| slot.mapping == Mapping::Giant);
+        let gigantic = of(|slot| slot.mapping == Mapping::Gigantic);
         let reserved = of(|slot| slot.is_reserved);
-        for region in giant {
-            let page = Page::containing(region.start(), PageSize::Giant);
+        for region in gigantic {
+            let page = Page::containing(region.start(), PageSize::Gigantic);
             if page.start() == region.start() {
-                self.split_giant(key, page, work);
+                self.split_gigantic(key, page, work);
             }
         }
         for region in reserved {
@@ -106,7 +106,7 @@ impl Machine {
         };
         let is_shared = self.is_shared_huge(slot);
         let size = match slot.mapping {
-            Mapping::Huge | Mapping::Giant if !is_shared => {
+            Mapping::Huge | Mapping::Gigantic if !is_shared => {
                 self.make_writable(key, region);
                 work.entries += 1;
                 Some(PageSize::Huge)
@@ -196,7 +196,7 @@ mod tests {
     use superpage_policy::system::{Act, Action, Batching, Cause, How, Outcome, System, View};
     use superpage_units::{Advice, Area, AreaKind, Bytes, Growth, HugePages};
 
-    /// A giant page's border.
+    /// A gigantic page's border.
     const START: VirtAddr = VirtAddr(4 << 30);
 
     fn address(page: u64) -> VirtAddr {
@@ -397,18 +397,18 @@ mod tests {
         let memory = Bytes::from_gib(2);
         let linux = Linux::new(Options::NO_KHUGEPAGED);
         let (mut machine, key) = parent(Box::new(linux), Backing::None, memory, 1024);
-        let giant = Page::containing(START, PageSize::Giant);
+        let gigantic = Page::containing(START, PageSize::Gigantic);
         fork(&mut machine, key);
         write(&mut machine, key, 1024);
-        let exchange = promote(key, giant, How::Exchange(Batching::Whole, None));
+        let exchange = promote(key, gigantic, How::Exchange(Batching::Whole, None));
         let (outcome, work) = act(&mut machine, exchange);
         assert_eq!((outcome, work.exchanged, work.copied), (Outcome::Done, 1, BasePages(1024)));
     }
 
     #[test]
-    fn a_fork_breaks_giant_pages_and_reservations() {
-        let giant = Hugetlb::new(hugetlb::Options::GIANT);
-        let (mut machine, key) = parent(Box::new(giant), Backing::None, Bytes::from_gib(1), 1);
+    fn a_fork_breaks_gigantic_pages_and_reservations() {
+        let gigantic = Hugetlb::new(hugetlb::Options::GIGANTIC);
+        let (mut machine, key) = parent(Box::new(gigantic), Backing::None, Bytes::from_gib(1), 1);
         let (child, work) = fork(&mut machine, key);
         assert_eq!(work.entries, 512 * 3);
         assert_eq!((footprint(&machine, key), footprint(&machine, child)), ((0, 512), (0, 512)));

@@ -11,7 +11,7 @@ use superpage_units::{
     Region, VirtAddr,
 };
 
-/// Where its area begins: at a border of a giant page. Anything but zero would do.
+/// Where its area begins: at a border of a gigantic page. Anything but zero would do.
 const START: VirtAddr = VirtAddr(1 << 40);
 
 impl Machine {

@@ -379,7 +379,7 @@ impl Machine {
         let Some(process) = self.processes.get(key) else { return BasePages::ZERO };
         process
             .mapped_slots(VirtAddr::default())
-            .filter(|(_, slot)| matches!(slot.mapping, Mapping::Huge | Mapping::Giant))
+            .filter(|(_, slot)| matches!(slot.mapping, Mapping::Huge | Mapping::Gigantic))
             .map(|(_, slot)| slot.bloat().base_pages())
             .sum()
     }

@@ -229,7 +229,7 @@ impl Machine {
             let [(key, address)] = by else { panic!("{frame:?} is mapped by {by:?}, not shared") };
             let is_its = matches!(
                 owner,
-                Some(Owner::Process(of, at) | Owner::Reserved(of, at) | Owner::Giant(of, at))
+                Some(Owner::Process(of, at) | Owner::Reserved(of, at) | Owner::Gigantic(of, at))
                     if of == *key && at == *address
             );
             assert!(is_its, "{frame:?} of {key:?} is owned by {owner:?}");

@@ -168,10 +168,10 @@ impl Physical {
         smart_source(&chunks, BasePages(CHUNK))
     }
 
-    /// The whole chunk for a giant page; for a huge page the block in it with least to move.
+    /// The whole chunk for a gigantic page; for a huge page the block in it with least to move.
     fn part_to_empty(&self, chunk: Range<Frame>, size: PageSize) -> Option<Range<Frame>> {
         match size {
-            PageSize::Giant => (chunk.end.0 - chunk.start.0 == CHUNK).then_some(chunk),
+            PageSize::Gigantic => (chunk.end.0 - chunk.start.0 == CHUNK).then_some(chunk),
             PageSize::Base => None,
             PageSize::Huge => {
                 let blocks = chunk.start.0 / BLOCK..chunk.end.0 / BLOCK;
@@ -230,7 +230,7 @@ impl Physical {
             }
             return match owner {
                 None => Used::Nothing,
-                Some(Owner::Unmovable | Owner::Giant(..)) => Used::Stuck,
+                Some(Owner::Unmovable | Owner::Gigantic(..)) => Used::Stuck,
                 Some(owner) if self.is_whole(at) => {
                     // A range smaller than a huge page never cuts one: ranges are whole blocks.
                     Used::Movable(at.huge_floor(), PageSize::Huge, owner)
@@ -327,7 +327,7 @@ mod tests {
         let (first, second) = (CHUNK / BLOCK - 1, 3 * CHUNK / BLOCK);
         for (kind, futile) in [(Compaction::Sequential, first), (Compaction::Smart, 0)] {
             let mut physical = scattered();
-            let done = physical.compact(PageSize::Giant, kind, &mut Nobody);
+            let done = physical.compact(PageSize::Gigantic, kind, &mut Nobody);
             assert!(done.made, "{kind:?}");
             assert_eq!((done.copied, done.futile), (BasePages(second + futile), BasePages(futile)));
             assert_eq!(physical.chunks()[1].free, BasePages(CHUNK));
@@ -346,7 +346,7 @@ mod tests {
                 assert!(physical.buddy.take_at(Frame(frame), 0));
                 physical.settle(Frame(frame), PageSize::Base, owner);
             }
-            let done = physical.compact(PageSize::Giant, kind, &mut Nobody);
+            let done = physical.compact(PageSize::Gigantic, kind, &mut Nobody);
             assert!(done.made, "{kind:?}");
             assert_eq!((done.copied, done.futile), (BasePages(1 + futile), BasePages(futile)));
             assert_eq!(physical.chunks()[1].free, BasePages(CHUNK));

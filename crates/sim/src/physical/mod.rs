@@ -38,8 +38,8 @@ impl Frame {
 const BLOCK: u64 = PageSize::Huge.base_pages().0;
 /// The same as the length of an array.
 const BLOCK_LENGTH: usize = index(BLOCK);
-/// Frames in a chunk, which is what a giant page needs.
-const CHUNK: u64 = PageSize::Giant.base_pages().0;
+/// Frames in a chunk, which is what a gigantic page needs.
+const CHUNK: u64 = PageSize::Gigantic.base_pages().0;
 
 /// A number of frames as an index. Memory that does not fit an index is refused at the start.
 #[expect(clippy::cast_possible_truncation, reason = "frame numbers fit: new() asserts it")]
@@ -58,8 +58,8 @@ pub enum Owner {
     Process(ProcessKey, VirtAddr),
     /// Reserved for a region of a process, which starts at this address.
     Reserved(ProcessKey, VirtAddr),
-    /// Part of a giant page of a process; this part is mapped at this address.
-    Giant(ProcessKey, VirtAddr),
+    /// Part of a gigantic page of a process; this part is mapped at this address.
+    Gigantic(ProcessKey, VirtAddr),
     /// Several processes that come from this one by forks, all at this address.
     Shared(ProcessKey, VirtAddr),
 }
@@ -70,7 +70,7 @@ impl Owner {
         match self {
             Self::Process(process, start) => Self::Process(process, start.offset(offset)),
             Self::Reserved(process, start) => Self::Reserved(process, start.offset(offset)),
-            Self::Giant(process, start) => Self::Giant(process, start.offset(offset)),
+            Self::Gigantic(process, start) => Self::Gigantic(process, start.offset(offset)),
             Self::Shared(family, start) => Self::Shared(family, start.offset(offset)),
             Self::Unmovable | Self::PageCache => self,
         }
@@ -98,7 +98,7 @@ impl Packed {
             Owner::PageCache => Self(2 << 60),
             Owner::Process(process, address) => place(3, process, address),
             Owner::Reserved(process, address) => place(4, process, address),
-            Owner::Giant(process, address) => place(5, process, address),
+            Owner::Gigantic(process, address) => place(5, process, address),
             Owner::Shared(family, address) => place(6, family, address),
         }
     }
@@ -111,7 +111,7 @@ impl Packed {
             2 => Some(Owner::PageCache),
             3 => Some(Owner::Process(process, address)),
             4 => Some(Owner::Reserved(process, address)),
-            5 => Some(Owner::Giant(process, address)),
+            5 => Some(Owner::Gigantic(process, address)),
             6 => Some(Owner::Shared(process, address)),
             _ => None,
         }
@@ -135,7 +135,7 @@ pub struct Physical {
     blocks: Vec<Block>,
     chunks: Vec<ChunkCounts>,
     zeroed_huge: BTreeSet<Frame>,
-    zeroed_giant: BTreeSet<Frame>,
+    zeroed_gigantic: BTreeSet<Frame>,
     page_cache: BasePages,
     /// The frames that hold file pages.
     cached: Bits,
@@ -166,7 +166,7 @@ impl Physical {
             blocks: vec![Block::Whole(Packed::FREE); index(frames / BLOCK)],
             chunks,
             zeroed_huge: BTreeSet::new(),
-            zeroed_giant: BTreeSet::new(),
+            zeroed_gigantic: BTreeSet::new(),
             page_cache: BasePages::ZERO,
             cached: Bits::new(index(frames)),
             supply: Supply { total: BasePages(frames), ..Supply::NONE },
@@ -231,7 +231,7 @@ impl Physical {
         match size {
             PageSize::Base => None,
             PageSize::Huge => Some(&mut self.zeroed_huge),
-            PageSize::Giant => Some(&mut self.zeroed_giant),
+            PageSize::Gigantic => Some(&mut self.zeroed_gigantic),
         }
     }
 
@@ -254,7 +254,7 @@ impl Physical {
             let is_zeroed = match size {
                 PageSize::Base => true,
                 PageSize::Huge => self.zeroed_huge.contains(&frame),
-                PageSize::Giant => self.zeroed_giant.contains(&frame),
+                PageSize::Gigantic => self.zeroed_gigantic.contains(&frame),
             };
             if !is_zeroed {
                 break Some(frame);
@@ -280,7 +280,7 @@ impl Physical {
             PageSize::Huge => {
                 self.blocks[index(frame.0 / BLOCK)] = Block::Whole(Packed::new(owner))
             }
-            PageSize::Giant => {
+            PageSize::Gigantic => {
                 for block in 0..CHUNK / BLOCK {
                     let part = owner.offset(PageSize::Huge.bytes() * block);
                     self.blocks[index(frame.0 / BLOCK + block)] = Block::Whole(Packed::new(part));
@@ -299,14 +299,14 @@ impl Physical {
                 let frames = frame.0..frame.0 + size.base_pages().0;
                 frames.for_each(|frame| self.cached.insert(index(frame)));
             }
-            Owner::Process(..) | Owner::Reserved(..) | Owner::Giant(..) | Owner::Shared(..) => {}
+            Owner::Process(..) | Owner::Reserved(..) | Owner::Gigantic(..) | Owner::Shared(..) => {}
         }
     }
 
     /// A chunk of which a part was taken is no longer a zeroed chunk.
     fn forget_zeroed(&mut self, frame: Frame, size: PageSize) {
         let order = size.order();
-        self.zeroed_giant.remove(&Frame(frame.0 / CHUNK * CHUNK));
+        self.zeroed_gigantic.remove(&Frame(frame.0 / CHUNK * CHUNK));
         if order <= PageSize::Huge.order() {
             self.zeroed_huge.remove(&frame.huge_floor());
         } else {
@@ -346,7 +346,7 @@ impl Physical {
                     self.blocks[index(frame.0 / BLOCK)] = Block::Whole(Packed::FREE);
                 }
             }
-            PageSize::Huge | PageSize::Giant => {
+            PageSize::Huge | PageSize::Gigantic => {
                 for block in 0..size.base_pages().0 / BLOCK {
                     self.blocks[index(frame.0 / BLOCK + block)] = Block::Whole(Packed::FREE);
                 }
@@ -371,7 +371,7 @@ impl Physical {
                 });
             }
             Some(
-                Owner::Process(..) | Owner::Reserved(..) | Owner::Giant(..) | Owner::Shared(..),
+                Owner::Process(..) | Owner::Reserved(..) | Owner::Gigantic(..) | Owner::Shared(..),
             )
             | None => {}
         }
@@ -396,7 +396,10 @@ impl Physical {
             u64::from(matches!(
                 owner,
                 Some(
-                    Owner::Process(..) | Owner::Reserved(..) | Owner::Giant(..) | Owner::Shared(..)
+                    Owner::Process(..)
+                        | Owner::Reserved(..)
+                        | Owner::Gigantic(..)
+                        | Owner::Shared(..)
                 )
             ))
         };
@@ -432,7 +435,7 @@ impl Physical {
         for frame in &self.zeroed_huge {
             assert!(self.buddy.chunk_of(*frame).is_some_and(|(_, order)| order >= 9));
         }
-        for frame in &self.zeroed_giant {
+        for frame in &self.zeroed_gigantic {
             assert_eq!(self.buddy.chunk_of(*frame), Some((*frame, 18)));
         }
     }
@@ -440,7 +443,7 @@ impl Physical {
     fn refresh(&mut self) {
         self.supply.chunks = self.buddy.chunks();
         self.supply.zeroed_huge = self.zeroed_huge.len() as u64;
-        self.supply.zeroed_giant = self.zeroed_giant.len() as u64;
+        self.supply.zeroed_gigantic = self.zeroed_gigantic.len() as u64;
         self.supply.page_cache = self.page_cache;
     }
 }

@@ -48,7 +48,7 @@ fn what_a_paper_says_is_marked_so() {
     assert_eq!(trident.memory.size.value, Bytes::from_gib(384));
     for haswell in ["graph", "xheap"] {
         let profile = Profile::named(haswell).expect("built in");
-        assert_eq!(profile.tlb.second_giant, None);
+        assert_eq!(profile.tlb.second_gigantic, None);
     }
     let xheap = Profile::named("xheap").expect("built in");
     assert_eq!(xheap.swap_device().read_bandwidth.value, BytesPerSecond(14_000_000_000));

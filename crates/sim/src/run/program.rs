@@ -15,12 +15,12 @@ use crate::workload::{
 };
 use std::sync::Arc;
 use superpage_units::{
-    Area, BASE_PAGE_BYTES, BasePages, Bytes, GIANT_PAGE_BYTES, Growth, Nanos, PageSize, ProcessKey,
-    Region, Share, VirtAddr,
+    Area, BASE_PAGE_BYTES, BasePages, Bytes, GIGANTIC_PAGE_BYTES, Growth, Nanos, PageSize,
+    ProcessKey, Region, Share, VirtAddr,
 };
 
 /// Where programs' areas begin. Anything but zero would do.
-const FIRST_ADDRESS: u64 = 16 * GIANT_PAGE_BYTES;
+const FIRST_ADDRESS: u64 = 16 * GIGANTIC_PAGE_BYTES;
 /// How long a program runs before others and the background have their turn. Chosen: short
 /// against khugepaged's ten seconds, long against a fault.
 const SLICE: Nanos = Nanos(20_000_000);
@@ -301,7 +301,7 @@ impl Program {
     fn map(&mut self, machine: &mut Machine, shape: AreaShape) -> bool {
         let start = VirtAddr(self.next_address + shape.offset.0);
         let reserved = shape.offset.0 + shape.limit.0.max(shape.size.0);
-        self.next_address += (reserved / GIANT_PAGE_BYTES + 2) * GIANT_PAGE_BYTES;
+        self.next_address += (reserved / GIGANTIC_PAGE_BYTES + 2) * GIGANTIC_PAGE_BYTES;
         self.areas.push((start, shape));
         machine.map(
             self.key,

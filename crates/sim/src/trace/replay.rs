@@ -21,7 +21,7 @@ use crate::virtual_memory::slot::{PAGES, PageSet};
 use crate::workload::{Access, Change, Counting, Extent, Phase, Touch, Workload};
 use std::collections::BTreeMap;
 use superpage_trace::{RegionState, Sample, Trace};
-use superpage_units::{Area, BasePages, GIANT_PAGE_BYTES, Mapping, Nanos, Region, VirtAddr};
+use superpage_units::{Area, BasePages, GIGANTIC_PAGE_BYTES, Mapping, Nanos, Region, VirtAddr};
 
 /// What a replay assumes, for people.
 pub const ASSUMED: &str = "the program touched what is populated of each 2 MiB on base pages and \
@@ -135,7 +135,9 @@ impl Places {
     fn of(trace: &Trace) -> Self {
         let areas = trace.samples.iter().flat_map(|sample| &sample.changes.areas);
         let mut spans: Vec<(u64, u64)> = areas
-            .map(|area| (area.start.0 / GIANT_PAGE_BYTES, (area.end.0 - 1) / GIANT_PAGE_BYTES))
+            .map(|area| {
+                (area.start.0 / GIGANTIC_PAGE_BYTES, (area.end.0 - 1) / GIGANTIC_PAGE_BYTES)
+            })
             .collect();
         spans.sort_unstable();
         let mut runs: Vec<(u64, u64, u64)> = Vec::new();
@@ -154,11 +156,11 @@ impl Places {
     }
 
     fn address(&self, address: VirtAddr) -> VirtAddr {
-        let number = address.0 / GIANT_PAGE_BYTES;
+        let number = address.0 / GIGANTIC_PAGE_BYTES;
         let at = self.runs.partition_point(|(first, ..)| *first <= number);
         let run = at.checked_sub(1).and_then(|at| self.runs.get(at));
         let moved = run.map_or(number, |(first, _, becomes)| number - first + becomes);
-        VirtAddr(moved * GIANT_PAGE_BYTES + address.0 % GIANT_PAGE_BYTES)
+        VirtAddr(moved * GIGANTIC_PAGE_BYTES + address.0 % GIGANTIC_PAGE_BYTES)
     }
 
     fn place(&self, mut change: Change) -> Change {
@@ -322,7 +324,7 @@ impl Touched {
         match state.mapping {
             Mapping::Empty => 0,
             // At least one: nobody maps a huge page that nobody touches.
-            Mapping::Huge | Mapping::Giant => have.max(data).max(1),
+            Mapping::Huge | Mapping::Gigantic => have.max(data).max(1),
             // After a huge page was split, what it populated is still there, touched or not.
             Mapping::Base => {
                 let grown = population.saturating_sub(self.population);
@@ -386,11 +388,11 @@ mod tests {
             Places::of(&trace).place(Change { areas: Some(areas.clone()), ..Change::default() });
         let placed = placed.areas.expect("they are there");
         for (before, after) in areas.iter().zip(&placed) {
-            assert_eq!(before.start.0 % GIANT_PAGE_BYTES, after.start.0 % GIANT_PAGE_BYTES);
+            assert_eq!(before.start.0 % GIGANTIC_PAGE_BYTES, after.start.0 % GIGANTIC_PAGE_BYTES);
             assert_eq!(before.end.since(before.start), after.end.since(after.start));
         }
         assert_eq!(placed[1].end, placed[2].start, "neighbours stay neighbours");
-        let numbers: Vec<u64> = placed.iter().map(|a| a.start.0 / GIANT_PAGE_BYTES).collect();
+        let numbers: Vec<u64> = placed.iter().map(|a| a.start.0 / GIGANTIC_PAGE_BYTES).collect();
         assert_eq!(numbers, [FIRST, FIRST + 2, FIRST + 3]);
     }
 }

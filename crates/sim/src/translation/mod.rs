@@ -9,7 +9,7 @@
 //! same size, moved by compaction or mapped anew, is found where a processor would have walked once.
 //!
 //! The first level has tables of its own for each page size. The second has one for base and huge
-//! pages together and one for giant pages; a processor may lack either, and then looking there is
+//! pages together and one for gigantic pages; a processor may lack either, and then looking there is
 //! a miss. Both levels take in what a walk finds.
 
 mod lines;
@@ -35,8 +35,8 @@ pub struct Geometry {
     pub first: [Option<TlbGeometry>; SIZES],
     /// Second level, base and huge pages.
     pub second_shared: Option<TlbGeometry>,
-    /// Second level, giant pages.
-    pub second_giant: Option<TlbGeometry>,
+    /// Second level, gigantic pages.
+    pub second_gigantic: Option<TlbGeometry>,
     /// What makes walks shorter.
     pub walk: WalkGeometry,
 }
@@ -99,7 +99,7 @@ impl Stats {
 pub struct Translator {
     first: [Option<Table>; SIZES],
     second_shared: Option<Table>,
-    second_giant: Option<Table>,
+    second_gigantic: Option<Table>,
     walker: Walker,
     second_level_hit: Cycles,
     stats: Stats,
@@ -112,7 +112,7 @@ impl Translator {
         Self {
             first: geometry.first.map(|shape| shape.map(Table::new)),
             second_shared: geometry.second_shared.map(Table::new),
-            second_giant: geometry.second_giant.map(Table::new),
+            second_gigantic: geometry.second_gigantic.map(Table::new),
             walker: Walker::new(&geometry.walk, latencies.read),
             second_level_hit: latencies.second_level_hit,
             stats: Stats::default(),
@@ -161,14 +161,14 @@ impl Translator {
     const fn second(&mut self, size: PageSize) -> Option<&mut Table> {
         match size {
             PageSize::Base | PageSize::Huge => self.second_shared.as_mut(),
-            PageSize::Giant => self.second_giant.as_mut(),
+            PageSize::Gigantic => self.second_gigantic.as_mut(),
         }
     }
 
     /// All tables of translations.
     #[cfg(test)]
     fn tables(&mut self) -> impl Iterator<Item = &mut Table> {
-        let second = [&mut self.second_shared, &mut self.second_giant];
+        let second = [&mut self.second_shared, &mut self.second_gigantic];
         self.first.iter_mut().chain(second).flatten()
     }
 

@@ -4,7 +4,7 @@ use super::lines::{Line, LineCache};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use superpage_units::{BASE_PAGE_BYTES, GIANT_PAGE_BYTES, HUGE_PAGE_BYTES};
+use superpage_units::{BASE_PAGE_BYTES, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES};
 
 const LATENCIES: Latencies = Latencies {
     second_level_hit: Cycles(9),
@@ -24,7 +24,7 @@ fn skylake() -> Geometry {
     Geometry {
         first: [shape(64, 4), shape(32, 4), shape(4, 4)],
         second_shared: shape(1536, 12),
-        second_giant: shape(16, 4),
+        second_gigantic: shape(16, 4),
         walk: WalkGeometry {
             pd_entries: shape(32, 4),
             pdpt_entries: shape(4, 4),
@@ -56,7 +56,7 @@ fn reads(stats: &Stats) -> u64 {
 #[test]
 fn walks_read_as_many_entries_as_trident_says() {
     for (size, native, nested) in
-        [(PageSize::Base, 4, 24), (PageSize::Huge, 3, 15), (PageSize::Giant, 2, 8)]
+        [(PageSize::Base, 4, 24), (PageSize::Huge, 3, 15), (PageSize::Gigantic, 2, 8)]
     {
         let mut translator = Translator::new(&bare(), &LATENCIES);
         let cost = translator.access(VirtAddr(0x7f12_3456_7000), size);
@@ -73,7 +73,7 @@ fn mixed_sizes_in_a_guest_cost_what_both_levels_cost() {
     for (guest, host, expected) in [
         (PageSize::Base, PageSize::Huge, 4 * 4 + 3),
         (PageSize::Huge, PageSize::Base, 3 * 5 + 4),
-        (PageSize::Giant, PageSize::Base, 2 * 5 + 4),
+        (PageSize::Gigantic, PageSize::Base, 2 * 5 + 4),
     ] {
         let mut translator = Translator::new(&bare(), &LATENCIES);
         translator.access_nested(VirtAddr(0), guest, host);
@@ -151,25 +151,25 @@ fn larger_pages_cost_less_when_access_is_random() {
         translator.check();
         translator.stats()
     };
-    let [base, huge, giant] = PageSize::ALL.map(cost);
-    // 1536 entries for 8 Mi base pages; for 16 Ki huge pages; 16 for 32 giant pages.
+    let [base, huge, gigantic] = PageSize::ALL.map(cost);
+    // 1536 entries for 8 Mi base pages; for 16 Ki huge pages; 16 for 32 gigantic pages.
     assert!(base.second_misses[0] > 99_900, "{base:?}");
     let share = huge.second_misses[1] as f64 / 100_000.0;
     assert!((share - (1.0 - 1536.0 / 16384.0)).abs() < 0.02, "{share}");
-    let share = giant.second_misses[2] as f64 / 100_000.0;
+    let share = gigantic.second_misses[2] as f64 / 100_000.0;
     assert!((share - 0.5).abs() < 0.02, "{share}");
-    assert!(base.total() > huge.total() && huge.total() > giant.total());
+    assert!(base.total() > huge.total() && huge.total() > gigantic.total());
     // Hardly anything is a hit in the second level.
     assert!(base.total().0 - base.walk_cycles().0 < 100 * 9);
 }
 
 #[test]
-fn without_a_second_level_for_giant_pages_every_miss_walks() {
-    let haswell = Geometry { second_giant: None, ..skylake() };
+fn without_a_second_level_for_gigantic_pages_every_miss_walks() {
+    let haswell = Geometry { second_gigantic: None, ..skylake() };
     let mut translator = Translator::new(&haswell, &LATENCIES);
     for _ in 0..2 {
         for page in 0..8 {
-            translator.access(VirtAddr(page * GIANT_PAGE_BYTES), PageSize::Giant);
+            translator.access(VirtAddr(page * GIGANTIC_PAGE_BYTES), PageSize::Gigantic);
         }
     }
     let stats = translator.stats();
@@ -237,7 +237,7 @@ impl Model {
             return 0;
         }
         let (name, shape) = match size {
-            PageSize::Giant => ("second giant", geometry.second_giant),
+            PageSize::Gigantic => ("second gigantic", geometry.second_gigantic),
             _ => ("second shared", geometry.second_shared),
         };
         if self.touch(name, shape, page) {
@@ -284,7 +284,7 @@ fn small() -> impl Strategy<Value = Geometry> {
     prop::array::uniform10(shapes).prop_map(|s| Geometry {
         first: [s[0], s[1], s[2]],
         second_shared: s[3],
-        second_giant: s[4],
+        second_gigantic: s[4],
         walk: WalkGeometry {
             pd_entries: s[5],
             pdpt_entries: s[6],

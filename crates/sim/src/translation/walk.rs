@@ -21,7 +21,7 @@ use crate::units::Cycles;
 use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, PageSize, VirtAddr};
 
 /// Levels of a page table. Level 0 has the entries that map base pages, 1 those for huge pages,
-/// 2 for giant pages; 3 is the top. So a page's entry is at the level [`PageSize::index`].
+/// 2 for gigantic pages; 3 is the top. So a page's entry is at the level [`PageSize::index`].
 pub const LEVELS: usize = 4;
 /// The top level.
 const TOP: usize = LEVELS - 1;

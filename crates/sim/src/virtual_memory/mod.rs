@@ -11,8 +11,8 @@ use slot::Slot;
 use std::collections::BTreeMap;
 use superpage_policy::system::Footprint;
 use superpage_units::{
-    Area, BASE_PAGE_BYTES, BasePages, GIANT_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Mapping, Page,
-    PageSize, ProcessKey, Region, Share, VirtAddr,
+    Area, BASE_PAGE_BYTES, BasePages, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Mapping,
+    Page, PageSize, ProcessKey, Region, Share, VirtAddr,
 };
 use tables::{SLOTS, Tables};
 
@@ -34,7 +34,7 @@ pub struct Process {
 
 /// The index of a region in its table.
 const fn slot_index(address: VirtAddr) -> usize {
-    (address.0 % GIANT_PAGE_BYTES / HUGE_PAGE_BYTES) as usize
+    (address.0 % GIGANTIC_PAGE_BYTES / HUGE_PAGE_BYTES) as usize
 }
 
 /// The index of a base page in its region.
@@ -121,7 +121,7 @@ impl Process {
         Footprint {
             base: BasePages(self.mapped[0]),
             huge: HugePages(self.mapped[1]),
-            giant: Some(self.mapped[2]),
+            gigantic: Some(self.mapped[2]),
             walk_share: Some(self.walk_share),
         }
     }
@@ -133,32 +133,32 @@ impl Process {
     }
 
     pub(crate) fn slot(&self, region: Region) -> Option<&Slot> {
-        let table = self.tables.get(region.start().0 / GIANT_PAGE_BYTES)?;
+        let table = self.tables.get(region.start().0 / GIGANTIC_PAGE_BYTES)?;
         Some(&table[slot_index(region.start())])
     }
 
     pub(crate) fn slot_mut(&mut self, region: Region) -> &mut Slot {
-        let table = self.tables.make(region.start().0 / GIANT_PAGE_BYTES);
+        let table = self.tables.make(region.start().0 / GIGANTIC_PAGE_BYTES);
         &mut table[slot_index(region.start())]
     }
 
     /// The slot of a region that may not exist, without making one.
     pub(crate) fn existing_slot_mut(&mut self, region: Region) -> Option<&mut Slot> {
-        let table = self.tables.get_mut(region.start().0 / GIANT_PAGE_BYTES)?;
+        let table = self.tables.get_mut(region.start().0 / GIGANTIC_PAGE_BYTES)?;
         Some(&mut table[slot_index(region.start())])
     }
 
-    /// Whether nothing is mapped or reserved in this giant page's range.
+    /// Whether nothing is mapped or reserved in this gigantic page's range.
     #[must_use]
-    pub(crate) fn is_empty_giant(&self, page: Page) -> bool {
-        self.tables.get(page.start().0 / GIANT_PAGE_BYTES).is_none_or(|table| {
+    pub(crate) fn is_empty_gigantic(&self, page: Page) -> bool {
+        self.tables.get(page.start().0 / GIGANTIC_PAGE_BYTES).is_none_or(|table| {
             table.iter().all(|slot| slot.mapping == Mapping::Empty && !slot.is_reserved)
         })
     }
 
     /// The slots with anything mapped, at or after `from`.
     pub(crate) fn mapped_slots(&self, from: VirtAddr) -> impl Iterator<Item = (Region, &Slot)> {
-        let first = from.0 / GIANT_PAGE_BYTES;
+        let first = from.0 / GIGANTIC_PAGE_BYTES;
         self.tables.from(first).flat_map(move |(number, table)| {
             let skip = if number == first { slot_index(from) } else { 0 };
             table
@@ -167,7 +167,7 @@ impl Process {
                 .skip(skip)
                 .filter(|(_, slot)| slot.mapping != Mapping::Empty)
                 .map(move |(at, slot)| {
-                    let start = number * GIANT_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
+                    let start = number * GIGANTIC_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
                     (Region::containing(VirtAddr(start)), slot)
                 })
         })
@@ -197,7 +197,7 @@ impl Process {
                 let pages = slot.data().len();
                 if pages > 0 {
                     total += u64::from(pages);
-                    let start = number * GIANT_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
+                    let start = number * GIGANTIC_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
                     found.push((total, Region::containing(VirtAddr(start))));
                 }
             }
@@ -214,7 +214,7 @@ impl Process {
     pub(crate) fn next_page(&self, from: VirtAddr) -> Option<Page> {
         self.mapped_slots(from).find_map(|(region, slot)| match slot.mapping {
             Mapping::Empty => None,
-            Mapping::Giant => Some(Page::containing(region.start(), PageSize::Giant)),
+            Mapping::Gigantic => Some(Page::containing(region.start(), PageSize::Gigantic)),
             Mapping::Huge => Some(region.into()),
             Mapping::Base => {
                 let first = if region.start() < from { page_index(from) } else { 0 };
@@ -230,13 +230,13 @@ impl Process {
     /// If it is not.
     pub fn check(&self) {
         let mut mapped = [0; 3];
-        let mut giant_slots = 0;
+        let mut gigantic_slots = 0;
         for (region, slot) in self.mapped_slots(VirtAddr::default()) {
             match slot.mapping {
                 Mapping::Empty => {}
                 Mapping::Base => mapped[0] += u64::from(slot.population),
                 Mapping::Huge => mapped[1] += 1,
-                Mapping::Giant => giant_slots += 1,
+                Mapping::Gigantic => gigantic_slots += 1,
             }
             assert_eq!(slot.population, slot.present().len(), "population of {region}");
             let protected = slot.protected();
@@ -249,7 +249,7 @@ impl Process {
                 assert_ne!(slot.is_reserved, detail.frames.is_some(), "frames of {region}");
             }
         }
-        mapped[2] = giant_slots / SLOTS as u64;
+        mapped[2] = gigantic_slots / SLOTS as u64;
         assert_eq!(mapped, self.mapped, "what is counted is what is mapped");
     }
 
@@ -262,7 +262,7 @@ impl Process {
     pub(crate) fn slots(&self) -> impl Iterator<Item = (Region, &Slot)> {
         self.tables.from(0).flat_map(|(number, table)| {
             table.iter().enumerate().map(move |(at, slot)| {
-                let start = number * GIANT_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
+                let start = number * GIGANTIC_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
                 (Region::containing(VirtAddr(start)), slot)
             })
         })
@@ -343,7 +343,7 @@ impl Mover for Processes {
                 let members = self.processes.values_mut().filter(|p| p.family == family);
                 members.for_each(|process| process.follow(address, from, to, size));
             }
-            Owner::Unmovable | Owner::PageCache | Owner::Giant(..) => {}
+            Owner::Unmovable | Owner::PageCache | Owner::Gigantic(..) => {}
         }
     }
 }
@@ -360,12 +360,12 @@ impl Process {
                 }
             }
             // It shares a huge frame that it maps by base pages.
-            (PageSize::Huge | PageSize::Giant, Mapping::Base) if !slot.is_reserved => {
+            (PageSize::Huge | PageSize::Gigantic, Mapping::Base) if !slot.is_reserved => {
                 let pages = slot.in_place(from);
                 let detail = slot.detail();
                 pages.iter().for_each(|page| detail.place(page, to.offset(u64::from(page))));
             }
-            (PageSize::Huge | PageSize::Giant, _) => {
+            (PageSize::Huge | PageSize::Gigantic, _) => {
                 if slot.frame == from {
                     slot.frame = to;
                 }

@@ -123,7 +123,7 @@ pub(crate) struct Slot {
     pub(crate) coverage: u16,
     /// Whether it was accessed as a whole since somebody asked.
     pub(crate) is_accessed: bool,
-    /// The huge frame, if one is mapped or reserved; part of the giant frame otherwise.
+    /// The huge frame, if one is mapped or reserved; part of the gigantic frame otherwise.
     pub(crate) frame: Frame,
     /// When it was accessed last.
     pub(crate) accessed_at: Nanos,
@@ -135,7 +135,7 @@ impl Slot {
     pub(crate) fn is_present(&self, page: u16) -> bool {
         match self.mapping {
             Mapping::Empty => false,
-            Mapping::Huge | Mapping::Giant => true,
+            Mapping::Huge | Mapping::Gigantic => true,
             Mapping::Base => {
                 self.detail.as_ref().is_some_and(|detail| detail.present.contains(page))
             }
@@ -146,7 +146,7 @@ impl Slot {
     pub(crate) fn present(&self) -> PageSet {
         match self.mapping {
             Mapping::Empty => PageSet::default(),
-            Mapping::Huge | Mapping::Giant => PageSet::ALL,
+            Mapping::Huge | Mapping::Gigantic => PageSet::ALL,
             Mapping::Base => self.detail.as_ref().map(|d| d.present).unwrap_or_default(),
         }
     }
@@ -154,9 +154,9 @@ impl Slot {
     /// The base pages that are mapped read-only since a fork.
     pub(crate) fn protected(&self) -> PageSet {
         match self.mapping {
-            Mapping::Huge | Mapping::Giant if self.is_protected => PageSet::ALL,
+            Mapping::Huge | Mapping::Gigantic if self.is_protected => PageSet::ALL,
             Mapping::Base => self.detail.as_ref().map(|d| d.protected).unwrap_or_default(),
-            Mapping::Empty | Mapping::Huge | Mapping::Giant => PageSet::default(),
+            Mapping::Empty | Mapping::Huge | Mapping::Gigantic => PageSet::default(),
         }
     }
 
@@ -164,7 +164,7 @@ impl Slot {
     pub(crate) fn is_read_only(&self, page: u16) -> bool {
         match self.mapping {
             Mapping::Empty => false,
-            Mapping::Huge | Mapping::Giant => self.is_protected,
+            Mapping::Huge | Mapping::Gigantic => self.is_protected,
             Mapping::Base => self.detail.as_ref().is_some_and(|d| d.protected.contains(page)),
         }
     }
@@ -173,7 +173,7 @@ impl Slot {
     pub(crate) fn protect(&mut self) -> u64 {
         match self.mapping {
             Mapping::Empty => 0,
-            Mapping::Huge | Mapping::Giant => {
+            Mapping::Huge | Mapping::Gigantic => {
                 u64::from(!std::mem::replace(&mut self.is_protected, true))
             }
             Mapping::Base => {
@@ -194,7 +194,9 @@ impl Slot {
                 self.present().iter().filter(is_there).for_each(|page| found.insert(page));
                 found
             }
-            Mapping::Empty | Mapping::Base | Mapping::Huge | Mapping::Giant => PageSet::default(),
+            Mapping::Empty | Mapping::Base | Mapping::Huge | Mapping::Gigantic => {
+                PageSet::default()
+            }
         }
     }
 
@@ -227,7 +229,7 @@ impl Slot {
     pub(crate) fn data(&self) -> PageSet {
         let used = match self.mapping {
             Mapping::Empty => PageSet::default(),
-            Mapping::Base | Mapping::Huge | Mapping::Giant => self.used(),
+            Mapping::Base | Mapping::Huge | Mapping::Gigantic => self.used(),
         };
         used.union(self.swapped())
     }
@@ -295,12 +297,12 @@ impl Slot {
     }
 
     /// Every frame it has, where it is mapped or reserved, and the size it was taken in; nothing of a
-    /// giant page but its part.
+    /// gigantic page but its part.
     pub(crate) fn frames(&self, region: Region) -> Vec<(VirtAddr, Frame, PageSize)> {
         match self.mapping {
             _ if self.is_reserved => vec![(region.start(), self.frame, PageSize::Huge)],
             Mapping::Empty => Vec::new(),
-            Mapping::Huge | Mapping::Giant => {
+            Mapping::Huge | Mapping::Gigantic => {
                 vec![(region.start(), self.frame, PageSize::Huge)]
             }
             Mapping::Base => {
@@ -318,7 +320,7 @@ impl Slot {
     pub(crate) fn write(&mut self, page: u16) {
         if let Some(detail) = &mut self.detail {
             detail.used.insert(page);
-            let is_superpage = matches!(self.mapping, Mapping::Huge | Mapping::Giant);
+            let is_superpage = matches!(self.mapping, Mapping::Huge | Mapping::Gigantic);
             if is_superpage {
                 detail.stored = PageSet::default();
             } else {

@@ -8,7 +8,7 @@ use super::slot::{PAGES, Slot};
 /// Slots in a table.
 pub(super) const SLOTS: usize = PAGES as usize;
 
-/// 1 GiB of virtual memory: one giant page, or 512 slots.
+/// 1 GiB of virtual memory: one gigantic page, or 512 slots.
 pub(super) type Table = Box<[Slot; SLOTS]>;
 
 /// The tables of a process, by the number of their gibibyte.

@@ -81,7 +81,7 @@ impl Source for Recording {
 }
 
 fn is_huge(state: RegionState) -> bool {
-    matches!(state.mapping, Mapping::Huge | Mapping::Giant)
+    matches!(state.mapping, Mapping::Huge | Mapping::Gigantic)
 }
 
 fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {

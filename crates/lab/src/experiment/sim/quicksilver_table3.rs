@@ -49,7 +49,7 @@ impl From {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for from in From::ALL {
-        for size in [PageSize::Huge, PageSize::Giant] {
+        for size in [PageSize::Huge, PageSize::Gigantic] {
             let case = format!("{} page, {}", size.bytes(), from.name());
             progress(&case)?;
             let (system, latency) = latency(from, size, setting)?;
@@ -73,18 +73,18 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 /// Microseconds in the paper, and whether this number gave a constant.
 const fn paper(from: From, size: PageSize) -> (f64, Basis) {
     match (from, size) {
-        (From::Zeroes, PageSize::Giant) => (46_000.0, Basis::Predicted),
+        (From::Zeroes, PageSize::Gigantic) => (46_000.0, Basis::Predicted),
         (From::Zeroes, _) => (91.0, Basis::Fitted),
-        (From::Nvme, PageSize::Giant) => (900_000.0, Basis::Predicted),
+        (From::Nvme, PageSize::Gigantic) => (900_000.0, Basis::Predicted),
         (From::Nvme, _) => (1700.0, Basis::Fitted),
-        (From::Disk, PageSize::Giant) => (7_700_000.0, Basis::Fitted),
+        (From::Disk, PageSize::Gigantic) => (7_700_000.0, Basis::Fitted),
         (From::Disk, _) => (11_000.0, Basis::Predicted),
     }
 }
 
 /// Who maps it, and the seconds that takes.
 fn latency(from: From, size: PageSize, setting: &Setting) -> Result<(&'static str, f64)> {
-    let system = if size == PageSize::Giant { "trident" } else { "quicksilver-sync-1" };
+    let system = if size == PageSize::Gigantic { "trident" } else { "quicksilver-sync-1" };
     let entry = list::find(system).ok_or_else(|| Error::Simulation(system.to_owned()))?;
     let is_file = from != From::Zeroes;
     let setup = Setup {

@@ -10,7 +10,7 @@ use super::{Basis, Progress, Quantity, Result, Setting, Table};
 pub(super) struct Paper {
     /// Of one program under a system.
     pub(super) performance: fn(Program, &str) -> Option<f64>,
-    /// Mean over the programs that gain from giant pages.
+    /// Mean over the programs that gain from gigantic pages.
     pub(super) mean: fn(&str) -> Option<f64>,
     /// On what a number rests.
     pub(super) basis: fn(Program) -> Basis,

@@ -31,7 +31,7 @@ use superpage_units::{BASE_PAGE_BYTES, Bytes, Growth, HUGE_PAGE_BYTES, PageSize}
 const OFFSET: Bytes = Bytes(189 * HUGE_PAGE_BYTES + HUGE_PAGE_BYTES / 2 + BASE_PAGE_BYTES);
 /// How malloc grows a heap (glibc: `M_TOP_PAD` and the request).
 const HEAP_STEP: Bytes = Bytes::from_kib(132);
-/// How arrays and slabs grow: by more than a huge page and less than a giant one. Assumed.
+/// How arrays and slabs grow: by more than a huge page and less than a gigantic one. Assumed.
 const ARRAY_STEP: Bytes = Bytes::from_mib(64);
 /// How Btree's areas grow: two of three huge pages fit. Fitted.
 const BTREE_STEP: Bytes = Bytes::from_mib(6);
@@ -87,7 +87,7 @@ impl Memory {
 const GIB: u64 = 1024;
 
 impl Program {
-    /// The programs that gain from giant pages: those of Tables 3 and 4.
+    /// The programs that gain from gigantic pages: those of Tables 3 and 4.
     pub(super) const SENSITIVE: [Self; 8] = [
         Self::XsBench,
         Self::Gups,
@@ -168,7 +168,7 @@ impl Program {
 
     /// Cycles of one such access and of what is done until the next, without translation.
     ///
-    /// For GUPS so that giant pages gain 47 % (Figure 9). The others are assumed: a pointer that
+    /// For GUPS so that gigantic pages gain 47 % (Figure 9). The others are assumed: a pointer that
     /// is waited for takes 90 ns, a processor has a few gathers under way at once, and a program
     /// computes in between.
     const fn cycles(self) -> f64 {

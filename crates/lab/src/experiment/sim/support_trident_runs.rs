@@ -11,7 +11,7 @@
 //! Section 3: a large file is read into the page cache, then its pages are dropped at random
 //! places, until the FMFI is 0.95. Read literally: 5 % of free memory lies in chunks that hold a
 //! superpage, the rest in base pages between file pages. How much is free the paper does not say.
-//! Its Table 3 has 5 to 9 GB of giant pages that faults could still map; 7 GiB of whole chunks are
+//! Its Table 3 has 5 to 9 GB of gigantic pages that faults could still map; 7 GiB of whole chunks are
 //! assumed, which makes 140 GiB free. Unmovable pages: one in each of 128 places, so about half of
 //! all 1 GiB chunks have none; assumed, and not less because XSBench gets 80 of 192.
 
@@ -161,7 +161,7 @@ impl Case {
             mapped: [
                 gib(footprint.base),
                 gib(footprint.huge.base_pages()),
-                gib(PageSize::Giant.base_pages() * footprint.giant.unwrap_or_default()),
+                gib(PageSize::Gigantic.base_pages() * footprint.gigantic.unwrap_or_default()),
             ],
             seconds: report.phases.last().map_or(f64::NAN, |time| time.as_secs_f64()),
             walk_share: report.walk_share().get(),
@@ -202,13 +202,13 @@ fn fragment(memory: Bytes, seed: u64) -> Result<Physical> {
     physical.scatter_unmovable(UNMOVABLE, &mut random);
     let mut whole = Vec::new();
     for _ in 0..WHOLE_CHUNKS {
-        let taken = physical.take(PageSize::Giant, Owner::Unmovable);
+        let taken = physical.take(PageSize::Gigantic, Owner::Unmovable);
         whole.push(taken.ok_or_else(|| Error::Simulation("no chunk is whole".to_owned()))?);
     }
     let scattered = Bytes::from_gib(WHOLE_CHUNKS).scaled(FMFI / (1.0 - FMFI));
     physical.fill_page_cache(scattered, &mut random);
     for taken in whole {
-        physical.give(taken.frame, PageSize::Giant);
+        physical.give(taken.frame, PageSize::Gigantic);
     }
     Ok(physical)
 }

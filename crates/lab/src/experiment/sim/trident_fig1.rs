@@ -40,7 +40,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 fn case(program: Program, system: &'static str) -> Case {
     let backed = match system {
         "hugetlb-2m" => Backed::SetAside(PageSize::Huge),
-        "hugetlb-1g" => Backed::SetAside(PageSize::Giant),
+        "hugetlb-1g" => Backed::SetAside(PageSize::Gigantic),
         _ => Backed::Asked,
     };
     Case { program, system, memory: Memory::Unfragmented, backed, place: Place::Native }

@@ -31,7 +31,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 }
 
 fn case(program: Program, system: &'static str) -> Case {
-    let host = if system == "trident" { PageSize::Giant } else { PageSize::Huge };
+    let host = if system == "trident" { PageSize::Gigantic } else { PageSize::Huge };
     let (memory, backed) = (Memory::Unfragmented, Backed::Asked);
     Case { program, system, memory, backed, place: Place::Guest(host) }
 }

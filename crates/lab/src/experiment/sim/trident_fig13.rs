@@ -45,7 +45,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 }
 
 fn case(program: Program, system: &'static str) -> Case {
-    let host = if system == THP { PageSize::Huge } else { PageSize::Giant };
+    let host = if system == THP { PageSize::Huge } else { PageSize::Gigantic };
     let (memory, backed) = (Memory::Fragmented, Backed::Asked);
     Case { program, system, memory, backed, place: Place::LimitedGuest(host) }
 }

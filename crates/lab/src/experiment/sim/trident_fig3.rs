@@ -36,7 +36,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             }
             let name = format!("{}, after {:.2} s", program.name(), time.as_secs_f64());
             for (size, quantity) in
-                [(PageSize::Giant, "mappable by 1 GiB"), (PageSize::Huge, "mappable by 2 MiB")]
+                [(PageSize::Gigantic, "mappable by 1 GiB"), (PageSize::Huge, "mappable by 2 MiB")]
             {
                 let policy = "any";
                 let quantity = Quantity { case: &name, policy, name: quantity, unit: "GiB" };

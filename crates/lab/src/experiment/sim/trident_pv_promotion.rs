@@ -1,4 +1,4 @@
-//! `trident-pv-promotion`: how long a guest takes to promote 512 huge pages to a giant one, by
+//! `trident-pv-promotion`: how long a guest takes to promote 512 huge pages to a gigantic one, by
 //! copying and by exchanging what backs them (Trident, section 6).
 
 use super::support_hardware;
@@ -7,13 +7,13 @@ use super::{Error, system};
 use superpage_sim::machine::{Backing, Content, Machine, Setup, Stepped};
 use superpage_sim::run::Hardware;
 use superpage_units::{
-    Advice, Area, AreaKind, Bytes, GIANT_PAGE_BYTES, Growth, Nanos, Page, PageSize, VirtAddr,
+    Advice, Area, AreaKind, Bytes, GIGANTIC_PAGE_BYTES, Growth, Nanos, Page, PageSize, VirtAddr,
 };
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-pv-promotion",
     source: "Trident, section 6",
-    summary: "Promoting 512 huge pages of a guest to one giant page: copied, and exchanged one by \
+    summary: "Promoting 512 huge pages of a guest to one gigantic page: copied, and exchanged one by \
               one or in one hypercall",
     on: On::Sim,
     columns: COLUMNS,
@@ -29,7 +29,7 @@ const CASES: [(&str, &str, f64, Basis); 3] = [
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    let hardware = support_hardware::guest_of("trident", PageSize::Giant)?;
+    let hardware = support_hardware::guest_of("trident", PageSize::Gigantic)?;
     for (policy, case, paper, basis) in CASES {
         progress(case)?;
         let time = promotion(policy, setting, &hardware)?;
@@ -51,17 +51,19 @@ fn promotion(policy: &str, setting: &Setting, hardware: &Hardware) -> Result<Nan
     let setup = Setup { memory, pools: None, backing: Backing::None, seed: setting.seed };
     let mut machine = Machine::new(setup, system(policy)?);
     let process = machine.spawn();
-    let start = VirtAddr(GIANT_PAGE_BYTES);
+    let start = VirtAddr(GIGANTIC_PAGE_BYTES);
     let (kind, growth, advice) = (AreaKind::Anonymous, Growth::Up, Advice::None);
     machine.map(process, Area { start, end: start, kind, growth, advice });
     // It grows by 2 MiB at a time, so no fault finds room for 1 GiB.
-    for region in Page::containing(start, PageSize::Giant).regions() {
+    for region in Page::containing(start, PageSize::Gigantic).regions() {
         machine.resize(process, start, region.end());
         machine.touch(process, region.start(), Content::Data)?;
     }
     loop {
         match machine.step() {
-            Stepped::Worked(worked) if machine.counts().promotions[PageSize::Giant.index()] > 0 => {
+            Stepped::Worked(worked)
+                if machine.counts().promotions[PageSize::Gigantic.index()] > 0 =>
+            {
                 return Ok(hardware.profile.price(&worked.work));
             }
             Stepped::Worked(_) => {}

@@ -69,7 +69,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 let case = format!("{}, {}", program.name(), memory.name());
                 let row: Option<Row> = paper(program);
                 for (size, name) in
-                    [(PageSize::Giant, "mapped by 1 GiB"), (PageSize::Huge, "mapped by 2 MiB")]
+                    [(PageSize::Gigantic, "mapped by 1 GiB"), (PageSize::Huge, "mapped by 2 MiB")]
                 {
                     let at = usize::from(size == PageSize::Huge);
                     let quantity = Quantity { case: &case, policy, name, unit: "GiB" };

@@ -34,23 +34,23 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     let case = |program| Case::native(program, "trident", Memory::Fragmented);
     support_trident_runs::make(&Program::SENSITIVE.map(case), setting, progress)?;
-    let giant = PageSize::Giant.index();
+    let gigantic = PageSize::Gigantic.index();
     for program in Program::SENSITIVE {
         let outcome = case(program).outcome(setting)?;
         let (at_fault, in_promotion) = paper(program);
         let counts = outcome.counts;
         let of = |name| Quantity { case: program.name(), policy: "trident", name, unit: "percent" };
-        let attempts = counts.fault_attempts[giant];
-        let failed = 100.0 * counts.fault_failures[giant] as f64 / attempts as f64;
+        let attempts = counts.fault_attempts[gigantic];
+        let failed = 100.0 * counts.fault_failures[gigantic] as f64 / attempts as f64;
         if attempts > 0 {
             table.add(of("failed at faults"), at_fault, failed, Basis::Assumed)?;
         }
-        let ranges = program.mappable(PageSize::Giant) - counts.faults[giant] as f64;
-        let promoted = counts.promotions[giant] as f64;
+        let ranges = program.mappable(PageSize::Gigantic) - counts.faults[gigantic] as f64;
+        let promoted = counts.promotions[gigantic] as f64;
         let left = 100.0 * (1.0 - promoted / ranges);
         table.add(of("ranges never promoted"), in_promotion, left, Basis::Assumed)?;
-        let attempts = counts.promotion_attempts[giant] as f64;
-        let failed = 100.0 * counts.promotion_failures[giant] as f64 / attempts;
+        let attempts = counts.promotion_attempts[gigantic] as f64;
+        let failed = 100.0 * counts.promotion_failures[gigantic] as f64 / attempts;
         table.add(of("failed in promotion"), None, failed, Basis::Assumed)?;
     }
     table.note(
