@@ -40,11 +40,11 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Show huge pages and the bloat in them, of all processes or of one
     Scan(Scan),
-    /// Break the huge pages that waste most and free what they waste
+    /// Split the huge pages that waste most and free what they waste
     Debloat(Debloat),
     /// Make huge pages of the memory of processes, once, now
     Promote(Promote),
-    /// Promote while memory is free, and take bloat back when it gets short
+    /// Promote while memory is free, and reclaim bloat when it gets short
     Daemon(Daemon),
     /// Watch huge pages, bloat and what the daemon does, in the terminal
     Top(Top),
@@ -94,7 +94,7 @@ pub(crate) struct Scan {
 /// Arguments of `debloat`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("amount").required(true),
-          after_help = "khugepaged may rebuild what is broken here; `superpage daemon` holds it back.")]
+          after_help = "khugepaged may rebuild what is split here; `superpage daemon` holds it back.")]
 pub(crate) struct Debloat {
     /// The processes to de-bloat
     #[arg(required = true, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
@@ -135,7 +135,7 @@ pub(crate) struct Promote {
     /// The processes to promote
     #[arg(required = true, value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
     pub(crate) pids: Vec<Pid>,
-    /// Leave regions alone that have fewer of their 512 base pages populated
+    /// Leave PMD ranges alone that have fewer of their 512 base pages present
     #[arg(long, value_name = "N", default_value = "64", value_parser = least,
           allow_negative_numbers = true)]
     pub(crate) least: BasePages,
@@ -303,7 +303,7 @@ fn about_mark(what: &str, mark: fn(Watermarks) -> Share) -> String {
 
 /// What is known of a replay and what is not.
 const ABOUT_SIM: &str = "Columns: peak and at end are resident memory; huge, the 2 MiB pages at the \
-                        end (gigantic: 1 GiB); broken and freed, what a de-bloater did; p50, p99 and \
+                        end (gigantic: 1 GiB); split and freed, what a de-bloater did; p50, p99 and \
                         max, how long a fault takes; in faults, the time in all of them; background, \
                         CPU time of the policy's own threads; walks, the share of the program's \
                         cycles in address translation; CPU time, the program's with its faults, \

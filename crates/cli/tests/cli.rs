@@ -273,14 +273,14 @@ fn a_de_bloater_goes_with_a_policy() {
     let policies = "linux,linux+emd,quicksilver-sync-64+hawkeye";
     let short = ["--memory", "10M", "--high", "40", "--low", "20"];
     let table = sim(policies, &short);
-    for part in ["linux+emd", "quicksilver-sync-64+hawkeye", "broken", "freed"] {
+    for part in ["linux+emd", "quicksilver-sync-64+hawkeye", "split", "freed"] {
         assert!(text(&table.stdout).contains(part), "{part} in {}", text(&table.stdout));
     }
     let lines = sim(policies, &[&short[..], &["--json"]].concat());
     let rows: Vec<Value> =
         text(&lines.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let [linux, emd, hawkeye, base] = &rows[..] else { panic!("{rows:?}") };
-    assert!(linux["debloat_passes"].is_null() && base["debloat_broken_huge_pages"].is_null());
+    assert!(linux["debloat_passes"].is_null() && base["debloat_split_huge_pages"].is_null());
     for row in [emd, hawkeye] {
         assert!(row["debloat_passes"].as_u64() > Some(0), "{row}");
         assert!(row["debloat_freed_bytes"].as_u64() > Some(0), "{row}");

@@ -339,7 +339,7 @@ fn who_is_excluded_in_the_middle_of_a_pass_is_left_alone() -> Ended {
     let home = Home::with(&config)?;
     let daemon = home.start()?;
     let split =
-        |pid: Pid| move |line: &Value| says(line, "broke huge pages") && line["pid"] == pid.0;
+        |pid: Pid| move |line: &Value| says(line, "split huge pages") && line["pid"] == pid.0;
     for pid in pids {
         daemon.wait_since(0, "it to begin", split(pid))?;
     }
@@ -380,7 +380,7 @@ fn what_is_shared_is_left_to_cool_down() -> Ended {
         daemon.wait_since(mark, "another pass", |line| says(line, "pass done"))?;
     }
     ensure!(!daemon.log()[mark..].iter().any(reports_sharing), "tried again too soon");
-    ensure!(Holds::now(parent.pid())?.huge == before, "shared huge pages were broken");
+    ensure!(Holds::now(parent.pid())?.huge == before, "shared huge pages were split");
     drop(daemon);
     // With a short time to cool down they are tried again, and work once they are shared no more.
     let config = Config { cool_down: "300ms", ..Config::all_of(&[parent.pid()]) };
@@ -391,7 +391,7 @@ fn what_is_shared_is_left_to_cool_down() -> Ended {
     daemon.wait_since(mark, "a second report", reports_sharing)?;
     parent.order("end child")?;
     let mark = daemon.mark();
-    daemon.wait_since(mark, "them to break", |line| says(line, "broke huge pages"))?;
+    daemon.wait_since(mark, "them to split", |line| says(line, "split huge pages"))?;
     ensure!(parent.order("check")? == "intact", "something was lost");
     Ok(())
 }
@@ -402,7 +402,7 @@ fn it_keeps_to_its_budget() -> Ended {
     let slow = Config { cpu: "2%", quantum: 8, ..Config::all_of(&[victim.pid(), other.pid()]) };
     let home = Home::with(&slow)?;
     let daemon = home.start()?;
-    daemon.wait_since(0, "it to begin", |line| says(line, "broke huge pages"))?;
+    daemon.wait_since(0, "it to begin", |line| says(line, "split huge pages"))?;
     let (began, before) = (Instant::now(), daemon.cpu()?);
     std::thread::sleep(Duration::from_millis(1500));
     let share = (daemon.cpu()? - before).as_secs_f64() / began.elapsed().as_secs_f64();
@@ -426,7 +426,7 @@ fn it_leaves_in_the_middle_of_a_pass() -> Ended {
     let slow = Config { cpu: "1%", quantum: 4, ..Config::all_of(&[worker.pid()]) };
     let home = Home::with(&slow)?;
     let daemon = home.start()?;
-    daemon.wait_since(0, "it to begin", |line| says(line, "broke huge pages"))?;
+    daemon.wait_since(0, "it to begin", |line| says(line, "split huge pages"))?;
     let told = Instant::now();
     let log = daemon.stop()?;
     ensure!(told.elapsed() < Duration::from_secs(5), "it took {:?}", told.elapsed());
@@ -483,7 +483,7 @@ fn it_needs_nobody_to_read_its_log() -> Ended {
     let daemon = home.start_logging_to(writer.into())?;
     let pid = worker.pid();
     let half = worker.populated().huge_pages.0 / 2;
-    wait_for("huge pages to be broken", PATIENCE, || {
+    wait_for("huge pages to be split", PATIENCE, || {
         Ok((Holds::now(pid)?.huge < HugePages(half)).then_some(()))
     })?;
     daemon.stop()?;
@@ -559,7 +559,7 @@ fn khugepaged_is_held_and_let_go() -> Ended {
     let _knob = Knob::at(ORIGINAL)?;
     let home = Home::with(&Config { max_ptes_none: "\"auto\"".to_owned(), ..Config::idle() })?;
     let daemon = home.start()?;
-    // Just below the 6 % of a huge page that are worth breaking it.
+    // Just below the 6 % of a huge page that are worth splitting it.
     let held = Knob::now()?;
     ensure!(held == BasePages(30), "it is held at {held}");
     // A change of the configuration changes it from what it was at first.

@@ -187,7 +187,7 @@ fn as_much_is_freed_as_was_asked_for() -> Ended {
     let rows = debloat(&[&pid, "--free", "64M"])?;
     let after = Holds::now(worker.pid())?;
     let row = &rows[0];
-    let (freed, broken) = (Bytes(number(row, "freed_bytes")?), number(row, "broken")?);
+    let (freed, split) = (Bytes(number(row, "freed_bytes")?), number(row, "split")?);
     ensure!(row["pid"] == worker.pid().0 && row["dry_run"] == false && rows.len() == 1, "{row}");
     ensure!(freed >= asked && freed <= asked.scaled(1.1), "freed {freed} of {asked}");
     ensure!(number(row, "freed_base_pages")? == freed.to_base_pages().0, "{row}");
@@ -196,7 +196,7 @@ fn as_much_is_freed_as_was_asked_for() -> Ended {
     let slack = REBUILT.bytes();
     ensure!(gone + slack >= freed && gone <= freed + slack, "{gone} gone, {freed} freed");
     let fewer = before.huge.saturating_sub(after.huge);
-    ensure!(fewer.0.abs_diff(broken) <= REBUILT.0, "{fewer} fewer huge pages, {broken} broken");
+    ensure!(fewer.0.abs_diff(split) <= REBUILT.0, "{fewer} fewer huge pages, {split} split");
     worker.run(10_000, 1)?;
     worker.check()?;
     Ok(worker.quit()?)
@@ -237,30 +237,30 @@ fn a_dry_run_changes_nothing() -> Ended {
     let before = Holds::now(worker.pid())?;
     for policy in ["emd", "emd-exact", "hawkeye"] {
         let rows = debloat(&[&pid, "--all", "--dry-run", "--policy", policy])?;
-        let (broken, freed) = (number(&rows[0], "broken")?, number(&rows[0], "freed_base_pages")?);
-        ensure!(rows[0]["dry_run"] == true && broken > 0, "{policy}: {}", rows[0]);
+        let (split, freed) = (number(&rows[0], "split")?, number(&rows[0], "freed_base_pages")?);
+        ensure!(rows[0]["dry_run"] == true && split > 0, "{policy}: {}", rows[0]);
         let truth = worker.populated().bloat().0;
         ensure!(is_near(freed, truth, 0.10), "{policy}: {freed} of {truth} zero pages");
         let after = Holds::now(worker.pid())?;
         ensure!(after.huge == before.huge, "{policy}: {before:?}, then {after:?}");
     }
     let said = superpage(&["debloat", &pid, "--free", "16M", "--dry-run"])?.done()?;
-    ensure!(said.out.contains("Would break") && said.out.contains("estimated"), "{}", said.out);
+    ensure!(said.out.contains("Would split") && said.out.contains("estimated"), "{}", said.out);
     Ok(())
 }
 
 fn emd_breaks_fewer_than_hawkeye() -> Ended {
-    let broken_by = |policy: &str| -> Result<(u64, u64), Failed> {
+    let split_by = |policy: &str| -> Result<(u64, u64), Failed> {
         let mut worker = random_access()?;
         let pid = worker.pid().to_string();
         let rows = debloat(&[&pid, "--fraction", "25", "--policy", policy])?;
         worker.check()?;
         worker.quit()?;
-        Ok((number(&rows[0], "broken")?, number(&rows[0], "freed_base_pages")?))
+        Ok((number(&rows[0], "split")?, number(&rows[0], "freed_base_pages")?))
     };
-    let (emd, by_emd) = broken_by("emd")?;
-    let (exact, by_exact) = broken_by("emd-exact")?;
-    let (hawkeye, by_hawkeye) = broken_by("hawkeye")?;
+    let (emd, by_emd) = split_by("emd")?;
+    let (exact, by_exact) = split_by("emd-exact")?;
+    let (hawkeye, by_hawkeye) = split_by("hawkeye")?;
     ensure!(is_near(by_emd, by_hawkeye, 0.05) && is_near(by_exact, by_hawkeye, 0.05), "not alike");
     // 80 % of each for the one, 20 % of half of them and then 80 % for the other.
     let said = format!("emd {emd}, emd-exact {exact}, hawkeye {hawkeye}");
@@ -275,10 +275,10 @@ fn two_processes_share_the_loss() -> Ended {
     // A pid that is given twice is one process.
     let rows = debloat(&[&pids[0], &pids[1], &pids[0], "--free", "120M", "--quantum", "10"])?;
     ensure!(rows.len() == 2, "{rows:?}");
-    let broken = [number(&rows[0], "broken")?, number(&rows[1], "broken")?];
+    let split = [number(&rows[0], "split")?, number(&rows[1], "split")?];
     let freed = number(&rows[0], "freed_bytes")? + number(&rows[1], "freed_bytes")?;
     // They may be a quantum apart in each bucket, and what is found by samples lies in two.
-    ensure!(broken[0].abs_diff(broken[1]) <= 20, "{broken:?}");
+    ensure!(split[0].abs_diff(split[1]) <= 20, "{split:?}");
     ensure!(is_near(freed, Bytes::from_mib(120).0, 0.1), "{freed} freed");
     for worker in &mut workers {
         worker.check()?;
@@ -293,7 +293,7 @@ fn more_than_there_is_is_said() -> Ended {
     ensure!(said.out.contains("That is all the bloat there was"), "{}", said.out);
     ensure!(said.out.contains("freed and verified"), "{}", said.out);
     let huge = Holds::now(worker.pid())?.huge;
-    ensure!(huge.bytes() >= SIZE.scaled(0.95), "huge pages without bloat were broken: {huge}");
+    ensure!(huge.bytes() >= SIZE.scaled(0.95), "huge pages without bloat were split: {huge}");
     Ok(())
 }
 
@@ -358,7 +358,7 @@ fn what_a_fork_shares_is_left_alone() -> Ended {
     let mut parent = Subject::start("sharing")?;
     let pid = parent.pid().to_string();
     let before = Holds::now(parent.pid())?;
-    // Reading them would break them: the kernel makes a copy of each page read.
+    // Reading them would split them: the kernel makes a copy of each page read.
     for more in [&[][..], &["--exact"]] {
         let rows = scan(parent.pid(), more)?;
         let unknown = rows.iter().filter(|row| row["density"].is_null()).count();
@@ -397,7 +397,7 @@ fn be_locked() -> Ended {
     }
 }
 
-/// Were they rebuilt, they would be misjudged and broken again and again.
+/// Were they rebuilt, they would be misjudged and split again and again.
 fn what_was_not_worth_breaking_cools_down() -> Ended {
     let mut worker = random_access()?;
     let pid = worker.pid();
@@ -411,8 +411,8 @@ fn what_was_not_worth_breaking_cools_down() -> Ended {
     let mut pass = Pass::new(vec![hold()?], everything, options, &cooling, Nanos::ZERO)?;
     let mut policy = Emd::new(emd::Options::default());
     pass.run(&mut policy, &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
-    let (broken, cooled) = (pass.account().total().broken.0, cooling.len() as u64);
-    ensure!(is_near(cooled, broken / 2, 0.05), "{cooled} of {broken} cool down");
+    let (split, cooled) = (pass.account().total().split.0, cooling.len() as u64);
+    ensure!(is_near(cooled, split / 2, 0.05), "{cooled} of {split} cool down");
     let process = hold()?;
     process.collapse(&huge_pages)?;
     let pass = Pass::new(vec![process], everything, options, &cooling, Nanos(1))?;
@@ -428,8 +428,8 @@ fn locked_memory_is_refused() -> Ended {
     let before = Holds::now(locked.pid())?;
     let rows = debloat(&[&pid, "--all"])?;
     ensure!(number(&rows[0], "left_alone_refused")? >= OWN.0, "{}", rows[0]);
-    ensure!(number(&rows[0], "broken")? == 0, "{}", rows[0]);
-    ensure!(Holds::now(locked.pid())?.huge == before.huge, "some were broken");
+    ensure!(number(&rows[0], "split")? == 0, "{}", rows[0]);
+    ensure!(Holds::now(locked.pid())?.huge == before.huge, "some were split");
     let said = locked.order("check")?;
     ensure!(said == "intact", "it says {said:?}");
     Ok(())
@@ -482,13 +482,13 @@ fn go_wild(seed: usize, stop: &AtomicBool) -> Result<usize, Failed> {
 fn a_wild_process_loses_nothing() -> Ended {
     let mut wild = Subject::start("wild")?;
     let pid = wild.pid().to_string();
-    let mut broken = 0;
+    let mut split = 0;
     for policy in Registry::published().names().into_iter().cycle().take(40) {
         let said = superpage(&["debloat", &pid, "--all", "--json", "--policy", policy])?.done()?;
-        broken += number(&said.rows()?[0], "broken")?;
+        split += number(&said.rows()?[0], "split")?;
     }
     let said = wild.order("stop")?;
     ensure!(said.starts_with("intact after ") && said != "intact after 0", "it says {said:?}");
-    ensure!(broken > 100, "only {broken} huge pages were broken under it");
+    ensure!(split > 100, "only {split} huge pages were split under it");
     Ok(())
 }

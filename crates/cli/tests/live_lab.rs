@@ -193,7 +193,7 @@ fn the_daemon_beside_mixed_load() -> Ended {
     for policy in ["linux-4k", "linux", "superpage"] {
         ensure!(number(&rows, "mixed", policy, "throughput")? > 0.0, "nothing was done: {rows:?}");
     }
-    for key in ["promoted", "broken", "freed_bytes", "daemon_cpu", "daemon_bytes"] {
+    for key in ["promoted", "split", "freed_bytes", "daemon_cpu", "daemon_bytes"] {
         ensure!(number(&rows, "mixed", "superpage", key)? > 0.0, "{key}: {rows:?}");
     }
     let alike = rows.iter().any(|row| row["told_alike"] == true);

@@ -45,7 +45,7 @@ fn newest_last_in_plain_words_with_causes() {
     assert_eq!(lines.len(), fixture::entries(0).len(), "{text}");
     assert!(lines[0].starts_with("2023-11-14 22:13:20Z  started"), "{text}");
     let debloated = lines.iter().find(|line| line.contains("  debloated ")).expect("one");
-    for part in ["memcached (43)", "broke 100 huge pages, freeing 175.8 MiB", "emd: densest bucket"]
+    for part in ["memcached (43)", "split 100 huge pages, freeing 175.8 MiB", "emd: densest bucket"]
     {
         assert!(debloated.contains(part), "{debloated:?} lacks {part:?}");
     }

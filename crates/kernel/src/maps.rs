@@ -108,7 +108,7 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Vec<Area>> {
     text::lines(text)
         .map(|(number, line)| {
             area(line).ok_or_else(|| {
-                let expected = "an area, as in '1000-2000 rw-p 0 00:00 0 [heap]'";
+                let expected = "a VMA, as in '1000-2000 rw-p 0 00:00 0 [heap]'";
                 Error::malformed(path, number, expected, line)
             })
         })

@@ -53,7 +53,7 @@ impl OwnArea {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: the range was reserved for this area, or was this area.
         unsafe { mmap_anonymous(self.first.cast(), self.length, READ_WRITE, flags) }
-            .map_err(|errno| Error::from_errno(errno, "map an area"))?;
+            .map_err(|errno| Error::from_errno(errno, "map a VMA"))?;
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl OwnArea {
     }
 
     fn advise(&mut self, advice: Advice, offset: Bytes, size: Bytes) -> Result<()> {
-        let failed = |errno| Error::from_errno(errno, format!("advise on an area: {advice:?}"));
+        let failed = |errno| Error::from_errno(errno, format!("advise on a VMA: {advice:?}"));
         let end = offset.0.checked_add(size.0).filter(|end| *end <= self.size().0);
         end.ok_or_else(|| failed(Errno::INVAL))?;
         // SAFETY: it lies in this area, so the place is in it too.
@@ -175,7 +175,7 @@ impl OwnArea {
         // SAFETY: exactly this area, of which nobody has a slice; it is mapped again before anybody
         // uses it.
         unsafe { munmap(self.first.cast(), self.length) }
-            .map_err(|errno| Error::from_errno(errno, "unmap an area"))?;
+            .map_err(|errno| Error::from_errno(errno, "unmap a VMA"))?;
         self.map_private()
     }
 
@@ -201,7 +201,7 @@ impl OwnArea {
         const UFFDIO_API: libc::Ioctl = 0xc018_aa3f;
         const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00;
         const MODE_WP: u64 = 2;
-        let failed = |errno| Error::from_errno(errno, "watch writes to an area");
+        let failed = |errno| Error::from_errno(errno, "watch writes to a VMA");
         // SAFETY: only makes a descriptor.
         let file = unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) }.map_err(failed)?;
         let mut api = Api { api: 0xaa, features: 0, ioctls: 0 };

@@ -97,7 +97,7 @@ impl OwnMemory {
     /// # Errors
     /// [`Error::Failed`] if they do not all lie in here.
     pub fn discard(&mut self, first: BasePages, count: BasePages) -> Result<()> {
-        let refused = |errno| Error::from_errno(errno, format!("give back {count} base pages"));
+        let refused = |errno| Error::from_errno(errno, format!("free {count} base pages"));
         let (start, length) = self.part(first, count).ok_or_else(|| refused(Errno::INVAL))?;
         // SAFETY: the range lies inside our mapping, of which nobody holds a slice, and zeroes are
         // bytes like any others.

@@ -95,7 +95,7 @@ impl Ability {
             Self::FindHugePages => "find the huge pages of a process (PAGEMAP_SCAN)",
             Self::ReadMemory => "see which base pages are zero-filled (process_vm_readv)",
             Self::MakeHugePages => "get huge pages at first touch (transparent huge pages)",
-            Self::SplitAndFree => "break a huge page and free its zero-filled base pages",
+            Self::SplitAndFree => "split a huge page and free its zero-filled base pages",
             Self::Collapse => "turn memory back into huge pages (MADV_COLLAPSE)",
             Self::ReachOthers => "do this to processes of other users",
             Self::HoldKhugepaged => "keep khugepaged from rebuilding bloat (max_ptes_none)",
@@ -301,9 +301,9 @@ fn collapse() -> Verdict {
         subject.ensure_huge()
     });
     match tried {
-        Ok(true) => (Answer::Yes, "collapsed a region of our own".to_owned(), None),
+        Ok(true) => (Answer::Yes, "collapsed a PMD range of our own".to_owned(), None),
         Ok(false) => {
-            let why = "the kernel could not make a huge page of our own region".to_owned();
+            let why = "the kernel could not make a huge page of a PMD range of our own".to_owned();
             let advice = "Free memory may be too fragmented; writing 1 to \
                           /proc/sys/vm/compact_memory compacts it.";
             (Answer::No, why, Some(advice))

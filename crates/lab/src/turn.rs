@@ -73,7 +73,7 @@ pub(crate) fn lend<T>(wait: impl FnOnce() -> T) -> T {
     wait()
 }
 
-/// A turn that was lent, to be taken back when this is dropped.
+/// A turn that was lent, to be reclaimed when this is dropped.
 struct Lent;
 
 impl Lent {

@@ -4,7 +4,7 @@ use crate::split::LeftAlone;
 use std::collections::BTreeMap;
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, Pid, ProcessKey};
 
-/// Huge pages that stayed whole although they were to be broken, by reason.
+/// Huge pages that stayed whole although they were to be split, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftAloneCounts {
     /// Shared with another process, as after a fork.
@@ -48,11 +48,11 @@ pub struct ProcessAccount {
     pub command: String,
     /// Anonymous huge pages when the pass began.
     pub huge_pages: HugePages,
-    /// Huge pages broken (in a dry run: that would have been).
-    pub broken: HugePages,
+    /// Huge pages split (in a dry run: that would have been).
+    pub split: HugePages,
     /// Base pages freed, as verified from outside (in a dry run: as estimated).
     pub freed: BasePages,
-    /// What the bloat map had promised of the broken ones.
+    /// What the bloat map had promised of the split ones.
     pub expected: BasePages,
     /// Huge pages that stayed whole.
     pub left_alone: LeftAloneCounts,
@@ -84,7 +84,7 @@ impl Account {
         let mut sum = ProcessAccount::default();
         for process in self.processes.values() {
             sum.huge_pages += process.huge_pages;
-            sum.broken += process.broken;
+            sum.split += process.split;
             sum.freed += process.freed;
             sum.expected += process.expected;
             sum.left_alone.merge(process.left_alone);
@@ -102,9 +102,9 @@ impl Account {
     pub fn check(&self) {
         for process in self.processes.values() {
             let left_alone = process.left_alone.total() + process.spared;
-            let handled = process.broken + left_alone + process.vanished;
+            let handled = process.split + left_alone + process.vanished;
             assert!(handled <= process.huge_pages, "{process:?}");
-            assert!(process.freed <= process.broken.base_pages(), "{process:?}");
+            assert!(process.freed <= process.split.base_pages(), "{process:?}");
         }
     }
 }

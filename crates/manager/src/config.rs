@@ -127,7 +127,7 @@ pub fn parse_with(text: &str, path: &Path, policies: &Policies) -> Result<Config
     Config::from_file(file, text, policies).map_err(fail)
 }
 
-/// What breaking a huge page has to free: the policy's own floor, or that of huge pages that stay partly
+/// What splitting a huge page has to free: the policy's own floor, or that of huge pages that stay partly
 /// used ([`emd::Options::floor`]) where that is lower.
 fn worth(policy: &Entry, emd: emd::Options) -> BasePages {
     policy.floor(emd).min(emd.floor).base_pages()
@@ -145,7 +145,7 @@ fn line_of(offset: usize, text: &str) -> usize {
 }
 
 impl Config {
-    /// What breaking a huge page has to free to be worth it.
+    /// What splitting a huge page has to free to be worth it.
     #[must_use]
     pub fn worth(&self) -> BasePages {
         worth(&self.policy, self.emd)
@@ -253,7 +253,7 @@ struct CgroupFile {
 }
 
 /// Less than what is worth a split under pressure ([`emd::Options::WORTHWHILE`], 10 %), because huge
-/// pages that stay partly used are broken without pressure too: with 10 % a Redis with values of up to
+/// pages that stay partly used are split without pressure too: with 10 % a Redis with values of up to
 /// 1 MB took 5 to 6.4 % more than on base pages.
 const MIN_BLOAT: Share = Share::percent(6);
 
@@ -478,7 +478,7 @@ impl<'de> Deserialize<'de> for Quantum {
 /// What to do with khugepaged's `max_ptes_none`.
 #[derive(Clone, Copy, Debug, Default)]
 enum Hold {
-    /// So low that nothing is rebuilt that would be broken again.
+    /// So low that nothing is rebuilt that would be split again.
     #[default]
     Auto,
     Keep,
@@ -557,7 +557,7 @@ mod tests {
             assert_eq!(config.policy, *entry);
             let held = config.max_ptes_none.expect("auto");
             assert_eq!(held + BasePages(1), config.worth(), "{entry}");
-            // Huge pages that stay partly used are broken from `min_bloat` on under each of them.
+            // Huge pages that stay partly used are split from `min_bloat` on under each of them.
             assert_eq!(held, BasePages(if entry.name == "hawkeye" { 0 } else { 30 }), "{entry}");
         }
     }

@@ -45,9 +45,9 @@ pub enum What {
     Promoted,
     /// The kernel or a limit said no to a promotion.
     Refused,
-    /// Huge pages were broken and gave memory back.
+    /// Huge pages were split and gave memory back.
     Debloated,
-    /// Huge pages that were to be broken stayed whole.
+    /// Huge pages that were to be split stayed whole.
     LeftAlone,
     /// Promotions wait for a while, because the kernel took long or had no huge page.
     BackedOff,
@@ -146,10 +146,10 @@ pub struct Entry {
     pub kind: String,
     /// The cause in words.
     pub cause: String,
-    /// Huge pages made, broken, refused.
+    /// Huge pages made, split, refused.
     #[serde(default)]
     pub huge_pages: u64,
-    /// Base pages: filled with zeroes by a promotion, or freed by breaking.
+    /// Base pages: filled with zeroes by a promotion, or freed by splitting.
     #[serde(default)]
     pub base_pages: u64,
 }

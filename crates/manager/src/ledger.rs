@@ -166,7 +166,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let ledger = Ledger::open(directory.path());
         for huge_pages in [2, 3] {
-            let told = entry(What::Promoted, "threshold", "64 base pages populated");
+            let told = entry(What::Promoted, "threshold", "64 base pages present");
             ledger.record(Entry { huge_pages, policy: Some("quicksilver".into()), ..told });
         }
         ledger.tell(&Status { pid: superpage_units::Pid(7), ..Status::default() });

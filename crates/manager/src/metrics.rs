@@ -254,7 +254,7 @@ impl Known {
         let mut add = Adding(registry);
         add.metric(
             "promoted_huge_pages",
-            "Regions that became huge pages, by policy and kind of cause",
+            "PMD ranges that became huge pages, by policy and kind of cause",
             &self.promoted,
         );
         add.metric(
@@ -274,22 +274,22 @@ impl Known {
         );
         add.metric(
             "promotion_wait_seconds",
-            "From the page fault that was seen to the huge page being mapped",
+            "From the survey that found the range to the huge page being mapped",
             &self.wait,
         );
         add.metric(
             "debloated_huge_pages",
-            "Huge pages that were broken, by policy and kind of cause",
+            "Huge pages that were split, by policy and kind of cause",
             &self.debloated,
         );
         add.metric(
             "debloat_freed_bytes",
-            "Memory that breaking huge pages gave back, as verified",
+            "Memory freed by splitting huge pages, as verified",
             &self.freed_bytes,
         );
         add.metric(
             "huge_pages_left_alone",
-            "Huge pages that were to be broken and stayed whole, by reason",
+            "Huge pages that were to be split and stayed whole, by reason",
             &self.left_alone,
         );
         add.metric(

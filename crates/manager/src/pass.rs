@@ -13,16 +13,16 @@ use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::bloat::{BloatMap, Knowledge};
 use superpage_policy::debloat::{
-    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause,
+    BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause,
 };
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, ProcessKey, Region};
 
 /// Whether to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Break and free.
+    /// Split and free.
     Act,
-    /// Look and decide only; a region counts as broken as the bloat map estimates it.
+    /// Look and decide only; a region counts as split as the bloat map estimates it.
     DryRun,
 }
 
@@ -35,7 +35,7 @@ pub struct Options {
     pub budget: CpuBudget,
     /// Makes samples differ from pass to pass.
     pub seed: u64,
-    /// What breaking a huge page has to free to be worth it.
+    /// What splitting a huge page has to free to be worth it.
     pub worth: BasePages,
     /// How long a region that a split left alone, or that was not worth it, is not tried again; one that is
     /// pinned, in use or locked for longer each time.
@@ -54,7 +54,7 @@ impl Default for Options {
     }
 }
 
-/// Huge pages that are read whole or broken before the CPU budget is looked at: some milliseconds'
+/// Huge pages that are read whole or split before the CPU budget is looked at: some milliseconds'
 /// work. With a hundred at a time a Redis waited for its processor for tens of milliseconds.
 const STEP: usize = 8;
 
@@ -81,16 +81,16 @@ pub enum Event<'a> {
         /// Why.
         cause: LookCause,
     },
-    /// Huge pages were broken.
-    Broke {
+    /// Huge pages were split.
+    Split {
         /// Whose, with its sums so far.
         process: &'a ProcessAccount,
         /// How many in this step.
-        broken: HugePages,
+        split: HugePages,
         /// What that freed.
         freed: BasePages,
         /// Why these.
-        cause: BreakCause,
+        cause: SplitCause,
     },
     /// Time passes while the CPU budget is kept to.
     Pausing,
@@ -264,7 +264,7 @@ impl Pass {
         &self.account
     }
 
-    /// Looks at every huge page at `depth` and breaks none.
+    /// Looks at every huge page at `depth` and splits none.
     ///
     /// # Errors
     /// As [`Pass::run`].
@@ -305,7 +305,7 @@ impl Pass {
 
     /// Asks `policy` and carries out what it says, as far as `guard` permits it, until the policy is
     /// done or `watch` says to stop. Regions that are shared, that a split left alone, or that were
-    /// not worth breaking, go to `cooling`, as of `now`.
+    /// not worth splitting, go to `cooling`, as of `now`.
     ///
     /// # Errors
     /// Whatever is not about one process: no rights at all, or an ability that is missing.
@@ -328,12 +328,12 @@ impl Pass {
                     let parts = regions.chunks(step(depth));
                     (process, self.in_steps(process, parts, look, guard, watch)?)
                 }
-                Decision::Break { process, regions, cause } => {
-                    let break_up = |pass: &mut Self, part: &[Region]| {
-                        pass.break_up(process, part, cause, &mut to_cool)
+                Decision::Split { process, regions, cause } => {
+                    let split = |pass: &mut Self, part: &[Region]| {
+                        pass.split(process, part, cause, &mut to_cool)
                     };
                     let parts = regions.chunks(STEP);
-                    (process, self.in_steps(process, parts, break_up, guard, watch)?)
+                    (process, self.in_steps(process, parts, split, guard, watch)?)
                 }
             };
             for (region, cooling_down) in to_cool {
@@ -432,8 +432,8 @@ impl Pass {
             Ok(StepDone::Looked { regions, cause }) => {
                 Ok(watch(Event::Looked { process: account, regions, cause }))
             }
-            Ok(StepDone::Broke { broken, freed, cause }) => {
-                Ok(watch(Event::Broke { process: account, broken, freed, cause }))
+            Ok(StepDone::Split { split, freed, cause }) => {
+                Ok(watch(Event::Split { process: account, split, freed, cause }))
             }
             Ok(StepDone::Excluded) => {
                 self.processes.remove(&process);
@@ -484,11 +484,11 @@ impl Pass {
         Ok(StepDone::Looked { regions: HugePages(regions.len() as u64), cause })
     }
 
-    fn break_up(
+    fn split(
         &mut self,
         process: ProcessKey,
         regions: &[Region],
-        cause: BreakCause,
+        cause: SplitCause,
         to_cool: &mut Vec<(Region, Cooling)>,
     ) -> Result<StepDone> {
         let (Some(managed), Some(map), Some(account)) = (
@@ -508,7 +508,7 @@ impl Pass {
             let became = results.as_ref().map_or(Became::Freed(known.base_pages()), |r| r[index]);
             match became {
                 Became::Freed(pages) => {
-                    account.broken += HugePages(1);
+                    account.split += HugePages(1);
                     account.freed += pages;
                     account.expected += known.base_pages();
                     self.need = self.need.saturating_sub(pages);
@@ -523,8 +523,8 @@ impl Pass {
                 }
             }
         }
-        let (broken, freed) = (account.broken - before.broken, account.freed - before.freed);
-        Ok(StepDone::Broke { broken, freed, cause })
+        let (split, freed) = (account.split - before.split, account.freed - before.freed);
+        Ok(StepDone::Split { split, freed, cause })
     }
 
     /// Keeps to the CPU budget; long pauses are cut into slices, so that `watch` can end them.
@@ -581,10 +581,10 @@ enum StepDone {
         regions: HugePages,
         cause: LookCause,
     },
-    Broke {
-        broken: HugePages,
+    Split {
+        split: HugePages,
         freed: BasePages,
-        cause: BreakCause,
+        cause: SplitCause,
     },
 }
 

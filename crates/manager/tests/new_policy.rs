@@ -100,7 +100,7 @@ fn a_de_bloater_is_plugged_into_a_simulated_run() {
     assert!(used.share_of(total) <= Share::percent(55), "{used} of {total} is used");
     let by = run.debloated().expect("it is plugged in");
     assert!(
-        by.broken > HugePages(0) && by.freed.share_of(by.broken.base_pages()) >= Share::percent(50),
+        by.split > HugePages(0) && by.freed.share_of(by.split.base_pages()) >= Share::percent(50),
         "{by:?}"
     );
 }

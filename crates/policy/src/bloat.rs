@@ -42,7 +42,7 @@ impl BloatDensity {
         self.0
     }
 
-    /// The base pages that breaking a huge page of this density frees.
+    /// The base pages that splitting a huge page of this density frees.
     #[must_use]
     pub const fn base_pages(self) -> BasePages {
         BasePages(self.0 as u64)
@@ -124,7 +124,7 @@ impl fmt::Display for Bucket {
 pub enum Knowledge {
     /// Nobody has looked yet.
     Unknown,
-    /// Excerpts of some of its base pages were looked at: enough to rank it, not to break it.
+    /// Excerpts of some of its base pages were looked at: enough to rank it, not to split it.
     Glanced(Sample),
     /// Some of its base pages were read whole.
     Sampled(Sample),

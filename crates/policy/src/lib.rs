@@ -3,7 +3,7 @@
 //! What is here: what is known about the bloat in regions of memory ([`bloat`], [`sampling`]), the
 //! published systems that decide when a superpage is made ([`system`], with [`supply`] and
 //! [`compaction`]), which data goes where before they do ([`grouping`]), the policies that decide
-//! what to take back ([`debloat`]), all of these by name ([`registry`]), the trigger ([`watermark`]) and the score of how evenly they
+//! what to reclaim ([`debloat`]), all of these by name ([`registry`]), the trigger ([`watermark`]) and the score of how evenly they
 //! hurt ([`fairness`]).
 //!
 //! What is deliberately absent: system calls, files, clocks, threads, logging, random sources and

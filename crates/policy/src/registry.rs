@@ -57,7 +57,7 @@ impl<L: Line> Registry<L> {
 pub struct Policies {
     /// Those that decide when superpages are made.
     pub systems: system::list::Registry,
-    /// Those that take bloat back.
+    /// Those that reclaim bloat.
     pub debloaters: debloat::list::Registry,
 }
 

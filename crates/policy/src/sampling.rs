@@ -9,8 +9,8 @@
 //! - A **glance** at every huge page, to rank them: an excerpt of [`EXCERPT`] bytes of each of
 //!   [`GLANCE`] base pages. HawkEye found that a page in use shows it within some ten bytes, but
 //!   a page may be used elsewhere than in the excerpt, so a glance can only overstate bloat.
-//! - A **sample** of those that a decision is about to break: [`SAMPLE`] base pages, each read
-//!   whole. It replaces the glance, and nothing is broken without one.
+//! - A **sample** of those that a decision is about to split: [`SAMPLE`] base pages, each read
+//!   whole. It replaces the glance, and nothing is split without one.
 //!
 //! Where most huge pages are expected to be in use, a sample of [`FILTER`] base pages says which are worth
 //! reading whole. Of each base page in it an excerpt is read first: of a program in use hardly one is

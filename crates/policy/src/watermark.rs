@@ -6,7 +6,7 @@
 //!
 //! Deviation: the paper watches "allocated memory". Callers pass what cannot be reclaimed without
 //! cost (on Linux, total minus `MemAvailable`), because memory full of droppable page cache is
-//! not a reason to break huge pages.
+//! not a reason to split huge pages.
 
 use core::fmt;
 use superpage_units::{BasePages, Bytes, Nanos, Share};

@@ -1,5 +1,5 @@
 //! A de-bloater plugged into a run: used memory stays between the watermarks, contents stay, the
-//! work takes time, and what was broken is not rebuilt as bloated.
+//! work takes time, and what was split is not rebuilt as bloated.
 
 use superpage_policy::debloat;
 use superpage_policy::system::list;
@@ -112,9 +112,9 @@ fn memory_that_bloats_stays_under_the_watermark() {
                 < high + 0.05
         );
         let by = run.debloated().expect("it is plugged in");
-        assert!(by.passes >= 1 && by.broken > HugePages(0) && by.busy > Nanos::ZERO, "{by:?}");
-        // Each broken huge page gave all back that was not touched: some seven eighths.
-        let share = by.freed.share_of(by.broken.base_pages());
+        assert!(by.passes >= 1 && by.split > HugePages(0) && by.busy > Nanos::ZERO, "{by:?}");
+        // Each split huge page gave all back that was not touched: some seven eighths.
+        let share = by.freed.share_of(by.split.base_pages());
         assert!((share.get() - (1.0 - DENSITY)).abs() < 0.02, "{policy}: {share} freed of each");
     }
 }
@@ -149,7 +149,7 @@ fn what_was_broken_is_not_rebuilt_as_bloated() {
     let mut run = large("linux+emd", None);
     run.to_end().expect("there is room");
     assert!(run.machine().now > Nanos::from_secs_f64(100.0), "{:?}", run.machine().now);
-    assert!(run.debloated().expect("it is plugged in").broken > HugePages(8));
+    assert!(run.debloated().expect("it is plugged in").split > HugePages(8));
     assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 0);
     // Once all of a region is touched, there is nothing to bring back.
     let mut run = started("linux+emd", marks(30, 20));
@@ -177,7 +177,7 @@ fn a_de_bloater_that_has_nothing_to_do_changes_nothing() {
         run.to_end().expect("there is room");
     }
     let by = run.debloated().expect("it is plugged in");
-    assert_eq!((by.passes, by.broken, by.busy), (0, HugePages(0), Nanos::ZERO));
+    assert_eq!((by.passes, by.split, by.busy), (0, HugePages(0), Nanos::ZERO));
     let told = |run: &Run| summary(run).replace(&format!("{:?}", run.debloated()), "");
     assert_eq!(told(&run), told(&plain));
 }

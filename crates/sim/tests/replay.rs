@@ -120,7 +120,7 @@ fn what_was_recorded_on_huge_pages_is_replayed_without_their_bloat() {
     ]);
     let row = row(&plan, "linux-4k", &options(Bytes::from_gib(1)));
     let pages: Vec<u64> = row.memory.iter().map(|(_, used)| used.to_base_pages().0).collect();
-    // Data that becomes less is not taken back, and the rest of a split huge page was not touched.
+    // Data that becomes less is not reclaimed, and the rest of a split huge page was not touched.
     assert_eq!(pages, [101, 101, 101]);
 }
 

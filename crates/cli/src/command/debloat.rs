@@ -1,4 +1,4 @@
-//! `superpage debloat`: break the huge pages that waste most, now.
+//! `superpage debloat`: split the huge pages that waste most, now.
 
 use crate::args::Debloat;
 use crate::exit::Outcome;
@@ -85,7 +85,7 @@ fn run_with_progress(
         match event {
             Event::Looked { regions, .. } if freed_so_far.is_zero() => bar.inc(regions.0),
             Event::Looked { .. } | Event::Excluded { .. } | Event::Pausing => {}
-            Event::Broke { freed, .. } => {
+            Event::Split { freed, .. } => {
                 if freed_so_far.is_zero() {
                     bar.set_style(show::bar_style(FREEING));
                     bar.set_length(goal);
@@ -112,7 +112,7 @@ fn as_json(process: &ProcessAccount, mode: Mode) -> String {
         "command": process.command,
         "dry_run": mode == Mode::DryRun,
         "huge_pages": process.huge_pages.0,
-        "broken": process.broken.0,
+        "split": process.split.0,
         "expected_base_pages": process.expected.0,
         "freed_base_pages": process.freed.0,
         "freed_bytes": process.freed.bytes().0,
@@ -126,7 +126,7 @@ fn as_json(process: &ProcessAccount, mode: Mode) -> String {
 }
 
 fn summary(account: &Account, arguments: &Debloat, floor: BloatDensity, end: End) -> String {
-    let verb = if arguments.dry_run { "would break" } else { "broke" };
+    let verb = if arguments.dry_run { "would split" } else { "split" };
     let freed = if arguments.dry_run { "would free (estimated)" } else { "freed (verified)" };
     let mut table = show::table(&["pid", "command", "huge pages", verb, freed, "left alone"]);
     for process in account.processes.values() {
@@ -135,7 +135,7 @@ fn summary(account: &Account, arguments: &Debloat, floor: BloatDensity, end: End
             process.pid.to_string(),
             format!("{}{exited}", show::printable(&process.command)),
             process.huge_pages.to_string(),
-            process.broken.to_string(),
+            process.split.to_string(),
             process.freed.bytes().to_string(),
             left_alone(process),
         ]);
@@ -143,8 +143,8 @@ fn summary(account: &Account, arguments: &Debloat, floor: BloatDensity, end: End
     let total = account.total();
     let mut text = format!(
         "{table}\n{} {} of {} huge pages, {} {}; read {}, {:.3} s of CPU time, {:.3} s in all.\n",
-        if arguments.dry_run { "Would break" } else { "Broke" },
-        total.broken,
+        if arguments.dry_run { "Would split" } else { "Split" },
+        total.split,
         total.huge_pages,
         if arguments.dry_run { "would free about" } else { "freed and verified" },
         total.freed.bytes(),
@@ -166,7 +166,7 @@ fn summary(account: &Account, arguments: &Debloat, floor: BloatDensity, end: End
             "That is all the bloat there was: less than you asked for.\n".to_owned()
         });
     }
-    if !arguments.dry_run && !total.broken.is_zero() {
+    if !arguments.dry_run && !total.split.is_zero() {
         text.push_str(&warning_about_khugepaged());
     }
     text

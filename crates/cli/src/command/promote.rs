@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &Promote) -> Outcome {
     let mode = if arguments.dry_run { Mode::DryRun } else { Mode::Act };
     let options = Options { mode, least: arguments.least, max_used: arguments.max_used };
     let regions = found.iter().map(Candidate::regions).sum();
-    let bar = show::progress(regions, "promoting {bar:30} {pos}/{len} regions of 2 MiB");
+    let bar = show::progress(regions, "promoting {bar:30} {pos}/{len} PMD ranges of 2 MiB");
     let mut accounts = Vec::new();
     for candidate in found {
         accounts.push(candidate.promote(options, &mut |count| bar.inc(count))?);
@@ -107,7 +107,7 @@ fn summary(accounts: &[Account], mode: Mode) -> String {
     let wall: f64 = accounts.iter().map(|one| one.wall.as_secs_f64()).sum();
     let verb = if mode == Mode::Act { "Promoted" } else { "Would promote" };
     format!(
-        "{table}\n{verb} {promoted} regions of 2 MiB ({}); {cpu:.3} s of CPU time, {wall:.3} s in all.\n",
+        "{table}\n{verb} {promoted} PMD ranges of 2 MiB ({}); {cpu:.3} s of CPU time, {wall:.3} s in all.\n",
         promoted.bytes()
     )
 }

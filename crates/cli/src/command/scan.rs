@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Scan) -> Outcome {
     }
 }
 
-/// A pass over `processes` that has looked and broken nothing.
+/// A pass over `processes` that has looked and split nothing.
 fn survey(
     processes: Vec<Arc<ManagedProcess>>,
     depth: Depth,

@@ -191,7 +191,7 @@ const COLUMNS: [Column; 15] = [
     ("at end", |row, _| row.at_end.to_string()),
     ("huge", |row, _| row.mapped.huge.to_string()),
     (GIGANTIC, |row, _| row.mapped.gigantic.unwrap_or_default().to_string()),
-    (BROKEN, |row, _| row.debloated.map_or("-".to_owned(), |by| by.broken.to_string())),
+    (SPLIT, |row, _| row.debloated.map_or("-".to_owned(), |by| by.split.to_string())),
     (FREED, |row, _| row.debloated.map_or("-".to_owned(), |by| by.freed.bytes().to_string())),
     ("faults", |row, _| row.faults.count().to_string()),
     ("p50", |row, _| show::time(row.faults.quantile(0.5))),
@@ -207,8 +207,8 @@ const COLUMNS: [Column; 15] = [
 /// are large enough.
 const GIGANTIC: &str = "gigantic";
 
-/// The columns that are left out if no policy has a de-bloater: huge pages broken, memory freed.
-const BROKEN: &str = "broken";
+/// The columns that are left out if no policy has a de-bloater: huge pages split, memory freed.
+const SPLIT: &str = "split";
 const FREED: &str = "freed";
 
 /// The columns of [`COLUMNS`] that go to a table of their own where the terminal is narrow.
@@ -222,7 +222,7 @@ fn table(rows: &[Row]) -> String {
     let has_debloater = rows.iter().any(|row| row.debloated.is_some());
     let applies = |head: &str| match head {
         GIGANTIC => has_gigantic,
-        BROKEN | FREED => has_debloater,
+        SPLIT | FREED => has_debloater,
         _ => true,
     };
     let part = |is_wanted: &dyn Fn(&str) -> bool| {
@@ -265,7 +265,7 @@ fn as_json(row: &Row, rows: &[Row], arguments: &Sim, options: &Options) -> Value
         "fault_time_ns": row.fault_time.0,
         "background_ns": row.background.0,
         "debloat_passes": row.debloated.map(|by| by.passes),
-        "debloat_broken_huge_pages": row.debloated.map(|by| by.broken.0),
+        "debloat_split_huge_pages": row.debloated.map(|by| by.split.0),
         "debloat_freed_bytes": row.debloated.map(|by| by.freed.bytes().0),
         "debloat_ns": row.debloated.map(|by| by.busy.0),
         "walk_share": row.walk_share.get(),

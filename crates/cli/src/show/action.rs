@@ -18,7 +18,7 @@ pub(crate) fn deed(entry: &Entry) -> String {
         What::Promoted if entry.base_pages == 0 => format!("made {}", huge(pages)),
         What::Promoted => format!("made {}, filling {bytes}", huge(pages)),
         What::Refused => format!("could not make {}", huge(pages.max(1))),
-        What::Debloated => format!("broke {}, freeing {bytes}", huge(pages)),
+        What::Debloated => format!("split {}, freeing {bytes}", huge(pages)),
         What::LeftAlone => format!("left {} whole", huge(pages.max(1))),
         What::BackedOff => "promotions pause".to_owned(),
         What::Missed => "a request was not carried out in time".to_owned(),

@@ -85,7 +85,7 @@ pub(crate) fn worker(kind: WorkloadKind, size: Bytes) -> Result<Worker, Failed> 
     let leading_args = ["lab", "worker"].map(str::to_owned).to_vec();
     let launcher = Launcher { program: PROGRAM.into(), leading_args };
     let spec = WorkloadSpec { kind, size, pages: PageSize::Huge, cpu: None };
-    // Right after somebody has broken many huge pages, the kernel may not have enough at once.
+    // Right after somebody has split many huge pages, the kernel may not have enough at once.
     wait_for("enough huge pages", Duration::from_secs(20), || {
         let worker = Worker::spawn(&launcher, &spec)?;
         Ok(worker.populated().is_on_huge_pages().then_some(worker))

@@ -124,7 +124,7 @@ fn draw_values(chart: &mut Chart<'_>, bars: &Bars<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes the categories' names under their groups, broken into lines that fit.
+/// Writes the categories' names under their groups, split into lines that fit.
 fn draw_categories(area: &frame::Area<'_>, chart: &Chart<'_>, bars: &Bars<'_>) -> Result<()> {
     const LINE: i32 = 18;
     let room = pixels(PLOT_WIDTH / bars.categories.len() as f64);
@@ -132,7 +132,7 @@ fn draw_categories(area: &frame::Area<'_>, chart: &Chart<'_>, bars: &Bars<'_>) -
     let bottom = chart.plotting_area().get_pixel_range().1.end;
     for (group, category) in bars.categories.iter().enumerate() {
         let middle = chart.backend_coord(&(group as f64 + 0.5, 0.0)).0 - origin_x;
-        for (line, text) in broken(&frame::plain(category), room).into_iter().enumerate() {
+        for (line, text) in split(&frame::plain(category), room).into_iter().enumerate() {
             let y = bottom - origin_y + 16 + LINE * i32::try_from(line).unwrap_or(0);
             let style = frame::style(LABEL, frame::INK, HPos::Center, VPos::Center);
             area.draw(&Text::new(text, (middle, y), style)).map_err(failed)?;
@@ -141,8 +141,8 @@ fn draw_categories(area: &frame::Area<'_>, chart: &Chart<'_>, bars: &Bars<'_>) -
     Ok(())
 }
 
-/// `text` in lines of at most `room` pixels, broken at spaces and hyphens only.
-fn broken(text: &str, room: i32) -> Vec<String> {
+/// `text` in lines of at most `room` pixels, split at spaces and hyphens only.
+fn split(text: &str, room: i32) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_inclusive([' ', '-']) {
         match lines.last_mut() {
@@ -172,14 +172,14 @@ mod tests {
             ("emd & co".to_owned(), vec![610.0, f64::NAN]),
         ];
         let bars = Bars {
-            y_label: "huge pages broken",
+            y_label: "huge pages split",
             categories: &categories,
             series: &series,
             reference: Some(610.0),
         };
         let texts = texts_of(&draw("Table 1", &bars).expect("drawn")).join("|");
         for label in
-            ["Table 1", "paper", "emd &amp; co", "huge pages broken", "611", "2146", "610", "2000"]
+            ["Table 1", "paper", "emd &amp; co", "huge pages split", "611", "2146", "610", "2000"]
         {
             assert!(texts.contains(label), "{label} in {texts}");
         }
@@ -201,9 +201,9 @@ mod tests {
 
     #[test]
     fn long_names_are_broken_where_they_may_be() {
-        assert_eq!(broken("RandomAccess-L", 400), ["RandomAccess-L"]);
-        assert_eq!(broken("RandomAccess-L", 115), ["RandomAccess-", "L"]);
-        assert_eq!(broken("a b", 10), ["a", "b"]);
-        assert_eq!(broken("", 10), Vec::<String>::new());
+        assert_eq!(split("RandomAccess-L", 400), ["RandomAccess-L"]);
+        assert_eq!(split("RandomAccess-L", 115), ["RandomAccess-", "L"]);
+        assert_eq!(split("a b", 10), ["a", "b"]);
+        assert_eq!(split("", 10), Vec::<String>::new());
     }
 }

@@ -23,7 +23,7 @@ pub struct PromotionConfig {
     /// Nothing is promoted while a larger share of free memory lies in pieces smaller than
     /// a huge page.
     pub max_fragmentation: Share,
-    /// A partly used huge page that stays so for this long is broken.
+    /// A partly used huge page that stays so for this long is split.
     pub idle: Duration,
     /// What of one core promoting may use.
     pub budget: CpuBudget,

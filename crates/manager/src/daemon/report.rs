@@ -69,7 +69,7 @@ impl Reporter {
     /// Something happened in a pass that `policy` decides; `cause` goes before its own.
     pub(super) fn event(&self, event: &Event<'_>, policy: &str, cause: Option<&str>) {
         log(event);
-        let Event::Broke { process, broken, freed, cause: own } = event else { return };
+        let Event::Split { process, split, freed, cause: own } = event else { return };
         let (kind, words) = match cause {
             Some(cause) => ("idle", cause.to_owned()),
             None => (own.kind(), own.to_string()),
@@ -78,7 +78,7 @@ impl Reporter {
             policy: Some(policy.to_owned()),
             pid: Some(process.pid),
             command: Some(process.command.clone()),
-            huge_pages: broken.0,
+            huge_pages: split.0,
             base_pages: freed.0,
             ..entry(What::Debloated, kind, &words)
         });
@@ -136,13 +136,13 @@ fn log(event: &Event<'_>) {
             "looked"
         ),
         Event::Pausing => {}
-        Event::Broke { process, broken, freed, cause } => info!(
+        Event::Split { process, split, freed, cause } => info!(
             pid = process.pid.0,
             command = process.command,
-            broken = broken.0,
+            split = split.0,
             freed = %freed.bytes(),
             cause = %cause,
-            "broke huge pages"
+            "split huge pages"
         ),
         Event::Excluded { process } => {
             info!(
@@ -164,7 +164,7 @@ fn report(watch: &str, account: &Account, end: End, wait: Option<Duration>) {
         watch,
         end = %end,
         processes = account.processes.len(),
-        broken = total.broken.0,
+        split = total.split.0,
         freed = %total.freed.bytes(),
         left_alone = total.left_alone.total().0,
         asked_for = total.spared.0,

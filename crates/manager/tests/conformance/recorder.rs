@@ -59,8 +59,8 @@ fn in_words(said: &Said, at: At<'_>) -> String {
         Said::Decided(Decision::Look { process, regions, depth, cause }) => {
             format!("look at {}, {depth:?}: {cause}", places(*process, regions, at))
         }
-        Said::Decided(Decision::Break { process, regions, cause }) => {
-            format!("break {}: {cause}", places(*process, regions, at))
+        Said::Decided(Decision::Split { process, regions, cause }) => {
+            format!("split {}: {cause}", places(*process, regions, at))
         }
         Said::Decided(Decision::Done(cause)) => format!("done: {cause}"),
     }

@@ -235,11 +235,11 @@ fn emd_by(quantum: HugePages) -> Box<dyn Debloat> {
     (EMD_EXACT.build)(emd::Options { quantum, ..emd::Options::default() })
 }
 
-/// The regions that were broken, in order, as `process:region`, from 1 and 0.
-fn broken(words: &[String]) -> Vec<&str> {
+/// The regions that were split, in order, as `process:region`, from 1 and 0.
+fn split(words: &[String]) -> Vec<&str> {
     words
         .iter()
-        .filter_map(|line| Some(line.strip_prefix("break ")?.split_once(": ")?.0))
+        .filter_map(|line| Some(line.strip_prefix("split ")?.split_once(": ")?.0))
         .flat_map(|places| places.split(' '))
         .filter_map(|place| place.strip_suffix("+0"))
         .collect()
@@ -254,7 +254,7 @@ fn emd_goes_in_the_papers_order<M: Testbed>() -> Said {
     ensure!(freed == all(&EXAMPLE), "{freed} freed");
     // A1 B1 C1 A2 B2 B3 C2 C3 A3 B4 A4
     let order = ["1:0", "2:0", "3:0", "1:1", "2:1", "2:2", "3:1", "3:2", "1:2", "2:3", "1:3"];
-    ensure!(broken(&words) == order, "{words:#?}");
+    ensure!(split(&words) == order, "{words:#?}");
     Ok(words)
 }
 
@@ -263,17 +263,17 @@ fn hawkeye_goes_by_address_one_process_after_the_other<M: Testbed>() -> Said {
     let densities: [&[u16]; 3] = [&[100, 500, 3], &[511, 1], &[0, 250]];
     let (freed, words) = debloat::<M>(hawkeye, &densities, ALL)?;
     ensure!(freed == all(&densities), "{freed} freed");
-    ensure!(broken(&words) == ["1:0", "1:1", "1:2", "2:0", "2:1", "3:1"], "{words:#?}");
+    ensure!(split(&words) == ["1:0", "1:1", "1:2", "2:0", "2:1", "3:1"], "{words:#?}");
     Ok(words)
 }
 
 fn debloating_stops_when_enough_is_freed<M: Testbed>() -> Said {
     let (freed, words) = debloat::<M>(emd_by(HugePages(1)), &EXAMPLE, BasePages(1451))?;
-    ensure!(broken(&words) == ["1:0", "2:0", "3:0", "1:1"], "{words:#?}");
+    ensure!(split(&words) == ["1:0", "2:0", "3:0", "1:1"], "{words:#?}");
     ensure!(freed == BasePages(480 + 470 + 500 + 420), "{freed} freed");
     let hawkeye = Box::new(HawkEye);
     let (freed, more) = debloat::<M>(hawkeye, &EXAMPLE, BasePages(900))?;
-    ensure!(broken(&more) == ["1:0", "1:1"], "{more:#?}");
+    ensure!(split(&more) == ["1:0", "1:1"], "{more:#?}");
     ensure!(freed == BasePages(900), "{freed} freed");
     Ok([words, more].concat())
 }

@@ -152,7 +152,7 @@ pub(crate) trait Testbed: Sized {
     /// Carries an action out, tells the system, and says what became of it.
     fn apply(&mut self, action: &Action) -> Result<Outcome, Failed>;
 
-    /// Lets a policy take bloat back until so much is freed; says how much was.
+    /// Lets a policy reclaim bloat until so much is freed; says how much was.
     fn debloat(&mut self, policy: &mut dyn Debloat, need: BasePages) -> Result<BasePages, Failed>;
 
     /// Fails if the machine is not in order, or if a program does not find what it wrote.

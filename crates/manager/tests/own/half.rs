@@ -3,7 +3,7 @@
 use superpage_policy::bloat::{BloatDensity, Knowledge};
 use superpage_policy::debloat::list::Entry;
 use superpage_policy::debloat::{
-    BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause,
+    BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause,
 };
 use superpage_units::{BasePages, Share};
 
@@ -33,8 +33,8 @@ impl Debloat for Half {
                 match known {
                     Knowledge::Exact(density) if density < FLOOR => {}
                     Knowledge::Exact(_) => {
-                        let cause = BreakCause::FirstInOrder;
-                        return Decision::Break { process, regions, cause };
+                        let cause = SplitCause::FirstInOrder;
+                        return Decision::Split { process, regions, cause };
                     }
                     Knowledge::Unknown | Knowledge::Glanced(_) | Knowledge::Sampled(_) => {
                         let (depth, cause) = (Depth::Exact, LookCause::Unknown);

@@ -2,7 +2,7 @@
 //! known and change: nothing of it may be lost.
 //!
 //! [`superpage_kernel`]'s integrity test does it with the bare calls; here the promoter decides by
-//! the program's own faults, and passes of a policy break what it made.
+//! the program's own faults, and passes of a policy split what it made.
 
 use crate::area::Area;
 use crate::ordinary::until_held;
@@ -100,7 +100,7 @@ fn no_byte_is_lost() -> Ended {
     let seconds: u64 = seconds.and_then(|text| text.parse().ok()).unwrap_or(15);
     let mut program = Program::start()?;
     let mut setup = setup("quicksilver-sync-16", &[program.pid()])?;
-    // Nothing that was taken back is too empty to be promoted again.
+    // Nothing that was reclaimed is too empty to be promoted again.
     setup.promoter.worth = BasePages(BASE_PAGES_PER_HUGE_PAGE + 1);
     setup.promoter.promotion.at_once = 2;
     let watch = Watch::start(setup)?;
@@ -123,7 +123,7 @@ fn no_byte_is_lost() -> Ended {
     Ok(())
 }
 
-/// Breaks every huge page that has a zero page, again and again; what that freed.
+/// Splits every huge page that has a zero page, again and again; what that freed.
 fn debloat(pid: Pid, stop: &AtomicBool) -> Result<BasePages, Failed> {
     let mut freed = BasePages::ZERO;
     let mut seed = 0;

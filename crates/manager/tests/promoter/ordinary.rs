@@ -97,7 +97,7 @@ fn a_policy_of_ones_own_decides() -> Ended {
     only_from("hundred", 99, 100)
 }
 
-/// What half of a huge page holds stays whole; with less in it, the huge page is broken.
+/// What half of a huge page holds stays whole; with less in it, the huge page is split.
 fn a_de_bloater_of_ones_own_decides() -> Ended {
     let (mut program, memory, watch) = watched("quicksilver-sync-64", 2)?;
     for (region, touched) in [(0, PAGES / 2 + 1), (1, PAGES / 2)] {

@@ -1,25 +1,25 @@
 //! EMD: fair and efficient de-bloating (Gangar, Panwar, Gopinath, ISMM 2025), sections 4.2 and 4.3.
 //!
 //! The densest bucket first, over all processes; processes with a region in the densest bucket
-//! take turns, each breaking at most a quantum of huge pages in a turn (100 in the paper).
+//! take turns, each splitting at most a quantum of huge pages in a turn (100 in the paper).
 //!
 //! Deviations, each with its reason:
 //! - **Sampled maps** ([`Observation::Sampled`]): the paper counts every zero page; an estimate
 //!   gives the bucket for a fraction of the reading ([`crate::sampling`]). A glance at every region
 //!   ranks them; at a glance all lie near some bucket's border, so the regions that a decision is
-//!   about to break are looked at more closely first, once. [`Observation::Exact`] is the paper's
+//!   about to split are looked at more closely first, once. [`Observation::Exact`] is the paper's
 //!   variant; [`Observation::Filtered`] is for regions of which most are in use.
 //! - **The last rounds are shared**: when what is still needed is less than a quantum for each
 //!   process in the bucket, each gives half of an equal part, again and again. With a full quantum
 //!   each, the first processes in the round would be hurt and the last spared, by up to 100 huge
 //!   pages.
-//! - **Nothing is broken for nothing**: the paper's loop ends with a threshold of zero, which
-//!   breaks huge pages without bloat. [`Options::floor`] is the least density worth breaking.
+//! - **Nothing is split for nothing**: the paper's loop ends with a threshold of zero, which
+//!   splits huge pages without bloat. [`Options::floor`] is the least density worth splitting.
 //! - **Turns go on where they stopped**: the next round starts with the process after the one
 //!   served last, so that many small requests do not all fall on the first process.
 
 use super::list::Entry;
-use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause};
+use super::{BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause};
 use crate::bloat::{BloatDensity, BloatMap, Bucket, Knowledge};
 use crate::sampling::{FILTER, GLANCE, SAMPLE};
 use alloc::boxed::Box;
@@ -66,7 +66,7 @@ pub enum Observation {
 pub struct Options {
     /// Huge pages that a process gives up in one turn. The paper: 100.
     pub quantum: HugePages,
-    /// The least density worth breaking a huge page for. The paper has none; the default is one
+    /// The least density worth splitting a huge page for. The paper has none; the default is one
     /// base page.
     pub floor: BloatDensity,
     /// How densities come to be known.
@@ -98,17 +98,17 @@ impl Default for Options {
 struct Round {
     bucket: Bucket,
     sharers: usize,
-    /// What each process may break in this round.
+    /// What each process may split in this round.
     turn: HugePages,
     waiting: VecDeque<ProcessKey>,
-    /// What the process at the front may still break in its turn.
+    /// What the process at the front may still split in its turn.
     left: HugePages,
 }
 
 /// What can be gained from a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worth {
-    /// Breaking it frees something.
+    /// Splitting it frees something.
     Breaking,
     /// It was only glanced at: a closer look will tell.
     Looking,
@@ -141,7 +141,7 @@ impl Emd {
         }
     }
 
-    /// How closely a region is looked at that is about to be broken, and not known well enough.
+    /// How closely a region is looked at that is about to be split, and not known well enough.
     fn second_depth(&self) -> Depth {
         match self.options.observation {
             Observation::Sampled => Depth::Sample(SAMPLE),
@@ -239,7 +239,7 @@ impl Emd {
             .collect()
     }
 
-    /// The chosen regions that must be looked at more closely before they are broken.
+    /// The chosen regions that must be looked at more closely before they are split.
     fn unsure(&self, chosen: &[(Region, Knowledge)]) -> Vec<Region> {
         let only_glanced = chosen.iter().filter(|(_, known)| self.worth(*known) == Worth::Looking);
         only_glanced.map(|(region, _)| *region).collect()
@@ -272,12 +272,12 @@ impl Debloat for Emd {
             round.left = round.left.saturating_sub(HugePages(chosen.len() as u64));
             self.last_served = Some(process);
             let (sharers, turn) = (round.sharers, round.turn);
-            let cause = BreakCause::Densest { bucket, sharers, turn };
+            let cause = SplitCause::Densest { bucket, sharers, turn };
             let regions = chosen.into_iter().map(|(region, _)| region).collect();
-            Decision::Break { process, regions, cause }
+            Decision::Split { process, regions, cause }
         } else {
             let depth = self.second_depth();
-            let cause = LookCause::AboutToBreak(bucket);
+            let cause = LookCause::AboutToSplit(bucket);
             Decision::Look { process, regions: unsure, depth, cause }
         };
         self.round = Some(round);
@@ -339,10 +339,10 @@ mod tests {
         vec![half(first).chain(half(second)).collect()]
     }
 
-    /// The names of what was broken, as the paper writes them: process letter, region number.
+    /// The names of what was split, as the paper writes them: process letter, region number.
     fn names(played: &Played) -> String {
         let name = |(p, r, _): &(usize, usize, u16)| format!("{}{}", ["A", "B", "C"][*p], r + 1);
-        played.broken.iter().map(name).collect::<Vec<_>>().join(" ")
+        played.split.iter().map(name).collect::<Vec<_>>().join(" ")
     }
 
     /// Section 4.3: "A1, B1, C1, A2, B2, B3, C2, C3, A3, B4, A4". The figure's picture is not in
@@ -365,9 +365,9 @@ mod tests {
     #[test]
     fn table_1_breaks_the_least_whichever_half_is_bloated() {
         for world in [halves(410, 102), halves(102, 410)] {
-            assert_eq!(play(&mut exact(), &world, 250_000).broken.len(), 610);
+            assert_eq!(play(&mut exact(), &world, 250_000).split.len(), 610);
             let sampled = play(&mut Emd::new(Options::default()), &world, 250_000);
-            assert!(sampled.broken.len() <= 616, "sampled: {}", sampled.broken.len());
+            assert!(sampled.split.len() <= 616, "sampled: {}", sampled.split.len());
         }
     }
 
@@ -377,7 +377,7 @@ mod tests {
         for need in [419_430 * 2, 838_860 * 2, 1_000] {
             for mut policy in [exact(), Emd::new(Options::default())] {
                 let played = play(&mut policy, &world, need);
-                let count = |p| played.broken.iter().filter(|(q, _, _)| *q == p).count();
+                let count = |p| played.split.iter().filter(|(q, _, _)| *q == p).count();
                 let counts = [count(0), count(1), count(2), count(3)];
                 let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
                 // Estimates put regions next to a border into either bucket: a few standard deviations.
@@ -390,7 +390,7 @@ mod tests {
     fn turns_go_on_after_the_process_served_last() {
         let world: World = vec![vec![500; 10]; 3];
         let mut policy = exact();
-        let mut first_served = |need| play(&mut policy, &world, need).broken[0].0;
+        let mut first_served = |need| play(&mut policy, &world, need).split[0].0;
         assert_eq!([first_served(1), first_served(1), first_served(1)], [0, 1, 2]);
     }
 
@@ -399,7 +399,7 @@ mod tests {
         let world: World = vec![vec![0; 300], vec![512, 0, 3]];
         for mut policy in [exact(), Emd::new(Options::default())] {
             let played = play(&mut policy, &world, u64::MAX / 1024);
-            assert!(played.broken.iter().all(|(_, _, density)| *density > 0), "{played:?}");
+            assert!(played.split.iter().all(|(_, _, density)| *density > 0), "{played:?}");
             assert_eq!(played.done, DoneCause::NothingLeft);
         }
     }
@@ -425,13 +425,13 @@ mod tests {
         let filtered = Options { observation: Observation::Filtered, ..Options::default() };
         let played = |world: &World| play(&mut Emd::new(filtered), world, u64::MAX / 1024);
         let full = played(&vec![vec![0; 1000]]);
-        assert_eq!((full.looks, full.broken.len()), (1000, 0), "one look each is enough");
-        // The least that the daemon breaks a huge page for; one in seventy may be missed.
+        assert_eq!((full.looks, full.split.len()), (1000, 0), "one look each is enough");
+        // The least that the daemon splits a huge page for; one in seventy may be missed.
         let little = played(&vec![vec![31; 1000]]);
-        assert!((960..=1000).contains(&little.broken.len()), "{}", little.broken.len());
-        assert_eq!(little.looks, 1000 + little.broken.len());
+        assert!((960..=1000).contains(&little.split.len()), "{}", little.split.len());
+        assert_eq!(little.looks, 1000 + little.split.len());
         let half = played(&halves(256, 0));
-        assert_eq!((half.looks, half.broken.len()), (4096 + 2048, 2048));
+        assert_eq!((half.looks, half.split.len()), (4096 + 2048, 2048));
     }
 
     fn worlds() -> impl Strategy<Value = World> {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     proptest! {
-        /// The bound: any order that frees as much breaks at least as many huge pages, give or
+        /// The bound: any order that frees as much splits at least as many huge pages, give or
         /// take one bucket's width. "Give or take": the other order's regions are credited with
         /// the floor of their bucket.
         #[test]
@@ -462,8 +462,8 @@ mod tests {
             let played = play(&mut exact(), &world, need);
             let floor = |d: u16| BloatDensity::new(d).bucket().floor().base_pages().0;
             if played.done == DoneCause::NeedMet {
-                prop_assert!(played.broken.len() <= fewest(&world, need, floor));
-                prop_assert!(played.broken.len() >= fewest(&world, need, u64::from));
+                prop_assert!(played.split.len() <= fewest(&world, need, floor));
+                prop_assert!(played.split.len() >= fewest(&world, need, u64::from));
             } else {
                 let all: u64 = world.iter().flatten().map(|d| u64::from(*d)).sum();
                 prop_assert_eq!(played.freed(), all);
@@ -476,23 +476,23 @@ mod tests {
             let options = Options { quantum: HugePages(quantum), ..exact().options };
             let played = play(&mut Emd::new(options), &world, need);
             let buckets: Vec<Bucket> =
-                played.broken.iter().map(|(_, _, d)| BloatDensity::new(*d).bucket()).collect();
+                played.split.iter().map(|(_, _, d)| BloatDensity::new(*d).bucket()).collect();
             prop_assert!(buckets.windows(2).all(|pair| pair[0] >= pair[1]));
-            let before_last = played.freed() - played.broken.last().map_or(0, |b| u64::from(b.2));
-            prop_assert!(before_last < need, "broke more than was needed");
+            let before_last = played.freed() - played.split.last().map_or(0, |b| u64::from(b.2));
+            prop_assert!(before_last < need, "split more than was needed");
         }
 
-        /// With sampled maps too: it ends, frees what it can, and breaks nothing twice.
+        /// With sampled maps too: it ends, frees what it can, and splits nothing twice.
         #[test]
         fn sampled_maps_free_what_is_asked(world in worlds(), need in 1u64..30_000) {
             let played = play(&mut Emd::new(Options::default()), &world, need);
             if played.done == DoneCause::NeedMet {
                 prop_assert!(played.freed() >= need);
             }
-            let mut seen: Vec<_> = played.broken.iter().map(|(p, r, _)| (*p, *r)).collect();
+            let mut seen: Vec<_> = played.split.iter().map(|(p, r, _)| (*p, *r)).collect();
             seen.sort_unstable();
             seen.dedup();
-            prop_assert_eq!(seen.len(), played.broken.len());
+            prop_assert_eq!(seen.len(), played.split.len());
         }
     }
 }

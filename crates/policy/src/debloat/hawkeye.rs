@@ -2,22 +2,22 @@
 //! compare with.
 //!
 //! Processes come in the order of their creation, each de-bloated fully before the next; within
-//! one, huge pages come in address order, and each that holds a zero-filled base page is broken.
+//! one, huge pages come in address order, and each that holds a zero-filled base page is split.
 //!
 //! Deviations:
-//! - HawkEye reads a huge page, breaks it and goes on. Here up to [`BATCH`] are read and then
-//!   broken together, so that the comparison is of orders and not of system call counts.
+//! - HawkEye reads a huge page, splits it and goes on. Here up to [`BATCH`] are read and then
+//!   split together, so that the comparison is of orders and not of system call counts.
 //! - HawkEye chooses the first process by memory use and TLB cost; the EMD paper runs it first
 //!   come, first served, and so do we.
 
 use super::list::Entry;
-use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause};
+use super::{BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause};
 use crate::bloat::{BloatDensity, BloatMap, Knowledge};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use superpage_units::{BasePages, ProcessKey, Region, Share};
 
-/// Regions in one look and one break. Chosen, not measured: enough to share a system call, few
+/// Regions in one look and one split. Chosen, not measured: enough to share a system call, few
 /// enough that little is read beyond the need.
 pub const BATCH: usize = 16;
 
@@ -55,8 +55,8 @@ fn next_in(process: ProcessKey, map: &BloatMap, need: BasePages) -> Option<Decis
     let (_, first) = worth.peek()?;
     if is_exact(*first) {
         let regions = until_met(worth.take_while(|(_, known)| is_exact(*known)), need);
-        let cause = BreakCause::FirstInOrder;
-        return Some(Decision::Break { process, regions, cause });
+        let cause = SplitCause::FirstInOrder;
+        return Some(Decision::Split { process, regions, cause });
     }
     let regions = worth
         .take_while(|(_, known)| !is_exact(*known))
@@ -106,13 +106,13 @@ mod tests {
             let half = |density| core::iter::repeat_n(density, 2048);
             alloc::vec![half(first).chain(half(second)).collect()]
         };
-        let broken = |world| play(&mut HawkEye, &world, 250_000).broken.len();
-        assert_eq!(broken(halves(410, 102)), 610);
-        assert_eq!(broken(halves(102, 410)), 2149);
+        let split = |world| play(&mut HawkEye, &world, 250_000).split.len();
+        assert_eq!(split(halves(410, 102)), 610);
+        assert_eq!(split(halves(102, 410)), 2149);
     }
 
     proptest! {
-        /// The obvious model: walk processes and addresses, break what has zeros, until it is
+        /// The obvious model: walk processes and addresses, split what has zeros, until it is
         /// enough.
         #[test]
         fn breaks_exactly_the_sequential_prefix(
@@ -130,7 +130,7 @@ mod tests {
                 }
             }
             let played = play(&mut HawkEye, &world, need);
-            prop_assert_eq!(played.broken, expected);
+            prop_assert_eq!(played.split, expected);
             prop_assert_eq!(played.done == DoneCause::NeedMet, left == 0);
         }
     }

@@ -42,7 +42,7 @@ impl Entry {
         Watermarks::new(high, low).unwrap_or_default()
     }
 
-    /// The least density for which it breaks a huge page, given these options.
+    /// The least density for which it splits a huge page, given these options.
     #[must_use]
     pub fn floor(&self, options: emd::Options) -> BloatDensity {
         (self.build)(options).floor()
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(registry.entry("ksm"), None);
     }
 
-    /// Each breaks a huge page of the density that it names as its least, and none of one less; EMD
+    /// Each splits a huge page of the density that it names as its least, and none of one less; EMD
     /// where it does not go by samples.
     #[test]
     fn what_each_says_of_its_floor_is_what_it_does() {
@@ -143,8 +143,8 @@ mod tests {
             for entry in ALL.iter().filter(|entry| **entry != EMD) {
                 let least = entry.floor(options).zero_pages();
                 let world: World = vec![vec![least - 1; 20], vec![least - 1, least]];
-                let broken = play((entry.build)(options).as_mut(), &world, 1_000_000).broken;
-                assert_eq!(broken, [(1, 1, least)], "{entry}");
+                let split = play((entry.build)(options).as_mut(), &world, 1_000_000).split;
+                assert_eq!(split, [(1, 1, least)], "{entry}");
             }
         }
         let least = |entry: Entry| entry.floor(emd::Options::WORTHWHILE).zero_pages();

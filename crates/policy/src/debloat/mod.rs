@@ -1,9 +1,9 @@
-//! De-bloating: which huge pages to break, in which order, and what must be known first.
+//! De-bloating: which huge pages to split, in which order, and what must be known first.
 //!
 //! A policy is asked again and again for one [`Decision`]. It may ask to look at regions, or to
-//! break some, or say that it is done and why. The caller carries the decision out and brings the
+//! split some, or say that it is done and why. The caller carries the decision out and brings the
 //! bloat maps up to date: a region that was looked at is refined (or removed if it is gone), a
-//! region that was broken, or that would not break, is removed. Every decision therefore changes
+//! region that was split, or that would not split, is removed. Every decision therefore changes
 //! a map, and a policy never waits.
 //!
 //! | policy | file | order |
@@ -49,23 +49,23 @@ pub enum LookCause {
     /// Nothing is known about them.
     Unknown,
     /// They are next, and only glanced at: their buckets are not certain enough.
-    AboutToBreak(Bucket),
+    AboutToSplit(Bucket),
 }
 
 impl fmt::Display for LookCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("nothing is known about them"),
-            Self::AboutToBreak(bucket) => {
-                write!(f, "about to break them as bucket {bucket}, and a glance is not certain")
+            Self::AboutToSplit(bucket) => {
+                write!(f, "about to split them as bucket {bucket}, and a glance is not certain")
             }
         }
     }
 }
 
-/// Why regions are to be broken.
+/// Why regions are to be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakCause {
+pub enum SplitCause {
     /// They are in the densest bucket; `sharers` processes with regions in it take turns of at
     /// most `turn` huge pages.
     Densest {
@@ -73,14 +73,14 @@ pub enum BreakCause {
         bucket: Bucket,
         /// Processes with regions in it when the round began.
         sharers: usize,
-        /// What each may break in this round.
+        /// What each may split in this round.
         turn: HugePages,
     },
     /// They come first in address order, in the process created first.
     FirstInOrder,
 }
 
-impl BreakCause {
+impl SplitCause {
     /// Its kind in a word, one of a small fixed set.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
@@ -91,7 +91,7 @@ impl BreakCause {
     }
 }
 
-impl fmt::Display for BreakCause {
+impl fmt::Display for SplitCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Densest { bucket, sharers, turn } => write!(
@@ -135,25 +135,25 @@ pub enum Decision {
         /// Why.
         cause: LookCause,
     },
-    /// Break these huge pages of this process and free their zero-filled base pages.
-    Break {
+    /// Split these huge pages of this process and free their zero-filled base pages.
+    Split {
         /// Whose.
         process: ProcessKey,
         /// Which, in address order.
         regions: Vec<Region>,
         /// Why.
-        cause: BreakCause,
+        cause: SplitCause,
     },
     /// Stop.
     Done(DoneCause),
 }
 
-/// A rule for taking bloat back.
+/// A rule for reclaiming bloat.
 pub trait Debloat: fmt::Debug + Send {
     /// What to do next, given what is known and how much is still to be freed.
     fn decide(&mut self, maps: &BloatMaps, need: BasePages) -> Decision;
 
-    /// The least density for which a huge page is broken.
+    /// The least density for which a huge page is split.
     fn floor(&self) -> BloatDensity;
 }
 
@@ -172,14 +172,14 @@ pub(crate) mod model {
     /// What a policy did: (process, region index, density) in order, and why it stopped.
     #[derive(Debug)]
     pub(crate) struct Played {
-        pub(crate) broken: Vec<(usize, usize, u16)>,
+        pub(crate) split: Vec<(usize, usize, u16)>,
         pub(crate) looks: usize,
         pub(crate) done: DoneCause,
     }
 
     impl Played {
         pub(crate) fn freed(&self) -> u64 {
-            self.broken.iter().map(|(_, _, density)| u64::from(*density)).sum()
+            self.split.iter().map(|(_, _, density)| u64::from(*density)).sum()
         }
     }
 
@@ -223,7 +223,7 @@ pub(crate) mod model {
     pub(crate) fn play(policy: &mut dyn Debloat, world: &World, need: u64) -> Played {
         let mut maps = unknown_maps(world);
         let mut left = BasePages(need);
-        let mut broken = Vec::new();
+        let mut split = Vec::new();
         let mut looks = 0;
         for step in 0..100_000 {
             match policy.decide(&maps, left) {
@@ -239,19 +239,19 @@ pub(crate) mod model {
                     }
                     map.check();
                 }
-                Decision::Break { process, regions, .. } => {
-                    assert!(!regions.is_empty(), "an empty break");
+                Decision::Split { process, regions, .. } => {
+                    assert!(!regions.is_empty(), "an empty split");
                     let map = maps.get_mut(&process).unwrap();
                     for r in regions {
-                        assert!(map.remove(r).is_some(), "broke a region that was not there");
+                        assert!(map.remove(r).is_some(), "split a region that was not there");
                         let density = world[process.0 as usize][index(r)];
-                        broken.push((process.0 as usize, index(r), density));
+                        split.push((process.0 as usize, index(r), density));
                         left = left.saturating_sub(BasePages(u64::from(density)));
                     }
                     map.check();
                 }
                 Decision::Done(done) => {
-                    return Played { broken, looks, done };
+                    return Played { split, looks, done };
                 }
             }
         }

@@ -1,22 +1,22 @@
-//! Linux's own way to take bloat back: the shrinker for underused huge pages (since 6.12), as
+//! Linux's own way to reclaim bloat: the shrinker for underused huge pages (since 6.12), as
 //! `mm/huge_memory.c` has it (`deferred_split_scan`, `thp_underused`).
 //!
 //! Under reclaim the kernel walks its list of huge pages, one after the other. It reads each, and
 //! splits it if more than `max_ptes_none` of its base pages are zero-filled; those are freed. At
-//! the default of 511 it does nothing: what khugepaged may fill with zeros is not taken back.
+//! the default of 511 it does nothing: what khugepaged may fill with zeros is not reclaimed.
 //!
 //! Deviations:
 //! - The kernel's list has huge pages in the order of their allocation, in each memory cgroup.
 //!   Here addresses stand for that order, and processes come one after the other in the order of
 //!   their creation.
-//! - Up to [`BATCH`] are read and then broken together, as in [`super::hawkeye`].
+//! - Up to [`BATCH`] are read and then split together, as in [`super::hawkeye`].
 //! - The kernel looks at a part of the list each time, depending on how much it reclaims; here it
 //!   goes on until the need is met.
 
 use super::emd::EMD;
 use super::hawkeye::{BATCH, is_exact, until_met};
 use super::list::Entry;
-use super::{BloatMaps, BreakCause, Debloat, Decision, Depth, DoneCause, LookCause};
+use super::{BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause};
 use crate::bloat::{BloatDensity, BloatMap, Knowledge};
 use alloc::boxed::Box;
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, ProcessKey};
@@ -73,8 +73,8 @@ impl Underused {
         let (_, first) = worth.peek()?;
         if is_exact(*first) {
             let regions = until_met(worth.take_while(|(_, known)| is_exact(*known)), need);
-            let cause = BreakCause::FirstInOrder;
-            return Some(Decision::Break { process, regions, cause });
+            let cause = SplitCause::FirstInOrder;
+            return Some(Decision::Split { process, regions, cause });
         }
         let unknown = worth.take_while(|(_, known)| !is_exact(*known));
         let regions = unknown.take(BATCH).map(|(region, _)| region).collect();
@@ -124,7 +124,7 @@ mod tests {
     fn more_than_the_threshold_is_underused() {
         let world: World = vec![vec![409, 410, 512, 0], vec![500]];
         let played = play(&mut at(409), &world, 100_000);
-        assert_eq!(played.broken, [(0, 1, 410), (0, 2, 512), (1, 0, 500)]);
+        assert_eq!(played.split, [(0, 1, 410), (0, 2, 512), (1, 0, 500)]);
         assert_eq!(played.done, DoneCause::NothingLeft);
         assert_eq!(played.looks, 5);
     }
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn at_the_default_nothing_is_even_read() {
         let played = play(&mut Underused::default(), &vec![vec![512; 4]], 1);
-        assert_eq!((played.broken.len(), played.looks), (0, 0));
-        assert_eq!(play(&mut at(510), &vec![vec![512; 4]], 1).broken, [(0, 0, 512)]);
+        assert_eq!((played.split.len(), played.looks), (0, 0));
+        assert_eq!(play(&mut at(510), &vec![vec![512; 4]], 1).split, [(0, 0, 512)]);
     }
 
     proptest! {
-        /// The obvious model: walk processes and addresses, break what has more zeros than it
+        /// The obvious model: walk processes and addresses, split what has more zeros than it
         /// may, until it is enough.
         #[test]
         fn breaks_exactly_the_underused_ones_in_order(
@@ -156,7 +156,7 @@ mod tests {
                 }
             }
             let played = play(&mut at(max), &world, need);
-            prop_assert_eq!(played.broken, expected);
+            prop_assert_eq!(played.split, expected);
             prop_assert_eq!(played.done == DoneCause::NeedMet, left == 0);
         }
     }

@@ -14,7 +14,7 @@
 //! - FreeBSD maps a superpage only if its base pages also agree in their dirty and access bits.
 //!   Those are not part of what a system sees here: population alone decides.
 //! - FreeBSD has no advice against huge pages, so none is heeded.
-//! - A reservation that is given back keeps its populated base pages where they are, as in
+//! - A reservation that is given back keeps its present base pages where they are, as in
 //!   FreeBSD; the region is never reserved again while one of them is there.
 //! - FreeBSD's page queues are one clock here.
 

@@ -22,7 +22,7 @@
 //! - A promotion that finds no memory, even by compaction, stops all of them for a minute, as
 //!   khugepaged's `alloc_sleep_millisecs` does; its region waits for the next round.
 //! - Under pressure it is Linux, with its clock.
-//! - Where accesses cannot be seen, populated base pages stand for accessed ones; where nobody counts
+//! - Where accesses cannot be seen, present base pages stand for accessed ones; where nobody counts
 //!   page walks, memory alone says which process needs huge pages most.
 
 use super::backoff::BackOff;

@@ -22,7 +22,7 @@
 //!
 //! [`list`] has all of them by name, and the table of what each does when.
 //!
-//! Taking bloat back is another rule, [`crate::debloat`]: any of its policies goes with any system.
+//! Reclaiming bloat is another rule, [`crate::debloat`]: any of its policies goes with any system.
 
 mod backoff;
 pub mod capabilities;
@@ -300,8 +300,8 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Scanned(pages) => write!(f, "scanned, {pages} base pages populated"),
-            Self::Threshold(pages) => write!(f, "threshold reached: {pages} base pages populated"),
+            Self::Scanned(pages) => write!(f, "scanned, {pages} base pages present"),
+            Self::Threshold(pages) => write!(f, "threshold reached: {pages} base pages present"),
             Self::Coverage(pages) => write!(f, "highest coverage: {pages} base pages accessed"),
             Self::HeapGrew => f.write_str("the heap has grown past it"),
             Self::Supply(size) => write!(f, "free {size} pages are short"),

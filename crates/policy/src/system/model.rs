@@ -349,7 +349,7 @@ impl Model {
         self.free(size)
     }
 
-    /// Breaks all free superpages into base pages.
+    /// Splits all free superpages into base pages.
     pub(super) fn fragment(&mut self) {
         if self.pools.is_none() {
             let free = self.supply.free().0;

@@ -122,7 +122,7 @@ impl Machine {
     }
 
     /// Whether the page lies in an area and is mapped by smaller ones, at least in part, and was not
-    /// broken to take bloat back that would come back.
+    /// split to reclaim bloat that would come back.
     fn can_promote(&self, key: ProcessKey, page: Page) -> bool {
         let Some(process) = self.processes.get(key) else { return false };
         let area = process.area_at(page.start());

@@ -1,5 +1,5 @@
-//! Taking bloat back by a de-bloating policy, as the manager does on the real kernel: look, break,
-//! verify, go on. Huge pages that are shared after a fork are not looked at: breaking them does
+//! Reclaiming bloat by a de-bloating policy, as the manager does on the real kernel: look, split,
+//! verify, go on. Huge pages that are shared after a fork are not looked at: splitting them does
 //! nothing.
 
 use super::Machine;
@@ -34,7 +34,7 @@ impl Pass {
 }
 
 impl Machine {
-    /// Lets `policy` break huge pages of `processes` until `need` is freed or nothing is left.
+    /// Lets `policy` split huge pages of `processes` until `need` is freed or nothing is left.
     ///
     /// Returns what was freed.
     pub fn debloat(
@@ -50,7 +50,7 @@ impl Machine {
     }
 
     /// A pass over the huge pages that `processes` have now, none of which is known. A machine whose
-    /// huge pages come from a pool has none that could be broken.
+    /// huge pages come from a pool has none that could be split.
     #[must_use]
     pub fn begin_pass(&self, processes: &[ProcessKey], need: BasePages) -> Pass {
         let maps = if self.pools.is_none() { self.bloat_maps(processes) } else { BloatMaps::new() };
@@ -68,7 +68,7 @@ impl Machine {
             Decision::Look { process, regions, depth, .. } => {
                 self.look(&mut pass.maps, process, &regions, depth, work);
             }
-            Decision::Break { process, regions, .. } => {
+            Decision::Split { process, regions, .. } => {
                 for region in regions {
                     pass.freed += self.break_one(process, region, work);
                     if let Some(map) = pass.maps.get_mut(&process) {
@@ -81,7 +81,7 @@ impl Machine {
         None
     }
 
-    /// From now on, what is broken to take bloat back is not promoted again while more than
+    /// From now on, what is split to reclaim bloat is not promoted again while more than
     /// `may_miss` of its base pages are missing: it would bloat again.
     pub fn hold_broken(&mut self, may_miss: BasePages) {
         self.may_miss = Some(may_miss);
@@ -94,16 +94,16 @@ impl Machine {
         page.regions().any(|region| {
             let populated = process.slot(region).map_or(BasePages::ZERO, Slot::populated);
             PageSize::Huge.base_pages().saturating_sub(populated) > may_miss
-                && self.broken.contains(&(key, region))
+                && self.split.contains(&(key, region))
         })
     }
 
     fn break_one(&mut self, process: ProcessKey, region: Region, work: &mut Work) -> BasePages {
         let Some(density) = self.split(process, region, work) else { return BasePages::ZERO };
         if self.may_miss.is_some() {
-            self.broken.insert((process, region));
+            self.split.insert((process, region));
         }
-        self.counts.broken += 1;
+        self.counts.split += 1;
         self.counts.freed += density.base_pages();
         density.base_pages()
     }

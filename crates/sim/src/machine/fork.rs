@@ -9,7 +9,7 @@
 //! Deviations:
 //! - A gigantic page is mapped by huge pages first: Linux has none of anonymous memory, and the papers
 //!   with gigantic pages do not say what a fork does to them.
-//! - A reservation is broken, with its base pages left in place. FreeBSD would keep it for the object
+//! - A reservation is split, with its base pages left in place. FreeBSD would keep it for the object
 //!   that both shadow.
 //! - What two read from swap after a fork is two pages; Linux finds the second in the swap cache.
 //! - Memory of mapped files and of pools is not copied by a fork but shared; such a machine has none.
@@ -44,14 +44,14 @@ impl Machine {
         Some((child, work))
     }
 
-    /// The child's memory is given back lazily where its parent's was, and what was broken stays so.
+    /// The child's memory is given back lazily where its parent's was, and what was split stays so.
     fn inherit(&mut self, parent: ProcessKey, child: ProcessKey) {
         let of =
             |(key, region): &(ProcessKey, Region)| (*key == parent).then_some((child, *region));
         let lazily: Vec<_> = self.partly_unmapped.iter().filter_map(of).collect();
         self.partly_unmapped.extend(lazily);
-        let broken: Vec<_> = self.broken.iter().filter_map(of).collect();
-        self.broken.extend(broken);
+        let split: Vec<_> = self.split.iter().filter_map(of).collect();
+        self.split.extend(split);
     }
 
     /// Gives what a child has mapped in a region to its family; how many pages that is.

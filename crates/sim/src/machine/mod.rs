@@ -12,7 +12,7 @@
 //! | `device` | the queue of the device that pages go to |
 //! | `hold` | a program that holds a little of every huge frame: Quicksilver's Frag-X |
 //! | `lazy` | huge pages given back in part, which are split when memory is short |
-//! | `debloat` | taking bloat back by one of [`superpage_policy::debloat`]'s policies |
+//! | `debloat` | reclaiming bloat by one of [`superpage_policy::debloat`]'s policies |
 //! | `view` | what a system sees of it |
 //! | `work` | work counted, so that it can be priced |
 //!
@@ -67,8 +67,8 @@ pub struct Counts {
     pub promotions: [u64; 3],
     /// Reservations made.
     pub reservations: u64,
-    /// Superpages broken to take their bloat back.
-    pub broken: u64,
+    /// Superpages split to take their bloat back.
+    pub split: u64,
     /// Base pages freed by that.
     pub freed: BasePages,
     /// Actions that came too late.
@@ -143,9 +143,9 @@ pub struct Machine {
     counts: Counts,
     /// Huge pages that a program has given back in part, to be split when memory is short.
     partly_unmapped: VecDeque<(ProcessKey, Region)>,
-    /// What was broken to take bloat back, if that is not to be promoted again with more base pages
+    /// What was split to reclaim bloat, if that is not to be promoted again with more base pages
     /// missing than so many.
-    broken: BTreeSet<(ProcessKey, Region)>,
+    split: BTreeSet<(ProcessKey, Region)>,
     may_miss: Option<BasePages>,
 }
 
@@ -168,7 +168,7 @@ impl Machine {
             random: Random::new(setup.seed),
             counts: Counts::default(),
             partly_unmapped: VecDeque::new(),
-            broken: BTreeSet::new(),
+            split: BTreeSet::new(),
             may_miss: None,
         }
     }
@@ -349,7 +349,7 @@ impl Machine {
         for (start, end) in ranges {
             work += self.discard(key, start, end);
         }
-        self.broken.retain(|(owner, _)| *owner != key);
+        self.split.retain(|(owner, _)| *owner != key);
         if let Some(process) = self.processes.remove(key) {
             debug_assert!(process.frames().next().is_none(), "areas hold all memory");
         }

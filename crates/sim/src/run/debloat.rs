@@ -3,8 +3,8 @@
 //!
 //! It is as the daemon on the real kernel: one decision after the other, each of which takes the
 //! time of what it reads, splits and frees; it ends when the low watermark is reached, and when
-//! nothing is left to free it waits before it looks again. What it broke, the system does not
-//! promote again while promoting would bring back what it breaks, as the daemon holds
+//! nothing is left to free it waits before it looks again. What it split, the system does not
+//! promote again while promoting would bring back what it splits, as the daemon holds
 //! `max_ptes_none` down for khugepaged. The papers do not say what keeps theirs from being undone.
 //!
 //! What differs from the daemon:
@@ -45,8 +45,8 @@ pub struct Debloater {
 pub struct Debloated {
     /// Times that it set out to free something.
     pub passes: u64,
-    /// Huge pages broken.
-    pub broken: HugePages,
+    /// Huge pages split.
+    pub split: HugePages,
     /// What that freed.
     pub freed: BasePages,
     /// CPU time it took.
@@ -76,7 +76,7 @@ impl Debloater {
         }
     }
 
-    /// What may be missing of a region that it broke for the system to promote it again.
+    /// What may be missing of a region that it split for the system to promote it again.
     pub(super) const fn may_miss(&self) -> BasePages {
         self.may_miss
     }
@@ -86,7 +86,7 @@ impl Debloater {
         let counts = machine.counts();
         Debloated {
             passes: self.passes,
-            broken: HugePages(counts.broken),
+            split: HugePages(counts.split),
             freed: counts.freed,
             busy: self.worker.busy,
         }

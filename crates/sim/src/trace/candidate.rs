@@ -8,7 +8,7 @@ use superpage_policy::system::list;
 use superpage_policy::watermark::{LowNotBelowHigh, Watermarks};
 use superpage_units::Share;
 
-/// A system, and what takes bloat back under it.
+/// A system, and what reclaims bloat under it.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     /// The system.
@@ -49,7 +49,7 @@ pub enum BadName {
     /// There are several plus signs; here are the de-bloaters that there are.
     #[error("one de-bloater each; choose one of {0}")]
     Several(String),
-    /// The system's superpages cannot be broken.
+    /// The system's superpages cannot be split.
     #[error(
         "the superpages of {0} are set aside and stay whole, so nothing can be taken back from \
          them; choose another policy before the plus sign"

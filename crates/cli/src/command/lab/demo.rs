@@ -91,7 +91,7 @@ fn show_what_can_be_shown(missing: &[Finding]) -> Outcome {
         text.push_str(&format!("  {}: {}. {advice}\n", finding.ability.purpose(), finding.why));
     }
     text.push_str(
-        "\nWhat the paper measured: to free the same memory, HawkEye broke 611 huge pages of \
+        "\nWhat the paper measured: to free the same memory, HawkEye split 611 huge pages of \
          RandomAccess-L\n(under 2 % slower) and 2146 of RandomAccess-R (65 % slower). The order \
          matters, not the amount.\n\nYour own processes, as far as they can be seen:\n",
     );
@@ -112,7 +112,7 @@ fn number(row: &Value, key: &str) -> f64 {
 fn table(rows: &[Value], case: &str) -> String {
     let heads = [
         "order",
-        "huge pages broken",
+        "huge pages split",
         "memory freed",
         "program now takes",
         "CPU time spent",
@@ -121,13 +121,13 @@ fn table(rows: &[Value], case: &str) -> String {
     let mut table = show::table(&heads);
     for row in rows.iter().filter(|row| row["case"] == case && row["policy"] != "none") {
         let freed = bytes(number(row, "freed_base_pages"));
-        let paper = match (row["paper_broken"].as_u64(), row["paper_slowdown"].as_f64()) {
-            (Some(broken), Some(slowdown)) => format!("{broken} broken, {slowdown:.2} times"),
+        let paper = match (row["paper_split"].as_u64(), row["paper_slowdown"].as_f64()) {
+            (Some(split), Some(slowdown)) => format!("{split} split, {slowdown:.2} times"),
             _ => "-".to_owned(),
         };
         table.add_row([
             row["policy"].as_str().unwrap_or_default().to_owned(),
-            format!("{} of {}", number(row, "broken"), number(row, "huge_pages")),
+            format!("{} of {}", number(row, "split"), number(row, "huge_pages")),
             freed.to_string(),
             format!("{:.2} times as long", number(row, "slowdown")),
             format!("{:.2} s", number(row, "cpu_s")),
@@ -136,7 +136,7 @@ fn table(rows: &[Value], case: &str) -> String {
     }
     let target = of(rows, case, "emd").map_or(0.0, |row| number(row, "target_base_pages"));
     let target = bytes(target);
-    format!("{case}: {target} to be taken back\n{table}\n\n")
+    format!("{case}: {target} to be reclaimed\n{table}\n\n")
 }
 
 fn conclusion(rows: &[Value]) -> String {
@@ -154,10 +154,10 @@ fn conclusion(rows: &[Value]) -> String {
         format!("After that the program takes {slow:.2} times as long as before, not {fast:.2}.")
     };
     format!(
-        "In RandomAccess-R, address order broke {:.1} times as many huge pages as the densest-first \
+        "In RandomAccess-R, address order split {:.1} times as many huge pages as the densest-first \
          order\nfor the same memory. {cost}\nLooking at samples took {:.0} % of the CPU time that \
          reading every byte took.\n\n",
-        number(hawkeye, "broken") / number(emd, "broken"),
+        number(hawkeye, "split") / number(emd, "split"),
         100.0 * number(emd, "cpu_s") / number(exact, "cpu_s"),
     )
 }

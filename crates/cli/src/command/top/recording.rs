@@ -98,7 +98,7 @@ fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {
 
 /// What `sample` shows was done since `before`: regions that became huge, or stopped being so.
 fn changes(before: &Memory, sample: &Sample, command: &str) -> Vec<Entry> {
-    let (mut made, mut filled, mut broken, mut freed) = (0, 0, 0, 0);
+    let (mut made, mut filled, mut split, mut freed) = (0, 0, 0, 0);
     for run in &sample.changes.runs {
         for region in run.regions() {
             let was = before.regions.get(&region).copied().unwrap_or_default();
@@ -108,7 +108,7 @@ fn changes(before: &Memory, sample: &Sample, command: &str) -> Vec<Entry> {
                     filled += run.state.population.saturating_sub(was.population).0;
                 }
                 (true, false) => {
-                    broken += 1;
+                    split += 1;
                     freed += was.population.saturating_sub(run.state.population).0;
                 }
                 _ => {}
@@ -124,7 +124,7 @@ fn changes(before: &Memory, sample: &Sample, command: &str) -> Vec<Entry> {
     };
     let made = (made > 0)
         .then(|| entry(What::Promoted, "became-huge", "between two samples", made, filled));
-    let broken = (broken > 0)
-        .then(|| entry(What::Debloated, "broken", "between two samples", broken, freed));
-    made.into_iter().chain(broken).collect()
+    let split =
+        (split > 0).then(|| entry(What::Debloated, "split", "between two samples", split, freed));
+    made.into_iter().chain(split).collect()
 }

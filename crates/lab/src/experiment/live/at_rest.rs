@@ -37,7 +37,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("threads", "by thread"),
         ("daemon_bytes", "its memory"),
         ("promoted", "promoted"),
-        ("broken", "split"),
+        ("split", "split"),
     ],
     run,
 };
@@ -69,7 +69,7 @@ struct Row {
     threads: String,
     daemon_bytes: u64,
     promoted: u64,
-    broken: u64,
+    split: u64,
 }
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
@@ -239,7 +239,7 @@ fn row(size: Bytes, configuration: Configuration, round: u32, seen: &Seen, redis
         threads: in_words(&before.threads, &after.threads, time),
         daemon_bytes: resident.0,
         promoted: (after.told.promoted - before.told.promoted).0,
-        broken: (after.told.broken - before.told.broken).0,
+        split: (after.told.split - before.told.split).0,
     }
 }
 
@@ -294,6 +294,6 @@ mod tests {
         let redis = Memory { resident: HugePages(4).bytes(), huge: HugePages(3) };
         let row = row(Bytes::from_gib(2), Configuration::Default, 1, &seen, redis);
         assert_eq!((row.settled, row.seconds, row.daemon_cpu), (60.0, 60.0, 0.005));
-        assert_eq!((row.promoted, row.broken, row.huge_share), (2, 0, 0.75));
+        assert_eq!((row.promoted, row.split, row.huge_share), (2, 0, 0.75));
     }
 }

@@ -12,12 +12,12 @@ use superpage_units::Bytes;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig10",
     source: "EMD, Figures 9 to 11",
-    summary: "How evenly four instances of one program are hurt when 20 and 40 % are taken back",
+    summary: "How evenly four instances of one program are hurt when 20 and 40 % are reclaimed",
     on: On::Live,
     columns: &[
         ("case", "program"),
         ("policy", "policy"),
-        ("fraction", "taken back"),
+        ("fraction", "reclaimed"),
         ("slowdowns", "slowdowns"),
         ("huge_pages_retained", "huge pages retained"),
         ("fairness", "fairness"),

@@ -12,11 +12,11 @@ use superpage_units::Bytes;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig13",
     source: "EMD, Figures 12 to 14",
-    summary: "How evenly a B+ tree and a memcached are hurt when 20 to 50 % are taken back",
+    summary: "How evenly a B+ tree and a memcached are hurt when 20 to 50 % are reclaimed",
     on: On::Live,
     columns: &[
         ("policy", "policy"),
-        ("fraction", "taken back"),
+        ("fraction", "reclaimed"),
         ("slowdowns", "slowdown of BTree, Memcached"),
         ("huge_pages_retained", "huge pages retained"),
         ("fairness", "fairness"),

@@ -1,4 +1,4 @@
-//! `emd-fig7`: how much slower each program gets when 20 to 50 % of its footprint is taken back
+//! `emd-fig7`: how much slower each program gets when 20 to 50 % of its footprint is reclaimed
 //! (EMD, section 5.2, Figure 7).
 
 use super::support_sweep::{Point, Shown, Taken, Timed, sweep};
@@ -10,12 +10,12 @@ use superpage_policy::debloat::list::Entry;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig7",
     source: "EMD, Figure 7",
-    summary: "Slowdown of one program when 20 to 50 % of its footprint is taken back",
+    summary: "Slowdown of one program when 20 to 50 % of its footprint is reclaimed",
     on: On::Live,
     columns: &[
         ("case", "program"),
         ("policy", "policy"),
-        ("fraction", "taken back"),
+        ("fraction", "reclaimed"),
         ("freed_base_pages", "base pages freed"),
         ("target_base_pages", "asked for"),
         ("huge_pages_retained", "huge pages retained"),

@@ -9,12 +9,12 @@ use serde::Serialize;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig8",
     source: "EMD, Figure 8",
-    summary: "Huge pages retained by one program when 20 to 50 % of its footprint is taken back",
+    summary: "Huge pages retained by one program when 20 to 50 % of its footprint is reclaimed",
     on: On::Live,
     columns: &[
         ("case", "program"),
         ("policy", "policy"),
-        ("fraction", "taken back"),
+        ("fraction", "reclaimed"),
         ("freed_base_pages", "base pages freed"),
         ("target_base_pages", "asked for"),
         ("bloat_base_pages", "bloat there was"),

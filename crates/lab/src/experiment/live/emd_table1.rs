@@ -1,7 +1,7 @@
 //! `emd-table1`: two programs that differ only in where their bloat is (EMD, section 3.1, Table 1).
 //!
 //! Each is de-bloated by 250,000 base pages on 8 GiB (scaled with the size) by every policy in
-//! turn. The paper says "2 GB"; 611 broken huge pages cannot hold that. Both of its rows fit
+//! turn. The paper says "2 GB"; 611 split huge pages cannot hold that. Both of its rows fit
 //! 250,000 base pages, so that is the target.
 //!
 //! The paper has no row for EMD itself here, nor for the kernel's own de-bloater, which came
@@ -25,14 +25,14 @@ use superpage_units::{BasePages, Bytes, Nanos};
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-table1",
     source: "EMD, Table 1",
-    summary: "Huge pages broken to free the same memory from two programs that differ only in where their bloat is",
+    summary: "Huge pages split to free the same memory from two programs that differ only in where their bloat is",
     on: On::Live,
     columns: &[
         ("case", "program"),
         ("policy", "policy"),
         ("huge_pages", "huge pages"),
-        ("broken", "broken"),
-        ("paper_broken", "in the paper"),
+        ("split", "split"),
+        ("paper_split", "in the paper"),
         ("freed_base_pages", "base pages freed"),
         ("read_bytes", "bytes read"),
         ("cpu_s", "CPU s"),
@@ -73,7 +73,7 @@ impl Variant {
 /// What one de-bloating cost and did.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
-    broken: f64,
+    split: f64,
     freed: f64,
     read: Option<f64>,
     cpu: Nanos,
@@ -94,14 +94,14 @@ struct Row {
     case: &'static str,
     policy: &'static str,
     huge_pages: u64,
-    broken: f64,
+    split: f64,
     target_base_pages: u64,
     freed_base_pages: f64,
     read_bytes: Option<f64>,
     cpu_s: f64,
     wall_s: f64,
     slowdown: f64,
-    paper_broken: Option<u64>,
+    paper_split: Option<u64>,
     paper_slowdown: Option<f64>,
 }
 
@@ -123,7 +123,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             "The paper used {PAPER_SIZE} and this run {size}: its counts scale with the size."
         ));
     }
-    report.pictures.push(broken_picture(&report));
+    report.pictures.push(split_picture(&report));
     report.pictures.push(slowdown_picture(slowdowns));
     Ok(report)
 }
@@ -197,9 +197,9 @@ impl Case {
     fn by_policy(&mut self, policy: Entry, round: u32) -> Result<Cost> {
         let subjects = std::slice::from_ref(&self.subject);
         let account = debloat(subjects, policy, self.target, u64::from(round))?;
-        let (broken, freed) = self.subject.broken()?;
+        let (split, freed) = self.subject.split_so_far()?;
         Ok(Cost {
-            broken: broken.0 as f64,
+            split: split.0 as f64,
             freed: freed.0 as f64,
             read: Some(account.read.0 as f64),
             cpu: account.cpu,
@@ -218,8 +218,8 @@ impl Case {
         let cpu = CpuTime::of_thread().since(cpu);
         let wall = Nanos::from_secs_f64(wall.elapsed().as_secs_f64());
         knobs.set(bench.settings(), thp::MAX_PTES_NONE, original)?;
-        let (broken, freed) = self.subject.broken()?;
-        Ok(Some(Cost { broken: broken.0 as f64, freed: freed.0 as f64, read: None, cpu, wall }))
+        let (split, freed) = self.subject.split_so_far()?;
+        Ok(Some(Cost { split: split.0 as f64, freed: freed.0 as f64, read: None, cpu, wall }))
     }
 
     fn report(&self, report: &mut Report, series: &[Series]) -> Result<()> {
@@ -242,7 +242,7 @@ impl Case {
             [] => 0.0,
             costs => median(costs.iter().map(value)),
         };
-        let (paper_broken, paper_slowdown) = match (self.kind, policy) {
+        let (paper_split, paper_slowdown) = match (self.kind, policy) {
             (WorkloadKind::RandomAccessL, "hawkeye") => (Some(611), Some(1.02)),
             (WorkloadKind::RandomAccessR, "hawkeye") => (Some(2146), Some(1.65)),
             _ => (None, None),
@@ -254,35 +254,35 @@ impl Case {
             case: self.kind.name(),
             policy,
             huge_pages: self.subject.huge_pages().0,
-            broken: over(|cost| cost.broken),
+            split: over(|cost| cost.split),
             target_base_pages: if policy == "none" { 0 } else { self.target.0 },
             freed_base_pages: over(|cost| cost.freed),
             read_bytes: (reads || policy == "none").then(|| over(|c| c.read.unwrap_or(0.0))),
             cpu_s: rounded(over(|cost| cost.cpu.as_secs_f64()), 4),
             wall_s: rounded(over(|cost| cost.wall.as_secs_f64()), 4),
             slowdown: rounded(median(series.slowdowns.iter().copied()), 3),
-            paper_broken,
+            paper_split,
             paper_slowdown,
         }
     }
 }
 
-fn broken_picture(report: &Report) -> Picture {
+fn split_picture(report: &Report) -> Picture {
     let of = |case: &str, policy: &str| {
         let row = report.rows.iter().find(|row| row["case"] == case && row["policy"] == policy);
-        row.and_then(|row| row["broken"].as_f64()).unwrap_or(0.0)
+        row.and_then(|row| row["split"].as_f64()).unwrap_or(0.0)
     };
     Picture {
-        file: "emd-table1-broken.svg".to_owned(),
-        title: "Huge pages broken to free the same memory".to_owned(),
+        file: "emd-table1-split.svg".to_owned(),
+        title: "Huge pages split to free the same memory".to_owned(),
         content: Content::Bars {
-            y_label: "huge pages broken".to_owned(),
+            y_label: "huge pages split".to_owned(),
             categories: VARIANTS.iter().map(|variant| variant.name().to_owned()).collect(),
             series: [WorkloadKind::RandomAccessL, WorkloadKind::RandomAccessR]
                 .iter()
                 .map(|kind| {
-                    let broken = VARIANTS.iter().map(|v| of(kind.name(), v.name())).collect();
-                    (kind.name().to_owned(), broken)
+                    let split = VARIANTS.iter().map(|v| of(kind.name(), v.name())).collect();
+                    (kind.name().to_owned(), split)
                 })
                 .collect(),
             reference: None,

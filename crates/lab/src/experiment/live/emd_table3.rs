@@ -2,7 +2,7 @@
 //! the bloat back (EMD, section 6, Table 3).
 //!
 //! The paper's columns are "Linux-4KB", "High Bloat" and "Low Bloat" and are not explained. Read
-//! here as: base pages only; EMD with plenty of memory, nothing taken back; EMD after taking back
+//! here as: base pages only; EMD with plenty of memory, nothing reclaimed; EMD after taking back
 //! all bloat. Its numbers fit that (RandomAccess-L: 480, 234 and 434 s).
 
 use super::support_bench::{Bench, RUNS, Subject, debloat, fitting_size, median, rounded};
@@ -17,7 +17,7 @@ use superpage_units::Bytes;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-table3",
     source: "EMD, Table 3",
-    summary: "Run times on 4 KiB pages, on bloated huge pages, and after all bloat was taken back",
+    summary: "Run times on 4 KiB pages, on bloated huge pages, and after all bloat was reclaimed",
     on: On::Live,
     columns: &[
         ("case", "program"),
@@ -104,7 +104,7 @@ fn measure(
         times[0].push(time_base(&mut base, huge.operations(), round)?);
         times[1].push(huge.time()?);
         debloat(std::slice::from_ref(&huge), EMD, all, u64::from(round))?;
-        freed = huge.broken()?.1.bytes();
+        freed = huge.split_so_far()?.1.bytes();
         times[2].push(huge.time()?);
         huge.restore()?;
     }

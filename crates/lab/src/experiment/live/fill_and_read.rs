@@ -39,7 +39,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("huge_pages", "huge pages at the end"),
         ("daemon_cpu", "CPU of the daemon"),
         ("promoted", "promoted"),
-        ("broken", "split"),
+        ("split", "split"),
     ],
     run,
 };
@@ -101,7 +101,7 @@ struct Row {
     huge_pages: f64,
     daemon_cpu: f64,
     promoted: Option<f64>,
-    broken: Option<f64>,
+    split: Option<f64>,
 }
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
@@ -217,7 +217,7 @@ fn row(
         huge_pages: of(|phase| phase.huge.0 as f64),
         daemon_cpu: rounded(of(|phase| phase.cpu), 4),
         promoted: told(|told| told.promoted),
-        broken: told(|told| told.broken),
+        split: told(|told| told.split),
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!((row.throughput, row.throughput_ratio), (160.0, 0.8));
         assert_eq!((row.throughput_ratio_least, row.throughput_ratio_most), (0.7, 0.9));
         assert_eq!((row.p50_ratio, row.p99_ratio), (1.25, 1.25));
-        assert_eq!((row.huge_pages, row.promoted, row.broken), (7.0, Some(4.0), Some(0.0)));
+        assert_eq!((row.huge_pages, row.promoted, row.split), (7.0, Some(4.0), Some(0.0)));
         let row = super::row(("GET", |sample| sample.get), Configuration::NoDaemon, &base, &base);
         assert_eq!((row.throughput, row.throughput_ratio, row.promoted), (20.0, 1.0, None));
     }

@@ -33,7 +33,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("seconds", "after s"),
         ("huge_at_end", "then"),
         ("left", "of those at the start"),
-        ("broken", "split"),
+        ("split", "split"),
         ("freed_bytes", "freed"),
     ],
     run,
@@ -72,7 +72,7 @@ struct Row {
     seconds: u64,
     huge_at_end: f64,
     left: f64,
-    broken: f64,
+    split: f64,
     freed_bytes: f64,
 }
 
@@ -149,7 +149,7 @@ fn row(
         seconds: rest.as_secs(),
         huge_at_end: rounded(of(&|sample| share(sample.after, sample.heap)), 3),
         left: rounded(of(&|sample| share(sample.after, sample.before.bytes())), 3),
-        broken: of(&|sample| sample.told.broken.0 as f64),
+        split: of(&|sample| sample.told.split.0 as f64),
         freed_bytes: of(&|sample| sample.told.freed.0 as f64),
     }
 }
@@ -179,10 +179,10 @@ mod tests {
             heap: HugePages(8).bytes(),
             before: HugePages(4),
             after: HugePages(1),
-            told: Told { broken: HugePages(3), ..Told::default() },
+            told: Told { split: HugePages(3), ..Told::default() },
         };
         let row = row("always", Configuration::Default, &[sample], Duration::from_secs(60));
         assert_eq!((row.huge_at_start, row.huge_at_end, row.left), (0.5, 0.125, 0.25));
-        assert_eq!((row.broken, row.seconds), (3.0, 60));
+        assert_eq!((row.split, row.seconds), (3.0, 60));
     }
 }

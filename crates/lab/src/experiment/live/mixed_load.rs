@@ -47,7 +47,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("p999_us", "p99.9 us"),
         ("redis_huge", "Redis huge"),
         ("promoted", "promoted"),
-        ("broken", "broken"),
+        ("split", "split"),
         ("told_alike", "log = metrics"),
         ("daemon_cpu", "CPU of the daemon"),
         ("daemon_bytes", "its memory"),
@@ -102,7 +102,7 @@ struct Row {
     redis_huge: f64,
     promoted: u64,
     filled_bytes: u64,
-    broken: u64,
+    split: u64,
     freed_bytes: u64,
     told_alike: Option<bool>,
     daemon_cpu: f64,
@@ -268,7 +268,7 @@ impl Trial<'_> {
             redis_huge: rounded(redis.huge.bytes().share_of(redis.resident).get(), 3),
             promoted: 0,
             filled_bytes: 0,
-            broken: 0,
+            split: 0,
             freed_bytes: 0,
             told_alike: None,
             daemon_cpu: 0.0,
@@ -291,7 +291,7 @@ impl Followed {
         let (was, time) = (self.told, now.saturating_duration_since(self.since));
         row.promoted = (told.promoted - was.promoted).0;
         row.filled_bytes = (told.filled - was.filled).0;
-        row.broken = (told.broken - was.broken).0;
+        row.split = (told.split - was.split).0;
         row.freed_bytes = (told.freed - was.freed).0;
         row.told_alike = Some(is_alike);
         row.daemon_cpu = rounded((cpu - self.cpu).as_secs_f64() / time.as_secs_f64(), 4);

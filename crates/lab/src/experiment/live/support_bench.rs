@@ -1,7 +1,7 @@
 //! What experiments share: a bench with workloads on it, de-bloated and restored again and again.
 //!
 //! All variants are measured on the same process in turn: de-bloat it, time it, turn what was
-//! broken back into huge pages (which brings the bloat back), and go on with the next variant.
+//! split back into huge pages (which brings the bloat back), and go on with the next variant.
 
 use super::{Error, Result, Setting};
 use crate::helper::{Helper, Part};
@@ -192,8 +192,8 @@ impl Subject {
         Ok(self.worker.run(operations, self.seed)?)
     }
 
-    /// What became of the huge pages it began with: how many are broken, and what that freed.
-    pub(super) fn broken(&mut self) -> Result<(HugePages, BasePages)> {
+    /// What became of the huge pages it began with: how many are split, and what that freed.
+    pub(super) fn split_so_far(&mut self) -> Result<(HugePages, BasePages)> {
         let mappings = self.process.pagemap.mappings(&self.regions)?;
         let freed = mappings.iter().filter_map(|mapping| match mapping {
             Mapping::Split { zero_pages } => Some(*zero_pages),
@@ -202,25 +202,25 @@ impl Subject {
         Ok((HugePages(freed.clone().count() as u64), freed.sum()))
     }
 
-    /// Turns everything that was broken back into huge pages, bloat included.
+    /// Turns everything that was split back into huge pages, bloat included.
     pub(super) fn restore(&mut self) -> Result<()> {
         /// The kernel may need a few attempts while it compacts memory.
         const ATTEMPTS: u32 = 5;
         for _ in 0..ATTEMPTS {
             let mappings = self.process.pagemap.mappings(&self.regions)?;
-            let broken: Vec<Region> = self
+            let split: Vec<Region> = self
                 .regions
                 .iter()
                 .zip(mappings)
                 .filter(|(_, mapping)| *mapping != Mapping::Huge)
                 .map(|(region, _)| *region)
                 .collect();
-            if broken.is_empty() {
+            if split.is_empty() {
                 return Ok(());
             }
-            self.process.collapse(&broken)?;
+            self.process.collapse(&split)?;
         }
-        let (left, _) = self.broken()?;
+        let (left, _) = self.split_so_far()?;
         let few = self.regions.len() as u64 / 100;
         if left.0 <= few {
             return Ok(());

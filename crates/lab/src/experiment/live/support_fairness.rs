@@ -92,7 +92,7 @@ pub(super) fn picture(
 #[derive(Clone, Debug, Default)]
 struct Rounds {
     slowdowns: Vec<Vec<f64>>,
-    broken: Vec<Vec<f64>>,
+    split: Vec<Vec<f64>>,
     freed: Vec<f64>,
 }
 
@@ -116,8 +116,8 @@ pub(super) fn measure(
         for (policy, measured) in POLICIES.into_iter().zip(&mut measured) {
             let baselines = time_in_turn(subjects)?;
             debloat(subjects, policy, target, u64::from(round))?;
-            let (broken, freed) = broken_of_all(subjects)?;
-            measured.broken.push(broken);
+            let (split, freed) = split_of_all(subjects)?;
+            measured.split.push(split);
             measured.freed.push(freed);
             let times = time_in_turn(subjects)?;
             let ratios = times.iter().zip(&baselines).map(|(time, base)| time / base);
@@ -130,15 +130,15 @@ pub(super) fn measure(
     Ok(outcomes.map(|(policy, m)| outcome(policy, fraction, target, &m, &sizes)).collect())
 }
 
-fn broken_of_all(subjects: &mut [Subject]) -> Result<(Vec<f64>, f64)> {
-    let mut broken = Vec::new();
+fn split_of_all(subjects: &mut [Subject]) -> Result<(Vec<f64>, f64)> {
+    let mut split = Vec::new();
     let mut freed = 0.0;
     for subject in subjects {
-        let (pages, base_pages) = subject.broken()?;
-        broken.push(pages.0 as f64);
+        let (pages, base_pages) = subject.split_so_far()?;
+        split.push(pages.0 as f64);
         freed += base_pages.0 as f64;
     }
-    Ok((broken, freed))
+    Ok((split, freed))
 }
 
 fn outcome(
@@ -156,7 +156,7 @@ fn outcome(
         .iter()
         .enumerate()
         .map(|(program, size)| {
-            rounded(1.0 - per_program(&rounds.broken, program) / size.0.max(1) as f64, 4)
+            rounded(1.0 - per_program(&rounds.split, program) / size.0.max(1) as f64, 4)
         })
         .collect();
     Outcome {

@@ -1,9 +1,9 @@
 //! What `emd-fig7` and `emd-fig8` share: one instance of each program, 20 to 50 % of its footprint
-//! taken back, by HawkEye and by EMD (EMD, section 5.2).
+//! reclaimed, by HawkEye and by EMD (EMD, section 5.2).
 //!
 //! The paper's text says a share of the bloat in one place and of the memory in another. Its own
 //! results only fit a share of the footprint (at 50 % nearly all huge pages of RandomAccess are
-//! broken, and all of its bloat is half of its footprint), so that is what is taken.
+//! split, and all of its bloat is half of its footprint), so that is what is taken.
 
 use super::support_bench::{Bench, Subject, debloat, fitting_size, median, rounded};
 use super::{Content, Picture, Progress, Result, Setting};
@@ -149,15 +149,15 @@ fn measure(
         Timed::Rounds(rounds) => rounds,
         Timed::No => 1,
     };
-    let mut broken = vec![Vec::new(); POLICIES.len()];
+    let mut split = vec![Vec::new(); POLICIES.len()];
     let mut freed = vec![Vec::new(); POLICIES.len()];
     let mut slowdowns = vec![Vec::new(); POLICIES.len()];
     for round in 0..rounds {
         for (index, policy) in POLICIES.into_iter().enumerate() {
             let baseline = time(subject, timed)?;
             debloat(std::slice::from_ref(subject), policy, target, u64::from(round))?;
-            let (pages, base_pages) = subject.broken()?;
-            broken[index].push(pages.0 as f64);
+            let (pages, base_pages) = subject.split_so_far()?;
+            split[index].push(pages.0 as f64);
             freed[index].push(base_pages.0 as f64);
             slowdowns[index].push(time(subject, timed)? / baseline);
             subject.restore()?;
@@ -170,7 +170,7 @@ fn measure(
         policy,
         fraction,
         huge_pages,
-        retained: rounded(1.0 - median(broken[index].iter().copied()) / huge_pages as f64, 4),
+        retained: rounded(1.0 - median(split[index].iter().copied()) / huge_pages as f64, 4),
         target,
         freed: median(freed[index].iter().copied()),
         bloat,

@@ -19,8 +19,8 @@ pub(super) struct Told {
     pub(super) promoted: HugePages,
     /// What was filled with zeroes for that.
     pub(super) filled: Bytes,
-    /// Huge pages that were broken.
-    pub(super) broken: HugePages,
+    /// Huge pages that were split.
+    pub(super) split: HugePages,
     /// What that freed.
     pub(super) freed: Bytes,
 }
@@ -36,7 +36,7 @@ impl AddAssign<&Entry> for Told {
             // What is from before it began is an earlier daemon's.
             What::Started => *self = Self::default(),
             What::Debloated => {
-                self.broken += huge;
+                self.split += huge;
                 self.freed += bytes;
             }
             _ => {}
@@ -55,7 +55,7 @@ impl Told {
         Self {
             promoted: HugePages(sum("superpage_promoted_huge_pages_total")),
             filled: Bytes(sum("superpage_promotion_filled_bytes_total")),
-            broken: HugePages(sum("superpage_debloated_huge_pages_total")),
+            split: HugePages(sum("superpage_debloated_huge_pages_total")),
             freed: Bytes(sum("superpage_debloat_freed_bytes_total")),
         }
     }

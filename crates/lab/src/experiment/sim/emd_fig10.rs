@@ -1,4 +1,4 @@
-//! `emd-fig10` on the simulated machine: four instances of each program, 20 and 40 % taken back
+//! `emd-fig10` on the simulated machine: four instances of each program, 20 and 40 % reclaimed
 //! (EMD, Figures 9 to 11).
 
 use super::support_emd::{Kind, Stage};
@@ -11,7 +11,7 @@ use superpage_policy::fairness::fairness;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig10",
     source: "EMD, Figures 9 to 11",
-    summary: "How evenly four instances of one program are hurt when 20 and 40 % are taken back",
+    summary: "How evenly four instances of one program are hurt when 20 and 40 % are reclaimed",
     on: On::Sim,
     columns: COLUMNS,
     run,

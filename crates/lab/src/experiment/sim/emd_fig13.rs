@@ -1,4 +1,4 @@
-//! `emd-fig13` on the simulated machine: one B+ tree, then one memcached, 20 to 50 % taken back
+//! `emd-fig13` on the simulated machine: one B+ tree, then one memcached, 20 to 50 % reclaimed
 //! (EMD, Figures 12 to 14).
 
 use super::emd_fig10::take_back;
@@ -10,7 +10,7 @@ use superpage_policy::debloat::hawkeye::HAWKEYE;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig13",
     source: "EMD, Figures 12 to 14",
-    summary: "How evenly a B+ tree and memcached are hurt when 20 to 50 % are taken back",
+    summary: "How evenly a B+ tree and memcached are hurt when 20 to 50 % are reclaimed",
     on: On::Sim,
     columns: COLUMNS,
     run,

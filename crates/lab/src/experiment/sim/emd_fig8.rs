@@ -1,5 +1,5 @@
 //! `emd-fig8` on the simulated machine: one instance of each program, 20 to 50 % of its footprint
-//! taken back; also what that costs in time (EMD, Figures 7 and 8).
+//! reclaimed; also what that costs in time (EMD, Figures 7 and 8).
 
 use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
@@ -10,7 +10,7 @@ use superpage_policy::debloat::list::Entry;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig8",
     source: "EMD, Figures 7 and 8",
-    summary: "Huge pages that one program keeps, and its slowdown, when 20 to 50 % are taken back",
+    summary: "Huge pages that one program keeps, and its slowdown, when 20 to 50 % are reclaimed",
     on: On::Sim,
     columns: COLUMNS,
     run,

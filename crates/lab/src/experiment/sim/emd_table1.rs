@@ -1,4 +1,4 @@
-//! `emd-table1` on the simulated machine: RandomAccess-L and -R, 250,000 base pages taken back
+//! `emd-table1` on the simulated machine: RandomAccess-L and -R, 250,000 base pages reclaimed
 //! (EMD, Table 1; the papers' README says why that target).
 
 use super::support_emd::{Kind, Stage};
@@ -11,7 +11,7 @@ use superpage_units::BasePages;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-table1",
     source: "EMD, Table 1",
-    summary: "Huge pages broken to free the same memory from two programs that differ only in where \
+    summary: "Huge pages split to free the same memory from two programs that differ only in where \
               their bloat is",
     on: On::Sim,
     columns: COLUMNS,
@@ -28,11 +28,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             progress(&format!("{}: {policy}", kind.name()))?;
             let mut stage = Stage::new(&[kind], "linux-nokhugepaged", setting)?;
             let (freed, _) = stage.debloat(policy, TARGET);
-            let broken = stage.broken() as f64;
+            let split = stage.split() as f64;
             let slowdown = stage.time()?.first().map_or(f64::NAN, |timed| timed.slowdown);
             let of = |name, unit| Quantity { case: kind.name(), policy: policy.name, name, unit };
-            let (paper_broken, paper_slowdown) = paper(kind, policy);
-            table.add(of("broken", "huge pages"), paper_broken, broken, Basis::Predicted)?;
+            let (paper_split, paper_slowdown) = paper(kind, policy);
+            table.add(of("split", "huge pages"), paper_split, split, Basis::Predicted)?;
             let freed = freed.0 as f64;
             table.add(of("freed", "base pages"), None, freed, Basis::Predicted)?;
             table.add(of("slowdown", "ratio"), paper_slowdown, slowdown, Basis::Predicted)?;
@@ -41,7 +41,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-/// Huge pages broken, and slowdown.
+/// Huge pages split, and slowdown.
 fn paper(kind: Kind, policy: Entry) -> (Option<f64>, Option<f64>) {
     match (kind, policy.name) {
         (Kind::RandomAccessL, "hawkeye") => (Some(611.0), Some(1.02)),

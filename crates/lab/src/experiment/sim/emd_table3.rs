@@ -1,5 +1,5 @@
 //! `emd-table3` on the simulated machine: run times on base pages, with bloat, and after all bloat
-//! was taken back (EMD, Table 3).
+//! was reclaimed (EMD, Table 3).
 
 use super::support_emd::{Kind, Stage};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
@@ -9,7 +9,7 @@ use superpage_units::BasePages;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-table3",
     source: "EMD, Table 3",
-    summary: "Run times with huge pages, and after all bloat was taken back, against 4 KiB pages",
+    summary: "Run times with huge pages, and after all bloat was reclaimed, against 4 KiB pages",
     on: On::Sim,
     columns: COLUMNS,
     run,
@@ -58,7 +58,7 @@ fn last(stage: &Stage) -> f64 {
     stage.seconds().first().copied().unwrap_or(f64::NAN)
 }
 
-/// The slowdown after all bloat was taken back.
+/// The slowdown after all bloat was reclaimed.
 fn after_all(mut stage: Stage) -> Result<f64> {
     stage.debloat(EMD, BasePages(u64::MAX));
     Ok(stage.time()?.first().map_or(f64::NAN, |timed| timed.slowdown))

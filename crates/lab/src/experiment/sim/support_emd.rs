@@ -161,7 +161,7 @@ pub(super) struct Stage {
 /// What a program took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timed {
-    /// Time over that before anything was taken back.
+    /// Time over that before anything was reclaimed.
     pub(super) slowdown: f64,
     /// Share of its huge pages that it still has.
     pub(super) retained: f64,
@@ -198,9 +198,9 @@ impl Stage {
         (freed, work)
     }
 
-    /// Huge pages broken so far.
-    pub(super) fn broken(&self) -> u64 {
-        self.run.machine().counts().broken
+    /// Huge pages split so far.
+    pub(super) fn split(&self) -> u64 {
+        self.run.machine().counts().split
     }
 
     /// Times the programs once more.

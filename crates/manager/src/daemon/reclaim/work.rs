@@ -176,7 +176,7 @@ impl Work {
             if is_time {
                 looked = Instant::now();
             }
-            if is_time || matches!(event, Event::Broke { .. }) {
+            if is_time || matches!(event, Event::Split { .. }) {
                 level.set(watch.level());
             }
             let is_relieved = level.get() == Some(Level::Low);
@@ -237,7 +237,7 @@ impl Work {
         let mut told = |event: Event<'_>| {
             progress.is_over();
             let policy = match &event {
-                Event::Broke { process, .. } => names.get(&process.pid).copied(),
+                Event::Split { process, .. } => names.get(&process.pid).copied(),
                 _ => None,
             };
             self.reporter.event(&event, policy.unwrap_or_default(), Some(&cause));

@@ -67,7 +67,7 @@ fn sums(map: &Map) -> String {
     let huge = map.regions.iter().filter(|spot| spot.size == Size::Huge).count();
     let base = map.regions.len() - huge;
     let used = density(&map.regions).map_or("?".to_owned(), |share| share.to_string());
-    format!("{huge} huge pages, {base} regions on base pages; {used} of them in use")
+    format!("{huge} huge pages, {base} PMD ranges on base pages; {used} of them in use")
 }
 
 fn legend(per_cell: usize, more: usize) -> Line<'static> {

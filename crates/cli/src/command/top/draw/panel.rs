@@ -47,7 +47,7 @@ fn nothing(model: &Model) -> String {
     match &model.sight.origin {
         Origin::Alone(why) => format!("{why}: what it did is not known"),
         Origin::Daemon(_) => "nothing was promoted or de-bloated".to_owned(),
-        Origin::Recording => "no region became huge or was broken".to_owned(),
+        Origin::Recording => "no PMD range became huge or was split".to_owned(),
     }
 }
 
