@@ -29,4 +29,4 @@ pub use share::Share;
 pub use size::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
 };
-pub use time::Nanos;
+pub use time::{Nanos, Time};
