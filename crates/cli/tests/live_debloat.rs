@@ -24,8 +24,8 @@ use superpage_policy::bloat::BloatMap;
 use superpage_policy::debloat::emd::{self, Emd};
 use superpage_policy::debloat::list::Registry;
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos,
-    Pid, Share,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid,
+    Share, Time,
 };
 
 fn main() -> ExitCode {
@@ -408,14 +408,14 @@ fn what_was_not_worth_breaking_cools_down() -> Ended {
     let options = Options { worth: BasePages(half), ..Options::default() };
     let mut cooling = CoolDown::new();
     let everything = BasePages(u64::MAX);
-    let mut pass = Pass::new(vec![hold()?], everything, options, &cooling, Nanos::ZERO)?;
+    let mut pass = Pass::new(vec![hold()?], everything, options, &cooling, Time::ZERO)?;
     let mut policy = Emd::new(emd::Options::default());
-    pass.run(&mut policy, &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+    pass.run(&mut policy, &mut cooling, Time::ZERO, &mut |_| Flow::Continue)?;
     let (split, cooled) = (pass.account().total().split.0, cooling.len() as u64);
     ensure!(is_near(cooled, split / 2, 0.05), "{cooled} of {split} cool down");
     let process = hold()?;
     process.collapse(&huge_pages)?;
-    let pass = Pass::new(vec![process], everything, options, &cooling, Nanos(1))?;
+    let pass = Pass::new(vec![process], everything, options, &cooling, Time(1))?;
     let admitted: HugePages = pass.maps().values().map(BloatMap::len).sum();
     ensure!(admitted.0 + cooled <= huge_pages.len() as u64, "{admitted} and {cooled} cooling");
     worker.check()?;

@@ -2,7 +2,7 @@
 //! one, those where nothing is to be promoted.
 
 use std::collections::BTreeMap;
-use superpage_units::{Nanos, ProcessKey, Region};
+use superpage_units::{Nanos, ProcessKey, Region, Time};
 
 /// The most regions remembered; further ones are simply tried again. Chosen, not measured: the
 /// huge pages of 2 TiB.
@@ -16,7 +16,7 @@ const LONGEST: u64 = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cooldown {
     /// Until then.
-    pub until: Nanos,
+    pub until: Time,
     /// How often in a row it stayed whole; 0 if that does not count.
     pub failures: u32,
     /// How long this one is, if the next one is to be longer. It is forgotten that the region stayed
@@ -38,7 +38,7 @@ impl CoolDown {
     }
 
     /// Leaves `region` alone until `until`.
-    pub fn add(&mut self, process: ProcessKey, region: Region, until: Nanos) {
+    pub fn add(&mut self, process: ProcessKey, region: Region, until: Time) {
         self.insert(process, region, Cooldown { until, ..Cooldown::default() });
     }
 
@@ -52,7 +52,7 @@ impl CoolDown {
 
     /// Leaves `region` alone, which stayed whole at `now`: for `first`, and each further time in a row for
     /// twice as long.
-    pub fn stayed_whole(&mut self, process: ProcessKey, region: Region, now: Nanos, first: Nanos) {
+    pub fn stayed_whole(&mut self, process: ProcessKey, region: Region, now: Time, first: Nanos) {
         let before = self.regions.get(&(process, region)).map_or(0, |cooldown| cooldown.failures);
         let failures = before.saturating_add(1);
         let length = length(failures, first);
@@ -61,17 +61,17 @@ impl CoolDown {
 
     /// Whether `region` is to be left alone at `now`.
     #[must_use]
-    pub fn contains(&self, process: ProcessKey, region: Region, now: Nanos) -> bool {
+    pub fn contains(&self, process: ProcessKey, region: Region, now: Time) -> bool {
         self.regions.get(&(process, region)).is_some_and(|cooldown| cooldown.until > now)
     }
 
     /// Forgets what has cooled down by `now`, and for as long again where it stayed whole.
-    pub fn expire(&mut self, now: Nanos) {
+    pub fn expire(&mut self, now: Time) {
         self.regions.retain(|_, cooldown| cooldown.until + cooldown.length > now);
     }
 
     /// Leaves nothing alone for longer than if it began at `now`, with a first cooldown of `first`.
-    pub fn cap(&mut self, now: Nanos, first: Nanos) {
+    pub fn cap(&mut self, now: Time, first: Nanos) {
         for cooldown in self.regions.values_mut() {
             let length = length(cooldown.failures.max(1), first);
             cooldown.length = cooldown.length.min(length);
@@ -114,24 +114,24 @@ mod tests {
     #[test]
     fn a_region_is_left_alone_for_a_while_and_for_one_process() {
         let mut list = CoolDown::new();
-        list.add(ONE, REGION, Nanos(10));
-        assert!(list.contains(ONE, REGION, Nanos(9)));
-        assert!(!list.contains(ONE, REGION, Nanos(10)));
-        assert!(!list.contains(ProcessKey(2), REGION, Nanos(9)));
-        list.expire(Nanos(10));
+        list.add(ONE, REGION, Time(10));
+        assert!(list.contains(ONE, REGION, Time(9)));
+        assert!(!list.contains(ONE, REGION, Time(10)));
+        assert!(!list.contains(ProcessKey(2), REGION, Time(9)));
+        list.expire(Time(10));
         assert!(list.is_empty());
-        list.add(ONE, REGION, Nanos(30));
-        list.cap(Nanos(10), Nanos(10));
-        assert!(list.contains(ONE, REGION, Nanos(19)) && !list.contains(ONE, REGION, Nanos(20)));
+        list.add(ONE, REGION, Time(30));
+        list.cap(Time(10), Nanos(10));
+        assert!(list.contains(ONE, REGION, Time(19)) && !list.contains(ONE, REGION, Time(20)));
     }
 
     #[test]
     fn what_stays_whole_again_and_again_is_left_alone_for_longer_and_longer() {
-        let (mut list, mut now) = (CoolDown::new(), Nanos(1000));
+        let (mut list, mut now) = (CoolDown::new(), Time(1000));
         for times in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
             list.stayed_whole(ONE, REGION, now, Nanos(10));
             let until = now + Nanos(10 * times);
-            assert!(list.contains(ONE, REGION, Nanos(until.0 - 1)), "{times} times");
+            assert!(list.contains(ONE, REGION, Time(until.0 - 1)), "{times} times");
             assert!(!list.contains(ONE, REGION, until), "{times} times");
             // Tried again within as long again.
             now = until + Nanos(10 * times - 1);
@@ -147,9 +147,9 @@ mod tests {
     fn a_shorter_first_cooldown_shortens_the_later_ones() {
         let mut list = CoolDown::new();
         for _ in 0..3 {
-            list.stayed_whole(ONE, REGION, Nanos(0), Nanos(100));
+            list.stayed_whole(ONE, REGION, Time(0), Nanos(100));
         }
-        list.cap(Nanos(0), Nanos(10));
-        assert!(list.contains(ONE, REGION, Nanos(39)) && !list.contains(ONE, REGION, Nanos(40)));
+        list.cap(Time(0), Nanos(10));
+        assert!(list.contains(ONE, REGION, Time(39)) && !list.contains(ONE, REGION, Time(40)));
     }
 }

@@ -13,6 +13,7 @@ mod report;
 mod saved;
 mod watch;
 
+use crate::clock;
 use crate::config::{self, Config, ConfigError};
 use crate::history::What;
 use crate::ledger::{Ledger, entry};
@@ -266,7 +267,7 @@ impl Daemon {
     fn configure_reclaimer(&mut self) {
         let config = &self.config;
         let policy = (config.policy.build)(config.emd);
-        self.reclaimer.configure(policy, promote::now(), nanos(config.cool_down));
+        self.reclaimer.configure(policy, clock::now(), nanos(config.cool_down));
     }
 
     /// Holds the kernel's settings as the configuration wants them.
@@ -437,7 +438,7 @@ impl Daemon {
 
     /// Looks at the used memory of every watch, and has freed what its watermarks ask for.
     fn look_around(&mut self) {
-        let now = promote::now();
+        let now = clock::now();
         for index in 0..self.watches.len() {
             let watch = &mut self.watches[index];
             match watch.step(now) {
@@ -484,7 +485,7 @@ impl Daemon {
     fn pass_ended(&mut self, ended: Ended) {
         match ended {
             Ended::Free { watch, done } => {
-                let (now, back_off) = (promote::now(), self.config.back_off);
+                let (now, back_off) = (clock::now(), self.config.back_off);
                 let mut watches = self.watches.iter_mut();
                 let Some(watch) = watches.find(|other| other.name() == watch) else { return };
                 match done {

@@ -12,6 +12,7 @@
 
 pub mod account;
 pub mod budget;
+pub mod clock;
 pub mod config;
 pub mod cooldown;
 pub mod daemon;

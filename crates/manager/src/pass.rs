@@ -15,7 +15,9 @@ use superpage_policy::bloat::{BloatMap, Knowledge};
 use superpage_policy::debloat::{
     BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause,
 };
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, ProcessKey, Region};
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, ProcessKey, Region, Time,
+};
 
 /// Whether to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +180,7 @@ impl Pass {
         need: BasePages,
         options: Options,
         cooling: &CoolDown,
-        now: Nanos,
+        now: Time,
     ) -> Result<Self> {
         let mut found = Vec::new();
         for process in processes {
@@ -198,7 +200,7 @@ impl Pass {
         need: BasePages,
         options: Options,
         cooling: &CoolDown,
-        now: Nanos,
+        now: Time,
     ) -> Self {
         let mut pass = Self {
             processes: BTreeMap::new(),
@@ -223,7 +225,7 @@ impl Pass {
         process: Arc<ManagedProcess>,
         regions: &[Region],
         cooling: &CoolDown,
-        now: Nanos,
+        now: Time,
     ) {
         let key = process.key;
         let mut map = BloatMap::new();
@@ -297,7 +299,7 @@ impl Pass {
         &mut self,
         policy: &mut dyn Debloat,
         cooling: &mut CoolDown,
-        now: Nanos,
+        now: Time,
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<End> {
         self.run_guarded(policy, cooling, now, &mut |_| Permission::All, watch)
@@ -313,7 +315,7 @@ impl Pass {
         &mut self,
         policy: &mut dyn Debloat,
         cooling: &mut CoolDown,
-        now: Nanos,
+        now: Time,
         guard: &mut Guard<'_>,
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<End> {

@@ -9,14 +9,13 @@
 
 use crate::find::Describer;
 use crate::process::ManagedProcess;
-use crate::promote::Time;
 use crate::select::Selection;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use superpage_kernel::{Error, Result, process, status};
-use superpage_units::{Bytes, Nanos, Pid, ProcessKey};
+use superpage_units::{Bytes, Nanos, Pid, ProcessKey, Time};
 use tracing::{debug, info, warn};
 
 /// A daemon does not manage smaller processes unless their number is named. Chosen, not measured: the
@@ -164,7 +163,7 @@ impl Registry {
     /// The process, if it is to be managed.
     fn ask(&self, question: &Question, now: Time) -> Known {
         // A program that has just begun may fill its memory soon.
-        let wait = now.saturating_sub(question.since).clamp(ASKED_FIRST, DESCRIBED_HOLD);
+        let wait = now.since(question.since).clamp(ASKED_FIRST, DESCRIBED_HOLD);
         let passed_over =
             |is_denied| Known::PassedOver { since: question.since, until: now + wait, is_denied };
         match self.manage(question) {
@@ -213,7 +212,7 @@ impl State {
             Some(Known::PassedOver { until, .. }) if *until > now => return None,
             Some(Known::PassedOver { since, .. }) => (None, *since),
             Some(Known::Managed { process, described: last }) => {
-                let is_fresh = |last| now.saturating_sub(last) < DESCRIBED_HOLD;
+                let is_fresh = |last| now.since(last) < DESCRIBED_HOLD;
                 let is_known = last.is_some_and(is_fresh) || described >= DESCRIBED_AT_ONCE;
                 // After an `execve` it is another program, with other memory.
                 if is_known && process.pagemap.is_current() {
@@ -293,13 +292,13 @@ mod tests {
         let program = sleeper();
         let pid = Pid(program.0.id());
         let registry = Registry::new(only(&[pid, own_pid()]), WORTH_MANAGING);
-        registry.refresh(Nanos(1)).expect("processes");
+        registry.refresh(Time(1)).expect("processes");
         assert_eq!(pids(&registry), [pid], "named, so it may be small; and never ourselves");
         let first = registry.processes().remove(0);
-        registry.refresh(Nanos(2)).expect("processes");
+        registry.refresh(Time(2)).expect("processes");
         assert!(registry.get(first.key).is_some_and(|same| Arc::ptr_eq(&same, &first)));
         drop(program);
-        registry.refresh(Nanos(3)).expect("processes");
+        registry.refresh(Time(3)).expect("processes");
         assert!(registry.get(first.key).is_none() && registry.processes().is_empty());
     }
 
@@ -307,9 +306,9 @@ mod tests {
     fn another_selection_holds_at_the_next_refresh() {
         let (one, other) = (sleeper(), sleeper());
         let registry = Registry::new(only(&[Pid(one.0.id())]), WORTH_MANAGING);
-        registry.refresh(Nanos(1)).expect("processes");
+        registry.refresh(Time(1)).expect("processes");
         registry.configure(only(&[Pid(other.0.id())]));
-        registry.refresh(Nanos(2)).expect("processes");
+        registry.refresh(Time(2)).expect("processes");
         assert_eq!(pids(&registry), [Pid(other.0.id())]);
     }
 
@@ -318,14 +317,14 @@ mod tests {
         let program = sleeper();
         let pid = Pid(program.0.id());
         let registry = Registry::new(only(&[pid]), WORTH_MANAGING);
-        let question = registry.state().question(pid, Nanos(1), 0).expect("nobody knows it");
-        registry.refresh(Nanos(2)).expect("processes");
+        let question = registry.state().question(pid, Time(1), 0).expect("nobody knows it");
+        registry.refresh(Time(2)).expect("processes");
         assert!(registry.processes().is_empty(), "the answer is awaited");
         registry.configure(only(&[]));
-        let answer = registry.ask(&question, Nanos(3));
-        registry.state().answer(&question, answer, Nanos(3));
+        let answer = registry.ask(&question, Time(3));
+        registry.state().answer(&question, answer, Time(3));
         registry.configure(only(&[pid]));
-        registry.refresh(Nanos(4)).expect("processes");
+        registry.refresh(Time(4)).expect("processes");
         assert_eq!(pids(&registry), [pid]);
     }
 }

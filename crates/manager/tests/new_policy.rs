@@ -13,7 +13,7 @@ use superpage_manager::process::{Memory, Survey, Vma};
 use superpage_manager::promote::event::{Activity, Command, Event, Observation, Observed};
 use superpage_manager::promote::policy::{Promotion, names};
 use superpage_manager::promote::scheduler::Scheduler;
-use superpage_manager::promote::{Promoted, Rules, Time};
+use superpage_manager::promote::{Promoted, Rules};
 use superpage_policy::debloat;
 use superpage_policy::supply::Supply;
 use superpage_policy::system::list::{self, Registry};
@@ -25,7 +25,7 @@ use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::workload::{AreaShape, Order, Part, Phase, Populate, Workload};
 use superpage_units::{
     Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Mapping, ProcessKey, Region,
-    Share, VirtAddr,
+    Share, Time, VirtAddr,
 };
 
 /// A huge page's border.

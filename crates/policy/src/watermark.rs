@@ -9,7 +9,7 @@
 //! not a reason to split huge pages.
 
 use core::fmt;
-use superpage_units::{BasePages, Bytes, Nanos, Share};
+use superpage_units::{BasePages, Bytes, Nanos, Share, Time};
 
 /// A high and a low watermark, as shares of the total.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -143,7 +143,7 @@ pub struct Guard {
     marks: Watermarks,
     state: Hysteresis,
     /// Not before this time; and how often in a row there was nothing to free.
-    not_before: Nanos,
+    not_before: Time,
     vain: u32,
     /// The share in use at the last look, and when nothing was left to free.
     share: Share,
@@ -156,7 +156,7 @@ impl Guard {
     pub fn new(marks: Watermarks) -> Self {
         let state = Hysteresis::default();
         let share = Share::NONE;
-        Self { marks, state, not_before: Nanos::ZERO, vain: 0, share, vain_share: share }
+        Self { marks, state, not_before: Time::ZERO, vain: 0, share, vain_share: share }
     }
 
     /// The watermarks.
@@ -184,12 +184,12 @@ impl Guard {
 
     /// Until when it waits, if it does.
     #[must_use]
-    pub fn waits_until(&self) -> Nanos {
+    pub fn waits_until(&self) -> Time {
         self.not_before
     }
 
     /// What to do now; `None` while waiting.
-    pub fn step(&mut self, now: Nanos, usage: Usage) -> Option<Order> {
+    pub fn step(&mut self, now: Time, usage: Usage) -> Option<Order> {
         let order = self.state.step(self.marks, usage);
         self.share = usage.share();
         let grew = self.share.get() > self.vain_share.get() + WORTH_ANOTHER_LOOK.get();
@@ -208,12 +208,12 @@ impl Guard {
     /// A pass ended, and not because nothing was left to free.
     pub fn freed_enough(&mut self) {
         self.vain = 0;
-        self.not_before = Nanos::ZERO;
+        self.not_before = Time::ZERO;
     }
 
     /// A pass ended because nothing was left to free: waits `first`, twice that the next time in a
     /// row, and so on up to 16 times that. Returns how long it waits.
-    pub fn nothing_left(&mut self, now: Nanos, first: Nanos) -> Nanos {
+    pub fn nothing_left(&mut self, now: Time, first: Nanos) -> Nanos {
         let times = 1_u32.checked_shl(self.vain).unwrap_or(LONGEST_BACK_OFF).min(LONGEST_BACK_OFF);
         self.vain += 1;
         self.vain_share = self.share;
@@ -257,26 +257,26 @@ mod tests {
     #[test]
     fn waits_double_up_to_a_limit_and_start_over_after_success() {
         let mut guard = Guard::new(Watermarks::default());
-        let waits = [(); 7].map(|()| guard.nothing_left(Nanos::ZERO, Nanos(10)).0);
+        let waits = [(); 7].map(|()| guard.nothing_left(Time::ZERO, Nanos(10)).0);
         assert_eq!(waits, [10, 20, 40, 80, 160, 160, 160]);
-        assert_eq!(guard.waits_until(), Nanos(160));
+        assert_eq!(guard.waits_until(), Time(160));
         guard.freed_enough();
-        assert_eq!(guard.nothing_left(Nanos(5), Nanos(10)), Nanos(10));
-        assert_eq!(guard.waits_until(), Nanos(15));
+        assert_eq!(guard.nothing_left(Time(5), Nanos(10)), Nanos(10));
+        assert_eq!(guard.waits_until(), Time(15));
     }
 
     #[test]
     fn growth_or_relief_ends_a_wait_and_time_does() {
         let waiting = || {
             let mut guard = Guard::new(Watermarks::default());
-            assert!(matches!(guard.step(Nanos(1), usage(85)), Some(Order::Free { .. })));
-            guard.nothing_left(Nanos(1), Nanos(100));
-            assert_eq!(guard.step(Nanos(50), usage(86)), None);
+            assert!(matches!(guard.step(Time(1), usage(85)), Some(Order::Free { .. })));
+            guard.nothing_left(Time(1), Nanos(100));
+            assert_eq!(guard.step(Time(50), usage(86)), None);
             guard
         };
-        assert!(waiting().step(Nanos(101), usage(86)).is_some());
-        assert!(matches!(waiting().step(Nanos(51), usage(88)), Some(Order::Free { .. })));
-        assert!(matches!(waiting().step(Nanos(51), usage(60)), Some(Order::Rest { .. })));
+        assert!(waiting().step(Time(101), usage(86)).is_some());
+        assert!(matches!(waiting().step(Time(51), usage(88)), Some(Order::Free { .. })));
+        assert!(matches!(waiting().step(Time(51), usage(60)), Some(Order::Rest { .. })));
         assert!(waiting().is_relieved(usage(65)) && !waiting().is_relieved(usage(66)));
     }
 }

@@ -11,7 +11,7 @@ use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::workload::{
     Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
 };
-use superpage_units::{BasePages, Bytes, HugePages, Nanos, PageSize, Share};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos, PageSize, Share, Time};
 
 const MEMORY: Bytes = Bytes::from_mib(512);
 /// Of it, what is touched: an eighth of the pages of each huge page.
@@ -148,7 +148,11 @@ fn what_was_broken_is_not_rebuilt_as_bloated() {
     // khugepaged would promote 8 huge pages in ten seconds; the program runs for minutes.
     let mut run = large("linux+emd", None);
     run.to_end().expect("there is room");
-    assert!(run.machine().now > Nanos::from_secs_f64(100.0), "{:?}", run.machine().now);
+    assert!(
+        run.machine().now > Time::ZERO + Nanos::from_secs_f64(100.0),
+        "{:?}",
+        run.machine().now
+    );
     assert!(run.debloated().expect("it is plugged in").split > HugePages(8));
     assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 0);
     // Once all of a region is touched, there is nothing to bring back.

@@ -17,7 +17,7 @@ use superpage_manager::find;
 use superpage_manager::pass::{End, Event, Flow, Mode, Options, Pass};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::debloat::{Debloat as Decider, DoneCause, emd};
-use superpage_units::{BasePages, HugePages, Nanos};
+use superpage_units::{BasePages, HugePages, Time};
 
 /// De-bloats the processes and says what that did.
 pub(super) fn run(arguments: &Debloat) -> Outcome {
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
     let mode = if arguments.dry_run { Mode::DryRun } else { Mode::Act };
     let options = Options { mode, seed: u64::from(std::process::id()) << 32, ..Options::default() };
     let mut cooling = CoolDown::new();
-    let mut pass = Pass::new(processes, BasePages::ZERO, options, &cooling, Nanos::ZERO)?;
+    let mut pass = Pass::new(processes, BasePages::ZERO, options, &cooling, Time::ZERO)?;
     if pass.account().processes.is_empty() {
         return Err(anyhow!("none of these processes is there any more").into());
     }
@@ -101,7 +101,7 @@ fn run_with_progress(
         }
         Flow::Continue
     };
-    let end = pass.run(decider, cooling, Nanos::ZERO, &mut watch);
+    let end = pass.run(decider, cooling, Time::ZERO, &mut watch);
     bar.finish_and_clear();
     end
 }

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use superpage_kernel::rights::Hindrance;
 use superpage_lab::picture;
 use superpage_manager::account::ProcessAccount;
+use superpage_manager::clock;
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::find;
 use superpage_manager::pass::{Options, Pass};
 use superpage_manager::process::ManagedProcess;
-use superpage_manager::promote;
 use superpage_manager::registry::{self, Registry};
 use superpage_manager::select::Selection;
 use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::SAMPLE;
-use superpage_units::{BasePages, HugePages, Nanos, PageSize, Pid, Region, Share};
+use superpage_units::{BasePages, HugePages, PageSize, Pid, Region, Share, Time};
 
 /// Shows all processes, or one.
 pub(super) fn run(arguments: &Scan) -> Outcome {
@@ -39,7 +39,7 @@ fn survey(
     let nothing = CoolDown::new();
     // Another sample each time: two scans can be compared.
     let options = Options { seed: u64::from(std::process::id()) << 32, ..Options::default() };
-    let mut pass = Pass::new(processes, BasePages::ZERO, options, &nothing, Nanos::ZERO)?;
+    let mut pass = Pass::new(processes, BasePages::ZERO, options, &nothing, Time::ZERO)?;
     pass.survey(depth)?;
     Ok(pass)
 }
@@ -47,7 +47,7 @@ fn survey(
 fn all(arguments: &Scan, depth: Depth) -> Outcome {
     registry::raise_limit_of_files();
     let registry = Registry::new(Selection::default(), PageSize::Huge.bytes());
-    registry.refresh(promote::now())?;
+    registry.refresh(clock::now())?;
     let denied = registry.denied();
     let pass = survey(registry.processes(), depth)?;
     let mut rows: Vec<(&ProcessAccount, &BloatMap)> = pass

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use superpage_policy::debloat::Debloat;
-use superpage_units::{BasePages, Nanos, ProcessKey};
+use superpage_units::{BasePages, Nanos, ProcessKey, Time};
 use work::{Kept, Task, Work};
 
 /// How long a step of a pass may take. Chosen, not measured: some thousand times what one takes.
@@ -143,7 +143,7 @@ impl Reclaimer {
 
     /// Another configuration holds: by its policy, and with cooldowns no longer than one that begins now.
     /// The pass under way is ended before.
-    pub(super) fn configure(&mut self, policy: Box<dyn Debloat>, now: Nanos, cool_down: Nanos) {
+    pub(super) fn configure(&mut self, policy: Box<dyn Debloat>, now: Time, cool_down: Nanos) {
         let mut cooling = self.cooling().clone();
         cooling.cap(now, cool_down);
         self.keep(policy, cooling);
@@ -170,7 +170,7 @@ impl Reclaimer {
             return;
         }
         let Some(mut kept) = self.kept.take() else { return };
-        kept.cooling.expire(crate::promote::now());
+        kept.cooling.expire(crate::clock::now());
         self.cooling = kept.cooling.clone();
         self.passes += 1;
         let work = Work {
@@ -344,7 +344,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let (mut reclaimer, config) = reclaimer(&directory);
         let region = superpage_units::Region::containing(superpage_units::VirtAddr(0));
-        reclaimer.cooling.add(ProcessKey(1), region, Nanos(7));
+        reclaimer.cooling.add(ProcessKey(1), region, Time(7));
         reclaimer.limit = Duration::ZERO;
         let waiting = waits(&mut reclaimer);
         assert!(reclaimer.ended(&config).is_none() && !reclaimer.is_running());

@@ -10,7 +10,7 @@ use crate::promote::Promoted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use superpage_units::{HugePages, Nanos, ProcessKey, Region, VirtAddr};
+use superpage_units::{HugePages, Nanos, ProcessKey, Region, Time, VirtAddr};
 
 const FILE: &str = "state.json";
 /// Of what is written here; a file that another version wrote is ignored.
@@ -64,7 +64,7 @@ impl Saved {
         for (key, regions) in &self.cooling {
             for (start, until, failures, length) in regions.iter().copied() {
                 let region = Region::containing(VirtAddr(start));
-                let cooldown = Cooldown { until: Nanos(until), failures, length: Nanos(length) };
+                let cooldown = Cooldown { until: Time(until), failures, length: Nanos(length) };
                 cooling.insert(ProcessKey(*key), region, cooldown);
             }
         }
@@ -106,8 +106,8 @@ mod tests {
         let region = |index: u64| Region::containing(VirtAddr(index * HUGE_PAGE_BYTES));
         let directory = tempfile::tempdir().expect("a directory");
         let mut cooling = CoolDown::new();
-        cooling.add(ProcessKey(3), region(9), Nanos(77));
-        cooling.stayed_whole(ProcessKey(3), region(10), Nanos(70), Nanos(7));
+        cooling.add(ProcessKey(3), region(9), Time(77));
+        cooling.stayed_whole(ProcessKey(3), region(10), Time(70), Nanos(7));
         let remembered: Promoted =
             [(ProcessKey(5), vec![region(1), region(2), region(7)])].into_iter().collect();
         let saved = Saved::of(vec!["machine".into()], &cooling, &remembered);
@@ -116,12 +116,12 @@ mod tests {
         let read = Saved::read(directory.path());
         assert_eq!(read.above, ["machine"]);
         assert_eq!(read.remembered(), remembered);
-        assert!(read.cooling().contains(ProcessKey(3), region(9), Nanos(76)));
-        assert!(!read.cooling().contains(ProcessKey(3), region(9), Nanos(77)));
+        assert!(read.cooling().contains(ProcessKey(3), region(9), Time(76)));
+        assert!(!read.cooling().contains(ProcessKey(3), region(9), Time(77)));
         let mut cooling = read.cooling();
-        assert!(cooling.contains(ProcessKey(3), region(10), Nanos(76)));
-        cooling.stayed_whole(ProcessKey(3), region(10), Nanos(77), Nanos(7));
-        assert!(cooling.contains(ProcessKey(3), region(10), Nanos(90)), "it failed before");
+        assert!(cooling.contains(ProcessKey(3), region(10), Time(76)));
+        cooling.stayed_whole(ProcessKey(3), region(10), Time(77), Nanos(7));
+        assert!(cooling.contains(ProcessKey(3), region(10), Time(90)), "it failed before");
     }
 
     #[test]

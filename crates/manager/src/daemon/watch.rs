@@ -11,7 +11,7 @@ use std::time::Duration;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::watermark::{Guard, Hysteresis, Order, Usage, Watermarks};
-use superpage_units::{HugePages, Nanos};
+use superpage_units::{HugePages, Nanos, Time};
 
 /// Whose memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Watch {
     }
 
     /// What to do now; `None` while backing off.
-    pub(super) fn step(&mut self, now: Nanos) -> Result<Option<Order>> {
+    pub(super) fn step(&mut self, now: Time) -> Result<Option<Order>> {
         let usage = self.subject.usage()?;
         if self.has_spared && level(self.guard.marks(), usage) == Level::High {
             // What was spared is not any more.
@@ -120,7 +120,7 @@ impl Watch {
         &mut self,
         end: End,
         spared: HugePages,
-        now: Nanos,
+        now: Time,
         wait: Duration,
     ) -> Option<Duration> {
         self.has_spared = !spared.is_zero();
@@ -173,7 +173,7 @@ mod tests {
         let wait = Duration::from_secs(1);
         let none = HugePages::default();
         let after =
-            |watch: &mut Watch, done| watch.after_pass(End::Done(done), none, Nanos::ZERO, wait);
+            |watch: &mut Watch, done| watch.after_pass(End::Done(done), none, Time::ZERO, wait);
         assert_eq!(after(&mut watch, DoneCause::NothingLeft), Some(wait));
         assert_eq!(after(&mut watch, DoneCause::NothingLeft), Some(wait * 2));
         assert_eq!(after(&mut watch, DoneCause::NeedMet), None);

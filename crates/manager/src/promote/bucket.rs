@@ -1,7 +1,6 @@
 //! A token bucket of CPU time. Nothing else is limited here.
 
-use super::Time;
-use superpage_units::{Nanos, Share};
+use superpage_units::{Nanos, Share, Time};
 
 /// CPU time to spend: a share of one core, with a burst.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +24,7 @@ impl TokenBucket {
 
     /// Takes out what work has cost.
     pub fn spend(&mut self, cost: Nanos, now: Time) {
-        let earned = now.saturating_sub(self.filled).as_secs_f64() * self.rate;
+        let earned = now.since(self.filled).as_secs_f64() * self.rate;
         let tokens = (self.tokens + earned).min(self.burst) - cost.as_secs_f64();
         // What cannot be helped, such as looking around, is not owed for ever.
         self.tokens = tokens.max(-self.burst);
@@ -49,21 +48,25 @@ mod tests {
 
     const SECOND: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
 
+    fn at_second(seconds: u64) -> Time {
+        Time::ZERO + SECOND * seconds
+    }
+
     #[test]
     fn a_burst_can_be_saved_up_and_a_deficit_is_waited_for() {
-        let mut bucket = TokenBucket::new(Share::percent(10), SECOND * 10, SECOND);
-        assert_eq!(bucket.ready_at(), SECOND);
-        bucket.spend(SECOND + SECOND, SECOND);
+        let mut bucket = TokenBucket::new(Share::percent(10), SECOND * 10, at_second(1));
+        assert_eq!(bucket.ready_at(), at_second(1));
+        bucket.spend(SECOND + SECOND, at_second(1));
         // A second over what there was comes in within ten.
         assert_eq!(bucket.ready_at().0 / SECOND.0, 11);
-        bucket.spend(Nanos::ZERO, SECOND * 12);
-        assert!(bucket.ready_at() <= SECOND * 12);
+        bucket.spend(Nanos::ZERO, at_second(12));
+        assert!(bucket.ready_at() <= at_second(12));
     }
 
     #[test]
     fn a_deficit_has_a_bound() {
-        let mut bucket = TokenBucket::new(Share::percent(1), SECOND * 10, Nanos::ZERO);
-        bucket.spend(SECOND * 1000, Nanos::ZERO);
+        let mut bucket = TokenBucket::new(Share::percent(1), SECOND * 10, Time::ZERO);
+        bucket.spend(SECOND * 1000, Time::ZERO);
         assert_eq!(bucket.ready_at().0 / SECOND.0, 10);
     }
 }

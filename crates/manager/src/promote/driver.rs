@@ -7,7 +7,8 @@ use super::observe::{Wanted, observe};
 use super::pool::Pool;
 use super::range::Refusal;
 use super::scheduler::Scheduler;
-use super::{Order, Setup, Shared, Status, now};
+use super::{Order, Setup, Shared, Status};
+use crate::clock;
 use crate::history::{Entry, What};
 use crate::ledger::{Ledger, entry};
 use crate::registry::Registry;
@@ -78,7 +79,7 @@ impl Driver {
         let promoted =
             std::mem::take(&mut *shared.promoted.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(Self {
-            scheduler: Scheduler::new(setup.rules(), promoted, now()),
+            scheduler: Scheduler::new(setup.rules(), promoted, clock::now()),
             registry,
             wanted: Arc::new(setup.wanted()),
             retired: Vec::new(),
@@ -96,7 +97,7 @@ impl Driver {
 
     /// Waits for something to happen, and sees to it.
     fn turn(&mut self, orders: &Receiver<Order>) -> Go {
-        let until = Duration::from_nanos(self.scheduler.next_step().saturating_sub(now()).0);
+        let until = Duration::from_nanos(self.scheduler.next_step().since(clock::now()).0);
         let house = HOUSEKEEPING.saturating_sub(self.kept_house.elapsed());
         let event = select! {
             recv(orders) -> order => match order {
@@ -123,7 +124,7 @@ impl Driver {
     }
 
     fn step(&mut self, event: Event) {
-        for command in self.scheduler.step(event, now()) {
+        for command in self.scheduler.step(event, clock::now()) {
             match command {
                 Command::Observe(id) => self.observe(id),
                 Command::Survey(id, process) => self.survey(id, process),
@@ -151,7 +152,7 @@ impl Driver {
         let (registry, wanted) = (Arc::clone(&self.registry), Arc::clone(&self.wanted));
         self.pool.give(id, move || {
             let cpu = CpuTime::of_thread();
-            match observe(&registry, &wanted, now()) {
+            match observe(&registry, &wanted, clock::now()) {
                 Ok(seen) => Event::Observed(id, seen, CpuTime::of_thread().since(cpu)),
                 Err(error) => {
                     warn!("processes cannot be seen: {error}");
@@ -193,7 +194,7 @@ impl Driver {
             }
         }
         self.wanted = Arc::new(setup.wanted());
-        self.scheduler.configure(rules, now());
+        self.scheduler.configure(rules, clock::now());
     }
 
     fn keep_house(&mut self) -> Go {

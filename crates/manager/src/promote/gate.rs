@@ -3,14 +3,15 @@
 //! What everybody shares is asked first ([`Gate::ready_at`]): the CPU budget, and the pause after a
 //! kernel that took long. Then one PMD range ([`Gate::admit`]): memory, fragmentation, swap, bloat.
 
-use super::Time;
 use super::bucket::TokenBucket;
 use super::range::Refusal;
 use crate::budget::CpuBudget;
 use superpage_kernel::pagemap::Survey;
 use superpage_policy::supply::Supply;
 use superpage_policy::watermark::{Usage, Watermarks};
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PageSize, Share};
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PageSize, Share, Time,
+};
 
 /// Time of which the CPU budget can be saved up. Chosen, not measured: a heap that is filled at once
 /// is promoted at once, up to some thousands of huge pages.
@@ -318,7 +319,7 @@ mod tests {
 
     #[test]
     fn promised_memory_counts_as_used_until_the_next_reading() {
-        let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Nanos::ZERO);
+        let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Time::ZERO);
         gate.see(vec![domain(63, 100), domain(64, 100)], &Supply::NONE);
         gate.limits.fragmentation = Share::NONE;
         let guard = gate.admit(&seen(1), Past::New, Some(1)).expect("there is room");
@@ -335,7 +336,7 @@ mod tests {
     #[test]
     fn slow_calls_make_pauses_longer_and_fast_ones_shorter() {
         let mut back_off = BackOff::default();
-        let now = Nanos(1);
+        let now = Time(1);
         back_off.took(Nanos(SLOW.0 + 1), now);
         assert_eq!((back_off.pause(), back_off.until), (FIRST_PAUSE, now + FIRST_PAUSE));
         back_off.took(Nanos(SLOW.0 + 1), now);

@@ -1,6 +1,5 @@
 //! A policy with the processes under it, and what it wants of them.
 
-use super::Time;
 use super::bucket::TokenBucket;
 use super::gate::BURST;
 use super::machine::LiveMachine;
@@ -9,7 +8,7 @@ use super::range::Reason;
 use crate::process::Survey;
 use superpage_policy::system::drive::{self, Stepped};
 use superpage_policy::system::{Act, Action, Carried, Cause, FaultCause, Outcome, System};
-use superpage_units::{Nanos, PageSize, ProcessKey, Region};
+use superpage_units::{Nanos, PageSize, ProcessKey, Region, Time};
 
 /// Steps of a policy at a time before others have their turn. Chosen, not measured: some hundreds
 /// of microseconds.

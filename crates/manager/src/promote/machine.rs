@@ -16,7 +16,7 @@ use superpage_policy::supply::Supply;
 use superpage_policy::system::{
     Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, RegionView, System, View,
 };
-use superpage_units::{Area, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr};
+use superpage_units::{Area, Mapping, Page, PageSize, ProcessKey, Region, Time, VirtAddr};
 
 /// The processes under one policy.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +85,7 @@ fn is_base_mapped(snapshot: &Snapshot, key: ProcessKey, region: Region) -> bool 
 }
 
 impl View for LiveMachine {
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Time {
         self.snapshot.now()
     }
 

@@ -38,8 +38,6 @@ pub mod scheduler;
 pub mod snapshot;
 
 pub use event::RequestId;
-/// A point in time, by the clock of [`now`].
-pub use superpage_units::Nanos as Time;
 
 use crate::budget::CpuBudget;
 use crate::config::{CgroupMarks, PromotionConfig};
@@ -238,13 +236,4 @@ impl Drop for Promoter {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// The time by CLOCK_MONOTONIC.
-#[must_use]
-pub fn now() -> Time {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    Time::ZERO + superpage_units::Nanos(seconds * 1_000_000_000 + nanos)
 }

@@ -1,7 +1,6 @@
 //! An observation: which processes are to be promoted in, under which policy, what they have done, and
 //! what memory there is for it.
 
-use super::Time;
 use super::event::{Activity, Observation, Observed};
 use super::gate::Domain;
 use super::policy::Promotion;
@@ -13,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use superpage_kernel::Result;
 use superpage_policy::watermark::{Usage, Watermarks};
-use superpage_units::{Bytes, HugePages};
+use superpage_units::{Bytes, HugePages, Time};
 
 /// What an observation goes by.
 #[derive(Clone, Debug, PartialEq)]

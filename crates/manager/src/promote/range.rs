@@ -2,9 +2,8 @@
 //! promoted now.
 
 use super::RequestId;
-use super::Time;
 use superpage_policy::system::Action;
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Time};
 
 /// Why a PMD range is not promoted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -268,12 +267,12 @@ mod tests {
 
     #[test]
     fn each_cooldown_in_a_row_is_longer_up_to_a_bound() {
-        let (mut range, mut now) = (Range::NEW, SECOND);
+        let (mut range, mut now) = (Range::NEW, Time::ZERO);
         let mut lengths = Vec::new();
         for _ in 0..4 {
             let until = range.cool_down(Because::Promoted, now);
-            lengths.push((until.0 - now.0) / SECOND.0);
-            assert!(!range.is_free(Nanos(until.0 - 1)) && range.is_free(until));
+            lengths.push(until.since(now).0 / SECOND.0);
+            assert!(!range.is_free(Time(until.0 - 1)) && range.is_free(until));
             now = until;
             range.queue(wanted(now));
         }
@@ -285,9 +284,9 @@ mod tests {
     fn a_cooldown_long_ago_or_for_another_reason_does_not_count() {
         let mut range = Range::NEW;
         let busy = Because::Refused(Refusal::Busy);
-        let first = range.cool_down(busy, SECOND);
+        let first = range.cool_down(busy, Time::ZERO);
         let second = range.cool_down(busy, first);
-        assert_eq!(second.0 - first.0, 200_000_000);
+        assert_eq!(second.since(first), Nanos(200_000_000));
         let later = range.cool_down(Because::Promoted, second);
         assert_eq!(later, second + CAME_APART);
         let long_after = later + CAME_APART + SECOND;
@@ -298,7 +297,7 @@ mod tests {
     #[test]
     fn what_was_refused_is_forgotten_after_a_while_and_what_was_huge_is_not() {
         let mut range = Range::NEW;
-        let until = range.cool_down(Because::Refused(Refusal::Shared), SECOND);
+        let until = range.cool_down(Because::Refused(Refusal::Shared), Time::ZERO);
         assert!(!range.is_forgotten(until));
         assert!(range.is_forgotten(until + FIRST + SECOND));
         range.was_huge = true;

@@ -18,12 +18,12 @@ use super::gate::{Gate, Guard, Past, SLOW};
 use super::instance::{Background, PolicyInstance};
 use super::policy::Promotion;
 use super::range::{Because, Range, Reason, Refusal, State, Wanted};
-use super::{Counts, Promoted, Rules, Time};
+use super::{Counts, Promoted, Rules};
 use crate::process::Survey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use superpage_policy::system::{Action, Outcome};
-use superpage_units::{BasePages, HugePages, Nanos, ProcessKey, Region, VirtAddr};
+use superpage_units::{BasePages, HugePages, Nanos, ProcessKey, Region, Time, VirtAddr};
 
 /// Processes are observed so often while any of them faults.
 const OBSERVE: Nanos = Nanos(50_000_000);
@@ -496,7 +496,7 @@ impl Scheduler {
         let made = || done.became.iter().filter_map(|(_, became)| became.ok());
         let (huge_pages, filled) = (HugePages(made().count() as u64), made().sum());
         if let Some(first) = wanted.first().filter(|_| !huge_pages.is_zero()) {
-            let (reason, waited) = (first.reason.clone(), now.saturating_sub(first.since));
+            let (reason, waited) = (first.reason.clone(), now.since(first.since));
             let policy = policy.to_owned();
             let report = Report::Promoted { process, policy, huge_pages, filled, reason, waited };
             self.report(report);
@@ -773,7 +773,7 @@ impl Scheduler {
         let work = work.map(|at| at.max(self.gate.ready_at()));
         let survey = self.next_survey().map(|(at, _)| at);
         let all = [self.observe_at(), survey, work];
-        all.into_iter().flatten().min().unwrap_or(Time(u64::MAX))
+        all.into_iter().flatten().min().unwrap_or(Time::NEVER)
     }
 
     // How it stands.

@@ -6,15 +6,14 @@
 //! - What a range shares with other processes is looked at when it is promoted, not before.
 //! - Shared memory without a file counts as anonymous.
 
-use super::Time;
 use crate::process::{Memory, Survey, Vma};
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_policy::supply::Supply;
 use superpage_policy::system::{Fault, Footprint, RegionView, View};
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Growth, HugePages, Mapping, Nanos, PageSize, ProcessKey,
-    Region, VirtAddr,
+    Advice, Area, AreaKind, BasePages, Growth, HugePages, Mapping, PageSize, ProcessKey, Region,
+    Time, VirtAddr,
 };
 
 /// The processes under one policy, each as it was surveyed last.
@@ -238,7 +237,7 @@ fn region_view(seen: &Seen) -> RegionView {
 }
 
 impl View for Snapshot {
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Time {
         self.now
     }
 

@@ -29,8 +29,8 @@ use superpage_policy::system::drive::{self, Stepped};
 use superpage_policy::system::{Act, Action, Carried, Fault, Outcome, System, View};
 use superpage_sim::machine::Content;
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Mapping, Nanos,
-    PageSize, ProcessKey, Region, VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Mapping, PageSize,
+    ProcessKey, Region, Time, VirtAddr,
 };
 
 #[derive(Debug)]
@@ -200,7 +200,7 @@ impl Testbed for Live {
         self.programs[program].program.start
     }
 
-    fn set_time(&mut self, now: Nanos) {
+    fn set_time(&mut self, now: Time) {
         self.machine.snapshot.set_now(now);
     }
 
@@ -269,8 +269,8 @@ impl Testbed for Live {
     fn debloat(&mut self, policy: &mut dyn Debloat, need: BasePages) -> Result<BasePages, Failed> {
         let processes = self.programs.iter().map(|one| Arc::clone(&one.process)).collect();
         let mut cooling = CoolDown::new();
-        let mut pass = Pass::new(processes, need, Options::default(), &cooling, Nanos::ZERO)?;
-        pass.run(policy, &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+        let mut pass = Pass::new(processes, need, Options::default(), &cooling, Time::ZERO)?;
+        pass.run(policy, &mut cooling, Time::ZERO, &mut |_| Flow::Continue)?;
         self.look()?;
         Ok(pass.account().processes.values().map(|account| account.freed).sum())
     }

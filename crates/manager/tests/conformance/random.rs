@@ -14,7 +14,7 @@ use superpage_policy::debloat::Debloat;
 use superpage_policy::debloat::hawkeye::HawkEye;
 use superpage_sim::machine::Content;
 use superpage_sim::random::Random;
-use superpage_units::{BasePages, HugePages, Nanos};
+use superpage_units::{BasePages, HugePages, Nanos, Time};
 
 scripts! {
     random_programs_agree_with_the_model,
@@ -41,18 +41,18 @@ enum Do {
     /// By EMD, all.
     Debloat,
     /// Until then; the background works.
-    Wait(Nanos),
+    Wait(Time),
 }
 
 /// A stream of things to do.
 struct Script {
     random: Random,
-    now: Nanos,
+    now: Time,
 }
 
 impl Script {
     fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), now: Nanos::ZERO }
+        Self { random: Random::new(seed), now: Time::ZERO }
     }
 
     fn below(&mut self, bound: u64) -> u16 {

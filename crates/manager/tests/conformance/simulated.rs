@@ -7,7 +7,7 @@ use superpage_policy::system::{Action, Outcome, System, View};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Accesses, Backing, Content, Machine, Setup, Stepped};
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Nanos, ProcessKey, VirtAddr,
+    Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, ProcessKey, Time, VirtAddr,
 };
 
 /// Where every program's area begins; any address would do.
@@ -46,7 +46,7 @@ impl Testbed for Simulated {
         AREA
     }
 
-    fn set_time(&mut self, now: Nanos) {
+    fn set_time(&mut self, now: Time) {
         self.machine.now = now;
     }
 

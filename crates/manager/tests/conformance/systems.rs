@@ -15,7 +15,7 @@ use superpage_policy::system::linux::{self, Khugepaged, Linux};
 use superpage_policy::system::{Act, Action, Cause, Outcome, System};
 use superpage_policy::system::{hawkeye, list};
 use superpage_sim::machine::Content;
-use superpage_units::{BasePages, HugePages, Mapping, Nanos};
+use superpage_units::{BasePages, HugePages, Mapping, Nanos, Time};
 
 scripts! {
     khugepaged_promotes_what_misses_no_more_than_it_may,
@@ -140,7 +140,7 @@ fn khugepaged_promotes_what_misses_no_more_than_it_may<M: Testbed>() -> Ended {
         later.retain(|region| *region != 4);
         later.push(5);
         ensure!(huge_regions(&mut machine)? == later, "it sleeps");
-        machine.set_time(Nanos(10_000_000_000));
+        machine.set_time(Time(10_000_000_000));
         machine.settle()?;
         later.insert(later.len() - 1, 4);
         ensure!(huge_regions(&mut machine)? == later, "{:?}", huge_regions(&mut machine)?);

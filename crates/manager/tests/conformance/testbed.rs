@@ -37,8 +37,8 @@ use superpage_policy::debloat::Debloat;
 use superpage_policy::system::{Action, Outcome, System, View};
 use superpage_sim::machine::Content;
 use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, ProcessKey,
-    Region, VirtAddr,
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Mapping, ProcessKey, Region,
+    Time, VirtAddr,
 };
 
 /// How a test ends.
@@ -132,7 +132,7 @@ pub(crate) trait Testbed: Sized {
     fn area(&self, program: usize) -> VirtAddr;
 
     /// Sets the time.
-    fn set_time(&mut self, now: Nanos);
+    fn set_time(&mut self, now: Time);
 
     /// What the system sees now.
     fn view(&mut self) -> Result<&mut dyn View, Failed>;

@@ -18,7 +18,7 @@ use superpage_manager::find;
 use superpage_manager::history::What;
 use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_policy::debloat::hawkeye::HawkEye;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Nanos, Pid};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Pid, Time};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![("no_byte_is_lost_between_promotion_and_debloating", None, no_byte_is_lost)]
@@ -132,8 +132,8 @@ fn debloat(pid: Pid, stop: &AtomicBool) -> Result<BasePages, Failed> {
         let process = find::hold(pid).map_err(|refusal| refusal.to_string())?;
         let (options, need) = (Options { seed, ..Options::default() }, BasePages(u64::MAX >> 13));
         let mut cooling = CoolDown::new();
-        let mut pass = Pass::new(vec![process], need, options, &cooling, Nanos::ZERO)?;
-        pass.run(&mut HawkEye, &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+        let mut pass = Pass::new(vec![process], need, options, &cooling, Time::ZERO)?;
+        pass.run(&mut HawkEye, &mut cooling, Time::ZERO, &mut |_| Flow::Continue)?;
         freed += pass.account().total().freed;
         std::thread::sleep(Duration::from_millis(5));
     }

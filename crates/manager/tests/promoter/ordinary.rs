@@ -14,7 +14,7 @@ use superpage_manager::history::What;
 use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_policy::debloat::emd;
 use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Nanos, Region,
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Region, Time,
 };
 
 /// Base pages of a region.
@@ -108,9 +108,9 @@ fn a_de_bloater_of_ones_own_decides() -> Ended {
     let half = own::policies().debloaters.entry("half").ok_or("its line")?;
     let processes = vec![find::hold(program.pid()).map_err(|refusal| refusal.to_string())?];
     let (need, mut cooling) = (BasePages(2 * PAGES), CoolDown::new());
-    let mut pass = Pass::new(processes, need, Options::default(), &cooling, Nanos::ZERO)?;
+    let mut pass = Pass::new(processes, need, Options::default(), &cooling, Time::ZERO)?;
     let mut policy = (half.build)(emd::Options::default());
-    pass.run(policy.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+    pass.run(policy.as_mut(), &mut cooling, Time::ZERO, &mut |_| Flow::Continue)?;
     ensure!(pass.account().total().freed == BasePages(PAGES / 2), "{:?}", pass.account());
     ensure!(program.is_huge(memory.region(0))?, "it was not half empty");
     ensure!(!program.is_huge(memory.region(1))?, "it was half empty");

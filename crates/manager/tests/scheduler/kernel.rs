@@ -17,7 +17,7 @@ use superpage_sim::machine::{Backing, Content, Machine, Setup};
 use superpage_sim::random::Random;
 use superpage_units::{
     Advice, Area, AreaKind, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, Growth,
-    HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, PageSize, ProcessKey, Region, VirtAddr,
+    HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, PageSize, ProcessKey, Region, Time, VirtAddr,
 };
 
 /// Programs at most, and the PMD ranges of each.
@@ -52,7 +52,7 @@ struct Program {
 }
 
 pub(crate) struct Kernel {
-    pub(crate) now: Nanos,
+    pub(crate) now: Time,
     pub(crate) temper: Temper,
     pub(crate) policy: Promotion,
     machine: Machine,
@@ -60,9 +60,9 @@ pub(crate) struct Kernel {
     last_key: u64,
     random: Random,
     /// What is reported, and when; the number keeps the order.
-    reports: BTreeMap<(Nanos, u64), Event>,
+    reports: BTreeMap<(Time, u64), Event>,
     count: u64,
-    next_deed: Nanos,
+    next_deed: Time,
 }
 
 impl Kernel {
@@ -71,7 +71,7 @@ impl Kernel {
         let setup = Setup { memory: MEMORY, pools: None, backing: Backing::None, seed };
         let machine = Machine::new(setup, Box::new(Linux::new(Options::NEVER)));
         let mut kernel = Self {
-            now: Nanos(1_000_000_000),
+            now: Time(1_000_000_000),
             temper: Temper::Calm,
             policy,
             machine,
@@ -80,7 +80,7 @@ impl Kernel {
             random: Random::new(seed),
             reports: BTreeMap::new(),
             count: 0,
-            next_deed: Nanos::ZERO,
+            next_deed: Time::ZERO,
         };
         for _ in 0..PROGRAMS {
             kernel.spawn();
@@ -133,7 +133,7 @@ impl Kernel {
     }
 
     /// What happens next, until `end`, and when: a report, or that it is time for a step.
-    pub(crate) fn next_event(&mut self, step: Nanos, end: Nanos) -> (Event, Nanos) {
+    pub(crate) fn next_event(&mut self, step: Time, end: Time) -> (Event, Time) {
         let until = step.max(self.now).min(end);
         if self.temper == Temper::Rough {
             while self.next_deed <= until {
@@ -201,7 +201,7 @@ impl Kernel {
         }
     }
 
-    fn report(&mut self, at: Nanos, event: Event) {
+    fn report(&mut self, at: Time, event: Event) {
         self.count += 1;
         self.reports.insert((at, self.count), event);
     }

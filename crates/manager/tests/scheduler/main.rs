@@ -14,7 +14,7 @@ use superpage_manager::promote::policy::Promotion;
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules};
 use superpage_policy::system::list::Registry;
-use superpage_units::{BasePages, Nanos, Share};
+use superpage_units::{BasePages, Nanos, Share, Time};
 
 /// A second of simulated time.
 const SECOND: Nanos = Nanos(1_000_000_000);
@@ -35,7 +35,7 @@ fn rules(policies: &[Promotion]) -> Rules {
 }
 
 /// Steps until `end`; returns what was reported.
-fn play(scheduler: &mut Scheduler, kernel: &mut Kernel, end: Nanos) -> Vec<Report> {
+fn play(scheduler: &mut Scheduler, kernel: &mut Kernel, end: Time) -> Vec<Report> {
     let mut reports = Vec::new();
     while kernel.now < end {
         let (event, at) = kernel.next_event(scheduler.next_step(), end);
@@ -55,7 +55,7 @@ fn run(policy: Promotion, seed: u64) -> (Vec<Report>, Kernel) {
     let mut kernel = Kernel::new(policy, seed);
     let mut scheduler = Scheduler::new(rules(&[policy]), Promoted::new(), kernel.now);
     kernel.temper = Temper::Rough;
-    let mut reports = play(&mut scheduler, &mut kernel, ROUGH);
+    let mut reports = play(&mut scheduler, &mut kernel, Time::ZERO + ROUGH);
     kernel.temper = Temper::Calm;
     kernel.fill_all();
     let end = kernel.now + CALM;
@@ -106,7 +106,7 @@ fn another_policy_takes_over_in_the_middle() {
         let mut kernel = Kernel::new(one, seed);
         let mut scheduler = Scheduler::new(rules(&[one]), Promoted::new(), kernel.now);
         kernel.temper = Temper::Rough;
-        play(&mut scheduler, &mut kernel, ROUGH);
+        play(&mut scheduler, &mut kernel, Time::ZERO + ROUGH);
         scheduler.configure(rules(&[other]), kernel.now);
         scheduler.check();
         kernel.policy = other;

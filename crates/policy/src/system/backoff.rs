@@ -1,7 +1,7 @@
 //! Leaving something alone for a while after it failed. Systems learn of a failure at no known
 //! time ([`super::System::learn`]), so the while begins when they are asked next.
 
-use superpage_units::Nanos;
+use superpage_units::{Nanos, Time};
 
 /// Whether something may be tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) enum BackOff {
     /// No: it has just failed.
     Failed,
     /// Not before this time.
-    Until(Nanos),
+    Until(Time),
 }
 
 impl BackOff {
@@ -22,7 +22,7 @@ impl BackOff {
     }
 
     /// Until when it must not be tried, `pause` after a failure was noticed; `None`: try it.
-    pub(super) fn until(&mut self, now: Nanos, pause: Nanos) -> Option<Nanos> {
+    pub(super) fn until(&mut self, now: Time, pause: Nanos) -> Option<Time> {
         if *self == Self::Failed {
             *self = Self::Until(now + pause);
         }
@@ -43,10 +43,10 @@ mod tests {
     #[test]
     fn a_pause_begins_when_it_is_asked_for() {
         let mut back_off = BackOff::default();
-        assert_eq!(back_off.until(Nanos(5), Nanos(10)), None);
+        assert_eq!(back_off.until(Time(5), Nanos(10)), None);
         back_off.fail();
-        assert_eq!(back_off.until(Nanos(7), Nanos(10)), Some(Nanos(17)));
-        assert_eq!(back_off.until(Nanos(16), Nanos(10)), Some(Nanos(17)));
-        assert_eq!(back_off.until(Nanos(17), Nanos(10)), None);
+        assert_eq!(back_off.until(Time(7), Nanos(10)), Some(Time(17)));
+        assert_eq!(back_off.until(Time(16), Nanos(10)), Some(Time(17)));
+        assert_eq!(back_off.until(Time(17), Nanos(10)), None);
     }
 }

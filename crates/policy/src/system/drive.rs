@@ -2,7 +2,7 @@
 //! them back to the system. All machines are driven by this.
 
 use super::{Action, Attempt, Carried, Fault, FaultCause, Machine, Shortage, Step, System};
-use superpage_units::{BasePages, Nanos, PageSize};
+use superpage_units::{BasePages, PageSize, Time};
 
 /// How a fault was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum Stepped {
     /// So many base pages were scanned, and nothing was to be done.
     Scanned(BasePages),
     /// Nothing is to be done until this time, or until something happens.
-    Rests(Option<Nanos>),
+    Rests(Option<Time>),
 }
 
 /// Lets the system do one thing in the background.

@@ -117,7 +117,9 @@ pub(super) fn give_back_oldest(reservations: &mut Reservations, view: &dyn View)
 #[cfg(test)]
 mod tests {
     use super::super::drive;
-    use super::super::model::{HUGE, Model, START, Served, address, area, region, seconds};
+    use super::super::model::{
+        HUGE, Model, START, Served, address, area, at_second, region, seconds,
+    };
     use super::*;
     use alloc::vec::Vec;
     use superpage_units::{Area, AreaKind, Growth, Mapping, ProcessKey};
@@ -189,10 +191,10 @@ mod tests {
         let process = model.spawn(&[area(8)]);
         let mut system = freebsd();
         for (second, region, page) in [(1, 0, 0), (2, 2, 0), (3, 1, 0), (4, 0, 1)] {
-            model.now = seconds(second);
+            model.now = at_second(second);
             model.touch(&mut system, process, address(region, page));
         }
-        model.now = seconds(10);
+        model.now = at_second(10);
         let mut given_back = Vec::new();
         while let Some(action) = system.pressure(SHORT, &mut model) {
             let Act::Unreserve { region, .. } = action.act else { break };

@@ -292,7 +292,7 @@ impl System for HawkEye {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Model, START, Served, address, area, promoted, region, seconds};
+    use super::super::model::{Model, START, Served, address, area, at_second, promoted, region};
     use super::*;
     use alloc::vec::Vec;
     use superpage_units::Area;
@@ -371,9 +371,9 @@ mod tests {
         assert_eq!(work(&mut model, &mut system), []);
         let process = model.spawn(&[area(1)]);
         model.touch(&mut system, process, START);
-        model.now = seconds(30) - Nanos(1);
+        model.now = at_second(29) + Nanos(999_999_999);
         assert_eq!(work(&mut model, &mut system), []);
-        model.now = seconds(30);
+        model.now = at_second(30);
         assert_eq!(work(&mut model, &mut system), [(2, 0)]);
     }
 
@@ -386,9 +386,9 @@ mod tests {
         let (done, _) = model.work(&mut system, 100);
         assert_eq!(done.len(), 1);
         model.show();
-        model.now = seconds(59);
+        model.now = at_second(59);
         assert_eq!(work(&mut model, &mut system), []);
-        model.now = seconds(60);
+        model.now = at_second(60);
         assert_eq!(work(&mut model, &mut system), [(1, 0), (1, 1)]);
     }
 

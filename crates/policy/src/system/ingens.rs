@@ -28,6 +28,7 @@ use crate::compaction::Compaction;
 use alloc::collections::BTreeMap;
 use superpage_units::{
     BasePages, HUGE_PAGES_PER_GIGANTIC_PAGE, HugePages, Nanos, PageSize, ProcessKey, Region, Share,
+    Time,
 };
 
 /// Ingens's choices.
@@ -108,7 +109,7 @@ impl Ingens {
     }
 
     /// One step of the scan, which is worth least.
-    fn scan(&mut self, view: &dyn View, others: [Option<Nanos>; 2]) -> Step {
+    fn scan(&mut self, view: &dyn View, others: [Option<Time>; 2]) -> Step {
         match self.scanner.next(view, self.options.pace) {
             Found::Region(process, region) => {
                 if self.ready(view, process, region).is_some() {
@@ -190,7 +191,7 @@ impl System for Ingens {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Model, address, area, promoted, region, seconds};
+    use super::super::model::{Model, address, area, at_second, promoted, region, seconds};
     use super::*;
     use alloc::vec::Vec;
     use superpage_units::{Advice, Area, AreaKind, Growth, Mapping};
@@ -258,7 +259,7 @@ mod tests {
         model.split(is_split, region(0), 52);
         model.split(is_split, region(1), 53);
         assert_eq!(work(&mut model, &mut system), []);
-        model.now = seconds(10);
+        model.now = at_second(10);
         assert_eq!(work(&mut model, &mut system), [(grows, 0), (is_split, 0)]);
     }
 

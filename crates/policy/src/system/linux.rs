@@ -227,7 +227,7 @@ impl System for Linux {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Model, START, address, area, promoted, region, seconds};
+    use super::super::model::{Model, START, address, area, at_second, promoted, region};
     use super::*;
     use superpage_units::{Mapping, PageSize};
 
@@ -299,7 +299,7 @@ mod tests {
         }
         model.show();
         for (second, expected) in [(0, 0..8), (9, 8..8), (10, 8..16), (20, 16..20)] {
-            model.now = seconds(second);
+            model.now = at_second(second);
             let expected: alloc::vec::Vec<_> =
                 expected.map(|index| (process, region(index).into())).collect();
             assert_eq!(promoted(&model.work(&mut system, 100).0), expected);

@@ -8,7 +8,8 @@
 use super::{Action, Attempt, Fault, Outcome, System};
 use crate::supply::Supply;
 use superpage_units::{
-    Area, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, Share, VirtAddr,
+    Area, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, Share, Time,
+    VirtAddr,
 };
 
 /// What can be seen of a region.
@@ -56,7 +57,7 @@ impl Footprint {
 /// What a system can see of the machine. Looking changes nothing, but for access bits.
 pub trait View {
     /// The time.
-    fn now(&self) -> Nanos;
+    fn now(&self) -> Time;
     /// Free memory.
     fn supply(&self) -> &Supply;
     /// The processes, in the order of their creation.

@@ -56,7 +56,7 @@ use capabilities::Capabilities;
 use core::fmt;
 use life::Life;
 use superpage_units::{
-    Area, BasePages, Nanos, Page, PageSize, ProcessKey, Region, Share, VirtAddr,
+    Area, BasePages, Nanos, Page, PageSize, ProcessKey, Region, Share, Time, VirtAddr,
 };
 
 /// A process touched a base page that is not mapped.
@@ -331,7 +331,7 @@ pub enum Step {
     /// again.
     Scanned(BasePages),
     /// Nothing until this time, or until something happens.
-    Rest(Option<Nanos>),
+    Rest(Option<Time>),
 }
 
 /// What is short, under pressure.

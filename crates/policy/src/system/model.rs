@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use superpage_units::{
     Advice, Area, AreaKind, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes,
     GIGANTIC_PAGE_BYTES, Growth, HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, Page, PageSize,
-    ProcessKey, Region, Share, VirtAddr,
+    ProcessKey, Region, Share, Time, VirtAddr,
 };
 
 /// Base pages in a huge page, and in a gigantic page.
@@ -38,6 +38,11 @@ pub(super) fn region(index: u64) -> Region {
 /// `seconds` seconds.
 pub(super) fn seconds(seconds: u64) -> Nanos {
     Nanos(seconds * 1_000_000_000)
+}
+
+/// `seconds` seconds after the start.
+pub(super) fn at_second(seconds: u64) -> Time {
+    Time::ZERO + self::seconds(seconds)
 }
 
 /// What was promoted, in order.
@@ -75,7 +80,7 @@ struct Content {
     pages: BTreeSet<u64>,
     form: Form,
     accessed: BTreeSet<u64>,
-    touched: Nanos,
+    touched: Time,
     coverage: u64,
 }
 
@@ -112,7 +117,7 @@ pub(super) enum Served {
 /// The machine.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    pub(super) now: Nanos,
+    pub(super) now: Time,
     /// Whether compaction finds anything.
     pub(super) can_compact: bool,
     supply: Supply,
@@ -126,7 +131,7 @@ pub(super) struct Model {
 
 /// Looking.
 impl View for Model {
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Time {
         self.now
     }
 
@@ -179,7 +184,7 @@ impl View for Model {
             shared: BasePages::ZERO,
             is_reserved: content.form == Form::Reserved,
             coverage: Some(BasePages(content.coverage)),
-            idle: Some(self.now - content.touched),
+            idle: Some(self.now.since(content.touched)),
         }
     }
 
@@ -252,7 +257,7 @@ impl Model {
             Supply { total: BasePages(gigantic * GIGANTIC + huge * HUGE + base), ..Supply::NONE };
         (supply.chunks[18], supply.chunks[9], supply.chunks[0]) = (gigantic, huge, base);
         Self {
-            now: Nanos(0),
+            now: Time::ZERO,
             can_compact: true,
             supply,
             hidden: [0; 3],
@@ -728,7 +733,7 @@ impl Model {
         &mut self,
         system: &mut dyn System,
         limit: usize,
-    ) -> (Vec<(Action, Outcome)>, Option<Nanos>) {
+    ) -> (Vec<(Action, Outcome)>, Option<Time>) {
         let mut done = Vec::new();
         for _ in 0..limit {
             match drive::step(system, self) {

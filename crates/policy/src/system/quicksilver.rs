@@ -35,7 +35,7 @@ use super::{
 };
 use crate::compaction::Compaction;
 use alloc::collections::BTreeSet;
-use superpage_units::{BasePages, Mapping, Nanos, PageSize, ProcessKey, Region, Share};
+use superpage_units::{BasePages, Mapping, Nanos, PageSize, ProcessKey, Region, Share, Time};
 
 /// Who prepares the rest of a superpage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Quicksilver {
     }
 
     /// From the reservations to the superpages that were mapped early, if this is early.
-    fn mapped(&mut self, process: ProcessKey, region: Region, prepared: BasePages, now: Nanos) {
+    fn mapped(&mut self, process: ProcessKey, region: Region, prepared: BasePages, now: Time) {
         self.reservations.remove(process, region);
         if prepared < PageSize::Huge.base_pages() {
             self.early.touch(process, region, now);
@@ -257,7 +257,7 @@ impl System for Quicksilver {
             return;
         }
         if let Act::Evacuate { process, region } = action.act {
-            self.reservations.touch(process, region, Nanos::ZERO);
+            self.reservations.touch(process, region, Time::ZERO);
         }
         self.defragmentation.fail();
     }
@@ -290,7 +290,9 @@ impl System for Quicksilver {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{HUGE, Model, Served, address, area, promoted, region, seconds};
+    use super::super::model::{
+        HUGE, Model, Served, address, area, at_second, promoted, region, seconds,
+    };
     use super::super::{Carried, drive};
     use super::*;
     use alloc::vec::Vec;
@@ -360,7 +362,7 @@ mod tests {
         let process = model.spawn(&[area(3)]);
         let mut system = Quicksilver::new(options);
         for (second, region) in [(1, 1), (2, 2), (3, 0)] {
-            model.now = seconds(second);
+            model.now = at_second(second);
             model.fill(&mut system, process, region, 64);
         }
         (model, process, system)
@@ -378,9 +380,9 @@ mod tests {
     fn idle_reservations_are_evacuated_the_oldest_first() {
         let options = Options { free_huge: Share::ALL, ..Options::ASYNC_256 };
         let (mut model, _, mut system) = partly_used(options);
-        model.now = seconds(6) - Nanos(1);
+        model.now = at_second(5) + Nanos(999_999_999);
         assert_eq!(evacuated(&work(&mut model, &mut system)), []);
-        model.now = seconds(8);
+        model.now = at_second(8);
         let done = work(&mut model, &mut system);
         assert_eq!(evacuated(&done), [region(1), region(2), region(0)]);
         let causes: Vec<_> = done.iter().map(|(action, _)| action.cause).take(3).collect();
@@ -392,9 +394,9 @@ mod tests {
     fn what_is_accessed_stays_and_superpages_come_after_reservations() {
         let options = Options { free_huge: Share::ALL, ..Options::SYNC_64 };
         let (mut model, process, mut system) = partly_used(options);
-        model.now = seconds(7);
+        model.now = at_second(7);
         model.touch(&mut system, process, address(2, 5));
-        model.now = seconds(11);
+        model.now = at_second(11);
         // Regions 1 and 0 are superpages with 64 touched base pages: idle, but 0 not as long.
         assert_eq!(evacuated(&work(&mut model, &mut system)), [region(1), region(0)]);
 
@@ -403,9 +405,9 @@ mod tests {
         let process = model.spawn(&[area(2)]);
         let mut system = Quicksilver::new(options);
         model.fill(&mut system, process, 0, 64);
-        model.now = seconds(1);
+        model.now = at_second(1);
         model.fill(&mut system, process, 1, 63);
-        model.now = seconds(20);
+        model.now = at_second(20);
         assert_eq!(evacuated(&work(&mut model, &mut system)), [region(1), region(0)]);
     }
 
@@ -418,7 +420,7 @@ mod tests {
         let process = model.spawn(&[area(1)]);
         let mut system = Quicksilver::new(options);
         model.fill(&mut system, process, 0, HUGE);
-        model.now = seconds(60);
+        model.now = at_second(60);
         assert_eq!(evacuated(&work(&mut model, &mut system)), []);
     }
 
@@ -435,7 +437,7 @@ mod tests {
             let process = model.spawn(&[area(1)]);
             let mut system = Quicksilver::new(options);
             model.fill(&mut system, process, 0, 1);
-            model.now = seconds(60);
+            model.now = at_second(60);
             let done = work(&mut model, &mut system);
             assert_eq!(evacuated(&done).len(), usize::from(is_short));
         }
@@ -468,10 +470,10 @@ mod tests {
         }
         let process = model.spawn(&[area(2)]);
         let mut system = Quicksilver::new(options);
-        model.now = seconds(1);
+        model.now = at_second(1);
         model.touch(&mut system, process, address(0, 0));
         model.touch(&mut system, process, address(1, 0));
-        model.now = seconds(60);
+        model.now = at_second(60);
         let action = system.evacuation(&model).unwrap();
         let carried = drive::carry_out(&mut system, &mut model, &action);
         assert_eq!(carried, Carried::Now(Outcome::NoFrame));

@@ -4,7 +4,7 @@
 use super::{Fault, RegionView, View};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use superpage_units::{Nanos, PageSize, ProcessKey, Region};
+use superpage_units::{Nanos, PageSize, ProcessKey, Region, Time};
 
 type Place = (ProcessKey, Region);
 
@@ -54,14 +54,14 @@ pub(super) struct Reservation {
 /// Reservations in the order in which they were last populated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservations {
-    by_age: BTreeMap<(Nanos, u64), Place>,
-    age: BTreeMap<Place, (Nanos, u64)>,
+    by_age: BTreeMap<(Time, u64), Place>,
+    age: BTreeMap<Place, (Time, u64)>,
     next: u64,
 }
 
 impl Reservations {
     /// A base page of this one was populated now.
-    pub(super) fn touch(&mut self, process: ProcessKey, region: Region, now: Nanos) {
+    pub(super) fn touch(&mut self, process: ProcessKey, region: Region, now: Time) {
         self.remove(process, region);
         self.next += 1;
         self.by_age.insert((now, self.next), (process, region));
@@ -113,7 +113,7 @@ impl Reservations {
         self.by_age.iter().map(move |((at, _), (process, region))| Reservation {
             process: *process,
             region: *region,
-            age: view.now().saturating_sub(*at),
+            age: view.now().since(*at),
             seen: view.region(*process, *region),
         })
     }

@@ -5,7 +5,7 @@ use super::{AccessBits, Act, Action, Cause, RegionView, View};
 use crate::supply::Supply;
 use superpage_units::{
     Advice, Area, AreaKind, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey,
-    Region, Share, VirtAddr,
+    Region, Share, Time, VirtAddr,
 };
 
 /// How fast a scan goes over memory.
@@ -122,7 +122,7 @@ impl Hand {
 pub(super) struct Scanner {
     hand: Hand,
     scanned: BasePages,
-    wakes: Nanos,
+    wakes: Time,
     rounds: u64,
 }
 
@@ -132,7 +132,7 @@ pub(super) enum Found {
     /// This region.
     Region(ProcessKey, Region),
     /// It sleeps until then.
-    Asleep(Nanos),
+    Asleep(Time),
 }
 
 impl Scanner {

@@ -273,7 +273,7 @@ impl System for Trident {
 #[cfg(test)]
 mod tests {
     use super::super::drive;
-    use super::super::model::{Model, START, Served, address, area, promoted, region, seconds};
+    use super::super::model::{Model, START, Served, address, area, at_second, promoted, region};
     use super::*;
     use alloc::vec::Vec;
     use superpage_units::{Advice, Area};
@@ -426,7 +426,7 @@ mod tests {
         model.can_compact = false;
         assert_eq!(pages(&model.work(&mut system, 100).0), [huge(3)]);
         for round in 1..3 {
-            model.now = seconds(10 * round);
+            model.now = at_second(10 * round);
             let (done, _) = model.work(&mut system, 100);
             assert_eq!(done.len(), 1, "one attempt in each round");
             assert_eq!(done[0].1, Outcome::NoFrame);
@@ -477,7 +477,7 @@ mod tests {
         }
         model.show();
         for (second, expected) in [(0, 8), (9, 0), (10, 8), (20, 4)] {
-            model.now = seconds(second);
+            model.now = at_second(second);
             assert_eq!(promoted(&model.work(&mut system, 100).0).len(), expected);
         }
     }
@@ -495,7 +495,7 @@ mod tests {
         }
         model.show();
         for (second, expected) in [(0, 2), (9, 0), (10, 2), (20, 1)] {
-            model.now = seconds(second);
+            model.now = at_second(second);
             assert_eq!(promoted(&model.work(&mut system, 100).0).len(), expected);
         }
     }

@@ -10,7 +10,7 @@ use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::compaction::Compaction;
 use superpage_policy::system::{Act, Action, Batching, Carried, How, Outcome, drive};
-use superpage_units::{BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr};
+use superpage_units::{BasePages, Mapping, Page, PageSize, ProcessKey, Region, Time, VirtAddr};
 
 /// Base pages evicted for each time that other CPUs are told: reclaim unmaps a batch before it does
 /// (`SWAP_CLUSTER_MAX` in include/linux/swap.h).
@@ -22,7 +22,7 @@ pub enum Stepped {
     /// Something was done, or looked at.
     Worked(Worked),
     /// Nothing is to be done until this time, or until something happens.
-    Resting(Option<Nanos>),
+    Resting(Option<Time>),
 }
 
 /// What was done in a step.

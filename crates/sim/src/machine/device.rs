@@ -13,14 +13,14 @@ use super::Machine;
 use super::work::{Transfers, Work};
 use crate::profile::{Device, Profile};
 use crate::units::BytesPerSecond;
-use superpage_units::{Bytes, Nanos, PageSize};
+use superpage_units::{Bytes, Nanos, PageSize, Time};
 
 /// What a device is behind by.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Queue {
     behind: Nanos,
     /// As of this time.
-    seen: Nanos,
+    seen: Time,
     /// Of that, for requests that whoever asks made one after the other, and has waited for.
     own: Option<Nanos>,
 }
@@ -48,9 +48,9 @@ impl Machine {
 }
 
 impl Queue {
-    fn serve(&mut self, device: &Device, now: Nanos, work: &Work) -> Nanos {
+    fn serve(&mut self, device: &Device, now: Time, work: &Work) -> Nanos {
         // Programs and the background have clocks of their own: a request may come from the past.
-        let passed = now.saturating_sub(self.seen);
+        let passed = now.since(self.seen);
         self.behind = self.behind.saturating_sub(passed);
         self.seen = self.seen.max(now);
         self.write(device, work.writes) + self.read(device, work.reads)
@@ -104,13 +104,14 @@ mod tests {
 
     /// Requests served in a second to so many threads, each asking again when it was served.
     fn rate(threads: usize, work: Work) -> f64 {
-        let (mut queue, mut free) = (Queue::default(), vec![Nanos::ZERO; threads]);
-        let end = Nanos(20_000_000);
+        let (mut queue, mut free) = (Queue::default(), vec![Time::ZERO; threads]);
+        let span = Nanos(20_000_000);
+        let end = Time::ZERO + span;
         let mut served = 0;
         loop {
             let next = free.iter_mut().min().unwrap();
             if *next > end {
-                return f64::from(served) / end.as_secs_f64();
+                return f64::from(served) / span.as_secs_f64();
             }
             *next += queue.serve(&device(), *next, &work);
             served += u32::from(*next <= end);
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn writers_wait_only_when_the_queue_is_full() {
         let mut queue = Queue::default();
-        let mut write = |now| queue.serve(&device(), Nanos(now), &writing(1));
+        let mut write = |now| queue.serve(&device(), Time(now), &writing(1));
         assert!((0..128).all(|_| write(0) == Nanos::ZERO));
         assert!((0..128).map(|_| write(0)).sum::<Nanos>() > Nanos::ZERO);
         assert_eq!(write(1_000_000), Nanos::ZERO, "time has passed");
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_what_it_has_waited_for() {
         let (mut queue, alone) = (Queue::default(), reading(512));
-        let read = |queue: &mut Queue| queue.serve(&device(), Nanos::ZERO, &alone);
+        let read = |queue: &mut Queue| queue.serve(&device(), Time::ZERO, &alone);
         queue.own = Some(Nanos::ZERO);
         let first = read(&mut queue);
         assert_eq!([read(&mut queue), read(&mut queue)], [first; 2]);
@@ -156,11 +157,11 @@ mod tests {
     #[test]
     fn writes_make_readers_wait() {
         let mut queue = Queue::default();
-        let alone = Queue::default().serve(&device(), Nanos::ZERO, &reading(1));
+        let alone = Queue::default().serve(&device(), Time::ZERO, &reading(1));
         for _ in 0..10 {
-            queue.serve(&device(), Nanos::ZERO, &writing(512));
+            queue.serve(&device(), Time::ZERO, &writing(512));
         }
-        let behind = queue.serve(&device(), Nanos::ZERO, &reading(1));
+        let behind = queue.serve(&device(), Time::ZERO, &reading(1));
         assert!(behind > alone + Nanos(1_500_000), "{behind:?} against {alone:?}");
     }
 }

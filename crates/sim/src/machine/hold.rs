@@ -64,7 +64,7 @@ mod tests {
     use superpage_policy::system::System;
     use superpage_policy::system::linux::{Linux, Options};
     use superpage_policy::system::quicksilver::{self, Quicksilver};
-    use superpage_units::{Bytes, Nanos, Share};
+    use superpage_units::{Bytes, Nanos, Share, Time};
 
     fn machine(system: Box<dyn System>) -> Machine {
         let memory = Bytes::from_mib(512);
@@ -122,7 +122,7 @@ mod tests {
             machine.hold_parts(HugePages(0), BasePages(16)).unwrap();
             assert_eq!(machine.supply().available(PageSize::Huge), 0);
             for second in 1..30 {
-                machine.now = Nanos::from_secs_f64(f64::from(second));
+                machine.now = Time::ZERO + Nanos::from_secs_f64(f64::from(second));
                 while let super::super::Stepped::Worked(_) = machine.step() {}
             }
             machine.check();

@@ -38,7 +38,7 @@ use std::collections::{BTreeSet, VecDeque};
 use superpage_policy::supply::Supply;
 use superpage_policy::system::{Pool, System};
 use superpage_units::{
-    Area, BasePages, Bytes, Mapping, Nanos, PageSize, ProcessKey, Region, Share, VirtAddr,
+    Area, BasePages, Bytes, Mapping, PageSize, ProcessKey, Region, Share, Time, VirtAddr,
 };
 use work::Work;
 
@@ -124,7 +124,7 @@ pub enum Accesses {
 #[derive(Debug)]
 pub struct Machine {
     /// The time.
-    pub now: Nanos,
+    pub now: Time,
     pub(crate) physical: Physical,
     pub(crate) processes: Processes,
     system: Option<Box<dyn System>>,
@@ -154,7 +154,7 @@ impl Machine {
     #[must_use]
     pub fn new(setup: Setup, system: Box<dyn System>) -> Self {
         Self {
-            now: Nanos::ZERO,
+            now: Time::ZERO,
             physical: Physical::new(setup.memory),
             processes: Processes::default(),
             system: Some(system),

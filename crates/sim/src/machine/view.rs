@@ -8,7 +8,7 @@ use superpage_policy::system::{
     AccessBits, Action, Attempt, Carried, Fault, Footprint, Pools, RegionView, System, View,
 };
 use superpage_units::{
-    Area, BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, VirtAddr,
+    Area, BasePages, Mapping, Page, PageSize, ProcessKey, Region, Time, VirtAddr,
 };
 
 impl Machine {
@@ -18,7 +18,7 @@ impl Machine {
 }
 
 impl View for Machine {
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Time {
         self.now
     }
 
@@ -41,7 +41,8 @@ impl View for Machine {
     fn region(&self, process: ProcessKey, region: Region) -> RegionView {
         let slot = self.processes.get(process).and_then(|process| process.slot(region));
         let Some(slot) = slot else {
-            let (coverage, idle) = (self.when_seen(BasePages::ZERO), self.when_seen(self.now));
+            let coverage = self.when_seen(BasePages::ZERO);
+            let idle = self.when_seen(self.now.since(Time::ZERO));
             return RegionView { coverage, idle, ..RegionView::default() };
         };
         RegionView {
@@ -51,7 +52,7 @@ impl View for Machine {
             shared: BasePages(u64::from(self.shared_pages(slot))),
             is_reserved: slot.is_reserved,
             coverage: self.when_seen(BasePages(u64::from(slot.coverage))),
-            idle: self.when_seen(self.now.saturating_sub(slot.accessed_at)),
+            idle: self.when_seen(self.now.since(slot.accessed_at)),
         }
     }
 

@@ -24,7 +24,7 @@ use superpage_policy::debloat::list::Entry;
 use superpage_policy::debloat::{Debloat, DoneCause, emd};
 use superpage_policy::system::life::Allocation;
 use superpage_policy::watermark::{Guard, Order, Usage, Watermarks};
-use superpage_units::{BasePages, Bytes, HugePages, Nanos};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos, Time};
 
 /// How long it waits when nothing was left to free, the first time: as the daemon.
 const BACK_OFF: Nanos = Nanos(30_000_000_000);
@@ -58,7 +58,7 @@ pub(super) enum Next {
     /// It did something.
     Worked(Work),
     /// Nothing until this time, or until used memory changes.
-    Rests(Option<Nanos>),
+    Rests(Option<Time>),
 }
 
 impl Debloater {

@@ -32,7 +32,7 @@ use crate::translation::Translator;
 use crate::workload::Workload;
 use debloat::Next;
 use program::Program;
-use superpage_units::{Nanos, PageSize, ProcessKey, Share};
+use superpage_units::{Nanos, PageSize, ProcessKey, Share, Time};
 
 /// How long background and de-bloater work in turn. Chosen: as long as the longest slice of a
 /// program while either may change memory.
@@ -82,12 +82,12 @@ pub struct Run {
 /// Somebody who works beside the programs, on a clock of its own: the background, or a de-bloater.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worker {
-    clock: Nanos,
+    clock: Time,
     /// CPU time spent.
     busy: Nanos,
     work: Work,
     /// Until when it changes nothing, unless something else happens.
-    still_until: Nanos,
+    still_until: Time,
     /// CPUs that it kept busy while it last caught up.
     load: f64,
 }
@@ -100,19 +100,19 @@ impl Worker {
         self.busy += busy;
         self.clock += Nanos::from_secs_f64(cost.as_secs_f64() / cpus);
         self.clock += Nanos(1);
-        self.still_until = Nanos::ZERO;
+        self.still_until = Time::ZERO;
     }
 
     /// Does nothing until `wake`, or until something happens, but no further than to `until`.
-    fn rest(&mut self, wake: Option<Nanos>, until: Nanos) {
-        self.still_until = wake.unwrap_or(Nanos(u64::MAX));
+    fn rest(&mut self, wake: Option<Time>, until: Time) {
+        self.still_until = wake.unwrap_or(Time::NEVER);
         let wake = wake.unwrap_or(until).min(until);
         self.clock = wake.max(self.clock + Nanos(1));
     }
 
     /// Takes note of what it did since its clock and its CPU time showed this.
-    fn note_load(&mut self, clock: Nanos, busy: Nanos) {
-        let elapsed = self.clock.saturating_sub(clock).as_secs_f64();
+    fn note_load(&mut self, clock: Time, busy: Nanos) {
+        let elapsed = self.clock.since(clock).as_secs_f64();
         if elapsed > 0.0 {
             self.load = self.busy.saturating_sub(busy).as_secs_f64() / elapsed;
         }
@@ -228,7 +228,7 @@ impl Run {
         let others = self.programs.iter().enumerate().filter(|(at, _)| *at != next);
         let change =
             others.filter(|(_, program)| !program.is_steady()).map(|(_, p)| p.clock()).min();
-        let until = change.unwrap_or(Nanos(u64::MAX));
+        let until = change.unwrap_or(Time::NEVER);
         let mut until = until.min(self.background.still_until);
         if let Some(debloater) = &self.debloater {
             until = until.min(debloater.worker.still_until);
@@ -237,7 +237,7 @@ impl Run {
     }
 
     /// Lets the background and the de-bloater work until their clocks show `until`, in turns.
-    fn catch_up(&mut self, until: Nanos) {
+    fn catch_up(&mut self, until: Time) {
         while self.debloater.is_some() && self.background.clock + TURN < until {
             let turn = self.background.clock + TURN;
             self.background_until(turn);
@@ -257,7 +257,7 @@ impl Run {
     }
 
     /// Lets the background work until its clock shows `until`.
-    fn background_until(&mut self, until: Nanos) {
+    fn background_until(&mut self, until: Time) {
         let cpus = self.background_cpus();
         let (begun, busy) = (self.background.clock, self.background.busy);
         while self.background.clock < until {
@@ -280,7 +280,7 @@ impl Run {
     }
 
     /// Lets the de-bloater, if there is one, work until its clock shows `until`.
-    fn debloat_until(&mut self, until: Nanos) {
+    fn debloat_until(&mut self, until: Time) {
         let share = self.limit.unwrap_or(Share::ALL).max(LEAST_SHARE);
         let Some(debloater) = &mut self.debloater else { return };
         let (begun, busy) = (debloater.worker.clock, debloater.worker.busy);
@@ -331,5 +331,5 @@ enum Rest {
     /// The background may change memory at any time.
     Short,
     /// Neither it nor another program will before this time.
-    Until(Nanos),
+    Until(Time),
 }

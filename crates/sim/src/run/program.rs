@@ -16,7 +16,7 @@ use crate::workload::{
 use std::sync::Arc;
 use superpage_units::{
     Area, BASE_PAGE_BYTES, BasePages, Bytes, GIGANTIC_PAGE_BYTES, Growth, Nanos, PageSize,
-    ProcessKey, Region, Share, VirtAddr,
+    ProcessKey, Region, Share, Time, VirtAddr,
 };
 
 /// Where programs' areas begin. Anything but zero would do.
@@ -48,9 +48,9 @@ pub(super) struct Program {
     next_address: u64,
     phase: usize,
     progress: Progress,
-    clock: Nanos,
-    phase_began: Nanos,
-    began: Nanos,
+    clock: Time,
+    phase_began: Time,
+    began: Time,
     translator: Translator,
     random: Random,
     covered: Vec<u64>,
@@ -113,7 +113,7 @@ impl Program {
         workload: Workload,
         translator: Translator,
         random: Random,
-        now: Nanos,
+        now: Time,
     ) -> Self {
         let report = Report {
             time: Nanos::ZERO,
@@ -162,15 +162,15 @@ impl Program {
         self.key
     }
 
-    pub(super) fn clock(&self) -> Nanos {
+    pub(super) fn clock(&self) -> Time {
         self.clock
     }
 
     pub(super) fn report(&self) -> Report {
-        Report { time: self.clock.saturating_sub(self.began), ..self.report.clone() }
+        Report { time: self.clock.since(self.began), ..self.report.clone() }
     }
 
-    pub(super) fn wait_until(&mut self, time: Nanos) {
+    pub(super) fn wait_until(&mut self, time: Time) {
         self.clock = self.clock.max(time);
         self.phase_began = self.phase_began.max(time);
     }
@@ -186,7 +186,7 @@ impl Program {
 
     /// Threads that want a CPU from this time on. A program whose clock is ahead by more than a
     /// slice was then doing what it did in its last one.
-    pub(super) fn runnable_at(&self, time: Nanos) -> f64 {
+    pub(super) fn runnable_at(&self, time: Time) -> f64 {
         if self.clock > time + STEADY { self.running } else { self.runnable() }
     }
 
@@ -201,8 +201,8 @@ impl Program {
     }
 
     /// What it did since `begun` takes `stretch` times as long, for want of CPUs.
-    fn wait_for_cpus(&mut self, begun: Nanos, stretch: f64) {
-        let taken = self.clock.saturating_sub(begun).as_secs_f64();
+    fn wait_for_cpus(&mut self, begun: Time, stretch: f64) {
+        let taken = self.clock.since(begun).as_secs_f64();
         self.clock += Nanos::from_secs_f64(taken * (stretch - 1.0));
     }
 
@@ -270,7 +270,7 @@ impl Program {
         self.wait_for_cpus(begun, stretch);
         self.report.peak = self.report.peak.max(machine.resident(self.key));
         if is_over {
-            self.report.phases.push(self.clock.saturating_sub(self.phase_began));
+            self.report.phases.push(self.clock.since(self.phase_began));
             self.phase_began = self.clock;
             self.phase += 1;
             self.progress = Progress::New;
@@ -431,7 +431,7 @@ impl Program {
         let most = match (access.counting, rest) {
             (Counting::Each, _) => f64::from(taken.accesses),
             (Counting::Sampled, Rest::Until(until)) => {
-                until.saturating_sub(self.clock).max(STEADY).as_secs_f64() / seconds
+                until.since(self.clock).max(STEADY).as_secs_f64() / seconds
             }
             (Counting::Sampled, Rest::Short) => STEADY.as_secs_f64() / seconds,
         };

@@ -2,7 +2,7 @@
 
 use crate::physical::Frame;
 use superpage_policy::bloat::BloatDensity;
-use superpage_units::{BasePages, Mapping, Nanos, PageSize, Region, VirtAddr};
+use superpage_units::{BasePages, Mapping, PageSize, Region, Time, VirtAddr};
 
 /// Base pages in a region.
 pub(crate) const PAGES: u16 = 512; // tidy: allow(as u16; asserted below)
@@ -126,7 +126,7 @@ pub(crate) struct Slot {
     /// The huge frame, if one is mapped or reserved; part of the gigantic frame otherwise.
     pub(crate) frame: Frame,
     /// When it was accessed last.
-    pub(crate) accessed_at: Nanos,
+    pub(crate) accessed_at: Time,
     pub(crate) detail: Option<Box<Detail>>,
 }
 

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use superpage_kernel::process::Process;
 use superpage_kernel::{Error, maps, meminfo, smaps};
+use superpage_manager::clock;
 use superpage_manager::history::{self, Entry, Tail};
 use superpage_manager::ledger::STATUS;
 use superpage_manager::process::ManagedProcess;
-use superpage_manager::promote;
 use superpage_manager::registry::{self, Registry};
 use superpage_manager::select::Selection;
 use superpage_manager::split::{Look, Splitter};
@@ -79,7 +79,7 @@ impl Live {
 
     /// Brings the processes up to date that are new, shown, or due.
     fn look_at_processes(&mut self, ask: &Ask, end: Instant) -> anyhow::Result<()> {
-        self.registry.refresh(promote::now())?;
+        self.registry.refresh(clock::now())?;
         let processes = self.registry.processes();
         let present: BTreeSet<ProcessKey> = processes.iter().map(|process| process.key).collect();
         self.known.retain(|key, _| present.contains(key));

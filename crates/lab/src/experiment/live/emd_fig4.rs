@@ -13,7 +13,7 @@ use superpage_manager::pass::{Options, Pass};
 use superpage_policy::bloat::{BloatMap, Bucket};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::SAMPLE;
-use superpage_units::{BasePages, Bytes, Nanos};
+use superpage_units::{BasePages, Bytes, Time};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "emd-fig4",
@@ -80,8 +80,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 fn survey(subject: &Subject, depth: Depth) -> Result<BloatMap> {
     let processes = vec![hold(subject.pid())?];
     let nothing = CoolDown::new();
-    let mut pass =
-        Pass::new(processes, BasePages::ZERO, Options::default(), &nothing, Nanos::ZERO)?;
+    let mut pass = Pass::new(processes, BasePages::ZERO, Options::default(), &nothing, Time::ZERO)?;
     pass.survey(depth)?;
     Ok(pass.maps().values().next().cloned().unwrap_or_default())
 }

@@ -21,7 +21,7 @@ use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_manager::process::ManagedProcess;
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::list::Entry;
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Pid, Region};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Pid, Region, Time};
 
 /// Memory left to the rest of the machine, at least. Chosen, not measured.
 const HEADROOM: Bytes = Bytes::from_mib(1536);
@@ -286,9 +286,9 @@ pub(super) fn debloat(
     let processes = subjects.iter().map(|subject| Arc::clone(&subject.process)).collect();
     let mut cooling = CoolDown::new();
     let options = Options { seed: seed << 32, ..Options::default() };
-    let mut pass = Pass::new(processes, need, options, &cooling, Nanos::ZERO)?;
+    let mut pass = Pass::new(processes, need, options, &cooling, Time::ZERO)?;
     let mut decider = (policy.build)(emd::Options::default());
-    pass.run(decider.as_mut(), &mut cooling, Nanos::ZERO, &mut |_| Flow::Continue)?;
+    pass.run(decider.as_mut(), &mut cooling, Time::ZERO, &mut |_| Flow::Continue)?;
     Ok(pass.account().clone())
 }
 

@@ -18,7 +18,7 @@ use superpage_sim::workload::{
 };
 use superpage_units::{
     Advice, Area, AreaKind, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, HugePages, Nanos,
-    ProcessKey, Share, VirtAddr,
+    ProcessKey, Share, Time, VirtAddr,
 };
 
 /// Memory. Assumed: the authors' fragmenting program expects 29 GB free.
@@ -239,13 +239,13 @@ pub(super) fn xz() -> Workload {
 pub(super) struct Server {
     run: Run,
     key: ProcessKey,
-    clock: Nanos,
-    began: Nanos,
-    caught_up: Nanos,
+    clock: Time,
+    began: Time,
+    caught_up: Time,
     /// Its own work for each request, and for each base page written.
     own: (Nanos, Nanos),
     /// When the requests that are under way at any time came.
-    arrived: VecDeque<Nanos>,
+    arrived: VecDeque<Time>,
     served: u64,
     latencies: Latencies,
 }
@@ -321,9 +321,9 @@ impl Server {
         if self.arrived.len() > Self::UNDER_WAY
             && let Some(arrived) = self.arrived.pop_front()
         {
-            self.latencies.record(self.clock.saturating_sub(arrived));
+            self.latencies.record(self.clock.since(arrived));
         }
-        if self.clock.saturating_sub(self.caught_up) > Self::LAG {
+        if self.clock.since(self.caught_up) > Self::LAG {
             self.catch_up();
         }
     }
@@ -347,7 +347,7 @@ impl Server {
 
     /// Requests in a second, and the latency that 95 % of them do not exceed.
     pub(super) fn performance(&self) -> (f64, Nanos) {
-        let time = self.clock.saturating_sub(self.began).as_secs_f64();
+        let time = self.clock.since(self.began).as_secs_f64();
         (self.served as f64 / time, self.latencies.quantile(0.95))
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use superpage_policy::bloat::Knowledge;
 use superpage_policy::debloat::BloatMaps;
-use superpage_units::{Nanos, ProcessKey, Region};
+use superpage_units::{Nanos, ProcessKey, Region, Time};
 
 /// Looks at a huge page that was found in use are at most this many times `idle` of the process's own CPU
 /// time apart. Chosen, not measured: at the default of 5 s some ten minutes of work.
@@ -22,7 +22,7 @@ const LONGEST: u32 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// For the first time, at this time.
-    First(Nanos),
+    First(Time),
     /// It was found in use. It is looked at again when its process, which alone can change what is in it,
     /// has used so much CPU time altogether; and then after so much more.
     Again { at: Nanos, then: Nanos },
@@ -30,7 +30,7 @@ enum Next {
 
 impl Next {
     /// Whether its time has come at `now`, when its process has used so much CPU time.
-    fn is_due(self, now: Nanos, used: Nanos) -> bool {
+    fn is_due(self, now: Time, used: Nanos) -> bool {
         match self {
             Self::First(at) => at <= now,
             Self::Again { at, .. } => at <= used,
@@ -72,7 +72,7 @@ impl Looks {
         found: Vec<Seen>,
         kept: &BTreeSet<ProcessKey>,
         idle: Nanos,
-        now: Nanos,
+        now: Time,
     ) -> Vec<(Arc<ManagedProcess>, Vec<Region>)> {
         let mut before = std::mem::take(&mut self.processes);
         let mut due = Vec::new();
@@ -91,7 +91,7 @@ impl Looks {
 
     /// A pass came by over what was due at `now`, and this is what it knows in the end: what is still
     /// huge was found in use, or is left alone for another reason. What nobody came to look at stays due.
-    pub(super) fn looked(&mut self, maps: &BloatMaps, idle: Nanos, now: Nanos) {
+    pub(super) fn looked(&mut self, maps: &BloatMaps, idle: Nanos, now: Time) {
         for (key, map) in maps {
             let Some(process) = self.processes.get_mut(key) else { continue };
             process.looked(|region| map.get(region) != Some(Knowledge::Unknown), idle, now);
@@ -102,7 +102,7 @@ impl Looks {
 impl Schedule {
     /// Takes in which there are (in address order), and the CPU time used; what was not there before is
     /// looked at from `first` on.
-    fn take_in(&mut self, regions: Vec<Region>, used: Nanos, first: Nanos) {
+    fn take_in(&mut self, regions: Vec<Region>, used: Nanos, first: Time) {
         let mut before = std::mem::take(&mut self.next).into_iter().peekable();
         let with_next = |region| {
             while before.next_if(|(earlier, _)| *earlier < region).is_some() {}
@@ -114,13 +114,13 @@ impl Schedule {
     }
 
     /// Those whose time it is.
-    fn due(&self, now: Nanos) -> Vec<Region> {
+    fn due(&self, now: Time) -> Vec<Region> {
         let due = self.next.iter().filter(|(_, next)| next.is_due(now, self.used));
         due.map(|(region, _)| *region).collect()
     }
 
     /// Those that were due and `was_looked_at` wait for their next time.
-    fn looked(&mut self, was_looked_at: impl Fn(Region) -> bool, idle: Nanos, now: Nanos) {
+    fn looked(&mut self, was_looked_at: impl Fn(Region) -> bool, idle: Nanos, now: Time) {
         let used = self.used;
         let due = self.next.iter_mut().filter(|(_, next)| next.is_due(now, used));
         for (_, next) in due.filter(|(region, _)| was_looked_at(*region)) {
@@ -150,9 +150,9 @@ mod tests {
     fn round(known: &mut Schedule, now: u64, used: u64, regions: &[u64]) -> Vec<u64> {
         let idle = Nanos(5);
         let regions = regions.iter().map(|index| region(*index)).collect();
-        known.take_in(regions, Nanos(used), Nanos(now) + idle);
-        let due = known.due(Nanos(now));
-        known.looked(|_| true, idle, Nanos(now));
+        known.take_in(regions, Nanos(used), Time(now) + idle);
+        let due = known.due(Time(now));
+        known.looked(|_| true, idle, Time(now));
         due.iter().map(|region| region.start().0 / HUGE_PAGE_BYTES).collect()
     }
 
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_a_pass_did_not_come_to_stays_due() {
-        let (key, idle, now) = (ProcessKey(1), Nanos(5), Nanos(5));
+        let (key, idle, now) = (ProcessKey(1), Nanos(5), Time(5));
         let mut looks = Looks::default();
         let known = looks.processes.entry(key).or_default();
         known.take_in((1..=3).map(region).collect(), Nanos(0), now);

@@ -4,6 +4,7 @@ use super::looks::{Looks, Seen};
 use super::permission::{self, Levels};
 use super::progress::Progress;
 use crate::account::Account;
+use crate::clock;
 use crate::config::Config;
 use crate::cooldown::CoolDown;
 use crate::daemon::nanos;
@@ -11,7 +12,6 @@ use crate::daemon::report::Reporter;
 use crate::daemon::watch::{Level, Watch};
 use crate::pass::{End, Event, Flow, Mode, Options, Pass, Permission};
 use crate::process::{ManagedProcess, is_about_one_process};
-use crate::promote::now;
 use crate::registry::Registry;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +141,7 @@ impl Work {
         need: BasePages,
         progress: &Progress,
     ) -> Result<(Account, End)> {
-        let now = now();
+        let now = clock::now();
         let selection = watch.selection(&self.config.processes);
         let may_change = selection.may_change();
         progress.begins_with_all();
@@ -193,7 +193,7 @@ impl Work {
         policies: &BTreeMap<ProcessKey, String>,
         progress: &Progress,
     ) -> Result<Vec<Found>> {
-        let now = now();
+        let now = clock::now();
         let levels = Levels::now(&self.watches);
         let may = |process: &ManagedProcess| {
             let may = permission::idle(&process.identity, &self.config, &self.watches, &levels);
@@ -215,7 +215,7 @@ impl Work {
         policies: &BTreeMap<ProcessKey, String>,
         progress: &Progress,
     ) -> Result<()> {
-        let (now, options, all) = (now(), self.options(), BasePages(u64::MAX));
+        let (now, options, all) = (clock::now(), self.options(), BasePages(u64::MAX));
         let (config, watches) = (&self.config, &self.watches);
         let Kept { cooling, looks, .. } = &mut self.kept;
         let names: BTreeMap<Pid, &str> = due
