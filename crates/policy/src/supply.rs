@@ -1,6 +1,6 @@
 //! Supply: what free memory there is, by contiguity, and how fragmented it is.
 
-use superpage_units::{BasePages, PageSize, Share};
+use superpage_units::{BasePages, HugePages, PageSize, Share};
 
 /// Orders of a buddy allocator that keeps free chunks from a base page up to a gigantic page.
 pub const ORDERS: usize = 19; // PageSize::Gigantic.order() + 1; a test asserts
@@ -42,11 +42,11 @@ impl Supply {
         self.chunks.iter().enumerate().skip(order).map(pages).sum()
     }
 
-    /// How many pages of this size could be had at once.
+    /// How many huge pages could be had at once.
     #[must_use]
-    pub fn available(&self, size: PageSize) -> u64 {
-        let order = size.order();
-        self.free_from(usize::from(order)).0 >> order
+    pub fn huge_pages(&self) -> HugePages {
+        let order = PageSize::Huge.order();
+        HugePages(self.free_from(usize::from(order)).0 >> order)
     }
 
     /// The free memory fragmentation index for pages of this size: the share of free memory that
@@ -82,7 +82,7 @@ mod tests {
         supply.chunks[0] = 512;
         supply.chunks[10] = 1;
         assert_eq!(supply.free(), BasePages(1536));
-        assert_eq!(supply.available(PageSize::Huge), 2);
+        assert_eq!(supply.huge_pages(), HugePages(2));
         assert_eq!(supply.fmfi(PageSize::Base), Share::NONE);
         assert!((supply.fmfi(PageSize::Huge).get() - 1.0 / 3.0).abs() < 1e-12);
         assert_eq!(supply.fmfi(PageSize::Gigantic), Share::ALL);

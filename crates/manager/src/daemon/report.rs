@@ -44,8 +44,7 @@ impl Reporter {
             pid: own_pid(),
             // What cannot be asked now was said where it was to be watched.
             watches: watches.iter().filter_map(|watch| watch.memory().ok()).collect(),
-            free_huge_pages: supply
-                .map_or(HugePages::ZERO, |supply| HugePages(supply.available(PageSize::Huge))),
+            free_huge_pages: supply.map_or(HugePages::ZERO, |supply| supply.huge_pages()),
             fragmentation: supply.map_or(Share::NONE, |supply| supply.fmfi(PageSize::Huge)),
             policies: promoting.policies,
             surveys: promoting.counts.surveys,

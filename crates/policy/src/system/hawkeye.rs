@@ -206,7 +206,7 @@ impl HawkEye {
     /// Whether a free huge frame should be zeroed.
     fn wants_zeroed(&self, view: &dyn View) -> bool {
         let supply = view.supply();
-        supply.zeroed_huge < self.options.zeroed.0.min(supply.available(PageSize::Huge))
+        supply.zeroed_huge < self.options.zeroed.min(supply.huge_pages()).0
     }
 }
 

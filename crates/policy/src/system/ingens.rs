@@ -145,7 +145,7 @@ impl System for Ingens {
         let (now, pause) = (view.now(), self.options.pause);
         let no_promotion = self.promotion.until(now, pause);
         if no_promotion.is_none()
-            && view.supply().available(PageSize::Huge) > 0
+            && !view.supply().huge_pages().is_zero()
             && let Some(action) = self.next_promotion(view)
         {
             return Step::Act(action);

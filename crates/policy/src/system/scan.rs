@@ -4,8 +4,8 @@
 use super::{AccessBits, Act, Action, Cause, RegionView, View};
 use crate::supply::Supply;
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey,
-    Region, Share, Time, VirtAddr,
+    Advice, Area, AreaKind, BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, Share,
+    Time, VirtAddr,
 };
 
 /// How fast a scan goes over memory.
@@ -55,7 +55,7 @@ pub(super) fn base_mapped(
 /// Whether less than this share of all memory is free in huge frames, and scattered free memory is
 /// there to make one more from.
 pub(super) fn is_huge_supply_short(supply: &Supply, share: Share) -> bool {
-    let whole = HugePages(supply.available(PageSize::Huge)).base_pages();
+    let whole = supply.huge_pages().base_pages();
     let scattered = supply.free().saturating_sub(whole);
     whole.share_of(supply.total) < share && scattered >= PageSize::Huge.base_pages()
 }

@@ -15,7 +15,7 @@ impl Physical {
     /// Makes the first frame of each huge frame unmovable, in this share of the huge
     /// frames that are free, from the bottom of memory up.
     pub fn pin_blocks(&mut self, share: Share) {
-        let blocks = self.supply().available(PageSize::Huge);
+        let blocks = self.supply().huge_pages().0;
         let pinned = share.of(BasePages(blocks).bytes()).to_base_pages().0;
         let mut left = pinned;
         for block in 0..self.frames / BLOCK {

@@ -86,7 +86,7 @@ fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
     ])];
     lines.extend(sight.memory.iter().take(3).map(|memory| memory_line(memory, width)));
     if let Some(supply) = sight.supply {
-        let bytes = superpage_units::HugePages(supply.huge).bytes();
+        let bytes = supply.huge.bytes();
         lines.push(Line::raw(format!(
             "supply  {} huge pages free ({bytes}), fragmentation {}",
             supply.huge, supply.fragmentation

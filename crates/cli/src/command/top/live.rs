@@ -196,7 +196,7 @@ impl Source for Live {
             now_ms,
             memory,
             supply: supply::read(Path::new("/proc")).ok().map(|supply| Supplied {
-                huge: supply.available(PageSize::Huge),
+                huge: supply.huge_pages(),
                 fragmentation: supply.fmfi(PageSize::Huge),
             }),
             processes: self.known.values().map(|known| known.row.clone()).collect(),

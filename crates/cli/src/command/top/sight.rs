@@ -65,7 +65,7 @@ pub(super) enum Origin {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Supplied {
     /// Free huge pages.
-    pub(super) huge: u64,
+    pub(super) huge: HugePages,
     /// The share of free memory in smaller pieces.
     pub(super) fragmentation: Share,
 }

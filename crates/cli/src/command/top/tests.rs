@@ -11,7 +11,7 @@ use ratatui::style::Color;
 use superpage_manager::history::{Entry, What};
 use superpage_manager::status::{Memory, Status};
 use superpage_trace::{Partial, read};
-use superpage_units::{Bytes, HUGE_PAGE_BYTES, Pid, Region, Share, VirtAddr};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, HugePages, Pid, Region, Share, VirtAddr};
 
 /// The length of a second and the time of the fixture, in milliseconds.
 const NOW: u64 = 1_700_000_000_000;
@@ -72,7 +72,7 @@ fn sight() -> Sight {
             ..Status::default()
         })),
         memory: vec![memory],
-        supply: Some(Supplied { huge: 2100, fragmentation: Share::clamped(0.123) }),
+        supply: Some(Supplied { huge: HugePages(2100), fragmentation: Share::clamped(0.123) }),
         processes: vec![
             process(Pid(42), "redis-server", [4000, 3600, 100]),
             process(Pid(43), "memcached", [2000, 1800, 900]),

@@ -30,9 +30,7 @@ use superpage_sim::physical::Physical;
 use superpage_sim::random::Random;
 use superpage_sim::run::Run;
 use superpage_sim::workload::Phase;
-use superpage_units::{
-    BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PageSize, ProcessKey, Region, Share,
-};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, ProcessKey, Region, Share};
 
 /// One socket's memory.
 const NODE: Bytes = Bytes::from_mib(64_000);
@@ -65,7 +63,7 @@ impl Memory {
         let left = footprint + Bytes::from_mib(beyond);
         physical.hog(physical.supply().free().bytes().saturating_sub(left));
         let wanted = left.scaled(f64::from(fragmented) / 100.0).to_huge_pages().0 as f64;
-        let whole = physical.supply().available(PageSize::Huge).max(1) as f64;
+        let whole = physical.supply().huge_pages().0.max(1) as f64;
         physical.pin_blocks(Share::clamped(wanted / whole));
     }
 }
