@@ -264,7 +264,7 @@ fn entries(home: &Home) -> Result<Vec<Entry>, Failed> {
 }
 
 fn sum(entries: &[Entry], what: What) -> u64 {
-    entries.iter().filter(|entry| entry.what == what).map(|entry| entry.huge_pages).sum()
+    entries.iter().filter(|entry| entry.what == what).map(|entry| entry.huge_pages.0).sum()
 }
 
 /// The sum of a metric over its labels.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use superpage_manager::history;
 use superpage_manager::status::{Memory, Status};
-use superpage_units::Share;
+use superpage_units::{Bytes, Share};
 use tempfile::tempdir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
@@ -54,8 +54,8 @@ fn one_frame_with_a_daemon_tells_its_story() {
     fixture::write(state.path(), now - 22_000);
     let memory = Memory {
         name: "machine".to_owned(),
-        used: 75,
-        total: 100,
+        used: Bytes(75),
+        total: Bytes(100),
         high: Share::percent(80),
         low: Share::percent(65),
     };

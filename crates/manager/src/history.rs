@@ -13,7 +13,7 @@ mod write;
 use crate::plain;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use superpage_units::Pid;
+use superpage_units::{BasePages, HugePages, Pid};
 
 pub use tail::{Entries, Tail, read};
 pub use write::{BOUND, History, Unwritten};
@@ -147,11 +147,11 @@ pub struct Entry {
     /// The cause in words.
     pub cause: String,
     /// Huge pages made, split, refused.
-    #[serde(default)]
-    pub huge_pages: u64,
+    #[serde(with = "plain", default)]
+    pub huge_pages: HugePages,
     /// Base pages: filled with zeroes by a promotion, or freed by splitting.
-    #[serde(default)]
-    pub base_pages: u64,
+    #[serde(with = "plain", default)]
+    pub base_pages: BasePages,
 }
 
 impl Entry {
@@ -166,8 +166,8 @@ impl Entry {
             command: None,
             kind: kind.to_owned(),
             cause: cause.to_owned(),
-            huge_pages: 0,
-            base_pages: 0,
+            huge_pages: HugePages::ZERO,
+            base_pages: BasePages::ZERO,
         }
     }
 

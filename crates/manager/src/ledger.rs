@@ -142,6 +142,7 @@ pub fn replace(path: &Path, content: &[u8], readers: Readers) -> std::io::Result
 mod tests {
     use super::*;
     use crate::history;
+    use superpage_units::HugePages;
 
     #[test]
     fn a_file_is_replaced_whole_and_read_by_those_who_may() {
@@ -165,8 +166,8 @@ mod tests {
     fn history_and_metrics_tell_the_same() {
         let directory = tempfile::tempdir().expect("a directory");
         let ledger = Ledger::open(directory.path());
-        for huge_pages in [2, 3] {
-            let told = entry(What::Promoted, "threshold", "64 base pages present");
+        for huge_pages in [2, 3].map(HugePages) {
+            let told = entry(What::Promoted, "threshold", "64 base pages populated");
             ledger.record(Entry { huge_pages, policy: Some("quicksilver".into()), ..told });
         }
         ledger.tell(&Status { pid: superpage_units::Pid(7), ..Status::default() });
@@ -178,6 +179,6 @@ mod tests {
         ledger.close();
         assert!(file(STATUS).is_err() && file(METRICS).is_err());
         let entries = history::read(directory.path(), 0).expect("readable").entries;
-        assert_eq!(entries.iter().map(|entry| entry.huge_pages).sum::<u64>(), 5);
+        assert_eq!(entries.iter().map(|entry| entry.huge_pages).sum::<HugePages>(), HugePages(5));
     }
 }

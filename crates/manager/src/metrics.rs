@@ -22,7 +22,6 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use superpage_units::BasePages;
 
 pub use serve::{Server, serve};
 
@@ -108,21 +107,21 @@ impl Metrics {
         let policy = self.word(entry.policy.as_deref().unwrap_or("none"));
         let by_cause: Labels = vec![("policy", policy.clone()), ("cause", kind.clone())];
         let by_reason: Labels = vec![("reason", kind)];
-        let bytes = BasePages(entry.base_pages).bytes().0;
+        let bytes = entry.base_pages.bytes().0;
         match entry.what {
             What::Promoted => {
-                known.promoted.get_or_create(&by_cause).inc_by(entry.huge_pages);
+                known.promoted.get_or_create(&by_cause).inc_by(entry.huge_pages.0);
                 known.filled_bytes.get_or_create(&vec![("policy", policy)]).inc_by(bytes);
             }
             What::Refused => {
-                known.refused.get_or_create(&by_reason).inc_by(entry.huge_pages.max(1));
+                known.refused.get_or_create(&by_reason).inc_by(entry.huge_pages.0.max(1));
             }
             What::Debloated => {
-                known.debloated.get_or_create(&by_cause).inc_by(entry.huge_pages);
+                known.debloated.get_or_create(&by_cause).inc_by(entry.huge_pages.0);
                 known.freed_bytes.get_or_create(&by_cause).inc_by(bytes);
             }
             What::LeftAlone => {
-                known.left_alone.get_or_create(&by_reason).inc_by(entry.huge_pages.max(1));
+                known.left_alone.get_or_create(&by_reason).inc_by(entry.huge_pages.0.max(1));
             }
             What::Restarted => {
                 known.restarts.get_or_create(&vec![("part", self.word(&entry.kind))]).inc();
@@ -159,7 +158,7 @@ impl Metrics {
         known.fragmentation.set(status.fragmentation.get());
         known.waiting.set(status.waiting);
         known.pause.set(status.pause_ms / 1e3);
-        known.resident.set(status.resident_bytes);
+        known.resident.set(status.resident.0);
         self.set_watches(status);
         known.processes.clear();
         for (policy, processes) in &status.policies {
@@ -174,8 +173,8 @@ impl Metrics {
         known.watermark.clear();
         for memory in &status.watches {
             let watch: Labels = vec![("watch", memory.name.clone())];
-            known.used.get_or_create(&watch).set(memory.used);
-            known.total.get_or_create(&watch).set(memory.total);
+            known.used.get_or_create(&watch).set(memory.used.0);
+            known.total.get_or_create(&watch).set(memory.total.0);
             for (mark, share) in [("high", memory.high), ("low", memory.low)] {
                 let mut labels = watch.clone();
                 labels.push(("mark", mark.to_owned()));

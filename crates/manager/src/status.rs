@@ -4,7 +4,7 @@
 
 use crate::plain;
 use serde::{Deserialize, Serialize};
-use superpage_units::{HugePages, Pid, Share};
+use superpage_units::{Bytes, HugePages, Pid, Share};
 
 /// How it stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,8 +36,9 @@ pub struct Status {
     pub pause_ms: f64,
     /// CPU time the daemon has used, in seconds.
     pub cpu_s: f64,
-    /// Memory the daemon uses, in bytes.
-    pub resident_bytes: u64,
+    /// Memory the daemon uses.
+    #[serde(rename = "resident_bytes", with = "plain")]
+    pub resident: Bytes,
 }
 
 /// Watched memory.
@@ -45,14 +46,32 @@ pub struct Status {
 pub struct Memory {
     /// `machine`, or the cgroup's directory.
     pub name: String,
-    /// What is used, in bytes.
-    pub used: u64,
-    /// What there is, in bytes.
-    pub total: u64,
+    /// What is used.
+    #[serde(with = "plain")]
+    pub used: Bytes,
+    /// What there is.
+    #[serde(with = "plain")]
+    pub total: Bytes,
     /// The watermarks, as shares of `total`.
     #[serde(with = "plain")]
     pub high: Share,
     /// Below this de-bloating ends.
     #[serde(with = "plain")]
     pub low: Share,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_plain_numbers_of_bytes_in_the_file() {
+        let memory = Memory { used: Bytes(600), total: Bytes(1000), ..Memory::default() };
+        let status = Status { watches: vec![memory], resident: Bytes(700), ..Status::default() };
+        let written = serde_json::to_value(&status).expect("JSON");
+        assert_eq!(written["resident_bytes"], 700);
+        let watch = &written["watches"][0];
+        assert_eq!((&watch["used"], &watch["total"]), (&600.into(), &1000.into()));
+        assert_eq!(serde_json::from_value::<Status>(written).expect("a status"), status);
+    }
 }

@@ -3,31 +3,31 @@
 use super::printable;
 use std::time::{Duration, UNIX_EPOCH};
 use superpage_manager::history::{Entry, What};
-use superpage_units::BasePages;
+use superpage_units::HugePages;
 
 /// What happened: `made 12 huge pages, filling 3.2 MiB`.
 pub(crate) fn deed(entry: &Entry) -> String {
     let pages = entry.huge_pages;
-    let bytes = BasePages(entry.base_pages).bytes();
+    let bytes = entry.base_pages.bytes();
     match entry.what {
         What::Started => "the daemon started".to_owned(),
         What::Stopped => "the daemon stopped".to_owned(),
         What::Reloaded => "the configuration was read again".to_owned(),
         What::Setting => "a kernel setting was changed".to_owned(),
         What::Watermark => "memory passed a watermark".to_owned(),
-        What::Promoted if entry.base_pages == 0 => format!("made {}", huge(pages)),
+        What::Promoted if entry.base_pages.is_zero() => format!("made {}", huge(pages)),
         What::Promoted => format!("made {}, filling {bytes}", huge(pages)),
-        What::Refused => format!("could not make {}", huge(pages.max(1))),
+        What::Refused => format!("could not make {}", huge(pages.max(HugePages(1)))),
         What::Debloated => format!("split {}, freeing {bytes}", huge(pages)),
-        What::LeftAlone => format!("left {} whole", huge(pages.max(1))),
+        What::LeftAlone => format!("left {} whole", huge(pages.max(HugePages(1)))),
         What::BackedOff => "promotions pause".to_owned(),
         What::Missed => "a request was not carried out in time".to_owned(),
         What::Restarted => "a part of the daemon was started again".to_owned(),
     }
 }
 
-fn huge(pages: u64) -> String {
-    if pages == 1 { "1 huge page".to_owned() } else { format!("{pages} huge pages") }
+fn huge(pages: HugePages) -> String {
+    if pages == HugePages(1) { "1 huge page".to_owned() } else { format!("{pages} huge pages") }
 }
 
 /// Why: `emd: densest bucket 480 (densest)`.

@@ -53,7 +53,7 @@ impl Reporter {
             waiting: promoting.waiting,
             pause_ms: promoting.pause_ms,
             cpu_s: CpuTime::of_process().total().as_secs_f64(),
-            resident_bytes: usage::resident().map_or(0, |resident| resident.current.0),
+            resident: usage::resident().map_or(Bytes::ZERO, |resident| resident.current),
         };
         self.ledger.tell(&status);
     }
@@ -77,8 +77,8 @@ impl Reporter {
             policy: Some(policy.to_owned()),
             pid: Some(process.pid),
             command: Some(process.command.clone()),
-            huge_pages: split.0,
-            base_pages: freed.0,
+            huge_pages: *split,
+            base_pages: *freed,
             ..entry(What::Debloated, kind, &words)
         });
     }
@@ -117,7 +117,7 @@ impl Reporter {
                 self.ledger.record(Entry {
                     pid: Some(process.pid),
                     command: Some(process.command.clone()),
-                    huge_pages: count.0,
+                    huge_pages: count,
                     ..entry(What::LeftAlone, kind, words)
                 });
             }

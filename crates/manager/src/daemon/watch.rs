@@ -89,8 +89,8 @@ impl Watch {
         let marks = self.guard.marks();
         Ok(Memory {
             name: self.name(),
-            used: usage.used.0,
-            total: usage.total.0,
+            used: usage.used,
+            total: usage.total,
             high: marks.high(),
             low: marks.low(),
         })

@@ -4,7 +4,7 @@ use super::*;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
-use superpage_units::Pid;
+use superpage_units::{BasePages, HugePages, Pid};
 use tempfile::tempdir;
 
 fn promoted(at_ms: u64, pid: Pid, huge_pages: u64) -> Entry {
@@ -13,8 +13,8 @@ fn promoted(at_ms: u64, pid: Pid, huge_pages: u64) -> Entry {
         policy: Some("quicksilver-sync-64".to_owned()),
         pid: Some(pid),
         command: Some("redis-server".to_owned()),
-        huge_pages,
-        base_pages: huge_pages * 10,
+        huge_pages: HugePages(huge_pages),
+        base_pages: BasePages(huge_pages * 10),
         ..entry
     }
 }
@@ -27,6 +27,17 @@ fn names_are_those_of_the_file() {
         assert_eq!(What::from_name(what.name()), Some(what));
     }
     assert_eq!(What::from_name("promote"), None);
+}
+
+#[test]
+fn counts_are_plain_numbers_in_the_file_and_may_be_missing() {
+    let text = r#"{"at_ms":5,"what":"debloated","kind":"densest","cause":"a cause","huge_pages":3,"base_pages":40}"#;
+    let entry: Entry = serde_json::from_str(text).expect("an entry");
+    assert_eq!((entry.huge_pages, entry.base_pages), (HugePages(3), BasePages(40)));
+    assert_eq!(serde_json::to_string(&entry).expect("JSON"), text);
+    let without = text.replace(r#","huge_pages":3,"base_pages":40"#, "");
+    let entry: Entry = serde_json::from_str(&without).expect("an entry");
+    assert_eq!((entry.huge_pages, entry.base_pages), (HugePages::ZERO, BasePages::ZERO));
 }
 
 #[test]
@@ -45,7 +56,7 @@ fn entries_of_a_kind_within_a_second_are_one() {
     history.flush(6000).expect("two are due");
     let counts = || -> Vec<(Option<Pid>, u64, u64)> {
         let found = read(directory.path(), 0).expect("it is there");
-        found.entries.iter().map(|e| (e.pid, e.huge_pages, e.base_pages)).collect()
+        found.entries.iter().map(|e| (e.pid, e.huge_pages.0, e.base_pages.0)).collect()
     };
     assert_eq!(counts(), [(Some(Pid(7)), 101, 1010), (Some(Pid(8)), 200, 2000)]);
     drop(history);
@@ -126,7 +137,7 @@ fn the_files_stay_within_their_bound_and_keep_the_newest() {
         assert!(length > 0 && length <= SMALL, "{file} has {length} bytes");
     }
     let found = read(directory.path(), 0).expect("it is there").entries;
-    let pages: Vec<u64> = found.iter().map(|entry| entry.huge_pages).collect();
+    let pages: Vec<u64> = found.iter().map(|entry| entry.huge_pages.0).collect();
     let first = pages[0];
     assert!(pages.len() > 15 && pages.len() < 60, "{}", pages.len());
     assert_eq!(pages, (first..200).collect::<Vec<_>>(), "none is missing between");
@@ -147,7 +158,7 @@ fn who_follows_sees_each_entry_once_while_the_files_change_places() {
             seen.extend(tail.more().expect("it is there").entries);
         }
     }
-    let pages: Vec<u64> = seen.iter().map(|entry| entry.huge_pages).collect();
+    let pages: Vec<u64> = seen.iter().map(|entry| entry.huge_pages.0).collect();
     assert_eq!(pages, (0..300).collect::<Vec<_>>());
     assert_eq!(tail.more().expect("it is there"), Entries::default());
 }

@@ -6,10 +6,11 @@ use crate::status::Memory;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use superpage_units::Share;
+use superpage_units::{BasePages, Bytes, HugePages, Share};
 
 fn entry(what: What, kind: &str, huge_pages: u64, base_pages: u64) -> Entry {
     let policy = Some("emd".to_owned());
+    let (huge_pages, base_pages) = (HugePages(huge_pages), BasePages(base_pages));
     Entry { policy, huge_pages, base_pages, ..Entry::new(1, what, kind, "as a test says") }
 }
 
@@ -88,8 +89,8 @@ fn gauges_are_as_the_status_says_and_forget_what_is_gone() {
     let metrics = Metrics::new();
     let memory = |name: &str| Memory {
         name: name.to_owned(),
-        used: 600,
-        total: 1000,
+        used: Bytes(600),
+        total: Bytes(1000),
         high: Share::percent(80),
         low: Share::percent(65),
     };

@@ -252,14 +252,14 @@ impl Driver {
                 self.ledger.waited(duration(waited));
                 self.ledger.record(Entry {
                     policy: Some(policy),
-                    huge_pages: huge_pages.0,
-                    base_pages: filled.0,
+                    huge_pages,
+                    base_pages: filled,
                     ..self.entry(process, What::Promoted, reason.kind, &reason.words)
                 });
             }
             Report::Refused { process, policy, huge_pages, why } => self.ledger.record(Entry {
                 policy: Some(policy),
-                huge_pages: huge_pages.0,
+                huge_pages,
                 ..self.entry(process, What::Refused, why.kind(), why.reason())
             }),
             Report::BackedOff { took, pause, cause } => {

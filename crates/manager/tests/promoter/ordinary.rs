@@ -74,8 +74,8 @@ fn only_from(policy: &str, below: u64, enough: u64) -> Ended {
     program.check()?;
     let told = watch.end()?;
     told.promoted(2, "threshold")?;
-    let filled: u64 = told.of(What::Promoted).map(|entry| entry.base_pages).sum();
-    ensure!(filled == 2 * (PAGES - enough), "{filled} base pages filled: {told:?}");
+    let filled: BasePages = told.of(What::Promoted).map(|entry| entry.base_pages).sum();
+    ensure!(filled == BasePages(2 * (PAGES - enough)), "{filled} base pages filled: {told:?}");
     ensure!(told.of(What::Promoted).all(|e| e.pid == Some(program.pid())), "{told:?}");
     ensure!(told.of(What::Promoted).all(|e| e.policy.as_deref() == Some(policy)), "{told:?}");
     Ok(())

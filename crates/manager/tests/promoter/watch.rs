@@ -96,12 +96,12 @@ pub(crate) struct Told(pub(crate) Vec<Entry>);
 impl Told {
     /// Huge pages of entries like this.
     pub(crate) fn count(&self, what: What, kind: &str) -> u64 {
-        self.of(what).filter(|entry| entry.kind == kind).map(|entry| entry.huge_pages).sum()
+        self.of(what).filter(|entry| entry.kind == kind).map(|entry| entry.huge_pages.0).sum()
     }
 
     /// Huge pages of entries of a process.
     pub(crate) fn promoted_in(&self, pid: Pid) -> u64 {
-        self.of(What::Promoted).filter(|e| e.pid == Some(pid)).map(|e| e.huge_pages).sum()
+        self.of(What::Promoted).filter(|e| e.pid == Some(pid)).map(|e| e.huge_pages.0).sum()
     }
 
     pub(crate) fn of(&self, what: What) -> impl Iterator<Item = &Entry> {

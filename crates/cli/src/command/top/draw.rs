@@ -95,11 +95,7 @@ fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
     if let Origin::Daemon(status) = &sight.origin {
         lines.push(Line::raw(format!(
             "daemon  {}: {} surveys; {} promotions wait, pause {:.1} ms; {}",
-            status.pid,
-            status.surveys,
-            status.waiting,
-            status.pause_ms,
-            Bytes(status.resident_bytes),
+            status.pid, status.surveys, status.waiting, status.pause_ms, status.resident,
         )));
     }
     Paragraph::new(lines)
@@ -107,10 +103,10 @@ fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
 
 /// Used memory as a bar with the watermarks in it.
 fn memory_line(memory: &Memory, width: u16) -> Line<'static> {
-    let share = Bytes(memory.used).share_of(Bytes(memory.total));
+    let share = memory.used.share_of(memory.total);
     let has_marks = memory.high > Share::NONE;
     let name = if memory.name == "machine" { "memory" } else { &memory.name };
-    let text = format!("{share} of {}", Bytes(memory.total));
+    let text = format!("{share} of {}", memory.total);
     let marks = match has_marks {
         true => format!(", low {}, high {}", memory.low, memory.high),
         false => String::new(),

@@ -299,8 +299,8 @@ fn machine() -> Result<Memory, Error> {
     let memory = meminfo::read(Path::new("/proc"))?;
     Ok(Memory {
         name: "machine".to_owned(),
-        used: memory.used().0,
-        total: memory.total.0,
+        used: memory.used(),
+        total: memory.total,
         ..Memory::default()
     })
 }

@@ -289,7 +289,7 @@ fn rates(sight: &Sight) -> BTreeMap<Pid, Rate> {
         |entry: &&Entry| entry.at_ms <= sight.now_ms && sight.now_ms - entry.at_ms < RATE_MS;
     for entry in sight.actions.iter().filter(recent) {
         let Some(pid) = entry.pid else { continue };
-        let per_second = entry.huge_pages as f64 * 1e3 / RATE_MS as f64;
+        let per_second = entry.huge_pages.0 as f64 * 1e3 / RATE_MS as f64;
         let rate = rates.entry(pid).or_default();
         match entry.what {
             What::Promoted => rate.promoted += per_second,
@@ -329,7 +329,7 @@ pub(super) fn causes(sight: &Sight, count: usize, slice_ms: u64) -> Vec<Cause> {
         }
         let slices = found.entry((entry.what, &entry.kind)).or_insert_with(|| vec![0.0; count]);
         if let Some(slice) = slices.get_mut(slot) {
-            *slice += entry.huge_pages as f64 * 1e3 / slice_ms as f64;
+            *slice += entry.huge_pages.0 as f64 * 1e3 / slice_ms as f64;
         }
     }
     let cause = |((what, kind), slices): ((What, &str), Vec<f64>)| Cause {

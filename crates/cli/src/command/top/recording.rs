@@ -98,18 +98,19 @@ fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {
 
 /// What `sample` shows was done since `before`: regions that became huge, or stopped being so.
 fn changes(before: &Memory, sample: &Sample, command: &str) -> Vec<Entry> {
-    let (mut made, mut filled, mut split, mut freed) = (0, 0, 0, 0);
+    let (mut made, mut filled) = (HugePages::ZERO, BasePages::ZERO);
+    let (mut split, mut freed) = (HugePages::ZERO, BasePages::ZERO);
     for run in &sample.changes.runs {
         for region in run.regions() {
             let was = before.regions.get(&region).copied().unwrap_or_default();
             match (is_huge(was), is_huge(run.state)) {
                 (false, true) => {
-                    made += 1;
-                    filled += run.state.population.saturating_sub(was.population).0;
+                    made += HugePages(1);
+                    filled += run.state.population.saturating_sub(was.population);
                 }
                 (true, false) => {
-                    split += 1;
-                    freed += was.population.saturating_sub(run.state.population).0;
+                    split += HugePages(1);
+                    freed += was.population.saturating_sub(run.state.population);
                 }
                 _ => {}
             }
@@ -122,9 +123,9 @@ fn changes(before: &Memory, sample: &Sample, command: &str) -> Vec<Entry> {
         base_pages,
         ..Entry::new(sample.at.0 / 1_000_000, what, kind, cause)
     };
-    let made = (made > 0)
+    let made = (!made.is_zero())
         .then(|| entry(What::Promoted, "became-huge", "between two samples", made, filled));
-    let split =
-        (split > 0).then(|| entry(What::Debloated, "split", "between two samples", split, freed));
+    let split = (!split.is_zero())
+        .then(|| entry(What::Debloated, "split", "between two samples", split, freed));
     made.into_iter().chain(split).collect()
 }

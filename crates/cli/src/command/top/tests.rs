@@ -11,7 +11,7 @@ use ratatui::style::Color;
 use superpage_manager::history::{Entry, What};
 use superpage_manager::status::{Memory, Status};
 use superpage_trace::{Partial, read};
-use superpage_units::{Bytes, HUGE_PAGE_BYTES, HugePages, Pid, Region, Share, VirtAddr};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid, Region, Share, VirtAddr};
 
 /// The length of a second and the time of the fixture, in milliseconds.
 const NOW: u64 = 1_700_000_000_000;
@@ -23,8 +23,8 @@ fn entry(age_s: u64, what: What, kind: &str, pid: Pid, command: &str, pages: [u6
         ),
         pid: Some(pid),
         command: Some(command.to_owned()),
-        huge_pages: pages[0],
-        base_pages: pages[1],
+        huge_pages: HugePages(pages[0]),
+        base_pages: BasePages(pages[1]),
         ..Entry::new(NOW - age_s * 1000, what, kind, "as the fixture says")
     }
 }
@@ -54,8 +54,8 @@ fn map() -> Map {
 fn sight() -> Sight {
     let memory = Memory {
         name: "machine".to_owned(),
-        used: Bytes::from_gib(18).0,
-        total: Bytes::from_gib(24).0,
+        used: Bytes::from_gib(18),
+        total: Bytes::from_gib(24),
         high: Share::percent(80),
         low: Share::percent(65),
     };
@@ -68,7 +68,7 @@ fn sight() -> Sight {
             surveys: 12_345,
             waiting: 3,
             pause_ms: 2.0,
-            resident_bytes: Bytes::from_mib(9).0,
+            resident: Bytes::from_mib(9),
             ..Status::default()
         })),
         memory: vec![memory],

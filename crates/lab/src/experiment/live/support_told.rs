@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use superpage_manager::history::{Entry, Tail, What};
 use superpage_manager::ledger::METRICS;
-use superpage_units::{BasePages, Bytes, HugePages};
+use superpage_units::{Bytes, HugePages};
 
 /// Both are written every few seconds. Chosen: several times that.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ pub(super) struct Told {
 
 impl AddAssign<&Entry> for Told {
     fn add_assign(&mut self, entry: &Entry) {
-        let (huge, bytes) = (HugePages(entry.huge_pages), BasePages(entry.base_pages).bytes());
+        let (huge, bytes) = (entry.huge_pages, entry.base_pages.bytes());
         match entry.what {
             What::Promoted => {
                 self.promoted += huge;
@@ -111,6 +111,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use superpage_units::BasePages;
 
     #[test]
     fn log_and_metrics_are_added_up() {
@@ -125,6 +126,7 @@ mod tests {
                 (What::Refused, 7, 0),
             ]
         {
+            let (huge_pages, base_pages) = (HugePages(huge_pages), BasePages(base_pages));
             told += &Entry { huge_pages, base_pages, ..Entry::new(0, what, "kind", "cause") };
         }
         let text = "# HELP superpage_promoted_huge_pages_total x\n\
