@@ -127,7 +127,7 @@ pub(crate) struct Debloat {
 
 /// Arguments of `promote`.
 #[derive(Debug, Args)]
-#[command(after_help = "What is empty of a region is filled with zeroes, which takes memory: \
+#[command(after_help = "What is empty of a range is filled with zeroes, which takes memory: \
                         `superpage debloat` takes it back. A program that forbade itself huge pages \
                         (Redis, unless its configuration says `disable-thp no`) cannot be given \
                         any.")]

@@ -231,7 +231,7 @@ fn a_trace_that_is_none_is_one_sentence() {
     }
     assert_sentence(&sim(PROGRAM, &[]), 2, &["not a trace", "superpage record PID -o FILE"]);
     assert_sentence(&sim(&trace("malformed"), &[]), 2, &["malformed.trace: line 3"]);
-    assert_sentence(&sim(&trace("other-version"), &[]), 2, &["version 2", "reads version 1"]);
+    assert_sentence(&sim(&trace("other-version"), &[]), 2, &["version 3", "reads version 2"]);
     assert_sentence(&sim(&trace("cut-off"), &[]), 2, &["after 2 samples", "--allow-partial"]);
     let partial = sim(&trace("cut-off"), &["--allow-partial", "--policy", "linux"]);
     assert!(partial.status.success(), "{partial:?}");
@@ -301,14 +301,14 @@ fn a_de_bloater_goes_with_a_policy() {
     assert_sentence(&crossed, 2, &["--high is 50.0 %", "--low is 65.0 %"]);
 }
 
-/// Huge pages for 60 thinly used regions do not fit into 50 MiB, base pages do.
+/// Huge pages for 60 thinly used ranges do not fit into 50 MiB, base pages do.
 #[test]
 fn what_is_in_swap_at_the_end_is_said() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("thin.trace");
     let lines = [
-        r#"{"superpage":"trace","version":1,"command":"thin","base_page":4096,"interval":1000000000,"contents":"exact"}"#,
-        r#"{"at":0,"resident":0,"minor":0,"major":0,"cpu":0,"areas":[["0x7f0000000000","0x7f0010000000","anonymous","fixed","none"]],"regions":[["0x7f0000000000",60,"base",200,200]]}"#,
+        r#"{"superpage":"trace","version":2,"command":"thin","base_page":4096,"interval":1000000000,"contents":"exact"}"#,
+        r#"{"at":0,"resident":0,"minor":0,"major":0,"cpu":0,"vmas":[["0x7f0000000000","0x7f0010000000","anonymous","fixed","none"]],"ranges":[["0x7f0000000000",60,"base",200,200]]}"#,
         r#"{"at":1000000000,"resident":0,"minor":0,"major":0,"cpu":1000000}"#,
         r#"{"samples":2}"#,
     ];

@@ -16,8 +16,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::{Group, Hierarchy, Scratch, Version};
-use superpage_kernel::own_area::OwnArea;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
+use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::process::Process;
 use superpage_kernel::settings::{Mode, Settings};
 use superpage_kernel::thp::{MAX_PTES_NONE, Thp};
@@ -180,14 +180,14 @@ fn be_mixed() -> Ended {
         Err(error) => return Err(error.into()),
     }
     let (mut asked, mut plain) =
-        (OwnMemory::map(ASKED_FOR, Wish::HugePages)?, OwnArea::private(NOT_ASKED_FOR)?);
+        (OwnMemory::map(ASKED_FOR, Wish::HugePages)?, OwnVma::private(NOT_ASKED_FOR)?);
     let page = usize::try_from(BASE_PAGE_BYTES)?;
-    let region = usize::try_from(HugePages(1).bytes().0)?;
-    asked.bytes_mut().chunks_mut(region).for_each(|region| region[..page].fill(1));
+    let range = usize::try_from(HugePages(1).bytes().0)?;
+    asked.bytes_mut().chunks_mut(range).for_each(|range| range[..page].fill(1));
     say("ready")?;
     next_order()?;
-    plain.bytes_mut().chunks_mut(region).for_each(|region| region[..100 * page].fill(1));
-    let start = asked.regions().next().ok_or("no region")?.start();
+    plain.bytes_mut().chunks_mut(range).for_each(|range| range[..100 * page].fill(1));
+    let start = asked.ranges().next().ok_or("no range")?.start();
     say(&format!("{} {}", start.0, plain.start().0))?;
     next_order()?;
     Ok(())

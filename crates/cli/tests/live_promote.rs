@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::{Hierarchy, Scratch};
-use superpage_kernel::own_area::OwnArea;
+use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::settings::{Mode, Settings};
 use superpage_kernel::thp::{ENABLED, Enabled, Thp, Value as _};
@@ -53,36 +53,36 @@ fn tests() -> [Test; 8] {
 
 // ---------------------------------------------------------------- the processes
 
-/// A process that fills base pages of areas when told to, and knows what is in them.
+/// A process that fills base pages of VMAs when told to, and knows what is in them.
 fn be_toucher() -> Ended {
     match own_thp::only_where_advised() {
         Ok(()) | Err(Error::Unsupported { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let mut areas: Vec<OwnArea> = Vec::new();
+    let mut vmas: Vec<OwnVma> = Vec::new();
     say("ready")?;
     loop {
         let order = next_order()?;
         let words: Vec<&str> = order.split(' ').collect();
         let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
         match (words[0], &numbers[..]) {
-            // So many regions, with so many base pages filled in each.
-            ("map", [regions, pages]) => {
-                let mut area = OwnArea::private(HugePages(*regions))?;
-                (0..*regions).try_for_each(|region| fill(&mut area, region, *pages))?;
-                say(&area.start().0.to_string())?;
-                areas.push(area);
+            // So many ranges, with so many base pages filled in each.
+            ("map", [ranges, pages]) => {
+                let mut vma = OwnVma::private(HugePages(*ranges))?;
+                (0..*ranges).try_for_each(|range| fill(&mut vma, range, *pages))?;
+                say(&vma.start().0.to_string())?;
+                vmas.push(vma);
             }
-            // Gives most of the first region of an area back, and fills it up to so many base pages again:
+            // Gives most of the first range of a VMA back, and fills it up to so many base pages again:
             // one that is seen empty would be new.
-            ("again", [area, pages]) => {
-                let area = areas.get_mut(usize::try_from(*area)?).ok_or("no such area")?;
+            ("again", [vma, pages]) => {
+                let vma = vmas.get_mut(usize::try_from(*vma)?).ok_or("no such VMA")?;
                 let kept = BasePages(64);
-                area.discard(kept, HugePages(1).base_pages().saturating_sub(kept))?;
-                fill(area, 0, *pages)?;
+                vma.discard(kept, HugePages(1).base_pages().saturating_sub(kept))?;
+                fill(vma, 0, *pages)?;
                 say("done")?;
             }
-            ("check", []) => say(&areas.iter_mut().find_map(wrong).unwrap_or("intact".into()))?,
+            ("check", []) => say(&vmas.iter_mut().find_map(wrong).unwrap_or("intact".into()))?,
             _ => return Err(format!("no order {order:?}").into()),
         }
     }
@@ -97,19 +97,19 @@ fn pattern(page: usize) -> u8 {
     page.to_le_bytes()[0] | 1
 }
 
-fn fill(area: &mut OwnArea, region: u64, pages: u64) -> Ended {
-    let first = usize::try_from(HugePages(region).base_pages().0)?;
+fn fill(vma: &mut OwnVma, range: u64, pages: u64) -> Ended {
+    let first = usize::try_from(HugePages(range).base_pages().0)?;
     let size = page_size();
     for page in first..first + usize::try_from(pages)? {
-        let bytes = area.bytes_mut().get_mut(page * size..(page + 1) * size);
+        let bytes = vma.bytes_mut().get_mut(page * size..(page + 1) * size);
         bytes.ok_or("no such page")?.fill(pattern(page));
     }
     Ok(())
 }
 
 /// The first page that holds neither nothing nor what was written.
-fn wrong(area: &mut OwnArea) -> Option<String> {
-    let mut pages = area.bytes_mut().chunks(page_size()).enumerate();
+fn wrong(vma: &mut OwnVma) -> Option<String> {
+    let mut pages = vma.bytes_mut().chunks(page_size()).enumerate();
     let is_right = |page, bytes: &[u8]| {
         let of = |value| bytes.iter().all(|byte| *byte == value);
         of(0) || of(pattern(page))
@@ -120,33 +120,33 @@ fn wrong(area: &mut OwnArea) -> Option<String> {
 /// A process that forbade itself huge pages, with memory that would be promoted.
 fn be_refusing() -> Ended {
     rustix::thread::disable_transparent_huge_pages(true)?;
-    let mut area = OwnArea::private(HugePages(2))?;
-    fill(&mut area, 0, 512)?; // tidy: allow(all base pages)
+    let mut vma = OwnVma::private(HugePages(2))?;
+    fill(&mut vma, 0, 512)?; // tidy: allow(all base pages)
     say("ready")?;
     next_order()?;
     Ok(())
 }
 
-/// An area of a toucher as the test sees it.
+/// A VMA of a toucher as the test sees it.
 #[derive(Debug)]
 struct Memory {
     pid: Pid,
     start: VirtAddr,
-    regions: u64,
+    ranges: u64,
 }
 
 impl Memory {
-    fn map(subject: &mut Subject, regions: u64, pages: u64) -> Result<Self, Failed> {
-        let start = subject.order(&format!("map {regions} {pages}"))?;
-        Ok(Self { pid: subject.pid(), start: VirtAddr(start.parse()?), regions })
+    fn map(subject: &mut Subject, ranges: u64, pages: u64) -> Result<Self, Failed> {
+        let start = subject.order(&format!("map {ranges} {pages}"))?;
+        Ok(Self { pid: subject.pid(), start: VirtAddr(start.parse()?), ranges })
     }
 
     fn huge(&self) -> Result<u64, Failed> {
-        Ok(huge_from(self.pid, self.start, HugePages(self.regions))?.0)
+        Ok(huge_from(self.pid, self.start, HugePages(self.ranges))?.0)
     }
 
     fn wait_until_huge(&self) -> Ended {
-        let all = || Ok((self.huge()? == self.regions).then_some(()));
+        let all = || Ok((self.huge()? == self.ranges).then_some(()));
         wait_for("all to be huge", PATIENCE, all)
     }
 }
@@ -180,7 +180,7 @@ fn once_is_told_in_a_table_and_as_json() -> Ended {
     ensure!(dry["dry_run"] == true && done["dry_run"] == false, "{dry} {done}");
     ensure!(number(&dry, "promoted")? == promoted, "{dry} {done}");
     let table = superpage(&["promote", &pid, "--least", "1"])?.done()?.out;
-    ensure!(table.contains(&pid) && table.contains("Promoted 2 regions"), "{table}");
+    ensure!(table.contains(&pid) && table.contains("Promoted 2 ranges"), "{table}");
     ensure!(sparse.huge()? == 2, "what was asked for was not done: {table}");
     is_intact(&mut subject)
 }
@@ -317,13 +317,13 @@ fn all_tell_the_same_story() -> Ended {
     Ok(())
 }
 
-/// What was huge and was given back is not promoted while it is sparse; a new region like it is.
+/// What was huge and was given back is not promoted while it is sparse; a new range like it is.
 fn knows_what_was_huge(home: &Home, subject: &mut Subject, known: &Memory) -> Ended {
     let before = entries(home)?.len();
     let said = subject.order("again 0 200")?;
     ensure!(said == "done", "{said}");
     Memory::map(subject, 1, 200)?.wait_until_huge()?;
-    ensure!(known.huge()? == known.regions - 1, "what was given back is bloated again");
+    ensure!(known.huge()? == known.ranges - 1, "what was given back is bloated again");
     wait_for("the refusal to be told", PATIENCE, || {
         let entries = entries(home)?;
         let told = entries.iter().skip(before).any(|entry| entry.kind == "would-bloat-again");
@@ -332,7 +332,7 @@ fn knows_what_was_huge(home: &Home, subject: &mut Subject, known: &Memory) -> En
     is_intact(subject)
 }
 
-/// A toucher of which the daemon knows that its two regions were huge.
+/// A toucher of which the daemon knows that its two ranges were huge.
 fn known_to(policy: &str) -> Result<(Subject, Home, Daemon, Memory), Failed> {
     let mut subject = Subject::start("toucher")?;
     let home = home(&config(policy, &[subject.pid()]))?;

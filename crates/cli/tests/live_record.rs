@@ -27,7 +27,7 @@ const TESTS: [(&str, Check); 4] = [
     ("nothing_is_written_where_it_must_not_be", nothing_is_written_where_it_must_not_be),
 ];
 
-/// Base pages that hold something in each region of the sparse memory: too few for any threshold.
+/// Base pages that hold something in each range of the sparse memory: too few for any threshold.
 const FEW: usize = 16;
 
 /// Half of some memory in use on huge pages, a little of some more on base pages; frees the first
@@ -81,16 +81,16 @@ fn what_is_recorded_is_replayed() -> Ended {
     let rows = replayed(&path, "linux-4k,quicksilver-sync-64,linux")?;
     let of = |key: &str| rows.iter().map(|row| number(row, key)).collect::<Result<Vec<_>, _>>();
     let (peaks, ends) = (of("peak_bytes")?, of("end_bytes")?);
-    let region = OWN.base_pages();
+    let range = OWN.base_pages();
     // Every other base page of the one, a few of the other, and what any process has.
     let sparse = OWN.0 * FEW as u64;
-    let touched = BasePages(region.0 / 2 + sparse).bytes().0;
+    let touched = BasePages(range.0 / 2 + sparse).bytes().0;
     let slack = 4 << 20;
     ensure!((touched..touched + slack).contains(&peaks[0]), "{touched} touched: {peaks:?}");
     let left = sparse * BASE_PAGE_BYTES;
     ensure!((left..left + slack).contains(&ends[0]), "{left} left: {ends:?}");
     ensure!(peaks.is_sorted() && ends.is_sorted(), "{peaks:?} {ends:?}");
-    ensure!(peaks[1] >= region.bytes().0, "half used regions are completed: {peaks:?}");
+    ensure!(peaks[1] >= range.bytes().0, "half used ranges are completed: {peaks:?}");
     ensure!(rows[1]["reserved_bytes"].as_u64() > Some(0), "sparse ones are reserved: {rows:?}");
     Ok(())
 }

@@ -13,7 +13,7 @@ use superpage_kernel::process_madvise;
 use superpage_kernel::sample::Sampler;
 use superpage_policy::sampling::{EXCERPT, SampleSize};
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HugePages, Region, VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HugePages, PmdRange, VirtAddr,
 };
 
 /// Enough that no cache holds it.
@@ -23,7 +23,7 @@ const USED: u64 = 102;
 struct Subject {
     me: Process,
     _memory: OwnMemory,
-    regions: Vec<Region>,
+    ranges: Vec<PmdRange>,
 }
 
 impl Subject {
@@ -36,21 +36,21 @@ impl Subject {
                 bytes[8] = 1;
             }
         }
-        let regions = memory.regions().collect();
-        Self { me: Process::current().expect("we run"), _memory: memory, regions }
+        let ranges = memory.ranges().collect();
+        Self { me: Process::current().expect("we run"), _memory: memory, ranges }
     }
 
     fn restore(&self) {
-        let refusals = process_madvise::collapse(&self.me, &self.regions).expect("collapse");
-        assert!(refusals.is_empty(), "every region is a huge page again");
+        let refusals = process_madvise::collapse(&self.me, &self.ranges).expect("collapse");
+        assert!(refusals.is_empty(), "every range is a huge page again");
     }
 
-    /// A base page of each region that is zero-filled.
+    /// A base page of each range that is zero-filled.
     fn zero_spots(&self) -> Vec<VirtAddr> {
         let mut spots = vec![];
-        for region in &self.regions {
+        for range in &self.ranges {
             let zero = (0..512).find(|page| u64::from(*page) * 333 % 512 >= USED);
-            spots.push(region.base_page(zero.expect("most are zero-filled")));
+            spots.push(range.base_page(zero.expect("most are zero-filled")));
         }
         spots
     }
@@ -82,7 +82,7 @@ fn looking(c: &mut Criterion) {
     {
         let size = SampleSize::new(pages).expect("a sample size");
         let addresses: Vec<VirtAddr> = subject
-            .regions
+            .ranges
             .iter()
             .flat_map(|r| size.positions(*r, 7).map(|page| r.base_page(page)))
             .collect();
@@ -97,8 +97,8 @@ fn looking(c: &mut Criterion) {
         b.iter_custom(|times| {
             over_all(times, || {
                 timed(|| {
-                    for region in &subject.regions {
-                        black_box(sampler.zero_pages(&subject.me, *region).expect("readable"));
+                    for range in &subject.ranges {
+                        black_box(sampler.zero_pages(&subject.me, *range).expect("readable"));
                     }
                 })
             })
@@ -137,7 +137,7 @@ fn verifying(c: &mut Criterion) {
     let mut measure = |name: &str| {
         group.bench_function(name, |b| {
             b.iter_custom(|times| {
-                over_all(times, || timed(|| pagemap.mappings(&subject.regions).expect("ours")))
+                over_all(times, || timed(|| pagemap.mappings(&subject.ranges).expect("ours")))
             });
         });
     };

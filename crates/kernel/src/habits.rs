@@ -1,7 +1,7 @@
 //! Whether a process does something that needs care before its memory is changed from outside:
 //! merging equal pages (KSM), filling memory itself (userfaultfd), refusing huge pages altogether.
 //!
-//! All of it is cheap to ask; only for those that say yes is it worth finding out which areas
+//! All of it is cheap to ask; only for those that say yes is it worth finding out which VMAs
 //! ([`crate::smaps_flags`]).
 //! [ksm_stat](https://docs.kernel.org/admin-guide/mm/ksm.html),
 //! [userfaultfd(2)](https://man7.org/linux/man-pages/man2/userfaultfd.2.html),
@@ -24,7 +24,7 @@ pub struct Habits {
 }
 
 impl Habits {
-    /// Whether some of its areas may be in other hands.
+    /// Whether some of its VMAs may be in other hands.
     #[must_use]
     pub fn need_care(self) -> bool {
         self.merges || self.fills_itself

@@ -1,8 +1,8 @@
-//! `/proc/PID/maps`: the areas of a process's address space, and what backs them.
+//! `/proc/PID/maps`: the VMAs of a process's address space, and what backs them.
 //!
 //! Not what is resident in them: that takes [`pagemap`](crate::pagemap) or
 //! [`smaps`](crate::smaps). The list is not one snapshot; a process that maps and unmaps while it
-//! is read can show an area twice or not at all.
+//! is read can show a VMA twice or not at all.
 //! [proc_pid_maps(5)](https://man7.org/linux/man-pages/man5/proc_pid_maps.5.html).
 
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use crate::text;
 use std::path::Path;
 use superpage_units::{Bytes, VirtAddr};
 
-/// What a process may do in an area.
+/// What a process may do in a VMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permissions {
     /// Read.
@@ -22,7 +22,7 @@ pub struct Permissions {
     pub execute: bool,
 }
 
-/// Who sees what is written to an area.
+/// Who sees what is written to a VMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// Only the process itself (copy on write).
@@ -51,7 +51,7 @@ impl Device {
 
 /// One line of `maps`: a range of addresses that are mapped alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Area {
+pub struct Vma {
     /// Its first address.
     pub start: VirtAddr,
     /// The first address after it.
@@ -69,7 +69,7 @@ pub struct Area {
     pub name: Vec<u8>,
 }
 
-impl Area {
+impl Vma {
     /// How long it is.
     #[must_use]
     pub fn size(&self) -> Bytes {
@@ -92,11 +92,11 @@ fn names_anonymous_memory(name: &[u8]) -> bool {
         || name.starts_with(b"[anon:")
 }
 
-/// The areas of `process`, in ascending order; none for a kernel thread.
+/// The VMAs of `process`, in ascending order; none for a kernel thread.
 ///
 /// # Errors
 /// [`Error::Gone`], [`Error::Denied`] (it is somebody else's) or [`Error::Malformed`].
-pub fn of(process: &Process) -> Result<Vec<Area>> {
+pub fn of(process: &Process) -> Result<Vec<Vma>> {
     parse(&process.read_file("maps")?, &process.path("maps"))
 }
 
@@ -104,10 +104,10 @@ pub fn of(process: &Process) -> Result<Vec<Area>> {
 ///
 /// # Errors
 /// [`Error::Malformed`] with the line.
-pub fn parse(text: &[u8], path: &Path) -> Result<Vec<Area>> {
+pub fn parse(text: &[u8], path: &Path) -> Result<Vec<Vma>> {
     text::lines(text)
         .map(|(number, line)| {
-            area(line).ok_or_else(|| {
+            vma(line).ok_or_else(|| {
                 let expected = "a VMA, as in '1000-2000 rw-p 0 00:00 0 [heap]'";
                 Error::malformed(path, number, expected, line)
             })
@@ -116,7 +116,7 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Vec<Area>> {
 }
 
 /// `start-end perms offset device inode   name`.
-fn area(line: &[u8]) -> Option<Area> {
+fn vma(line: &[u8]) -> Option<Vma> {
     let (range, rest) = word(line)?;
     let (flags, rest) = word(rest)?;
     let (_offset, rest) = word(rest)?;
@@ -124,7 +124,7 @@ fn area(line: &[u8]) -> Option<Area> {
     let (inode, rest) = word(rest)?;
     let (start, end) = addresses(range)?;
     let (permissions, sharing) = access(flags)?;
-    Some(Area {
+    Some(Vma {
         start,
         end,
         permissions,
@@ -183,30 +183,30 @@ mod tests {
 
     const GOOD: &[u8] = include_bytes!("../tests/fixtures/proc/maps");
 
-    fn parsed(text: &[u8]) -> Result<Vec<Area>> {
+    fn parsed(text: &[u8]) -> Result<Vec<Vma>> {
         parse(text, Path::new("maps"))
     }
 
-    /// The line for `area`, as the kernel would print it.
-    fn line(area: &Area) -> Vec<u8> {
+    /// The line for `vma`, as the kernel would print it.
+    fn line(vma: &Vma) -> Vec<u8> {
         let flag = |set: bool, letter: char| if set { letter } else { '-' };
         let mut text = format!(
             "{:x}-{:x} {}{}{}{} 0001f000 {:02x}:{:02x} {}",
-            area.start.0,
-            area.end.0,
-            flag(area.permissions.read, 'r'),
-            flag(area.permissions.write, 'w'),
-            flag(area.permissions.execute, 'x'),
-            if area.sharing == Sharing::Shared { 's' } else { 'p' },
-            area.device.major,
-            area.device.minor,
-            area.inode,
+            vma.start.0,
+            vma.end.0,
+            flag(vma.permissions.read, 'r'),
+            flag(vma.permissions.write, 'w'),
+            flag(vma.permissions.execute, 'x'),
+            if vma.sharing == Sharing::Shared { 's' } else { 'p' },
+            vma.device.major,
+            vma.device.minor,
+            vma.inode,
         )
         .into_bytes();
-        if !area.name.is_empty() {
+        if !vma.name.is_empty() {
             text.resize(text.len().max(72), b' ');
             text.push(b' ');
-            text.extend_from_slice(&area.name);
+            text.extend_from_slice(&vma.name);
         }
         text.push(b'\n');
         text
@@ -214,14 +214,14 @@ mod tests {
 
     #[test]
     fn only_anonymous_memory_counts_as_such() {
-        let areas = parsed(GOOD).expect("the fixture is good");
-        let anonymous: Vec<_> = areas
+        let vmas = parsed(GOOD).expect("the fixture is good");
+        let anonymous: Vec<_> = vmas
             .iter()
-            .filter(|area| area.is_private_anonymous())
-            .map(|area| String::from_utf8_lossy(&area.name).into_owned())
+            .filter(|vma| vma.is_private_anonymous())
+            .map(|vma| String::from_utf8_lossy(&vma.name).into_owned())
             .collect();
         assert_eq!(anonymous, ["[heap]", "", "[anon:arena]", "[stack]"]);
-        let names: Vec<&[u8]> = areas.iter().map(|area| area.name.as_slice()).collect();
+        let names: Vec<&[u8]> = vmas.iter().map(|vma| vma.name.as_slice()).collect();
         assert!(names.contains(&&b"/tmp/caf\xe9 au lait (deleted)"[..]));
         assert!(names.contains(&&b"/anon_hugepage (deleted)"[..]));
         assert!(names.contains(&&b"[vvar_vclock]"[..]));
@@ -229,14 +229,14 @@ mod tests {
 
     #[test]
     fn a_line_is_understood_whole() {
-        let areas =
+        let vmas =
             parsed(b"7f0000000000-7f0000200000 rw-s 00001000 00:01 1057  /dev/zero (deleted)\n");
-        let areas = areas.expect("the line is good");
-        assert_eq!(areas[0].size(), Bytes::from_mib(2));
-        assert_eq!(areas[0].sharing, Sharing::Shared);
-        assert!(areas[0].permissions.write && !areas[0].permissions.execute);
-        assert_eq!((areas[0].device, areas[0].inode), (Device { major: 0, minor: 1 }, 1057));
-        assert_eq!(areas[0].name, b"/dev/zero (deleted)");
+        let vmas = vmas.expect("the line is good");
+        assert_eq!(vmas[0].size(), Bytes::from_mib(2));
+        assert_eq!(vmas[0].sharing, Sharing::Shared);
+        assert!(vmas[0].permissions.write && !vmas[0].permissions.execute);
+        assert_eq!((vmas[0].device, vmas[0].inode), (Device { major: 0, minor: 1 }, 1057));
+        assert_eq!(vmas[0].name, b"/dev/zero (deleted)");
         assert_eq!(parsed(b""), Ok(Vec::new()));
     }
 
@@ -257,47 +257,47 @@ mod tests {
     }
 
     #[test]
-    fn procfs_sees_the_same_areas() {
+    fn procfs_sees_the_same_vmas() {
         let me = Process::current().expect("we are alive");
         // Our own allocations may change the list between the two readings; most stays.
         let theirs = procfs::process::Process::myself()
             .and_then(|me| me.maps())
             .expect("procfs reads it too");
         let ours = of(&me).expect("our own maps read");
-        let same = theirs.iter().filter(|map| ours.iter().any(|area| agree(area, map))).count();
+        let same = theirs.iter().filter(|map| ours.iter().any(|vma| agree(vma, map))).count();
         assert!(same + 4 >= ours.len().max(theirs.len()), "{ours:?}\n{theirs:?}");
     }
 
-    fn agree(area: &Area, map: &procfs::process::MemoryMap) -> bool {
+    fn agree(vma: &Vma, map: &procfs::process::MemoryMap) -> bool {
         use procfs::process::MMPermissions as P;
-        (area.start.0, area.end.0) == map.address
-            && area.inode == map.inode
-            && area.permissions.read == map.perms.contains(P::READ)
-            && area.permissions.write == map.perms.contains(P::WRITE)
-            && area.permissions.execute == map.perms.contains(P::EXECUTE)
-            && (area.sharing == Sharing::Private) == map.perms.contains(P::PRIVATE)
+        (vma.start.0, vma.end.0) == map.address
+            && vma.inode == map.inode
+            && vma.permissions.read == map.perms.contains(P::READ)
+            && vma.permissions.write == map.perms.contains(P::WRITE)
+            && vma.permissions.execute == map.perms.contains(P::EXECUTE)
+            && (vma.sharing == Sharing::Private) == map.perms.contains(P::PRIVATE)
     }
 
     #[test]
-    fn forty_thousand_areas_are_no_matter() {
+    fn forty_thousand_vmas_are_no_matter() {
         let one = b"7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \n";
         let text = one.repeat(40_000);
         let start = std::time::Instant::now();
-        assert_eq!(parsed(&text).map(|areas| areas.len()), Ok(40_000));
+        assert_eq!(parsed(&text).map(|vmas| vmas.len()), Ok(40_000));
         // Some 5 ms here; the limit is only there to notice something quadratic.
         assert!(start.elapsed() < std::time::Duration::from_secs(2));
     }
 
     prop_compose! {
-        fn any_area()(
+        fn any_vma()(
             start in 0..u64::MAX,
             length in 1..u64::MAX,
             flags: [bool; 4],
             (major, minor) in any::<(u32, u32)>(),
             inode: u64,
             name in "([/\\[][^\n]{0,30})?",
-        ) -> Area {
-            Area {
+        ) -> Vma {
+            Vma {
                 start: VirtAddr(start),
                 end: VirtAddr(start.saturating_add(length)),
                 permissions: Permissions { read: flags[0], write: flags[1], execute: flags[2] },
@@ -316,9 +316,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(areas in prop::collection::vec(any_area(), 0..20)) {
-            let text: Vec<u8> = areas.iter().flat_map(line).collect();
-            prop_assert_eq!(parsed(&text), Ok(areas));
+        fn what_is_written_is_read(vmas in prop::collection::vec(any_vma(), 0..20)) {
+            let text: Vec<u8> = vmas.iter().flat_map(line).collect();
+            prop_assert_eq!(parsed(&text), Ok(vmas));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Memory of our own to try things on: whole, aligned regions of private anonymous memory.
+//! Memory of our own to try things on: whole, aligned ranges of private anonymous memory.
 //!
 //! Probes, benches and tests use it; nothing of another process is ever reached through it.
 //! [mmap(2)](https://man7.org/linux/man-pages/man2/mmap.2.html).
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::width::to_usize;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr};
 
 /// Which page size to ask the kernel for at first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Wish {
     Nothing,
 }
 
-/// A mapping of whole regions, unmapped when dropped.
+/// A mapping of whole ranges, unmapped when dropped.
 #[derive(Debug)]
 pub struct OwnMemory {
     mapping: *mut u8,
@@ -44,7 +44,7 @@ impl OwnMemory {
     pub fn map(size: HugePages, wish: Wish) -> Result<Self> {
         let too_big = || Error::from_errno(Errno::NOMEM, format!("map {size} huge pages"));
         let length = size.0.checked_mul(HUGE_PAGE_BYTES).map(to_usize).ok_or_else(too_big)?;
-        // One region more, so that an aligned part of the right length lies inside.
+        // One range more, so that an aligned part of the right length lies inside.
         let slack = to_usize(HUGE_PAGE_BYTES);
         let mapped = length.checked_add(slack).ok_or_else(too_big)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -104,10 +104,10 @@ impl OwnMemory {
         unsafe { madvise(start.cast(), length, Advice::LinuxDontNeed) }.map_err(refused)
     }
 
-    /// Its regions, in address order.
-    pub fn regions(&self) -> impl Iterator<Item = Region> + use<> {
+    /// Its ranges, in address order.
+    pub fn ranges(&self) -> impl Iterator<Item = PmdRange> + use<> {
         let start = VirtAddr(self.first.addr() as u64);
-        Region::within(start, start.offset(Bytes(self.length as u64)))
+        PmdRange::within(start, start.offset(Bytes(self.length as u64)))
     }
 
     /// All of its bytes. Reading an untouched one maps the zero page.

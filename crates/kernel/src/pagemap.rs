@@ -1,7 +1,7 @@
 //! What is mapped where in a process: the `PAGEMAP_SCAN` ioctl and the entries of
 //! `/proc/PID/pagemap`.
 //!
-//! Finds the anonymous huge pages of a process, and says of a region whether it is still one huge
+//! Finds the anonymous huge pages of a process, and says of a range whether it is still one huge
 //! page and how many of its base pages are mapped to the shared zero page, which is how a split
 //! is verified from outside. Nothing here changes anything.
 //! [PAGEMAP_SCAN](https://docs.kernel.org/admin-guide/mm/pagemap.html), since Linux 6.7.
@@ -13,7 +13,7 @@
 #![expect(unsafe_code, reason = "one ioctl that the kernel crates do not wrap")]
 
 use crate::error::{Error, Result};
-use crate::maps::Area;
+use crate::maps::Vma;
 use crate::process::{Process, explain};
 use crate::width::to_usize;
 use bitflags::bitflags;
@@ -26,7 +26,7 @@ use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::time::{Duration, Instant};
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid,
-    Region, VirtAddr,
+    PmdRange, VirtAddr,
 };
 
 const _: () = assert!(size_of::<pm_scan_arg>() == 96 && size_of::<page_region>() == 24);
@@ -77,7 +77,7 @@ struct Filter {
     report: Categories,
 }
 
-/// What a region looks like from outside.
+/// What a range looks like from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// Still one huge page.
@@ -89,7 +89,7 @@ pub enum Mapping {
     },
 }
 
-/// One bit for each base page of a region.
+/// One bit for each base page of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageBits([u64; 8]);
 
@@ -120,11 +120,11 @@ impl PageBits {
     }
 }
 
-/// What is populated of a region.
+/// What is populated of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Populated {
-    /// Which region.
-    pub region: Region,
+    /// Which range.
+    pub range: PmdRange,
     /// Whether it is one huge page.
     pub is_huge: bool,
     /// Its base pages with anonymous memory in them, swapped-out ones included; not those that are
@@ -132,13 +132,13 @@ pub struct Populated {
     pub pages: PageBits,
 }
 
-/// What is mapped in a region, whatever kind of memory it is.
+/// What is mapped in a range, whatever kind of memory it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Whether it is one huge page.
     pub is_huge: bool,
     /// Base pages in memory or in swap, without those mapped to the shared zero page.
-    pub population: BasePages,
+    pub present: BasePages,
     /// Of these, the ones in swap.
     pub swapped: BasePages,
     /// Base pages mapped to the shared zero page: a split freed them, or they were only read.
@@ -153,7 +153,7 @@ impl Survey {
             return;
         }
         self.is_huge |= categories.contains(Categories::HUGE);
-        self.population += pages;
+        self.present += pages;
         if categories.contains(Categories::SWAPPED) {
             self.swapped += pages;
         }
@@ -163,10 +163,10 @@ impl Survey {
 /// A part of what [`Pagemap::survey_span`] finds, in address order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// So many neighbouring regions are huge pages.
-    Huge(Region, HugePages),
-    /// Base pages are mapped, or in swap, or mapped to the shared zero page, in this region.
-    Base(Region, Survey),
+    /// So many neighbouring ranges are huge pages.
+    Huge(PmdRange, HugePages),
+    /// Base pages are mapped, or in swap, or mapped to the shared zero page, in this range.
+    Base(PmdRange, Survey),
 }
 
 /// An open pagemap.
@@ -185,16 +185,16 @@ impl Pagemap {
         Ok(Self { file: process.open_file("pagemap")?, pid: process.pid() })
     }
 
-    /// The regions that are anonymous huge pages now, in address order.
+    /// The ranges that are anonymous huge pages now, in address order.
     ///
-    /// `areas` are the process's areas ([`crate::maps`]); only private anonymous ones count,
+    /// `vmas` are the process's VMAs ([`crate::maps`]); only private anonymous ones count,
     /// which leaves out files, shared memory and hugetlb pools. The shared huge zero page does
     /// not count either: there is nothing in it to free.
     ///
     /// # Errors
     /// [`Error::Unsupported`] before Linux 6.7; [`Error::Gone`]; [`Error::Failed`].
-    pub fn huge_pages(&self, areas: &[Area]) -> Result<Vec<Region>> {
-        self.huge_pages_in_strides(areas, &mut |_| {})
+    pub fn huge_pages(&self, vmas: &[Vma]) -> Result<Vec<PmdRange>> {
+        self.huge_pages_in_strides(vmas, &mut |_| {})
     }
 
     /// As [`Pagemap::huge_pages`]; `after_stride` is called after each part of the walk, about a
@@ -204,51 +204,51 @@ impl Pagemap {
     /// As [`Pagemap::huge_pages`].
     pub fn huge_pages_in_strides(
         &self,
-        areas: &[Area],
+        vmas: &[Vma],
         after_stride: &mut dyn FnMut(Duration),
-    ) -> Result<Vec<Region>> {
+    ) -> Result<Vec<PmdRange>> {
         let filter = Filter {
             all: Categories::HUGE | Categories::PRESENT,
             none: Categories::FILE | Categories::ZERO,
             report: Categories::HUGE,
             ..Filter::default()
         };
-        let areas: Vec<&Area> = areas.iter().filter(|area| area.is_private_anonymous()).collect();
+        let vmas: Vec<&Vma> = vmas.iter().filter(|vma| vma.is_private_anonymous()).collect();
         let mut found = Vec::new();
-        for (start, end) in spans(&areas) {
-            let mut each = |start, end, _| found.extend(Region::within(start, end));
+        for (start, end) in spans(&vmas) {
+            let mut each = |start, end, _| found.extend(PmdRange::within(start, end));
             self.scan_in_strides(start, end, filter, &mut each, after_stride)?;
         }
-        let mut areas = areas.into_iter().peekable();
-        found.retain(|region| {
-            while areas.next_if(|area| area.end <= region.start()).is_some() {}
-            areas.peek().is_some_and(|a| a.start <= region.start() && region.end() <= a.end)
+        let mut vmas = vmas.into_iter().peekable();
+        found.retain(|range| {
+            while vmas.next_if(|vma| vma.end <= range.start()).is_some() {}
+            vmas.peek().is_some_and(|a| a.start <= range.start() && range.end() <= a.end)
         });
         Ok(found)
     }
 
-    /// What is populated of the private anonymous `areas`, in address order.
+    /// What is populated of the private anonymous `vmas`, in address order.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
-    pub fn populated(&self, areas: &[Area]) -> Result<Vec<Populated>> {
+    pub fn populated(&self, vmas: &[Vma]) -> Result<Vec<Populated>> {
         let filter = Filter {
             none: Categories::FILE | Categories::ZERO,
             any: Categories::PRESENT | Categories::SWAPPED,
             report: Categories::HUGE,
             ..Filter::default()
         };
-        let areas: Vec<&Area> = areas.iter().filter(|area| area.is_private_anonymous()).collect();
+        let vmas: Vec<&Vma> = vmas.iter().filter(|vma| vma.is_private_anonymous()).collect();
         let mut found: Vec<Populated> = Vec::new();
-        let spans = spans(&areas);
-        let mut areas = areas.iter().peekable();
+        let spans = spans(&vmas);
+        let mut vmas = vmas.iter().peekable();
         let mut each = |start, end: VirtAddr, categories| {
             let mut at = start;
             while at < end {
-                while areas.next_if(|area| area.end <= at).is_some() {}
-                let Some(area) = areas.peek().filter(|area| area.start < end) else { return };
-                let until = end.min(area.end);
-                add(&mut found, at.max(area.start), until, categories);
+                while vmas.next_if(|vma| vma.end <= at).is_some() {}
+                let Some(vma) = vmas.peek().filter(|vma| vma.start < end) else { return };
+                let until = end.min(vma.end);
+                add(&mut found, at.max(vma.start), until, categories);
                 at = until;
             }
         };
@@ -267,11 +267,11 @@ impl Pagemap {
         matches!(rustix::io::pread(&self.file, &mut [0_u8], 0), Err(rustix::io::Errno::INVAL))
     }
 
-    /// What is mapped in `region`.
+    /// What is mapped in `range`.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
-    pub fn survey(&self, region: Region) -> Result<Survey> {
+    pub fn survey(&self, range: PmdRange) -> Result<Survey> {
         const MOST: usize = to_usize(BASE_PAGES_PER_HUGE_PAGE);
         let kinds = Categories::HUGE | Categories::PRESENT | Categories::SWAPPED | Categories::ZERO;
         let filter = Filter {
@@ -280,7 +280,7 @@ impl Pagemap {
             ..Filter::default()
         };
         let mut ranges = [page_region { start: 0, end: 0, categories: 0 }; MOST];
-        let mut call = ScanCall::new(region.start(), region.end(), filter);
+        let mut call = ScanCall::new(range.start(), range.end(), filter);
         let count = call.ask(&self.file, &mut ranges).map_err(|errno| self.explain(errno))?;
         let mut survey = Survey::default();
         for range in ranges.iter().take(count) {
@@ -290,7 +290,7 @@ impl Pagemap {
         Ok(survey)
     }
 
-    /// The pages that are mapped between two addresses, by region, whatever kind of memory they are.
+    /// The pages that are mapped between two addresses, by range, whatever kind of memory they are.
     ///
     /// The kernel takes 1.6 ms for a GiB of base pages, and next to nothing for huge pages.
     ///
@@ -310,15 +310,15 @@ impl Pagemap {
         Ok(found)
     }
 
-    /// The base pages of `region` that are in memory and that this process alone maps, as far as
+    /// The base pages of `range` that are in memory and that this process alone maps, as far as
     /// the kernel says.
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub fn exclusive(&self, region: Region) -> Result<PageBits> {
+    pub fn exclusive(&self, range: PmdRange) -> Result<PageBits> {
         const ENTRY: usize = size_of::<u64>();
         let mut entries = [0; ENTRY * to_usize(BASE_PAGES_PER_HUGE_PAGE)];
-        let offset = region.start().0 / BASE_PAGE_BYTES * ENTRY as u64;
+        let offset = range.start().0 / BASE_PAGE_BYTES * ENTRY as u64;
         let read = rustix::io::pread(&self.file, &mut entries, offset)
             .map_err(|errno| explain(errno, self.pid, "read its pagemap"))?;
         let mut pages = PageBits::default();
@@ -331,19 +331,19 @@ impl Pagemap {
         Ok(pages)
     }
 
-    /// How each of `regions` (in address order) is mapped now.
+    /// How each of `ranges` (in address order) is mapped now.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
-    pub fn mappings(&self, regions: &[Region]) -> Result<Vec<Mapping>> {
-        let mut mappings = Vec::with_capacity(regions.len());
-        for run in runs(regions) {
+    pub fn mappings(&self, ranges: &[PmdRange]) -> Result<Vec<Mapping>> {
+        let mut mappings = Vec::with_capacity(ranges.len());
+        for run in runs(ranges) {
             self.mappings_of_run(run, &mut mappings)?;
         }
         Ok(mappings)
     }
 
-    fn mappings_of_run(&self, run: &[Region], mappings: &mut Vec<Mapping>) -> Result<()> {
+    fn mappings_of_run(&self, run: &[PmdRange], mappings: &mut Vec<Mapping>) -> Result<()> {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
         let kinds = Categories::HUGE | Categories::ZERO;
         let filter = Filter { any: kinds, report: kinds, ..Filter::default() };
@@ -452,19 +452,19 @@ impl Pagemap {
     }
 }
 
-/// Adds a range of populated memory to the regions that it lies in.
+/// Adds a range of populated memory to the ranges that it lies in.
 fn add(found: &mut Vec<Populated>, start: VirtAddr, end: VirtAddr, categories: Categories) {
     let mut at = start;
     while at < end {
-        let region = Region::containing(at);
-        let until = end.min(region.end());
-        if found.last().is_none_or(|last| last.region != region) {
-            found.push(Populated { region, is_huge: false, pages: PageBits::default() });
+        let range = PmdRange::containing(at);
+        let until = end.min(range.end());
+        if found.last().is_none_or(|last| last.range != range) {
+            found.push(Populated { range, is_huge: false, pages: PageBits::default() });
         }
         if let Some(last) = found.last_mut() {
-            let is_whole = at == region.start() && until == region.end();
+            let is_whole = at == range.start() && until == range.end();
             last.is_huge |= is_whole && categories.contains(Categories::HUGE);
-            let page = |address: VirtAddr| address.since(region.start()).0 / BASE_PAGE_BYTES;
+            let page = |address: VirtAddr| address.since(range.start()).0 / BASE_PAGE_BYTES;
             (page(at)..page(until)).for_each(|page| last.pages.set(page));
         }
         at = until;
@@ -477,21 +477,21 @@ fn add_found(found: &mut Vec<Found>, start: VirtAddr, end: VirtAddr, categories:
     let is_huge = categories.contains(Categories::HUGE) && !categories.contains(Categories::ZERO);
     let mut at = start;
     while at < end {
-        let region = Region::containing(at);
-        let until = end.min(region.end());
-        if is_huge && at == region.start() && until == region.end() {
+        let range = PmdRange::containing(at);
+        let until = end.min(range.end());
+        if is_huge && at == range.start() && until == range.end() {
             match found.last_mut() {
                 Some(Found::Huge(first, count))
-                    if first.start().offset(count.bytes()) == region.start() =>
+                    if first.start().offset(count.bytes()) == range.start() =>
                 {
                     *count += HugePages(1);
                 }
-                _ => found.push(Found::Huge(region, HugePages(1))),
+                _ => found.push(Found::Huge(range, HugePages(1))),
             }
         } else {
             let pages = until.since(at).to_base_pages();
-            if !matches!(found.last(), Some(Found::Base(last, _)) if *last == region) {
-                found.push(Found::Base(region, Survey::default()));
+            if !matches!(found.last(), Some(Found::Base(last, _)) if *last == range) {
+                found.push(Found::Base(range, Survey::default()));
             }
             if let Some(Found::Base(_, survey)) = found.last_mut() {
                 survey.add(pages, categories);
@@ -501,21 +501,21 @@ fn add_found(found: &mut Vec<Found>, start: VirtAddr, end: VirtAddr, categories:
     }
 }
 
-/// The memory that areas (in address order) lie in, without its larger holes.
-fn spans(areas: &[&Area]) -> Vec<(VirtAddr, VirtAddr)> {
+/// The memory that VMAs (in address order) lie in, without its larger holes.
+fn spans(vmas: &[&Vma]) -> Vec<(VirtAddr, VirtAddr)> {
     let mut spans: Vec<(VirtAddr, VirtAddr)> = Vec::new();
-    for area in areas {
+    for vma in vmas {
         match spans.last_mut() {
-            Some((_, end)) if area.start <= end.offset(STRIDE) => *end = area.end,
-            _ => spans.push((area.start, area.end)),
+            Some((_, end)) if vma.start <= end.offset(STRIDE) => *end = vma.end,
+            _ => spans.push((vma.start, vma.end)),
         }
     }
     spans
 }
 
-/// The longest runs of neighbouring regions.
-fn runs(regions: &[Region]) -> impl Iterator<Item = &[Region]> {
-    regions.chunk_by(|region, next| region.end() == next.start())
+/// The longest runs of neighbouring ranges.
+fn runs(ranges: &[PmdRange]) -> impl Iterator<Item = &[PmdRange]> {
+    ranges.chunk_by(|range, next| range.end() == next.start())
 }
 
 /// One call of the ioctl.
@@ -580,8 +580,8 @@ unsafe impl Ioctl for &mut ScanCall {
 mod tests {
     use super::*;
 
-    fn region(index: u64) -> Region {
-        Region::containing(VirtAddr(index * HUGE_PAGE_BYTES))
+    fn range(index: u64) -> PmdRange {
+        PmdRange::containing(VirtAddr(index * HUGE_PAGE_BYTES))
     }
 
     #[test]
@@ -589,18 +589,18 @@ mod tests {
         let text = "1000-2000 rw-p 00000000 00:00 0 \n\
                     5000-6000 rw-p 00000000 00:00 0 \n\
                     7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \n";
-        let areas = crate::maps::parse(text.as_bytes(), std::path::Path::new("maps"));
-        let areas = areas.expect("areas");
-        let spans = spans(&areas.iter().collect::<Vec<_>>());
+        let vmas = crate::maps::parse(text.as_bytes(), std::path::Path::new("maps"));
+        let vmas = vmas.expect("vmas");
+        let spans = spans(&vmas.iter().collect::<Vec<_>>());
         let far = VirtAddr(0x7f00_0000_0000);
         let one = |start: u64, end: u64| (VirtAddr(start), VirtAddr(end));
         assert_eq!(spans, [one(0x1000, 0x6000), (far, far.offset(Bytes(0x1000)))]);
     }
 
     #[test]
-    fn runs_break_where_regions_do_not_touch() {
-        let regions: Vec<Region> = [1, 2, 3, 7, 9, 10].map(region).to_vec();
-        let lengths: Vec<usize> = runs(&regions).map(<[Region]>::len).collect();
+    fn runs_break_where_ranges_do_not_touch() {
+        let ranges: Vec<PmdRange> = [1, 2, 3, 7, 9, 10].map(range).to_vec();
+        let lengths: Vec<usize> = runs(&ranges).map(<[PmdRange]>::len).collect();
         assert_eq!(lengths, [3, 1, 2]);
         assert_eq!(runs(&[]).count(), 0);
     }
@@ -617,9 +617,9 @@ mod tests {
     fn our_own_pagemap_can_be_walked() {
         let me = Process::current().expect("we run");
         let pagemap = Pagemap::open(&me).expect("our pagemap opens");
-        let areas = crate::maps::of(&me).expect("our areas read");
-        let areas: Vec<&Area> = areas.iter().filter(|area| area.is_private_anonymous()).collect();
-        let (first, last) = (areas[0].start, areas[areas.len() - 1].end);
+        let vmas = crate::maps::of(&me).expect("our VMAs read");
+        let vmas: Vec<&Vma> = vmas.iter().filter(|vma| vma.is_private_anonymous()).collect();
+        let (first, last) = (vmas[0].start, vmas[vmas.len() - 1].end);
         let mut present = 0;
         let filter =
             Filter { all: Categories::PRESENT, report: Categories::PRESENT, ..Filter::default() };
@@ -630,13 +630,13 @@ mod tests {
     }
 
     #[test]
-    fn populated_ranges_fall_into_regions() {
+    fn populated_ranges_fall_into_ranges() {
         let mut found = Vec::new();
         let page = |index: u64| VirtAddr(HUGE_PAGE_BYTES + index * BASE_PAGE_BYTES);
         add(&mut found, page(3), page(5), Categories::default());
         add(&mut found, page(510), page(514), Categories::default());
         add(&mut found, page(1024), page(2048), Categories::HUGE);
-        let seen = found.iter().map(|f| (f.region.start(), f.is_huge, f.pages.count().0));
+        let seen = found.iter().map(|f| (f.range.start(), f.is_huge, f.pages.count().0));
         let seen: Vec<_> = seen.collect();
         let expected = [
             (page(0), false, 4),
@@ -657,14 +657,14 @@ mod tests {
         )
         .expect("2 MiB");
         memory.bytes_mut()[..5 * 4096].fill(1);
-        let region = memory.regions().next().expect("one");
+        let range = memory.ranges().next().expect("one");
         let pagemap = Pagemap::open(&me).expect("our pagemap opens");
-        let areas = crate::maps::of(&me).expect("our areas read");
-        match pagemap.populated(&areas) {
+        let vmas = crate::maps::of(&me).expect("our VMAs read");
+        match pagemap.populated(&vmas) {
             Ok(found) => {
-                let found = found.iter().find(|found| found.region == region).expect("touched");
+                let found = found.iter().find(|found| found.range == range).expect("touched");
                 assert_eq!((found.is_huge, found.pages.count().0), (false, 5));
-                let ours = || pagemap.exclusive(region).expect("reads").and(found.pages);
+                let ours = || pagemap.exclusive(range).expect("reads").and(found.pages);
                 // Another test may fork for a moment, and its child shares these pages.
                 let soon = std::time::Instant::now() + std::time::Duration::from_secs(5);
                 while ours().count().0 < 5 && std::time::Instant::now() < soon {}
@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn a_survey_of_one_region_counts_what_is_in_it() {
+    fn a_survey_of_one_range_counts_what_is_in_it() {
         let me = Process::current().expect("we run");
         let mut memory = crate::own_memory::OwnMemory::map(
             superpage_units::HugePages(2),
@@ -708,15 +708,12 @@ mod tests {
         memory.bytes_mut()[..7 * 4096].fill(1);
         let page = std::hint::black_box(&memory.bytes()[9 * 4096]);
         assert_eq!(*page, 0, "reading maps the zero page");
-        let regions: Vec<Region> = memory.regions().collect();
+        let ranges: Vec<PmdRange> = memory.ranges().collect();
         let pagemap = Pagemap::open(&me).expect("our pagemap opens");
-        match pagemap.survey(regions[0]) {
+        match pagemap.survey(ranges[0]) {
             Ok(survey) => {
-                let expected = Survey {
-                    population: BasePages(7),
-                    zero_pages: BasePages(1),
-                    ..Survey::default()
-                };
+                let expected =
+                    Survey { present: BasePages(7), zero_pages: BasePages(1), ..Survey::default() };
                 assert_eq!(survey, expected);
             }
             Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),

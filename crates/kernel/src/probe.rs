@@ -19,7 +19,8 @@ use crate::width::to_usize;
 use rustix::fs::{Access, access};
 use std::path::Path;
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, Region, VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, PmdRange,
+    VirtAddr,
 };
 
 /// Something that the rest of the program builds on.
@@ -35,7 +36,7 @@ pub enum Ability {
     MakeHugePages,
     /// Splitting a huge page frees its zero-filled base pages.
     SplitAndFree,
-    /// Turning a region back into a huge page by MADV_COLLAPSE.
+    /// Turning a range back into a huge page by MADV_COLLAPSE.
     Collapse,
     /// Doing all that to processes of other users.
     ReachOthers,
@@ -201,31 +202,31 @@ fn read_memory() -> Verdict {
     }
 }
 
-/// A region of our own with one used base page, and our own process to look at it through.
+/// A range of our own with one used base page, and our own process to look at it through.
 struct Subject {
     me: Process,
     memory: OwnMemory,
-    region: Region,
+    range: PmdRange,
 }
 
 impl Subject {
     fn new() -> Result<Self> {
         let mut memory = OwnMemory::map(HugePages(1), Wish::HugePages)?;
         memory.bytes_mut()[0] = 1;
-        let region = memory.regions().next().unwrap_or(Region::containing(Default::default()));
-        Ok(Self { me: Process::current()?, memory, region })
+        let range = memory.ranges().next().unwrap_or(PmdRange::containing(Default::default()));
+        Ok(Self { me: Process::current()?, memory, range })
     }
 
     fn mapping(&self) -> Result<Mapping> {
         let pagemap = Pagemap::open(&self.me)?;
-        let mapping = pagemap.mappings(&[self.region])?.pop();
+        let mapping = pagemap.mappings(&[self.range])?.pop();
         Ok(mapping.unwrap_or(Mapping::Split { zero_pages: BasePages::ZERO }))
     }
 
     /// Makes sure that it is a huge page, by first touch or by collapsing.
     fn ensure_huge(&self) -> Result<bool> {
         if self.mapping()? != Mapping::Huge {
-            process_madvise::collapse(&self.me, &[self.region])?;
+            process_madvise::collapse(&self.me, &[self.range])?;
         }
         Ok(self.mapping()? == Mapping::Huge)
     }
@@ -258,9 +259,9 @@ fn make_huge_pages() -> Verdict {
 }
 
 fn find_huge_pages(subject: &Subject) -> Result<Verdict> {
-    let areas = maps::of(&subject.me)?;
-    let found = Pagemap::open(&subject.me)?.huge_pages(&areas)?;
-    Ok(if found.contains(&subject.region) {
+    let vmas = maps::of(&subject.me)?;
+    let found = Pagemap::open(&subject.me)?.huge_pages(&vmas)?;
+    Ok(if found.contains(&subject.range) {
         (Answer::Yes, "found a huge page of our own".to_owned(), None)
     } else {
         (Answer::No, "a huge page of our own was not found".to_owned(), Some(OLDER_KERNEL))
@@ -270,7 +271,7 @@ fn find_huge_pages(subject: &Subject) -> Result<Verdict> {
 fn split_and_free(subject: &Subject) -> Result<Verdict> {
     // We may advise ourselves in any case; a child of our own shows whether we may advise others.
     process_madvise::check_rights(OwnChild::fork()?.process())?;
-    let unused = subject.region.base_page(1);
+    let unused = subject.range.base_page(1);
     let refusals = process_madvise::split(&subject.me, &[unused])?;
     if let Some(refusal) = refusals.first() {
         let why = format!("the kernel refused to split a huge page of our own ({})", refusal.errno);
@@ -297,7 +298,7 @@ fn split_and_free(subject: &Subject) -> Result<Verdict> {
 
 fn collapse() -> Verdict {
     let tried = Subject::new().and_then(|subject| {
-        process_madvise::split(&subject.me, &[subject.region.base_page(1)])?;
+        process_madvise::split(&subject.me, &[subject.range.base_page(1)])?;
         subject.ensure_huge()
     });
     match tried {

@@ -2,7 +2,7 @@
 //!
 //! Two kinds are used. `MADV_COLD` on one base page of a huge page splits it, and since Linux
 //! 6.12 a split maps the zero-filled base pages of an anonymous huge page to the shared zero page
-//! and frees them. `MADV_COLLAPSE` makes a region one huge page now. Both leave the contents of
+//! and frees them. `MADV_COLLAPSE` makes a range one huge page now. Both leave the contents of
 //! memory as they are, so neither can damage the process.
 //! [process_madvise(2)](https://man7.org/linux/man-pages/man2/process_madvise.2.html),
 //! [madvise(2)](https://man7.org/linux/man-pages/man2/madvise.2.html).
@@ -10,7 +10,7 @@
 //! What can go wrong: the call needs CAP_SYS_NICE and the right to ptrace-read the process. It
 //! **succeeds and does nothing** on a huge page that is shared after a fork or pinned, so success
 //! proves nothing: look with [`crate::pagemap`]. It refuses locked memory, hugetlb and device
-//! areas (EINVAL).
+//! VMAs (EINVAL).
 
 #![expect(unsafe_code, reason = "a system call that no crate wraps")]
 
@@ -19,7 +19,7 @@ use crate::process::{Process, explain};
 use crate::width::to_usize;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
-use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr};
 
 /// Ranges in one call: half of what the kernel takes (UIO_MAXIOV is 1024), so that it holds its
 /// locks shorter. Measured (`make bench`): the time of a split does not depend on this.
@@ -86,17 +86,17 @@ pub fn split(process: &Process, addresses: &[VirtAddr]) -> Result<Vec<Refusal>> 
     Ok(refusals)
 }
 
-/// Makes each of `regions` one huge page, filling holes with zeroes. Returns the ones that the
+/// Makes each of `ranges` one huge page, filling holes with zeroes. Returns the ones that the
 /// kernel refused (no free huge page, nothing mapped there, locked elsewhere).
 ///
-/// Each region is a call of its own, because one bad region fails a whole call.
+/// Each range is a call of its own, because one bad range fails a whole call.
 ///
 /// # Errors
 /// As [`split`].
-pub fn collapse(process: &Process, regions: &[Region]) -> Result<Vec<Refusal>> {
+pub fn collapse(process: &Process, ranges: &[PmdRange]) -> Result<Vec<Refusal>> {
     let mut refusals = Vec::new();
-    for (index, region) in regions.iter().enumerate() {
-        match advise(process.pidfd(), &[region.start()], HUGE_PAGE_BYTES, Advice::Collapse) {
+    for (index, range) in ranges.iter().enumerate() {
+        match advise(process.pidfd(), &[range.start()], HUGE_PAGE_BYTES, Advice::Collapse) {
             Ok(_) => {}
             Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::SRCH | Errno::NOSYS)) => {
                 return Err(explain(errno, process.pid(), Advice::Collapse.purpose()));
@@ -107,7 +107,7 @@ pub fn collapse(process: &Process, regions: &[Region]) -> Result<Vec<Refusal>> {
     Ok(refusals)
 }
 
-/// Makes each region of a run of `count` neighbours one huge page, in one call. What the kernel
+/// Makes each range of a run of `count` neighbours one huge page, in one call. What the kernel
 /// refuses of it does not keep it from the rest; the answer is the last refusal.
 ///
 /// One call instead of many, because each makes every processor hand over its batches of pages
@@ -115,7 +115,7 @@ pub fn collapse(process: &Process, regions: &[Region]) -> Result<Vec<Refusal>> {
 ///
 /// # Errors
 /// As [`split`].
-pub fn collapse_run(process: &Process, first: Region, count: HugePages) -> Result<Option<Errno>> {
+pub fn collapse_run(process: &Process, first: PmdRange, count: HugePages) -> Result<Option<Errno>> {
     let length = count.bytes().0;
     match advise(process.pidfd(), &[first.start()], length, Advice::Collapse) {
         Ok(_) => Ok(None),

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::process::{Process, explain};
 use crate::width::to_usize;
 use rustix::io::Errno;
-use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, Region, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, PmdRange, VirtAddr};
 
 /// Pages read with one call. Measured: beyond 64 the buffer leaves the cache and calls no longer
 /// get cheaper by sharing.
@@ -43,7 +43,7 @@ pub enum Content {
     Unreadable,
 }
 
-/// The zero-filled base pages of a region that was read whole.
+/// The zero-filled base pages of a range that was read whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZeroPages {
     /// How many there are.
@@ -109,15 +109,15 @@ impl Sampler {
         Ok(contents)
     }
 
-    /// The zero-filled base pages of `region`, every one of which is read; `None` if the region
+    /// The zero-filled base pages of `range`, every one of which is read; `None` if the range
     /// cannot be read whole.
     ///
     /// # Errors
     /// As [`Sampler::contents`].
-    pub fn zero_pages(&mut self, process: &Process, region: Region) -> Result<Option<ZeroPages>> {
+    pub fn zero_pages(&mut self, process: &Process, range: PmdRange) -> Result<Option<ZeroPages>> {
         let mut found = ZeroPages { count: 0, first: None };
         for at in (0..PAGES_PER_REGION).step_by(PAGES_PER_CALL) {
-            let part = (region.base_page(at), PAGES_PER_CALL * PAGE);
+            let part = (range.base_page(at), PAGES_PER_CALL * PAGE);
             let pages = self.read(process, std::iter::once(part))? / PAGE;
             if pages < PAGES_PER_CALL {
                 process.check_alive()?;

@@ -1,6 +1,6 @@
 //! `/proc/PID/smaps_rollup`: the memory of a whole process, summed up by the kernel.
 //!
-//! Not area by area. The kernel walks all of the process's page tables for it: 16 ms for each GiB
+//! Not VMA by VMA. The kernel walks all of the process's page tables for it: 16 ms for each GiB
 //! on base pages, measured on a virtual machine, so not to be read in a tight loop. What
 //! [`status`](crate::status) says costs next to nothing.
 //! [proc_pid_smaps(5)](https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html).

@@ -1,4 +1,4 @@
-//! `/proc/PID/smaps`, but only its `VmFlags` lines: what a program asked of the kernel for an area
+//! `/proc/PID/smaps`, but only its `VmFlags` lines: what a program asked of the kernel for a VMA
 //! (`madvise`).
 //!
 //! Nowhere else does the kernel say that. It walks all of the process's page tables to say the
@@ -20,7 +20,7 @@ pub enum Wish {
     NoHuge,
 }
 
-/// The areas of `process`, by their start, for which it asked for something.
+/// The VMAs of `process`, by their start, for which it asked for something.
 ///
 /// # Errors
 /// [`Error::Gone`](crate::Error::Gone), [`Error::Denied`](crate::Error::Denied).
@@ -28,28 +28,28 @@ pub fn of(process: &Process) -> Result<BTreeMap<VirtAddr, Wish>> {
     Ok(parse(&process.read_file("smaps")?))
 }
 
-/// The areas of `process`, by their start, that others have a hand in: the program wants equal
+/// The VMAs of `process`, by their start, that others have a hand in: the program wants equal
 /// pages in them merged (KSM), or fills them itself (userfaultfd).
 ///
 /// # Errors
 /// As [`of`].
 pub fn in_other_hands(process: &Process) -> Result<BTreeSet<VirtAddr>> {
     let found = flagged(&process.read_file("smaps")?, other_hands);
-    Ok(found.into_iter().map(|area| area.start).collect())
+    Ok(found.into_iter().map(|vma| vma.start).collect())
 }
 
 /// The memory for which `process` asked for huge pages (`MADV_HUGEPAGE`): the first address of each
-/// area and the first one after it, in address order.
+/// VMA and the first one after it, in address order.
 ///
 /// A process that forbade itself all other huge pages (`PR_THP_DISABLE_EXCEPT_ADVISED`) has them from
-/// the kernel in such areas only, so it needs no question of its own. Memory that a program collapsed
+/// the kernel in such VMAs only, so it needs no question of its own. Memory that a program collapsed
 /// itself (`MADV_COLLAPSE`) leaves no trace.
 ///
 /// # Errors
 /// As [`of`].
 pub fn asking_for_huge(process: &Process) -> Result<Vec<(VirtAddr, VirtAddr)>> {
     let found = flagged(&process.read_file("smaps")?, |flag| (flag == b"hg").then_some(()));
-    Ok(found.into_iter().map(|area| (area.start, area.end)).collect())
+    Ok(found.into_iter().map(|vma| (vma.start, vma.end)).collect())
 }
 
 fn other_hands(flag: &[u8]) -> Option<()> {
@@ -64,17 +64,17 @@ pub fn parse(text: &[u8]) -> BTreeMap<VirtAddr, Wish> {
         b"nh" => Some(Wish::NoHuge),
         _ => None,
     });
-    found.into_iter().map(|area| (area.start, area.meaning)).collect()
+    found.into_iter().map(|vma| (vma.start, vma.meaning)).collect()
 }
 
-/// An area with a flag that means something.
+/// A VMA with a flag that means something.
 struct Flagged<T> {
     start: VirtAddr,
     end: VirtAddr,
     meaning: T,
 }
 
-/// The areas with a flag that means something.
+/// The VMAs with a flag that means something.
 fn flagged<T>(text: &[u8], meaning: impl Fn(&[u8]) -> Option<T>) -> Vec<Flagged<T>> {
     let mut found = Vec::new();
     let mut place = None;
@@ -92,7 +92,7 @@ fn flagged<T>(text: &[u8], meaning: impl Fn(&[u8]) -> Option<T>) -> Vec<Flagged<
     found
 }
 
-/// The addresses at the head of an area; other lines begin with a name and a colon.
+/// The addresses at the head of a VMA; other lines begin with a name and a colon.
 fn head(line: &[u8]) -> Option<(VirtAddr, VirtAddr)> {
     let mut addresses = text::words(line).next()?.split(|byte| *byte == b'-');
     let mut next = || addresses.next().and_then(text::hexadecimal).map(VirtAddr);
@@ -111,7 +111,7 @@ mod tests {
         4000-6000 rw-p 00000000 00:00 0 /a-b\nVmFlags: rd nh wr\n";
 
     #[test]
-    fn wishes_belong_to_their_areas() {
+    fn wishes_belong_to_their_vmas() {
         let found: Vec<_> = parse(TEXT).into_iter().collect();
         assert_eq!(found, [(VirtAddr(0x1000), Wish::Huge), (VirtAddr(0x4000), Wish::NoHuge)]);
         assert!(parse(b"VmFlags: hg\n").is_empty());
@@ -120,14 +120,13 @@ mod tests {
     #[test]
     fn our_own_wish_shows() {
         let memory = OwnMemory::map(HugePages(1), Asked::HugePages).expect("2 MiB");
-        let region = memory.regions().next().expect("one");
+        let range = memory.ranges().next().expect("one");
         let found = of(&Process::current().expect("we run")).expect("our own reads");
-        let below = found.range(..=region.start()).next_back();
+        let below = found.range(..=range.start()).next_back();
         assert_eq!(below.map(|(_, wish)| *wish), Some(Wish::Huge), "{found:?}");
         let asking = asking_for_huge(&Process::current().expect("we run")).expect("our own reads");
-        let holds =
-            |area: &&(VirtAddr, VirtAddr)| area.0 <= region.start() && region.end() <= area.1;
-        assert!(asking.iter().any(|area| holds(&area)), "{asking:?}");
+        let holds = |vma: &&(VirtAddr, VirtAddr)| vma.0 <= range.start() && range.end() <= vma.1;
+        assert!(asking.iter().any(|vma| holds(&vma)), "{asking:?}");
     }
 
     #[test]
@@ -136,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn areas_in_other_hands_are_those_merged_or_filled_from_outside() {
+    fn vmas_in_other_hands_are_those_merged_or_filled_from_outside() {
         let text = b"1000-2000 rw-p 0 00:00 0 \nRss: 4 kB\nVmFlags: rd wr mr mg\n\
                      2000-3000 rw-p 0 00:00 0 \nVmFlags: rd wr hg\n\
                      3000-4000 rw-p 0 00:00 0 \nVmFlags: rd um\n";
         let found: Vec<_> =
             flagged(text, other_hands).into_iter().map(|a| (a.start, a.end)).collect();
-        let area = |start, end| (VirtAddr(start), VirtAddr(end));
-        assert_eq!(found, [area(0x1000, 0x2000), area(0x3000, 0x4000)]);
+        let vma = |start, end| (VirtAddr(start), VirtAddr(end));
+        assert_eq!(found, [vma(0x1000, 0x2000), vma(0x3000, 0x4000)]);
     }
 }

@@ -50,7 +50,7 @@ pub const SHMEM_ENABLED: Knob<ShmemEnabled> = Knob::at("shmem_enabled");
 pub const USE_ZERO_PAGE: Knob<Switch> = Knob::at("use_zero_page");
 /// Whether reclaim splits huge pages with more zero pages than [`MAX_PTES_NONE`] (Linux 6.13).
 pub const SHRINK_UNDERUSED: Knob<Switch> = Knob::at("shrink_underused");
-/// How many base pages of a region may be empty for khugepaged to make it a huge page; also, how
+/// How many base pages of a range may be empty for khugepaged to make it a huge page; also, how
 /// many may be zero-filled before the shrinker splits it.
 pub const MAX_PTES_NONE: Knob<BasePages> = Knob::at("khugepaged/max_ptes_none");
 /// Whether khugepaged compacts memory to get huge pages.

@@ -103,7 +103,7 @@ counters! {
     thp_fault_fallback,
     /// Put together by khugepaged or MADV_COLLAPSE.
     thp_collapse_alloc,
-    /// khugepaged found no huge page to put a region together in.
+    /// khugepaged found no huge page to put a range together in.
     thp_collapse_alloc_failed,
     /// Split into base pages.
     thp_split_page,

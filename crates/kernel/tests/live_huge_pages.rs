@@ -11,7 +11,7 @@ use superpage_kernel::process::Process;
 use superpage_kernel::sample::{Content, Sampler};
 use superpage_kernel::{maps, process_madvise};
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Region,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, PmdRange,
 };
 
 /// Fails the test with `$what` unless `$holds`.
@@ -55,7 +55,7 @@ fn main() {
 struct Subject {
     me: Process,
     memory: OwnMemory,
-    regions: Vec<Region>,
+    ranges: Vec<PmdRange>,
 }
 
 const HUGE_PAGES: u64 = 16;
@@ -75,18 +75,18 @@ impl Subject {
             bytes[100] = u8::from(is_used(index % BASE_PAGES_PER_HUGE_PAGE));
         }
         let me = Process::current()?;
-        let regions: Vec<Region> = memory.regions().collect();
-        process_madvise::collapse(&me, &regions)?;
-        Ok(Self { me, memory, regions })
+        let ranges: Vec<PmdRange> = memory.ranges().collect();
+        process_madvise::collapse(&me, &ranges)?;
+        Ok(Self { me, memory, ranges })
     }
 
     fn split(&self) -> Result<Vec<process_madvise::Refusal>, Failed> {
-        let spots: Vec<_> = self.regions.iter().map(|region| region.base_page(1)).collect();
+        let spots: Vec<_> = self.ranges.iter().map(|range| range.base_page(1)).collect();
         Ok(process_madvise::split(&self.me, &spots)?)
     }
 
     fn mappings(&self) -> Result<Vec<Mapping>, Failed> {
-        Ok(Pagemap::open(&self.me)?.mappings(&self.regions)?)
+        Ok(Pagemap::open(&self.me)?.mappings(&self.ranges)?)
     }
 
     fn check_contents(&self) -> Result<(), Failed> {
@@ -101,15 +101,15 @@ impl Subject {
 
 fn found_and_read(subject: Subject) -> Result<(), Failed> {
     let found = Pagemap::open(&subject.me)?.huge_pages(&maps::of(&subject.me)?)?;
-    let all = subject.regions.iter().all(|region| found.contains(region));
+    let all = subject.ranges.iter().all(|range| found.contains(range));
     ensure!(all, "all of our huge pages are found");
     let mut sampler = Sampler::new();
-    for region in &subject.regions {
-        let zero = sampler.zero_pages(&subject.me, *region)?.ok_or("readable")?;
+    for range in &subject.ranges {
+        let zero = sampler.zero_pages(&subject.me, *range)?.ok_or("readable")?;
         ensure!(u64::from(zero.count) == ZERO.0 && zero.first == Some(1), "zero pages are counted");
         let contents = sampler.contents(
             &subject.me,
-            &[region.base_page(5), region.base_page(6)],
+            &[range.base_page(5), range.base_page(6)],
             Bytes(BASE_PAGE_BYTES),
         )?;
         ensure!(contents == [Content::Used, Content::Zero], "pages are judged");
@@ -125,31 +125,31 @@ fn frees_exactly(subject: Subject) -> Result<(), Failed> {
     subject.check_contents()
 }
 
-/// 16 regions of about 200 ranges each: more than one call returns, and where the kernel's own
+/// 16 ranges of about 200 ranges each: more than one call returns, and where the kernel's own
 /// buffer is full in the middle.
 fn counts_nothing_twice(subject: Subject) -> Result<(), Failed> {
     subject.split()?;
     let pagemap = Pagemap::open(&subject.me)?;
-    for length in 1..=subject.regions.len() {
-        let mappings = pagemap.mappings(&subject.regions[..length])?;
+    for length in 1..=subject.ranges.len() {
+        let mappings = pagemap.mappings(&subject.ranges[..length])?;
         let expected = vec![Mapping::Split { zero_pages: ZERO }; length];
-        ensure!(mappings == expected, &format!("{length} regions: {mappings:?}"));
+        ensure!(mappings == expected, &format!("{length} ranges: {mappings:?}"));
     }
     Ok(())
 }
 
 fn collapse_brings_back(subject: Subject) -> Result<(), Failed> {
     subject.split()?;
-    let refusals = process_madvise::collapse(&subject.me, &subject.regions)?;
+    let refusals = process_madvise::collapse(&subject.me, &subject.ranges)?;
     ensure!(refusals.is_empty(), "nothing is refused");
     let mappings = subject.mappings()?;
     ensure!(mappings.iter().all(|found| *found == Mapping::Huge), "huge again");
     subject.check_contents()
 }
 
-/// One locked region in the middle: it is refused, the ones around it are split.
+/// One locked range in the middle: it is refused, the ones around it are split.
 fn locked_is_refused(subject: Subject) -> Result<(), Failed> {
-    let middle = subject.regions.len() / 2;
+    let middle = subject.ranges.len() / 2;
     let huge_page = usize::try_from(HugePages(1).bytes().0)?;
     let part = &subject.memory.bytes()[middle * huge_page..][..huge_page];
     lock(part)?;
@@ -168,10 +168,10 @@ fn shared_stays_whole(subject: Subject) -> Result<(), Failed> {
     ensure!(subject.split()?.is_empty(), "nothing is refused");
     ensure!(subject.mappings()?.iter().all(|found| *found == Mapping::Huge), "shared and whole");
     let pagemap = Pagemap::open(&subject.me)?;
-    let shared = |region: &Region| pagemap.is_exclusive(region.start()) == Ok(Some(false));
-    ensure!(subject.regions.iter().all(shared), "it shows that they are shared");
+    let shared = |range: &PmdRange| pagemap.is_exclusive(range.start()) == Ok(Some(false));
+    ensure!(subject.ranges.iter().all(shared), "it shows that they are shared");
     drop(child);
-    ensure!(!subject.regions.iter().any(shared), "they are ours alone again");
+    ensure!(!subject.ranges.iter().any(shared), "they are ours alone again");
     frees_exactly(subject)
 }
 

@@ -22,7 +22,7 @@ use superpage_kernel::pagemap::{Mapping, Pagemap};
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr};
 
 /// Set for the copy of this program that is started to be the process.
 const SUBJECT: &str = "SUPERPAGE_TEST_SUBJECT";
@@ -103,7 +103,7 @@ impl Report {
 /// Says where its memory is, works until a line comes, and reports.
 fn be_subject() -> Result<(), Failed> {
     let mut memory = OwnMemory::map(HugePages(HUGE_PAGES * THREADS as u64), Wish::HugePages)?;
-    let start = memory.regions().next().ok_or("no memory")?.start();
+    let start = memory.ranges().next().ok_or("no memory")?.start();
     let part = memory.bytes().len() / THREADS;
     println!("{}", start.0);
     std::io::stdout().flush()?;
@@ -195,17 +195,17 @@ impl<'a> Part<'a> {
         self.report.zeroed += 1;
     }
 
-    /// Gives a whole region back to the kernel; it reads as zeroes from then on.
+    /// Gives a whole range back to the kernel; it reads as zeroes from then on.
     fn discard(&mut self, page: usize) {
         let first = page / PAGES_PER_REGION * PAGES_PER_REGION;
         (first..first + PAGES_PER_REGION).for_each(|page| self.check(page));
         self.versions[first..first + PAGES_PER_REGION].fill(0);
-        let region = &mut self.words[first * WORDS_PER_PAGE..][..PAGES_PER_REGION * WORDS_PER_PAGE];
-        let length = size_of_val(region);
-        // SAFETY: the region is ours, whole and aligned, and zeroes are words like any others.
-        let done = unsafe { madvise(region.as_mut_ptr().cast(), length, Advice::LinuxDontNeed) };
+        let range = &mut self.words[first * WORDS_PER_PAGE..][..PAGES_PER_REGION * WORDS_PER_PAGE];
+        let length = size_of_val(range);
+        // SAFETY: the range is ours, whole and aligned, and zeroes are words like any others.
+        let done = unsafe { madvise(range.as_mut_ptr().cast(), length, Advice::LinuxDontNeed) };
         if let Err(errno) = done {
-            self.report.wrong = Some(format!("a region was not discarded: {errno}"));
+            self.report.wrong = Some(format!("a range was not discarded: {errno}"));
         }
         self.report.discarded += 1;
     }
@@ -284,7 +284,7 @@ struct Subject {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-    regions: Vec<Region>,
+    ranges: Vec<PmdRange>,
 }
 
 impl Subject {
@@ -296,11 +296,11 @@ impl Subject {
             .spawn()?;
         let orders = child.stdin.take().ok_or("no standard input")?;
         let answers = BufReader::new(child.stdout.take().ok_or("no standard output")?);
-        let mut subject = Self { child, orders, answers, regions: Vec::new() };
+        let mut subject = Self { child, orders, answers, ranges: Vec::new() };
         let start: u64 = subject.answer()?.parse()?;
         let all = HUGE_PAGES * THREADS as u64;
-        let region = |index| Region::containing(VirtAddr(start + index * HUGE_PAGE_BYTES));
-        subject.regions = (0..all).map(region).collect();
+        let range = |index| PmdRange::containing(VirtAddr(start + index * HUGE_PAGE_BYTES));
+        subject.ranges = (0..all).map(range).collect();
         Ok(subject)
     }
 
@@ -330,11 +330,11 @@ impl Drop for Subject {
 struct Attacker {
     process: Process,
     pagemap: Pagemap,
-    regions: Vec<Region>,
+    ranges: Vec<PmdRange>,
     rng: Rng,
 }
 
-/// What [`Attacker`] does, and how many regions at a time.
+/// What [`Attacker`] does, and how many ranges at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attack {
     Split,
@@ -345,29 +345,29 @@ impl Attacker {
     fn new(subject: &Subject, seed: u64) -> Result<Self, Failed> {
         let process = Process::open(superpage_units::Pid(subject.child.id()))?;
         let pagemap = Pagemap::open(&process)?;
-        Ok(Self { process, pagemap, regions: subject.regions.clone(), rng: Rng(seed) })
+        Ok(Self { process, pagemap, ranges: subject.ranges.clone(), rng: Rng(seed) })
     }
 
-    /// Some of the regions, in address order. Few at a time: what one attacker has done, the other
+    /// Some of the ranges, in address order. Few at a time: what one attacker has done, the other
     /// may undo before it is seen.
-    fn choose(&mut self) -> Vec<Region> {
+    fn choose(&mut self) -> Vec<PmdRange> {
         const FEWEST: usize = 40;
         let one_in = FEWEST / (1 + self.rng.below(4));
-        let chosen = |_: &&Region| self.rng.below(one_in) == 0;
-        self.regions.iter().filter(chosen).copied().collect()
+        let chosen = |_: &&PmdRange| self.rng.below(one_in) == 0;
+        self.ranges.iter().filter(chosen).copied().collect()
     }
 
-    /// Attacks until `deadline`; returns how many regions verifiably changed by it.
+    /// Attacks until `deadline`; returns how many ranges verifiably changed by it.
     fn attack(mut self, attack: Attack, deadline: Instant) -> Result<u64, Failed> {
         let mut done = 0;
         while Instant::now() < deadline {
-            let regions = self.choose();
-            let before = self.pagemap.mappings(&regions)?;
+            let ranges = self.choose();
+            let before = self.pagemap.mappings(&ranges)?;
             let refused = match attack {
-                Attack::Split => self.split(&regions)?,
-                Attack::Collapse => process_madvise::collapse(&self.process, &regions)?,
+                Attack::Split => self.split(&ranges)?,
+                Attack::Collapse => process_madvise::collapse(&self.process, &ranges)?,
             };
-            let after = self.pagemap.mappings(&regions)?;
+            let after = self.pagemap.mappings(&ranges)?;
             for (index, change) in before.into_iter().zip(after).enumerate() {
                 let changed = match attack {
                     // A write to a shared page takes a huge mapping apart too, but frees nothing.
@@ -385,12 +385,12 @@ impl Attacker {
         Ok(done)
     }
 
-    fn split(&mut self, regions: &[Region]) -> Result<Vec<process_madvise::Refusal>, Failed> {
-        let mut spot = |region: &Region| {
+    fn split(&mut self, ranges: &[PmdRange]) -> Result<Vec<process_madvise::Refusal>, Failed> {
+        let mut spot = |range: &PmdRange| {
             let page = self.rng.next() % BASE_PAGES_PER_HUGE_PAGE;
-            region.base_page(u16::try_from(page).unwrap_or(0))
+            range.base_page(u16::try_from(page).unwrap_or(0))
         };
-        let spots: Vec<_> = regions.iter().map(&mut spot).collect();
+        let spots: Vec<_> = ranges.iter().map(&mut spot).collect();
         Ok(process_madvise::split(&self.process, &spots)?)
     }
 }

@@ -46,12 +46,12 @@ pub(crate) enum Part {
         time: Nanos,
     },
     /// A program that touches its memory page by page while another thread of it is busy, and takes
-    /// down when each region is mapped by a huge page.
+    /// down when each range is mapped by a huge page.
     Toucher {
         #[serde(with = "plain")]
         size: HugePages,
         threshold: Threshold,
-        /// How long it waits for the last regions.
+        /// How long it waits for the last ranges.
         #[serde(with = "plain")]
         patience: Nanos,
     },
@@ -105,7 +105,7 @@ pub(crate) enum Answer {
     Ready { fd: Option<i32> },
     /// That was done, and took so long.
     Done { nanos: u64 },
-    /// From a region's threshold to its huge page, for each region in the order of touching; none
+    /// From a range's threshold to its huge page, for each range in the order of touching; none
     /// where there was no huge page in time.
     Mapped { nanos: Vec<Option<u64>> },
     /// It did not work.
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_that_are_never_huge_are_told() {
+    fn ranges_that_are_never_huge_are_told() {
         let part = Part::Toucher {
             size: SIZE,
             threshold: Threshold::Touches(64),

@@ -161,20 +161,20 @@ fn runs_and_checks(worker: &mut Worker) -> TestResult {
     Ok(())
 }
 
-/// How many base pages of the biggest areas of a process, `footprint` in all, are zero-filled.
+/// How many base pages of the biggest VMAs of a process, `footprint` in all, are zero-filled.
 fn zero_base_pages(pid: Pid, footprint: Bytes) -> Result<BasePages, Failed> {
     use std::os::unix::fs::FileExt;
     use superpage_units::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
     let memory = std::fs::File::open(format!("/proc/{pid}/mem"))?;
     let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps"))?;
-    let (mut zero, mut seen, mut area) = (0, Bytes::ZERO, None);
+    let (mut zero, mut seen, mut vma) = (0, Bytes::ZERO, None);
     for line in maps.lines() {
         if let Some((start, end)) = line.split(' ').next().and_then(|range| range.split_once('-')) {
             let number = |text| u64::from_str_radix(text, 16).ok();
-            area = number(start).zip(number(end)).or(area);
+            vma = number(start).zip(number(end)).or(vma);
         }
         let huge = line.strip_prefix("AnonHugePages:").map(|rest| rest.trim() != "0 kB");
-        let Some((start, end)) = area.filter(|_| huge == Some(true)) else { continue };
+        let Some((start, end)) = vma.filter(|_| huge == Some(true)) else { continue };
         let mut page = vec![0_u8; usize::try_from(BASE_PAGE_BYTES)?];
         let first = start.next_multiple_of(HUGE_PAGE_BYTES);
         let last = end / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;

@@ -58,7 +58,7 @@ pub struct ProcessAccount {
     pub left_alone: LeftAloneCounts,
     /// Huge pages that were not looked at, because the program asked for them.
     pub spared: HugePages,
-    /// Regions that were gone or could not be read when looked at.
+    /// Ranges that were gone or could not be read when looked at.
     pub vanished: HugePages,
     /// The process exited during the pass.
     pub exited: bool,

@@ -2,7 +2,7 @@
 //!
 //! One at a time on a machine. Its thread sleeps until its interval is over, memory pressure wakes it, a
 //! pass has ended, or a signal comes; then it reads how much memory is used, and decides whether a pass is
-//! to be made. It never waits for another process: passes ([`reclaim`]) and promotions
+//! to be made. It never waits for another process: passes (`reclaim`) and promotions
 //! ([`crate::promote`]) go on beside it. SIGHUP reads the configuration again, SIGTERM and SIGINT have it
 //! leave (`leave`).
 

@@ -41,7 +41,7 @@ pub enum What {
     Setting,
     /// Memory passed a watermark.
     Watermark,
-    /// Regions became huge pages.
+    /// Ranges became huge pages.
     Promoted,
     /// The kernel or a limit said no to a promotion.
     Refused,

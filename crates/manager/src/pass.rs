@@ -16,7 +16,7 @@ use superpage_policy::debloat::{
     BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause,
 };
 use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, ProcessKey, Region, Time,
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time,
 };
 
 /// Whether to act.
@@ -24,7 +24,7 @@ use superpage_units::{
 pub enum Mode {
     /// Split and free.
     Act,
-    /// Look and decide only; a region counts as split as the bloat map estimates it.
+    /// Look and decide only; a range counts as split as the bloat map estimates it.
     DryRun,
 }
 
@@ -39,7 +39,7 @@ pub struct Options {
     pub seed: u64,
     /// What splitting a huge page has to free to be worth it.
     pub worth: BasePages,
-    /// How long a region that a split left alone, or that was not worth it, is not tried again; one that is
+    /// How long a range that a split left alone, or that was not worth it, is not tried again; one that is
     /// pinned, in use or locked for longer each time.
     pub cool_down: Nanos,
 }
@@ -74,12 +74,12 @@ fn step(depth: Depth) -> usize {
 /// Something that happened in a pass.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
-    /// Regions were looked at.
+    /// Ranges were looked at.
     Looked {
         /// Whose.
         process: &'a ProcessAccount,
         /// How many.
-        regions: HugePages,
+        ranges: HugePages,
         /// Why.
         cause: LookCause,
     },
@@ -185,7 +185,7 @@ impl Pass {
         let mut found = Vec::new();
         for process in processes {
             match process.huge_pages() {
-                Ok(regions) => found.push((process, regions)),
+                Ok(ranges) => found.push((process, ranges)),
                 Err(error) if is_about_one_process(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -193,10 +193,10 @@ impl Pass {
         Ok(Self::over(found, need, options, cooling, now))
     }
 
-    /// A pass as [`Pass::new`] makes it, over these regions, which were huge just now.
+    /// A pass as [`Pass::new`] makes it, over these ranges, which were huge just now.
     #[must_use]
     pub fn over(
-        found: Vec<(Arc<ManagedProcess>, Vec<Region>)>,
+        found: Vec<(Arc<ManagedProcess>, Vec<PmdRange>)>,
         need: BasePages,
         options: Options,
         cooling: &CoolDown,
@@ -214,8 +214,8 @@ impl Pass {
             started: Instant::now(),
             cpu_before: CpuTime::of_thread(),
         };
-        for (process, regions) in found {
-            pass.add(process, &regions, cooling, now);
+        for (process, ranges) in found {
+            pass.add(process, &ranges, cooling, now);
         }
         pass
     }
@@ -223,19 +223,19 @@ impl Pass {
     fn add(
         &mut self,
         process: Arc<ManagedProcess>,
-        regions: &[Region],
+        ranges: &[PmdRange],
         cooling: &CoolDown,
         now: Time,
     ) {
         let key = process.key;
         let mut map = BloatMap::new();
-        for region in regions.iter().filter(|region| !cooling.contains(key, **region, now)) {
-            map.insert(*region, Knowledge::Unknown);
+        for range in ranges.iter().filter(|range| !cooling.contains(key, **range, now)) {
+            map.insert(*range, Knowledge::Unknown);
         }
         let account = ProcessAccount {
             pid: process.pid(),
             command: process.command().to_owned(),
-            huge_pages: HugePages(regions.len() as u64),
+            huge_pages: HugePages(ranges.len() as u64),
             ..ProcessAccount::default()
         };
         self.account.processes.insert(key, account);
@@ -272,13 +272,13 @@ impl Pass {
     /// As [`Pass::run`].
     pub fn survey(&mut self, depth: Depth) -> Result<()> {
         const BATCH: usize = 256;
-        let all: Vec<(ProcessKey, Vec<Region>)> = self
+        let all: Vec<(ProcessKey, Vec<PmdRange>)> = self
             .maps
             .iter()
-            .map(|(key, map)| (*key, map.by_address().map(|(region, _)| region).collect()))
+            .map(|(key, map)| (*key, map.by_address().map(|(range, _)| range).collect()))
             .collect();
-        for (process, regions) in all {
-            for batch in regions.chunks(BATCH) {
+        for (process, ranges) in all {
+            for batch in ranges.chunks(BATCH) {
                 // What is shared stays in the map, unknown.
                 let look = |pass: &mut Self| {
                     pass.look(process, batch, depth, LookCause::Unknown, &mut Vec::new())
@@ -306,7 +306,7 @@ impl Pass {
     }
 
     /// Asks `policy` and carries out what it says, as far as `guard` permits it, until the policy is
-    /// done or `watch` says to stop. Regions that are shared, that a split left alone, or that were
+    /// done or `watch` says to stop. Ranges that are shared, that a split left alone, or that were
     /// not worth splitting, go to `cooling`, as of `now`.
     ///
     /// # Errors
@@ -323,29 +323,29 @@ impl Pass {
             let mut to_cool = Vec::new();
             let (process, flow) = match policy.decide(&self.maps, self.need) {
                 Decision::Done(cause) => break End::Done(cause),
-                Decision::Look { process, regions, depth, cause } => {
-                    let look = |pass: &mut Self, part: &[Region]| {
+                Decision::Look { process, ranges, depth, cause } => {
+                    let look = |pass: &mut Self, part: &[PmdRange]| {
                         pass.look(process, part, depth, cause, &mut to_cool)
                     };
-                    let parts = regions.chunks(step(depth));
+                    let parts = ranges.chunks(step(depth));
                     (process, self.in_steps(process, parts, look, guard, watch)?)
                 }
-                Decision::Split { process, regions, cause } => {
-                    let split = |pass: &mut Self, part: &[Region]| {
+                Decision::Split { process, ranges, cause } => {
+                    let split = |pass: &mut Self, part: &[PmdRange]| {
                         pass.split(process, part, cause, &mut to_cool)
                     };
-                    let parts = regions.chunks(STEP);
+                    let parts = ranges.chunks(STEP);
                     (process, self.in_steps(process, parts, split, guard, watch)?)
                 }
             };
-            for (region, cooling_down) in to_cool {
+            for (range, cooling_down) in to_cool {
                 if let Some(map) = self.maps.get_mut(&process) {
-                    map.remove(region);
+                    map.remove(range);
                 }
                 let time = self.options.cool_down;
                 match cooling_down {
-                    Cooling::Alike => cooling.add(process, region, now + time),
-                    Cooling::Longer => cooling.stayed_whole(process, region, now, time),
+                    Cooling::Alike => cooling.add(process, range, now + time),
+                    Cooling::Longer => cooling.stayed_whole(process, range, now, time),
                 }
             }
             if flow == Flow::Stop {
@@ -361,8 +361,8 @@ impl Pass {
     fn in_steps<'a>(
         &mut self,
         process: ProcessKey,
-        parts: impl Iterator<Item = &'a [Region]>,
-        mut step: impl FnMut(&mut Self, &[Region]) -> Result<StepDone>,
+        parts: impl Iterator<Item = &'a [PmdRange]>,
+        mut step: impl FnMut(&mut Self, &[PmdRange]) -> Result<StepDone>,
         guard: &mut Guard<'_>,
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<Flow> {
@@ -384,9 +384,9 @@ impl Pass {
     fn permitted(
         &mut self,
         process: ProcessKey,
-        part: &[Region],
+        part: &[PmdRange],
         guard: &mut Guard<'_>,
-    ) -> Result<Option<Vec<Region>>> {
+    ) -> Result<Option<Vec<PmdRange>>> {
         let Some(managed) = self.processes.get(&process) else { return Ok(Some(Vec::new())) };
         match guard(managed) {
             Permission::Nothing => return Ok(None),
@@ -394,7 +394,7 @@ impl Pass {
             Permission::All => {}
         }
         let map = self.maps.get(&process);
-        let is_left = |region: &&Region| map.is_some_and(|map| map.get(**region).is_some());
+        let is_left = |range: &&PmdRange| map.is_some_and(|map| map.get(**range).is_some());
         Ok(Some(part.iter().filter(is_left).copied().collect()))
     }
 
@@ -408,10 +408,10 @@ impl Pass {
             return Ok(());
         };
         if self.spared.insert(process) {
-            let asked = managed.asked_for(map.by_address().map(|(region, _)| region))?;
+            let asked = managed.asked_for(map.by_address().map(|(range, _)| range))?;
             account.spared += HugePages(asked.len() as u64);
-            for region in asked {
-                map.remove(region);
+            for range in asked {
+                map.remove(range);
             }
         }
         Ok(())
@@ -431,8 +431,8 @@ impl Pass {
         };
         match done {
             Ok(StepDone::Nothing) => Ok(Flow::Continue),
-            Ok(StepDone::Looked { regions, cause }) => {
-                Ok(watch(Event::Looked { process: account, regions, cause }))
+            Ok(StepDone::Looked { ranges, cause }) => {
+                Ok(watch(Event::Looked { process: account, ranges, cause }))
             }
             Ok(StepDone::Split { split, freed, cause }) => {
                 Ok(watch(Event::Split { process: account, split, freed, cause }))
@@ -455,10 +455,10 @@ impl Pass {
     fn look(
         &mut self,
         process: ProcessKey,
-        regions: &[Region],
+        ranges: &[PmdRange],
         depth: Depth,
         cause: LookCause,
-        to_cool: &mut Vec<(Region, Cooling)>,
+        to_cool: &mut Vec<(PmdRange, Cooling)>,
     ) -> Result<StepDone> {
         let (Some(managed), Some(map), Some(account)) = (
             self.processes.get(&process),
@@ -469,29 +469,29 @@ impl Pass {
         };
         self.looks += 1;
         let seed = self.options.seed.wrapping_add(self.looks);
-        let looks = self.splitter.look(managed, regions, depth, seed)?;
-        for (region, look) in regions.iter().zip(looks) {
+        let looks = self.splitter.look(managed, ranges, depth, seed)?;
+        for (range, look) in ranges.iter().zip(looks) {
             match look {
-                Look::Known(knowledge) => map.refine(*region, knowledge),
+                Look::Known(knowledge) => map.refine(*range, knowledge),
                 Look::Shared => {
                     account.left_alone.add(LeftAlone::Shared);
-                    to_cool.push((*region, Cooling::after(LeftAlone::Shared)));
+                    to_cool.push((*range, Cooling::after(LeftAlone::Shared)));
                 }
                 Look::Vanished => {
-                    map.remove(*region);
+                    map.remove(*range);
                     account.vanished += HugePages(1);
                 }
             }
         }
-        Ok(StepDone::Looked { regions: HugePages(regions.len() as u64), cause })
+        Ok(StepDone::Looked { ranges: HugePages(ranges.len() as u64), cause })
     }
 
     fn split(
         &mut self,
         process: ProcessKey,
-        regions: &[Region],
+        ranges: &[PmdRange],
         cause: SplitCause,
-        to_cool: &mut Vec<(Region, Cooling)>,
+        to_cool: &mut Vec<(PmdRange, Cooling)>,
     ) -> Result<StepDone> {
         let (Some(managed), Some(map), Some(account)) = (
             self.processes.get(&process),
@@ -501,12 +501,12 @@ impl Pass {
             return Ok(StepDone::Nothing);
         };
         let results = match self.options.mode {
-            Mode::Act => Some(self.splitter.split(managed, regions)?),
+            Mode::Act => Some(self.splitter.split(managed, ranges)?),
             Mode::DryRun => None,
         };
         let before = account.clone();
-        for (index, region) in regions.iter().enumerate() {
-            let known = map.remove(*region).and_then(Knowledge::density).unwrap_or_default();
+        for (index, range) in ranges.iter().enumerate() {
+            let known = map.remove(*range).and_then(Knowledge::density).unwrap_or_default();
             let became = results.as_ref().map_or(Became::Freed(known.base_pages()), |r| r[index]);
             match became {
                 Became::Freed(pages) => {
@@ -516,12 +516,12 @@ impl Pass {
                     self.need = self.need.saturating_sub(pages);
                     // A misjudged one. khugepaged may rebuild it, and a sample misjudge it again.
                     if self.options.mode == Mode::Act && pages < self.options.worth {
-                        to_cool.push((*region, Cooling::Alike));
+                        to_cool.push((*range, Cooling::Alike));
                     }
                 }
                 Became::LeftAlone(reason) => {
                     account.left_alone.add(reason);
-                    to_cool.push((*region, Cooling::after(reason)));
+                    to_cool.push((*range, Cooling::after(reason)));
                 }
             }
         }
@@ -554,7 +554,7 @@ impl Pass {
     }
 }
 
-/// How long a region cools down.
+/// How long a range cools down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cooling {
     /// Each time as long.
@@ -580,7 +580,7 @@ enum StepDone {
     /// The guard does not permit to go on with the process.
     Excluded,
     Looked {
-        regions: HugePages,
+        ranges: HugePages,
         cause: LookCause,
     },
     Split {

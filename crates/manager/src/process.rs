@@ -15,7 +15,7 @@ use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
 use superpage_kernel::status::{self, Stat};
 use superpage_kernel::{Error, Result, mounts, smaps_flags};
-use superpage_units::{Bytes, Pid, ProcessKey, Region, VirtAddr};
+use superpage_units::{Bytes, Pid, PmdRange, ProcessKey, VirtAddr};
 
 /// How long an answer about KSM, userfaultfd and tmpfs mounts is believed. Chosen, not measured: a
 /// process with 100,000 descriptors takes some 100 ms to answer.
@@ -37,7 +37,7 @@ pub enum Memory {
 
 /// A VMA in which huge pages can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vma {
+pub struct PromotableVma {
     /// Its first address.
     pub start: VirtAddr,
     /// The first address after it.
@@ -52,7 +52,7 @@ pub struct Vma {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Its VMAs, in address order.
-    pub vmas: Vec<Vma>,
+    pub vmas: Vec<PromotableVma>,
     /// What is mapped in them and in the holes between them, in address order.
     pub found: Vec<Found>,
 }
@@ -152,17 +152,17 @@ impl ManagedProcess {
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`].
-    pub fn vmas(&self) -> Result<Vec<Vma>> {
+    pub fn vmas(&self) -> Result<Vec<PromotableVma>> {
         let known = self.known()?;
         let found = maps::of(&self.process)?;
         let others = match known.habits.need_care() {
             true => smaps_flags::in_other_hands(&self.process)?,
             false => BTreeSet::new(),
         };
-        let maps_files = |vma: &maps::Area| vma.sharing == Sharing::Shared && !is_known_shared(vma);
+        let maps_files = |vma: &maps::Vma| vma.sharing == Sharing::Shared && !is_known_shared(vma);
         let tmpfs = if found.iter().any(maps_files) { self.tmpfs() } else { BTreeSet::new() };
         let mut vmas = Vec::new();
-        let mut below: Option<&maps::Area> = None;
+        let mut below: Option<&maps::Vma> = None;
         for vma in &found {
             if !others.contains(&vma.start) && !is_stack(vma, below) {
                 vmas.extend(promotable(vma, &tmpfs));
@@ -176,7 +176,7 @@ impl ManagedProcess {
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
-    pub fn huge_pages(&self) -> Result<Vec<Region>> {
+    pub fn huge_pages(&self) -> Result<Vec<PmdRange>> {
         self.pagemap.huge_pages(&maps::of(&self.process)?)
     }
 
@@ -188,32 +188,32 @@ impl ManagedProcess {
     pub fn huge_pages_in_strides(
         &self,
         after_stride: &mut dyn FnMut(Duration),
-    ) -> Result<Vec<Region>> {
+    ) -> Result<Vec<PmdRange>> {
         self.pagemap.huge_pages_in_strides(&maps::of(&self.process)?, after_stride)
     }
 
-    /// Those of `regions` (in address order) for which the program asked for huge pages.
+    /// Those of `ranges` (in address order) for which the program asked for huge pages.
     ///
     /// The kernel walks all of the process's page tables for it ([`smaps_flags`]).
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`].
-    pub fn asked_for(&self, regions: impl Iterator<Item = Region>) -> Result<Vec<Region>> {
+    pub fn asked_for(&self, ranges: impl Iterator<Item = PmdRange>) -> Result<Vec<PmdRange>> {
         let asked = smaps_flags::asking_for_huge(&self.process)?;
         let mut asked = asked.iter().peekable();
-        let is_asked_for = |region: &Region| {
-            while asked.next_if(|(_, end)| *end <= region.start()).is_some() {}
-            asked.peek().is_some_and(|(start, _)| *start <= region.start())
+        let is_asked_for = |range: &PmdRange| {
+            while asked.next_if(|(_, end)| *end <= range.start()).is_some() {}
+            asked.peek().is_some_and(|(start, _)| *start <= range.start())
         };
-        Ok(regions.filter(is_asked_for).collect())
+        Ok(ranges.filter(is_asked_for).collect())
     }
 
-    /// Turns `regions` into huge pages; returns how many the kernel refused.
+    /// Turns `ranges` into huge pages; returns how many the kernel refused.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`].
-    pub fn collapse(&self, regions: &[Region]) -> Result<usize> {
-        Ok(process_madvise::collapse(&self.process, regions)?.len())
+    pub fn collapse(&self, ranges: &[PmdRange]) -> Result<usize> {
+        Ok(process_madvise::collapse(&self.process, ranges)?.len())
     }
 
     /// What is mapped where huge pages can be made.
@@ -235,7 +235,7 @@ impl ManagedProcess {
 }
 
 /// The VMA, if huge pages can be made in it.
-fn promotable(vma: &maps::Area, tmpfs: &BTreeSet<Device>) -> Option<Vma> {
+fn promotable(vma: &maps::Vma, tmpfs: &BTreeSet<Device>) -> Option<PromotableVma> {
     let can_be_used = vma.permissions.read || vma.permissions.write;
     let memory = match vma {
         _ if vma.is_private_anonymous() => Memory::Private,
@@ -243,13 +243,13 @@ fn promotable(vma: &maps::Area, tmpfs: &BTreeSet<Device>) -> Option<Vma> {
         _ => return None,
     };
     let is_heap = vma.name == b"[heap]";
-    let holds_any = Region::within(vma.start, vma.end).next().is_some();
+    let holds_any = PmdRange::within(vma.start, vma.end).next().is_some();
     let is_one = can_be_used && (is_heap || holds_any);
-    is_one.then_some(Vma { start: vma.start, end: vma.end, memory, is_heap })
+    is_one.then_some(PromotableVma { start: vma.start, end: vma.end, memory, is_heap })
 }
 
 /// The memory that VMAs (in address order) lie in, without its larger holes.
-fn spans(vmas: &[Vma]) -> Vec<(VirtAddr, VirtAddr)> {
+fn spans(vmas: &[PromotableVma]) -> Vec<(VirtAddr, VirtAddr)> {
     let mut spans: Vec<(VirtAddr, VirtAddr)> = Vec::new();
     for vma in vmas {
         match spans.last_mut() {
@@ -261,13 +261,13 @@ fn spans(vmas: &[Vma]) -> Vec<(VirtAddr, VirtAddr)> {
 }
 
 /// Whether programs share it and no file on a disk is behind it. Not hugetlb.
-fn is_shared_memory(vma: &maps::Area, tmpfs: &BTreeSet<Device>) -> bool {
+fn is_shared_memory(vma: &maps::Vma, tmpfs: &BTreeSet<Device>) -> bool {
     vma.sharing == Sharing::Shared && (is_known_shared(vma) || tmpfs.contains(&vma.device))
 }
 
 /// Whether its name says that no disk is behind it: memfd, System V, POSIX shared memory,
 /// `mmap(MAP_SHARED | MAP_ANONYMOUS)`.
-fn is_known_shared(vma: &maps::Area) -> bool {
+fn is_known_shared(vma: &maps::Vma) -> bool {
     const NAMES: [&[u8]; 5] =
         [b"/memfd:", b"/dev/shm/", b"/SYSV", b"/dev/zero (deleted)", b"[anon_shmem:"];
     NAMES.iter().any(|name| vma.name.starts_with(name))
@@ -275,8 +275,8 @@ fn is_known_shared(vma: &maps::Area) -> bool {
 
 /// Whether it is a stack: the kernel names the first thread's; those of other threads lie directly
 /// above a guard.
-fn is_stack(vma: &maps::Area, below: Option<&maps::Area>) -> bool {
-    let is_guard = |below: &maps::Area| {
+fn is_stack(vma: &maps::Vma, below: Option<&maps::Vma>) -> bool {
+    let is_guard = |below: &maps::Vma| {
         let access = below.permissions;
         below.end == vma.start && !(access.read || access.write || access.execute)
     };
@@ -294,7 +294,7 @@ mod tests {
     use superpage_kernel::own_memory::{OwnMemory, Wish};
     use superpage_units::{BASE_PAGE_BYTES, BasePages, HugePages};
 
-    fn parse(text: &str) -> Vec<maps::Area> {
+    fn parse(text: &str) -> Vec<maps::Vma> {
         maps::parse(text.as_bytes(), Path::new("maps")).expect("VMAs")
     }
 
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn vmas_far_apart_are_scanned_apart() {
-        let vma = |start, end| Vma {
+        let vma = |start, end| PromotableVma {
             start: VirtAddr(start),
             end: VirtAddr(end),
             memory: Memory::Private,
@@ -358,16 +358,17 @@ mod tests {
         let mut memory = OwnMemory::map(HugePages(3), Wish::BasePages).expect("6 MiB");
         let page = usize::try_from(BASE_PAGE_BYTES).expect("small");
         memory.bytes_mut()[..9 * page].fill(1);
-        let regions: Vec<Region> = memory.regions().collect();
+        let ranges: Vec<PmdRange> = memory.ranges().collect();
         let seen = ourselves().survey().expect("readable");
-        let of = |region| {
+        let of = |range| {
             seen.found.iter().find_map(|found| match found {
-                Found::Base(at, survey) if *at == region => Some(survey.population),
+                Found::Base(at, survey) if *at == range => Some(survey.present),
                 _ => None,
             })
         };
-        assert_eq!([of(regions[0]), of(regions[1])], [Some(BasePages(9)), None]);
-        let holds = |vma: &&Vma| vma.start <= regions[0].start() && regions[2].end() <= vma.end;
+        assert_eq!([of(ranges[0]), of(ranges[1])], [Some(BasePages(9)), None]);
+        let holds =
+            |vma: &&PromotableVma| vma.start <= ranges[0].start() && ranges[2].end() <= vma.end;
         assert!(seen.vmas.iter().find(holds).is_some_and(|vma| vma.memory == Memory::Private));
     }
 }

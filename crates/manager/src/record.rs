@@ -1,7 +1,7 @@
 //! Recording a live process: what it has mapped, from time to time, as a
 //! [trace](superpage_trace) that can be replayed under other policies.
 //!
-//! Looking changes nothing and stops nobody: areas, page tables and counters are read through
+//! Looking changes nothing and stops nobody: VMAs, page tables and counters are read through
 //! `/proc`, contents through `process_vm_readv` a few pages at a time, and never what the process
 //! shares with another. Only private anonymous memory that can be accessed is recorded; files,
 //! shared memory and reserved address space are not, though the resident size counts them.
@@ -25,10 +25,10 @@ use superpage_kernel::status::{self, Stat};
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, maps};
 use superpage_policy::sampling::SAMPLE;
-use superpage_trace::{Contents, Header, Memory, RegionState, Usage, Writer};
+use superpage_trace::{Contents, Header, Memory, RangeState, Usage, Writer};
 use superpage_units::{
-    Advice, Area, AreaKind, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Mapping, Nanos, Region,
-    VirtAddr,
+    Advice, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Mapping, Nanos, PmdRange, VirtAddr, Vma,
+    VmaKind,
 };
 
 /// Samples after which contents are looked at again. Chosen: contents that change while nothing is
@@ -36,7 +36,7 @@ use superpage_units::{
 const REVISIT: u64 = 10;
 /// How long to wait at a time before looking whether to stop.
 const NAP: Duration = Duration::from_millis(100);
-/// Which base pages are sampled follows from this and the region; any number would do.
+/// Which base pages are sampled follows from this and the range; any number would do.
 const SEED: u64 = 1;
 
 /// How to record.
@@ -244,9 +244,9 @@ struct Observer<'a> {
     contents: Contents,
     sampler: Sampler,
     looks: u64,
-    areas: BTreeMap<VirtAddr, Area>,
+    vmas: BTreeMap<VirtAddr, Vma>,
     wishes: BTreeMap<VirtAddr, Wish>,
-    known: BTreeMap<Region, (Populated, RegionState)>,
+    known: BTreeMap<PmdRange, (Populated, RangeState)>,
     stat: Option<Stat>,
 }
 
@@ -257,7 +257,7 @@ impl<'a> Observer<'a> {
             contents,
             sampler: Sampler::new(),
             looks: 0,
-            areas: BTreeMap::new(),
+            vmas: BTreeMap::new(),
             wishes: BTreeMap::new(),
             known: BTreeMap::new(),
             stat: None,
@@ -267,31 +267,31 @@ impl<'a> Observer<'a> {
     /// What the process has mapped now.
     fn look(&mut self) -> Result<(Usage, Memory), Error> {
         let usage = self.usage()?;
-        let mut areas = maps::of(self.process)?;
-        areas.retain(|area| {
-            let can_be_accessed = area.permissions.read || area.permissions.write;
-            area.is_private_anonymous() && can_be_accessed
+        let mut vmas = maps::of(self.process)?;
+        vmas.retain(|vma| {
+            let can_be_accessed = vma.permissions.read || vma.permissions.write;
+            vma.is_private_anonymous() && can_be_accessed
         });
-        self.take_in(&areas)?;
+        self.take_in(&vmas)?;
         // Opened each time: after an `execve` the old one shows memory that is gone.
         let pagemap = Pagemap::open(self.process)?;
-        let mut regions = BTreeMap::new();
-        for (at, populated) in (0..).zip(pagemap.populated(&areas)?) {
+        let mut ranges = BTreeMap::new();
+        for (at, populated) in (0..).zip(pagemap.populated(&vmas)?) {
             let is_due = (self.looks + at).is_multiple_of(REVISIT);
-            let known = self.known.get(&populated.region);
+            let known = self.known.get(&populated.range);
             let unchanged = known.filter(|(before, _)| *before == populated && !is_due);
             let state = match unchanged {
                 Some((_, state)) => *state,
                 None => self.look_into(&pagemap, &populated)?,
             };
-            regions.insert(populated.region, (populated, state));
+            ranges.insert(populated.range, (populated, state));
         }
         self.looks += 1;
-        self.known = regions;
+        self.known = ranges;
         // What was read of a process that exited meanwhile is not to be believed.
         self.process.check_alive()?;
-        let regions = self.known.iter().map(|(region, (_, state))| (*region, *state)).collect();
-        Ok((usage, Memory { areas: self.areas.clone(), regions }))
+        let ranges = self.known.iter().map(|(range, (_, state))| (*range, *state)).collect();
+        Ok((usage, Memory { vmas: self.vmas.clone(), ranges }))
     }
 
     fn usage(&mut self) -> Result<Usage, Error> {
@@ -309,32 +309,28 @@ impl<'a> Observer<'a> {
         Ok(usage)
     }
 
-    /// Takes in the list of areas.
-    fn take_in(&mut self, areas: &[maps::Area]) -> Result<(), Error> {
-        let are_same = areas.len() == self.areas.len()
-            && areas.iter().all(|area| self.areas.contains_key(&area.start));
+    /// Takes in the list of VMAs.
+    fn take_in(&mut self, vmas: &[maps::Vma]) -> Result<(), Error> {
+        let are_same = vmas.len() == self.vmas.len()
+            && vmas.iter().all(|vma| self.vmas.contains_key(&vma.start));
         if !are_same {
             self.wishes = smaps_flags::of(self.process)?;
         }
-        let taken = areas.iter().map(|area| (area.start, self.area(area)));
-        self.areas = taken.collect();
+        let taken = vmas.iter().map(|vma| (vma.start, self.vma(vma)));
+        self.vmas = taken.collect();
         Ok(())
     }
 
-    fn area(&self, area: &maps::Area) -> Area {
-        let before = self.areas.get(&area.start);
-        let has_grown = before.is_some_and(|b| b.growth == Growth::Up || b.end < area.end);
-        let is_heap = area.name == b"[heap]";
-        Area {
-            start: area.start,
-            end: area.end,
-            kind: if area.name.starts_with(b"[stack") {
-                AreaKind::Stack
-            } else {
-                AreaKind::Anonymous
-            },
+    fn vma(&self, vma: &maps::Vma) -> Vma {
+        let before = self.vmas.get(&vma.start);
+        let has_grown = before.is_some_and(|b| b.growth == Growth::Up || b.end < vma.end);
+        let is_heap = vma.name == b"[heap]";
+        Vma {
+            start: vma.start,
+            end: vma.end,
+            kind: if vma.name.starts_with(b"[stack") { VmaKind::Stack } else { VmaKind::Anonymous },
             growth: if is_heap || has_grown { Growth::Up } else { Growth::Fixed },
-            advice: match self.wishes.get(&area.start) {
+            advice: match self.wishes.get(&vma.start) {
                 None => Advice::None,
                 Some(Wish::Huge) => Advice::Huge,
                 Some(Wish::NoHuge) => Advice::NoHuge,
@@ -342,21 +338,17 @@ impl<'a> Observer<'a> {
         }
     }
 
-    fn look_into(
-        &mut self,
-        pagemap: &Pagemap,
-        populated: &Populated,
-    ) -> Result<RegionState, Error> {
-        let population = populated.pages.count();
+    fn look_into(&mut self, pagemap: &Pagemap, populated: &Populated) -> Result<RangeState, Error> {
+        let present = populated.pages.count();
         let mapping = if populated.is_huge { Mapping::Huge } else { Mapping::Base };
         let share = self.share_of_data(pagemap, populated)?;
-        let data = match (share, self.known.get(&populated.region)) {
-            (Some(share), _) => scaled(population, share),
+        let data = match (share, self.known.get(&populated.range)) {
+            (Some(share), _) => scaled(present, share),
             // Not to be read, or gone: what was known, or all.
-            (None, Some((_, known))) => known.data.min(population),
-            (None, None) => population,
+            (None, Some((_, known))) => known.data.min(present),
+            (None, None) => present,
         };
-        Ok(RegionState { mapping, population, data })
+        Ok(RangeState { mapping, present, data })
     }
 
     /// The share of the base pages read that hold data; `None` if none may or can be read.
@@ -365,12 +357,12 @@ impl<'a> Observer<'a> {
         pagemap: &Pagemap,
         populated: &Populated,
     ) -> Result<Option<f64>, Error> {
-        let region = populated.region;
+        let range = populated.range;
         // What is shared, as after a fork, is never read: that would copy it.
-        let ours = pagemap.exclusive(region)?.and(populated.pages);
+        let ours = pagemap.exclusive(range)?.and(populated.pages);
         let pages: Vec<u16> = ours.iter().collect();
         let addresses: Vec<VirtAddr> =
-            self.chosen(region, &pages).into_iter().map(|page| region.base_page(page)).collect();
+            self.chosen(range, &pages).into_iter().map(|page| range.base_page(page)).collect();
         if addresses.is_empty() {
             return Ok(None);
         }
@@ -382,14 +374,14 @@ impl<'a> Observer<'a> {
     }
 
     /// Which of `pages` to read.
-    fn chosen(&self, region: Region, pages: &[u16]) -> Vec<u16> {
+    fn chosen(&self, range: PmdRange, pages: &[u16]) -> Vec<u16> {
         if self.contents == Contents::Exact || pages.len() <= usize::from(SAMPLE.pages()) {
             return pages.to_vec();
         }
         let all = usize::try_from(superpage_units::BASE_PAGES_PER_HUGE_PAGE).unwrap_or(1);
         let at = |position: u16| usize::from(position) * pages.len() / all;
         let mut chosen: Vec<u16> =
-            SAMPLE.positions(region, SEED).filter_map(|p| pages.get(at(p)).copied()).collect();
+            SAMPLE.positions(range, SEED).filter_map(|p| pages.get(at(p)).copied()).collect();
         chosen.dedup();
         chosen
     }
@@ -399,7 +391,7 @@ fn scaled(pages: BasePages, share: f64) -> BasePages {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "between 0 and the pages of a region"
+        reason = "between 0 and the pages of a range"
     )]
     BasePages((pages.0 as f64 * share).round() as u64)
 }

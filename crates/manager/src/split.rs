@@ -13,7 +13,7 @@ use superpage_kernel::sample::{Content, Sampler};
 use superpage_policy::bloat::{BloatDensity, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::{self, EXCERPT, Sample, SampleSize};
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, ProcessKey, Region};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, PmdRange, ProcessKey};
 
 /// Why a huge page stayed whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Became {
     LeftAlone(LeftAlone),
 }
 
-/// What a look at a region found.
+/// What a look at a range found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// How much of it is zero-filled, as far as was looked.
@@ -51,15 +51,15 @@ pub enum Look {
 /// A whole base page.
 const PAGE: Bytes = Bytes(BASE_PAGE_BYTES);
 
-/// A base page of a region, by its index.
-type Spot = (Region, u16);
+/// A base page of a range, by its index.
+type Spot = (PmdRange, u16);
 
 /// Looks into huge pages and splits them, of any process.
 #[derive(Debug, Default)]
 pub struct Splitter {
     sampler: Sampler,
     /// A base page seen zero-filled in each range, to give the hint on: nobody is using that page.
-    zero_pages: HashMap<(ProcessKey, Region), u16>,
+    zero_pages: HashMap<(ProcessKey, PmdRange), u16>,
 }
 
 impl Splitter {
@@ -75,21 +75,21 @@ impl Splitter {
         self.sampler.bytes_read()
     }
 
-    /// Looks at `regions`, but for what is shared with another process.
+    /// Looks at `ranges`, but for what is shared with another process.
     ///
     /// # Errors
     /// [`superpage_kernel::Error::Gone`], [`superpage_kernel::Error::Denied`].
     pub fn look(
         &mut self,
         process: &ManagedProcess,
-        regions: &[Region],
+        ranges: &[PmdRange],
         depth: Depth,
         seed: u64,
     ) -> Result<Vec<Look>> {
-        let exclusive = regions.iter().map(|region| process.pagemap.is_exclusive(region.start()));
+        let exclusive = ranges.iter().map(|range| process.pagemap.is_exclusive(range.start()));
         let exclusive: Vec<Option<bool>> = exclusive.collect::<Result<_>>()?;
-        let ours = regions.iter().zip(&exclusive).filter(|(_, ours)| **ours == Some(true));
-        let ours: Vec<Region> = ours.map(|(region, _)| *region).collect();
+        let ours = ranges.iter().zip(&exclusive).filter(|(_, ours)| **ours == Some(true));
+        let ours: Vec<PmdRange> = ours.map(|(range, _)| *range).collect();
         let mut read = self.read(process, &ours, depth, seed)?.into_iter();
         let look = |exclusive| match exclusive {
             Some(true) => read.next().flatten().map_or(Look::Vanished, Look::Known),
@@ -99,30 +99,28 @@ impl Splitter {
         Ok(exclusive.into_iter().map(look).collect())
     }
 
-    /// Reads in `regions`; `None` for one that cannot be read any more.
+    /// Reads in `ranges`; `None` for one that cannot be read any more.
     fn read(
         &mut self,
         process: &ManagedProcess,
-        regions: &[Region],
+        ranges: &[PmdRange],
         depth: Depth,
         seed: u64,
     ) -> Result<Vec<Option<Knowledge>>> {
         match depth {
-            Depth::Exact => {
-                regions.iter().map(|region| self.read_whole(process, *region)).collect()
-            }
+            Depth::Exact => ranges.iter().map(|range| self.read_whole(process, *range)).collect(),
             Depth::Sample(size) => {
-                let spots = spots(regions, size, seed);
+                let spots = spots(ranges, size, seed);
                 let contents = self.whole(process, &spots)?;
                 Ok(self.samples(process.key, &spots, &contents, size, Knowledge::Sampled))
             }
             Depth::Filter(size) => {
-                let spots = spots(regions, size, seed);
+                let spots = spots(ranges, size, seed);
                 let contents = self.filtered(process, &spots, seed)?;
                 Ok(self.samples(process.key, &spots, &contents, size, Knowledge::Sampled))
             }
             Depth::Glance(size) => {
-                let spots = spots(regions, size, seed);
+                let spots = spots(ranges, size, seed);
                 let contents = self.excerpts(process, &spots, seed)?;
                 Ok(self.samples(process.key, &spots, &contents, size, Knowledge::Glanced))
             }
@@ -132,21 +130,20 @@ impl Splitter {
     fn read_whole(
         &mut self,
         process: &ManagedProcess,
-        region: Region,
+        range: PmdRange,
     ) -> Result<Option<Knowledge>> {
-        let Some(found) = self.sampler.zero_pages(&process.process, region)? else {
+        let Some(found) = self.sampler.zero_pages(&process.process, range)? else {
             return Ok(None);
         };
         if let Some(spot) = found.first {
-            self.zero_pages.insert((process.key, region), spot);
+            self.zero_pages.insert((process.key, range), spot);
         }
         Ok(Some(Knowledge::Exact(BloatDensity::new(found.count))))
     }
 
     /// What each of these base pages holds.
     fn whole(&mut self, process: &ManagedProcess, spots: &[Spot]) -> Result<Vec<Content>> {
-        let addresses: Vec<_> =
-            spots.iter().map(|(region, page)| region.base_page(*page)).collect();
+        let addresses: Vec<_> = spots.iter().map(|(range, page)| range.base_page(*page)).collect();
         self.sampler.contents(&process.process, &addresses, PAGE)
     }
 
@@ -157,7 +154,7 @@ impl Splitter {
         spots: &[Spot],
         seed: u64,
     ) -> Result<Vec<Content>> {
-        let excerpt = |(region, page): &Spot| sampling::excerpt(*region, *page, seed);
+        let excerpt = |(range, page): &Spot| sampling::excerpt(*range, *page, seed);
         let addresses: Vec<_> = spots.iter().map(excerpt).collect();
         self.sampler.contents(&process.process, &addresses, EXCERPT)
     }
@@ -179,7 +176,7 @@ impl Splitter {
         Ok(contents)
     }
 
-    /// What looks at `size` base pages of each region say.
+    /// What looks at `size` base pages of each range say.
     fn samples(
         &mut self,
         process: ProcessKey,
@@ -188,12 +185,12 @@ impl Splitter {
         size: SampleSize,
         known: fn(Sample) -> Knowledge,
     ) -> Vec<Option<Knowledge>> {
-        let per_region = usize::from(size.pages());
-        let looks = spots.chunks(per_region).zip(contents.chunks(per_region));
+        let per_range = usize::from(size.pages());
+        let looks = spots.chunks(per_range).zip(contents.chunks(per_range));
         looks.map(|(spots, contents)| self.take_in(process, spots, contents).map(known)).collect()
     }
 
-    /// What a sample of one region says.
+    /// What a sample of one range says.
     fn take_in(
         &mut self,
         process: ProcessKey,
@@ -204,51 +201,50 @@ impl Splitter {
             return None;
         }
         let zeros = || spots.iter().zip(contents).filter(|(_, c)| **c == Content::Zero);
-        if let Some(((region, spot), _)) = zeros().next() {
-            self.zero_pages.insert((process, *region), *spot);
+        if let Some(((range, spot), _)) = zeros().next() {
+            self.zero_pages.insert((process, *range), *spot);
         }
         let pages = u16::try_from(contents.len()).ok()?;
         let zero = u16::try_from(zeros().count()).ok()?;
         Sample::new(pages, zero)
     }
 
-    /// Splits the huge pages at `regions` and verifies what became of each.
+    /// Splits the huge pages at `ranges` and verifies what became of each.
     ///
     /// # Errors
     /// [`superpage_kernel::Error::Gone`], [`superpage_kernel::Error::Denied`].
-    pub fn split(&mut self, process: &ManagedProcess, regions: &[Region]) -> Result<Vec<Became>> {
-        let zero_page = |region: &Region| self.zero_pages.remove(&(process.key, *region));
-        let pages: Vec<u16> =
-            regions.iter().map(zero_page).map(Option::unwrap_or_default).collect();
-        let addresses = regions.iter().zip(pages).map(|(region, page)| region.base_page(page));
+    pub fn split(&mut self, process: &ManagedProcess, ranges: &[PmdRange]) -> Result<Vec<Became>> {
+        let zero_page = |range: &PmdRange| self.zero_pages.remove(&(process.key, *range));
+        let pages: Vec<u16> = ranges.iter().map(zero_page).map(Option::unwrap_or_default).collect();
+        let addresses = ranges.iter().zip(pages).map(|(range, page)| range.base_page(page));
         let refusals = process_madvise::split(&process.process, &addresses.collect::<Vec<_>>())?;
-        let mappings = process.pagemap.mappings(regions)?;
-        let became = regions.iter().zip(mappings).enumerate().map(|(index, (region, mapping))| {
+        let mappings = process.pagemap.mappings(ranges)?;
+        let became = ranges.iter().zip(mappings).enumerate().map(|(index, (range, mapping))| {
             let refusal = refusals.iter().find(|refusal| refusal.index == index);
             Ok(match (mapping, refusal) {
                 (_, Some(refusal)) => {
                     Became::LeftAlone(LeftAlone::Refused(refusal.errno.raw_os_error()))
                 }
                 (Mapping::Split { zero_pages }, None) => Became::Freed(zero_pages),
-                (Mapping::Huge, None) => Became::LeftAlone(why_whole(process, *region)?),
+                (Mapping::Huge, None) => Became::LeftAlone(why_whole(process, *range)?),
             })
         });
         became.collect()
     }
 }
 
-fn why_whole(process: &ManagedProcess, region: Region) -> Result<LeftAlone> {
-    Ok(match process.pagemap.is_exclusive(region.start())? {
+fn why_whole(process: &ManagedProcess, range: PmdRange) -> Result<LeftAlone> {
+    Ok(match process.pagemap.is_exclusive(range.start())? {
         Some(false) => LeftAlone::Shared,
         Some(true) | None => LeftAlone::Busy,
     })
 }
 
-/// The base pages that a look at `size` of each region reads.
-fn spots(regions: &[Region], size: SampleSize, seed: u64) -> Vec<Spot> {
-    let of = |region: &Region| {
-        let region = *region;
-        size.positions(region, seed).map(move |page| (region, page))
+/// The base pages that a look at `size` of each range reads.
+fn spots(ranges: &[PmdRange], size: SampleSize, seed: u64) -> Vec<Spot> {
+    let of = |range: &PmdRange| {
+        let range = *range;
+        size.positions(range, seed).map(move |page| (range, page))
     };
-    regions.iter().flat_map(of).collect()
+    ranges.iter().flat_map(of).collect()
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_manager::budget::CpuBudget;
 use superpage_manager::config;
-use superpage_manager::process::{Memory, Survey, Vma};
+use superpage_manager::process::{Memory, PromotableVma, Survey};
 use superpage_manager::promote::event::{Activity, Command, Event, Observation, Observed};
 use superpage_manager::promote::policy::{Promotion, names};
 use superpage_manager::promote::scheduler::Scheduler;
@@ -22,17 +22,17 @@ use superpage_sim::machine::{Backing, Content, Machine, Setup, Stepped};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Debloater, Hardware, Run};
 use superpage_sim::trace::candidate::Candidate;
-use superpage_sim::workload::{AreaShape, Order, Part, Phase, Populate, Workload};
+use superpage_sim::workload::{Order, Part, Phase, Populate, VmaShape, Workload};
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Mapping, ProcessKey, Region,
-    Share, Time, VirtAddr,
+    Advice, BasePages, Bytes, Growth, HugePages, Mapping, PmdRange, ProcessKey, Share, Time,
+    VirtAddr, Vma, VmaKind,
 };
 
 /// A huge page's border.
 const START: VirtAddr = VirtAddr(1 << 40);
 
-fn ranges() -> Vec<Region> {
-    Region::within(START, START.offset(HugePages(2).bytes())).collect()
+fn ranges() -> Vec<PmdRange> {
+    PmdRange::within(START, START.offset(HugePages(2).bytes())).collect()
 }
 
 #[test]
@@ -43,15 +43,15 @@ fn it_runs_on_the_simulated_machine() {
         Machine::new(Setup { memory, pools: None, backing: Backing::None, seed: 1 }, system);
     let process = machine.spawn();
     let end = START.offset(HugePages(2).bytes());
-    let (kind, growth, advice) = (AreaKind::Anonymous, Growth::Fixed, Advice::None);
-    machine.map(process, Area { start: START, end, kind, growth, advice });
-    for (region, pages) in ranges().into_iter().zip([100, 99]) {
+    let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Fixed, Advice::None);
+    machine.map(process, Vma { start: START, end, kind, growth, advice });
+    for (range, pages) in ranges().into_iter().zip([100, 99]) {
         for page in 0..pages {
-            machine.touch(process, region.base_page(page), Content::Data).expect("memory");
+            machine.touch(process, range.base_page(page), Content::Data).expect("memory");
         }
     }
     while matches!(machine.step(), Stepped::Worked(_)) {}
-    let mapping = ranges().into_iter().map(|region| machine.region(process, region).mapping);
+    let mapping = ranges().into_iter().map(|range| machine.range(process, range).mapping);
     assert_eq!(mapping.collect::<Vec<_>>(), [Mapping::Huge, Mapping::Base]);
     machine.check();
 }
@@ -91,8 +91,8 @@ fn a_de_bloater_is_plugged_into_a_simulated_run() {
         cycles_per_page: 200_000.0,
         threads: 1,
     };
-    let area = AreaShape::fixed(Bytes::from_mib(80));
-    let phases = vec![Phase::Map(area), Phase::Populate(populate)];
+    let vma = VmaShape::fixed(Bytes::from_mib(80));
+    let phases = vec![Phase::Map(vma), Phase::Populate(populate)];
     run.start(Workload { name: "thin".to_owned(), threads: 1, phases });
     run.to_end().expect("there is room");
     run.machine().check();
@@ -140,11 +140,11 @@ fn the_scheduler_asks_it() {
     let commands = scheduler.step(Event::Observed(id, seen, Default::default()), Time::ZERO);
     let [Command::Survey(id, _)] = commands[..] else { panic!("{commands:?}") };
     let end = START.offset(HugePages(2).bytes());
-    let found = ranges().into_iter().zip([100, 99]).map(|(region, pages)| {
-        Found::Base(region, Seen { population: BasePages(pages), ..Seen::default() })
+    let found = ranges().into_iter().zip([100, 99]).map(|(range, pages)| {
+        Found::Base(range, Seen { present: BasePages(pages), ..Seen::default() })
     });
     let survey = Survey {
-        vmas: vec![Vma { start: START, end, memory: Memory::Private, is_heap: false }],
+        vmas: vec![PromotableVma { start: START, end, memory: Memory::Private, is_heap: false }],
         found: found.collect(),
     };
     let event = Event::Surveyed(id, Some(survey), Default::default());

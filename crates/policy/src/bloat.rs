@@ -1,13 +1,13 @@
 //! What is known about the zero-filled base pages in a process's huge pages.
 //!
 //! The bloat density of a huge page, the ten buckets of the EMD paper (section 4.2), and the
-//! bloat map that holds a process's regions in them. How densities come to be known is another
+//! bloat map that holds a process's ranges in them. How densities come to be known is another
 //! matter: see [`crate::sampling`] for estimates.
 
 use crate::sampling::Sample;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::fmt;
-use superpage_units::{BasePages, HugePages, Region, Share};
+use superpage_units::{BasePages, HugePages, PmdRange, Share};
 
 /// How many of a huge page's 512 base pages are zero-filled: 0 to 512.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,7 +119,7 @@ impl fmt::Display for Bucket {
     }
 }
 
-/// What is known about one region's density.
+/// What is known about one range's density.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knowledge {
     /// Nobody has looked yet.
@@ -168,36 +168,36 @@ impl Knowledge {
 
 /// The huge pages of one process by bloat density (EMD, section 4.2: `bloat_map`).
 ///
-/// Regions nobody has looked at are held too, outside the buckets. Those known to hold no
+/// Ranges nobody has looked at are held too, outside the buckets. Those known to hold no
 /// zero-filled base page count into the lowest bucket, but nobody has to walk past them.
 #[derive(Clone, Debug, Default)]
 pub struct BloatMap {
-    regions: BTreeMap<Region, Knowledge>,
-    unknown: BTreeSet<Region>,
-    dense: BTreeSet<Region>,
-    buckets: [BTreeSet<Region>; Bucket::COUNT],
+    ranges: BTreeMap<PmdRange, Knowledge>,
+    unknown: BTreeSet<PmdRange>,
+    dense: BTreeSet<PmdRange>,
+    buckets: [BTreeSet<PmdRange>; Bucket::COUNT],
     zero_pages: [u64; Bucket::COUNT],
 }
 
 impl BloatMap {
-    /// A map with no regions.
+    /// A map with no ranges.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a region, or replaces what was known about it.
-    pub fn insert(&mut self, region: Region, knowledge: Knowledge) {
-        self.remove(region);
-        self.regions.insert(region, knowledge);
+    /// Adds a range, or replaces what was known about it.
+    pub fn insert(&mut self, range: PmdRange, knowledge: Knowledge) {
+        self.remove(range);
+        self.ranges.insert(range, knowledge);
         if let Some(density) = knowledge.density() {
             self.zero_pages[density.bucket().index()] += density.base_pages().0;
         }
-        self.place(knowledge).insert(region);
+        self.place(knowledge).insert(range);
     }
 
-    /// The set that a region of which this is known stands in.
-    fn place(&mut self, knowledge: Knowledge) -> &mut BTreeSet<Region> {
+    /// The set that a range of which this is known stands in.
+    fn place(&mut self, knowledge: Knowledge) -> &mut BTreeSet<PmdRange> {
         match knowledge {
             Knowledge::Unknown => &mut self.unknown,
             Knowledge::Sampled(_) | Knowledge::Exact(_) if knowledge.is_without_bloat() => {
@@ -210,46 +210,46 @@ impl BloatMap {
         }
     }
 
-    /// Adds a further look at a region. A region that is not in the map stays out.
-    pub fn refine(&mut self, region: Region, look: Knowledge) {
-        if let Some(known) = self.regions.get(&region) {
-            self.insert(region, known.refined(look));
+    /// Adds a further look at a range. A range that is not in the map stays out.
+    pub fn refine(&mut self, range: PmdRange, look: Knowledge) {
+        if let Some(known) = self.ranges.get(&range) {
+            self.insert(range, known.refined(look));
         }
     }
 
-    /// Takes a region out; returns what was known about it.
-    pub fn remove(&mut self, region: Region) -> Option<Knowledge> {
-        let knowledge = self.regions.remove(&region)?;
+    /// Takes a range out; returns what was known about it.
+    pub fn remove(&mut self, range: PmdRange) -> Option<Knowledge> {
+        let knowledge = self.ranges.remove(&range)?;
         if let Some(density) = knowledge.density() {
             self.zero_pages[density.bucket().index()] -= density.base_pages().0;
         }
-        self.place(knowledge).remove(&region);
+        self.place(knowledge).remove(&range);
         Some(knowledge)
     }
 
-    /// What is known about a region; `None` if it is not in the map.
+    /// What is known about a range; `None` if it is not in the map.
     #[must_use]
-    pub fn get(&self, region: Region) -> Option<Knowledge> {
-        self.regions.get(&region).copied()
+    pub fn get(&self, range: PmdRange) -> Option<Knowledge> {
+        self.ranges.get(&range).copied()
     }
 
-    /// All regions in address order.
-    pub fn by_address(&self) -> impl Iterator<Item = (Region, Knowledge)> {
-        self.regions.iter().map(|(region, knowledge)| (*region, *knowledge))
+    /// All ranges in address order.
+    pub fn by_address(&self) -> impl Iterator<Item = (PmdRange, Knowledge)> {
+        self.ranges.iter().map(|(range, knowledge)| (*range, *knowledge))
     }
 
-    /// The regions of one bucket in address order, with what is known; without those that are
+    /// The ranges of one bucket in address order, with what is known; without those that are
     /// known to hold no zero-filled base page.
-    pub fn in_bucket(&self, bucket: Bucket) -> impl Iterator<Item = (Region, Knowledge)> {
-        self.buckets[bucket.index()].iter().filter_map(|region| Some((*region, self.get(*region)?)))
+    pub fn in_bucket(&self, bucket: Bucket) -> impl Iterator<Item = (PmdRange, Knowledge)> {
+        self.buckets[bucket.index()].iter().filter_map(|range| Some((*range, self.get(*range)?)))
     }
 
-    /// The regions nobody has looked at, in address order.
-    pub fn unknown(&self) -> impl Iterator<Item = Region> {
+    /// The ranges nobody has looked at, in address order.
+    pub fn unknown(&self) -> impl Iterator<Item = PmdRange> {
         self.unknown.iter().copied()
     }
 
-    /// How many regions a bucket holds.
+    /// How many ranges a bucket holds.
     #[must_use]
     pub fn count(&self, bucket: Bucket) -> HugePages {
         HugePages(self.buckets[bucket.index()].len() as u64 + self.dense_in(bucket))
@@ -265,25 +265,25 @@ impl BloatMap {
         BasePages(self.zero_pages[bucket.index()])
     }
 
-    /// The (estimated) zero-filled base pages in all regions somebody has looked at.
+    /// The (estimated) zero-filled base pages in all ranges somebody has looked at.
     #[must_use]
     pub fn total_zero_pages(&self) -> BasePages {
         BasePages(self.zero_pages.iter().sum())
     }
 
-    /// How many regions there are.
+    /// How many ranges there are.
     #[must_use]
     pub fn len(&self) -> HugePages {
-        HugePages(self.regions.len() as u64)
+        HugePages(self.ranges.len() as u64)
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.regions.is_empty()
+        self.ranges.is_empty()
     }
 
-    /// Asserts that every region stands where its density says, once, and that the sums agree.
+    /// Asserts that every range stands where its density says, once, and that the sums agree.
     ///
     /// # Panics
     /// If one does not. For tests and simulators.
@@ -291,22 +291,22 @@ impl BloatMap {
         let held = self.unknown.len()
             + self.dense.len()
             + self.buckets.iter().map(BTreeSet::len).sum::<usize>();
-        assert_eq!(held, self.regions.len(), "every region stands in one place");
+        assert_eq!(held, self.ranges.len(), "every range stands in one place");
         for bucket in Bucket::densest_first() {
             let mut sum = 0;
-            for region in &self.buckets[bucket.index()] {
-                let density = self.regions.get(region).and_then(|known| known.density());
-                assert_eq!(density.map(BloatDensity::bucket), Some(bucket), "region {region}");
+            for range in &self.buckets[bucket.index()] {
+                let density = self.ranges.get(range).and_then(|known| known.density());
+                assert_eq!(density.map(BloatDensity::bucket), Some(bucket), "range {range}");
                 sum += density.unwrap_or_default().base_pages().0;
             }
             assert_eq!(sum, self.zero_pages[bucket.index()], "sum of bucket {bucket}");
         }
-        for region in &self.dense {
-            let known = self.regions.get(region);
-            assert!(known.is_some_and(|known| known.is_without_bloat()), "region {region}");
+        for range in &self.dense {
+            let known = self.ranges.get(range);
+            assert!(known.is_some_and(|known| known.is_without_bloat()), "range {range}");
         }
-        for region in &self.unknown {
-            assert_eq!(self.regions.get(region), Some(&Knowledge::Unknown), "region {region}");
+        for range in &self.unknown {
+            assert_eq!(self.ranges.get(range), Some(&Knowledge::Unknown), "range {range}");
         }
     }
 }
@@ -319,8 +319,8 @@ mod tests {
     use proptest::prelude::*;
     use superpage_units::{HUGE_PAGE_BYTES, VirtAddr};
 
-    fn region(index: u64) -> Region {
-        Region::new(VirtAddr((index + 1) * HUGE_PAGE_BYTES)).unwrap()
+    fn range(index: u64) -> PmdRange {
+        PmdRange::new(VirtAddr((index + 1) * HUGE_PAGE_BYTES)).unwrap()
     }
 
     #[test]
@@ -370,24 +370,24 @@ mod tests {
             steps in prop::collection::vec((0u64..40, prop::option::of(0u16..=512), any::<bool>()), 0..200)
         ) {
             let mut map = BloatMap::new();
-            let mut model: BTreeMap<Region, Option<u16>> = BTreeMap::new();
+            let mut model: BTreeMap<PmdRange, Option<u16>> = BTreeMap::new();
             for (index, density, keep) in steps {
                 if keep {
                     let known = density.map_or(Knowledge::Unknown, |d| Knowledge::Exact(BloatDensity::new(d)));
-                    map.insert(region(index), known);
-                    model.insert(region(index), density);
+                    map.insert(range(index), known);
+                    model.insert(range(index), density);
                 } else {
-                    prop_assert_eq!(map.remove(region(index)).is_some(), model.remove(&region(index)).is_some());
+                    prop_assert_eq!(map.remove(range(index)).is_some(), model.remove(&range(index)).is_some());
                 }
                 map.check();
             }
             for bucket in Bucket::densest_first() {
-                let expected: Vec<Region> = model
+                let expected: Vec<PmdRange> = model
                     .iter()
                     .filter(|(_, d)| d.is_some_and(|d| d > 0 && BloatDensity::new(d).bucket() == bucket))
                     .map(|(r, _)| *r)
                     .collect();
-                let found: Vec<Region> = map.in_bucket(bucket).map(|(r, _)| r).collect();
+                let found: Vec<PmdRange> = map.in_bucket(bucket).map(|(r, _)| r).collect();
                 prop_assert_eq!(found, expected);
             }
             let sum: u64 = model.values().flatten().map(|d| u64::from(*d)).sum();

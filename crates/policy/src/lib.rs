@@ -1,6 +1,6 @@
 //! Pure decisions about superpages.
 //!
-//! What is here: what is known about the bloat in regions of memory ([`bloat`], [`sampling`]), the
+//! What is here: what is known about the bloat in ranges of memory ([`bloat`], [`sampling`]), the
 //! published systems that decide when a superpage is made ([`system`], with [`supply`] and
 //! [`compaction`]), which data goes where before they do ([`grouping`]), the policies that decide
 //! what to reclaim ([`debloat`]), all of these by name ([`registry`]), the trigger ([`watermark`]) and the score of how evenly they

@@ -45,13 +45,13 @@
 //! | 410, two or more buckets off | 20 % | 8.2 % |
 //! | 500 (top bucket) | 17 % | 1.5 % |
 //!
-//! A glance separates full, half and empty; after a sample, few regions are two buckets off and
+//! A glance separates full, half and empty; after a sample, few ranges are two buckets off and
 //! hardly any three. What is gained by certainty beyond that is at most a bucket's width per huge
 //! page, and every split is verified, so an error never adds up.
 
 use crate::bloat::BloatDensity;
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, Region, VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, PmdRange, VirtAddr,
 };
 
 /// Base pages in a glance. Chosen, not measured: 8 of 512 are little to read, and full, half and
@@ -88,15 +88,15 @@ impl SampleSize {
         self.0
     }
 
-    /// The base pages (0 to 511, ascending, no two alike) that this look reads of `region`.
+    /// The base pages (0 to 511, ascending, no two alike) that this look reads of `range`.
     ///
-    /// `seed` makes looks differ; the same seed and region give the same pages.
-    pub fn positions(self, region: Region, seed: u64) -> impl Iterator<Item = u16> + Clone {
+    /// `seed` makes looks differ; the same seed and range give the same pages.
+    pub fn positions(self, range: PmdRange, seed: u64) -> impl Iterator<Item = u16> + Clone {
         let strata = u64::from(self.0);
         (0..strata).map(move |stratum| {
             let first = stratum * BASE_PAGES_PER_HUGE_PAGE / strata;
             let next = (stratum + 1) * BASE_PAGES_PER_HUGE_PAGE / strata;
-            let random = mix(seed ^ mix(region.start().0 ^ mix(stratum)));
+            let random = mix(seed ^ mix(range.start().0 ^ mix(stratum)));
             #[expect(clippy::cast_possible_truncation, reason = "below 512")]
             {
                 (first + random % (next - first)) as u16
@@ -105,10 +105,10 @@ impl SampleSize {
     }
 }
 
-/// Where in `region` the excerpt of base page `page` lies, for a glance with this `seed`.
+/// Where in `range` the excerpt of base page `page` lies, for a glance with this `seed`.
 #[must_use]
-pub fn excerpt(region: Region, page: u16, seed: u64) -> VirtAddr {
-    let start = region.base_page(page);
+pub fn excerpt(range: PmdRange, page: u16, seed: u64) -> VirtAddr {
+    let start = range.base_page(page);
     let pieces = BASE_PAGE_BYTES / EXCERPT.0;
     start.offset(EXCERPT * (mix(seed ^ mix(start.0)) % pieces))
 }
@@ -121,7 +121,7 @@ const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What a look at some base pages of a region saw.
+/// What a look at some base pages of a range saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     pages: u16,
@@ -167,7 +167,7 @@ impl Sample {
     }
 }
 
-/// The chance that a free draw of `size` base pages puts a region of this true density into a
+/// The chance that a free draw of `size` base pages puts a range of this true density into a
 /// bucket that is at least `off` (1 or more) buckets away from the true one.
 #[must_use]
 pub fn chance_of_other_bucket(truth: BloatDensity, size: SampleSize, off: u8) -> f64 {
@@ -202,8 +202,8 @@ mod tests {
     use proptest::prelude::*;
     use superpage_units::HUGE_PAGE_BYTES;
 
-    fn region(index: u64) -> Region {
-        Region::new(VirtAddr((index + 1) * HUGE_PAGE_BYTES)).unwrap()
+    fn range(index: u64) -> PmdRange {
+        PmdRange::new(VirtAddr((index + 1) * HUGE_PAGE_BYTES)).unwrap()
     }
 
     fn percent(density: u16, pages: u16, off: u8) -> f64 {
@@ -266,7 +266,7 @@ mod tests {
             let truth = (0..512).filter(|page| is_zero(*page)).count() as f64;
             let looks: Vec<f64> = (0..4000)
                 .map(|i| {
-                    let zero = GLANCE.positions(region(i), 42).filter(|p| is_zero(*p)).count();
+                    let zero = GLANCE.positions(range(i), 42).filter(|p| is_zero(*p)).count();
                     512.0 * zero as f64 / f64::from(GLANCE.pages())
                 })
                 .collect();
@@ -294,7 +294,7 @@ mod tests {
         #[test]
         fn positions_are_distinct_ascending_and_in_range(pages in 1u16..=512, at in 0u64..1000, seed: u64) {
             let size = SampleSize::new(pages).unwrap();
-            let found: Vec<u16> = size.positions(region(at), seed).collect();
+            let found: Vec<u16> = size.positions(range(at), seed).collect();
             prop_assert_eq!(found.len(), usize::from(pages));
             prop_assert!(found.windows(2).all(|pair| pair[0] < pair[1]));
             prop_assert!(found.iter().all(|page| *page < 512));
@@ -303,7 +303,7 @@ mod tests {
         #[test]
         fn a_full_look_is_exact(zeros in 0u16..=512, seed: u64) {
             let all = SampleSize::new(512).unwrap();
-            let zero = all.positions(region(1), seed).filter(|page| *page < zeros).count();
+            let zero = all.positions(range(1), seed).filter(|page| *page < zeros).count();
             let sample = Sample::new(512, u16::try_from(zero).unwrap()).unwrap();
             prop_assert_eq!(sample.density(), BloatDensity::new(zeros));
         }

@@ -9,7 +9,7 @@ use superpage_sim::profile::Profile;
 use superpage_sim::run::{Debloater, Hardware, Run};
 use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::workload::{
-    Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
+    Access, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape, Workload,
 };
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, PageSize, Share, Time};
 
@@ -49,7 +49,7 @@ fn sparse(memory: Bytes, count: f64) -> Workload {
         name: "sparse".to_owned(),
         threads: 1,
         phases: vec![
-            Phase::Map(AreaShape::fixed(memory)),
+            Phase::Map(VmaShape::fixed(memory)),
             populate(DENSITY, 200_000.0),
             Phase::Access(access),
         ],
@@ -155,10 +155,10 @@ fn what_was_broken_is_not_rebuilt_as_bloated() {
     );
     assert!(run.debloated().expect("it is plugged in").split > HugePages(8));
     assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 0);
-    // Once all of a region is touched, there is nothing to bring back.
+    // Once all of a range is touched, there is nothing to bring back.
     let mut run = started("linux+emd", marks(30, 20));
     let phases = vec![
-        Phase::Map(AreaShape::fixed(Bytes::from_mib(256))),
+        Phase::Map(VmaShape::fixed(Bytes::from_mib(256))),
         populate(DENSITY, 200_000.0),
         Phase::Sleep(Nanos::from_secs_f64(5.0)),
         populate(1.0, 0.0),

@@ -8,8 +8,8 @@ use superpage_sim::machine::{Backing, Machine, Setup, Stepped};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Run};
 use superpage_sim::workload::{
-    Access, AreaShape, Counting, Discard, Order, Part, Pattern, Phase, Populate, Spread, Stream,
-    Target, Workload,
+    Access, Counting, Discard, Order, Part, Pattern, Phase, Populate, Spread, Stream, Target,
+    VmaShape, Workload,
 };
 use superpage_units::{BasePages, Bytes, Nanos, PageSize};
 
@@ -30,7 +30,7 @@ fn populate(part: Part, order: Order, density: f64) -> Phase {
 
 fn access(count: f64, counting: Counting) -> Phase {
     let stream =
-        |area, pattern, target| Stream { part: Part::whole(area), pattern, target, weight: 1.0 };
+        |vma, pattern, target| Stream { part: Part::whole(vma), pattern, target, weight: 1.0 };
     let skewed = Pattern::PowerLaw { theta: 0.6, spread: Spread::Scattered };
     Phase::Access(Access {
         streams: vec![stream(0, Pattern::Uniform, Target::Data), stream(1, skewed, Target::Any)],
@@ -48,17 +48,17 @@ fn program(mib: u64) -> Workload {
         name: "mixed".to_owned(),
         threads: 2,
         phases: vec![
-            Phase::Map(AreaShape::heap(Bytes::from_mib(mib))),
-            Phase::Map(AreaShape {
+            Phase::Map(VmaShape::heap(Bytes::from_mib(mib))),
+            Phase::Map(VmaShape {
                 offset: Bytes::from_kib(12),
-                ..AreaShape::fixed(Bytes::from_mib(mib / 2))
+                ..VmaShape::fixed(Bytes::from_mib(mib / 2))
             }),
             populate(heap, Order::Sequential, 1.0),
             populate(Part::whole(1), Order::Random, 0.3),
             access(3e7, Counting::Sampled),
             Phase::Discard(Discard { part: heap, share: 0.5, piece: Bytes::from_kib(64) }),
             Phase::Sleep(Nanos(2_000_000_000)),
-            populate(Part { area: 0, from: 0.2, to: 0.6 }, Order::Sequential, 0.5),
+            populate(Part { vma: 0, from: 0.2, to: 0.6 }, Order::Sequential, 0.5),
             access(20_000.0, Counting::Each),
             access(3e7, Counting::Sampled),
         ],

@@ -9,7 +9,7 @@ use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Report, Run};
 use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
-    Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
+    Access, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape, Workload,
 };
 use superpage_units::{Bytes, HugePages, Share};
 
@@ -22,9 +22,9 @@ const PROPERTY: usize = 1;
 /// Edges read one after the other, and the property at the end of each; the edges are loaded first.
 fn program(order: VertexOrder) -> Workload {
     let sizes = [ITEM * GRAPH.edges, ITEM * GRAPH.vertices];
-    let fill = |area| {
+    let fill = |vma| {
         Phase::Populate(Populate {
-            part: Part::whole(area),
+            part: Part::whole(vma),
             order: Order::Sequential,
             density: 1.0,
             step: Bytes::ZERO,
@@ -32,16 +32,12 @@ fn program(order: VertexOrder) -> Workload {
             threads: 1,
         })
     };
-    let stream = |area, pattern| Stream {
-        part: Part::whole(area),
-        pattern,
-        target: Target::Any,
-        weight: 1.0,
-    };
+    let stream =
+        |vma, pattern| Stream { part: Part::whole(vma), pattern, target: Target::Any, weight: 1.0 };
     let edges = Pattern::Runs { accesses: u64::MAX, step: ITEM };
     let property = Pattern::Vertices(Vertices { graph: GRAPH, order, item: ITEM });
     let mut phases: Vec<Phase> =
-        sizes.iter().map(|size| Phase::Map(AreaShape::fixed(*size))).collect();
+        sizes.iter().map(|size| Phase::Map(VmaShape::fixed(*size))).collect();
     phases.extend([fill(EDGES), fill(PROPERTY)]);
     phases.push(Phase::Access(Access {
         streams: vec![stream(EDGES, edges), stream(PROPERTY, property)],
@@ -83,8 +79,8 @@ fn run(pages: Pages, order: VertexOrder) -> (Report, HugePages) {
     let process = run.start(program);
     run.until_left(phases - 2).expect("mapping takes no memory");
     if let Pages::Selective(share) = pages {
-        let area = run.machine().areas(process)[PROPERTY];
-        let ranges = vec![selective::Range { process, start: area.start, end: area.end }];
+        let vma = run.machine().vmas(process)[PROPERTY];
+        let ranges = vec![selective::Range { process, start: vma.start, end: vma.end }];
         let options = selective::Options { ranges, share, ..selective::Options::default() };
         run.machine_mut().change_system(Box::new(Selective::new(options)));
     }

@@ -9,7 +9,7 @@ use superpage_sim::run::{Hardware, Report, Run};
 use superpage_sim::workload::Workload;
 use superpage_sim::workload::offload::{Dedup, Svm, XsBench};
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, Nanos, ProcessKey, VirtAddr,
+    Advice, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, Nanos, ProcessKey, VirtAddr, Vma, VmaKind,
 };
 
 const START: VirtAddr = VirtAddr(1 << 35);
@@ -21,10 +21,10 @@ fn machine(system: &str, memory: Bytes, pools: Option<[u64; 2]>) -> (Machine, Pr
     let process = machine.spawn();
     machine.map(
         process,
-        Area {
+        Vma {
             start: START,
             end: START.offset(memory * 4),
-            kind: AreaKind::Anonymous,
+            kind: VmaKind::Anonymous,
             growth: Growth::Fixed,
             advice: Advice::None,
         },
@@ -88,21 +88,21 @@ fn neighbours_are_read_along_in_order_and_not_at_random() {
 }
 
 #[test]
-fn a_region_promoted_from_storage_is_as_stored_until_it_is_written() {
-    let region_pages = HUGE_PAGE_BYTES / BasePages(1).bytes().0;
-    for (content, written) in [(Content::Zeroes, 0), (Content::Data, region_pages)] {
+fn a_range_promoted_from_storage_is_as_stored_until_it_is_written() {
+    let range_pages = HUGE_PAGE_BYTES / BasePages(1).bytes().0;
+    for (content, written) in [(Content::Zeroes, 0), (Content::Data, range_pages)] {
         let mut program = machine("xheap", Bytes::from_mib(8), Some([256, 1]));
-        // The pool's one huge page goes to the first region, and is evicted for the second.
-        touch(&mut program, 0..region_pages, Content::Data);
-        touch(&mut program, region_pages..region_pages + 64, Content::Data);
+        // The pool's one huge page goes to the first range, and is evicted for the second.
+        touch(&mut program, 0..range_pages, Content::Data);
+        touch(&mut program, range_pages..range_pages + 64, Content::Data);
         let (_, second) = background(&mut program);
-        assert_eq!(second.writes.pages, BasePages(region_pages), "the first was written");
+        assert_eq!(second.writes.pages, BasePages(range_pages), "the first was written");
         // Back again, from storage.
         touch(&mut program, 0..64, Content::Zeroes);
         let (promotions, _) = background(&mut program);
         assert_eq!(promotions, 1);
         touch(&mut program, 0..1, content);
-        touch(&mut program, 2 * region_pages..2 * region_pages + 64, Content::Data);
+        touch(&mut program, 2 * range_pages..2 * range_pages + 64, Content::Data);
         let (_, work) = background(&mut program);
         assert_eq!(work.writes.pages, BasePages(written), "{content:?}");
     }

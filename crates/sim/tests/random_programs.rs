@@ -9,11 +9,11 @@ use superpage_policy::system::{Act, Action, Batching, Cause, How, System};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Content, Machine, Setup};
 use superpage_units::{
-    Advice, Area, AreaKind, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Page, PageSize, ProcessKey,
-    Region, VirtAddr,
+    Advice, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Page, PageSize, PmdRange, ProcessKey,
+    VirtAddr, Vma, VmaKind,
 };
 
-/// Where the test's areas begin: a gigantic page's border.
+/// Where the test's VMAs begin: a gigantic page's border.
 const START: u64 = 4 << 30;
 
 fn linux() -> Box<dyn System> {
@@ -25,14 +25,14 @@ fn machine(memory: Bytes, backing: Backing, seed: u64) -> Machine {
     Machine::new(Setup { memory, pools: None, backing, seed }, linux())
 }
 
-fn with_area(machine: &mut Machine, pages: u64) -> ProcessKey {
+fn with_vma(machine: &mut Machine, pages: u64) -> ProcessKey {
     let process = machine.spawn();
     machine.map(
         process,
-        Area {
+        Vma {
             start: VirtAddr(START),
             end: VirtAddr(START + pages * BASE_PAGE_BYTES),
-            kind: AreaKind::Anonymous,
+            kind: VmaKind::Anonymous,
             growth: Growth::Up,
             advice: Advice::None,
         },
@@ -44,7 +44,7 @@ fn page(index: u64) -> VirtAddr {
     VirtAddr(START + index * BASE_PAGE_BYTES)
 }
 
-/// Pages of the area of each process.
+/// Pages of the VMA of each process.
 const PAGES: u64 = 6 * 512;
 /// Processes at most.
 const MOST: usize = 3;
@@ -79,8 +79,8 @@ fn any_do() -> impl Strategy<Value = (usize, Do)> {
 }
 
 fn act(what: u8, process: ProcessKey, at: VirtAddr) -> Act {
-    let region = Region::containing(at);
-    let huge = Page::from(region);
+    let range = PmdRange::containing(at);
+    let huge = Page::from(range);
     let gigantic = Page::containing(at, PageSize::Gigantic);
     match what {
         0 => Act::Promote { process, page: huge, how: How::Copy(Some(Compaction::Sequential)) },
@@ -91,8 +91,8 @@ fn act(what: u8, process: ProcessKey, at: VirtAddr) -> Act {
         }
         3 => Act::Zero(PageSize::Huge),
         4 => Act::Compact(PageSize::Huge, Compaction::Smart),
-        5 => Act::Unreserve { process, region },
-        6 => Act::Evacuate { process, region },
+        5 => Act::Unreserve { process, range },
+        6 => Act::Evacuate { process, range },
         7 => Act::Evict { process, page: Page::containing(at, PageSize::Base) },
         _ => Act::Evict { process, page: huge },
     }
@@ -182,7 +182,7 @@ proptest! {
     ) {
         let backing = if swaps { Backing::Swap } else { Backing::None };
         let mut machine = machine(Bytes::from_mib(24), backing, seed);
-        let written = vec![(with_area(&mut machine, PAGES), BTreeSet::new())];
+        let written = vec![(with_vma(&mut machine, PAGES), BTreeSet::new())];
         let mut world = World { machine, written };
         for (which, step) in steps {
             world.make(which, &step);

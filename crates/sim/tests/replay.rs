@@ -10,38 +10,38 @@ use superpage_sim::trace::candidate::Candidate;
 use superpage_sim::trace::compare::{self, Ended, Row};
 use superpage_sim::trace::replay::{self, Plan};
 use superpage_sim::units::Hertz;
-use superpage_trace::{Contents, Header, Memory, RegionState, Sample, Trace, Usage};
+use superpage_trace::{Contents, Header, Memory, RangeState, Sample, Trace, Usage};
 use superpage_units::{
-    Advice, Area, AreaKind, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Mapping, Nanos, PageSize,
-    Region, Share, VirtAddr,
+    Advice, BASE_PAGE_BYTES, BasePages, Bytes, Growth, Mapping, Nanos, PageSize, PmdRange, Share,
+    VirtAddr, Vma, VmaKind,
 };
 
-const REGION: u64 = 512 * BASE_PAGE_BYTES;
+const RANGE: u64 = 512 * BASE_PAGE_BYTES;
 /// A border of 1 GiB and something: addresses stay what they are.
-const START: u64 = (5 << 30) + 3 * REGION;
+const START: u64 = (5 << 30) + 3 * RANGE;
 
-fn area(first: u64, pages: u64) -> Area {
-    Area {
+fn vma(first: u64, pages: u64) -> Vma {
+    Vma {
         start: VirtAddr(START + first * BASE_PAGE_BYTES),
         end: VirtAddr(START + (first + pages) * BASE_PAGE_BYTES),
-        kind: AreaKind::Anonymous,
+        kind: VmaKind::Anonymous,
         growth: Growth::Fixed,
         advice: Advice::None,
     }
 }
 
-fn region(index: u64) -> Region {
-    Region::containing(VirtAddr(START + index * REGION))
+fn range(index: u64) -> PmdRange {
+    PmdRange::containing(VirtAddr(START + index * RANGE))
 }
 
-fn state(mapping: Mapping, population: u64, data: u64) -> RegionState {
-    RegionState { mapping, population: BasePages(population), data: BasePages(data) }
+fn state(mapping: Mapping, present: u64, data: u64) -> RangeState {
+    RangeState { mapping, present: BasePages(present), data: BasePages(data) }
 }
 
-fn memory(areas: &[Area], regions: &[(u64, RegionState)]) -> Memory {
+fn memory(vmas: &[Vma], ranges: &[(u64, RangeState)]) -> Memory {
     Memory {
-        areas: areas.iter().map(|area| (area.start, *area)).collect(),
-        regions: regions.iter().map(|(at, state)| (region(*at), *state)).collect(),
+        vmas: vmas.iter().map(|vma| (vma.start, *vma)).collect(),
+        ranges: ranges.iter().map(|(at, state)| (range(*at), *state)).collect(),
     }
 }
 
@@ -81,11 +81,11 @@ fn row(plan: &Plan, policy: &str, options: &compare::Options) -> Row {
     compare::replay(plan, &candidate, hardware(), options, |_| {})
 }
 
-/// Eight regions, half of the pages of each touched, then two of them freed.
+/// Eight ranges, half of the pages of each touched, then two of them freed.
 fn half_touched() -> Vec<Memory> {
-    let areas = [area(0, 8 * 512)];
+    let vmas = [vma(0, 8 * 512)];
     let half: Vec<_> = (0..8).map(|at| (at, state(Mapping::Base, 256, 256))).collect();
-    vec![memory(&areas, &half), memory(&areas, &half), memory(&areas, &half[..6])]
+    vec![memory(&vmas, &half), memory(&vmas, &half), memory(&vmas, &half[..6])]
 }
 
 #[test]
@@ -109,15 +109,12 @@ fn huge_pages_cost_memory_and_save_walks() {
 
 #[test]
 fn what_was_recorded_on_huge_pages_is_replayed_without_their_bloat() {
-    let areas = [area(0, 4 * 512)];
+    let vmas = [vma(0, 4 * 512)];
     let recorded =
         |data| vec![(0, state(Mapping::Huge, 512, data)), (1, state(Mapping::Huge, 512, 0))];
     let split = vec![(0, state(Mapping::Base, 512, 100)), (1, state(Mapping::Base, 30, 0))];
-    let plan = plan(&[
-        memory(&areas, &recorded(100)),
-        memory(&areas, &recorded(90)),
-        memory(&areas, &split),
-    ]);
+    let plan =
+        plan(&[memory(&vmas, &recorded(100)), memory(&vmas, &recorded(90)), memory(&vmas, &split)]);
     let row = row(&plan, "linux-4k", &options(Bytes::from_gib(1)));
     let pages: Vec<u64> = row.memory.iter().map(|(_, used)| used.to_base_pages().0).collect();
     // Data that becomes less is not reclaimed, and the rest of a split huge page was not touched.
@@ -125,12 +122,12 @@ fn what_was_recorded_on_huge_pages_is_replayed_without_their_bloat() {
 }
 
 #[test]
-fn areas_that_go_or_shrink_take_their_pages_along() {
+fn vmas_that_go_or_shrink_take_their_pages_along() {
     let full = state(Mapping::Base, 512, 512);
     let plan = plan(&[
-        memory(&[area(0, 1024), area(1024, 512)], &[(0, full), (1, full), (2, full)]),
-        memory(&[area(0, 700)], &[(0, full), (1, state(Mapping::Base, 188, 188))]),
-        memory(&[area(100, 600)], &[(0, state(Mapping::Base, 412, 412))]),
+        memory(&[vma(0, 1024), vma(1024, 512)], &[(0, full), (1, full), (2, full)]),
+        memory(&[vma(0, 700)], &[(0, full), (1, state(Mapping::Base, 188, 188))]),
+        memory(&[vma(100, 600)], &[(0, state(Mapping::Base, 412, 412))]),
         memory(&[], &[]),
     ]);
     for policy in ["linux-4k", "linux", "freebsd"] {
@@ -169,9 +166,9 @@ fn a_machine_that_is_too_small_says_what_it_needs() {
 }
 
 prop_compose! {
-    fn any_state()(pages in 0u64..=513, data: u64) -> RegionState {
+    fn any_state()(pages in 0u64..=513, data: u64) -> RangeState {
         match pages {
-            0 => RegionState::default(),
+            0 => RangeState::default(),
             513 => state(Mapping::Huge, 512, data % 513),
             pages => state(Mapping::Base, pages, data % (pages + 1)),
         }
@@ -180,18 +177,18 @@ prop_compose! {
 
 prop_compose! {
     fn any_memory()(
-        areas in prop::collection::vec((0u64..2000, 1u64..1500), 0..4),
+        vmas in prop::collection::vec((0u64..2000, 1u64..1500), 0..4),
         states in prop::collection::vec(any_state(), 5),
     ) -> Memory {
-        let areas: Vec<Area> = areas.iter().map(|(first, pages)| area(*first, *pages)).collect();
-        let states: Vec<_> = (0..).zip(states).filter(|(_, s)| *s != RegionState::default()).collect();
-        memory(&areas, &states)
+        let vmas: Vec<Vma> = vmas.iter().map(|(first, pages)| vma(*first, *pages)).collect();
+        let states: Vec<_> = (0..).zip(states).filter(|(_, s)| *s != RangeState::default()).collect();
+        memory(&vmas, &states)
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
-    /// Also what cannot be, such as pages where there is no area, does no harm.
+    /// Also what cannot be, such as pages where there is no VMA, does no harm.
     #[test]
     fn no_trace_breaks_the_machine(
         memories in prop::collection::vec(any_memory(), 1..6),

@@ -11,14 +11,12 @@ use superpage_policy::system::{
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Run};
-use superpage_sim::workload::{
-    Access, AreaShape, Counting, Order, Part, Phase, Populate, Workload,
-};
+use superpage_sim::workload::{Access, Counting, Order, Part, Phase, Populate, VmaShape, Workload};
 use superpage_units::{
-    BasePages, Bytes, HugePages, Mapping, Nanos, PageSize, ProcessKey, Region, Share, VirtAddr,
+    BasePages, Bytes, HugePages, Mapping, Nanos, PageSize, PmdRange, ProcessKey, Share, VirtAddr,
 };
 
-/// Base pages on faults; in the background every region of one process becomes a huge page.
+/// Base pages on faults; in the background every range of one process becomes a huge page.
 #[derive(Debug)]
 struct Eager {
     process: ProcessKey,
@@ -34,12 +32,12 @@ impl System for Eager {
     fn background(&mut self, view: &mut dyn View) -> Step {
         let process = self.process;
         let mut from = VirtAddr::default();
-        while let Some(region) = view.next_mapped(process, from).filter(|r| r.end() <= self.end) {
-            if view.region(process, region).mapping == Mapping::Base {
-                let act = Act::Promote { process, page: region.into(), how: How::Copy(None) };
+        while let Some(range) = view.next_mapped(process, from).filter(|r| r.end() <= self.end) {
+            if view.range(process, range).mapping == Mapping::Base {
+                let act = Act::Promote { process, page: range.into(), how: How::Copy(None) };
                 return Step::Act(Action { act, cause: Cause::Scanned(BasePages(1)) });
             }
-            from = region.end();
+            from = range.end();
         }
         Step::Rest(None)
     }
@@ -72,11 +70,11 @@ fn on(system: &str) -> Run {
 }
 
 fn map(mib: u64) -> Phase {
-    Phase::Map(AreaShape::fixed(Bytes::from_mib(mib)))
+    Phase::Map(VmaShape::fixed(Bytes::from_mib(mib)))
 }
 
-fn populate(area: usize, order: Order, density: f64) -> Phase {
-    let part = Part::whole(area);
+fn populate(vma: usize, order: Order, density: f64) -> Phase {
+    let part = Part::whole(vma);
     let step = Bytes::ZERO;
     Phase::Populate(Populate { part, order, density, step, cycles_per_page: 1000.0, threads: 1 })
 }
@@ -137,7 +135,7 @@ fn a_save_in_the_background_copies_what_is_written_meanwhile() {
 #[test]
 fn a_changed_system_leaves_what_is_mapped() {
     let mut run = on("linux-4k");
-    let all = |area| populate(area, Order::Sequential, 1.0);
+    let all = |vma| populate(vma, Order::Sequential, 1.0);
     let key = run.start(program("two", vec![map(8), map(8), all(0), all(1)]));
     run.until_left(1).expect("there is room");
     let build = list::find("linux-nokhugepaged").expect("it is in the list").build;
@@ -175,7 +173,7 @@ fn the_background_keeps_to_its_limit() {
 /// Faults wait while memory of their process is copied into huge pages, and only of theirs.
 #[test]
 fn faults_wait_for_promotions_of_their_own_process() {
-    let all = |area| populate(area, Order::Sequential, 1.0);
+    let all = |vma| populate(vma, Order::Sequential, 1.0);
     let of = |own: bool| {
         let mut run = on("linux-4k");
         let phases = vec![map(32), map(512), all(0), all(1)];
@@ -184,8 +182,8 @@ fn faults_wait_for_promotions_of_their_own_process() {
         let other = run.start(program("other", vec![map(32), all(0), sleep]));
         run.until_left(1).expect("there is room");
         let process = if own { faulting } else { other };
-        let first = run.machine().process(process).expect("it runs").areas()[0];
-        let eager = Eager { process, end: Region::containing(first.end).start() };
+        let first = run.machine().process(process).expect("it runs").vmas()[0];
+        let eager = Eager { process, end: PmdRange::containing(first.end).start() };
         run.machine_mut().change_system(Box::new(eager));
         run.to_end().expect("there is room");
         assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 16);

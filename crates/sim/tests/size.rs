@@ -5,7 +5,7 @@
 
 use superpage_policy::system::list;
 use superpage_sim::machine::{Backing, Content, Machine, Setup};
-use superpage_units::{Advice, Area, AreaKind, BasePages, Bytes, Growth, VirtAddr};
+use superpage_units::{Advice, BasePages, Bytes, Growth, VirtAddr, Vma, VmaKind};
 
 /// The most that this process had in memory so far.
 fn peak() -> Option<Bytes> {
@@ -24,8 +24,8 @@ fn a_machine_of_384_gb_fits_in_four() {
     let key = machine.spawn();
     let start = VirtAddr(1 << 40);
     let written = memory.scaled(0.9).to_base_pages();
-    let (end, kind) = (start.offset(written.bytes()), AreaKind::Anonymous);
-    machine.map(key, Area { start, end, kind, growth: Growth::Fixed, advice: Advice::None });
+    let (end, kind) = (start.offset(written.bytes()), VmaKind::Anonymous);
+    machine.map(key, Vma { start, end, kind, growth: Growth::Fixed, advice: Advice::None });
     for page in 0..written.0 {
         machine.touch(key, start.offset(BasePages(page).bytes()), Content::Data).unwrap();
     }

@@ -5,20 +5,20 @@
 //! a trace that was cut off is known as such:
 //!
 //! ```text
-//! {"superpage":"trace","version":1,"command":"redis-server","base_page":4096,"interval":1000000000,"contents":"sampled"}
-//! {"at":0,"resident":12582912,"minor":0,"major":0,"cpu":0,"areas":[["0x7f0000000000","0x7f0000400000","anonymous","fixed","none"]],"regions":[["0x7f0000000000",2,"huge",512,300]]}
-//! {"at":1000000000,"resident":10485760,"minor":12,"major":0,"cpu":250000000,"regions":[["0x7f0000200000",1,"base",17,17]]}
+//! {"superpage":"trace","version":2,"command":"redis-server","base_page":4096,"interval":1000000000,"contents":"sampled"}
+//! {"at":0,"resident":12582912,"minor":0,"major":0,"cpu":0,"VMAs":[["0x7f0000000000","0x7f0000400000","anonymous","fixed","none"]],"ranges":[["0x7f0000000000",2,"huge",512,300]]}
+//! {"at":1000000000,"resident":10485760,"minor":12,"major":0,"cpu":250000000,"ranges":[["0x7f0000200000",1,"base",17,17]]}
 //! {"samples":2}
 //! ```
 //!
 //! | key | is |
 //! |---|---|
 //! | `at` | nanoseconds since the recording began |
-//! | `resident` | bytes, as the kernel counts them: also files and shared memory, which `regions` leave out |
+//! | `resident` | bytes, as the kernel counts them: also files and shared memory, which `ranges` leave out |
 //! | `minor`, `major`, `cpu` | page faults and nanoseconds of CPU time since the sample before |
-//! | `areas` | new or changed: start, end, `anonymous`, `stack` or `file`, `fixed` or `up` (grows at its end, as far as was seen), `none`, `huge` or `no-huge` (`madvise`) |
-//! | `unmapped` | starts of areas that are gone |
-//! | `regions` | changed: first, how many alike, `empty`, `base`, `huge` or `gigantic`, base pages populated, base pages that hold data |
+//! | `vmas` | new or changed: start, end, `anonymous`, `stack` or `file`, `fixed` or `up` (grows at its end, as far as was seen), `none`, `huge` or `no-huge` (`madvise`) |
+//! | `unmapped` | starts of VMAs that are gone |
+//! | `ranges` | changed: first, how many alike, `empty`, `base`, `huge` or `gigantic`, base pages populated, base pages that hold data |
 //!
 //! | file | what |
 //! |---|---|
@@ -33,19 +33,19 @@ mod read;
 mod wire;
 mod write;
 
-pub use memory::{Changes, Memory, RegionState, Run};
+pub use memory::{Changes, Memory, RangeState, Run};
 pub use read::{Partial, read};
 pub use write::{Writer, write};
 
 use superpage_units::{Bytes, Nanos};
 
 /// The version that is written, and the only one that is read.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// How the recorder found out which base pages hold data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// It read a few base pages of each region.
+    /// It read a few base pages of each range.
     Sampled,
     /// It read all of them.
     Exact,

@@ -1,76 +1,76 @@
 //! What a process has mapped, and what changed since a look before.
 
 use std::collections::BTreeMap;
-use superpage_units::{Area, BasePages, HUGE_PAGE_BYTES, HugePages, Mapping, Region, VirtAddr};
+use superpage_units::{BasePages, HUGE_PAGE_BYTES, HugePages, Mapping, PmdRange, VirtAddr, Vma};
 
-/// How a region is mapped, and what it holds.
+/// How a range is mapped, and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RegionState {
+pub struct RangeState {
     /// How it is mapped.
     pub mapping: Mapping,
     /// Base pages populated; all 512 of a huge page.
-    pub population: BasePages,
+    pub present: BasePages,
     /// Of those, base pages that hold anything but zeroes; perhaps an estimate.
     pub data: BasePages,
 }
 
-/// Neighbouring regions that are alike.
+/// Neighbouring ranges that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The first.
-    pub first: Region,
+    pub first: PmdRange,
     /// How many.
     pub count: HugePages,
     /// What each is like; empty: nothing is mapped there any more.
-    pub state: RegionState,
+    pub state: RangeState,
 }
 
 impl Run {
-    /// Its regions.
-    pub fn regions(self) -> impl Iterator<Item = Region> {
+    /// Its ranges.
+    pub fn ranges(self) -> impl Iterator<Item = PmdRange> {
         let start = self.first.start().0;
-        (0..self.count.0).map(move |at| Region::containing(VirtAddr(start + at * HUGE_PAGE_BYTES)))
+        (0..self.count.0)
+            .map(move |at| PmdRange::containing(VirtAddr(start + at * HUGE_PAGE_BYTES)))
     }
 }
 
 /// What is different from a sample before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Areas that are new or changed, in address order.
-    pub areas: Vec<Area>,
-    /// Starts of areas that are gone.
+    /// VMAs that are new or changed, in address order.
+    pub vmas: Vec<Vma>,
+    /// Starts of VMAs that are gone.
     pub unmapped: Vec<VirtAddr>,
-    /// Regions that changed, in address order.
+    /// Ranges that changed, in address order.
     pub runs: Vec<Run>,
 }
 
 /// What a process has mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Its areas by start.
-    pub areas: BTreeMap<VirtAddr, Area>,
-    /// Its regions with anything in them.
-    pub regions: BTreeMap<Region, RegionState>,
+    /// Its VMAs by start.
+    pub vmas: BTreeMap<VirtAddr, Vma>,
+    /// Its ranges with anything in them.
+    pub ranges: BTreeMap<PmdRange, RangeState>,
 }
 
 impl Memory {
     /// What is different in here from `earlier`.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> Changes {
-        let areas =
-            self.areas.iter().filter(|(start, area)| earlier.areas.get(start) != Some(area));
-        let unmapped = earlier.areas.keys().filter(|start| !self.areas.contains_key(start));
-        let mut changed: BTreeMap<Region, RegionState> = BTreeMap::new();
-        for (region, state) in &self.regions {
-            if earlier.regions.get(region) != Some(state) {
-                changed.insert(*region, *state);
+        let vmas = self.vmas.iter().filter(|(start, vma)| earlier.vmas.get(start) != Some(vma));
+        let unmapped = earlier.vmas.keys().filter(|start| !self.vmas.contains_key(start));
+        let mut changed: BTreeMap<PmdRange, RangeState> = BTreeMap::new();
+        for (range, state) in &self.ranges {
+            if earlier.ranges.get(range) != Some(state) {
+                changed.insert(*range, *state);
             }
         }
-        for region in earlier.regions.keys().filter(|region| !self.regions.contains_key(region)) {
-            changed.insert(*region, RegionState::default());
+        for range in earlier.ranges.keys().filter(|range| !self.ranges.contains_key(range)) {
+            changed.insert(*range, RangeState::default());
         }
         Changes {
-            areas: areas.map(|(_, area)| *area).collect(),
+            vmas: vmas.map(|(_, vma)| *vma).collect(),
             unmapped: unmapped.copied().collect(),
             runs: runs(&changed),
         }
@@ -79,30 +79,30 @@ impl Memory {
     /// Makes the changes.
     pub fn apply(&mut self, changes: &Changes) {
         for start in &changes.unmapped {
-            self.areas.remove(start);
+            self.vmas.remove(start);
         }
-        self.areas.extend(changes.areas.iter().map(|area| (area.start, *area)));
+        self.vmas.extend(changes.vmas.iter().map(|vma| (vma.start, *vma)));
         for run in &changes.runs {
-            for region in run.regions() {
-                if run.state == RegionState::default() {
-                    self.regions.remove(&region);
+            for range in run.ranges() {
+                if run.state == RangeState::default() {
+                    self.ranges.remove(&range);
                 } else {
-                    self.regions.insert(region, run.state);
+                    self.ranges.insert(range, run.state);
                 }
             }
         }
     }
 }
 
-/// Regions as runs of neighbours that are alike.
-fn runs(regions: &BTreeMap<Region, RegionState>) -> Vec<Run> {
+/// Ranges as runs of neighbours that are alike.
+fn runs(ranges: &BTreeMap<PmdRange, RangeState>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for (region, state) in regions {
+    for (range, state) in ranges {
         match runs.last_mut() {
-            Some(run) if run.state == *state && end_of(run) == region.start().0 => {
+            Some(run) if run.state == *state && end_of(run) == range.start().0 => {
                 run.count.0 += 1;
             }
-            _ => runs.push(Run { first: *region, count: HugePages(1), state: *state }),
+            _ => runs.push(Run { first: *range, count: HugePages(1), state: *state }),
         }
     }
     runs

@@ -103,11 +103,11 @@ fn in_words(error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Changes, Contents, Memory, RegionState, Run, Usage, write};
+    use crate::{Changes, Contents, Memory, RangeState, Run, Usage, write};
     use proptest::prelude::*;
     use superpage_units::{
-        Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, Mapping, Nanos, Region,
-        VirtAddr,
+        Advice, BasePages, Bytes, Growth, HugePages, Mapping, Nanos, PmdRange, VirtAddr, Vma,
+        VmaKind,
     };
 
     const GOOD: &[u8] = include_bytes!("../tests/fixtures/good.trace");
@@ -128,12 +128,12 @@ mod tests {
         assert_eq!((trace.samples.len(), trace.duration()), (3, Nanos(2_000_000_000)));
         let mut memory = Memory::default();
         trace.samples.iter().for_each(|sample| memory.apply(&sample.changes));
-        let region = Region::containing(VirtAddr(0x7f00_0020_0000));
+        let range = PmdRange::containing(VirtAddr(0x7f00_0020_0000));
         let state =
-            RegionState { mapping: Mapping::Base, population: BasePages(17), data: BasePages(17) };
-        assert_eq!(memory.regions.get(&region), Some(&state));
-        assert_eq!(memory.areas.len(), 2);
-        assert_eq!(memory.areas.values().next().map(|area| area.growth), Some(Growth::Up));
+            RangeState { mapping: Mapping::Base, present: BasePages(17), data: BasePages(17) };
+        assert_eq!(memory.ranges.get(&range), Some(&state));
+        assert_eq!(memory.vmas.len(), 2);
+        assert_eq!(memory.vmas.values().next().map(|vma| vma.growth), Some(Growth::Up));
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         let said = says(MALFORMED);
         assert!(said.contains("line 3") && said.contains("column"), "{said}");
         let said = says(OTHER_VERSION);
-        assert!(said.contains("version 2") && said.contains("reads version 1"), "{said}");
+        assert!(said.contains("version 3") && said.contains("reads version 2"), "{said}");
         for other in [&b""[..], b"\n", b"\x7fELF\0", b"{}\n", b"[1]\n", b"{\"superpage\":1}\n"] {
             assert_eq!(read(other, Partial::Allowed), Err(Error::NotATrace));
         }
@@ -171,15 +171,15 @@ mod tests {
         let header = GOOD.split_inclusive(|b| *b == b'\n').next().expect("a header");
         let counts = r#""resident":0,"minor":0,"major":0,"cpu":0"#;
         for (what, part) in [
-            (r#""regions":[["0x1000",1,"huge",512,0]]"#, "no region begins"),
-            (r#""regions":[["0x200000",1,"huge",511,0]]"#, "cannot have 511"),
-            (r#""regions":[["0x200000",1,"base",3,4]]"#, "data in 4"),
-            (r#""regions":[["0x200000",0,"base",3,3]]"#, "0 regions"),
-            (r#""regions":[["0x200000",18446744073709551615,"base",3,3]]"#, "cannot be"),
-            (r#""regions":[["0x200000",9000000,"base",3,3]]"#, "more than"),
-            (r#""regions":[["200000",1,"base",3,3]]"#, "is no address"),
-            (r#""areas":[["0x2000","0x1000","stack","up","none"]]"#, "from 0x2000 to 0x1000"),
-            (r#""areas":[["0x2000","0x3000","heap","up","none"]]"#, "heap"),
+            (r#""ranges":[["0x1000",1,"huge",512,0]]"#, "no range begins"),
+            (r#""ranges":[["0x200000",1,"huge",511,0]]"#, "cannot have 511"),
+            (r#""ranges":[["0x200000",1,"base",3,4]]"#, "data in 4"),
+            (r#""ranges":[["0x200000",0,"base",3,3]]"#, "0 ranges"),
+            (r#""ranges":[["0x200000",18446744073709551615,"base",3,3]]"#, "cannot be"),
+            (r#""ranges":[["0x200000",9000000,"base",3,3]]"#, "more than"),
+            (r#""ranges":[["200000",1,"base",3,3]]"#, "is no address"),
+            (r#""vmas":[["0x2000","0x1000","stack","up","none"]]"#, "from 0x2000 to 0x1000"),
+            (r#""vmas":[["0x2000","0x3000","heap","up","none"]]"#, "heap"),
             (r#""colour":"blue""#, "colour"),
         ] {
             let line = format!("{{\"at\":0,{counts},{what}}}\n");
@@ -218,13 +218,13 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_area()(
+        fn any_vma()(
             start in 0u64..1 << 40, pages in 1u64..1 << 20, kind in 0..3, up: bool, advice in 0..3
-        ) -> Area {
-            Area {
+        ) -> Vma {
+            Vma {
                 start: VirtAddr(start * 4096),
                 end: VirtAddr((start + pages) * 4096),
-                kind: [AreaKind::Anonymous, AreaKind::Stack, AreaKind::File][kind as usize],
+                kind: [VmaKind::Anonymous, VmaKind::Stack, VmaKind::File][kind as usize],
                 growth: if up { Growth::Up } else { Growth::Fixed },
                 advice: [Advice::None, Advice::Huge, Advice::NoHuge][advice as usize],
             }
@@ -233,27 +233,27 @@ mod tests {
 
     prop_compose! {
         fn any_run()(first in 0u64..1 << 30, count in 1u64..40, pages in 0u64..=513, data: u64) -> Run {
-            let (mapping, population) = match pages {
+            let (mapping, present) = match pages {
                 0 => (Mapping::Empty, 0),
                 513 => (Mapping::Huge, 512),
                 pages => (Mapping::Base, pages),
             };
-            let data = data % (population + 1);
-            let state = RegionState {
-                mapping, population: BasePages(population), data: BasePages(data),
+            let data = data % (present + 1);
+            let state = RangeState {
+                mapping, present: BasePages(present), data: BasePages(data),
             };
-            let first = Region::containing(VirtAddr(first << 21));
+            let first = PmdRange::containing(VirtAddr(first << 21));
             Run { first, count: HugePages(count), state }
         }
     }
 
     prop_compose! {
         fn any_memory()(
-            areas in prop::collection::vec(any_area(), 0..6),
+            vmas in prop::collection::vec(any_vma(), 0..6),
             runs in prop::collection::vec(any_run(), 0..12),
         ) -> Memory {
             let mut memory = Memory::default();
-            memory.apply(&Changes { areas, unmapped: Vec::new(), runs });
+            memory.apply(&Changes { vmas, unmapped: Vec::new(), runs });
             memory
         }
     }

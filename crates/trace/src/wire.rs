@@ -1,20 +1,20 @@
 //! The lines of a trace as JSON has them, and the way from and to them. Everything that comes in
 //! is an allegation: [`Line`] becomes a [`Sample`] only if it can be true.
 
-use super::{Changes, Contents, Header, RegionState, Run, Sample, Usage, VERSION};
+use super::{Changes, Contents, Header, RangeState, Run, Sample, Usage, VERSION};
 use serde::{Deserialize, Serialize};
 use superpage_units::{
-    Advice, Area, AreaKind, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, Growth,
-    HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, Region, VirtAddr,
+    Advice, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, Growth, HUGE_PAGE_BYTES,
+    HugePages, Mapping, Nanos, PmdRange, VirtAddr, Vma, VmaKind,
 };
 
 /// What the first line has under `superpage`.
 pub(super) const MAGIC: &str = "trace";
 /// The end of the address space with five levels of page tables.
 const LAST_ADDRESS: u64 = 1 << 57;
-/// The longest area: all that a program has with four levels.
+/// The longest VMA: all that a program has with four levels.
 const LONGEST_AREA: u64 = 1 << 47;
-/// The regions that a sample may speak of: 16 TiB, more than a simulated machine can have.
+/// The ranges that a sample may speak of: 16 TiB, more than a simulated machine can have.
 const MOST_REGIONS: u64 = 1 << 23;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,23 +82,23 @@ pub(super) struct Line {
     major: u64,
     cpu: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    areas: Vec<(Address, Address, Kind, Grows, Asked)>,
+    vmas: Vec<(Address, Address, Kind, Grows, Asked)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unmapped: Vec<Address>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    regions: Vec<(Address, u64, Mapped, u64, u64)>,
+    ranges: Vec<(Address, u64, Mapped, u64, u64)>,
 }
 
 impl Line {
     pub(super) fn new(sample: &Sample) -> Self {
-        let area = |area: &Area| {
-            let (start, end) = (Address(area.start.0), Address(area.end.0));
-            (start, end, area.kind.into(), area.growth.into(), area.advice.into())
+        let vma = |vma: &Vma| {
+            let (start, end) = (Address(vma.start.0), Address(vma.end.0));
+            (start, end, vma.kind.into(), vma.growth.into(), vma.advice.into())
         };
         let run = |run: &Run| {
             let state = run.state;
             let start = Address(run.first.start().0);
-            (start, run.count.0, state.mapping.into(), state.population.0, state.data.0)
+            (start, run.count.0, state.mapping.into(), state.present.0, state.data.0)
         };
         Self {
             at: sample.at.0,
@@ -106,18 +106,18 @@ impl Line {
             minor: sample.usage.minor_faults,
             major: sample.usage.major_faults,
             cpu: sample.usage.cpu.0,
-            areas: sample.changes.areas.iter().map(area).collect(),
+            vmas: sample.changes.vmas.iter().map(vma).collect(),
             unmapped: sample.changes.unmapped.iter().map(|start| Address(start.0)).collect(),
-            regions: sample.changes.runs.iter().map(run).collect(),
+            ranges: sample.changes.runs.iter().map(run).collect(),
         }
     }
 
     pub(super) fn sample(self) -> Result<Sample, String> {
-        let runs: Vec<Run> = self.regions.into_iter().map(run).collect::<Result<_, _>>()?;
-        let regions = runs.iter().fold(0, |sum: u64, run| sum.saturating_add(run.count.0));
-        if regions > MOST_REGIONS {
+        let runs: Vec<Run> = self.ranges.into_iter().map(run).collect::<Result<_, _>>()?;
+        let ranges = runs.iter().fold(0, |sum: u64, run| sum.saturating_add(run.count.0));
+        if ranges > MOST_REGIONS {
             let most = HugePages(MOST_REGIONS).bytes();
-            return Err(format!("its regions come to more than {most}"));
+            return Err(format!("its ranges come to more than {most}"));
         }
         Ok(Sample {
             at: Nanos(self.at),
@@ -128,7 +128,7 @@ impl Line {
                 cpu: Nanos(self.cpu),
             },
             changes: Changes {
-                areas: self.areas.into_iter().map(area).collect::<Result<_, _>>()?,
+                vmas: self.vmas.into_iter().map(vma).collect::<Result<_, _>>()?,
                 unmapped: self.unmapped.into_iter().map(|start| VirtAddr(start.0)).collect(),
                 runs,
             },
@@ -136,41 +136,41 @@ impl Line {
     }
 }
 
-fn area(
+fn vma(
     (start, end, kind, growth, advice): (Address, Address, Kind, Grows, Asked),
-) -> Result<Area, String> {
+) -> Result<Vma, String> {
     let (start, end) = (VirtAddr(start.0), VirtAddr(end.0));
     let is_aligned =
         start.0.is_multiple_of(BASE_PAGE_BYTES) && end.0.is_multiple_of(BASE_PAGE_BYTES);
     let fits = end.0 <= LAST_ADDRESS && end.0.saturating_sub(start.0) <= LONGEST_AREA;
     if start >= end || !is_aligned || !fits {
-        return Err(format!("no area can go from {start} to {end}"));
+        return Err(format!("no VMA can go from {start} to {end}"));
     }
-    Ok(Area { start, end, kind: kind.into(), growth: growth.into(), advice: advice.into() })
+    Ok(Vma { start, end, kind: kind.into(), growth: growth.into(), advice: advice.into() })
 }
 
 fn run(
-    (start, count, mapping, population, data): (Address, u64, Mapped, u64, u64),
+    (start, count, mapping, present, data): (Address, u64, Mapped, u64, u64),
 ) -> Result<Run, String> {
     let first = VirtAddr(start.0);
-    let first = Region::new(first).ok_or_else(|| format!("no region begins at {first}"))?;
+    let first = PmdRange::new(first).ok_or_else(|| format!("no range begins at {first}"))?;
     let bytes = count.saturating_mul(HUGE_PAGE_BYTES);
     if count == 0 || first.start().0.saturating_add(bytes) > LAST_ADDRESS {
-        return Err(format!("{count} regions from {} on cannot be", first.start()));
+        return Err(format!("{count} ranges from {} on cannot be", first.start()));
     }
     let mapping = Mapping::from(mapping);
     let can_be = match mapping {
-        Mapping::Empty => population == 0,
-        Mapping::Base => (1..=BASE_PAGES_PER_HUGE_PAGE).contains(&population),
-        Mapping::Huge | Mapping::Gigantic => population == BASE_PAGES_PER_HUGE_PAGE,
+        Mapping::Empty => present == 0,
+        Mapping::Base => (1..=BASE_PAGES_PER_HUGE_PAGE).contains(&present),
+        Mapping::Huge | Mapping::Gigantic => present == BASE_PAGES_PER_HUGE_PAGE,
     };
-    if !can_be || data > population {
+    if !can_be || data > present {
         return Err(format!(
-            "a region at {} cannot have {population} base pages and data in {data}",
+            "a range at {} cannot have {present} base pages and data in {data}",
             first.start()
         ));
     }
-    let state = RegionState { mapping, population: BasePages(population), data: BasePages(data) };
+    let state = RangeState { mapping, present: BasePages(present), data: BasePages(data) };
     Ok(Run { first, count: HugePages(count), state })
 }
 
@@ -218,7 +218,7 @@ macro_rules! words {
     };
 }
 
-words!(Kind for AreaKind { Anonymous, Stack, File });
+words!(Kind for VmaKind { Anonymous, Stack, File });
 words!(Grows for Growth { Fixed, Up });
 words!(Asked for Advice { None, Huge, NoHuge });
 words!(Mapped for Mapping { Empty, Base, Huge, Gigantic });

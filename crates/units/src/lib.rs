@@ -1,4 +1,4 @@
-//! The words that every crate speaks in: sizes, addresses, pages, regions, areas, shares, times,
+//! The words that every crate speaks in: sizes, addresses, pages, ranges, VMAs, shares, times,
 //! and the numbers and keys of processes.
 //!
 //! A public signature anywhere in the workspace uses these types and no bare number for a size, a
@@ -11,22 +11,22 @@
 extern crate std;
 
 mod address;
-mod area;
 mod count;
 mod page;
 mod process;
-mod region;
+mod range;
 mod share;
 mod size;
 mod time;
+mod vma;
 
 pub use address::VirtAddr;
-pub use area::{Advice, Area, AreaKind, Growth, Mapping};
 pub use page::{GIGANTIC_PAGE_BYTES, HUGE_PAGES_PER_GIGANTIC_PAGE, Page, PageSize};
 pub use process::{Pid, ProcessKey};
-pub use region::Region;
+pub use range::PmdRange;
 pub use share::Share;
 pub use size::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages,
 };
 pub use time::{Nanos, Time};
+pub use vma::{Advice, Growth, Mapping, Vma, VmaKind};

@@ -3,7 +3,8 @@
 //! A page here is a place, not a mapping: whether anything is mapped there is an observation.
 
 use crate::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, Region, VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, PmdRange,
+    VirtAddr,
 };
 use core::fmt;
 
@@ -111,20 +112,20 @@ impl Page {
         self.size
     }
 
-    /// The regions in it: 512 for a gigantic page, and the one it is or lies in for the others.
-    pub fn regions(self) -> impl Iterator<Item = Region> {
+    /// The ranges in it: 512 for a gigantic page, and the one it is or lies in for the others.
+    pub fn ranges(self) -> impl Iterator<Item = PmdRange> {
         let count = match self.size {
             PageSize::Base | PageSize::Huge => 1,
             PageSize::Gigantic => HUGE_PAGES_PER_GIGANTIC_PAGE,
         };
         let start = self.start;
-        (0..count).map(move |i| Region::containing(start.offset(Bytes(i * HUGE_PAGE_BYTES))))
+        (0..count).map(move |i| PmdRange::containing(start.offset(Bytes(i * HUGE_PAGE_BYTES))))
     }
 }
 
-impl From<Region> for Page {
-    fn from(region: Region) -> Self {
-        Self { start: region.start(), size: PageSize::Huge }
+impl From<PmdRange> for Page {
+    fn from(range: PmdRange) -> Self {
+        Self { start: range.start(), size: PageSize::Huge }
     }
 }
 
@@ -148,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn a_gigantic_page_holds_its_regions() {
+    fn a_gigantic_page_holds_its_ranges() {
         let page = Page::containing(VirtAddr(5 * GIGANTIC_PAGE_BYTES + 12345), PageSize::Gigantic);
         assert_eq!(page.start(), VirtAddr(5 * GIGANTIC_PAGE_BYTES));
-        assert_eq!(page.regions().count(), 512);
-        assert_eq!(page.regions().last().map(Region::end), Some(page.end()));
+        assert_eq!(page.ranges().count(), 512);
+        assert_eq!(page.ranges().last().map(PmdRange::end), Some(page.end()));
         let huge =
             Page::containing(page.start().offset(Bytes(HUGE_PAGE_BYTES + 1)), PageSize::Huge);
-        assert_eq!(huge.regions().map(Page::from).next(), Some(huge));
+        assert_eq!(huge.ranges().map(Page::from).next(), Some(huge));
     }
 }

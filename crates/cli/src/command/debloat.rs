@@ -83,7 +83,7 @@ fn run_with_progress(
     let mut freed_so_far = BasePages::ZERO;
     let mut watch = |event: Event<'_>| {
         match event {
-            Event::Looked { regions, .. } if freed_so_far.is_zero() => bar.inc(regions.0),
+            Event::Looked { ranges, .. } if freed_so_far.is_zero() => bar.inc(ranges.0),
             Event::Looked { .. } | Event::Excluded { .. } | Event::Pausing => {}
             Event::Split { freed, .. } => {
                 if freed_so_far.is_zero() {

@@ -26,8 +26,8 @@ pub(super) fn run(arguments: &Promote) -> Outcome {
     }
     let mode = if arguments.dry_run { Mode::DryRun } else { Mode::Act };
     let options = Options { mode, least: arguments.least, max_used: arguments.max_used };
-    let regions = found.iter().map(Candidate::regions).sum();
-    let bar = show::progress(regions, "promoting {bar:30} {pos}/{len} PMD ranges of 2 MiB");
+    let ranges = found.iter().map(Candidate::ranges).sum();
+    let bar = show::progress(ranges, "promoting {bar:30} {pos}/{len} PMD ranges of 2 MiB");
     let mut accounts = Vec::new();
     for candidate in found {
         accounts.push(candidate.promote(options, &mut |count| bar.inc(count))?);

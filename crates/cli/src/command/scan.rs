@@ -20,7 +20,7 @@ use superpage_manager::select::Selection;
 use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::SAMPLE;
-use superpage_units::{BasePages, HugePages, PageSize, Pid, Region, Share, Time};
+use superpage_units::{BasePages, HugePages, PageSize, Pid, PmdRange, Share, Time};
 
 /// Shows all processes, or one.
 pub(super) fn run(arguments: &Scan) -> Outcome {
@@ -136,7 +136,7 @@ fn one(arguments: &Scan, pid: Pid, depth: Depth) -> Outcome {
         draw(path, account, map)?;
     }
     if arguments.json {
-        return show::print(&map.by_address().map(region_json).collect::<String>());
+        return show::print(&map.by_address().map(range_json).collect::<String>());
     }
     show::print(&map_report(account, map, depth))
 }
@@ -150,14 +150,14 @@ fn draw(path: &Path, account: &ProcessAccount, map: &BloatMap) -> anyhow::Result
         .with_context(|| format!("the picture could not be written to {}", path.display()))
 }
 
-fn region_json((region, known): (Region, Knowledge)) -> String {
+fn range_json((range, known): (PmdRange, Knowledge)) -> String {
     let looked = match known {
         Knowledge::Unknown => 0,
         Knowledge::Glanced(sample) | Knowledge::Sampled(sample) => sample.pages(),
         Knowledge::Exact(_) => 512, // tidy: allow(every base page)
     };
     let row = json!({
-        "address": region.start().to_string(),
+        "address": range.start().to_string(),
         "density": known.density().map(|density| density.zero_pages()),
         "base_pages_looked_at": looked,
     });
@@ -211,8 +211,8 @@ fn bucket_table(map: &BloatMap) -> String {
 /// Columns of the strip by address.
 const COLUMNS: u64 = 72;
 
-fn per_column(regions: HugePages) -> u64 {
-    regions.0.div_ceil(COLUMNS).max(1)
+fn per_column(ranges: HugePages) -> u64 {
+    ranges.0.div_ceil(COLUMNS).max(1)
 }
 
 /// Bloat by address in one line of text.

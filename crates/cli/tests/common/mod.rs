@@ -15,7 +15,7 @@ use superpage_kernel::process::Process;
 use superpage_kernel::smaps;
 use superpage_lab::worker::{Launcher, Worker};
 use superpage_lab::workload::{PageSize, WorkloadKind, WorkloadSpec};
-use superpage_units::{Bytes, HugePages, Pid, Region, VirtAddr};
+use superpage_units::{Bytes, HugePages, Pid, PmdRange, VirtAddr};
 
 /// How a live test ends.
 pub(crate) type Ended = Result<(), Failed>;
@@ -107,15 +107,11 @@ impl Holds {
     }
 }
 
-/// How many of so many regions from `start` on are huge pages of the process.
-pub(crate) fn huge_from(
-    pid: Pid,
-    start: VirtAddr,
-    regions: HugePages,
-) -> Result<HugePages, Failed> {
+/// How many of so many ranges from `start` on are huge pages of the process.
+pub(crate) fn huge_from(pid: Pid, start: VirtAddr, ranges: HugePages) -> Result<HugePages, Failed> {
     let pagemap = Pagemap::open(&Process::open(pid)?)?;
-    let all = Region::within(start, start.offset(regions.bytes()));
-    let seen = all.map(|region| pagemap.survey(region)).collect::<Result<Vec<_>, _>>()?;
+    let all = PmdRange::within(start, start.offset(ranges.bytes()));
+    let seen = all.map(|range| pagemap.survey(range)).collect::<Result<Vec<_>, _>>()?;
     Ok(HugePages(seen.iter().filter(|seen| seen.is_huge).count() as u64))
 }
 

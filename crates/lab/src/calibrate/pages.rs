@@ -11,7 +11,8 @@ use superpage_kernel::process::Process;
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Result, process_madvise};
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HUGE_PAGE_BYTES, HugePages, PmdRange,
+    VirtAddr,
 };
 
 /// Memory that is faulted in and taken apart. Chosen: no cache holds it, any machine has it.
@@ -108,8 +109,8 @@ fn huge_fault(process: &Process) -> Result<Option<f64>> {
 /// Whether all of `memory` is mapped by huge pages. Where the kernel cannot say, by the time that
 /// faults take it will show.
 fn are_huge(process: &Process, memory: &OwnMemory) -> Result<bool> {
-    let regions: Vec<Region> = memory.regions().collect();
-    match Pagemap::open(process).and_then(|pagemap| pagemap.mappings(&regions)) {
+    let ranges: Vec<PmdRange> = memory.ranges().collect();
+    match Pagemap::open(process).and_then(|pagemap| pagemap.mappings(&ranges)) {
         Ok(found) => Ok(found.iter().all(|mapping| *mapping == Mapping::Huge)),
         Err(superpage_kernel::Error::Unsupported { .. }) => Ok(true),
         Err(error) => Err(error),
@@ -132,18 +133,18 @@ fn copy_page() -> Result<f64> {
 fn scan_page(process: &Process) -> Result<Option<f64>> {
     let mut memory = OwnMemory::map(SIZE, Wish::BasePages)?;
     touch(&mut memory, BASE_PAGE_BYTES);
-    let regions: Vec<Region> = memory.regions().collect();
+    let ranges: Vec<PmdRange> = memory.ranges().collect();
     let Ok(pagemap) = Pagemap::open(process) else { return Ok(None) };
-    if pagemap.mappings(&regions).is_err() {
+    if pagemap.mappings(&ranges).is_err() {
         return Ok(None);
     }
     let pages = SIZE.base_pages().0;
-    fastest(|| timed(pages, || pagemap.mappings(&regions))).map(Some)
+    fastest(|| timed(pages, || pagemap.mappings(&ranges))).map(Some)
 }
 
 impl Rebuilding {
     /// Measures it; `None` where the kernel refuses or does something else each time. Now and then
-    /// it refuses one region, because somebody else looks at it; such a round does not count.
+    /// it refuses one range, because somebody else looks at it; such a round does not count.
     fn measure(process: &Process) -> Result<Option<Self>> {
         let mut best: Option<Self> = None;
         for _ in 0..=ROUNDS {
@@ -166,24 +167,24 @@ impl Rebuilding {
     fn round(process: &Process) -> Result<Option<Self>> {
         let mut memory = OwnMemory::map(SIZE, Wish::HugePages)?;
         touch(&mut memory, BASE_PAGE_BYTES);
-        let regions: Vec<Region> = memory.regions().collect();
-        let Some(split_full) = split(process, &regions)? else { return Ok(None) };
-        let Some(collapse_full) = collapse(process, &regions)? else { return Ok(None) };
+        let ranges: Vec<PmdRange> = memory.ranges().collect();
+        let Some(split_full) = split(process, &ranges)? else { return Ok(None) };
+        let Some(collapse_full) = collapse(process, &ranges)? else { return Ok(None) };
         for huge_page in memory.bytes_mut().chunks_exact_mut(to_usize(HUGE_PAGE_BYTES)) {
             huge_page[to_usize(BASE_PAGE_BYTES)..].fill(0);
         }
-        let Some(split_freeing) = split(process, &regions)? else { return Ok(None) };
-        if !has_freed(process, &regions)? {
+        let Some(split_freeing) = split(process, &ranges)? else { return Ok(None) };
+        if !has_freed(process, &ranges)? {
             return Ok(None);
         }
-        let Some(collapse_single) = collapse(process, &regions)? else { return Ok(None) };
+        let Some(collapse_single) = collapse(process, &ranges)? else { return Ok(None) };
         Ok(Some(Self { split_full, split_freeing, collapse_full, collapse_single }))
     }
 }
 
 /// Splits all of them: the time of each.
-fn split(process: &Process, regions: &[Region]) -> Result<Option<f64>> {
-    let spots: Vec<VirtAddr> = regions.iter().map(|region| region.start()).collect();
+fn split(process: &Process, ranges: &[PmdRange]) -> Result<Option<f64>> {
+    let spots: Vec<VirtAddr> = ranges.iter().map(|range| range.start()).collect();
     let mut refusals = 0;
     let time = timed(SIZE.0, || {
         process_madvise::split(process, &spots).map(|refused| refusals = refused.len())
@@ -192,10 +193,10 @@ fn split(process: &Process, regions: &[Region]) -> Result<Option<f64>> {
 }
 
 /// Rebuilds all of them: the time of each.
-fn collapse(process: &Process, regions: &[Region]) -> Result<Option<f64>> {
+fn collapse(process: &Process, ranges: &[PmdRange]) -> Result<Option<f64>> {
     let mut refusals = 0;
     let time = timed(SIZE.0, || {
-        process_madvise::collapse(process, regions).map(|refused| refusals = refused.len())
+        process_madvise::collapse(process, ranges).map(|refused| refusals = refused.len())
     });
     allowed(time, refusals)
 }
@@ -211,8 +212,8 @@ fn allowed(time: Result<f64>, refusals: usize) -> Result<Option<f64>> {
 }
 
 /// Whether the split freed what was zero-filled (Linux 6.12 and later).
-fn has_freed(process: &Process, regions: &[Region]) -> Result<bool> {
-    let found = Pagemap::open(process)?.mappings(regions)?;
+fn has_freed(process: &Process, ranges: &[PmdRange]) -> Result<bool> {
+    let found = Pagemap::open(process)?.mappings(ranges)?;
     let is_empty = |mapping: &Mapping| match mapping {
         Mapping::Split { zero_pages } => zero_pages.0 + 1 == BASE_PAGES_PER_HUGE_PAGE,
         Mapping::Huge => false,

@@ -16,7 +16,7 @@ use io_uring::IoUring;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise::split;
-use superpage_units::{BASE_PAGE_BYTES, Bytes, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, Bytes, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr};
 
 /// Fixed buffers of a ring at most (the kernel's IORING_MAX_REG_BUFFERS).
 const BUFFERS: u64 = 1 << 14;
@@ -44,13 +44,13 @@ impl Fragmenter {
             frame[0] = 1;
         }
         let mut memory = OwnMemory::map(pinned, Wish::HugePages).map_err(said)?;
-        let (first, regions) = (memory.bytes().as_ptr(), memory.regions().collect::<Vec<_>>());
-        thin_out(&mut memory, &regions)?;
+        let (first, ranges) = (memory.bytes().as_ptr(), memory.ranges().collect::<Vec<_>>());
+        thin_out(&mut memory, &ranges)?;
         let page = |number: usize| libc::iovec {
             iov_base: first.wrapping_add(number * to_usize(HUGE_PAGE_BYTES)).cast_mut().cast(),
             iov_len: to_usize(BASE_PAGE_BYTES),
         };
-        let pages: Vec<libc::iovec> = (0..regions.len()).map(page).collect();
+        let pages: Vec<libc::iovec> = (0..ranges.len()).map(page).collect();
         let ring = IoUring::new(1).map_err(|error| format!("make an io_uring: {error}"))?;
         if !pages.is_empty() {
             // SAFETY: each page lies in `memory`, which is dropped after the ring; no request is
@@ -62,16 +62,16 @@ impl Fragmenter {
     }
 }
 
-/// Makes each region a huge page with one base page in use, and frees the others.
-fn thin_out(memory: &mut OwnMemory, regions: &[Region]) -> Result<(), String> {
+/// Makes each range a huge page with one base page in use, and frees the others.
+fn thin_out(memory: &mut OwnMemory, ranges: &[PmdRange]) -> Result<(), String> {
     let said = |error: superpage_kernel::Error| error.to_string();
     let own = Process::current().map_err(said)?;
     let batch = to_usize(Bytes(BATCH as u64 * HUGE_PAGE_BYTES).0);
-    for (regions, bytes) in regions.chunks(BATCH).zip(memory.bytes_mut().chunks_mut(batch)) {
+    for (ranges, bytes) in ranges.chunks(BATCH).zip(memory.bytes_mut().chunks_mut(batch)) {
         for frame in bytes.chunks_mut(to_usize(HUGE_PAGE_BYTES)) {
             frame[0] = 1;
         }
-        let starts: Vec<VirtAddr> = regions.iter().map(|region| region.start()).collect();
+        let starts: Vec<VirtAddr> = ranges.iter().map(|range| range.start()).collect();
         if let Some(refusal) = split(&own, &starts).map_err(said)?.first() {
             return Err(format!("a huge page could not be split: {refusal:?}"));
         }

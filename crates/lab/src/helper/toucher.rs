@@ -1,5 +1,5 @@
 //! A busy program that fills its memory base page by base page, and sees for itself, by
-//! PAGEMAP_SCAN, when each region has become a huge page.
+//! PAGEMAP_SCAN, when each range has become a huge page.
 //!
 //! A second thread only computes, so that where there are two cores both are busy. The pace of
 //! touching is that of a program that does something with each page.
@@ -14,16 +14,16 @@ use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::pagemap::{Mapping, Pagemap};
 use superpage_kernel::process::Process;
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PmdRange,
 };
 
-/// From one touch to the next: a region takes 2 ms. Chosen.
+/// From one touch to the next: a range takes 2 ms. Chosen.
 const PACE: Duration = Duration::from_micros(4);
 /// From one look at the page table to the next: so that looking, which takes some microseconds and
 /// a lock, stays a small part. Chosen.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// From when on a region's huge page is waited for.
+/// From when on a range's huge page is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Threshold {
@@ -41,10 +41,10 @@ pub(super) struct Toucher {
     patience: Nanos,
 }
 
-/// Regions that are past the threshold and not huge yet, and how long the others took.
+/// Ranges that are past the threshold and not huge yet, and how long the others took.
 struct Watch {
     pagemap: Pagemap,
-    waiting: Vec<(usize, Region, Instant)>,
+    waiting: Vec<(usize, PmdRange, Instant)>,
     took: Vec<Option<u64>>,
     looked: Instant,
 }
@@ -60,10 +60,10 @@ impl Toucher {
     }
 
     fn touch_all(&mut self) -> superpage_kernel::Result<Vec<Option<u64>>> {
-        let regions: Vec<Region> = self.memory.regions().collect();
-        let mut watch = Watch::new(regions.len())?;
+        let ranges: Vec<PmdRange> = self.memory.ranges().collect();
+        let mut watch = Watch::new(ranges.len())?;
         let mut due = Instant::now();
-        for (number, region) in regions.into_iter().enumerate() {
+        for (number, range) in ranges.into_iter().enumerate() {
             for page in 0..BASE_PAGES_PER_HUGE_PAGE {
                 while Instant::now() < due {
                     spin_loop();
@@ -80,7 +80,7 @@ impl Toucher {
                         let pages = BasePages(BASE_PAGES_PER_HUGE_PAGE);
                         self.memory.wish(BasePages(first), pages, Wish::HugePages)?;
                     }
-                    watch.waiting.push((number, region, Instant::now()));
+                    watch.waiting.push((number, range, Instant::now()));
                 }
                 watch.look()?;
             }
@@ -97,18 +97,18 @@ impl Toucher {
 }
 
 impl Watch {
-    fn new(regions: usize) -> superpage_kernel::Result<Self> {
+    fn new(ranges: usize) -> superpage_kernel::Result<Self> {
         let pagemap = Pagemap::open(&Process::current()?)?;
-        Ok(Self { pagemap, waiting: Vec::new(), took: vec![None; regions], looked: Instant::now() })
+        Ok(Self { pagemap, waiting: Vec::new(), took: vec![None; ranges], looked: Instant::now() })
     }
 
-    /// Looks, if it is time to, which regions have become huge pages.
+    /// Looks, if it is time to, which ranges have become huge pages.
     fn look(&mut self) -> superpage_kernel::Result<()> {
         if self.waiting.is_empty() || self.looked.elapsed() < LOOK {
             return Ok(());
         }
-        let regions: Vec<Region> = self.waiting.iter().map(|(_, region, _)| *region).collect();
-        let mappings = self.pagemap.mappings(&regions)?;
+        let ranges: Vec<PmdRange> = self.waiting.iter().map(|(_, range, _)| *range).collect();
+        let mappings = self.pagemap.mappings(&ranges)?;
         self.looked = Instant::now();
         let mut mappings = mappings.into_iter();
         let (looked, took) = (self.looked, &mut self.took);

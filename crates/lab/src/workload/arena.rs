@@ -59,7 +59,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Asks the kernel for `pages`, in the whole mapping: it stays one area.
+    /// Asks the kernel for `pages`, in the whole mapping: it stays one VMA.
     fn advise(&self, pages: PageSize) -> Result<()> {
         let advice = match pages {
             PageSize::Huge => Advice::LinuxHugepage,

@@ -52,7 +52,7 @@ pub enum Bloat {
 #[derive(Clone, Copy, Debug)]
 struct Side {
     first: u64,
-    regions: u64,
+    ranges: u64,
     used: u64,
 }
 
@@ -73,24 +73,24 @@ impl Layout {
         };
         let half = size.0 / 2;
         let sides = [
-            Side { first: 0, regions: half, used: first },
-            Side { first: half, regions: size.0 - half, used: second },
+            Side { first: 0, ranges: half, used: first },
+            Side { first: half, ranges: size.0 - half, used: second },
         ];
         let share = u128::from(half * first) << 64;
-        let total = u128::from((half * first + sides[1].regions * second).max(1));
+        let total = u128::from((half * first + sides[1].ranges * second).max(1));
         let threshold = u64::try_from(share / total).unwrap_or(u64::MAX);
         Self { sides, threshold }
     }
 
     fn used(&self) -> BasePages {
-        self.sides.iter().map(|side| BasePages(side.regions * side.used)).sum()
+        self.sides.iter().map(|side| BasePages(side.ranges * side.used)).sum()
     }
 
     /// The first words of all used pages, huge page by huge page.
     fn pages(&self) -> impl Iterator<Item = usize> + use<> {
         self.sides.into_iter().flat_map(|side| {
-            (side.first..side.first + side.regions)
-                .flat_map(move |region| (0..side.used).map(move |slot| first_word(region, slot)))
+            (side.first..side.first + side.ranges)
+                .flat_map(move |range| (0..side.used).map(move |slot| first_word(range, slot)))
         })
     }
 
@@ -103,26 +103,26 @@ impl Layout {
         let side = &self.sides[usize::from(x >= self.threshold)];
         let y = (x ^ x.rotate_left(32)).wrapping_mul(GOLDEN);
         let y = y ^ y >> 32;
-        let region = side.first + (((y >> 32) * side.regions) >> 32);
+        let range = side.first + (((y >> 32) * side.ranges) >> 32);
         let slot = ((y & 0x7f_ffff) * side.used) >> 23;
         let word = (y >> 23) % WORDS_PER_PAGE;
-        first_word(region, slot) + to_usize(word | u64::from(word == 0))
+        first_word(range, slot) + to_usize(word | u64::from(word == 0))
     }
 }
 
-/// The first word of used page `slot` of huge page `region`.
+/// The first word of used page `slot` of huge page `range`.
 #[inline]
-fn first_word(region: u64, slot: u64) -> usize {
-    to_usize((region * BASE_PAGES_PER_HUGE_PAGE + scatter(region, slot)) * WORDS_PER_PAGE)
+fn first_word(range: u64, slot: u64) -> usize {
+    to_usize((range * BASE_PAGES_PER_HUGE_PAGE + scatter(range, slot)) * WORDS_PER_PAGE)
 }
 
-/// A permutation of the 512 base pages of each huge page, another one for each `region`.
+/// A permutation of the 512 base pages of each huge page, another one for each `range`.
 ///
 /// Every step is a bijection on nine bits: an odd factor, a sum, a shift-and-xor.
 #[inline]
-fn scatter(region: u64, slot: u64) -> u64 {
+fn scatter(range: u64, slot: u64) -> u64 {
     const LAST: u64 = BASE_PAGES_PER_HUGE_PAGE - 1;
-    let key = region.wrapping_mul(GOLDEN) >> 40;
+    let key = range.wrapping_mul(GOLDEN) >> 40;
     let page = slot.wrapping_mul(key | 1).wrapping_add(key >> 9) & LAST;
     let page = page ^ page >> 5;
     let page = page.wrapping_mul(0x1b5) & LAST;
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn used_pages_are_not_a_prefix() {
         let in_front = (0..1000_u64)
-            .map(|region| (0..102).filter(|slot| scatter(region, *slot) < 102).count())
+            .map(|range| (0..102).filter(|slot| scatter(range, *slot) < 102).count())
             .sum::<usize>();
         // A random choice would have a fifth of them, 20.3, in front.
         assert!((15_000..26_000).contains(&in_front), "{in_front}");
@@ -297,9 +297,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scatter_is_a_permutation(region in any::<u64>()) {
+        fn scatter_is_a_permutation(range in any::<u64>()) {
             let pages: BTreeSet<u64> = (0..BASE_PAGES_PER_HUGE_PAGE)
-                .map(|slot| scatter(region, slot)).collect();
+                .map(|slot| scatter(range, slot)).collect();
             prop_assert_eq!(pages.len() as u64, BASE_PAGES_PER_HUGE_PAGE);
             prop_assert_eq!(pages.last(), Some(&(BASE_PAGES_PER_HUGE_PAGE - 1)));
         }

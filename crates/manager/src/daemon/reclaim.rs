@@ -343,8 +343,8 @@ mod tests {
     fn a_step_that_takes_too_long_is_counted_and_its_cooldowns_are_kept() {
         let directory = tempfile::tempdir().expect("a directory");
         let (mut reclaimer, config) = reclaimer(&directory);
-        let region = superpage_units::Region::containing(superpage_units::VirtAddr(0));
-        reclaimer.cooling.add(ProcessKey(1), region, Time(7));
+        let range = superpage_units::PmdRange::containing(superpage_units::VirtAddr(0));
+        reclaimer.cooling.add(ProcessKey(1), range, Time(7));
         reclaimer.limit = Duration::ZERO;
         let waiting = waits(&mut reclaimer);
         assert!(reclaimer.ended(&config).is_none() && !reclaimer.is_running());

@@ -127,10 +127,10 @@ impl Reporter {
 
 fn log(event: &Event<'_>) {
     match event {
-        Event::Looked { process, regions, cause } => debug!(
+        Event::Looked { process, ranges, cause } => debug!(
             pid = process.pid.0,
             command = process.command,
-            regions = regions.0,
+            ranges = ranges.0,
             cause = %cause,
             "looked"
         ),

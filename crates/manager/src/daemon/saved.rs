@@ -1,5 +1,5 @@
 //! What the daemon knows and would be sorry to lose at a restart: where it stands between its
-//! watermarks, which huge pages are to be left alone, which regions were huge.
+//! watermarks, which huge pages are to be left alone, which ranges were huge.
 //!
 //! Kept in `state.json` of the state directory. Times are of CLOCK_MONOTONIC and processes are named
 //! by when they started, so that it means nothing after a reboot and is ignored then.
@@ -10,16 +10,16 @@ use crate::promote::Promoted;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use superpage_units::{HugePages, Nanos, ProcessKey, Region, Time, VirtAddr};
+use superpage_units::{HugePages, Nanos, PmdRange, ProcessKey, Time, VirtAddr};
 
 const FILE: &str = "state.json";
 /// Of what is written here; a file that another version wrote is ignored.
 const VERSION: u32 = 2;
 
-/// A region that is cooling down: its address, until when, after how many failures, for how long.
+/// A range that is cooling down: its address, until when, after how many failures, for how long.
 type Cooling = (u64, u64, u32, u64);
 
-/// Neighbouring regions: the first address and how many.
+/// Neighbouring ranges: the first address and how many.
 type Run = (u64, u64);
 
 /// What is kept.
@@ -37,11 +37,11 @@ impl Saved {
     /// What is to be kept.
     pub(super) fn of(above: Vec<String>, cooling: &CoolDown, remembered: &Promoted) -> Self {
         let mut kept: BTreeMap<u64, Vec<Cooling>> = BTreeMap::new();
-        for (key, region, Cooldown { until, failures, length }) in cooling.iter() {
-            let one = (region.start().0, until.0, failures, length.0);
+        for (key, range, Cooldown { until, failures, length }) in cooling.iter() {
+            let one = (range.start().0, until.0, failures, length.0);
             kept.entry(key.0).or_default().push(one);
         }
-        let huge = remembered.iter().map(|(key, regions)| (key.0, runs(regions))).collect();
+        let huge = remembered.iter().map(|(key, ranges)| (key.0, runs(ranges))).collect();
         Self { version: VERSION, boot: boot(), above, cooling: kept, huge }
     }
 
@@ -61,33 +61,33 @@ impl Saved {
     /// What is cooling down.
     pub(super) fn cooling(&self) -> CoolDown {
         let mut cooling = CoolDown::new();
-        for (key, regions) in &self.cooling {
-            for (start, until, failures, length) in regions.iter().copied() {
-                let region = Region::containing(VirtAddr(start));
+        for (key, ranges) in &self.cooling {
+            for (start, until, failures, length) in ranges.iter().copied() {
+                let range = PmdRange::containing(VirtAddr(start));
                 let cooldown = Cooldown { until: Time(until), failures, length: Nanos(length) };
-                cooling.insert(ProcessKey(*key), region, cooldown);
+                cooling.insert(ProcessKey(*key), range, cooldown);
             }
         }
         cooling
     }
 
-    /// Which regions were huge.
+    /// Which ranges were huge.
     pub(super) fn remembered(&self) -> Promoted {
-        let all = |runs: &Vec<Run>| runs.iter().flat_map(|run| regions(*run)).collect();
+        let all = |runs: &Vec<Run>| runs.iter().flat_map(|run| ranges(*run)).collect();
         self.huge.iter().map(|(key, runs)| (ProcessKey(*key), all(runs))).collect()
     }
 }
 
-fn runs(regions: &[Region]) -> Vec<Run> {
-    let runs = regions.chunk_by(|one, next| one.end() == next.start());
+fn runs(ranges: &[PmdRange]) -> Vec<Run> {
+    let runs = ranges.chunk_by(|one, next| one.end() == next.start());
     runs.filter_map(|run| Some((run.first()?.start().0, run.len() as u64))).collect()
 }
 
-fn regions((start, count): Run) -> impl Iterator<Item = Region> {
+fn ranges((start, count): Run) -> impl Iterator<Item = PmdRange> {
     /// As many as an address space of 128 TiB has.
     const MOST: u64 = 1 << 26;
     let start = VirtAddr(start);
-    Region::within(start, start.offset(HugePages(count.min(MOST)).bytes()))
+    PmdRange::within(start, start.offset(HugePages(count.min(MOST)).bytes()))
 }
 
 /// This boot's name; the same for all readers until the next.
@@ -103,25 +103,25 @@ mod tests {
 
     #[test]
     fn what_is_kept_comes_back() {
-        let region = |index: u64| Region::containing(VirtAddr(index * HUGE_PAGE_BYTES));
+        let range = |index: u64| PmdRange::containing(VirtAddr(index * HUGE_PAGE_BYTES));
         let directory = tempfile::tempdir().expect("a directory");
         let mut cooling = CoolDown::new();
-        cooling.add(ProcessKey(3), region(9), Time(77));
-        cooling.stayed_whole(ProcessKey(3), region(10), Time(70), Nanos(7));
+        cooling.add(ProcessKey(3), range(9), Time(77));
+        cooling.stayed_whole(ProcessKey(3), range(10), Time(70), Nanos(7));
         let remembered: Promoted =
-            [(ProcessKey(5), vec![region(1), region(2), region(7)])].into_iter().collect();
+            [(ProcessKey(5), vec![range(1), range(2), range(7)])].into_iter().collect();
         let saved = Saved::of(vec!["machine".into()], &cooling, &remembered);
         assert_eq!(saved.huge[&5].len(), 2, "neighbours are one run");
         saved.write(directory.path()).expect("written");
         let read = Saved::read(directory.path());
         assert_eq!(read.above, ["machine"]);
         assert_eq!(read.remembered(), remembered);
-        assert!(read.cooling().contains(ProcessKey(3), region(9), Time(76)));
-        assert!(!read.cooling().contains(ProcessKey(3), region(9), Time(77)));
+        assert!(read.cooling().contains(ProcessKey(3), range(9), Time(76)));
+        assert!(!read.cooling().contains(ProcessKey(3), range(9), Time(77)));
         let mut cooling = read.cooling();
-        assert!(cooling.contains(ProcessKey(3), region(10), Time(76)));
-        cooling.stayed_whole(ProcessKey(3), region(10), Time(77), Nanos(7));
-        assert!(cooling.contains(ProcessKey(3), region(10), Time(90)), "it failed before");
+        assert!(cooling.contains(ProcessKey(3), range(10), Time(76)));
+        cooling.stayed_whole(ProcessKey(3), range(10), Time(77), Nanos(7));
+        assert!(cooling.contains(ProcessKey(3), range(10), Time(90)), "it failed before");
     }
 
     #[test]

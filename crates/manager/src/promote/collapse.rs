@@ -7,15 +7,15 @@ use rustix::io::Errno;
 use std::time::Instant;
 use superpage_kernel::pagemap::Survey;
 use superpage_kernel::process_madvise;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Region};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PmdRange};
 
 /// A range, and what it is like if it may be promoted.
-type Looked = (Region, Result<Survey, Refusal>);
+type Looked = (PmdRange, Result<Survey, Refusal>);
 
 /// Makes the ranges of a request huge pages, those that may be, and looks what became of each.
 #[must_use]
 pub fn carry_out(process: &ManagedProcess, request: &Collapse) -> Collapsed {
-    let seen = request.ranges().filter_map(|region| look(process, request, region));
+    let seen = request.ranges().filter_map(|range| look(process, request, range));
     let seen: Vec<Looked> = seen.collect();
     let mut done = Collapsed::default();
     // A range that must be left alone parts a run.
@@ -23,15 +23,15 @@ pub fn carry_out(process: &ManagedProcess, request: &Collapse) -> Collapsed {
         one.1.is_ok() && next.1.is_ok() && one.0.end() == next.0.start()
     };
     for run in seen.chunk_by(goes_on) {
-        let possible = run.iter().filter_map(|(region, seen)| Some((*region, seen.ok()?)));
-        let possible: Vec<(Region, Survey)> = possible.collect();
-        let refused = run.iter().filter_map(|(region, seen)| Some((*region, seen.err()?)));
-        done.became.extend(refused.map(|(region, why)| (region, Err(why))));
+        let possible = run.iter().filter_map(|(range, seen)| Some((*range, seen.ok()?)));
+        let possible: Vec<(PmdRange, Survey)> = possible.collect();
+        let refused = run.iter().filter_map(|(range, seen)| Some((*range, seen.err()?)));
+        done.became.extend(refused.map(|(range, why)| (range, Err(why))));
         if let Some((first, _)) = possible.first() {
             let all = call(process, *first, HugePages(possible.len() as u64), &mut done);
-            for (region, before) in &possible {
-                let became = verified(process, *region, *before, all, possible.len(), &mut done);
-                done.became.push((*region, became));
+            for (range, before) in &possible {
+                let became = verified(process, *range, *before, all, possible.len(), &mut done);
+                done.became.push((*range, became));
             }
         }
     }
@@ -41,7 +41,7 @@ pub fn carry_out(process: &ManagedProcess, request: &Collapse) -> Collapsed {
 /// Asks the kernel for neighbours; what it answers.
 fn call(
     process: &ManagedProcess,
-    first: Region,
+    first: PmdRange,
     count: HugePages,
     done: &mut Collapsed,
 ) -> Option<Errno> {
@@ -54,64 +54,64 @@ fn call(
 }
 
 /// What the range is like, if it may be promoted; `None` if it is huge by now.
-fn look(process: &ManagedProcess, request: &Collapse, region: Region) -> Option<Looked> {
-    let seen = process.pagemap.survey(region).map_err(|_| Refusal::Gone);
+fn look(process: &ManagedProcess, request: &Collapse, range: PmdRange) -> Option<Looked> {
+    let seen = process.pagemap.survey(range).map_err(|_| Refusal::Gone);
     let is_huge = seen.is_ok_and(|seen| seen.is_huge);
-    (!is_huge).then(|| (region, seen.and_then(|seen| may(process, request, region, seen))))
+    (!is_huge).then(|| (range, seen.and_then(|seen| may(process, request, range, seen))))
 }
 
 /// Whether the range may be promoted.
 fn may(
     process: &ManagedProcess,
     request: &Collapse,
-    region: Region,
+    range: PmdRange,
     seen: Survey,
 ) -> Result<Survey, Refusal> {
     // Also after an `execve`: the page tables looked at are those of before.
-    if seen.population.is_zero() {
+    if seen.present.is_zero() {
         return Err(Refusal::NotPossible);
     }
-    if seen.population < request.least {
+    if seen.present < request.least {
         return Err(Refusal::Changed);
     }
     if request.memory == Memory::Shared {
         return Ok(seen);
     }
-    let ours = process.pagemap.exclusive(region).map_err(|_| Refusal::Gone)?.count();
-    if ours + seen.swapped < seen.population { Err(Refusal::Shared) } else { Ok(seen) }
+    let ours = process.pagemap.exclusive(range).map_err(|_| Refusal::Gone)?.count();
+    if ours + seen.swapped < seen.present { Err(Refusal::Shared) } else { Ok(seen) }
 }
 
 /// What became of a range after the kernel was asked for it and its neighbours.
 fn verified(
     process: &ManagedProcess,
-    region: Region,
+    range: PmdRange,
     before: Survey,
     answer: Option<Errno>,
     neighbours: usize,
     done: &mut Collapsed,
 ) -> Result<BasePages, Refusal> {
-    let became = outcome(process, region, before, answer);
+    let became = outcome(process, range, before, answer);
     // The answer may be about a neighbour, and one that cannot be keeps the kernel from those behind
     // it. Where there is no huge page, asking for each would only take long.
     if became.is_ok() || neighbours == 1 || answer == Some(Errno::NOMEM) {
         return became;
     }
-    let alone = call(process, region, HugePages(1), done);
-    outcome(process, region, before, alone)
+    let alone = call(process, range, HugePages(1), done);
+    outcome(process, range, before, alone)
 }
 
 fn outcome(
     process: &ManagedProcess,
-    region: Region,
+    range: PmdRange,
     before: Survey,
     answer: Option<Errno>,
 ) -> Result<BasePages, Refusal> {
-    let after = process.pagemap.survey(region).map_err(|_| Refusal::Gone)?;
+    let after = process.pagemap.survey(range).map_err(|_| Refusal::Gone)?;
     if after.is_huge {
-        return Ok(BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(before.population));
+        return Ok(BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(before.present));
     }
     Err(match answer {
-        _ if after.population.is_zero() => Refusal::NotPossible,
+        _ if after.present.is_zero() => Refusal::NotPossible,
         answer => meaning(answer),
     })
 }
@@ -141,7 +141,7 @@ mod tests {
         ManagedProcess::new(ProcessKey(1), me, Identity::for_tests()).expect("readable")
     }
 
-    fn request(first: Region, count: u64) -> Collapse {
+    fn request(first: PmdRange, count: u64) -> Collapse {
         let (process, count) = (ProcessKey(1), HugePages(count));
         Collapse { process, first, count, memory: Memory::Private, least: BasePages(1) }
     }
@@ -162,24 +162,24 @@ mod tests {
 
     #[test]
     fn where_nothing_is_mapped_nothing_is_done() {
-        let done = carry_out(&ourselves(), &request(Region::containing(VirtAddr(1 << 40)), 1));
+        let done = carry_out(&ourselves(), &request(PmdRange::containing(VirtAddr(1 << 40)), 1));
         assert_eq!(done.became[0].1, Err(Refusal::NotPossible));
     }
 
     #[test]
     fn neighbours_become_huge_and_holes_are_filled() {
         let mut memory = OwnMemory::map(HugePages(3), Wish::Nothing).expect("6 MiB");
-        let regions: Vec<Region> = memory.regions().collect();
+        let ranges: Vec<PmdRange> = memory.ranges().collect();
         for (index, pages) in [(0, 100), (1, 512)] {
             let start = index * 512 * 4096;
             memory.bytes_mut()[start..start + pages * 4096].fill(1);
         }
         let process = ourselves();
-        if process.pagemap.survey(regions[0]).is_ok_and(|seen| seen.is_huge) {
+        if process.pagemap.survey(ranges[0]).is_ok_and(|seen| seen.is_huge) {
             return println!("skipped: huge pages come at first touches, none is to be made");
         }
-        let done = carry_out(&process, &request(regions[0], 3));
-        let of = |index: usize| done.became.iter().find(|one| one.0 == regions[index]);
+        let done = carry_out(&process, &request(ranges[0], 3));
+        let of = |index: usize| done.became.iter().find(|one| one.0 == ranges[index]);
         assert_eq!(of(2).map(|one| one.1), Some(Err(Refusal::NotPossible)), "it is empty");
         // Another test may fork for a moment, and its child shares these pages.
         let first = of(0).map(|one| one.1);

@@ -7,7 +7,7 @@ use crate::process::{Memory, Survey};
 use std::fmt;
 use superpage_policy::supply::Supply;
 use superpage_policy::system::Outcome;
-use superpage_units::{BasePages, Bytes, HugePages, Nanos, ProcessKey, Region};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos, PmdRange, ProcessKey};
 
 /// Names a request that a worker carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,7 +43,7 @@ pub struct Collapse {
     /// Whose.
     pub process: ProcessKey,
     /// The first range.
-    pub first: Region,
+    pub first: PmdRange,
     /// How many.
     pub count: HugePages,
     /// What kind of memory it is.
@@ -54,8 +54,8 @@ pub struct Collapse {
 
 impl Collapse {
     /// Its ranges.
-    pub fn ranges(&self) -> impl Iterator<Item = Region> + use<> {
-        Region::within(self.first.start(), self.first.start().offset(self.count.bytes()))
+    pub fn ranges(&self) -> impl Iterator<Item = PmdRange> + use<> {
+        PmdRange::within(self.first.start(), self.first.start().offset(self.count.bytes()))
     }
 }
 
@@ -64,7 +64,7 @@ impl Collapse {
 pub struct Collapsed {
     /// What became of each range: so many base pages were filled with zeroes, or why it was not
     /// promoted. Those are left out that were huge already.
-    pub became: Vec<(Region, Result<BasePages, Refusal>)>,
+    pub became: Vec<(PmdRange, Result<BasePages, Refusal>)>,
     /// How long the kernel took for each huge page, in the slowest call.
     pub slowest: Nanos,
     /// How long it took in all calls together.
@@ -74,8 +74,8 @@ pub struct Collapsed {
 impl Collapsed {
     /// What a policy is told of one of its ranges.
     #[must_use]
-    pub fn outcome(&self, region: Region) -> Outcome {
-        match self.became.iter().find(|(of, _)| *of == region) {
+    pub fn outcome(&self, range: PmdRange) -> Outcome {
+        match self.became.iter().find(|(of, _)| *of == range) {
             Some((_, Ok(_))) => Outcome::Done,
             Some((_, Err(Refusal::NoHugePage))) => Outcome::NoFrame,
             // Or somebody else made it huge meanwhile.

@@ -141,7 +141,7 @@ impl Limits {
     /// # Errors
     /// Why not.
     pub fn check(&self, seen: &Survey, past: Past, room: Room) -> Result<(), Refusal> {
-        let missing = BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(seen.population);
+        let missing = BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(seen.present);
         let little = self.worth.saturating_sub(BasePages(1));
         if seen.swapped > MOST_SWAPPED {
             return Err(Refusal::Swapped);
@@ -270,8 +270,8 @@ mod tests {
         fragmentation: Share::percent(50),
     };
 
-    fn seen(population: u64) -> Survey {
-        Survey { population: BasePages(population), ..Survey::default() }
+    fn seen(present: u64) -> Survey {
+        Survey { present: BasePages(present), ..Survey::default() }
     }
 
     fn domain(used: u64, total: u64) -> Domain {

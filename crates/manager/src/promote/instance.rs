@@ -8,7 +8,7 @@ use super::range::Reason;
 use crate::process::Survey;
 use superpage_policy::system::drive::{self, Stepped};
 use superpage_policy::system::{Act, Action, Carried, Cause, FaultCause, Outcome, System};
-use superpage_units::{Nanos, PageSize, ProcessKey, Region, Time};
+use superpage_units::{Nanos, PageSize, PmdRange, ProcessKey, Time};
 
 /// Steps of a policy at a time before others have their turn. Chosen, not measured: some hundreds
 /// of microseconds.
@@ -33,7 +33,7 @@ pub struct PolicyInstance {
 #[derive(Debug)]
 pub enum Background {
     /// This range promoted, by this action.
-    Promote(ProcessKey, Region, Reason, Action),
+    Promote(ProcessKey, PmdRange, Reason, Action),
     /// It looked around and wants to go on.
     More,
     /// Nothing before this time; `None`: before something changes.
@@ -93,7 +93,7 @@ impl PolicyInstance {
         key: ProcessKey,
         survey: &Survey,
         now: Time,
-    ) -> Vec<(Region, Reason)> {
+    ) -> Vec<(PmdRange, Reason)> {
         self.machine.snapshot.set_now(now);
         self.machine.take_in_untold(key, survey);
         self.wake(now);
@@ -101,11 +101,11 @@ impl PolicyInstance {
             return Vec::new();
         }
         let (system, machine) = (self.system.as_mut(), &mut self.machine);
-        let found: Vec<Region> = machine.snapshot.base_mapped(key).map(|found| found.0).collect();
-        let wanted = found.into_iter().filter_map(|region| {
-            let fault = machine.snapshot.fault(key, region)?;
+        let found: Vec<PmdRange> = machine.snapshot.base_mapped(key).map(|found| found.0).collect();
+        let wanted = found.into_iter().filter_map(|range| {
+            let fault = machine.snapshot.fault(key, range)?;
             let served = drive::serve(system, machine, &fault)?;
-            (served.size == PageSize::Huge).then(|| (region, reason_of(served.cause)))
+            (served.size == PageSize::Huge).then(|| (range, reason_of(served.cause)))
         });
         wanted.collect()
     }
@@ -117,8 +117,8 @@ impl PolicyInstance {
             match drive::step(self.system.as_mut(), &mut self.machine) {
                 Stepped::Acted(action, Carried::Later) => {
                     if let Act::Promote { process, page, .. } = action.act {
-                        let region = Region::containing(page.start());
-                        return Background::Promote(process, region, reason(&action.cause), action);
+                        let range = PmdRange::containing(page.start());
+                        return Background::Promote(process, range, reason(&action.cause), action);
                     }
                 }
                 Stepped::Acted(_, Carried::Now(_)) | Stepped::Scanned(_) => {}

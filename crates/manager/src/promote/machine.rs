@@ -14,9 +14,9 @@ use crate::process::Survey;
 use std::collections::{BTreeMap, BTreeSet};
 use superpage_policy::supply::Supply;
 use superpage_policy::system::{
-    Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, RegionView, System, View,
+    Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, RangeView, System, View,
 };
-use superpage_units::{Area, Mapping, Page, PageSize, ProcessKey, Region, Time, VirtAddr};
+use superpage_units::{Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma};
 
 /// The processes under one policy.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct LiveMachine {
     /// What is known of them.
     pub snapshot: Snapshot,
     /// The notes of what is reserved.
-    reserved: BTreeMap<ProcessKey, BTreeSet<Region>>,
+    reserved: BTreeMap<ProcessKey, BTreeSet<PmdRange>>,
 }
 
 impl LiveMachine {
@@ -32,7 +32,7 @@ impl LiveMachine {
     pub fn take_in(&mut self, key: ProcessKey, survey: &Survey) {
         self.snapshot.take_in(key, survey);
         if let Some(reserved) = self.reserved.get_mut(&key) {
-            reserved.retain(|region| is_base_mapped(&self.snapshot, key, *region));
+            reserved.retain(|range| is_base_mapped(&self.snapshot, key, *range));
         }
     }
 
@@ -40,14 +40,14 @@ impl LiveMachine {
     /// pages counts as reserved.
     pub fn take_in_untold(&mut self, key: ProcessKey, survey: &Survey) {
         self.snapshot.take_in(key, survey);
-        let all = self.snapshot.base_mapped(key).map(|(region, _)| region).collect();
+        let all = self.snapshot.base_mapped(key).map(|(range, _)| range).collect();
         self.reserved.insert(key, all);
     }
 
     /// A PMD range became a huge page since the survey.
-    pub fn set_huge(&mut self, key: ProcessKey, region: Region) {
-        self.snapshot.set_huge(key, region);
-        self.unreserve(key, region);
+    pub fn set_huge(&mut self, key: ProcessKey, range: PmdRange) {
+        self.snapshot.set_huge(key, range);
+        self.unreserve(key, range);
     }
 
     /// Forgets a process.
@@ -56,32 +56,32 @@ impl LiveMachine {
         self.reserved.remove(&key);
     }
 
-    fn reserve(&mut self, key: ProcessKey, region: Region) {
-        self.reserved.entry(key).or_default().insert(region);
+    fn reserve(&mut self, key: ProcessKey, range: PmdRange) {
+        self.reserved.entry(key).or_default().insert(range);
     }
 
     /// Whether there was a note.
-    fn unreserve(&mut self, key: ProcessKey, region: Region) -> bool {
-        self.reserved.get_mut(&key).is_some_and(|reserved| reserved.remove(&region))
+    fn unreserve(&mut self, key: ProcessKey, range: PmdRange) -> bool {
+        self.reserved.get_mut(&key).is_some_and(|reserved| reserved.remove(&range))
     }
 
-    fn is_reserved(&self, key: ProcessKey, region: Region) -> bool {
-        self.reserved.get(&key).is_some_and(|reserved| reserved.contains(&region))
+    fn is_reserved(&self, key: ProcessKey, range: PmdRange) -> bool {
+        self.reserved.get(&key).is_some_and(|reserved| reserved.contains(&range))
     }
 
-    /// Whether the page is huge, and its range lies in an area and is mapped by base pages.
+    /// Whether the page is huge, and its range lies in a VMA and is mapped by base pages.
     fn can_promote(&self, key: ProcessKey, page: Page) -> bool {
-        let areas = self.areas(key);
-        let after = areas.partition_point(|area| area.start <= page.start());
-        let area = after.checked_sub(1).and_then(|index| areas.get(index));
+        let vmas = self.vmas(key);
+        let after = vmas.partition_point(|vma| vma.start <= page.start());
+        let vma = after.checked_sub(1).and_then(|index| vmas.get(index));
         page.size() == PageSize::Huge
-            && area.is_some_and(|area| area.holds(page))
-            && is_base_mapped(&self.snapshot, key, Region::containing(page.start()))
+            && vma.is_some_and(|vma| vma.holds(page))
+            && is_base_mapped(&self.snapshot, key, PmdRange::containing(page.start()))
     }
 }
 
-fn is_base_mapped(snapshot: &Snapshot, key: ProcessKey, region: Region) -> bool {
-    snapshot.region(key, region).mapping == Mapping::Base
+fn is_base_mapped(snapshot: &Snapshot, key: ProcessKey, range: PmdRange) -> bool {
+    snapshot.range(key, range).mapping == Mapping::Base
 }
 
 impl View for LiveMachine {
@@ -101,17 +101,17 @@ impl View for LiveMachine {
         self.snapshot.footprint(process)
     }
 
-    fn areas(&self, process: ProcessKey) -> &[Area] {
-        self.snapshot.areas(process)
+    fn vmas(&self, process: ProcessKey) -> &[Vma] {
+        self.snapshot.vmas(process)
     }
 
-    fn region(&self, process: ProcessKey, region: Region) -> RegionView {
-        let seen = self.snapshot.region(process, region);
-        let is_reserved = seen.mapping == Mapping::Base && self.is_reserved(process, region);
-        RegionView { is_reserved, ..seen }
+    fn range(&self, process: ProcessKey, range: PmdRange) -> RangeView {
+        let seen = self.snapshot.range(process, range);
+        let is_reserved = seen.mapping == Mapping::Base && self.is_reserved(process, range);
+        RangeView { is_reserved, ..seen }
     }
 
-    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region> {
+    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<PmdRange> {
         self.snapshot.next_mapped(process, from)
     }
 }
@@ -120,16 +120,16 @@ impl Machine for LiveMachine {
     /// The kernel has mapped a base page before anybody is asked. [`PageSize::Huge`] says that a huge page
     /// is wanted in its place.
     fn attempt(&mut self, fault: &Fault, attempt: Attempt, _: &mut dyn System) -> Option<PageSize> {
-        let region = Region::containing(fault.address);
+        let range = PmdRange::containing(fault.address);
         match attempt {
             Attempt::Base => Some(PageSize::Base),
             Attempt::Map { size, .. } => Some(size).filter(|size| *size == PageSize::Huge),
             Attempt::Reserve => {
-                let is_empty = fault.region.population.is_zero() && !fault.region.is_reserved;
-                is_empty.then(|| self.reserve(fault.process, region)).map(|()| PageSize::Base)
+                let is_empty = fault.range.present.is_zero() && !fault.range.is_reserved;
+                is_empty.then(|| self.reserve(fault.process, range)).map(|()| PageSize::Base)
             }
-            Attempt::InPlace | Attempt::Complete if !fault.region.is_reserved => None,
-            Attempt::Complete if fault.area.holds(region.into()) => Some(PageSize::Huge),
+            Attempt::InPlace | Attempt::Complete if !fault.range.is_reserved => None,
+            Attempt::Complete if fault.vma.holds(range.into()) => Some(PageSize::Huge),
             Attempt::InPlace | Attempt::Complete => Some(PageSize::Base),
         }
     }
@@ -140,7 +140,7 @@ impl Machine for LiveMachine {
             Act::Promote { process, page, .. } if self.can_promote(process, page) => {
                 return Carried::Later;
             }
-            Act::Unreserve { process, region } if self.unreserve(process, region) => Outcome::Done,
+            Act::Unreserve { process, range } if self.unreserve(process, range) => Outcome::Done,
             Act::Zero(_) | Act::Compact(..) => Outcome::NoFrame,
             Act::Promote { .. }
             | Act::Unreserve { .. }
@@ -153,7 +153,7 @@ impl Machine for LiveMachine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Memory, Vma};
+    use crate::process::{Memory, PromotableVma};
     use superpage_kernel::pagemap::{Found, Survey as Seen};
     use superpage_policy::compaction::Compaction;
     use superpage_policy::system::linux::{Linux, Options};
@@ -162,17 +162,17 @@ mod tests {
 
     const KEY: ProcessKey = ProcessKey(1);
 
-    fn region(index: u64) -> Region {
-        Region::containing(VirtAddr(index * HUGE_PAGE_BYTES))
+    fn range(index: u64) -> PmdRange {
+        PmdRange::containing(VirtAddr(index * HUGE_PAGE_BYTES))
     }
 
     /// A process with three PMD ranges, of which these are mapped by nine base pages each.
     fn survey(mapped: &[u64]) -> Survey {
         let [start, end] = [1, 4].map(|index| VirtAddr(index * HUGE_PAGE_BYTES));
-        let seen = Seen { population: BasePages(9), ..Seen::default() };
+        let seen = Seen { present: BasePages(9), ..Seen::default() };
         Survey {
-            vmas: vec![Vma { start, end, memory: Memory::Private, is_heap: false }],
-            found: mapped.iter().map(|index| Found::Base(region(*index), seen)).collect(),
+            vmas: vec![PromotableVma { start, end, memory: Memory::Private, is_heap: false }],
+            found: mapped.iter().map(|index| Found::Base(range(*index), seen)).collect(),
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn attempt(machine: &mut LiveMachine, index: u64, attempt: Attempt) -> Option<PageSize> {
-        let fault = Fault::at(machine, KEY, region(index).start()).expect("it is in the area");
+        let fault = Fault::at(machine, KEY, range(index).start()).expect("it is in the VMA");
         machine.attempt(&fault, attempt, &mut Linux::new(Options::NEVER))
     }
 
@@ -196,13 +196,13 @@ mod tests {
     fn what_is_mapped_by_base_pages_can_become_huge_later() {
         let mut machine = machine(&[1]);
         let mut promote = |index: u64| {
-            let (page, how) = (Page::from(region(index)), How::Copy(None));
+            let (page, how) = (Page::from(range(index)), How::Copy(None));
             carry_out(&mut machine, Act::Promote { process: KEY, page, how })
         };
         assert_eq!(promote(1), Carried::Later);
         assert_eq!(promote(2), Carried::Now(Outcome::Stale), "nothing is there");
-        machine.set_huge(KEY, region(1));
-        let page = Page::from(region(1));
+        machine.set_huge(KEY, range(1));
+        let page = Page::from(range(1));
         let again = Act::Promote { process: KEY, page, how: How::InPlace };
         assert_eq!(carry_out(&mut machine, again), Carried::Now(Outcome::Stale), "it is huge");
     }
@@ -215,11 +215,11 @@ mod tests {
         assert_eq!(attempt(&mut machine, 1, Attempt::Reserve), Some(PageSize::Base));
         machine.take_in(KEY, &survey(&[1, 2]));
         let reserved =
-            |machine: &LiveMachine| [1, 2].map(|at| machine.region(KEY, region(at)).is_reserved);
+            |machine: &LiveMachine| [1, 2].map(|at| machine.range(KEY, range(at)).is_reserved);
         assert_eq!(reserved(&machine), [true, false]);
         assert_eq!(attempt(&mut machine, 1, Attempt::InPlace), Some(PageSize::Base));
         assert_eq!(attempt(&mut machine, 1, Attempt::Complete), Some(PageSize::Huge));
-        let give_back = Act::Unreserve { process: KEY, region: region(1) };
+        let give_back = Act::Unreserve { process: KEY, range: range(1) };
         assert_eq!(carry_out(&mut machine, give_back), Carried::Now(Outcome::Done));
         assert_eq!(carry_out(&mut machine, give_back), Carried::Now(Outcome::Stale));
         machine.take_in_untold(KEY, &survey(&[1, 2]));
@@ -235,12 +235,12 @@ mod tests {
         let gigantic =
             Attempt::Map { size: PageSize::Gigantic, compaction: None, zeroed: Zeroed::Preferred };
         assert_eq!(attempt(&mut machine, 2, gigantic), None);
-        let (process, region) = (KEY, region(1));
-        let page = Page::containing(region.start(), PageSize::Base);
+        let (process, range) = (KEY, range(1));
+        let page = Page::containing(range.start(), PageSize::Base);
         for (act, outcome) in [
             (Act::Zero(PageSize::Huge), Outcome::NoFrame),
             (Act::Compact(PageSize::Huge, Compaction::Sequential), Outcome::NoFrame),
-            (Act::Evacuate { process, region }, Outcome::Stale),
+            (Act::Evacuate { process, range }, Outcome::Stale),
             (Act::Evict { process, page }, Outcome::Stale),
         ] {
             assert_eq!(carry_out(&mut machine, act), Carried::Now(outcome), "{act:?}");

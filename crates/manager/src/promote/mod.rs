@@ -51,7 +51,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BasePages, ProcessKey, Region, Share};
+use superpage_units::{BasePages, PmdRange, ProcessKey, Share};
 
 /// What the promoter goes by.
 #[derive(Clone, Debug, PartialEq)]
@@ -145,7 +145,7 @@ pub struct Counts {
 }
 
 /// PMD ranges that were huge, by process.
-pub type Promoted = BTreeMap<ProcessKey, Vec<Region>>;
+pub type Promoted = BTreeMap<ProcessKey, Vec<PmdRange>>;
 
 /// What the promoter is told.
 #[derive(Debug)]

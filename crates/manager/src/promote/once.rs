@@ -6,7 +6,7 @@ use super::gate::{Limits, Past, Room};
 use super::range::Refusal;
 use crate::find::{self, Refusal as Unfit};
 use crate::pass::Mode;
-use crate::process::{ManagedProcess, Memory, Survey, Vma, is_about_one_process};
+use crate::process::{ManagedProcess, Memory, PromotableVma, Survey, is_about_one_process};
 use crate::supply;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,9 @@ use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Pid, Region, Share};
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, Pid, PmdRange, Share,
+};
 
 /// A page that the kernel is using for a moment is tried again so often, so long after.
 const TRIES: u32 = 3;
@@ -92,7 +94,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64);
 impl Candidate {
     /// PMD ranges in which anything is mapped; for a progress bar.
     #[must_use]
-    pub fn regions(&self) -> u64 {
+    pub fn ranges(&self) -> u64 {
         let count = |found: &Found| match found {
             Found::Huge(_, count) => count.0,
             Found::Base(..) => 1,
@@ -121,22 +123,22 @@ impl Candidate {
 
     fn walk(&mut self, options: Options, progress: Progress<'_>) -> Result<()> {
         let found = std::mem::take(&mut self.survey.found);
-        let mut run: Vec<(Region, Memory)> = Vec::new();
+        let mut run: Vec<(PmdRange, Memory)> = Vec::new();
         let (mut limits, mut room) = self.now(options)?;
         for found in found {
-            let (region, seen) = match found {
+            let (range, seen) = match found {
                 Found::Huge(first, count) => {
                     progress(count.0);
                     self.account.were_huge += self.inside(first, count);
                     continue;
                 }
-                Found::Base(region, seen) => (region, seen),
+                Found::Base(range, seen) => (range, seen),
             };
             progress(1);
-            let memory = self.holds(region).map(|vma| vma.memory);
+            let memory = self.holds(range).map(|vma| vma.memory);
             let follows = run
                 .last()
-                .is_some_and(|(last, of)| last.end() == region.start() && Some(*of) == memory);
+                .is_some_and(|(last, of)| last.end() == range.start() && Some(*of) == memory);
             if !run.is_empty() && (!follows || run.len() as u64 >= LONGEST_RUN.0) {
                 self.carry_out(std::mem::take(&mut run), options.mode)?;
                 (limits, room) = self.now(options)?;
@@ -144,30 +146,30 @@ impl Candidate {
             if let Some(memory) = memory
                 && self.is_wanted(&seen, options.least, &limits, room)
             {
-                run.push((region, memory));
+                run.push((range, memory));
             }
         }
         self.carry_out(run, options.mode)
     }
 
     /// The VMA that holds all of a PMD range.
-    fn holds(&self, region: Region) -> Option<Vma> {
+    fn holds(&self, range: PmdRange) -> Option<PromotableVma> {
         let vmas = &self.survey.vmas;
-        let vma = vmas.get(vmas.partition_point(|vma| vma.end <= region.start()))?;
-        (vma.start <= region.start() && region.end() <= vma.end).then_some(*vma)
+        let vma = vmas.get(vmas.partition_point(|vma| vma.end <= range.start()))?;
+        (vma.start <= range.start() && range.end() <= vma.end).then_some(*vma)
     }
 
     /// How many of these huge pages lie in VMAs where huge pages can be made.
-    fn inside(&self, first: Region, count: HugePages) -> HugePages {
-        let all = Region::within(first.start(), first.start().offset(count.bytes()));
-        HugePages(all.filter(|region| self.holds(*region).is_some()).count() as u64)
+    fn inside(&self, first: PmdRange, count: HugePages) -> HugePages {
+        let all = PmdRange::within(first.start(), first.start().offset(count.bytes()));
+        HugePages(all.filter(|range| self.holds(*range).is_some()).count() as u64)
     }
 
     fn is_wanted(&mut self, seen: &Seen, least: BasePages, limits: &Limits, room: Room) -> bool {
-        if seen.population.is_zero() {
+        if seen.present.is_zero() {
             return false;
         }
-        if seen.population < least {
+        if seen.present < least {
             self.account.too_empty += HugePages(1);
             return false;
         }
@@ -182,16 +184,16 @@ impl Candidate {
         }
     }
 
-    fn carry_out(&mut self, run: Vec<(Region, Memory)>, mode: Mode) -> Result<()> {
+    fn carry_out(&mut self, run: Vec<(PmdRange, Memory)>, mode: Mode) -> Result<()> {
         let Some((first, memory)) = run.first().copied() else { return Ok(()) };
         self.process.process.check_alive()?;
         if mode == Mode::DryRun {
-            for (region, _) in run {
-                let seen = self.process.pagemap.survey(region)?;
-                if !seen.is_huge && !seen.population.is_zero() {
+            for (range, _) in run {
+                let seen = self.process.pagemap.survey(range)?;
+                if !seen.is_huge && !seen.present.is_zero() {
                     self.account.promoted += HugePages(1);
                     self.account.filled +=
-                        BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(seen.population);
+                        BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(seen.present);
                 }
             }
             return Ok(());
@@ -217,19 +219,19 @@ impl Candidate {
     fn with_patience(
         &self,
         request: &Collapse,
-    ) -> Vec<(Region, std::result::Result<BasePages, Refusal>)> {
+    ) -> Vec<(PmdRange, std::result::Result<BasePages, Refusal>)> {
         let mut done = collapse::carry_out(&self.process, request);
         let mut held = done.held;
         for _ in 0..TRIES {
-            let is_busy = |became: &(Region, std::result::Result<BasePages, Refusal>)| {
+            let is_busy = |became: &(PmdRange, std::result::Result<BasePages, Refusal>)| {
                 became.1 == Err(Refusal::Busy)
             };
             if !done.became.iter().any(is_busy) {
                 break;
             }
             std::thread::sleep(PAUSE);
-            for (region, became) in done.became.iter_mut().filter(|one| is_busy(one)) {
-                let one = Collapse { first: *region, count: HugePages(1), ..request.clone() };
+            for (range, became) in done.became.iter_mut().filter(|one| is_busy(one)) {
+                let one = Collapse { first: *range, count: HugePages(1), ..request.clone() };
                 let mut again = collapse::carry_out(&self.process, &one);
                 held += again.held;
                 if let Some((_, again)) = again.became.pop() {

@@ -179,7 +179,7 @@ pub enum State {
 
 /// A PMD range of which something is known beyond what is mapped in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Range {
+pub struct Known {
     /// What is being done about it.
     pub state: State,
     /// It was huge at some time since it was mapped.
@@ -188,7 +188,7 @@ pub struct Range {
     cooled: Option<(Because, u32)>,
 }
 
-impl Range {
+impl Known {
     /// One that has been through nothing.
     pub const NEW: Self = Self { state: State::Idle, was_huge: false, cooled: None };
 
@@ -244,7 +244,7 @@ impl Range {
         until
     }
 
-    /// A policy wants it promoted, which it may be ([`Range::is_free`]).
+    /// A policy wants it promoted, which it may be ([`Known::is_free`]).
     pub fn queue(&mut self, wanted: Wanted) {
         if let State::CoolingDown { until, .. } = self.state
             && self.is_over(until, wanted.since)
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn each_cooldown_in_a_row_is_longer_up_to_a_bound() {
-        let (mut range, mut now) = (Range::NEW, Time::ZERO);
+        let (mut range, mut now) = (Known::NEW, Time::ZERO);
         let mut lengths = Vec::new();
         for _ in 0..4 {
             let until = range.cool_down(Because::Promoted, now);
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_cooldown_long_ago_or_for_another_reason_does_not_count() {
-        let mut range = Range::NEW;
+        let mut range = Known::NEW;
         let busy = Because::Refused(Refusal::Busy);
         let first = range.cool_down(busy, Time::ZERO);
         let second = range.cool_down(busy, first);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_forgotten_after_a_while_and_what_was_huge_is_not() {
-        let mut range = Range::NEW;
+        let mut range = Known::NEW;
         let until = range.cool_down(Because::Refused(Refusal::Shared), Time::ZERO);
         assert!(!range.is_forgotten(until));
         assert!(range.is_forgotten(until + FIRST + SECOND));

@@ -5,7 +5,7 @@
 //! A survey of a process says what is mapped; its policy says which PMD ranges it wants; they are
 //! queued, pass the [gate](super::gate), and are collapsed, some neighbours at a time, one request at a
 //! time in a process. All that is known of a range beyond what is mapped in it is its one
-//! [`Range`].
+//! [`Known`].
 //!
 //! When a process is surveyed again: soon after it has faulted or grown, but no sooner than
 //! `SURVEY_SHARE` allows; when a range of it has cooled down; and else once a minute.
@@ -17,13 +17,13 @@ use super::event::{
 use super::gate::{Gate, Guard, Past, SLOW};
 use super::instance::{Background, PolicyInstance};
 use super::policy::Promotion;
-use super::range::{Because, Range, Reason, Refusal, State, Wanted};
+use super::range::{Because, Known, Reason, Refusal, State, Wanted};
 use super::{Counts, Promoted, Rules};
 use crate::process::Survey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use superpage_policy::system::{Action, Outcome};
-use superpage_units::{BasePages, HugePages, Nanos, ProcessKey, Region, Time, VirtAddr};
+use superpage_units::{BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time, VirtAddr};
 
 /// Processes are observed so often while any of them faults.
 const OBSERVE: Nanos = Nanos(50_000_000);
@@ -65,7 +65,7 @@ struct Managed {
     /// No collapse before this: the process has had to wait for the last one.
     collapse_not_before: Time,
     /// All PMD ranges of which something is known.
-    ranges: BTreeMap<Region, Range>,
+    ranges: BTreeMap<PmdRange, Known>,
     /// How many of them are queued.
     queued: usize,
     /// Where the search for the next queued range goes on.
@@ -98,8 +98,8 @@ impl Managed {
     }
 
     /// The ranges that were huge.
-    fn was_huge(&self) -> impl Iterator<Item = Region> {
-        self.ranges.iter().filter(|(_, range)| range.was_huge).map(|(region, _)| *region)
+    fn was_huge(&self) -> impl Iterator<Item = PmdRange> {
+        self.ranges.iter().filter(|(_, known)| known.was_huge).map(|(range, _)| *range)
     }
 
     /// When it is surveyed next, if nothing is under way in it.
@@ -113,11 +113,11 @@ impl Managed {
     }
 
     /// The next run of queued neighbours, as long as a call may be, and where the search goes on.
-    fn next_run(&self) -> Vec<Region> {
-        let is_queued = |(region, range): (&Region, &Range)| {
-            matches!(range.state, State::Queued(_)).then_some(*region)
+    fn next_run(&self) -> Vec<PmdRange> {
+        let is_queued = |(range, known): (&PmdRange, &Known)| {
+            matches!(known.state, State::Queued(_)).then_some(*range)
         };
-        let from = Region::containing(self.cursor);
+        let from = PmdRange::containing(self.cursor);
         let behind = self.ranges.range(from..).find_map(is_queued);
         let Some(first) = behind.or_else(|| self.ranges.iter().find_map(is_queued)) else {
             return Vec::new();
@@ -125,32 +125,32 @@ impl Managed {
         let mut run = vec![first];
         let most = usize::try_from(LONGEST_RUN.0).unwrap_or(1);
         let next = self.ranges.range((Bound::Excluded(first), Bound::Unbounded));
-        for (region, range) in next {
-            let follows = run.last().is_some_and(|last| last.end() == region.start());
-            if run.len() >= most || !follows || !matches!(range.state, State::Queued(_)) {
+        for (range, known) in next {
+            let follows = run.last().is_some_and(|last| last.end() == range.start());
+            if run.len() >= most || !follows || !matches!(known.state, State::Queued(_)) {
                 break;
             }
-            run.push(*region);
+            run.push(*range);
         }
         run
     }
 
     /// Queues a range unless it is queued, under way, or cools down; says whether it did.
-    fn queue(&mut self, region: Region, wanted: Wanted) -> Queued {
-        let range = self.ranges.entry(region).or_insert(Range::NEW);
-        if !range.is_free(wanted.since) {
+    fn queue(&mut self, range: PmdRange, wanted: Wanted) -> Queued {
+        let known = self.ranges.entry(range).or_insert(Known::NEW);
+        if !known.is_free(wanted.since) {
             return Queued::No;
         }
-        range.queue(wanted);
+        known.queue(wanted);
         self.queued += 1;
         Queued::Yes
     }
 
     /// Leaves a range alone for a while; it is surveyed when that is over.
-    fn cool_down(&mut self, region: Region, because: Because, now: Time) {
-        let range = self.ranges.entry(region).or_insert(Range::NEW);
-        let was_queued = matches!(range.state, State::Queued(_));
-        let until = range.cool_down(because, now);
+    fn cool_down(&mut self, range: PmdRange, because: Because, now: Time) {
+        let known = self.ranges.entry(range).or_insert(Known::NEW);
+        let was_queued = matches!(known.state, State::Queued(_));
+        let until = known.cool_down(because, now);
         self.queued -= usize::from(was_queued);
         if because != Because::Promoted {
             self.next_survey = self.next_survey.min(until);
@@ -159,10 +159,10 @@ impl Managed {
 
     /// Leaves all queued ranges alone for a while: they would be refused for the same reason.
     fn cool_down_queue(&mut self, because: Because, now: Time) {
-        let is_queued = |(_, range): &(&Region, &Range)| matches!(range.state, State::Queued(_));
-        let queued = self.ranges.iter().filter(is_queued).map(|(region, _)| *region);
-        for region in queued.collect::<Vec<_>>() {
-            self.cool_down(region, because, now);
+        let is_queued = |(_, known): &(&PmdRange, &Known)| matches!(known.state, State::Queued(_));
+        let queued = self.ranges.iter().filter(is_queued).map(|(range, _)| *range);
+        for range in queued.collect::<Vec<_>>() {
+            self.cool_down(range, because, now);
         }
     }
 }
@@ -206,7 +206,7 @@ impl Kind {
 }
 
 /// A range that the gate let through, with the base pages that were present in it.
-type Admitted = (Region, Guard, BasePages);
+type Admitted = (PmdRange, Guard, BasePages);
 
 /// The scheduler.
 #[derive(Debug)]
@@ -347,7 +347,7 @@ impl Scheduler {
         if !self.processes.contains_key(&process.key) {
             let mut managed = Managed::new(process, instance, now);
             let before = self.promoted_before.remove(&process.key).unwrap_or_default();
-            managed.ranges = before.into_iter().map(|region| (region, Range::WAS_HUGE)).collect();
+            managed.ranges = before.into_iter().map(|range| (range, Known::WAS_HUGE)).collect();
             self.processes.insert(process.key, managed);
             self.instances[instance].machine.snapshot.add(process.key);
         }
@@ -388,22 +388,22 @@ impl Scheduler {
         let wanted = instance.surveyed(key, &survey, now);
         let snapshot = &instance.machine.snapshot;
         // What was emptied or unmapped is new when it is filled again.
-        managed.ranges.retain(|region, range| match range.state {
+        managed.ranges.retain(|range, known| match known.state {
             State::InFlight(_) | State::Queued(_) => true,
-            _ => !range.is_forgotten(now) && snapshot.is_mapped(key, *region),
+            _ => !known.is_forgotten(now) && snapshot.is_mapped(key, *range),
         });
         // What was queued and has changed is wanted again, or is not wanted any more.
         let queued = &mut managed.queued;
-        managed.ranges.retain(|region, range| {
-            let is_stale = matches!(&range.state, State::Queued(wanted) if wanted.action.is_none())
-                && snapshot.seen(key, *region).is_none();
+        managed.ranges.retain(|range, known| {
+            let is_stale = matches!(&known.state, State::Queued(wanted) if wanted.action.is_none())
+                && snapshot.seen(key, *range).is_none();
             *queued -= usize::from(is_stale);
             !is_stale
         });
-        for (region, reason) in wanted {
-            managed.queue(region, Wanted { reason, action: None, since: now });
+        for (range, reason) in wanted {
+            managed.queue(range, Wanted { reason, action: None, since: now });
         }
-        let cooled = managed.ranges.values().filter_map(|range| range.refused_until(now)).min();
+        let cooled = managed.ranges.values().filter_map(|known| known.refused_until(now)).min();
         managed.next_survey = managed.next_survey.min(cooled.unwrap_or(managed.next_survey));
     }
 
@@ -419,7 +419,7 @@ impl Scheduler {
             self.report(Report::CollapseTook(done.slowest));
         }
         let promoted = done.became.iter().filter(|(_, became)| became.is_ok()).count();
-        let found_none = |(_, became): &(Region, Result<BasePages, Refusal>)| {
+        let found_none = |(_, became): &(PmdRange, Result<BasePages, Refusal>)| {
             *became == Err(Refusal::NoHugePage)
         };
         let is_none = promoted == 0 && done.became.iter().any(found_none);
@@ -452,23 +452,23 @@ impl Scheduler {
         managed.request = None;
         managed.collapse_not_before = now + done.held;
         let Some(instance) = self.instances.get_mut(managed.instance) else { return };
-        let became: BTreeMap<Region, Result<BasePages, Refusal>> =
+        let became: BTreeMap<PmdRange, Result<BasePages, Refusal>> =
             done.became.iter().copied().collect();
-        for (region, wanted) in collapse.ranges().zip(wanted) {
-            match became.get(&region) {
+        for (range, wanted) in collapse.ranges().zip(wanted) {
+            match became.get(&range) {
                 Some(Ok(_)) => {
-                    instance.machine.set_huge(key, region);
-                    managed.cool_down(region, Because::Promoted, now);
+                    instance.machine.set_huge(key, range);
+                    managed.cool_down(range, Because::Promoted, now);
                 }
-                Some(Err(why)) => managed.cool_down(region, Because::Refused(*why), now),
+                Some(Err(why)) => managed.cool_down(range, Because::Refused(*why), now),
                 // Somebody else made it huge meanwhile.
                 None => {
-                    instance.machine.set_huge(key, region);
-                    managed.ranges.remove(&region);
+                    instance.machine.set_huge(key, range);
+                    managed.ranges.remove(&range);
                 }
             }
             if let Some(action) = &wanted.action {
-                instance.learn(action, done.outcome(region));
+                instance.learn(action, done.outcome(range));
             }
         }
         let is_any = |refusal| became.values().any(|became| *became == Err(refusal));
@@ -634,8 +634,8 @@ impl Scheduler {
                     break;
                 }
                 match self.instances[index].background(now) {
-                    Background::Promote(key, region, reason, action) => {
-                        if self.want(index, key, region, reason, action, now) == Queued::Yes {
+                    Background::Promote(key, range, reason, action) => {
+                        if self.want(index, key, range, reason, action, now) == Queued::Yes {
                             free -= 1;
                         }
                     }
@@ -650,14 +650,14 @@ impl Scheduler {
         &mut self,
         index: usize,
         key: ProcessKey,
-        region: Region,
+        range: PmdRange,
         reason: Reason,
         action: Action,
         now: Time,
     ) -> Queued {
         let managed = self.processes.get_mut(&key).filter(|managed| managed.instance == index);
         let wanted = Wanted { reason, action: Some(action), since: now };
-        let queued = managed.map_or(Queued::No, |managed| managed.queue(region, wanted));
+        let queued = managed.map_or(Queued::No, |managed| managed.queue(range, wanted));
         if queued == Queued::No {
             self.instances[index].learn(&action, Outcome::Stale);
         }
@@ -703,26 +703,26 @@ impl Scheduler {
         let run = managed.next_run();
         managed.cursor = run.last().map_or(managed.cursor, |last| last.end());
         let memory = run.first().map(|first| instance.machine.snapshot.memory(key, *first));
-        for region in run {
+        for range in run {
             // What another kind of memory allows is asked for by itself.
-            if Some(instance.machine.snapshot.memory(key, region)) != memory {
+            if Some(instance.machine.snapshot.memory(key, range)) != memory {
                 break;
             }
-            let Some(range) = managed.ranges.get(&region) else { continue };
-            let past = if range.was_huge { Past::WasHuge } else { Past::New };
-            let seen = instance.machine.snapshot.seen(key, region);
+            let Some(known) = managed.ranges.get(&range) else { continue };
+            let past = if known.was_huge { Past::WasHuge } else { Past::New };
+            let seen = instance.machine.snapshot.seen(key, range);
             let answer = match seen {
                 Some(seen) => self.gate.admit(&seen, past, managed.domain),
                 None => Err(Refusal::NotPossible),
             };
             match answer {
-                Ok(guard) => admitted.push((region, guard, seen.unwrap_or_default().population)),
+                Ok(guard) => admitted.push((range, guard, seen.unwrap_or_default().present)),
                 Err(why) => {
-                    if let State::Queued(Wanted { action: Some(action), .. }) = &range.state {
+                    if let State::Queued(Wanted { action: Some(action), .. }) = &known.state {
                         instance.learn(action, Outcome::Stale);
                     }
                     *refused.entry(why).or_default() += HugePages(1);
-                    managed.cool_down(region, Because::Refused(why), now);
+                    managed.cool_down(range, Because::Refused(why), now);
                     // It holds for all memory of the machine.
                     if why == Refusal::Fragmentation {
                         managed.cool_down_queue(Because::Refused(why), now);
@@ -748,9 +748,9 @@ impl Scheduler {
         let collapse = Collapse { process: key, first, count, memory, least };
         let id = RequestId(self.last_request + 1);
         let mut wanted = Vec::with_capacity(admitted.len());
-        for (region, ..) in &admitted {
-            let Some(range) = managed.ranges.get_mut(region) else { continue };
-            if let State::Queued(one) = std::mem::replace(&mut range.state, State::InFlight(id)) {
+        for (range, ..) in &admitted {
+            let Some(known) = managed.ranges.get_mut(range) else { continue };
+            if let State::Queued(one) = std::mem::replace(&mut known.state, State::InFlight(id)) {
                 wanted.push(one);
                 managed.queued -= 1;
             }
@@ -806,7 +806,7 @@ impl Scheduler {
     }
 
     /// Ranges that were huge, by process; with the policy.
-    pub fn promoted(&self) -> impl Iterator<Item = (ProcessKey, Promotion, Vec<Region>)> {
+    pub fn promoted(&self) -> impl Iterator<Item = (ProcessKey, Promotion, Vec<PmdRange>)> {
         self.processes.iter().map(|(key, managed)| {
             let policy = self.instances[managed.instance].policy();
             (*key, policy, managed.was_huge().collect())
@@ -833,8 +833,8 @@ impl Scheduler {
                 promised += collapse.count;
                 let Some(managed) = self.processes.get(&collapse.process) else { continue };
                 if managed.request == Some(*id) {
-                    for region in collapse.ranges() {
-                        assert_eq!(managed.ranges[&region].state, State::InFlight(*id));
+                    for range in collapse.ranges() {
+                        assert_eq!(managed.ranges[&range].state, State::InFlight(*id));
                     }
                 }
             }
@@ -843,7 +843,7 @@ impl Scheduler {
         assert!(self.collapses_under_way() <= self.at_once);
         for (key, managed) in &self.processes {
             assert!(managed.instance < self.instances.len());
-            let states = managed.ranges.values().map(|range| &range.state);
+            let states = managed.ranges.values().map(|known| &known.state);
             let queued = states.clone().filter(|state| matches!(state, State::Queued(_))).count();
             assert_eq!(queued, managed.queued, "{key:?}");
             for state in states {

@@ -6,14 +6,14 @@
 //! - What a range shares with other processes is looked at when it is promoted, not before.
 //! - Shared memory without a file counts as anonymous.
 
-use crate::process::{Memory, Survey, Vma};
+use crate::process::{Memory, PromotableVma, Survey};
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Fault, Footprint, RegionView, View};
+use superpage_policy::system::{Fault, Footprint, RangeView, View};
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Growth, HugePages, Mapping, PageSize, ProcessKey, Region,
-    Time, VirtAddr,
+    Advice, BasePages, Growth, HugePages, Mapping, PageSize, PmdRange, ProcessKey, Time, VirtAddr,
+    Vma, VmaKind,
 };
 
 /// The processes under one policy, each as it was surveyed last.
@@ -28,13 +28,13 @@ pub struct Snapshot {
 /// What is mapped in a process.
 #[derive(Clone, Debug, Default)]
 struct Mapped {
-    areas: Vec<Area>,
+    vmas: Vec<Vma>,
     /// Of each of those.
     memory: Vec<Memory>,
     /// What is mapped by base pages.
-    base: BTreeMap<Region, Seen>,
+    base: BTreeMap<PmdRange, Seen>,
     /// Runs of huge pages.
-    huge: BTreeMap<Region, HugePages>,
+    huge: BTreeMap<PmdRange, HugePages>,
     footprint: Footprint,
 }
 
@@ -77,80 +77,80 @@ impl Snapshot {
     pub fn take_in(&mut self, key: ProcessKey, survey: &Survey) {
         let Some(before) = self.processes.get(&key) else { return };
         let mut mapped = Mapped {
-            areas: survey.vmas.iter().map(|vma| before.area(vma)).collect(),
+            vmas: survey.vmas.iter().map(|vma| before.vma(vma)).collect(),
             memory: survey.vmas.iter().map(|vma| vma.memory).collect(),
             ..Mapped::default()
         };
         for found in &survey.found {
             match *found {
                 Found::Huge(first, count) => mapped.add_huge(first, count),
-                Found::Base(region, seen) => mapped.add_base(region, seen),
+                Found::Base(range, seen) => mapped.add_base(range, seen),
             }
         }
         self.processes.insert(key, mapped);
     }
 
     /// A PMD range became a huge page since the survey.
-    pub fn set_huge(&mut self, key: ProcessKey, region: Region) {
+    pub fn set_huge(&mut self, key: ProcessKey, range: PmdRange) {
         let Some(mapped) = self.processes.get_mut(&key) else { return };
-        if let Some(seen) = mapped.base.remove(&region) {
-            mapped.footprint.base = mapped.footprint.base.saturating_sub(seen.population);
+        if let Some(seen) = mapped.base.remove(&range) {
+            mapped.footprint.base = mapped.footprint.base.saturating_sub(seen.present);
         }
-        mapped.huge.insert(region, HugePages(1));
+        mapped.huge.insert(range, HugePages(1));
         mapped.footprint.huge += HugePages(1);
     }
 
     /// The PMD ranges that are mapped by base pages, with what was seen of each.
-    pub fn base_mapped(&self, key: ProcessKey) -> impl Iterator<Item = (Region, Seen)> {
+    pub fn base_mapped(&self, key: ProcessKey) -> impl Iterator<Item = (PmdRange, Seen)> {
         let mapped = self.processes.get(&key).into_iter();
-        mapped.flat_map(|mapped| mapped.base.iter().map(|(region, seen)| (*region, *seen)))
+        mapped.flat_map(|mapped| mapped.base.iter().map(|(range, seen)| (*range, *seen)))
     }
 
     /// What was seen of a PMD range that is mapped by base pages.
     #[must_use]
-    pub fn seen(&self, key: ProcessKey, region: Region) -> Option<Seen> {
-        self.processes.get(&key)?.base.get(&region).copied()
+    pub fn seen(&self, key: ProcessKey, range: PmdRange) -> Option<Seen> {
+        self.processes.get(&key)?.base.get(&range).copied()
     }
 
     /// Whether anything was mapped in a PMD range.
     #[must_use]
-    pub fn is_mapped(&self, key: ProcessKey, region: Region) -> bool {
-        self.region(key, region).mapping != Mapping::Empty
-            || self.seen(key, region).is_some_and(|seen| !seen.zero_pages.is_zero())
+    pub fn is_mapped(&self, key: ProcessKey, range: PmdRange) -> bool {
+        self.range(key, range).mapping != Mapping::Empty
+            || self.seen(key, range).is_some_and(|seen| !seen.zero_pages.is_zero())
     }
 
     /// What kind of memory a PMD range is.
     #[must_use]
-    pub fn memory(&self, key: ProcessKey, region: Region) -> Memory {
+    pub fn memory(&self, key: ProcessKey, range: PmdRange) -> Memory {
         let mapped = self.processes.get(&key);
-        let memory = mapped.and_then(|mapped| mapped.memory.get(mapped.index(region.start())?));
+        let memory = mapped.and_then(|mapped| mapped.memory.get(mapped.index(range.start())?));
         memory.copied().unwrap_or(Memory::Private)
     }
 
     /// A PMD range as a policy would have heard of it, if the last of its pages had just been
     /// touched and the fault not been served yet; `None` where nothing can be promoted.
     #[must_use]
-    pub fn fault(&self, process: ProcessKey, region: Region) -> Option<Fault> {
+    pub fn fault(&self, process: ProcessKey, range: PmdRange) -> Option<Fault> {
         let mapped = self.processes.get(&process)?;
-        let seen = mapped.base.get(&region)?;
+        let seen = mapped.base.get(&range)?;
         // A heap may begin or end in the middle of a range.
-        let area = [region.start(), VirtAddr(region.end().0 - 1)]
+        let vma = [range.start(), VirtAddr(range.end().0 - 1)]
             .into_iter()
-            .find_map(|address| mapped.areas.get(mapped.index(address)?))
+            .find_map(|address| mapped.vmas.get(mapped.index(address)?))
             .copied()?;
-        if seen.population.is_zero() {
+        if seen.present.is_zero() {
             return None;
         }
-        let before = Seen { population: seen.population.saturating_sub(BasePages(1)), ..*seen };
+        let before = Seen { present: seen.present.saturating_sub(BasePages(1)), ..*seen };
         Some(Fault {
             process,
-            address: region.start().max(area.start),
-            area,
-            region: RegionView {
+            address: range.start().max(vma.start),
+            vma,
+            range: RangeView {
                 // Beyond the end of a VMA that does not grow no huge page will ever be.
-                is_reserved: !before.population.is_zero()
-                    && (area.holds(region.into()) || area.growth == Growth::Up),
-                ..region_view(&before)
+                is_reserved: !before.present.is_zero()
+                    && (vma.holds(range.into()) || vma.growth == Growth::Up),
+                ..range_view(&before)
             },
             gigantic_is_empty: None,
         })
@@ -159,39 +159,39 @@ impl Snapshot {
 
 impl Mapped {
     /// A VMA as policies see it.
-    fn area(&self, vma: &Vma) -> Area {
-        let before = self.index(vma.start).and_then(|index| self.areas.get(index));
+    fn vma(&self, vma: &PromotableVma) -> Vma {
+        let before = self.index(vma.start).and_then(|index| self.vmas.get(index));
         let same = before.filter(|before| before.start == vma.start);
         let has_grown = same.is_some_and(|b| b.growth == Growth::Up || b.end < vma.end);
-        Area {
+        Vma {
             start: vma.start,
             end: vma.end,
-            kind: AreaKind::Anonymous,
+            kind: VmaKind::Anonymous,
             growth: if vma.is_heap || has_grown { Growth::Up } else { Growth::Fixed },
             advice: Advice::None,
         }
     }
 
-    /// Which of the areas an address lies in.
+    /// Which of the VMAs an address lies in.
     fn index(&self, address: VirtAddr) -> Option<usize> {
-        let index = self.areas.partition_point(|area| area.end <= address);
-        self.areas.get(index).filter(|area| area.start <= address).map(|_| index)
+        let index = self.vmas.partition_point(|vma| vma.end <= address);
+        self.vmas.get(index).filter(|vma| vma.start <= address).map(|_| index)
     }
 
-    /// Whether some of these addresses lie in an area.
+    /// Whether some of these addresses lie in a VMA.
     fn touches(&self, start: VirtAddr, end: VirtAddr) -> bool {
-        let index = self.areas.partition_point(|area| area.end <= start);
-        self.areas.get(index).is_some_and(|area| area.start < end)
+        let index = self.vmas.partition_point(|vma| vma.end <= start);
+        self.vmas.get(index).is_some_and(|vma| vma.start < end)
     }
 
-    fn add_base(&mut self, region: Region, seen: Seen) {
-        if self.touches(region.start(), region.end()) {
-            self.footprint.base += seen.population;
-            self.base.insert(region, seen);
+    fn add_base(&mut self, range: PmdRange, seen: Seen) {
+        if self.touches(range.start(), range.end()) {
+            self.footprint.base += seen.present;
+            self.base.insert(range, seen);
         }
     }
 
-    fn add_huge(&mut self, first: Region, count: HugePages) {
+    fn add_huge(&mut self, first: PmdRange, count: HugePages) {
         let end = first.start().offset(count.bytes());
         // A file's huge pages may lie in a hole between two VMAs.
         if self.index(first.start()) == self.index(VirtAddr(end.0 - 1)) {
@@ -201,39 +201,34 @@ impl Mapped {
             }
             return;
         }
-        for region in Region::within(first.start(), end) {
-            if self.index(region.start()).is_some() {
+        for range in PmdRange::within(first.start(), end) {
+            if self.index(range.start()).is_some() {
                 self.footprint.huge += HugePages(1);
-                self.huge.insert(region, HugePages(1));
+                self.huge.insert(range, HugePages(1));
             }
         }
     }
 
-    fn is_huge(&self, region: Region) -> bool {
-        let run = self.huge.range(..=region).next_back();
-        run.is_some_and(|(first, count)| region.start() < first.start().offset(count.bytes()))
+    fn is_huge(&self, range: PmdRange) -> bool {
+        let run = self.huge.range(..=range).next_back();
+        run.is_some_and(|(first, count)| range.start() < first.start().offset(count.bytes()))
     }
 
     /// The first PMD range at or after `from` with anything mapped in it.
-    fn next(&self, from: Region) -> Option<Region> {
+    fn next(&self, from: PmdRange) -> Option<PmdRange> {
         if self.is_huge(from) {
             return Some(from);
         }
         // Where only the shared zero page is mapped, nothing is present.
-        let base = self.base.range(from..).find(|(_, seen)| !seen.population.is_zero());
+        let base = self.base.range(from..).find(|(_, seen)| !seen.present.is_zero());
         let huge = self.huge.range(from..).next().map(|(first, _)| *first);
-        base.map(|(region, _)| *region).into_iter().chain(huge).min()
+        base.map(|(range, _)| *range).into_iter().chain(huge).min()
     }
 }
 
-fn region_view(seen: &Seen) -> RegionView {
-    let mapping = if seen.population.is_zero() { Mapping::Empty } else { Mapping::Base };
-    RegionView {
-        mapping,
-        population: seen.population,
-        swapped: seen.swapped,
-        ..RegionView::default()
-    }
+fn range_view(seen: &Seen) -> RangeView {
+    let mapping = if seen.present.is_zero() { Mapping::Empty } else { Mapping::Base };
+    RangeView { mapping, present: seen.present, swapped: seen.swapped, ..RangeView::default() }
 }
 
 impl View for Snapshot {
@@ -253,22 +248,22 @@ impl View for Snapshot {
         self.processes.get(&process).map(|mapped| mapped.footprint).unwrap_or_default()
     }
 
-    fn areas(&self, process: ProcessKey) -> &[Area] {
-        self.processes.get(&process).map_or(&[], |mapped| &mapped.areas)
+    fn vmas(&self, process: ProcessKey) -> &[Vma] {
+        self.processes.get(&process).map_or(&[], |mapped| &mapped.vmas)
     }
 
-    fn region(&self, process: ProcessKey, region: Region) -> RegionView {
-        let Some(mapped) = self.processes.get(&process) else { return RegionView::default() };
-        if mapped.is_huge(region) {
-            let population = PageSize::Huge.base_pages();
-            return RegionView { mapping: Mapping::Huge, population, ..RegionView::default() };
+    fn range(&self, process: ProcessKey, range: PmdRange) -> RangeView {
+        let Some(mapped) = self.processes.get(&process) else { return RangeView::default() };
+        if mapped.is_huge(range) {
+            let present = PageSize::Huge.base_pages();
+            return RangeView { mapping: Mapping::Huge, present, ..RangeView::default() };
         }
-        mapped.base.get(&region).map(region_view).unwrap_or_default()
+        mapped.base.get(&range).map(range_view).unwrap_or_default()
     }
 
-    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region> {
+    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<PmdRange> {
         // The first range that begins at or after it, or that it lies in.
-        self.processes.get(&process)?.next(Region::containing(from))
+        self.processes.get(&process)?.next(PmdRange::containing(from))
     }
 }
 
@@ -279,21 +274,21 @@ mod tests {
 
     const KEY: ProcessKey = ProcessKey(1);
 
-    fn region(index: u64) -> Region {
-        Region::containing(VirtAddr(index * HUGE_PAGE_BYTES))
+    fn range(index: u64) -> PmdRange {
+        PmdRange::containing(VirtAddr(index * HUGE_PAGE_BYTES))
     }
 
-    fn vma(start: u64, end: u64) -> Vma {
+    fn vma(start: u64, end: u64) -> PromotableVma {
         let [start, end] = [start, end].map(|index| VirtAddr(index * HUGE_PAGE_BYTES));
-        Vma { start, end, memory: Memory::Private, is_heap: false }
+        PromotableVma { start, end, memory: Memory::Private, is_heap: false }
     }
 
-    fn base(index: u64, population: u64) -> Found {
-        let population = BasePages(population);
-        Found::Base(region(index), Seen { population, ..Seen::default() })
+    fn base(index: u64, present: u64) -> Found {
+        let present = BasePages(present);
+        Found::Base(range(index), Seen { present, ..Seen::default() })
     }
 
-    fn snapshot(vmas: Vec<Vma>, found: Vec<Found>) -> Snapshot {
+    fn snapshot(vmas: Vec<PromotableVma>, found: Vec<Found>) -> Snapshot {
         let mut snapshot = Snapshot::default();
         snapshot.add(KEY);
         snapshot.take_in(KEY, &Survey { vmas, found });
@@ -302,14 +297,14 @@ mod tests {
 
     #[test]
     fn ranges_come_in_address_order_whatever_maps_them() {
-        let found = vec![base(1, 9), Found::Huge(region(3), HugePages(2)), base(7, 512)];
+        let found = vec![base(1, 9), Found::Huge(range(3), HugePages(2)), base(7, 512)];
         let snapshot = snapshot(vec![vma(1, 5), vma(7, 9)], found);
-        let all = std::iter::successors(snapshot.next_mapped(KEY, VirtAddr(0)), |region| {
-            snapshot.next_mapped(KEY, region.end())
+        let all = std::iter::successors(snapshot.next_mapped(KEY, VirtAddr(0)), |range| {
+            snapshot.next_mapped(KEY, range.end())
         });
-        let all: Vec<Region> = all.collect();
-        assert_eq!(all, [1, 3, 4, 7].map(region));
-        let mapping = |index| snapshot.region(KEY, region(index)).mapping;
+        let all: Vec<PmdRange> = all.collect();
+        assert_eq!(all, [1, 3, 4, 7].map(range));
+        let mapping = |index| snapshot.range(KEY, range(index)).mapping;
         assert_eq!(
             [1, 2, 3, 4, 5].map(mapping),
             [Mapping::Base, Mapping::Empty, Mapping::Huge, Mapping::Huge, Mapping::Empty]
@@ -320,32 +315,32 @@ mod tests {
 
     #[test]
     fn huge_pages_between_two_vmas_are_somebody_elses() {
-        let found = vec![Found::Huge(region(1), HugePages(4)), base(6, 3)];
+        let found = vec![Found::Huge(range(1), HugePages(4)), base(6, 3)];
         let snapshot = snapshot(vec![vma(1, 2), vma(4, 5)], found);
-        let mapping = |index| snapshot.region(KEY, region(index)).mapping == Mapping::Huge;
+        let mapping = |index| snapshot.range(KEY, range(index)).mapping == Mapping::Huge;
         assert_eq!([1, 2, 3, 4].map(mapping), [true, false, false, true]);
-        assert!(!snapshot.is_mapped(KEY, region(6)));
+        assert!(!snapshot.is_mapped(KEY, range(6)));
     }
 
     #[test]
     fn a_range_is_told_as_it_was_before_its_last_page() {
         let mut snapshot = snapshot(vec![vma(1, 3)], vec![base(1, 9)]);
-        let fault = snapshot.fault(KEY, region(1)).expect("it is mapped");
-        assert_eq!((fault.region.population, fault.region.mapping), (BasePages(8), Mapping::Base));
-        assert!(fault.region.is_reserved && fault.area.holds(region(1).into()));
-        assert!(snapshot.fault(KEY, region(2)).is_none(), "nothing is there");
-        snapshot.set_huge(KEY, region(1));
-        assert!(snapshot.fault(KEY, region(1)).is_none(), "it is huge");
+        let fault = snapshot.fault(KEY, range(1)).expect("it is mapped");
+        assert_eq!((fault.range.present, fault.range.mapping), (BasePages(8), Mapping::Base));
+        assert!(fault.range.is_reserved && fault.vma.holds(range(1).into()));
+        assert!(snapshot.fault(KEY, range(2)).is_none(), "nothing is there");
+        snapshot.set_huge(KEY, range(1));
+        assert!(snapshot.fault(KEY, range(1)).is_none(), "it is huge");
         assert_eq!(snapshot.footprint(KEY).base, BasePages::ZERO);
     }
 
     #[test]
     fn a_vma_that_became_longer_grows() {
         let mut snapshot = snapshot(vec![vma(1, 2)], Vec::new());
-        assert_eq!(snapshot.areas(KEY)[0].growth, Growth::Fixed);
+        assert_eq!(snapshot.vmas(KEY)[0].growth, Growth::Fixed);
         for _ in 0..2 {
             snapshot.take_in(KEY, &Survey { vmas: vec![vma(1, 3)], found: Vec::new() });
-            assert_eq!(snapshot.areas(KEY)[0].growth, Growth::Up);
+            assert_eq!(snapshot.vmas(KEY)[0].growth, Growth::Up);
         }
     }
 }

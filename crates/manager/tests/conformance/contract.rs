@@ -1,4 +1,4 @@
-//! What touches, releases, promotions and de-bloating do to a region, on any machine.
+//! What touches, releases, promotions and de-bloating do to a range, on any machine.
 
 use crate::recorder::Recorder;
 use crate::testbed::{Ended, PAGES, Pages, Place, Seen, Testbed, place};
@@ -42,7 +42,7 @@ pub(crate) fn emd_exact() -> Box<dyn Debloat> {
 pub(crate) const ALL: BasePages = BasePages(u64::MAX / 2);
 
 pub(crate) fn promotion<M: Testbed>(machine: &M, place: Place) -> Action {
-    let page = Page::from(machine.region(place));
+    let page = Page::from(machine.range(place));
     let how = How::Copy(Some(Compaction::Sequential));
     let act = Act::Promote { process: M::key(place.program), page, how };
     Action { act, cause: Cause::Scanned(BasePages(1)) }
@@ -52,16 +52,16 @@ pub(crate) fn promote<M: Testbed>(machine: &mut M, place: Place) -> Result<Outco
     machine.apply(&promotion(machine, place))
 }
 
-/// Fails unless the region looks like this.
+/// Fails unless the range looks like this.
 #[track_caller]
 fn expect<M: Testbed>(
     machine: &mut M,
     at: Place,
     mapping: Mapping,
-    population: u64,
+    present: u64,
     data: &Pages,
 ) -> Ended {
-    let expected = Seen { mapping, population: BasePages(population), data: data.clone() };
+    let expected = Seen { mapping, present: BasePages(present), data: data.clone() };
     let seen = machine.seen(at)?;
     let line = std::panic::Location::caller().line();
     ensure!(seen == expected, "line {line}: {seen:?} in {at:?}, and not {expected:?}");
@@ -141,8 +141,8 @@ fn nothing_is_promoted_where_nothing_is<M: Testbed>() -> Ended {
     ensure!(promote(&mut machine, place(2))? == Outcome::Done, "it can be promoted");
     ensure!(promote(&mut machine, place(2))? == Outcome::Stale, "it is huge");
     expect(&mut machine, place(2), Mapping::Huge, WHOLE, &[3].into())?;
-    // nor beyond the area.
-    ensure!(promote(&mut machine, place(4))? == Outcome::Stale, "it is not in the area");
+    // nor beyond the VMA.
+    ensure!(promote(&mut machine, place(4))? == Outcome::Stale, "it is not in the VMA");
     Ok(())
 }
 
@@ -212,7 +212,7 @@ fn what_is_given_back_whole_is_gone<M: Testbed>() -> Ended {
     let mut machine: M = bloated()?;
     machine.touch_all(place(0), [0, 500], Content::Data)?;
     machine.touch_all(place(2), [9, 10, 11], Content::Data)?;
-    // The end of one region, all of the next, the beginning of a third.
+    // The end of one range, all of the next, the beginning of a third.
     machine.release(place(0), 500, BasePages(12 + WHOLE + 10))?;
     expect(&mut machine, place(0), Mapping::Base, 1, &[0].into())?;
     expect(&mut machine, place(1), Mapping::Empty, 0, &Pages::new())?;

@@ -30,7 +30,7 @@ use superpage_policy::system::{Act, Action, Carried, Fault, Outcome, System, Vie
 use superpage_sim::machine::Content;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Mapping, PageSize,
-    ProcessKey, Region, Time, VirtAddr,
+    PmdRange, ProcessKey, Time, VirtAddr,
 };
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub(crate) fn hindrance() -> Option<String> {
         return Some(finding.why);
     }
     match first_touch() {
-        Ok(seen) if seen.mapping == Mapping::Base && seen.population == BasePages(1) => None,
+        Ok(seen) if seen.mapping == Mapping::Base && seen.present == BasePages(1) => None,
         Ok(_) => Some(
             "a first touch gives a huge page here (transparent_hugepage/enabled is 'always'), and \
              this kernel cannot keep them from a single process (Linux 6.18 can)"
@@ -84,9 +84,9 @@ fn all_of(memory: Bytes) -> Supply {
     free
 }
 
-/// The number of a base page in its area.
+/// The number of a base page in its VMA.
 fn number(place: Place, page: u16) -> BasePages {
-    BasePages(place.region * BASE_PAGES_PER_HUGE_PAGE + u64::from(page))
+    BasePages(place.range * BASE_PAGES_PER_HUGE_PAGE + u64::from(page))
 }
 
 impl Live {
@@ -95,14 +95,14 @@ impl Live {
         Ok(index.and_then(|index| self.programs.get_mut(index)).ok_or("no such process")?)
     }
 
-    /// The base pages of a region that are present.
-    fn present(&mut self, key: ProcessKey, region: Region) -> Result<Vec<u16>, Failed> {
+    /// The base pages of a range that are present.
+    fn present(&mut self, key: ProcessKey, range: PmdRange) -> Result<Vec<u16>, Failed> {
         let Running { process, .. } = self.running(key)?;
         let vma = maps::of(&process.process)?
             .into_iter()
-            .filter(|vma| vma.start <= region.start() && region.end() <= vma.end);
+            .filter(|vma| vma.start <= range.start() && range.end() <= vma.end);
         let found = process.pagemap.populated(&vma.collect::<Vec<_>>())?;
-        let found = found.into_iter().find(|found| found.region == region);
+        let found = found.into_iter().find(|found| found.range == range);
         Ok(found.map(|found| found.pages.iter().collect()).unwrap_or_default())
     }
 
@@ -112,7 +112,7 @@ impl Live {
         self.catch_up()
     }
 
-    /// Looks into the areas of those to which something was done.
+    /// Looks into the VMAs of those to which something was done.
     fn catch_up(&mut self) -> Ended {
         for one in self.programs.iter_mut().filter(|one| one.is_stale) {
             self.machine.take_in(one.process.key, &one.survey()?);
@@ -121,14 +121,14 @@ impl Live {
         Ok(())
     }
 
-    /// Makes a region one huge page.
-    fn collapse(&mut self, key: ProcessKey, region: Region) -> Result<Outcome, Failed> {
+    /// Makes a range one huge page.
+    fn collapse(&mut self, key: ProcessKey, range: PmdRange) -> Result<Outcome, Failed> {
         /// The kernel may hold a page for a moment, for instance to move it.
         const TRIES: u32 = 50;
         const PAUSE: Duration = Duration::from_millis(2);
-        let memory = self.machine.snapshot.memory(key, region);
+        let memory = self.machine.snapshot.memory(key, range);
         let Running { process, .. } = self.running(key)?;
-        let (first, count, least) = (region, HugePages(1), BasePages(1));
+        let (first, count, least) = (range, HugePages(1), BasePages(1));
         let request = Collapse { process: key, first, count, memory, least };
         let mut done = collapse::carry_out(process, &request);
         for _ in 1..TRIES {
@@ -138,7 +138,7 @@ impl Live {
             }
             done = collapse::carry_out(process, &request);
         }
-        Ok(done.outcome(region))
+        Ok(done.outcome(range))
     }
 
     /// What became of an action, which is finished if the machine has left that for later.
@@ -146,7 +146,7 @@ impl Live {
         let outcome = match (carried, action.act) {
             (Carried::Now(outcome), _) => outcome,
             (Carried::Later, Act::Promote { process, page, .. }) => {
-                let outcome = self.collapse(process, Region::containing(page.start()))?;
+                let outcome = self.collapse(process, PmdRange::containing(page.start()))?;
                 self.system.learn(action, outcome);
                 outcome
             }
@@ -158,7 +158,7 @@ impl Live {
 }
 
 impl Running {
-    /// What is mapped in the program's area; the rest of its memory is none of the test's.
+    /// What is mapped in the program's VMA; the rest of its memory is none of the test's.
     fn survey(&self) -> Result<Survey, Failed> {
         let (start, end) = (self.program.start, self.end);
         let mut survey = self.process.survey()?;
@@ -196,7 +196,7 @@ impl Testbed for Live {
         self.system = system;
     }
 
-    fn area(&self, program: usize) -> VirtAddr {
+    fn vma(&self, program: usize) -> VirtAddr {
         self.programs[program].program.start
     }
 
@@ -211,10 +211,10 @@ impl Testbed for Live {
 
     fn data(&mut self, place: Place) -> Result<Pages, Failed> {
         self.catch_up()?;
-        let (key, region) = (Self::key(place.program), self.region(place));
+        let (key, range) = (Self::key(place.program), self.range(place));
         // What is not there is not read: that would map the zero page.
-        let pages = self.present(key, region)?;
-        let addresses: Vec<_> = pages.iter().map(|page| region.base_page(*page)).collect();
+        let pages = self.present(key, range)?;
+        let addresses: Vec<_> = pages.iter().map(|page| range.base_page(*page)).collect();
         let process = &self.programs[place.program].process.process;
         let found = self.sampler.contents(process, &addresses, Bytes(BASE_PAGE_BYTES))?;
         ensure!(
@@ -227,19 +227,19 @@ impl Testbed for Live {
 
     fn touch(&mut self, place: Place, page: u16, content: Content) -> Ended {
         self.catch_up()?;
-        let (key, region) = (Self::key(place.program), self.region(place));
-        let is_present = self.present(key, region)?.contains(&page);
+        let (key, range) = (Self::key(place.program), self.range(place));
+        let is_present = self.present(key, range)?.contains(&page);
         let running = &mut self.programs[place.program];
         if is_present {
             return running.program.touch(number(place, page), content);
         }
-        let address = region.base_page(page);
-        let fault = Fault::at(&self.machine, key, address).ok_or("no area there")?;
+        let address = range.base_page(page);
+        let fault = Fault::at(&self.machine, key, address).ok_or("no VMA there")?;
         running.program.touch(number(place, page), content)?;
         running.is_stale = true;
         let served = drive::serve(self.system.as_mut(), &mut self.machine, &fault);
         if served.ok_or("no attempt succeeded")?.size == PageSize::Huge {
-            self.collapse(key, region)?;
+            self.collapse(key, range)?;
         }
         Ok(())
     }

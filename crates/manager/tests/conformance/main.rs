@@ -5,7 +5,7 @@
 //! ([`testbed`], which also lists where they differ), tests written against it, and each of them run on
 //! both. What sees, decides and acts in between is what ships.
 //!
-//! - [`contract`]: what touches, releases, promotions and de-bloating do to a region;
+//! - [`contract`]: what touches, releases, promotions and de-bloating do to a range;
 //! - [`systems`]: what systems and de-bloating policies make of the same programs;
 //! - [`random`]: random programs, against an obvious [`model`], and under every system.
 //!

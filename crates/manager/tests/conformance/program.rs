@@ -1,6 +1,6 @@
 //! A program on the real machine: this test program, started again to be one.
 //!
-//! It has one area. It says where that begins, then obeys orders on its standard input, one in a
+//! It has one VMA. It says where that begins, then obeys orders on its standard input, one in a
 //! line, and answers each with a line. It remembers what it wrote, and can say whether it is there.
 
 use crate::ensure;
@@ -15,12 +15,12 @@ use superpage_kernel::{Error, own_thp};
 use superpage_sim::machine::Content;
 use superpage_units::{BASE_PAGE_BYTES, BasePages, HugePages, Pid, VirtAddr};
 
-/// Set for the copy that is a program: how many regions its area has.
-const REGIONS: &str = "SUPERPAGE_TEST_REGIONS";
+/// Set for the copy that is a program: how many ranges its VMA has.
+const RANGES: &str = "SUPERPAGE_TEST_REGIONS";
 
-/// How large the area of the program is that this process was started to be, if it was.
+/// How large the VMA of the program is that this process was started to be, if it was.
 pub(crate) fn role() -> Option<HugePages> {
-    Some(HugePages(std::env::var(REGIONS).ok()?.parse().ok()?))
+    Some(HugePages(std::env::var(RANGES).ok()?.parse().ok()?))
 }
 
 /// What the program does.
@@ -31,13 +31,13 @@ pub(crate) fn be(size: HugePages) -> Ended {
         Err(error) => return Err(error.into()),
     }
     let memory = OwnMemory::map(size, Wish::Nothing)?;
-    let start = memory.regions().next().ok_or("no memory")?.start();
-    let mut area = Area { memory, written: BTreeMap::new() };
+    let start = memory.ranges().next().ok_or("no memory")?.start();
+    let mut vma = Vma { memory, written: BTreeMap::new() };
     say(&start.0.to_string())?;
     loop {
         let mut order = String::new();
         ensure!(std::io::stdin().read_line(&mut order)? > 0, "nobody gives orders any more");
-        say(&area.obey(order.trim_end())?)?;
+        say(&vma.obey(order.trim_end())?)?;
     }
 }
 
@@ -47,12 +47,12 @@ fn say(line: &str) -> Ended {
 }
 
 /// The program's memory, and the pages that it touched: what each should be full of.
-struct Area {
+struct Vma {
     memory: OwnMemory,
     written: BTreeMap<u64, u8>,
 }
 
-impl Area {
+impl Vma {
     fn obey(&mut self, order: &str) -> Result<String, Failed> {
         let words: Vec<&str> = order.split(' ').collect();
         match words[..] {
@@ -118,7 +118,7 @@ impl Program {
     /// Starts one.
     pub(crate) fn start(size: HugePages) -> Result<Self, Failed> {
         let mut child = Command::new(std::env::current_exe()?)
-            .env(REGIONS, size.to_string())
+            .env(RANGES, size.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -133,7 +133,7 @@ impl Program {
         Pid(self.child.id())
     }
 
-    /// Touches the base page of this number in its area.
+    /// Touches the base page of this number in its VMA.
     pub(crate) fn touch(&mut self, page: BasePages, content: Content) -> Ended {
         match content {
             Content::Data => self.order(&format!("data {page}")),

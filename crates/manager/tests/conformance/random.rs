@@ -4,7 +4,7 @@
 //! The seeds are fixed; what fails names its seed and step, and fails again.
 
 use crate::contract::{ALL, base_pages, emd_exact, promote};
-use crate::model::{Model, PROGRAMS, REGIONS, Region, places};
+use crate::model::{Model, PROGRAMS, PmdRange, RANGES, places};
 use crate::recorder::Recorder;
 use crate::systems::{SYSTEMS, system};
 use crate::testbed::{Ended, PAGES, Place, Testbed, about};
@@ -62,7 +62,7 @@ impl Script {
     fn place(&mut self) -> Place {
         Place {
             program: usize::from(self.below(PROGRAMS as u64)),
-            region: self.random.below(REGIONS),
+            range: self.random.below(RANGES),
         }
     }
 
@@ -82,11 +82,11 @@ impl Script {
         Do::Touch(self.place(), first, count, self.content())
     }
 
-    /// Up to the end of the area, at most two regions.
+    /// Up to the end of the VMA, at most two ranges.
     fn release(&mut self) -> Do {
         let (place, (first, count)) = (self.place(), self.run());
         let further = u64::from(self.below(2)) * self.random.below(u64::from(PAGES));
-        let left = (REGIONS - place.region) * u64::from(PAGES) - u64::from(first);
+        let left = (RANGES - place.range) * u64::from(PAGES) - u64::from(first);
         Do::Release(place, first, BasePages((u64::from(count) + further).min(left)))
     }
 
@@ -150,12 +150,12 @@ fn do_both<M: Testbed>(machine: &mut M, model: &mut Model, what: Do) -> Ended {
 
 /// Everything is mapped as the model says.
 fn compare<M: Testbed>(machine: &mut M, model: &Model) -> Ended {
-    let expected = places().zip(model.0.values().map(Region::mapping));
-    let regions: Vec<_> = places().map(|place| machine.region(place)).collect();
+    let expected = places().zip(model.0.values().map(PmdRange::mapping));
+    let ranges: Vec<_> = places().map(|place| machine.range(place)).collect();
     let view = machine.view()?;
-    for ((place, expected), region) in expected.zip(regions) {
-        let seen = view.region(M::key(place.program), region);
-        let seen = (seen.mapping, seen.population);
+    for ((place, expected), range) in expected.zip(ranges) {
+        let seen = view.range(M::key(place.program), range);
+        let seen = (seen.mapping, seen.present);
         ensure!(seen == expected, "{place:?} is {seen:?}, and not {expected:?}");
     }
     Ok(())
@@ -163,16 +163,16 @@ fn compare<M: Testbed>(machine: &mut M, model: &Model) -> Ended {
 
 /// And holds what it says.
 fn compare_contents<M: Testbed>(machine: &mut M, model: &Model) -> Ended {
-    for (place, region) in &model.0 {
+    for (place, range) in &model.0 {
         let data = machine.data(*place)?;
-        ensure!(data == region.data, "{place:?} holds {data:?}, and not {:?}", region.data);
+        ensure!(data == range.data, "{place:?} holds {data:?}, and not {:?}", range.data);
     }
     machine.check()
 }
 
 fn random_programs_agree_with_the_model<M: Testbed>() -> Ended {
     for seed in 0..SEEDS {
-        let mut machine = M::start(&[HugePages(REGIONS); PROGRAMS], base_pages())?;
+        let mut machine = M::start(&[HugePages(RANGES); PROGRAMS], base_pages())?;
         let mut model = Model::new();
         let mut script = Script::new(seed);
         for step in 1..=STEPS {
@@ -194,7 +194,7 @@ fn random_programs_agree_with_the_model<M: Testbed>() -> Ended {
 /// Of the model only what holds data counts here.
 fn under<M: Testbed>(name: &str, seed: u64) -> Result<Vec<String>, Failed> {
     let (system, log) = Recorder::new(system(name)?);
-    let mut machine = M::start(&[HugePages(REGIONS); PROGRAMS], Box::new(system))?;
+    let mut machine = M::start(&[HugePages(RANGES); PROGRAMS], Box::new(system))?;
     let mut model = Model::new();
     let mut script = Script::new(seed);
     for _ in 0..STEPS_UNDER_A_SYSTEM {

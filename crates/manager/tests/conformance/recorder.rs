@@ -10,7 +10,9 @@ use superpage_policy::system::life::Life;
 use superpage_policy::system::{
     Act, Action, Fault, FaultPlan, Outcome, Shortage, Step, System, View,
 };
-use superpage_units::{BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, ProcessKey, Region, VirtAddr};
+use superpage_units::{
+    BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, PmdRange, ProcessKey, VirtAddr,
+};
 
 /// Something that was asked and answered.
 #[derive(Clone, Debug)]
@@ -33,13 +35,13 @@ impl Log {
         all.len()
     }
 
-    /// In words; `area` gives the first address of a process's area.
-    pub(crate) fn words(&self, area: impl Fn(ProcessKey) -> VirtAddr) -> Vec<String> {
+    /// In words; `vma` gives the first address of a process's VMA.
+    pub(crate) fn words(&self, vma: impl Fn(ProcessKey) -> VirtAddr) -> Vec<String> {
         let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = |process: ProcessKey, address: VirtAddr| {
-            let offset = address.since(area(process)).0;
-            let (region, page) = (offset / HUGE_PAGE_BYTES, offset % HUGE_PAGE_BYTES);
-            format!("{}:{region}+{}", process.0, page / BASE_PAGE_BYTES)
+            let offset = address.since(vma(process)).0;
+            let (range, page) = (offset / HUGE_PAGE_BYTES, offset % HUGE_PAGE_BYTES);
+            format!("{}:{range}+{}", process.0, page / BASE_PAGE_BYTES)
         };
         said.iter().map(|said| in_words(said, &at)).collect()
     }
@@ -50,17 +52,17 @@ type At<'a> = &'a dyn Fn(ProcessKey, VirtAddr) -> String;
 fn in_words(said: &Said, at: At<'_>) -> String {
     match said {
         Said::Fault(fault, plan) => {
-            let (at, seen) = (at(fault.process, fault.address), fault.region);
+            let (at, seen) = (at(fault.process, fault.address), fault.range);
             format!("fault at {at}, {seen:?}: {plan:?}")
         }
         Said::Step(Step::Act(action)) => format!("{}: {}", act(&action.act, at), action.cause),
         Said::Step(step) => format!("{step:?}"),
         Said::Became(action, outcome) => format!("{} became {outcome:?}", act(&action.act, at)),
-        Said::Decided(Decision::Look { process, regions, depth, cause }) => {
-            format!("look at {}, {depth:?}: {cause}", places(*process, regions, at))
+        Said::Decided(Decision::Look { process, ranges, depth, cause }) => {
+            format!("look at {}, {depth:?}: {cause}", places(*process, ranges, at))
         }
-        Said::Decided(Decision::Split { process, regions, cause }) => {
-            format!("split {}: {cause}", places(*process, regions, at))
+        Said::Decided(Decision::Split { process, ranges, cause }) => {
+            format!("split {}: {cause}", places(*process, ranges, at))
         }
         Said::Decided(Decision::Done(cause)) => format!("done: {cause}"),
     }
@@ -71,15 +73,15 @@ fn act(act: &Act, at: At<'_>) -> String {
         Act::Promote { process, page, how } => {
             format!("promote {} to {} by {how:?}", at(*process, page.start()), page.size())
         }
-        Act::Unreserve { process, region } => format!("unreserve {}", at(*process, region.start())),
-        Act::Evacuate { process, region } => format!("evacuate {}", at(*process, region.start())),
+        Act::Unreserve { process, range } => format!("unreserve {}", at(*process, range.start())),
+        Act::Evacuate { process, range } => format!("evacuate {}", at(*process, range.start())),
         Act::Evict { process, page } => format!("evict {}", at(*process, page.start())),
         Act::Zero(_) | Act::Compact(..) => format!("{act:?}"),
     }
 }
 
-fn places(process: ProcessKey, regions: &[Region], at: At<'_>) -> String {
-    let places: Vec<String> = regions.iter().map(|region| at(process, region.start())).collect();
+fn places(process: ProcessKey, ranges: &[PmdRange], at: At<'_>) -> String {
+    let places: Vec<String> = ranges.iter().map(|range| at(process, range.start())).collect();
     places.join(" ")
 }
 

@@ -7,11 +7,11 @@ use superpage_policy::system::{Action, Outcome, System, View};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Accesses, Backing, Content, Machine, Setup, Stepped};
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Bytes, Growth, HugePages, ProcessKey, Time, VirtAddr,
+    Advice, BasePages, Bytes, Growth, HugePages, ProcessKey, Time, VirtAddr, Vma, VmaKind,
 };
 
-/// Where every program's area begins; any address would do.
-const AREA: VirtAddr = VirtAddr(1 << 40);
+/// Where every program's VMA begins; any address would do.
+const VMA: VirtAddr = VirtAddr(1 << 40);
 
 /// Plenty.
 pub(crate) const MEMORY: Bytes = Bytes::from_gib(1);
@@ -29,9 +29,9 @@ impl Testbed for Simulated {
         machine.set_accesses(Accesses::Unseen);
         let mut start = |size: &HugePages| {
             let process = machine.spawn();
-            let end = AREA.offset(size.bytes());
-            let (kind, growth, advice) = (AreaKind::Anonymous, Growth::Fixed, Advice::None);
-            machine.map(process, Area { start: AREA, end, kind, growth, advice });
+            let end = VMA.offset(size.bytes());
+            let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Fixed, Advice::None);
+            machine.map(process, Vma { start: VMA, end, kind, growth, advice });
             process
         };
         let programs = programs.iter().map(&mut start).collect();
@@ -42,8 +42,8 @@ impl Testbed for Simulated {
         self.machine.change_system(system);
     }
 
-    fn area(&self, _: usize) -> VirtAddr {
-        AREA
+    fn vma(&self, _: usize) -> VirtAddr {
+        VMA
     }
 
     fn set_time(&mut self, now: Time) {
@@ -55,19 +55,19 @@ impl Testbed for Simulated {
     }
 
     fn data(&mut self, place: Place) -> Result<Pages, Failed> {
-        let (key, region) = (Self::key(place.program), self.region(place));
-        let holds = |page: &u16| self.machine.holds_data(key, region.base_page(*page));
+        let (key, range) = (Self::key(place.program), self.range(place));
+        let holds = |page: &u16| self.machine.holds_data(key, range.base_page(*page));
         Ok((0..PAGES).filter(holds).collect())
     }
 
     fn touch(&mut self, place: Place, page: u16, content: Content) -> Ended {
-        let address = self.region(place).base_page(page);
+        let address = self.range(place).base_page(page);
         self.machine.touch(Self::key(place.program), address, content)?;
         Ok(())
     }
 
     fn release(&mut self, place: Place, first: u16, count: BasePages) -> Ended {
-        let start = self.region(place).base_page(first);
+        let start = self.range(place).base_page(first);
         self.machine.discard(Self::key(place.program), start, start.offset(count.bytes()));
         Ok(())
     }

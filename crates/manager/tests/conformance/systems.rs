@@ -23,7 +23,7 @@ scripts! {
 }
 
 dialogues! {
-    each_system_makes_the_same_regions_huge,
+    each_system_makes_the_same_ranges_huge,
     emd_goes_in_the_papers_order,
     hawkeye_goes_by_address_one_process_after_the_other,
     debloating_stops_when_enough_is_freed,
@@ -68,11 +68,11 @@ pub(crate) fn system(name: &str) -> Result<Box<dyn System>, Failed> {
     })
 }
 
-/// How many base pages are touched of each region of the program that all systems get. The last
-/// region stays untouched.
+/// How many base pages are touched of each range of the program that all systems get. The last
+/// range stays untouched.
 const TOUCHED: [u16; 6] = [1, 64, 256, 460, PAGES, 0];
 
-/// Which of those regions are huge in the end: read off `docs/policies.md`.
+/// Which of those ranges are huge in the end: read off `docs/policies.md`.
 fn huge_in_the_end(name: &str) -> &[u64] {
     match name {
         "linux-madvise" | "linux-4k" | "selective" => &[],
@@ -84,7 +84,7 @@ fn huge_in_the_end(name: &str) -> &[u64] {
     }
 }
 
-fn each_system_makes_the_same_regions_huge<M: Testbed>() -> Said {
+fn each_system_makes_the_same_ranges_huge<M: Testbed>() -> Said {
     let asks_for_more =
         |name: &str| ["trident", "hugetlb", "xheap"].iter().any(|system| name.starts_with(system));
     let listed = list::ALL.iter().map(|entry| entry.name).filter(|name| !asks_for_more(name));
@@ -97,18 +97,18 @@ fn each_system_makes_the_same_regions_huge<M: Testbed>() -> Said {
 fn touch_and_settle<M: Testbed>(name: &str) -> Said {
     let (system, log) = Recorder::new(system(name)?);
     let mut machine = M::start(&[HugePages(TOUCHED.len() as u64)], Box::new(system))?;
-    for (region, pages) in (0..).zip(TOUCHED) {
-        machine.touch_all(place(region), 0..pages, Content::Data)?;
+    for (range, pages) in (0..).zip(TOUCHED) {
+        machine.touch_all(place(range), 0..pages, Content::Data)?;
     }
     machine.settle()?;
     machine.check()?;
-    for (region, pages) in (0..).zip(TOUCHED) {
-        let seen = machine.seen(place(region))?;
+    for (range, pages) in (0..).zip(TOUCHED) {
+        let seen = machine.seen(place(range))?;
         let is_huge = seen.mapping == Mapping::Huge;
-        ensure!(is_huge == huge_in_the_end(name).contains(&region), "region {region}: {seen:?}");
-        ensure!(seen.data == (0..pages).collect(), "region {region} holds {seen:?}");
+        ensure!(is_huge == huge_in_the_end(name).contains(&range), "range {range}: {seen:?}");
+        ensure!(seen.data == (0..pages).collect(), "range {range} holds {seen:?}");
         let expected = if is_huge { PAGES } else { pages };
-        ensure!(seen.population == BasePages(u64::from(expected)), "region {region}: {seen:?}");
+        ensure!(seen.present == BasePages(u64::from(expected)), "range {range}: {seen:?}");
     }
     Ok(machine.words(&log))
 }
@@ -117,43 +117,39 @@ fn touch_and_settle<M: Testbed>(name: &str) -> Said {
 fn khugepaged_promotes_what_misses_no_more_than_it_may<M: Testbed>() -> Ended {
     for (missing, huge) in [(256, vec![2, 3, 4]), (255, vec![3, 4]), (511, vec![0, 1, 2, 3, 4])] {
         let mut machine = M::start(&[HugePages(TOUCHED.len() as u64)], base_pages())?;
-        for (region, pages) in (0..).zip(TOUCHED) {
-            machine.touch_all(place(region), 0..pages, Content::Data)?;
+        for (range, pages) in (0..).zip(TOUCHED) {
+            machine.touch_all(place(range), 0..pages, Content::Data)?;
         }
         let max_missing = BasePages(missing);
         let khugepaged = Some(Khugepaged { max_missing, ..Khugepaged::DEFAULT });
         let options = linux::Options { khugepaged, ..linux::Options::ALWAYS };
         machine.govern(Box::new(Linux::new(options)));
         machine.settle()?;
-        ensure!(
-            huge_regions(&mut machine)? == huge,
-            "{missing}: {:?}",
-            huge_regions(&mut machine)?
-        );
+        ensure!(huge_ranges(&mut machine)? == huge, "{missing}: {:?}", huge_ranges(&mut machine)?);
         // What the program touches meanwhile is found ten seconds later.
         machine.touch_all(place(5), 0..PAGES - 1, Content::Zeroes)?;
         machine.settle()?;
         let mut later = huge;
-        ensure!(huge_regions(&mut machine)? == [later.clone(), vec![5]].concat(), "a first touch");
+        ensure!(huge_ranges(&mut machine)? == [later.clone(), vec![5]].concat(), "a first touch");
         machine.release(place(4), 511, BasePages(1))?;
         machine.settle()?;
-        later.retain(|region| *region != 4);
+        later.retain(|range| *range != 4);
         later.push(5);
-        ensure!(huge_regions(&mut machine)? == later, "it sleeps");
+        ensure!(huge_ranges(&mut machine)? == later, "it sleeps");
         machine.set_time(Time(10_000_000_000));
         machine.settle()?;
         later.insert(later.len() - 1, 4);
-        ensure!(huge_regions(&mut machine)? == later, "{:?}", huge_regions(&mut machine)?);
+        ensure!(huge_ranges(&mut machine)? == later, "{:?}", huge_ranges(&mut machine)?);
         machine.check()?;
     }
     Ok(())
 }
 
-fn huge_regions<M: Testbed>(machine: &mut M) -> Result<Vec<u64>, Failed> {
+fn huge_ranges<M: Testbed>(machine: &mut M) -> Result<Vec<u64>, Failed> {
     let mut huge = Vec::new();
-    for region in 0..TOUCHED.len() as u64 {
-        if machine.seen(place(region))?.mapping == Mapping::Huge {
-            huge.push(region);
+    for range in 0..TOUCHED.len() as u64 {
+        if machine.seen(place(range))?.mapping == Mapping::Huge {
+            huge.push(range);
         }
     }
     Ok(huge)
@@ -161,14 +157,14 @@ fn huge_regions<M: Testbed>(machine: &mut M) -> Result<Vec<u64>, Failed> {
 
 fn a_reservation_lasts_until_it_is_given_back<M: Testbed>() -> Ended {
     let mut machine = M::start(&[HugePages(4)], system("quicksilver-async-64")?)?;
-    for region in 0..4 {
-        machine.touch_all(place(region), 0..63, Content::Data)?;
+    for range in 0..4 {
+        machine.touch_all(place(range), 0..63, Content::Data)?;
     }
     machine.settle()?;
     ensure!(reserved(&mut machine)? == [0, 1, 2, 3], "each is reserved, and below the threshold");
     let process = M::key(0);
-    for region in [0, 1] {
-        let act = Act::Unreserve { process, region: machine.region(place(region)) };
+    for range in [0, 1] {
+        let act = Act::Unreserve { process, range: machine.range(place(range)) };
         let give_back = Action { act, cause: Cause::Idle(Nanos::ZERO) };
         ensure!(machine.apply(&give_back)? == Outcome::Done, "it can be given back");
         ensure!(machine.apply(&give_back)? == Outcome::Stale, "once");
@@ -180,24 +176,24 @@ fn a_reservation_lasts_until_it_is_given_back<M: Testbed>() -> Ended {
         reserved(&mut machine)?
     );
     // One base page more is the threshold, but only of what is reserved.
-    for region in [0, 1, 3] {
-        machine.touch(place(region), 63, Content::Data)?;
+    for range in [0, 1, 3] {
+        machine.touch(place(range), 63, Content::Data)?;
     }
     machine.settle()?;
-    for (region, mapping) in
+    for (range, mapping) in
         [Mapping::Base, Mapping::Base, Mapping::Empty, Mapping::Huge].into_iter().enumerate()
     {
-        let seen = machine.seen(place(region as u64))?;
-        ensure!(seen.mapping == mapping, "region {region}: {seen:?}");
+        let seen = machine.seen(place(range as u64))?;
+        ensure!(seen.mapping == mapping, "range {range}: {seen:?}");
     }
     ensure!(reserved(&mut machine)?.is_empty(), "a huge page is no reservation");
     machine.check()
 }
 
 fn reserved<M: Testbed>(machine: &mut M) -> Result<Vec<u64>, Failed> {
-    let regions: Vec<_> = (0..4).map(|region| machine.region(place(region))).collect();
+    let ranges: Vec<_> = (0..4).map(|range| machine.range(place(range))).collect();
     let view = machine.view()?;
-    let seen = (0..).zip(regions).map(|(index, region)| (index, view.region(M::key(0), region)));
+    let seen = (0..).zip(ranges).map(|(index, range)| (index, view.range(M::key(0), range)));
     Ok(seen.filter(|(_, seen)| seen.is_reserved).map(|(index, _)| index).collect())
 }
 
@@ -209,8 +205,8 @@ fn bloated<M: Testbed>(densities: &[&[u16]]) -> Result<M, Failed> {
     let sizes: Vec<_> = densities.iter().map(|of| HugePages(of.len() as u64)).collect();
     let mut machine = M::start(&sizes, base_pages())?;
     for (program, densities) in densities.iter().enumerate() {
-        for (region, density) in (0..).zip(*densities) {
-            let at = Place { program, region };
+        for (range, density) in (0..).zip(*densities) {
+            let at = Place { program, range };
             machine.touch_all(at, (*density + 1..PAGES).chain([0]), Content::Data)?;
             ensure!(promote(&mut machine, at)? == Outcome::Done, "{at:?} can be promoted");
         }
@@ -235,7 +231,7 @@ fn emd_by(quantum: HugePages) -> Box<dyn Debloat> {
     (EMD_EXACT.build)(emd::Options { quantum, ..emd::Options::default() })
 }
 
-/// The regions that were split, in order, as `process:region`, from 1 and 0.
+/// The ranges that were split, in order, as `process:range`, from 1 and 0.
 fn split(words: &[String]) -> Vec<&str> {
     words
         .iter()

@@ -1,7 +1,7 @@
 //! The interface that the tests are written against: programs that touch and give back memory, on the
 //! simulated machine or on the real one.
 //!
-//! Both run programs of one area each, with one system in charge. The machine that the system sees
+//! Both run programs of one VMA each, with one system in charge. The machine that the system sees
 //! and acts on, and the driver between them, are those that ship: `superpage_sim::machine::Machine` and
 //! `superpage_manager::promote::machine::LiveMachine`, both a `superpage_policy::system::Machine`.
 //!
@@ -22,7 +22,7 @@
 //! - **Accesses cannot be seen** from outside: the simulated machine is told not to show them either.
 //! - **Huge pages are made on request only.** The programs hold the kernel's own rules off
 //!   ([`superpage_kernel::own_thp`]): neither first touches nor khugepaged make huge pages.
-//! - **No gigantic pages**, and no pools: no area is large enough, and nothing is set aside.
+//! - **No gigantic pages**, and no pools: no VMA is large enough, and nothing is set aside.
 //! - **Reading.** On Linux, reading a page that is not there maps the shared zero page, which takes
 //!   no memory and counts as nothing here; de-bloating leaves such pages too. Programs here only
 //!   write, zeroes if not data.
@@ -37,7 +37,7 @@ use superpage_policy::debloat::Debloat;
 use superpage_policy::system::{Action, Outcome, System, View};
 use superpage_sim::machine::Content;
 use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Mapping, ProcessKey, Region,
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Mapping, PmdRange, ProcessKey,
     Time, VirtAddr,
 };
 
@@ -60,32 +60,32 @@ pub(crate) fn about(name: &str, why: &Failed) -> Failed {
     format!("{name}: {}", why.message().unwrap_or("failed")).into()
 }
 
-/// Base pages of a region, by index.
+/// Base pages of a range, by index.
 pub(crate) type Pages = BTreeSet<u16>;
 
-/// Base pages in a region.
+/// Base pages in a range.
 pub(crate) const PAGES: u16 = 512;
 const _: () = assert!(PAGES as u64 == BASE_PAGES_PER_HUGE_PAGE);
 
-/// A region of one of the programs.
+/// A range of one of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// Which program, from 0.
     pub(crate) program: usize,
-    /// Which region of its area, from 0.
-    pub(crate) region: u64,
+    /// Which range of its VMA, from 0.
+    pub(crate) range: u64,
 }
 
-/// A region of the first program.
-pub(crate) const fn place(region: u64) -> Place {
-    Place { program: 0, region }
+/// A range of the first program.
+pub(crate) const fn place(range: u64) -> Place {
+    Place { program: 0, range }
 }
 
-/// What is in a region.
+/// What is in a range.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) mapping: Mapping,
-    pub(crate) population: BasePages,
+    pub(crate) present: BasePages,
     /// The base pages with data in them.
     pub(crate) data: Pages,
 }
@@ -93,14 +93,14 @@ pub(crate) struct Seen {
 impl Seen {
     /// Base pages that are populated and hold only zeroes.
     pub(crate) fn zero_filled(&self) -> BasePages {
-        self.population.saturating_sub(BasePages(self.data.len() as u64))
+        self.present.saturating_sub(BasePages(self.data.len() as u64))
     }
 }
 
 /// `Base 3, data in 0-1 511`.
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {}, data in", self.mapping, self.population)?;
+        write!(f, "{:?} {}, data in", self.mapping, self.present)?;
         let holds = |page: u16| self.data.contains(&page);
         for first in self.data.iter().filter(|page| **page == 0 || !holds(**page - 1)) {
             let last = (*first..).take_while(|page| holds(*page)).last().unwrap_or(*first);
@@ -122,14 +122,14 @@ pub(crate) enum Worked {
 
 /// Programs on a machine, simulated or real.
 pub(crate) trait Testbed: Sized {
-    /// A machine with programs of so many regions each, all untouched, and this system in charge.
+    /// A machine with programs of so many ranges each, all untouched, and this system in charge.
     fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed>;
 
     /// Puts another system in charge. What the old one mapped stays.
     fn govern(&mut self, system: Box<dyn System>);
 
-    /// The first address of a program's area.
-    fn area(&self, program: usize) -> VirtAddr;
+    /// The first address of a program's VMA.
+    fn vma(&self, program: usize) -> VirtAddr;
 
     /// Sets the time.
     fn set_time(&mut self, now: Time);
@@ -137,13 +137,13 @@ pub(crate) trait Testbed: Sized {
     /// What the system sees now.
     fn view(&mut self) -> Result<&mut dyn View, Failed>;
 
-    /// Which base pages of a region hold data.
+    /// Which base pages of a range hold data.
     fn data(&mut self, place: Place) -> Result<Pages, Failed>;
 
     /// The program touches a base page.
     fn touch(&mut self, place: Place, page: u16, content: Content) -> Ended;
 
-    /// The program gives base pages back, from this one on, perhaps beyond the region's end.
+    /// The program gives base pages back, from this one on, perhaps beyond the range's end.
     fn release(&mut self, place: Place, first: u16, count: BasePages) -> Ended;
 
     /// The system does one thing in the background.
@@ -163,22 +163,22 @@ pub(crate) trait Testbed: Sized {
         ProcessKey(program as u64 + 1)
     }
 
-    /// A region by its address.
-    fn region(&self, place: Place) -> Region {
-        Region::containing(VirtAddr(self.area(place.program).0 + place.region * HUGE_PAGE_BYTES))
+    /// A range by its address.
+    fn range(&self, place: Place) -> PmdRange {
+        PmdRange::containing(VirtAddr(self.vma(place.program).0 + place.range * HUGE_PAGE_BYTES))
     }
 
-    /// What is in a region.
+    /// What is in a range.
     fn seen(&mut self, place: Place) -> Result<Seen, Failed> {
-        let (mapping, population) = self.mapping(place)?;
-        Ok(Seen { mapping, population, data: self.data(place)? })
+        let (mapping, present) = self.mapping(place)?;
+        Ok(Seen { mapping, present, data: self.data(place)? })
     }
 
-    /// How a region is mapped, and how many of its base pages are populated.
+    /// How a range is mapped, and how many of its base pages are populated.
     fn mapping(&mut self, place: Place) -> Result<(Mapping, BasePages), Failed> {
-        let region = self.region(place);
-        let view = self.view()?.region(Self::key(place.program), region);
-        Ok((view.mapping, view.population))
+        let range = self.range(place);
+        let view = self.view()?.range(Self::key(place.program), range);
+        Ok((view.mapping, view.present))
     }
 
     /// The program touches several base pages.
@@ -203,8 +203,6 @@ pub(crate) trait Testbed: Sized {
 
     /// What was said, in words in which addresses are places.
     fn words(&self, log: &Log) -> Vec<String> {
-        log.words(|key| {
-            usize::try_from(key.0 - 1).map_or(VirtAddr(0), |program| self.area(program))
-        })
+        log.words(|key| usize::try_from(key.0 - 1).map_or(VirtAddr(0), |program| self.vma(program)))
     }
 }

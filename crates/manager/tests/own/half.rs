@@ -28,17 +28,17 @@ impl Debloat for Half {
             return Decision::Done(DoneCause::NeedMet);
         }
         for (process, map) in maps {
-            for (region, known) in map.by_address() {
-                let (process, regions) = (*process, vec![region]);
+            for (range, known) in map.by_address() {
+                let (process, ranges) = (*process, vec![range]);
                 match known {
                     Knowledge::Exact(density) if density < FLOOR => {}
                     Knowledge::Exact(_) => {
                         let cause = SplitCause::FirstInOrder;
-                        return Decision::Split { process, regions, cause };
+                        return Decision::Split { process, ranges, cause };
                     }
                     Knowledge::Unknown | Knowledge::Glanced(_) | Knowledge::Sampled(_) => {
                         let (depth, cause) = (Depth::Exact, LookCause::Unknown);
-                        return Decision::Look { process, regions, depth, cause };
+                        return Decision::Look { process, ranges, depth, cause };
                     }
                 }
             }

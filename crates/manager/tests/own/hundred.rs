@@ -8,7 +8,7 @@ use superpage_policy::system::list::Entry;
 use superpage_policy::system::{
     Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Shortage, Step, System, View,
 };
-use superpage_units::{BasePages, Mapping, Nanos, ProcessKey, Region, VirtAddr};
+use superpage_units::{BasePages, Mapping, Nanos, PmdRange, ProcessKey, VirtAddr};
 
 /// The line of the registry.
 pub(crate) const ENTRY: Entry = Entry {
@@ -31,12 +31,12 @@ struct Hundred {
 
 impl Hundred {
     /// The next range in which anything is mapped; `None` at the end of a round.
-    fn next(&mut self, view: &dyn View) -> Option<(ProcessKey, Region)> {
+    fn next(&mut self, view: &dyn View) -> Option<(ProcessKey, PmdRange)> {
         for process in view.processes().iter().filter(|process| **process >= self.process) {
             let from = if *process == self.process { self.at } else { VirtAddr(0) };
-            if let Some(region) = view.next_mapped(*process, from) {
-                (self.process, self.at) = (*process, region.end());
-                return Some((*process, region));
+            if let Some(range) = view.next_mapped(*process, from) {
+                (self.process, self.at) = (*process, range.end());
+                return Some((*process, range));
             }
         }
         (self.process, self.at) = (ProcessKey(0), VirtAddr(0));
@@ -50,12 +50,12 @@ impl System for Hundred {
     }
 
     fn background(&mut self, view: &mut dyn View) -> Step {
-        while let Some((process, region)) = self.next(view) {
-            let seen = view.region(process, region);
-            let is_held = view.areas(process).iter().any(|area| area.holds(region.into()));
-            if is_held && seen.mapping == Mapping::Base && seen.population >= THRESHOLD {
-                let act = Act::Promote { process, page: region.into(), how: How::Copy(None) };
-                return Step::Act(Action { act, cause: Cause::Threshold(seen.population) });
+        while let Some((process, range)) = self.next(view) {
+            let seen = view.range(process, range);
+            let is_held = view.vmas(process).iter().any(|vma| vma.holds(range.into()));
+            if is_held && seen.mapping == Mapping::Base && seen.present >= THRESHOLD {
+                let act = Act::Promote { process, page: range.into(), how: How::Copy(None) };
+                return Step::Act(Action { act, cause: Cause::Threshold(seen.present) });
             }
         }
         Step::Rest(Some(view.now() + PAUSE))

@@ -4,9 +4,9 @@
 //! [`superpage_kernel`]'s integrity test does it with the bare calls; here the promoter decides by
 //! the program's own faults, and passes of a policy split what it made.
 
-use crate::area::Area;
 use crate::ordinary::until_held;
 use crate::program::Program;
+use crate::vma::Vma;
 use crate::watch::{Watch, setup};
 use crate::{Ended, Test, ensure};
 use libtest_mimic::Failed;
@@ -25,7 +25,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 const THREADS: u64 = 3;
-const REGIONS: usize = 24;
+const RANGES: usize = 24;
 const PAGES: usize = 512;
 
 /// Small random numbers; the same seed gives the same ones.
@@ -40,16 +40,16 @@ impl Rng {
     }
 }
 
-/// What the program does: threads that write, zero, give back and check, each in an area of its
+/// What the program does: threads that write, zero, give back and check, each in a VMA of its
 /// own, and children that are forked meanwhile. Says how much was done, or what was wrong.
 pub(crate) fn storm(time: Duration) -> Result<String, Failed> {
-    let areas: Vec<Area> =
-        (0..THREADS).map(|_| Area::private(REGIONS as u64)).collect::<Result<_, _>>()?;
+    let vmas: Vec<Vma> =
+        (0..THREADS).map(|_| Vma::private(RANGES as u64)).collect::<Result<_, _>>()?;
     let stop = &AtomicBool::new(false);
     let done = std::thread::scope(|scope| {
         let threads: Vec<_> = (1..)
-            .zip(areas)
-            .map(|(seed, area)| scope.spawn(move || part(area, Rng(seed), stop)))
+            .zip(vmas)
+            .map(|(seed, vma)| scope.spawn(move || part(vma, Rng(seed), stop)))
             .collect();
         let began = Instant::now();
         let mut forked = Ok(());
@@ -72,17 +72,17 @@ pub(crate) fn storm(time: Duration) -> Result<String, Failed> {
     Ok(format!("{steps} steps"))
 }
 
-fn part(mut area: Area, mut rng: Rng, stop: &AtomicBool) -> Result<u64, Failed> {
+fn part(mut vma: Vma, mut rng: Rng, stop: &AtomicBool) -> Result<u64, Failed> {
     let mut steps = 0;
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..200 {
-            let page = rng.below(REGIONS * PAGES);
+            let page = rng.below(RANGES * PAGES);
             match rng.below(1000) {
-                0..450 => area.touch(page, 1)?,
-                450..700 => area.zero(page)?,
-                700..703 => area.release(page / PAGES * PAGES, PAGES)?,
+                0..450 => vma.touch(page, 1)?,
+                450..700 => vma.zero(page)?,
+                700..703 => vma.release(page / PAGES * PAGES, PAGES)?,
                 _ => {
-                    if let Some(wrong) = area.wrong_at(page)? {
+                    if let Some(wrong) = vma.wrong_at(page)? {
                         return Err(wrong.into());
                     }
                 }
@@ -92,7 +92,7 @@ fn part(mut area: Area, mut rng: Rng, stop: &AtomicBool) -> Result<u64, Failed> 
         // Who promotes and splits needs the cores too.
         std::thread::sleep(Duration::from_millis(1));
     }
-    area.wrong()?.map_or(Ok(steps), |wrong| Err(wrong.into()))
+    vma.wrong()?.map_or(Ok(steps), |wrong| Err(wrong.into()))
 }
 
 fn no_byte_is_lost() -> Ended {

@@ -7,12 +7,11 @@
 //! - [`ordinary`]: thresholds, policies, kinds of memory;
 //! - [`trouble`]: programs that exit, exec, fork and unmap in the middle, limits,
 //!   memory in other hands;
-//! - [`size`]: many areas, many processes;
+//! - [`size`]: many VMAs, many processes;
 //! - [`integrity`]: promotion and de-bloating at the same time, on memory whose contents are known.
 
 #![expect(clippy::print_stdout, reason = "says why a test is skipped; a program reports by it")]
 
-mod area;
 mod integrity;
 mod ordinary;
 #[path = "../own/mod.rs"]
@@ -20,6 +19,7 @@ mod own;
 mod program;
 mod size;
 mod trouble;
+mod vma;
 mod watch;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -105,5 +105,5 @@ fn is_huge_at_first_touch() -> Result<bool, Failed> {
     let mut program = Program::start()?;
     let memory = program.memory("map 1")?;
     program.touch(memory, 0, 1)?;
-    program.is_huge(memory.region(0))
+    program.is_huge(memory.range(0))
 }

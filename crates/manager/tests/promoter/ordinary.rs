@@ -14,10 +14,10 @@ use superpage_manager::history::What;
 use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_policy::debloat::emd;
 use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Region, Time,
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, PmdRange, Time,
 };
 
-/// Base pages of a region.
+/// Base pages of a range.
 pub(crate) const PAGES: u64 = BASE_PAGES_PER_HUGE_PAGE;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -29,7 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ("a_de_bloater_of_ones_own_decides", None, a_de_bloater_of_ones_own_decides),
         ("what_was_there_before_is_found", None, what_was_there_before_is_found),
         ("a_heap_is_promoted_as_it_grows", None, a_heap_is_promoted_as_it_grows),
-        ("areas_may_come_in_a_hurry", None, areas_may_come_in_a_hurry),
+        ("vmas_may_come_in_a_hurry", None, vmas_may_come_in_a_hurry),
         ("stacks_stay_as_they_are", None, stacks_stay_as_they_are),
         ("shared_memory_is_huge_for_all", None, shared_memory_is_huge_for_all),
         ("a_file_in_memory_is_shared_memory", without_mounts(), a_file_in_memory_is_shared_memory),
@@ -44,10 +44,10 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// A program with so many regions, and the promoter on it.
-pub(crate) fn watched(policy: &str, regions: u64) -> Result<(Program, Memory, Watch), Failed> {
+/// A program with so many ranges, and the promoter on it.
+pub(crate) fn watched(policy: &str, ranges: u64) -> Result<(Program, Memory, Watch), Failed> {
     let mut program = Program::start()?;
-    let memory = program.memory(&format!("map {regions}"))?;
+    let memory = program.memory(&format!("map {ranges}"))?;
     let watch = Watch::start(setup(policy, &[program.pid()])?)?;
     until_held(&watch, 1)?;
     Ok((program, memory, watch))
@@ -61,15 +61,15 @@ pub(crate) fn until_held(watch: &Watch, processes: u64) -> Ended {
     })
 }
 
-/// The first region of the second one's kind is promoted, and that of the first is not: by then it
+/// The first range of the second one's kind is promoted, and that of the first is not: by then it
 /// would have been.
 fn only_from(policy: &str, below: u64, enough: u64) -> Ended {
     let (mut program, memory, watch) = watched(policy, 4)?;
-    for region in [0, 2] {
-        program.touch(memory, region * PAGES, below)?;
-        program.touch(memory, (region + 1) * PAGES, enough)?;
-        program.wait_for_huge(memory.region(region + 1))?;
-        ensure!(!program.is_huge(memory.region(region))?, "{below} base pages were enough");
+    for range in [0, 2] {
+        program.touch(memory, range * PAGES, below)?;
+        program.touch(memory, (range + 1) * PAGES, enough)?;
+        program.wait_for_huge(memory.range(range + 1))?;
+        ensure!(!program.is_huge(memory.range(range))?, "{below} base pages were enough");
     }
     program.check()?;
     let told = watch.end()?;
@@ -100,9 +100,9 @@ fn a_policy_of_ones_own_decides() -> Ended {
 /// What half of a huge page holds stays whole; with less in it, the huge page is split.
 fn a_de_bloater_of_ones_own_decides() -> Ended {
     let (mut program, memory, watch) = watched("quicksilver-sync-64", 2)?;
-    for (region, touched) in [(0, PAGES / 2 + 1), (1, PAGES / 2)] {
-        program.touch(memory, region * PAGES, touched)?;
-        program.wait_for_huge(memory.region(region))?;
+    for (range, touched) in [(0, PAGES / 2 + 1), (1, PAGES / 2)] {
+        program.touch(memory, range * PAGES, touched)?;
+        program.wait_for_huge(memory.range(range))?;
     }
     watch.end()?;
     let half = own::policies().debloaters.entry("half").ok_or("its line")?;
@@ -112,8 +112,8 @@ fn a_de_bloater_of_ones_own_decides() -> Ended {
     let mut policy = (half.build)(emd::Options::default());
     pass.run(policy.as_mut(), &mut cooling, Time::ZERO, &mut |_| Flow::Continue)?;
     ensure!(pass.account().total().freed == BasePages(PAGES / 2), "{:?}", pass.account());
-    ensure!(program.is_huge(memory.region(0))?, "it was not half empty");
-    ensure!(!program.is_huge(memory.region(1))?, "it was half empty");
+    ensure!(program.is_huge(memory.range(0))?, "it was not half empty");
+    ensure!(!program.is_huge(memory.range(1))?, "it was half empty");
     program.check()
 }
 
@@ -123,36 +123,36 @@ fn what_was_there_before_is_found() -> Ended {
     program.touch(memory, 0, 6 * PAGES)?;
     program.touch(memory, 6 * PAGES, 63)?;
     let watch = Watch::start(setup("quicksilver", &[program.pid()])?)?;
-    for region in 0..6 {
-        program.wait_for_huge(memory.region(region))?;
+    for range in 0..6 {
+        program.wait_for_huge(memory.range(range))?;
     }
     program.check()?;
-    ensure!(!program.is_huge(memory.region(6))?, "63 base pages were enough");
+    ensure!(!program.is_huge(memory.range(6))?, "63 base pages were enough");
     watch.end()?.promoted(6, "threshold")
 }
 
-/// The break stands in the middle of a region, which is populated that far, and promoted once the
+/// The break stands in the middle of a range, which is populated that far, and promoted once the
 /// break has passed it.
 fn a_heap_is_promoted_as_it_grows() -> Ended {
     let mut program = Program::start()?;
     let first = program.memory("heap 4096")?;
-    // Up to a place a quarter into a region, two regions on.
-    let start = Region::containing(first.start);
+    // Up to a place a quarter into a range, two ranges on.
+    let start = PmdRange::containing(first.start);
     let quarter = HUGE_PAGE_BYTES / 4;
     let length = start.end().0 + HUGE_PAGE_BYTES + quarter - first.start.0 - 4096;
     let heap = program.memory(&format!("heap {length}"))?;
-    let region = Region::containing(start.end().offset(HUGE_PAGES_BYTES));
+    let range = PmdRange::containing(start.end().offset(HUGE_PAGES_BYTES));
     let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
     let page = |address: u64| (address - heap.start.0) / 4096;
-    program.touch(heap, page(region.start().0), 128)?;
+    program.touch(heap, page(range.start().0), 128)?;
     watch.settle()?;
-    ensure!(!program.is_huge(region)?, "the heap does not reach that far");
+    ensure!(!program.is_huge(range)?, "the heap does not reach that far");
     // As an allocator does, it writes behind what it had.
     let more = program.memory(&format!("heap {HUGE_PAGE_BYTES}"))?;
-    let behind = (region.end().0 - more.start.0) / 4096;
+    let behind = (range.end().0 - more.start.0) / 4096;
     program.touch(more, behind, 40)?;
-    program.wait_for_huge(region)?;
+    program.wait_for_huge(range)?;
     program.check()?;
     watch.end()?.promoted(1, "threshold")
 }
@@ -160,37 +160,37 @@ fn a_heap_is_promoted_as_it_grows() -> Ended {
 /// A huge page, as a size.
 const HUGE_PAGES_BYTES: superpage_units::Bytes = superpage_units::Bytes(HUGE_PAGE_BYTES);
 
-/// The list of areas is not read for each of them.
-fn areas_may_come_in_a_hurry() -> Ended {
-    const AREAS: u64 = 40;
+/// The list of VMAs is not read for each of them.
+fn vmas_may_come_in_a_hurry() -> Ended {
+    const VMAS: u64 = 40;
     let (mut program, _, watch) = watched("quicksilver-sync-64", 1)?;
-    let mut areas = Vec::new();
-    for _ in 0..AREAS {
+    let mut vmas = Vec::new();
+    for _ in 0..VMAS {
         let memory = program.memory("map 1")?;
         program.touch(memory, 0, 64)?;
-        areas.push(memory);
+        vmas.push(memory);
     }
-    for memory in areas {
-        program.wait_for_huge(memory.region(0))?;
+    for memory in vmas {
+        program.wait_for_huge(memory.range(0))?;
     }
     program.check()?;
-    watch.end()?.promoted(AREAS, "threshold")
+    watch.end()?.promoted(VMAS, "threshold")
 }
 
 fn stacks_stay_as_they_are() -> Ended {
     let (mut program, memory, watch) = watched("quicksilver-sync-64", 1)?;
     let stacks = program.ask("threads 4")?;
-    let stacks: Vec<Region> = stacks
+    let stacks: Vec<PmdRange> = stacks
         .split(' ')
-        .map(|place| Ok(Region::containing(superpage_units::VirtAddr(place.parse()?))))
+        .map(|place| Ok(PmdRange::containing(superpage_units::VirtAddr(place.parse()?))))
         .collect::<Result<_, std::num::ParseIntError>>()?;
     ensure!(stacks.len() == 4, "{stacks:?}");
     // What is heard after them has been done: so they would have been.
     program.touch(memory, 0, 64)?;
-    program.wait_for_huge(memory.region(0))?;
-    for region in stacks {
-        let seen = program.survey(region)?;
-        ensure!(!seen.is_huge && seen.population > BasePages(64), "{seen:?}");
+    program.wait_for_huge(memory.range(0))?;
+    for range in stacks {
+        let seen = program.survey(range)?;
+        ensure!(!seen.is_huge && seen.present > BasePages(64), "{seen:?}");
     }
     watch.end()?.promoted(1, "threshold")
 }
@@ -205,13 +205,13 @@ fn shared_memory_is_huge_for_all() -> Ended {
     until_held(&watch, 2)?;
     host.touch(memory, 0, PAGES)?;
     host.touch(memory, PAGES, 70)?;
-    for region in [0, 1] {
-        host.wait_for_huge(memory.region(region))?;
+    for range in [0, 1] {
+        host.wait_for_huge(memory.range(range))?;
     }
     // The guest maps what is huge already by its first touch, or has it promoted.
     guest.touch(seen, 100, 64)?;
-    guest.wait_for_huge(seen.region(0))?;
-    ensure!(host.is_huge(memory.region(0))?, "it is not huge for the host any more");
+    guest.wait_for_huge(seen.range(0))?;
+    ensure!(host.is_huge(memory.range(0))?, "it is not huge for the host any more");
     host.check()?;
     guest.touch(seen, 100, 1)?;
     guest.check()?;
@@ -258,7 +258,7 @@ fn a_file_in_memory_is_shared_memory() -> Ended {
     let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
     program.touch(memory, 0, 70)?;
-    program.wait_for_huge(memory.region(0))?;
+    program.wait_for_huge(memory.range(0))?;
     program.check()?;
     watch.end()?.promoted(1, "threshold")
 }
@@ -276,17 +276,17 @@ fn each_process_has_its_policy() -> Ended {
         let held = watch.status().policies.iter().filter(|(_, held)| *held == 1).count();
         Ok((held == 2).then_some(()))
     })?;
-    let mut areas = Vec::new();
+    let mut vmas = Vec::new();
     for (touched, program) in [100, PAGES, 100].into_iter().zip(&mut programs) {
         let memory = program.memory("map 2")?;
         program.touch(memory, 0, touched)?;
-        areas.push(memory);
+        vmas.push(memory);
     }
-    programs[0].wait_for_huge(areas[0].region(0))?;
-    programs[2].touch(areas[2], PAGES, PAGES)?;
-    programs[2].wait_for_huge(areas[2].region(1))?;
-    ensure!(!programs[2].is_huge(areas[2].region(0))?, "Ingens promotes full regions only");
-    ensure!(!programs[1].is_huge(areas[1].region(0))?, "it was to be left alone");
+    programs[0].wait_for_huge(vmas[0].range(0))?;
+    programs[2].touch(vmas[2], PAGES, PAGES)?;
+    programs[2].wait_for_huge(vmas[2].range(1))?;
+    ensure!(!programs[2].is_huge(vmas[2].range(0))?, "Ingens promotes full ranges only");
+    ensure!(!programs[1].is_huge(vmas[1].range(0))?, "it was to be left alone");
     let told = watch.end()?;
     let promoted = pids.map(|pid| told.promoted_in(pid));
     ensure!(promoted == [1, 0, 1], "{promoted:?}, {told:?}");
@@ -296,7 +296,7 @@ fn each_process_has_its_policy() -> Ended {
 fn another_setup_holds_at_once() -> Ended {
     let (mut program, memory, watch) = watched("quicksilver-sync-64", 3)?;
     program.touch(memory, 0, 64)?;
-    program.wait_for_huge(memory.region(0))?;
+    program.wait_for_huge(memory.range(0))?;
     watch.configure(setup("quicksilver-sync-128", &[program.pid()])?);
     wait_for("the other policy", || {
         let policies = watch.status().policies;
@@ -304,8 +304,8 @@ fn another_setup_holds_at_once() -> Ended {
     })?;
     program.touch(memory, PAGES, 127)?;
     program.touch(memory, 2 * PAGES, 128)?;
-    program.wait_for_huge(memory.region(2))?;
-    ensure!(!program.is_huge(memory.region(1))?, "the other policy's threshold is 128");
+    program.wait_for_huge(memory.range(2))?;
+    ensure!(!program.is_huge(memory.range(1))?, "the other policy's threshold is 128");
     program.check()?;
     watch.end()?.promoted(2, "threshold")
 }
@@ -313,20 +313,20 @@ fn another_setup_holds_at_once() -> Ended {
 /// Promoting at once what comes apart would copy it again and again.
 fn what_comes_apart_rests_and_is_found_again() -> Ended {
     let (mut program, memory, watch) = watched("quicksilver-sync-64", 2)?;
-    let region = memory.region(0);
+    let range = memory.range(0);
     program.touch(memory, 0, PAGES)?;
-    program.wait_for_huge(region)?;
-    process_madvise::split(&program.process()?, &[region.start()])?;
+    program.wait_for_huge(range)?;
+    process_madvise::split(&program.process()?, &[range.start()])?;
     let apart = Instant::now();
     program.touch(memory, PAGES, 64)?;
-    program.wait_for_huge(memory.region(1))?;
+    program.wait_for_huge(memory.range(1))?;
     std::thread::sleep(Duration::from_secs(25));
-    ensure!(!program.is_huge(region)?, "it rested for less than {:?}", apart.elapsed());
+    ensure!(!program.is_huge(range)?, "it rested for less than {:?}", apart.elapsed());
     // It is found with the next survey, and that comes when the program fills something.
     std::thread::sleep(Duration::from_secs(6));
     let more = program.memory("map 1")?;
     program.touch(more, 0, 63)?;
-    program.wait_for_huge(region)?;
+    program.wait_for_huge(range)?;
     program.check()?;
     watch.end()?.promoted(3, "threshold")
 }
@@ -334,21 +334,21 @@ fn what_comes_apart_rests_and_is_found_again() -> Ended {
 /// A split frees what is zero; that must not come back as bloat, but may when it is used.
 fn what_was_taken_back_comes_back_full() -> Ended {
     let (mut program, memory, watch) = watched("quicksilver-sync-64", 2)?;
-    let region = memory.region(0);
+    let range = memory.range(0);
     program.touch(memory, 0, 100)?;
-    program.wait_for_huge(region)?;
-    process_madvise::split(&program.process()?, &[region.start()])?;
-    let seen = program.survey(region)?;
-    ensure!(!seen.is_huge && seen.population == BasePages(100), "it was not split: {seen:?}");
+    program.wait_for_huge(range)?;
+    process_madvise::split(&program.process()?, &[range.start()])?;
+    let seen = program.survey(range)?;
+    ensure!(!seen.is_huge && seen.present == BasePages(100), "it was not split: {seen:?}");
     // Until it has rested.
     std::thread::sleep(Duration::from_secs(31));
-    // 300 of 512: a new region would have been promoted long since.
+    // 300 of 512: a new range would have been promoted long since.
     program.touch(memory, 100, 200)?;
     program.touch(memory, PAGES, 64)?;
-    program.wait_for_huge(memory.region(1))?;
-    ensure!(!program.is_huge(region)?, "it would be bloated again");
+    program.wait_for_huge(memory.range(1))?;
+    ensure!(!program.is_huge(range)?, "it would be bloated again");
     program.touch(memory, 300, 212)?;
-    program.wait_for_huge(region)?;
+    program.wait_for_huge(range)?;
     program.check()?;
     let told = watch.end()?;
     told.promoted(3, "threshold")?;

@@ -3,7 +3,7 @@
 //! It obeys orders on its standard input, one in a line, and answers each with a line. It remembers
 //! what it wrote, and can say whether it is there.
 
-use crate::area::{Area, file_of};
+use crate::vma::{Vma, file_of};
 use crate::{Ended, ensure, wait_for};
 use libtest_mimic::Failed;
 use std::io::{BufRead, BufReader, Write};
@@ -11,12 +11,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use superpage_kernel::own_area::OwnArea;
 use superpage_kernel::own_child::OwnChild;
+use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::pagemap::{Pagemap, Survey};
 use superpage_kernel::process::Process;
 use superpage_kernel::{Error, own_thp};
-use superpage_units::{BasePages, Bytes, HugePages, Pid, Region, VirtAddr};
+use superpage_units::{BasePages, Bytes, HugePages, Pid, PmdRange, VirtAddr};
 
 /// Set for the copy that is a program.
 const PROGRAM: &str = "SUPERPAGE_TEST_PROGRAM";
@@ -50,7 +50,7 @@ fn say(line: &str) -> Ended {
 
 #[derive(Debug, Default)]
 struct Subject {
-    areas: Vec<Area>,
+    vmas: Vec<Vma>,
     children: Vec<OwnChild>,
 }
 
@@ -60,21 +60,21 @@ impl Subject {
         let numbers: Vec<usize> =
             words.iter().skip(1).filter_map(|word| word.parse().ok()).collect();
         match (words[0], &numbers[..]) {
-            ("map", [regions]) => return self.add(OwnArea::private(huge(*regions))?),
-            ("memfd", [regions]) => return self.add(OwnArea::memfd(huge(*regions))?),
-            ("heap", [bytes]) => return self.add(OwnArea::heap(Bytes(*bytes as u64))?),
-            ("open", [pid, file, regions]) => {
-                return self.add(OwnArea::of_file(file_of(*pid, *file)?, huge(*regions))?);
+            ("map", [ranges]) => return self.add(OwnVma::private(huge(*ranges))?),
+            ("memfd", [ranges]) => return self.add(OwnVma::memfd(huge(*ranges))?),
+            ("heap", [bytes]) => return self.add(OwnVma::heap(Bytes(*bytes as u64))?),
+            ("open", [pid, file, ranges]) => {
+                return self.add(OwnVma::of_file(file_of(*pid, *file)?, huge(*ranges))?);
             }
-            ("descriptor", [area]) => {
-                return Ok(self.area(*area)?.descriptor().ok_or("no file")?.to_string());
+            ("descriptor", [vma]) => {
+                return Ok(self.vma(*vma)?.descriptor().ok_or("no file")?.to_string());
             }
-            ("touch", [area, first, count]) => self.area(*area)?.touch(*first, *count)?,
-            ("release", [area, first, count]) => self.area(*area)?.release(*first, *count)?,
-            ("merge", [area]) => self.area(*area)?.memory().merge()?,
-            ("watch-writes", [area]) => self.area(*area)?.memory().watch_writes()?,
-            ("divide", [area]) => self.area(*area)?.memory().divide()?,
-            ("sprinkle", [area, number]) => self.area(*area)?.sprinkle(*number)?,
+            ("touch", [vma, first, count]) => self.vma(*vma)?.touch(*first, *count)?,
+            ("release", [vma, first, count]) => self.vma(*vma)?.release(*first, *count)?,
+            ("merge", [vma]) => self.vma(*vma)?.memory().merge()?,
+            ("watch-writes", [vma]) => self.vma(*vma)?.memory().watch_writes()?,
+            ("divide", [vma]) => self.vma(*vma)?.memory().divide()?,
+            ("sprinkle", [vma, number]) => self.vma(*vma)?.sprinkle(*number)?,
             ("check", []) => return self.check(),
             ("storm", [ms]) => return crate::integrity::storm(Duration::from_millis(*ms as u64)),
             ("churn", [ms]) => return churn(Duration::from_millis(*ms as u64)),
@@ -91,21 +91,21 @@ impl Subject {
         Ok("done".to_owned())
     }
 
-    fn add(&mut self, memory: OwnArea) -> Result<String, Failed> {
-        let area = Area::from(memory);
-        let start = area.start();
-        self.areas.push(area);
+    fn add(&mut self, memory: OwnVma) -> Result<String, Failed> {
+        let vma = Vma::from(memory);
+        let start = vma.start();
+        self.vmas.push(vma);
         Ok(start.to_string())
     }
 
-    fn area(&mut self, number: usize) -> Result<&mut Area, Failed> {
-        Ok(self.areas.get_mut(number).ok_or("no such area")?)
+    fn vma(&mut self, number: usize) -> Result<&mut Vma, Failed> {
+        Ok(self.vmas.get_mut(number).ok_or("no such VMA")?)
     }
 
     fn check(&mut self) -> Result<String, Failed> {
-        for (number, area) in self.areas.iter_mut().enumerate() {
-            if let Some(wrong) = area.wrong()? {
-                return Ok(format!("in area {number} {wrong}"));
+        for (number, vma) in self.vmas.iter_mut().enumerate() {
+            if let Some(wrong) = vma.wrong()? {
+                return Ok(format!("in VMA {number} {wrong}"));
             }
         }
         Ok("done".to_owned())
@@ -121,30 +121,30 @@ impl Subject {
     }
 }
 
-fn huge(regions: usize) -> HugePages {
-    HugePages(regions as u64)
+fn huge(ranges: usize) -> HugePages {
+    HugePages(ranges as u64)
 }
 
 /// Maps, touches, checks, unmaps or renews, again and again: how often, or what was wrong.
 fn churn(time: Duration) -> Result<String, Failed> {
     let began = Instant::now();
-    let mut area = Area::private(4)?;
+    let mut vma = Vma::private(4)?;
     let mut rounds = 0;
     while began.elapsed() < time {
-        for region in 0..4 {
-            area.touch(region * 512, 100 + (rounds * 37 + region * 101) % 412)?;
+        for range in 0..4 {
+            vma.touch(range * 512, 100 + (rounds * 37 + range * 101) % 412)?;
         }
         if rounds % 3 == 0 {
-            area.release(256 * (rounds % 7), 200)?;
+            vma.release(256 * (rounds % 7), 200)?;
         }
         if rounds % 5 == 0 {
             // Time for somebody to be in the middle of it.
             std::thread::sleep(Duration::from_micros(700 * (rounds as u64 % 11)));
         }
-        if let Some(wrong) = area.wrong()? {
+        if let Some(wrong) = vma.wrong()? {
             return Ok(wrong);
         }
-        area.renew()?;
+        vma.renew()?;
         rounds += 1;
     }
     Ok(format!("{rounds} rounds"))
@@ -175,10 +175,10 @@ pub(crate) struct Program {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-    areas: usize,
+    vmas: usize,
 }
 
-/// An area of a program.
+/// A VMA of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) number: usize,
@@ -186,10 +186,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Its region of this number.
-    pub(crate) fn region(self, number: u64) -> Region {
+    /// Its range of this number.
+    pub(crate) fn range(self, number: u64) -> PmdRange {
         let place = BasePages(number * superpage_units::BASE_PAGES_PER_HUGE_PAGE);
-        Region::containing(self.start.offset(place.bytes()))
+        PmdRange::containing(self.start.offset(place.bytes()))
     }
 }
 
@@ -203,7 +203,7 @@ impl Program {
             .spawn()?;
         let orders = child.stdin.take().ok_or("no standard input")?;
         let answers = BufReader::new(child.stdout.take().ok_or("no standard output")?);
-        let mut program = Self { child, orders, answers, areas: 0 };
+        let mut program = Self { child, orders, answers, vmas: 0 };
         program.is_ready()?;
         Ok(program)
     }
@@ -226,8 +226,8 @@ impl Program {
     pub(crate) fn memory(&mut self, order: &str) -> Result<Memory, Failed> {
         let answer = self.ask(order)?;
         let start = answer.parse().map_err(|_| format!("{order}: {answer}"))?;
-        self.areas += 1;
-        Ok(Memory { number: self.areas - 1, start: VirtAddr(start) })
+        self.vmas += 1;
+        Ok(Memory { number: self.vmas - 1, start: VirtAddr(start) })
     }
 
     /// Fills base pages.
@@ -243,7 +243,7 @@ impl Program {
     /// Has it become another program, which is this one again, with nothing in its memory.
     pub(crate) fn exec(&mut self) -> Ended {
         writeln!(self.orders, "exec")?;
-        self.areas = 0;
+        self.vmas = 0;
         self.is_ready()
     }
 
@@ -266,20 +266,20 @@ impl Program {
         Ok(line.trim_end().to_owned())
     }
 
-    /// What is mapped in a region.
-    pub(crate) fn survey(&self, region: Region) -> Result<Survey, Failed> {
-        Ok(Pagemap::open(&self.process()?)?.survey(region)?)
+    /// What is mapped in a range.
+    pub(crate) fn survey(&self, range: PmdRange) -> Result<Survey, Failed> {
+        Ok(Pagemap::open(&self.process()?)?.survey(range)?)
     }
 
-    pub(crate) fn is_huge(&self, region: Region) -> Result<bool, Failed> {
-        Ok(self.survey(region)?.is_huge)
+    pub(crate) fn is_huge(&self, range: PmdRange) -> Result<bool, Failed> {
+        Ok(self.survey(range)?.is_huge)
     }
 
-    /// Waits until a region is huge.
-    pub(crate) fn wait_for_huge(&self, region: Region) -> Ended {
-        let result = wait_for("a huge page", || Ok(self.is_huge(region)?.then_some(())));
+    /// Waits until a range is huge.
+    pub(crate) fn wait_for_huge(&self, range: PmdRange) -> Ended {
+        let result = wait_for("a huge page", || Ok(self.is_huge(range)?.then_some(())));
         result.map_err(|error| {
-            let seen = self.survey(region);
+            let seen = self.survey(range);
             format!("{}: {seen:?}", error.message().unwrap_or_default()).into()
         })
     }

@@ -1,4 +1,4 @@
-//! Many areas and many processes: what is to be promoted is, and it does not cost the promoter more
+//! Many VMAs and many processes: what is to be promoted is, and it does not cost the promoter more
 //! than it should.
 
 use crate::ordinary::{PAGES, until_held};
@@ -13,46 +13,46 @@ use superpage_units::Pid;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        ("forty_thousand_areas", None, forty_thousand_areas),
+        ("forty_thousand_vmas", None, forty_thousand_vmas),
         ("two_thousand_processes", None, two_thousand_processes),
         ("two_thousand_processes_by_name", None, two_thousand_processes_by_name),
     ]
 }
 
-/// Each of one region with one page in it, so that all are gone through.
+/// Each of one range with one page in it, so that all are gone through.
 ///
-/// To read the list of areas takes some 30 ms, and may take 2 % of the time; to look over 40,000
-/// regions takes about 1 us each and is done once. So a second of CPU time is plenty, and what grows
-/// with the square of the areas takes more.
-fn forty_thousand_areas() -> Ended {
-    const AREAS: u64 = 40_000;
+/// To read the list of VMAs takes some 30 ms, and may take 2 % of the time; to look over 40,000
+/// ranges takes about 1 us each and is done once. So a second of CPU time is plenty, and what grows
+/// with the square of the VMAs takes more.
+fn forty_thousand_vmas() -> Ended {
+    const VMAS: u64 = 40_000;
     const EVERY: u64 = 625;
     const MOST: Duration = Duration::from_secs(1);
     let mut program = Program::start()?;
-    let memory = program.memory(&format!("map {AREAS}"))?;
+    let memory = program.memory(&format!("map {VMAS}"))?;
     program.order(&format!("divide {}", memory.number))?;
     program.order(&format!("sprinkle {} 0", memory.number))?;
     let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
     let before = cpu_of_promoter()?;
     let began = Instant::now();
-    for region in (0..AREAS).step_by(usize::try_from(EVERY)?) {
-        program.touch(memory, region * PAGES + 1, 63)?;
+    for range in (0..VMAS).step_by(usize::try_from(EVERY)?) {
+        program.touch(memory, range * PAGES + 1, 63)?;
     }
-    for region in (0..AREAS).step_by(usize::try_from(EVERY)?) {
-        program.wait_for_huge(memory.region(region))?;
+    for range in (0..VMAS).step_by(usize::try_from(EVERY)?) {
+        program.wait_for_huge(memory.range(range))?;
     }
     let promoted_after = began.elapsed();
     // It has had time to look everything over, too.
     std::thread::sleep(Duration::from_secs(3).saturating_sub(began.elapsed()));
     let cpu = cpu_of_promoter()?;
     println!(
-        "40,000 areas: held for {before:?} of CPU time; 64 huge pages after {promoted_after:?}, \
+        "40,000 vmas: held for {before:?} of CPU time; 64 huge pages after {promoted_after:?}, \
          {:?} of CPU time later",
         cpu.saturating_sub(before)
     );
     program.check()?;
-    watch.end()?.promoted(AREAS / EVERY, "threshold")?;
+    watch.end()?.promoted(VMAS / EVERY, "threshold")?;
     ensure!(cpu < MOST, "{cpu:?} of CPU time");
     Ok(())
 }
@@ -93,8 +93,8 @@ fn two_thousand_processes_by_name() -> Ended {
     let idle = idle_share()?;
     let memory = program.memory("map 8")?;
     program.touch(memory, 0, 8 * PAGES)?;
-    for region in 0..8 {
-        program.wait_for_huge(memory.region(region))?;
+    for range in 0..8 {
+        program.wait_for_huge(memory.range(range))?;
     }
     program.check()?;
     println!("2,000 processes: {swept:?} of CPU time at first, then {:.2} % of a core", idle * 1e2);
@@ -142,11 +142,11 @@ fn idle_share() -> Result<f64, Failed> {
 
 fn promotes(program: &mut Program) -> Ended {
     let memory = program.memory("map 4")?;
-    for region in 0..4 {
-        program.touch(memory, region * PAGES, 64)?;
+    for range in 0..4 {
+        program.touch(memory, range * PAGES, 64)?;
     }
-    for region in 0..4 {
-        program.wait_for_huge(memory.region(region))?;
+    for range in 0..4 {
+        program.wait_for_huge(memory.range(range))?;
     }
     program.check()
 }

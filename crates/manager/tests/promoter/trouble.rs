@@ -35,7 +35,7 @@ pub(crate) fn tests() -> Vec<Test> {
 /// Programs that nobody named: they are found by their faults, and are killed in the middle.
 fn programs_come_and_go() -> Ended {
     const PROGRAMS: u64 = 25;
-    const REGIONS: u64 = 16;
+    const RANGES: u64 = 16;
     let mut setup = setup("quicksilver-sync-64", &[])?;
     let command = std::fs::read_to_string("/proc/self/comm")?.trim_end().to_owned();
     setup.processes.include = Filter { commands: vec![command], ..Filter::default() };
@@ -43,19 +43,19 @@ fn programs_come_and_go() -> Ended {
     let mut pids = Vec::new();
     for number in 0..PROGRAMS {
         let mut program = Program::start()?;
-        let memory = program.memory(&format!("map {REGIONS}"))?;
-        for region in 0..REGIONS {
-            program.touch(memory, region * PAGES, 64 + 8 * number)?;
-            if number % 2 == 0 && region == number % REGIONS {
+        let memory = program.memory(&format!("map {RANGES}"))?;
+        for range in 0..RANGES {
+            program.touch(memory, range * PAGES, 64 + 8 * number)?;
+            if number % 2 == 0 && range == number % RANGES {
                 break;
             }
         }
         pids.push(program.pid());
         if number + 1 == PROGRAMS {
             // That it still does its work is seen at the last one.
-            program.touch(memory, 0, REGIONS * PAGES)?;
-            for region in 0..REGIONS {
-                program.wait_for_huge(memory.region(region))?;
+            program.touch(memory, 0, RANGES * PAGES)?;
+            for range in 0..RANGES {
+                program.wait_for_huge(memory.range(range))?;
             }
             program.check()?;
         }
@@ -67,18 +67,18 @@ fn programs_come_and_go() -> Ended {
     let ours = told.of(What::Promoted).all(|e| e.pid.is_some_and(|pid| pids.contains(&pid)));
     ensure!(ours, "others than ours were promoted: {told:?}");
     let most = pids.iter().map(|pid| told.promoted_in(*pid)).max();
-    ensure!(most == Some(REGIONS), "{most:?} promoted in one program: {told:?}");
+    ensure!(most == Some(RANGES), "{most:?} promoted in one program: {told:?}");
     Ok(())
 }
 
 fn programs_become_others() -> Ended {
     let (mut program, mut memory, watch) = watched("quicksilver-sync-64", 8)?;
     for round in 0..20 {
-        for region in 0..8 {
-            program.touch(memory, region * PAGES, 64 + round)?;
+        for range in 0..8 {
+            program.touch(memory, range * PAGES, 64 + round)?;
         }
         if round % 4 == 3 {
-            program.wait_for_huge(memory.region(7))?;
+            program.wait_for_huge(memory.range(7))?;
             program.check()?;
         }
         program.exec()?;
@@ -86,8 +86,8 @@ fn programs_become_others() -> Ended {
     }
     // It may be let go for a moment after each exec; then this is found full.
     program.touch(memory, 0, 8 * PAGES)?;
-    for region in 0..8 {
-        program.wait_for_huge(memory.region(region))?;
+    for range in 0..8 {
+        program.wait_for_huge(memory.range(range))?;
     }
     program.check()?;
     watch.end()?;
@@ -114,7 +114,7 @@ fn memory_comes_and_goes() -> Ended {
     // It goes on as if nothing had been.
     let memory = programs[0].memory("map 1")?;
     programs[0].touch(memory, 0, 64)?;
-    programs[0].wait_for_huge(memory.region(0))?;
+    programs[0].wait_for_huge(memory.range(0))?;
     programs[0].check()?;
     let told = watch.end()?;
     let promoted = pids.map(|pid| told.promoted_in(pid));
@@ -122,10 +122,10 @@ fn memory_comes_and_goes() -> Ended {
     Ok(())
 }
 
-/// The base pages of a region that are the program's alone.
-fn exclusive(program: &Program, memory: Memory, region: u64) -> Result<BasePages, Failed> {
+/// The base pages of a range that are the program's alone.
+fn exclusive(program: &Program, memory: Memory, range: u64) -> Result<BasePages, Failed> {
     let pagemap = Pagemap::open(&program.process()?)?;
-    Ok(pagemap.exclusive(memory.region(region))?.count())
+    Ok(pagemap.exclusive(memory.range(range))?.count())
 }
 
 fn what_a_child_shares_is_not_copied() -> Ended {
@@ -138,15 +138,15 @@ fn what_a_child_shares_is_not_copied() -> Ended {
     until_held(&watch, 1)?;
     program.touch(memory, 100, 30)?;
     program.touch(memory, 2 * PAGES, 64)?;
-    program.wait_for_huge(memory.region(2))?;
-    let seen = program.survey(memory.region(0))?;
-    ensure!(!seen.is_huge && seen.population == BasePages(130), "{seen:?}");
+    program.wait_for_huge(memory.range(2))?;
+    let seen = program.survey(memory.range(0))?;
+    ensure!(!seen.is_huge && seen.present == BasePages(130), "{seen:?}");
     let alone = exclusive(&program, memory, 0)?;
     ensure!(alone == BasePages(30), "{alone} base pages are its own, and 30 should be");
     program.order("reap")?;
     program.touch(memory, PAGES + 100, 1)?;
-    program.wait_for_huge(memory.region(1))?;
-    program.wait_for_huge(memory.region(0))?;
+    program.wait_for_huge(memory.range(1))?;
+    program.wait_for_huge(memory.range(0))?;
     program.check()?;
     let told = watch.end()?;
     told.promoted(3, "threshold")?;
@@ -165,10 +165,10 @@ fn what_is_in_other_hands_is_left_alone() -> Ended {
     for memory in [merged, filled, plain] {
         program.touch(memory, 0, PAGES)?;
     }
-    program.wait_for_huge(plain.region(0))?;
+    program.wait_for_huge(plain.range(0))?;
     for memory in [merged, filled] {
-        let seen = program.survey(memory.region(0))?;
-        ensure!(!seen.is_huge && seen.population == BasePages(PAGES), "{seen:?}");
+        let seen = program.survey(memory.range(0))?;
+        ensure!(!seen.is_huge && seen.present == BasePages(PAGES), "{seen:?}");
     }
     program.check()?;
     watch.end()?.promoted(1, "threshold")
@@ -202,31 +202,31 @@ fn failures(group: &Scratch) -> Result<u64, Failed> {
     Ok(number.trim_end().parse()?)
 }
 
-const REGIONS: u64 = 32;
+const RANGES: u64 = 32;
 
 /// The watermarks hold for a cgroup as for the machine, and its program has the rest for itself: if
-/// all its regions were promoted, it would have 64 MiB of 48.
+/// all its ranges were promoted, it would have 64 MiB of 48.
 fn a_cgroup_keeps_room() -> Ended {
     const TOUCHED: u64 = 80;
     let group = scratch("room")?;
     limit(&group, Bytes::from_mib(48))?;
     let mut program = group.while_in(Program::start)??;
-    let memory = program.memory(&format!("map {REGIONS}"))?;
+    let memory = program.memory(&format!("map {RANGES}"))?;
     let mut setup = setup("quicksilver-sync-64", &[program.pid()])?;
     setup.promoter.marks = Watermarks::default();
     let watch = Watch::start(setup)?;
     until_held(&watch, 1)?;
-    for region in 0..REGIONS {
-        program.touch(memory, region * PAGES, TOUCHED)?;
+    for range in 0..RANGES {
+        program.touch(memory, range * PAGES, TOUCHED)?;
     }
     watch.settle()?;
     let told = watch.end()?;
     let promoted = told.promoted_in(program.pid());
-    ensure!(promoted > 0 && promoted < REGIONS, "{promoted} promoted: {told:?}");
+    ensure!(promoted > 0 && promoted < RANGES, "{promoted} promoted: {told:?}");
     ensure!(told.count(What::Refused, "memory-short") > 0, "{told:?}");
     ensure!(told.count(What::Refused, "cgroup-limit") == 0, "{told:?}");
-    for region in 0..REGIONS {
-        program.touch(memory, region * PAGES, TOUCHED + 20)?;
+    for range in 0..RANGES {
+        program.touch(memory, range * PAGES, TOUCHED + 20)?;
     }
     program.check()?;
     let failures = failures(&group)?;
@@ -269,11 +269,11 @@ fn a_cgroup_at_its_limit_is_left_alone() -> Ended {
     let inner = Inner::create(&outer)?;
     let mut program = Program::start()?;
     inner.add(&program)?;
-    let memory = program.memory(&format!("map {REGIONS}"))?;
+    let memory = program.memory(&format!("map {RANGES}"))?;
     let watch = Watch::start(setup("quicksilver-sync-64", &[program.pid()])?)?;
     until_held(&watch, 1)?;
-    for region in 0..REGIONS {
-        program.touch(memory, region * PAGES, 63)?;
+    for range in 0..RANGES {
+        program.touch(memory, range * PAGES, 63)?;
     }
     // Room for a handful. The program takes its part before anything is promoted.
     let used = outer.group().usage()?.current;
@@ -285,7 +285,7 @@ fn a_cgroup_at_its_limit_is_left_alone() -> Ended {
     let promoted = told.promoted_in(program.pid());
     let refused = told.count(What::Refused, "cgroup-limit");
     let failures = failures(&outer)?;
-    let huge = (0..REGIONS).map(|number| program.is_huge(memory.region(number)));
+    let huge = (0..RANGES).map(|number| program.is_huge(memory.range(number)));
     let huge = huge.collect::<Result<Vec<bool>, _>>()?.into_iter().filter(|is| *is).count();
     println!("{promoted} promoted, {refused} refused, {huge} huge, {failures} times at the limit");
     ensure!((1..=8).contains(&huge), "{huge} huge pages in 10 MiB: {told:?}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
-use superpage_manager::process::{Memory, Survey, Vma};
+use superpage_manager::process::{Memory, PromotableVma, Survey};
 use superpage_manager::promote::event::{
     Activity, Collapse, Collapsed, Command, Event, Observation, Observed, Report, RequestId,
 };
@@ -16,8 +16,8 @@ use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Content, Machine, Setup};
 use superpage_sim::random::Random;
 use superpage_units::{
-    Advice, Area, AreaKind, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, Growth,
-    HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, PageSize, ProcessKey, Region, Time, VirtAddr,
+    Advice, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, Growth, HUGE_PAGE_BYTES,
+    HugePages, Mapping, Nanos, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma, VmaKind,
 };
 
 /// Programs at most, and the PMD ranges of each.
@@ -101,8 +101,8 @@ impl Kernel {
     fn map(&mut self) -> ProcessKey {
         let memory = self.machine.spawn();
         let end = START.offset(HugePages(RANGES).bytes());
-        let (kind, growth, advice) = (AreaKind::Anonymous, Growth::Fixed, Advice::None);
-        self.machine.map(memory, Area { start: START, end, kind, growth, advice });
+        let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Fixed, Advice::None);
+        self.machine.map(memory, Vma { start: START, end, kind, growth, advice });
         memory
     }
 
@@ -117,12 +117,12 @@ impl Kernel {
     }
 
     /// Ranges of programs that are mapped by at least so many base pages, and by no other process.
-    pub(crate) fn base_mapped_with(&self, least: BasePages) -> Vec<(usize, Region)> {
-        let ranges = Region::within(START, START.offset(HugePages(RANGES).bytes()));
-        let all = ranges.flat_map(|region| (0..self.programs.len()).map(move |p| (p, region)));
-        all.filter(|(program, region)| {
-            let view = self.machine.region(self.programs[*program].memory, *region);
-            let is_wanted = view.mapping == Mapping::Base && view.population >= least;
+    pub(crate) fn base_mapped_with(&self, least: BasePages) -> Vec<(usize, PmdRange)> {
+        let ranges = PmdRange::within(START, START.offset(HugePages(RANGES).bytes()));
+        let all = ranges.flat_map(|range| (0..self.programs.len()).map(move |p| (p, range)));
+        all.filter(|(program, range)| {
+            let view = self.machine.range(self.programs[*program].memory, *range);
+            let is_wanted = view.mapping == Mapping::Base && view.present >= least;
             is_wanted && view.shared.is_zero()
         })
         .collect()
@@ -226,23 +226,23 @@ impl Kernel {
 
     fn survey(&self, process: ProcessKey) -> Option<Survey> {
         let memory = self.memory_of(process)?;
-        let vma = |area: &Area| Vma {
-            start: area.start,
-            end: area.end,
+        let vma = |vma: &Vma| PromotableVma {
+            start: vma.start,
+            end: vma.end,
             memory: Memory::Private,
             is_heap: false,
         };
-        let vmas = self.machine.areas(memory).iter().map(vma).collect();
+        let vmas = self.machine.vmas(memory).iter().map(vma).collect();
         let mut found = Vec::new();
         let mut at = START;
-        while let Some(region) = self.machine.next_mapped(memory, at) {
-            at = region.end();
-            let view = self.machine.region(memory, region);
+        while let Some(range) = self.machine.next_mapped(memory, at) {
+            at = range.end();
+            let view = self.machine.range(memory, range);
             found.push(match view.mapping {
-                Mapping::Huge => Found::Huge(region, HugePages(1)),
+                Mapping::Huge => Found::Huge(range, HugePages(1)),
                 _ => {
-                    let seen = Seen { population: view.population, ..Seen::default() };
-                    Found::Base(region, seen)
+                    let seen = Seen { present: view.present, ..Seen::default() };
+                    Found::Base(range, seen)
                 }
             });
         }
@@ -250,9 +250,9 @@ impl Kernel {
     }
 
     fn collapse(&mut self, request: &Collapse) -> Collapsed {
-        let became = request.ranges().filter_map(|region| {
-            let became = self.collapse_one(request.process, region)?;
-            Some((region, became))
+        let became = request.ranges().filter_map(|range| {
+            let became = self.collapse_one(request.process, range)?;
+            Some((range, became))
         });
         let became = became.collect();
         let took = Nanos(400_000 + self.random.below(200_000));
@@ -262,10 +262,10 @@ impl Kernel {
     fn collapse_one(
         &mut self,
         process: ProcessKey,
-        region: Region,
+        range: PmdRange,
     ) -> Option<Result<BasePages, Refusal>> {
         let Some(memory) = self.memory_of(process) else { return Some(Err(Refusal::Gone)) };
-        let before = self.machine.region(memory, region);
+        let before = self.machine.range(memory, range);
         match before.mapping {
             Mapping::Huge => return None,
             Mapping::Base if before.shared.is_zero() => {}
@@ -280,12 +280,12 @@ impl Kernel {
                 _ => {}
             }
         }
-        let act = Act::Promote { process: memory, page: region.into(), how: How::Copy(None) };
-        let action = Action { act, cause: Cause::Scanned(before.population) };
+        let act = Act::Promote { process: memory, page: range.into(), how: How::Copy(None) };
+        let action = Action { act, cause: Cause::Scanned(before.present) };
         Some(match self.machine.apply(&action, &mut Work::default()) {
             Outcome::Done => {
                 let all = PageSize::Huge.base_pages();
-                Ok(all.saturating_sub(before.population))
+                Ok(all.saturating_sub(before.present))
             }
             Outcome::NoFrame => Err(Refusal::NoHugePage),
             Outcome::Stale => Err(Refusal::NotPossible),
@@ -323,10 +323,10 @@ impl Kernel {
         let Program { memory, .. } = self.programs[index];
         for page in pages {
             let address = START.offset(Bytes(page * BASE_PAGE_BYTES));
-            let region = Region::containing(address);
-            let before = self.machine.region(memory, region).population;
+            let range = PmdRange::containing(address);
+            let before = self.machine.range(memory, range).present;
             self.machine.touch(memory, address, Content::Data).expect("memory is plentiful");
-            let grown = self.machine.region(memory, region).population > before;
+            let grown = self.machine.range(memory, range).present > before;
             self.programs[index].faults += u64::from(grown);
         }
     }

@@ -1,14 +1,14 @@
 //! EMD: fair and efficient de-bloating (Gangar, Panwar, Gopinath, ISMM 2025), sections 4.2 and 4.3.
 //!
-//! The densest bucket first, over all processes; processes with a region in the densest bucket
+//! The densest bucket first, over all processes; processes with a range in the densest bucket
 //! take turns, each splitting at most a quantum of huge pages in a turn (100 in the paper).
 //!
 //! Deviations, each with its reason:
 //! - **Sampled maps** ([`Observation::Sampled`]): the paper counts every zero page; an estimate
-//!   gives the bucket for a fraction of the reading ([`crate::sampling`]). A glance at every region
-//!   ranks them; at a glance all lie near some bucket's border, so the regions that a decision is
+//!   gives the bucket for a fraction of the reading ([`crate::sampling`]). A glance at every range
+//!   ranks them; at a glance all lie near some bucket's border, so the ranges that a decision is
 //!   about to split are looked at more closely first, once. [`Observation::Exact`] is the paper's
-//!   variant; [`Observation::Filtered`] is for regions of which most are in use.
+//!   variant; [`Observation::Filtered`] is for ranges of which most are in use.
 //! - **The last rounds are shared**: when what is still needed is less than a quantum for each
 //!   process in the bucket, each gives half of an equal part, again and again. With a full quantum
 //!   each, the first processes in the round would be hurt and the last spared, by up to 100 huge
@@ -25,9 +25,9 @@ use crate::sampling::{FILTER, GLANCE, SAMPLE};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use superpage_units::{BasePages, HugePages, ProcessKey, Region, Share};
+use superpage_units::{BasePages, HugePages, PmdRange, ProcessKey, Share};
 
-/// Regions in one look. Chosen, not measured: a look is then a few milliseconds, after which the
+/// Ranges in one look. Chosen, not measured: a look is then a few milliseconds, after which the
 /// caller can check its CPU budget.
 const LOOK_BATCH: usize = 256;
 
@@ -57,7 +57,7 @@ pub enum Observation {
     /// By reading every base page.
     Exact,
     /// From samples that miss little, and by reading every base page of those in which they saw a
-    /// zero-filled one: where most regions are expected to be in use.
+    /// zero-filled one: where most ranges are expected to be in use.
     Filtered,
 }
 
@@ -93,7 +93,7 @@ impl Default for Options {
     }
 }
 
-/// One time around the processes that have regions in the densest bucket.
+/// One time around the processes that have ranges in the densest bucket.
 #[derive(Clone, Debug)]
 struct Round {
     bucket: Bucket,
@@ -105,7 +105,7 @@ struct Round {
     left: HugePages,
 }
 
-/// What can be gained from a region.
+/// What can be gained from a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worth {
     /// Splitting it frees something.
@@ -141,7 +141,7 @@ impl Emd {
         }
     }
 
-    /// How closely a region is looked at that is about to be split, and not known well enough.
+    /// How closely a range is looked at that is about to be split, and not known well enough.
     fn second_depth(&self) -> Depth {
         match self.options.observation {
             Observation::Sampled => Depth::Sample(SAMPLE),
@@ -149,7 +149,7 @@ impl Emd {
         }
     }
 
-    /// What can be gained from a region of which this is known.
+    /// What can be gained from a range of which this is known.
     fn worth(&self, known: Knowledge) -> Worth {
         match known {
             Knowledge::Glanced(_) => Worth::Looking,
@@ -187,7 +187,7 @@ impl Emd {
 
     /// The round to go on with: the present one unless it is over or its bucket is empty.
     ///
-    /// A closer look can lift a region above the round's bucket. That region goes first in its
+    /// A closer look can lift a range above the round's bucket. That range goes first in its
     /// process's turn; it does not end the round, or turns would be lost.
     fn next_round(&mut self, maps: &BloatMaps, bucket: Bucket) -> Option<Round> {
         let mut round = self.round.take().filter(|round| round.bucket <= bucket)?;
@@ -216,7 +216,7 @@ impl Emd {
         Round { bucket, sharers, turn, waiting, left: turn }
     }
 
-    /// The first regions of `bucket` and the denser ones, densest first and then in address order,
+    /// The first ranges of `bucket` and the denser ones, densest first and then in address order,
     /// that are worth something and together free `need`; at most `left`.
     fn choose(
         &self,
@@ -224,7 +224,7 @@ impl Emd {
         bucket: Bucket,
         need: BasePages,
         left: HugePages,
-    ) -> Vec<(Region, Knowledge)> {
+    ) -> Vec<(PmdRange, Knowledge)> {
         let mut freed = BasePages::ZERO;
         down_to(bucket)
             .flat_map(|denser| map.in_bucket(denser))
@@ -235,14 +235,14 @@ impl Emd {
                 freed += known.density().unwrap_or_default().base_pages();
                 more
             })
-            .map(|(region, _)| region)
+            .map(|(range, _)| range)
             .collect()
     }
 
-    /// The chosen regions that must be looked at more closely before they are split.
-    fn unsure(&self, chosen: &[(Region, Knowledge)]) -> Vec<Region> {
+    /// The chosen ranges that must be looked at more closely before they are split.
+    fn unsure(&self, chosen: &[(PmdRange, Knowledge)]) -> Vec<PmdRange> {
         let only_glanced = chosen.iter().filter(|(_, known)| self.worth(*known) == Worth::Looking);
-        only_glanced.map(|(region, _)| *region).collect()
+        only_glanced.map(|(range, _)| *range).collect()
     }
 }
 
@@ -251,11 +251,11 @@ impl Debloat for Emd {
         if need.is_zero() {
             return Decision::Done(DoneCause::NeedMet);
         }
-        if let Some((process, regions)) = unknown_regions(maps) {
+        if let Some((process, ranges)) = unknown_ranges(maps) {
             let depth = self.first_depth();
-            // New regions: a new pass, and the old round says nothing about it.
+            // New ranges: a new pass, and the old round says nothing about it.
             self.round = None;
-            return Decision::Look { process, regions, depth, cause: LookCause::Unknown };
+            return Decision::Look { process, ranges, depth, cause: LookCause::Unknown };
         }
         let Some(bucket) = self.densest(maps) else {
             return Decision::Done(DoneCause::NothingLeft);
@@ -273,12 +273,12 @@ impl Debloat for Emd {
             self.last_served = Some(process);
             let (sharers, turn) = (round.sharers, round.turn);
             let cause = SplitCause::Densest { bucket, sharers, turn };
-            let regions = chosen.into_iter().map(|(region, _)| region).collect();
-            Decision::Split { process, regions, cause }
+            let ranges = chosen.into_iter().map(|(range, _)| range).collect();
+            Decision::Split { process, ranges, cause }
         } else {
             let depth = self.second_depth();
             let cause = LookCause::AboutToSplit(bucket);
-            Decision::Look { process, regions: unsure, depth, cause }
+            Decision::Look { process, ranges: unsure, depth, cause }
         };
         self.round = Some(round);
         decision
@@ -289,11 +289,11 @@ impl Debloat for Emd {
     }
 }
 
-/// Some regions that nobody has looked at, of the first process that has any.
-fn unknown_regions(maps: &BloatMaps) -> Option<(ProcessKey, Vec<Region>)> {
+/// Some ranges that nobody has looked at, of the first process that has any.
+fn unknown_ranges(maps: &BloatMaps) -> Option<(ProcessKey, Vec<PmdRange>)> {
     maps.iter().find_map(|(process, map)| {
-        let regions: Vec<Region> = map.unknown().take(LOOK_BATCH).collect();
-        if regions.is_empty() { None } else { Some((*process, regions)) }
+        let ranges: Vec<PmdRange> = map.unknown().take(LOOK_BATCH).collect();
+        if ranges.is_empty() { None } else { Some((*process, ranges)) }
     })
 }
 
@@ -311,8 +311,8 @@ fn turn(
     if need >= zero_pages {
         return quantum;
     }
-    let regions: u64 = maps.values().map(|map| map.in_bucket(bucket).count() as u64).sum();
-    let wanted = (need.0 * regions).div_ceil(zero_pages.0);
+    let ranges: u64 = maps.values().map(|map| map.in_bucket(bucket).count() as u64).sum();
+    let wanted = (need.0 * ranges).div_ceil(zero_pages.0);
     let share = HugePages(wanted.div_ceil(sharers.max(1) as u64));
     if share > quantum { quantum } else { HugePages(share.0.div_ceil(2).max(1)) }
 }
@@ -339,14 +339,14 @@ mod tests {
         vec![half(first).chain(half(second)).collect()]
     }
 
-    /// The names of what was split, as the paper writes them: process letter, region number.
+    /// The names of what was split, as the paper writes them: process letter, range number.
     fn names(played: &Played) -> String {
         let name = |(p, r, _): &(usize, usize, u16)| format!("{}{}", ["A", "B", "C"][*p], r + 1);
         played.split.iter().map(name).collect::<Vec<_>>().join(" ")
     }
 
     /// Section 4.3: "A1, B1, C1, A2, B2, B3, C2, C3, A3, B4, A4". The figure's picture is not in
-    /// the text; these are buckets that give the paper's order, each region in the highest it
+    /// the text; these are buckets that give the paper's order, each range in the highest it
     /// can be in.
     #[test]
     fn the_papers_three_processes_go_in_the_papers_order() {
@@ -380,7 +380,7 @@ mod tests {
                 let count = |p| played.split.iter().filter(|(q, _, _)| *q == p).count();
                 let counts = [count(0), count(1), count(2), count(3)];
                 let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
-                // Estimates put regions next to a border into either bucket: a few standard deviations.
+                // Estimates put ranges next to a border into either bucket: a few standard deviations.
                 assert!(spread <= 4096 / 50, "{need}: {counts:?}");
             }
         }
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_spares_regions_below_it() {
+    fn a_floor_spares_ranges_below_it() {
         let options = Options { floor: BloatDensity::new(120), ..exact().options };
         let world: World = vec![vec![119, 120, 90, 400]];
         let played = play(&mut Emd::new(options), &world, 10_000);
@@ -438,7 +438,7 @@ mod tests {
         prop::collection::vec(prop::collection::vec(0u16..=512, 0..80), 1..5)
     }
 
-    /// The fewest regions that free `need` when each is credited `value` of its density.
+    /// The fewest ranges that free `need` when each is credited `value` of its density.
     fn fewest(world: &World, need: u64, value: impl Fn(u16) -> u64) -> usize {
         let mut values: Vec<u64> = world.iter().flatten().map(|d| value(*d)).collect();
         values.sort_unstable_by(|a, b| b.cmp(a));
@@ -455,7 +455,7 @@ mod tests {
 
     proptest! {
         /// The bound: any order that frees as much splits at least as many huge pages, give or
-        /// take one bucket's width. "Give or take": the other order's regions are credited with
+        /// take one bucket's width. "Give or take": the other order's ranges are credited with
         /// the floor of their bucket.
         #[test]
         fn no_order_breaks_fewer_give_or_take_a_bucket(world in worlds(), need in 1u64..30_000) {

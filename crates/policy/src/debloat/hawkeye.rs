@@ -15,9 +15,9 @@ use super::{BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCaus
 use crate::bloat::{BloatDensity, BloatMap, Knowledge};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use superpage_units::{BasePages, ProcessKey, Region, Share};
+use superpage_units::{BasePages, PmdRange, ProcessKey, Share};
 
-/// Regions in one look and one split. Chosen, not measured: enough to share a system call, few
+/// Ranges in one look and one split. Chosen, not measured: enough to share a system call, few
 /// enough that little is read beyond the need.
 pub const BATCH: usize = 16;
 
@@ -54,16 +54,16 @@ fn next_in(process: ProcessKey, map: &BloatMap, need: BasePages) -> Option<Decis
     let mut worth = map.by_address().filter(|(_, known)| !is_dense(*known)).peekable();
     let (_, first) = worth.peek()?;
     if is_exact(*first) {
-        let regions = until_met(worth.take_while(|(_, known)| is_exact(*known)), need);
+        let ranges = until_met(worth.take_while(|(_, known)| is_exact(*known)), need);
         let cause = SplitCause::FirstInOrder;
-        return Some(Decision::Split { process, regions, cause });
+        return Some(Decision::Split { process, ranges, cause });
     }
-    let regions = worth
+    let ranges = worth
         .take_while(|(_, known)| !is_exact(*known))
         .take(BATCH)
-        .map(|(region, _)| region)
+        .map(|(range, _)| range)
         .collect();
-    Some(Decision::Look { process, regions, depth: Depth::Exact, cause: LookCause::Unknown })
+    Some(Decision::Look { process, ranges, depth: Depth::Exact, cause: LookCause::Unknown })
 }
 
 /// A huge page without a zero-filled base page: nothing to gain.
@@ -76,20 +76,20 @@ pub(super) fn is_exact(known: Knowledge) -> bool {
     matches!(known, Knowledge::Exact(_))
 }
 
-/// The first of `regions` that together free `need`, at most a batch.
+/// The first of `ranges` that together free `need`, at most a batch.
 pub(super) fn until_met(
-    regions: impl Iterator<Item = (Region, Knowledge)>,
+    ranges: impl Iterator<Item = (PmdRange, Knowledge)>,
     need: BasePages,
-) -> Vec<Region> {
+) -> Vec<PmdRange> {
     let mut freed = BasePages::ZERO;
-    regions
+    ranges
         .take(BATCH)
         .take_while(|(_, known)| {
             let more = freed < need;
             freed += known.density().unwrap_or_default().base_pages();
             more
         })
-        .map(|(region, _)| region)
+        .map(|(range, _)| range)
         .collect()
 }
 

@@ -1,9 +1,9 @@
 //! De-bloating: which huge pages to split, in which order, and what must be known first.
 //!
-//! A policy is asked again and again for one [`Decision`]. It may ask to look at regions, or to
+//! A policy is asked again and again for one [`Decision`]. It may ask to look at ranges, or to
 //! split some, or say that it is done and why. The caller carries the decision out and brings the
-//! bloat maps up to date: a region that was looked at is refined (or removed if it is gone), a
-//! region that was split, or that would not split, is removed. Every decision therefore changes
+//! bloat maps up to date: a range that was looked at is refined (or removed if it is gone), a
+//! range that was split, or that would not split, is removed. Every decision therefore changes
 //! a map, and a policy never waits.
 //!
 //! | policy | file | order |
@@ -24,12 +24,12 @@ use crate::sampling::SampleSize;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
-use superpage_units::{BasePages, HugePages, ProcessKey, Region};
+use superpage_units::{BasePages, HugePages, PmdRange, ProcessKey};
 
 /// The bloat maps of all processes that may be de-bloated.
 pub type BloatMaps = BTreeMap<ProcessKey, BloatMap>;
 
-/// How closely to look at regions.
+/// How closely to look at ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// At excerpts of some base pages ([`crate::sampling::excerpt`]).
@@ -43,7 +43,7 @@ pub enum Depth {
     Exact,
 }
 
-/// Why regions must be looked at before anything can be decided.
+/// Why ranges must be looked at before anything can be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookCause {
     /// Nothing is known about them.
@@ -63,15 +63,15 @@ impl fmt::Display for LookCause {
     }
 }
 
-/// Why regions are to be split.
+/// Why ranges are to be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitCause {
-    /// They are in the densest bucket; `sharers` processes with regions in it take turns of at
+    /// They are in the densest bucket; `sharers` processes with ranges in it take turns of at
     /// most `turn` huge pages.
     Densest {
         /// The bucket.
         bucket: Bucket,
-        /// Processes with regions in it when the round began.
+        /// Processes with ranges in it when the round began.
         sharers: usize,
         /// What each may split in this round.
         turn: HugePages,
@@ -124,12 +124,12 @@ impl fmt::Display for DoneCause {
 /// What a policy wants done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Look at these regions of this process.
+    /// Look at these ranges of this process.
     Look {
         /// Whose.
         process: ProcessKey,
         /// Which, in address order.
-        regions: Vec<Region>,
+        ranges: Vec<PmdRange>,
         /// How closely.
         depth: Depth,
         /// Why.
@@ -140,7 +140,7 @@ pub enum Decision {
         /// Whose.
         process: ProcessKey,
         /// Which, in address order.
-        regions: Vec<Region>,
+        ranges: Vec<PmdRange>,
         /// Why.
         cause: SplitCause,
     },
@@ -159,17 +159,17 @@ pub trait Debloat: fmt::Debug + Send {
 
 #[cfg(test)]
 pub(crate) mod model {
-    //! A slow, obvious world to run a policy in: every region's true density in a list.
+    //! A slow, obvious world to run a policy in: every range's true density in a list.
 
     use super::*;
     use crate::bloat::{BloatDensity, Knowledge};
     use crate::sampling::Sample;
     use superpage_units::{HUGE_PAGE_BYTES, VirtAddr};
 
-    /// One process as a list of true densities; region `i` has density `densities[i]`.
+    /// One process as a list of true densities; range `i` has density `densities[i]`.
     pub(crate) type World = Vec<Vec<u16>>;
 
-    /// What a policy did: (process, region index, density) in order, and why it stopped.
+    /// What a policy did: (process, range index, density) in order, and why it stopped.
     #[derive(Debug)]
     pub(crate) struct Played {
         pub(crate) split: Vec<(usize, usize, u16)>,
@@ -183,28 +183,28 @@ pub(crate) mod model {
         }
     }
 
-    fn region(index: usize) -> Region {
-        Region::new(VirtAddr((index as u64 + 1) * HUGE_PAGE_BYTES)).unwrap()
+    fn range(index: usize) -> PmdRange {
+        PmdRange::new(VirtAddr((index as u64 + 1) * HUGE_PAGE_BYTES)).unwrap()
     }
 
-    fn index(region: Region) -> usize {
-        usize::try_from(region.start().0 / HUGE_PAGE_BYTES - 1).unwrap()
+    fn index(range: PmdRange) -> usize {
+        usize::try_from(range.start().0 / HUGE_PAGE_BYTES - 1).unwrap()
     }
 
-    /// The first `density` base pages of a region are its zero pages, after a shuffle.
-    fn look(density: u16, region: Region, depth: Depth, seed: u64) -> Knowledge {
+    /// The first `density` base pages of a range are its zero pages, after a shuffle.
+    fn look(density: u16, range: PmdRange, depth: Depth, seed: u64) -> Knowledge {
         match depth {
             Depth::Exact => Knowledge::Exact(BloatDensity::new(density)),
-            Depth::Glance(size) => Knowledge::Glanced(sample(density, region, size, seed)),
+            Depth::Glance(size) => Knowledge::Glanced(sample(density, range, size, seed)),
             Depth::Sample(size) | Depth::Filter(size) => {
-                Knowledge::Sampled(sample(density, region, size, seed))
+                Knowledge::Sampled(sample(density, range, size, seed))
             }
         }
     }
 
-    fn sample(density: u16, region: Region, size: SampleSize, seed: u64) -> Sample {
+    fn sample(density: u16, range: PmdRange, size: SampleSize, seed: u64) -> Sample {
         let is_zero = |page: &u16| (u32::from(*page) * 333 + 17) % 512 < u32::from(density);
-        let zero = size.positions(region, seed).filter(is_zero).count();
+        let zero = size.positions(range, seed).filter(is_zero).count();
         Sample::new(size.pages(), u16::try_from(zero).unwrap()).unwrap()
     }
 
@@ -212,7 +212,7 @@ pub(crate) mod model {
         let map = |densities: &Vec<u16>| {
             let mut map = BloatMap::new();
             for at in 0..densities.len() {
-                map.insert(region(at), Knowledge::Unknown);
+                map.insert(range(at), Knowledge::Unknown);
             }
             map
         };
@@ -227,11 +227,11 @@ pub(crate) mod model {
         let mut looks = 0;
         for step in 0..100_000 {
             match policy.decide(&maps, left) {
-                Decision::Look { process, regions, depth, .. } => {
-                    assert!(!regions.is_empty(), "an empty look");
-                    looks += regions.len();
+                Decision::Look { process, ranges, depth, .. } => {
+                    assert!(!ranges.is_empty(), "an empty look");
+                    looks += ranges.len();
                     let map = maps.get_mut(&process).unwrap();
-                    for r in regions {
+                    for r in ranges {
                         let before = map.get(r).unwrap();
                         let density = world[process.0 as usize][index(r)];
                         map.refine(r, look(density, r, depth, step));
@@ -239,11 +239,11 @@ pub(crate) mod model {
                     }
                     map.check();
                 }
-                Decision::Split { process, regions, .. } => {
-                    assert!(!regions.is_empty(), "an empty split");
+                Decision::Split { process, ranges, .. } => {
+                    assert!(!ranges.is_empty(), "an empty split");
                     let map = maps.get_mut(&process).unwrap();
-                    for r in regions {
-                        assert!(map.remove(r).is_some(), "split a region that was not there");
+                    for r in ranges {
+                        assert!(map.remove(r).is_some(), "split a range that was not there");
                         let density = world[process.0 as usize][index(r)];
                         split.push((process.0 as usize, index(r), density));
                         left = left.saturating_sub(BasePages(u64::from(density)));

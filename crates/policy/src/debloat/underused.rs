@@ -21,7 +21,7 @@ use crate::bloat::{BloatDensity, BloatMap, Knowledge};
 use alloc::boxed::Box;
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, ProcessKey};
 
-/// khugepaged's default, at which the shrinker is off: all base pages of a region but one.
+/// khugepaged's default, at which the shrinker is off: all base pages of a range but one.
 pub const MAX_PTES_NONE: BasePages = BasePages(BASE_PAGES_PER_HUGE_PAGE - 1);
 
 /// The shrinker as the registry has it, at EMD's watermarks: the kernel has none.
@@ -72,13 +72,13 @@ impl Underused {
             map.by_address().filter(|(_, known)| self.may_be_underused(*known)).peekable();
         let (_, first) = worth.peek()?;
         if is_exact(*first) {
-            let regions = until_met(worth.take_while(|(_, known)| is_exact(*known)), need);
+            let ranges = until_met(worth.take_while(|(_, known)| is_exact(*known)), need);
             let cause = SplitCause::FirstInOrder;
-            return Some(Decision::Split { process, regions, cause });
+            return Some(Decision::Split { process, ranges, cause });
         }
         let unknown = worth.take_while(|(_, known)| !is_exact(*known));
-        let regions = unknown.take(BATCH).map(|(region, _)| region).collect();
-        Some(Decision::Look { process, regions, depth: Depth::Exact, cause: LookCause::Unknown })
+        let ranges = unknown.take(BATCH).map(|(range, _)| range).collect();
+        Some(Decision::Look { process, ranges, depth: Depth::Exact, cause: LookCause::Unknown })
     }
 
     fn may_be_underused(&self, known: Knowledge) -> bool {

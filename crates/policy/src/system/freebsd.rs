@@ -1,21 +1,21 @@
 //! FreeBSD's reservations, as Quicksilver describes them (Table 1, and section "Analysis of
 //! Existing Designs", observations 3 and 4).
 //!
-//! The first touch of a region reserves a huge frame for it, of anonymous memory and of files, also
-//! where the region reaches beyond the end of an area that grows. Base pages are prepared in their
+//! The first touch of a range reserves a huge frame for it, of anonymous memory and of files, also
+//! where the range reaches beyond the end of a VMA that grows. Base pages are prepared in their
 //! place in the frame, one fault at a time. The fault that prepares the last of the 512 maps the
-//! region by one huge page: nothing is copied, and nobody waits for more than a base page. A
+//! range by one huge page: nothing is copied, and nobody waits for more than a base page. A
 //! reservation is given back as late as possible: when memory is short, the one that was populated
 //! longest ago. After the reservations, pages that were not accessed lately go.
 //!
 //! Deviations:
-//! - FreeBSD speculates beyond the end of any anonymous object; here the area must be one that
+//! - FreeBSD speculates beyond the end of any anonymous object; here the VMA must be one that
 //!   grows ([`superpage_units::Growth`]), so that a reservation can become a superpage.
 //! - FreeBSD maps a superpage only if its base pages also agree in their dirty and access bits.
-//!   Those are not part of what a system sees here: population alone decides.
+//!   Those are not part of what a system sees here: present pages alone decide.
 //! - FreeBSD has no advice against huge pages, so none is heeded.
 //! - A reservation that is given back keeps its present base pages where they are, as in
-//!   FreeBSD; the region is never reserved again while one of them is there.
+//!   FreeBSD; the range is never reserved again while one of them is there.
 //! - FreeBSD's page queues are one clock here.
 
 use super::capabilities::Capabilities;
@@ -23,15 +23,15 @@ use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping
 use super::reservations::{Reservations, Speculation, is_reservable, is_reserved};
 use super::scan::Hand;
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, RegionView, Shortage, Step, System,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, RangeView, Shortage, Step, System,
     View,
 };
-use superpage_units::{BasePages, PageSize, Region};
+use superpage_units::{BasePages, PageSize, PmdRange};
 
 /// FreeBSD's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether regions beyond the end of an area are reserved (Quicksilver, observation 3).
+    /// Whether ranges beyond the end of a VMA are reserved (Quicksilver, observation 3).
     pub speculation: Speculation,
 }
 
@@ -59,14 +59,14 @@ impl FreeBsd {
 
     /// One more base page in a reserved frame.
     fn populate(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan {
-        let region = Region::containing(fault.address);
-        let prepared = fault.region.population + BasePages(1);
+        let range = PmdRange::containing(fault.address);
+        let prepared = fault.range.present + BasePages(1);
         let is_whole = prepared >= PageSize::Huge.base_pages();
-        if is_whole && fault.area.holds(region.into()) {
-            self.reservations.remove(fault.process, region);
+        if is_whole && fault.vma.holds(range.into()) {
+            self.reservations.remove(fault.process, range);
             return FaultPlan::try_first(Attempt::Complete, FaultCause::Threshold(prepared));
         }
-        self.reservations.touch(fault.process, region, view.now());
+        self.reservations.touch(fault.process, range, view.now());
         FaultPlan::try_first(Attempt::InPlace, FaultCause::Prepared(prepared))
     }
 }
@@ -79,7 +79,7 @@ impl System for FreeBsd {
         if !is_reservable(fault, view, self.options.speculation) {
             return FaultPlan::base(FaultCause::NoRoom);
         }
-        self.reservations.touch(fault.process, Region::containing(fault.address), view.now());
+        self.reservations.touch(fault.process, PmdRange::containing(fault.address), view.now());
         FaultPlan::try_first(Attempt::Reserve, FaultCause::FirstTouch(PageSize::Huge))
     }
 
@@ -108,9 +108,9 @@ impl System for FreeBsd {
 
 /// Gives back the reservation that was populated longest ago.
 pub(super) fn give_back_oldest(reservations: &mut Reservations, view: &dyn View) -> Option<Action> {
-    let is_there = |seen: &RegionView| seen.is_reserved;
+    let is_there = |seen: &RangeView| seen.is_reserved;
     let oldest = reservations.take_oldest(view, is_there, |_| true)?;
-    let act = Act::Unreserve { process: oldest.process, region: oldest.region };
+    let act = Act::Unreserve { process: oldest.process, range: oldest.range };
     Some(Action { act, cause: Cause::Idle(oldest.age) })
 }
 
@@ -118,11 +118,11 @@ pub(super) fn give_back_oldest(reservations: &mut Reservations, view: &dyn View)
 mod tests {
     use super::super::drive;
     use super::super::model::{
-        HUGE, Model, START, Served, address, area, at_second, region, seconds,
+        HUGE, Model, START, Served, address, at_second, range, seconds, vma,
     };
     use super::*;
     use alloc::vec::Vec;
-    use superpage_units::{Area, AreaKind, Growth, Mapping, ProcessKey};
+    use superpage_units::{Growth, Mapping, ProcessKey, Vma, VmaKind};
 
     fn freebsd() -> FreeBsd {
         FreeBsd::new(Options::default())
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn files_and_memory_fill_up_in_place() {
-        for kind in [AreaKind::Anonymous, AreaKind::File] {
+        for kind in [VmaKind::Anonymous, VmaKind::File] {
             let mut model = Model::new(0, 1, 0);
-            let process = model.spawn(&[Area { kind, ..area(1) }]);
+            let process = model.spawn(&[Vma { kind, ..vma(1) }]);
             let mut system = freebsd();
             let touch = |model: &mut Model, system: &mut FreeBsd, page| {
                 model.touch(system, process, address(0, page))
@@ -144,68 +144,68 @@ mod tests {
                 let served = touch(&mut model, &mut system, page);
                 assert_eq!(served, Served::By(Attempt::InPlace));
             }
-            assert_eq!(model.region(process, region(0)).mapping, Mapping::Base);
+            assert_eq!(model.range(process, range(0)).mapping, Mapping::Base);
             assert_eq!(touch(&mut model, &mut system, 511), Served::By(Attempt::Complete));
-            assert_eq!(model.region(process, region(0)).mapping, Mapping::Huge);
+            assert_eq!(model.range(process, range(0)).mapping, Mapping::Huge);
             model.check();
         }
     }
 
-    fn is_reserved_after_touch(areas: &[Area], options: Options) -> bool {
+    fn is_reserved_after_touch(vmas: &[Vma], options: Options) -> bool {
         let mut model = Model::new(0, 4, 0);
-        let process = model.spawn(areas);
+        let process = model.spawn(vmas);
         model.touch(&mut FreeBsd::new(options), process, START);
-        model.region(process, region(0)).is_reserved
+        model.range(process, range(0)).is_reserved
     }
 
     #[test]
-    fn only_areas_that_grow_are_reserved_beyond_their_end() {
-        let short = Area { end: address(0, 5), ..area(1) };
-        let heap = Area { growth: Growth::Up, ..short };
+    fn only_vmas_that_grow_are_reserved_beyond_their_end() {
+        let short = Vma { end: address(0, 5), ..vma(1) };
+        let heap = Vma { growth: Growth::Up, ..short };
         let never = Options { speculation: Speculation::Never };
         assert!(is_reserved_after_touch(&[heap], Options::default()));
         assert!(!is_reserved_after_touch(&[heap], never));
         assert!(!is_reserved_after_touch(&[short], Options::default()));
-        assert!(is_reserved_after_touch(&[area(1)], never));
-        // Another area in the rest of the region, or just after it.
-        let next = |start| Area { start, end: address(2, 0), ..area(1) };
+        assert!(is_reserved_after_touch(&[vma(1)], never));
+        // Another VMA in the rest of the range, or just after it.
+        let next = |start| Vma { start, end: address(2, 0), ..vma(1) };
         assert!(!is_reserved_after_touch(&[heap, next(address(0, 511))], Options::default()));
         assert!(is_reserved_after_touch(&[heap, next(address(1, 0))], Options::default()));
     }
 
     #[test]
-    fn an_area_keeps_out_of_a_frame_that_another_reserved() {
+    fn an_vma_keeps_out_of_a_frame_that_another_reserved() {
         let mut model = Model::new(0, 4, 10);
-        let heap = Area { end: address(0, 5), growth: Growth::Up, ..area(1) };
+        let heap = Vma { end: address(0, 5), growth: Growth::Up, ..vma(1) };
         let process = model.spawn(&[heap]);
         let mut system = freebsd();
         model.touch(&mut system, process, START);
-        let other = Area { start: address(0, 9), end: address(2, 0), ..area(1) };
-        let fault = Fault { address: other.start, area: other, ..model.fault_at(process, START) };
+        let other = Vma { start: address(0, 9), end: address(2, 0), ..vma(1) };
+        let fault = Fault { address: other.start, vma: other, ..model.fault_at(process, START) };
         assert_eq!(system.fault(&fault, &model), FaultPlan::base(FaultCause::NoRoom));
     }
 
     #[test]
     fn the_reservation_populated_longest_ago_is_given_back_first() {
         let mut model = Model::new(0, 4, 0);
-        let process = model.spawn(&[area(8)]);
+        let process = model.spawn(&[vma(8)]);
         let mut system = freebsd();
-        for (second, region, page) in [(1, 0, 0), (2, 2, 0), (3, 1, 0), (4, 0, 1)] {
+        for (second, range, page) in [(1, 0, 0), (2, 2, 0), (3, 1, 0), (4, 0, 1)] {
             model.now = at_second(second);
-            model.touch(&mut system, process, address(region, page));
+            model.touch(&mut system, process, address(range, page));
         }
         model.now = at_second(10);
         let mut given_back = Vec::new();
         while let Some(action) = system.pressure(SHORT, &mut model) {
-            let Act::Unreserve { region, .. } = action.act else { break };
+            let Act::Unreserve { range, .. } = action.act else { break };
             drive::carry_out(&mut system, &mut model, &action);
-            given_back.push((region, action.cause));
+            given_back.push((range, action.cause));
         }
         let idle = |after| Cause::Idle(seconds(after));
-        let expected = [(region(2), idle(8)), (region(1), idle(7)), (region(0), idle(6))];
+        let expected = [(range(2), idle(8)), (range(1), idle(7)), (range(0), idle(6))];
         assert_eq!(given_back, expected);
         // What was populated stays, and is not reserved again.
-        assert_eq!(model.region(process, region(0)).population, BasePages(2));
+        assert_eq!(model.range(process, range(0)).present, BasePages(2));
         let again = model.touch(&mut system, process, address(0, 2));
         assert_eq!(again, Served::By(Attempt::Base));
         model.check();
@@ -214,12 +214,12 @@ mod tests {
     #[test]
     fn reservations_that_are_gone_are_forgotten() {
         let mut model = Model::new(0, 4, 0);
-        let [first, second] = [model.spawn(&[area(1)]), model.spawn(&[area(1)])];
+        let [first, second] = [model.spawn(&[vma(1)]), model.spawn(&[vma(1)])];
         let mut system = freebsd();
         model.touch(&mut system, first, START);
         model.touch(&mut system, second, START);
         model.exit(first);
         let act = system.pressure(SHORT, &mut model).map(|action| action.act);
-        assert_eq!(act, Some(Act::Unreserve { process: ProcessKey(2), region: region(0) }));
+        assert_eq!(act, Some(Act::Unreserve { process: ProcessKey(2), range: range(0) }));
     }
 }

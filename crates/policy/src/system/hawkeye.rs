@@ -1,10 +1,10 @@
 //! HawkEye and HawkEye*, as Quicksilver (Table 1, section "Superpage Management Designs",
 //! observation 2), EMD (section 2.2.3) and Trident (sections 5.1.2 and 7) describe them.
 //!
-//! Any region with one base page present is a candidate for promotion in the background. A round
+//! Any range with one base page present is a candidate for promotion in the background. A round
 //! of sampling sorts the candidates into ten buckets by access coverage: how many of their base
 //! pages were accessed lately. The highest bucket comes first, over all processes; of those with a
-//! region in it, the process that spends the most on page walks, then the one with the most memory.
+//! range in it, the process that spends the most on page walks, then the one with the most memory.
 //! Free huge frames are zeroed ahead of time. HawkEye* (observation 2) promotes with a whole CPU.
 //!
 //! The papers disagree about faults. Quicksilver (observation 2) says that HawkEye switches the
@@ -20,7 +20,7 @@
 //! - The buckets are [`Bucket`]'s: EMD's ten, which it says come from HawkEye.
 //! - "Memory is unfragmented" means here that a huge frame is free.
 //! - A promotion that finds no memory, even by compaction, stops all of them for a minute, as
-//!   khugepaged's `alloc_sleep_millisecs` does; its region waits for the next round.
+//!   khugepaged's `alloc_sleep_millisecs` does; its range waits for the next round.
 //! - Under pressure it is Linux, with its clock.
 //! - Where accesses cannot be seen, present base pages stand for accessed ones; where nobody counts
 //!   page walks, memory alone says which process needs huge pages most.
@@ -30,14 +30,14 @@ use super::capabilities::{self, Capabilities};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_thp};
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Footprint, How, Outcome, RegionView,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Footprint, How, Outcome, RangeView,
     Shortage, Step, System, View, Zeroed,
 };
 use crate::bloat::Bucket;
 use crate::compaction::Compaction;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Ordering;
-use superpage_units::{BasePages, HugePages, Nanos, PageSize, ProcessKey, Region, Share};
+use superpage_units::{BasePages, HugePages, Nanos, PageSize, PmdRange, ProcessKey, Share};
 
 /// What HawkEye maps at a first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub enum FirstTouch {
 pub struct Options {
     /// What a first touch maps.
     pub first_touch: FirstTouch,
-    /// The population from which a region is a candidate (Quicksilver, Table 1); at least 1.
+    /// The present pages from which a range is a candidate (Quicksilver, Table 1); at least 1.
     pub threshold: BasePages,
     /// The time between two rounds of sampling.
     pub period: Nanos,
@@ -81,44 +81,44 @@ impl Options {
     pub const FIRST_TOUCH: Self = Self { first_touch: FirstTouch::HugeIfFree, ..Self::PUBLISHED };
 }
 
-/// The regions that could be promoted, by process in ten buckets of coverage.
+/// The ranges that could be promoted, by process in ten buckets of coverage.
 #[derive(Clone, Debug, Default)]
 struct Candidates {
-    buckets: [BTreeMap<ProcessKey, BTreeSet<Region>>; Bucket::COUNT],
-    bucket: BTreeMap<(ProcessKey, Region), Bucket>,
+    buckets: [BTreeMap<ProcessKey, BTreeSet<PmdRange>>; Bucket::COUNT],
+    bucket: BTreeMap<(ProcessKey, PmdRange), Bucket>,
 }
 
 impl Candidates {
-    /// Puts a region in its bucket, from any other that it was in.
-    fn place(&mut self, process: ProcessKey, region: Region, bucket: Bucket) {
-        self.remove(process, region);
-        self.buckets[bucket.index()].entry(process).or_default().insert(region);
-        self.bucket.insert((process, region), bucket);
+    /// Puts a range in its bucket, from any other that it was in.
+    fn place(&mut self, process: ProcessKey, range: PmdRange, bucket: Bucket) {
+        self.remove(process, range);
+        self.buckets[bucket.index()].entry(process).or_default().insert(range);
+        self.bucket.insert((process, range), bucket);
     }
 
-    fn remove(&mut self, process: ProcessKey, region: Region) {
-        let Some(bucket) = self.bucket.remove(&(process, region)) else {
+    fn remove(&mut self, process: ProcessKey, range: PmdRange) {
+        let Some(bucket) = self.bucket.remove(&(process, range)) else {
             return;
         };
         let processes = &mut self.buckets[bucket.index()];
-        if let Some(regions) = processes.get_mut(&process) {
-            regions.remove(&region);
-            if regions.is_empty() {
+        if let Some(ranges) = processes.get_mut(&process) {
+            ranges.remove(&range);
+            if ranges.is_empty() {
                 processes.remove(&process);
             }
         }
     }
 
-    /// Takes the first region of the process that needs it most, in the highest bucket.
-    fn take_best(&mut self, view: &dyn View) -> Option<(Bucket, ProcessKey, Region)> {
+    /// Takes the first range of the process that needs it most, in the highest bucket.
+    fn take_best(&mut self, view: &dyn View) -> Option<(Bucket, ProcessKey, PmdRange)> {
         let mut buckets = Bucket::densest_first();
         let bucket = buckets.find(|bucket| !self.buckets[bucket.index()].is_empty())?;
         let processes = &self.buckets[bucket.index()];
-        let (process, regions) =
+        let (process, ranges) =
             processes.iter().max_by(|(a, _), (b, _)| by_need(view, **a, **b))?;
-        let (process, region) = (*process, *regions.first()?);
-        self.remove(process, region);
-        Some((bucket, process, region))
+        let (process, range) = (*process, *ranges.first()?);
+        self.remove(process, range);
+        Some((bucket, process, range))
     }
 }
 
@@ -132,11 +132,11 @@ fn by_need(view: &dyn View, a: ProcessKey, b: ProcessKey) -> Ordering {
 }
 
 /// The base pages accessed lately; where that cannot be seen, those that are populated.
-fn coverage(seen: &RegionView) -> BasePages {
-    seen.coverage.unwrap_or(seen.population)
+fn coverage(seen: &RangeView) -> BasePages {
+    seen.coverage.unwrap_or(seen.present)
 }
 
-fn bucket_of(seen: &RegionView) -> Bucket {
+fn bucket_of(seen: &RangeView) -> Bucket {
     let bucket = coverage(seen).0 / u64::from(Bucket::WIDTH);
     Bucket::new(u8::try_from(bucket).unwrap_or(u8::MAX))
 }
@@ -166,22 +166,22 @@ impl HawkEye {
         }
     }
 
-    /// A region that may be promoted.
+    /// A range that may be promoted.
     fn candidate(
         &self,
         view: &dyn View,
         process: ProcessKey,
-        region: Region,
-    ) -> Option<RegionView> {
-        let found = base_mapped(view, process, region, self.options.threshold);
-        found.filter(|(area, _)| is_thp(area)).map(|(_, seen)| seen)
+        range: PmdRange,
+    ) -> Option<RangeView> {
+        let found = base_mapped(view, process, range, self.options.threshold);
+        found.filter(|(vma, _)| is_thp(vma)).map(|(_, seen)| seen)
     }
 
-    /// One region of a round of sampling.
-    fn sample(&mut self, view: &dyn View, process: ProcessKey, region: Region) -> Step {
-        match self.candidate(view, process, region) {
-            Some(seen) => self.candidates.place(process, region, bucket_of(&seen)),
-            None => self.candidates.remove(process, region),
+    /// One range of a round of sampling.
+    fn sample(&mut self, view: &dyn View, process: ProcessKey, range: PmdRange) -> Step {
+        match self.candidate(view, process, range) {
+            Some(seen) => self.candidates.place(process, range, bucket_of(&seen)),
+            None => self.candidates.remove(process, range),
         }
         Step::Scanned(PageSize::Huge.base_pages())
     }
@@ -190,14 +190,14 @@ impl HawkEye {
     /// sampled goes to the bucket where it belongs.
     fn next_promotion(&mut self, view: &dyn View) -> Option<Action> {
         loop {
-            let (bucket, process, region) = self.candidates.take_best(view)?;
-            match self.candidate(view, process, region) {
+            let (bucket, process, range) = self.candidates.take_best(view)?;
+            match self.candidate(view, process, range) {
                 Some(seen) if bucket_of(&seen) == bucket => {
                     let how = How::Copy(Some(Compaction::Sequential));
-                    let act = Act::Promote { process, page: region.into(), how };
+                    let act = Act::Promote { process, page: range.into(), how };
                     return Some(Action { act, cause: Cause::Coverage(coverage(&seen)) });
                 }
-                Some(seen) => self.candidates.place(process, region, bucket_of(&seen)),
+                Some(seen) => self.candidates.place(process, range, bucket_of(&seen)),
                 None => {}
             }
         }
@@ -212,7 +212,7 @@ impl HawkEye {
 
 impl System for HawkEye {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
-        if !is_thp(&fault.area) {
+        if !is_thp(&fault.vma) {
             return FaultPlan::base(FaultCause::NotWanted);
         }
         match self.options.first_touch {
@@ -232,7 +232,7 @@ impl System for HawkEye {
     fn background(&mut self, view: &mut dyn View) -> Step {
         let round = Pace { pages: BasePages(u64::MAX), sleep: self.options.period };
         let asleep = match self.scanner.next(view, round) {
-            Found::Region(process, region) => return self.sample(view, process, region),
+            Found::PmdRange(process, range) => return self.sample(view, process, range),
             Found::Asleep(until) => until,
         };
         let (now, pause) = (view.now(), self.options.pause);
@@ -292,29 +292,29 @@ impl System for HawkEye {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Model, START, Served, address, area, at_second, promoted, region};
+    use super::super::model::{Model, START, Served, address, at_second, promoted, range, vma};
     use super::*;
     use alloc::vec::Vec;
-    use superpage_units::Area;
+    use superpage_units::Vma;
 
     fn hawkeye() -> HawkEye {
         HawkEye::new(Options { zeroed: HugePages(0), ..Options::PUBLISHED })
     }
 
-    /// A machine with processes that touched one base page of each region, with these coverages.
+    /// A machine with processes that touched one base page of each range, with these coverages.
     fn machine(coverages: &[&[u64]], system: &mut HawkEye) -> Model {
         let mut model = Model::new(0, 40, 2000);
         for coverages in coverages {
-            let process = model.spawn(&[area(coverages.len() as u64)]);
+            let process = model.spawn(&[vma(coverages.len() as u64)]);
             for (index, coverage) in (0..).zip(*coverages) {
                 model.touch(system, process, address(index, 0));
-                model.set_coverage(process, region(index), *coverage);
+                model.set_coverage(process, range(index), *coverage);
             }
         }
         model
     }
 
-    /// What is promoted in this round: process and region.
+    /// What is promoted in this round: process and range.
     fn work(model: &mut Model, system: &mut HawkEye) -> Vec<(u64, u64)> {
         let done = model.work(system, 1000).0;
         let index = |page: superpage_units::Page| page.start().since(START).to_huge_pages().0;
@@ -359,8 +359,8 @@ mod tests {
         for _ in 0..3 {
             assert!(matches!(system.background(&mut model), Step::Scanned(_)));
         }
-        model.set_coverage(ProcessKey(1), region(0), 10);
-        model.set_coverage(ProcessKey(1), region(2), 450);
+        model.set_coverage(ProcessKey(1), range(0), 10);
+        model.set_coverage(ProcessKey(1), range(2), 450);
         assert_eq!(work(&mut model, &mut system), [(1, 1), (1, 2), (1, 0)]);
     }
 
@@ -369,7 +369,7 @@ mod tests {
         let mut system = hawkeye();
         let mut model = machine(&[&[]], &mut system);
         assert_eq!(work(&mut model, &mut system), []);
-        let process = model.spawn(&[area(1)]);
+        let process = model.spawn(&[vma(1)]);
         model.touch(&mut system, process, START);
         model.now = at_second(29) + Nanos(999_999_999);
         assert_eq!(work(&mut model, &mut system), []);
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn both_readings_of_the_first_touch() {
-        let short = Area { end: address(1, 9), ..area(1) };
+        let short = Vma { end: address(1, 9), ..vma(1) };
         let touch = |options, at| {
             let mut model = Model::new(0, 2, 50);
             let process = model.spawn(&[short]);

@@ -3,7 +3,7 @@
 //!
 //! A heap and other anonymous memory is mapped by pages of one size, whole, at the first touch.
 //! Nothing is promoted and nothing is given up. What such a page does not fit stays with base
-//! pages: with libhugetlbfs there is no such place, as areas are whole numbers of the page.
+//! pages: with libhugetlbfs there is no such place, as VMAs are whole numbers of the page.
 //!
 //! Deviations:
 //! - The pages are not taken away from other memory before: a machine with enough whole free
@@ -13,7 +13,7 @@
 use super::capabilities::{Capabilities, Need};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed};
-use superpage_units::{AreaKind, PageSize};
+use superpage_units::{PageSize, VmaKind};
 
 /// The pages that were set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Hugetlb {
 impl System for Hugetlb {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
         let size = self.options.size;
-        if fault.area.kind != AreaKind::Anonymous {
+        if fault.vma.kind != VmaKind::Anonymous {
             return FaultPlan::base(FaultCause::NotWanted);
         }
         if !fault.is_mappable(size) {
@@ -81,26 +81,26 @@ impl System for Hugetlb {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Model, address, area, region};
+    use super::super::model::{Model, address, range, vma};
     use super::*;
-    use superpage_units::{Area, Mapping};
+    use superpage_units::{Mapping, Vma};
 
     #[test]
     fn one_size_at_the_first_touch_where_it_fits() {
         use Mapping::{Base, Gigantic, Huge};
         let rows = [
-            (Options::HUGE, AreaKind::Anonymous, [Huge, Huge]),
-            (Options::GIGANTIC, AreaKind::Anonymous, [Gigantic, Base]),
-            (Options::GIGANTIC, AreaKind::Stack, [Base, Base]),
-            (Options::HUGE, AreaKind::File, [Base, Base]),
+            (Options::HUGE, VmaKind::Anonymous, [Huge, Huge]),
+            (Options::GIGANTIC, VmaKind::Anonymous, [Gigantic, Base]),
+            (Options::GIGANTIC, VmaKind::Stack, [Base, Base]),
+            (Options::HUGE, VmaKind::File, [Base, Base]),
         ];
         for (options, kind, expected) in rows {
             let mut model = Model::new(1, 3, 50);
-            let process = model.spawn(&[Area { kind, ..area(513) }]);
+            let process = model.spawn(&[Vma { kind, ..vma(513) }]);
             let mut system = Hugetlb::new(options);
             let mapped = [0, 512].map(|index| {
                 model.touch(&mut system, process, address(index, 3));
-                model.region(process, region(index)).mapping
+                model.range(process, range(index)).mapping
             });
             assert_eq!(mapped, expected, "{options:?} {kind:?}");
             assert!(matches!(system.background(&mut model), Step::Rest(None)));

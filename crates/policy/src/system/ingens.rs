@@ -1,16 +1,16 @@
 //! Ingens and Ingens*, as Quicksilver describes them (Table 1, section "Superpage Management
 //! Designs", observations 2 and 4), and EMD (section 2.2.2).
 //!
-//! Faults map base pages. A region with 460 of its 512 base pages populated (90 %) is promoted in
-//! the background, by copying; of all processes that have such regions, the one with the fewest
+//! Faults map base pages. A range with 460 of its 512 base pages populated (90 %) is promoted in
+//! the background, by copying; of all processes that have such ranges, the one with the fewest
 //! superpages comes first. The background also compacts memory while free huge frames are short, so
 //! that neither faults nor promotions wait for it. Ingens* (observation 2) promotes from one base
 //! page.
 //!
 //! Deviations:
-//! - Only what those papers say is here; they do not say how Ingens finds its regions, or when it
-//!   compacts. Here faults put a region in the queue of its process as it reaches the threshold. A
-//!   scan at khugepaged's pace finds those that reached it otherwise: the area grew, or a superpage
+//! - Only what those papers say is here; they do not say how Ingens finds its ranges, or when it
+//!   compacts. Here faults put a range in the queue of its process as it reaches the threshold. A
+//!   scan at khugepaged's pace finds those that reached it otherwise: the VMA grew, or a superpage
 //!   was split.
 //! - Ingens prefers to move memory that is not referenced; here the machine moves what
 //!   [`Compaction::Sequential`] comes upon.
@@ -27,16 +27,16 @@ use super::{
 use crate::compaction::Compaction;
 use alloc::collections::BTreeMap;
 use superpage_units::{
-    BasePages, HUGE_PAGES_PER_GIGANTIC_PAGE, HugePages, Nanos, PageSize, ProcessKey, Region, Share,
-    Time,
+    BasePages, HUGE_PAGES_PER_GIGANTIC_PAGE, HugePages, Nanos, PageSize, PmdRange, ProcessKey,
+    Share, Time,
 };
 
 /// Ingens's choices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The population from which a region is promoted (Quicksilver, Table 1); at least 1.
+    /// The present pages from which a range is promoted (Quicksilver, Table 1); at least 1.
     pub threshold: BasePages,
-    /// The pace of the scan for regions that no fault brought to the threshold.
+    /// The pace of the scan for ranges that no fault brought to the threshold.
     pub pace: Pace,
     /// Memory is compacted while less than this share of it is free in huge frames.
     pub free_huge: Share,
@@ -52,15 +52,15 @@ impl Options {
         free_huge: Share::percent(10),
         pause: Nanos(1_000_000_000),
     };
-    /// Ingens*: any region with a base page in it (Quicksilver, observation 2).
+    /// Ingens*: any range with a base page in it (Quicksilver, observation 2).
     pub const STAR: Self = Self { threshold: BasePages(1), ..Self::PUBLISHED };
 }
 
-/// The policy. Its state is which regions await promotion, and where its scan is.
+/// The policy. Its state is which ranges await promotion, and where its scan is.
 #[derive(Clone, Debug)]
 pub struct Ingens {
     options: Options,
-    waiting: BTreeMap<ProcessKey, Queue<Region>>,
+    waiting: BTreeMap<ProcessKey, Queue<PmdRange>>,
     scanner: Scanner,
     promotion: BackOff,
     compaction: BackOff,
@@ -81,29 +81,29 @@ impl Ingens {
         }
     }
 
-    fn wait(&mut self, process: ProcessKey, region: Region) {
-        self.waiting.entry(process).or_default().push_back(region);
+    fn wait(&mut self, process: ProcessKey, range: PmdRange) {
+        self.waiting.entry(process).or_default().push_back(range);
     }
 
-    /// The population of a region that is to be promoted.
-    fn ready(&self, view: &dyn View, process: ProcessKey, region: Region) -> Option<BasePages> {
-        let found = base_mapped(view, process, region, self.options.threshold);
-        found.filter(|(area, _)| is_thp(area)).map(|(_, seen)| seen.population)
+    /// The present pages of a range that is to be promoted.
+    fn ready(&self, view: &dyn View, process: ProcessKey, range: PmdRange) -> Option<BasePages> {
+        let found = base_mapped(view, process, range, self.options.threshold);
+        found.filter(|(vma, _)| is_thp(vma)).map(|(_, seen)| seen.present)
     }
 
-    /// The first region that waits in the process that has the fewest superpages.
+    /// The first range that waits in the process that has the fewest superpages.
     fn next_promotion(&mut self, view: &dyn View) -> Option<Action> {
         loop {
             let superpages = |process: &ProcessKey| (superpages(view, *process), *process);
             let process = self.waiting.keys().copied().min_by_key(superpages)?;
             let next = self.waiting.get_mut(&process).and_then(Queue::pop_front);
-            let Some(region) = next else {
+            let Some(range) = next else {
                 self.waiting.remove(&process);
                 continue;
             };
-            if let Some(population) = self.ready(view, process, region) {
-                let act = Act::Promote { process, page: region.into(), how: How::Copy(None) };
-                return Some(Action { act, cause: Cause::Threshold(population) });
+            if let Some(present) = self.ready(view, process, range) {
+                let act = Act::Promote { process, page: range.into(), how: How::Copy(None) };
+                return Some(Action { act, cause: Cause::Threshold(present) });
             }
         }
     }
@@ -111,9 +111,9 @@ impl Ingens {
     /// One step of the scan, which is worth least.
     fn scan(&mut self, view: &dyn View, others: [Option<Time>; 2]) -> Step {
         match self.scanner.next(view, self.options.pace) {
-            Found::Region(process, region) => {
-                if self.ready(view, process, region).is_some() {
-                    self.wait(process, region);
+            Found::PmdRange(process, range) => {
+                if self.ready(view, process, range).is_some() {
+                    self.wait(process, range);
                 }
                 Step::Scanned(PageSize::Huge.base_pages())
             }
@@ -131,12 +131,12 @@ fn superpages(view: &dyn View, process: ProcessKey) -> HugePages {
 
 impl System for Ingens {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
-        if !is_thp(&fault.area) {
+        if !is_thp(&fault.vma) {
             return FaultPlan::base(FaultCause::NotWanted);
         }
-        let populated = fault.region.population + BasePages(1);
-        if populated >= self.options.threshold && fault.area.holds(fault.page(PageSize::Huge)) {
-            self.wait(fault.process, Region::containing(fault.address));
+        let populated = fault.range.present + BasePages(1);
+        if populated >= self.options.threshold && fault.vma.holds(fault.page(PageSize::Huge)) {
+            self.wait(fault.process, PmdRange::containing(fault.address));
         }
         FaultPlan::base(FaultCause::BasePages)
     }
@@ -165,8 +165,8 @@ impl System for Ingens {
     fn learn(&mut self, action: &Action, outcome: Outcome) {
         match action.act {
             Act::Promote { process, page, .. } if outcome == Outcome::NoFrame => {
-                let region = Region::containing(page.start());
-                self.waiting.entry(process).or_default().push_front(region);
+                let range = PmdRange::containing(page.start());
+                self.waiting.entry(process).or_default().push_front(range);
                 self.promotion.fail();
             }
             Act::Compact(..) if outcome != Outcome::Done => self.compaction.fail(),
@@ -191,10 +191,10 @@ impl System for Ingens {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Model, address, area, at_second, promoted, region, seconds};
+    use super::super::model::{Model, address, at_second, promoted, range, seconds, vma};
     use super::*;
     use alloc::vec::Vec;
-    use superpage_units::{Advice, Area, AreaKind, Growth, Mapping};
+    use superpage_units::{Advice, Growth, Mapping, Vma, VmaKind};
 
     fn ingens() -> Ingens {
         Ingens::new(Options::PUBLISHED)
@@ -202,22 +202,22 @@ mod tests {
 
     /// What is promoted without any time passing.
     fn work(model: &mut Model, system: &mut Ingens) -> Vec<(ProcessKey, u64)> {
-        let index = |region: &Region| region.start().since(address(0, 0)).to_huge_pages().0;
+        let index = |range: &PmdRange| range.start().since(address(0, 0)).to_huge_pages().0;
         let done = model.work(system, 1000).0;
-        let regions = promoted(&done).into_iter();
-        regions.map(|(key, page)| (key, index(&Region::containing(page.start())))).collect()
+        let ranges = promoted(&done).into_iter();
+        ranges.map(|(key, page)| (key, index(&PmdRange::containing(page.start())))).collect()
     }
 
     #[test]
     fn the_fault_that_brings_460_base_pages_in_leads_to_a_promotion() {
         let mut model = Model::new(0, 8, 2000);
-        let process = model.spawn(&[area(2)]);
+        let process = model.spawn(&[vma(2)]);
         let mut system = ingens();
         model.fill(&mut system, process, 1, 459);
         assert_eq!(work(&mut model, &mut system), []);
         // The scan sleeps now, so it is the fault that is heard of.
         model.fill(&mut system, process, 1, 460);
-        assert_eq!(model.region(process, region(1)).mapping, Mapping::Base);
+        assert_eq!(model.range(process, range(1)).mapping, Mapping::Base);
         assert_eq!(work(&mut model, &mut system), [(process, 1)]);
         model.check();
     }
@@ -225,12 +225,12 @@ mod tests {
     #[test]
     fn the_process_with_the_fewest_superpages_comes_first() {
         let mut model = Model::new(0, 20, 9000);
-        let keys = [0; 3].map(|_| model.spawn(&[area(4)]));
+        let keys = [0; 3].map(|_| model.spawn(&[vma(4)]));
         let [a, b, c] = keys;
         let mut system = ingens();
-        let fill = |model: &mut Model, system: &mut Ingens, key, regions: core::ops::Range<u64>| {
-            for region in regions {
-                model.fill(system, key, region, 460);
+        let fill = |model: &mut Model, system: &mut Ingens, key, ranges: core::ops::Range<u64>| {
+            for range in ranges {
+                model.fill(system, key, range, 460);
             }
         };
         fill(&mut model, &mut system, a, 0..2);
@@ -245,29 +245,29 @@ mod tests {
     }
 
     #[test]
-    fn regions_that_no_fault_brought_there_are_found_by_the_scan() {
+    fn ranges_that_no_fault_brought_there_are_found_by_the_scan() {
         let mut model = Model::new(0, 20, 9000);
-        let heap = Area { end: address(0, 500), growth: Growth::Up, ..area(1) };
+        let heap = Vma { end: address(0, 500), growth: Growth::Up, ..vma(1) };
         let grows = model.spawn(&[heap]);
-        let is_split = model.spawn(&[area(2)]);
+        let is_split = model.spawn(&[vma(2)]);
         let mut system = ingens();
         model.fill(&mut system, grows, 0, 500);
         model.fill(&mut system, is_split, 0, 460);
         model.fill(&mut system, is_split, 1, 460);
         assert_eq!(work(&mut model, &mut system), [(is_split, 0), (is_split, 1)]);
         model.grow(grows, 0, address(1, 0));
-        model.split(is_split, region(0), 52);
-        model.split(is_split, region(1), 53);
+        model.split(is_split, range(0), 52);
+        model.split(is_split, range(1), 53);
         assert_eq!(work(&mut model, &mut system), []);
         model.now = at_second(10);
         assert_eq!(work(&mut model, &mut system), [(grows, 0), (is_split, 0)]);
     }
 
     #[test]
-    fn a_region_for_which_there_is_no_frame_waits() {
+    fn a_range_for_which_there_is_no_frame_waits() {
         let mut model = Model::new(0, 4, 2000);
         model.can_compact = false;
-        let process = model.spawn(&[area(2)]);
+        let process = model.spawn(&[vma(2)]);
         let mut system = ingens();
         model.hide();
         model.fill(&mut system, process, 1, 460);
@@ -276,8 +276,8 @@ mod tests {
         model.show();
         assert_eq!(work(&mut model, &mut system), [(process, 1), (process, 0)]);
         // The machine may also say no where the supply said yes.
-        model.split(process, region(0), 52);
-        model.split(process, region(1), 52);
+        model.split(process, range(0), 52);
+        model.split(process, range(1), 52);
         model.fill(&mut system, process, 1, 460);
         model.fill(&mut system, process, 0, 460);
         let action = system.next_promotion(&model).unwrap();
@@ -299,11 +299,11 @@ mod tests {
 
     #[test]
     fn files_and_what_asked_for_none_get_no_huge_pages() {
-        let file = Area { kind: AreaKind::File, ..area(1) };
-        let no = Area { advice: Advice::NoHuge, ..area(1) };
-        for area in [file, no] {
+        let file = Vma { kind: VmaKind::File, ..vma(1) };
+        let no = Vma { advice: Advice::NoHuge, ..vma(1) };
+        for vma in [file, no] {
             let mut model = Model::new(0, 4, 2000);
-            let process = model.spawn(&[area]);
+            let process = model.spawn(&[vma]);
             let mut system = Ingens::new(Options::STAR);
             model.fill(&mut system, process, 0, 512);
             assert_eq!(promoted(&model.work_and_wait(&mut system, 5)), []);

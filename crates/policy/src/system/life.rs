@@ -31,7 +31,7 @@ pub enum Allocation {
     /// Never.
     Never,
     /// At the first touch of a range that it fits; later also in the background, from this
-    /// population on.
+    /// present pages on.
     FirstTouch {
         /// The largest size tried.
         largest: PageSize,
@@ -42,11 +42,11 @@ pub enum Allocation {
     Reserved,
     /// A frame is reserved at the first touch, also beyond the end of a growing heap.
     ReservedSpeculatively,
-    /// In the background, from this population on.
+    /// In the background, from so many present pages on.
     Asynchronous(BasePages),
     /// At the first touch of a range that the program chose.
     Chosen,
-    /// At the first touch while the pool has one; later in the background, from this population on.
+    /// At the first touch while the pool has one; later in the background, from so many present pages on.
     Pool(BasePages),
 }
 

@@ -1,15 +1,15 @@
 //! Linux: transparent huge pages as the kernel has them, and with them switched off.
 //!
 //! A huge page is allocated, zeroed and mapped at the first touch of an aligned range inside an
-//! area (Quicksilver, Table 1, "Linux"), after direct compaction if none is free. khugepaged walks
-//! 4096 base pages every ten seconds and promotes any region with one base page present. Since
+//! VMA (Quicksilver, Table 1, "Linux"), after direct compaction if none is free. khugepaged walks
+//! 4096 base pages every ten seconds and promotes any range with one base page present. Since
 //! 6.12 the kernel splits underused huge pages under reclaim: another rule,
 //! [`crate::debloat::underused`]. When memory is short and there is swap, pages that were not
 //! accessed lately go there, huge ones whole (`CONFIG_THP_SWAP`).
 //!
 //! Deviations:
 //! - The kernel's two generations of LRU lists are one clock here.
-//! - `khugepaged` counts a region as 512 scanned base pages whatever it finds, as kernels before
+//! - `khugepaged` counts a range as 512 scanned base pages whatever it finds, as kernels before
 //!   6.16 do.
 
 use super::capabilities::Capabilities;
@@ -20,7 +20,7 @@ use super::{
     Zeroed,
 };
 use crate::compaction::Compaction;
-use superpage_units::{Advice, Area, AreaKind, BasePages, Nanos, PageSize, ProcessKey, Region};
+use superpage_units::{Advice, BasePages, Nanos, PageSize, PmdRange, ProcessKey, Vma, VmaKind};
 
 /// `transparent_hugepage/enabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Khugepaged {
     pub pages: BasePages,
     /// How long it sleeps in between (`scan_sleep_millisecs`).
     pub sleep: Nanos,
-    /// How many base pages of a region may be missing (`max_ptes_none`).
+    /// How many base pages of a range may be missing (`max_ptes_none`).
     pub max_missing: BasePages,
     /// How many may be in swap (`max_ptes_swap`).
     pub max_swapped: BasePages,
@@ -69,7 +69,7 @@ impl Khugepaged {
         max_shared: BasePages(256),
     };
 
-    /// The least population of a region that it promotes.
+    /// The least present pages of a range that it promotes.
     fn least(self) -> BasePages {
         PageSize::Huge.base_pages().saturating_sub(self.max_missing).max(BasePages(1))
     }
@@ -128,37 +128,37 @@ impl Linux {
         Self { options, khugepaged: Scanner::default(), clock: Hand::default() }
     }
 
-    /// Whether huge pages are wanted in this area.
-    fn wants(&self, area: &Area) -> bool {
-        let is_memory = matches!(area.kind, AreaKind::Anonymous | AreaKind::Stack);
+    /// Whether huge pages are wanted in this VMA.
+    fn wants(&self, vma: &Vma) -> bool {
+        let is_memory = matches!(vma.kind, VmaKind::Anonymous | VmaKind::Stack);
         is_memory
             && match self.options.enabled {
-                Enabled::Always => area.advice != Advice::NoHuge,
-                Enabled::Madvise => area.advice == Advice::Huge,
+                Enabled::Always => vma.advice != Advice::NoHuge,
+                Enabled::Madvise => vma.advice == Advice::Huge,
                 Enabled::Never => false,
             }
     }
 
-    fn compaction(&self, area: &Area) -> Option<Compaction> {
+    fn compaction(&self, vma: &Vma) -> Option<Compaction> {
         let may = match self.options.defrag {
             Defrag::Always => true,
-            Defrag::Madvise => area.advice == Advice::Huge,
+            Defrag::Madvise => vma.advice == Advice::Huge,
             Defrag::Never => false,
         };
         may.then_some(Compaction::Sequential)
     }
 
-    /// khugepaged's judgement of one region.
+    /// khugepaged's judgement of one range.
     fn judge(
         &self,
         view: &dyn View,
         process: ProcessKey,
-        region: Region,
+        range: PmdRange,
         khugepaged: Khugepaged,
     ) -> Step {
-        let found = base_mapped(view, process, region, khugepaged.least());
-        let Some((_, seen)) = found.filter(|(area, seen)| {
-            self.wants(area)
+        let found = base_mapped(view, process, range, khugepaged.least());
+        let Some((_, seen)) = found.filter(|(vma, seen)| {
+            self.wants(vma)
                 && seen.swapped <= khugepaged.max_swapped
                 && seen.shared <= khugepaged.max_shared
         }) else {
@@ -166,21 +166,21 @@ impl Linux {
         };
         let how = How::Copy(Some(Compaction::Sequential));
         Step::Act(Action {
-            act: Act::Promote { process, page: region.into(), how },
-            cause: Cause::Scanned(seen.population),
+            act: Act::Promote { process, page: range.into(), how },
+            cause: Cause::Scanned(seen.present),
         })
     }
 }
 
 impl System for Linux {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
-        if !self.wants(&fault.area) {
+        if !self.wants(&fault.vma) {
             return FaultPlan::base(FaultCause::NotWanted);
         }
-        if !fault.is_mappable(PageSize::Huge) || !fault.region.swapped.is_zero() {
+        if !fault.is_mappable(PageSize::Huge) || !fault.range.swapped.is_zero() {
             return FaultPlan::base(FaultCause::NoRoom);
         }
-        let compaction = self.compaction(&fault.area);
+        let compaction = self.compaction(&fault.vma);
         let attempt = Attempt::Map { size: PageSize::Huge, compaction, zeroed: Zeroed::Preferred };
         FaultPlan::try_first(attempt, FaultCause::FirstTouch(PageSize::Huge))
     }
@@ -191,7 +191,7 @@ impl System for Linux {
         };
         let pace = Pace { pages: khugepaged.pages, sleep: khugepaged.sleep };
         match self.khugepaged.next(view, pace) {
-            Found::Region(process, region) => self.judge(view, process, region, khugepaged),
+            Found::PmdRange(process, range) => self.judge(view, process, range, khugepaged),
             Found::Asleep(until) => Step::Rest(Some(until)),
         }
     }
@@ -227,15 +227,15 @@ impl System for Linux {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Model, START, address, area, at_second, promoted, region};
+    use super::super::model::{Model, START, address, at_second, promoted, range, vma};
     use super::*;
     use superpage_units::{Mapping, PageSize};
 
-    fn mapped_at_first_touch(options: Options, kind: AreaKind, advice: Advice) -> Mapping {
+    fn mapped_at_first_touch(options: Options, kind: VmaKind, advice: Advice) -> Mapping {
         let mut model = Model::new(0, 1, 50);
-        let process = model.spawn(&[Area { kind, advice, ..area(1) }]);
+        let process = model.spawn(&[Vma { kind, advice, ..vma(1) }]);
         model.touch(&mut Linux::new(options), process, START);
-        model.region(process, region(0)).mapping
+        model.range(process, range(0)).mapping
     }
 
     #[test]
@@ -249,9 +249,9 @@ mod tests {
         for (options, expected) in rows {
             let advice = [Advice::None, Advice::Huge, Advice::NoHuge];
             let of = |kind| advice.map(|advice| mapped_at_first_touch(options, kind, advice));
-            assert_eq!(of(AreaKind::Anonymous), expected);
-            assert_eq!(of(AreaKind::Stack), expected);
-            assert_eq!(of(AreaKind::File), [Base; 3]);
+            assert_eq!(of(VmaKind::Anonymous), expected);
+            assert_eq!(of(VmaKind::Stack), expected);
+            assert_eq!(of(VmaKind::File), [Base; 3]);
         }
     }
 
@@ -264,10 +264,10 @@ mod tests {
         ];
         for (defrag, expected) in rows {
             let mut model = Model::new(0, 0, 600);
-            let process = model.spawn(&[area(1)]);
+            let process = model.spawn(&[vma(1)]);
             let options = Options { defrag, ..Options::NO_KHUGEPAGED };
             model.touch(&mut Linux::new(options), process, START);
-            assert_eq!(model.region(process, region(0)).mapping, expected);
+            assert_eq!(model.range(process, range(0)).mapping, expected);
         }
     }
 
@@ -277,7 +277,7 @@ mod tests {
             let khugepaged = Khugepaged { max_missing: BasePages(missing), ..Khugepaged::DEFAULT };
             let options = Options { khugepaged: Some(khugepaged), ..Options::ALWAYS };
             let mut model = Model::new(0, 1, 50);
-            let process = model.spawn(&[area(1)]);
+            let process = model.spawn(&[vma(1)]);
             let mut system = Linux::new(options);
             model.hide();
             model.can_compact = false;
@@ -288,9 +288,9 @@ mod tests {
     }
 
     #[test]
-    fn khugepaged_scans_eight_regions_every_ten_seconds_in_order() {
+    fn khugepaged_scans_eight_ranges_every_ten_seconds_in_order() {
         let mut model = Model::new(0, 40, 100);
-        let process = model.spawn(&[area(20)]);
+        let process = model.spawn(&[vma(20)]);
         let mut system = Linux::new(Options::ALWAYS);
         model.hide();
         model.can_compact = false;
@@ -301,10 +301,10 @@ mod tests {
         for (second, expected) in [(0, 0..8), (9, 8..8), (10, 8..16), (20, 16..20)] {
             model.now = at_second(second);
             let expected: alloc::vec::Vec<_> =
-                expected.map(|index| (process, region(index).into())).collect();
+                expected.map(|index| (process, range(index).into())).collect();
             assert_eq!(promoted(&model.work(&mut system, 100).0), expected);
         }
-        assert_eq!(model.region(process, region(19)).mapping, Mapping::Huge);
+        assert_eq!(model.range(process, range(19)).mapping, Mapping::Huge);
         assert_eq!(PageSize::Huge.base_pages() * 8, Khugepaged::DEFAULT.pages);
     }
 }

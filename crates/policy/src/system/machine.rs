@@ -8,17 +8,17 @@
 use super::{Action, Attempt, Fault, Outcome, System};
 use crate::supply::Supply;
 use superpage_units::{
-    Area, BasePages, HugePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, Share, Time,
-    VirtAddr,
+    BasePages, HugePages, Mapping, Nanos, Page, PageSize, PmdRange, ProcessKey, Share, Time,
+    VirtAddr, Vma,
 };
 
-/// What can be seen of a region.
+/// What can be seen of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RegionView {
+pub struct RangeView {
     /// How it is mapped.
     pub mapping: Mapping,
     /// The base pages that have been faulted in; all 512 where a larger page is mapped.
-    pub population: BasePages,
+    pub present: BasePages,
     /// The base pages that are in the backing store and not in memory.
     pub swapped: BasePages,
     /// The base pages that other processes have mapped as well, since a fork.
@@ -64,12 +64,12 @@ pub trait View {
     fn processes(&self) -> &[ProcessKey];
     /// What a process has mapped; nothing if it is gone.
     fn footprint(&self, process: ProcessKey) -> Footprint;
-    /// The areas of a process, in address order; none if it is gone.
-    fn areas(&self, process: ProcessKey) -> &[Area];
-    /// What can be seen of a region; empty if it is gone.
-    fn region(&self, process: ProcessKey, region: Region) -> RegionView;
-    /// The first region at or after `from` with anything mapped in it.
-    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region>;
+    /// The VMAs of a process, in address order; none if it is gone.
+    fn vmas(&self, process: ProcessKey) -> &[Vma];
+    /// What can be seen of a range; empty if it is gone.
+    fn range(&self, process: ProcessKey, range: PmdRange) -> RangeView;
+    /// The first range at or after `from` with anything mapped in it.
+    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<PmdRange>;
 
     /// The pools that xHeap sets aside, on a machine that has them.
     fn pools(&self) -> Option<Pools> {

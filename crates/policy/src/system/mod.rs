@@ -47,7 +47,7 @@ pub mod selective;
 pub mod trident;
 pub mod xheap;
 
-pub use machine::{AccessBits, Carried, Footprint, Machine, Pool, Pools, RegionView, View};
+pub use machine::{AccessBits, Carried, Footprint, Machine, Pool, Pools, RangeView, View};
 pub use reservations::Speculation;
 pub use scan::Pace;
 
@@ -56,7 +56,7 @@ use capabilities::Capabilities;
 use core::fmt;
 use life::Life;
 use superpage_units::{
-    Area, BasePages, Nanos, Page, PageSize, ProcessKey, Region, Share, Time, VirtAddr,
+    BasePages, Nanos, Page, PageSize, PmdRange, ProcessKey, Share, Time, VirtAddr, Vma,
 };
 
 /// A process touched a base page that is not mapped.
@@ -66,23 +66,23 @@ pub struct Fault {
     pub process: ProcessKey,
     /// The address.
     pub address: VirtAddr,
-    /// The area it lies in.
-    pub area: Area,
-    /// The region it lies in, before the fault.
-    pub region: RegionView,
+    /// The VMA it lies in.
+    pub vma: Vma,
+    /// The range it lies in, before the fault.
+    pub range: RangeView,
     /// Whether nothing is mapped in the gigantic page it lies in; `None` on a machine without gigantic pages.
     pub gigantic_is_empty: Option<bool>,
 }
 
 impl Fault {
-    /// A fault at this address as a machine without gigantic pages tells of it; `None` in no area.
+    /// A fault at this address as a machine without gigantic pages tells of it; `None` in no VMA.
     #[must_use]
     pub fn at(view: &dyn View, process: ProcessKey, address: VirtAddr) -> Option<Self> {
-        let areas = view.areas(process);
-        let after = areas.partition_point(|area| area.start <= address);
-        let area = *areas.get(after.checked_sub(1)?).filter(|area| address < area.end)?;
-        let region = view.region(process, Region::containing(address));
-        Some(Self { process, address, area, region, gigantic_is_empty: None })
+        let vmas = view.vmas(process);
+        let after = vmas.partition_point(|vma| vma.start <= address);
+        let vma = *vmas.get(after.checked_sub(1)?).filter(|vma| address < vma.end)?;
+        let range = view.range(process, PmdRange::containing(address));
+        Some(Self { process, address, vma, range, gigantic_is_empty: None })
     }
 
     /// The page of this size that the address lies in.
@@ -91,16 +91,16 @@ impl Fault {
         Page::containing(self.address, size)
     }
 
-    /// Whether a page of this size could be mapped: it lies in the area, and nothing is mapped in
+    /// Whether a page of this size could be mapped: it lies in the VMA, and nothing is mapped in
     /// it yet.
     #[must_use]
     pub fn is_mappable(&self, size: PageSize) -> bool {
         let is_empty = match size {
             PageSize::Base => true,
-            PageSize::Huge => self.region.population.is_zero() && !self.region.is_reserved,
+            PageSize::Huge => self.range.present.is_zero() && !self.range.is_reserved,
             PageSize::Gigantic => self.gigantic_is_empty == Some(true),
         };
-        is_empty && self.area.holds(self.page(size))
+        is_empty && self.vma.holds(self.page(size))
     }
 }
 
@@ -118,9 +118,9 @@ pub enum Attempt {
         /// Whether it must be zero-filled already.
         zeroed: Zeroed,
     },
-    /// Reserve a huge frame for the region, and map the base page in its place there.
+    /// Reserve a huge frame for the range, and map the base page in its place there.
     Reserve,
-    /// Map the base page in its place in the region's reserved frame.
+    /// Map the base page in its place in the range's reserved frame.
     InPlace,
     /// As [`Attempt::InPlace`], then prepare the rest of the frame and map it as a huge page.
     Complete,
@@ -175,11 +175,11 @@ pub enum FaultCause {
     BasePages,
     /// The program or the administrator asked for no huge pages here.
     NotWanted,
-    /// The area leaves no room for a superpage here, or something is mapped in it already.
+    /// The VMA leaves no room for a superpage here, or something is mapped in it already.
     NoRoom,
     /// The first touch of a range that a superpage of this size fits.
     FirstTouch(PageSize),
-    /// The region's frame is reserved; so many base pages are prepared with this one.
+    /// The range's frame is reserved; so many base pages are prepared with this one.
     Prepared(BasePages),
     /// With this one, as many base pages are prepared as the system waits for.
     Threshold(BasePages),
@@ -195,7 +195,7 @@ pub enum How {
     /// Into a new frame: what is populated is copied, the rest zeroed. If no frame is free, memory
     /// is compacted for it, or it fails.
     Copy(Option<Compaction>),
-    /// In the region's reserved frame: the rest is zeroed, nothing is copied.
+    /// In the range's reserved frame: the rest is zeroed, nothing is copied.
     InPlace,
     /// Into a new frame of a guest, by exchanging what backs the frames (Trident-pv) instead of
     /// copying, in one hypercall or in one for each page.
@@ -233,16 +233,16 @@ pub enum Act {
     Unreserve {
         /// Whose.
         process: ProcessKey,
-        /// For which region.
-        region: Region,
+        /// For which range.
+        range: PmdRange,
     },
-    /// Move what is populated in a region's reserved or huge frame elsewhere, so that the frame is
-    /// free whole; the region is mapped by base pages after that.
+    /// Move what is populated in a range's reserved or huge frame elsewhere, so that the frame is
+    /// free whole; the range is mapped by base pages after that.
     Evacuate {
         /// Whose.
         process: ProcessKey,
-        /// Which region.
-        region: Region,
+        /// Which range.
+        range: PmdRange,
     },
     /// Write a page to its backing store if it is dirty, and unmap it.
     Evict {
@@ -271,7 +271,7 @@ pub enum Cause {
     Threshold(BasePages),
     /// So many of its base pages were accessed lately, more than in any other candidate.
     Coverage(BasePages),
-    /// A growing heap has passed the region.
+    /// A growing heap has passed the range.
     HeapGrew,
     /// The supply of pages of this size is short.
     Supply(PageSize),

@@ -1,38 +1,38 @@
-//! A slow, obvious machine to run a system on: free frames are counters, a region is the set of its
+//! A slow, obvious machine to run a system on: free frames are counters, a range is the set of its
 //! base pages. It is a [`Machine`] that panics where what a system answers makes no sense: a
-//! superpage outside its area, a promotion in place of what is not reserved, a frame that is not
+//! superpage outside its VMA, a promotion in place of what is not reserved, a frame that is not
 //! there. What takes time or costs something is not here.
 
 use super::drive::{self, Stepped};
 use super::{
     AccessBits, Act, Action, Attempt, Carried, Fault, Footprint, How, Machine, Outcome, Pool,
-    Pools, RegionView, Shortage, System, View, Zeroed,
+    Pools, RangeView, Shortage, System, View, Zeroed,
 };
 use crate::compaction::Compaction;
 use crate::supply::Supply;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use superpage_units::{
-    Advice, Area, AreaKind, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes,
-    GIGANTIC_PAGE_BYTES, Growth, HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, Page, PageSize,
-    ProcessKey, Region, Share, Time, VirtAddr,
+    Advice, BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, GIGANTIC_PAGE_BYTES,
+    Growth, HUGE_PAGE_BYTES, HugePages, Mapping, Nanos, Page, PageSize, PmdRange, ProcessKey,
+    Share, Time, VirtAddr, Vma, VmaKind,
 };
 
 /// Base pages in a huge page, and in a gigantic page.
 pub(super) const HUGE: u64 = BASE_PAGES_PER_HUGE_PAGE;
 const GIGANTIC: u64 = HUGE * HUGE;
 
-/// Where the first area of a process begins.
+/// Where the first VMA of a process begins.
 pub(super) const START: VirtAddr = VirtAddr(GIGANTIC_PAGE_BYTES);
 
-/// The address of base page `page` of region `region`, counted from [`START`].
-pub(super) fn address(region: u64, page: u64) -> VirtAddr {
-    START.offset(Bytes(region * HUGE_PAGE_BYTES + page * BASE_PAGE_BYTES))
+/// The address of base page `page` of range `range`, counted from [`START`].
+pub(super) fn address(range: u64, page: u64) -> VirtAddr {
+    START.offset(Bytes(range * HUGE_PAGE_BYTES + page * BASE_PAGE_BYTES))
 }
 
-/// Region `index`, counted from [`START`].
-pub(super) fn region(index: u64) -> Region {
-    Region::containing(address(index, 0))
+/// PmdRange `index`, counted from [`START`].
+pub(super) fn range(index: u64) -> PmdRange {
+    PmdRange::containing(address(index, 0))
 }
 
 /// `seconds` seconds.
@@ -56,12 +56,12 @@ pub(super) fn promoted(done: &[(Action, Outcome)]) -> Vec<(ProcessKey, Page)> {
         .collect()
 }
 
-/// An anonymous area of this many regions at [`START`], not growing, without advice.
-pub(super) fn area(regions: u64) -> Area {
-    Area {
+/// An anonymous VMA of this many ranges at [`START`], not growing, without advice.
+pub(super) fn vma(ranges: u64) -> Vma {
+    Vma {
         start: START,
-        end: address(regions, 0),
-        kind: AreaKind::Anonymous,
+        end: address(ranges, 0),
+        kind: VmaKind::Anonymous,
         growth: Growth::Fixed,
         advice: Advice::None,
     }
@@ -96,8 +96,8 @@ impl Content {
 
 #[derive(Clone, Debug, Default)]
 struct Space {
-    areas: Vec<Area>,
-    regions: BTreeMap<Region, Content>,
+    vmas: Vec<Vma>,
+    ranges: BTreeMap<PmdRange, Content>,
     /// Gigantic pages by start, and whether they were accessed.
     gigantic_pages: BTreeMap<VirtAddr, bool>,
     walk_share: Share,
@@ -147,8 +147,8 @@ impl View for Model {
         let Some(space) = self.spaces.get(&process) else {
             return Footprint::default();
         };
-        let huge = space.regions.values().filter(|content| content.form == Form::Huge).count();
-        let base = space.regions.values().filter(|content| content.form != Form::Huge);
+        let huge = space.ranges.values().filter(|content| content.form == Form::Huge).count();
+        let base = space.ranges.values().filter(|content| content.form != Form::Huge);
         Footprint {
             base: BasePages(base.map(|content| content.pages.len() as u64).sum()),
             huge: HugePages(huge as u64),
@@ -157,28 +157,28 @@ impl View for Model {
         }
     }
 
-    fn areas(&self, process: ProcessKey) -> &[Area] {
-        self.spaces.get(&process).map_or(&[], |space| &space.areas)
+    fn vmas(&self, process: ProcessKey) -> &[Vma] {
+        self.spaces.get(&process).map_or(&[], |space| &space.vmas)
     }
 
-    fn region(&self, process: ProcessKey, region: Region) -> RegionView {
+    fn range(&self, process: ProcessKey, range: PmdRange) -> RangeView {
         let Some(space) = self.spaces.get(&process) else {
-            return RegionView::default();
+            return RangeView::default();
         };
-        if space.gigantic_pages.contains_key(&gigantic(region.start()).start()) {
-            let population = BasePages(HUGE);
-            return RegionView { mapping: Mapping::Gigantic, population, ..RegionView::default() };
+        if space.gigantic_pages.contains_key(&gigantic(range.start()).start()) {
+            let present = BasePages(HUGE);
+            return RangeView { mapping: Mapping::Gigantic, present, ..RangeView::default() };
         }
-        let Some(content) = space.regions.get(&region) else {
-            return RegionView::default();
+        let Some(content) = space.ranges.get(&range) else {
+            return RangeView::default();
         };
-        RegionView {
+        RangeView {
             mapping: match content.form {
                 Form::Huge => Mapping::Huge,
                 _ if content.pages.is_empty() => Mapping::Empty,
                 _ => Mapping::Base,
             },
-            population: BasePages(content.pages.len() as u64),
+            present: BasePages(content.pages.len() as u64),
             // What was evicted is forgotten here: a later touch finds an empty page.
             swapped: BasePages::ZERO,
             shared: BasePages::ZERO,
@@ -188,9 +188,9 @@ impl View for Model {
         }
     }
 
-    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region> {
+    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<PmdRange> {
         self.next_page(process, from)
-            .map(|page| Region::containing(VirtAddr(page.start().0.max(from.0))))
+            .map(|page| PmdRange::containing(VirtAddr(page.start().0.max(from.0))))
     }
 
     fn pools(&self) -> Option<Pools> {
@@ -210,9 +210,8 @@ impl AccessBits for Model {
             .keys()
             .map(|start| gigantic(*start))
             .find(|page| page.end() > from);
-        let regions = space.regions.iter().filter(|(region, _)| region.end() > from);
-        let small =
-            regions.filter_map(|(region, content)| first_page(*region, content, from)).next();
+        let ranges = space.ranges.iter().filter(|(range, _)| range.end() > from);
+        let small = ranges.filter_map(|(range, content)| first_page(*range, content, from)).next();
         gigantic_pages.into_iter().chain(small).min_by_key(|page| page.start())
     }
 
@@ -221,7 +220,7 @@ impl AccessBits for Model {
         if page.size() == PageSize::Gigantic {
             return space.gigantic_pages.get_mut(&page.start()).is_some_and(core::mem::take);
         }
-        let content = space.regions.get_mut(&Region::containing(page.start())).expect("a region");
+        let content = space.ranges.get_mut(&PmdRange::containing(page.start())).expect("a range");
         match page.size() {
             PageSize::Base => content.accessed.remove(&index(page.start())),
             _ => !core::mem::take(&mut content.accessed).is_empty(),
@@ -229,13 +228,13 @@ impl AccessBits for Model {
     }
 }
 
-/// The first mapped page of a region that ends after `from`.
-fn first_page(region: Region, content: &Content, from: VirtAddr) -> Option<Page> {
+/// The first mapped page of a range that ends after `from`.
+fn first_page(range: PmdRange, content: &Content, from: VirtAddr) -> Option<Page> {
     if content.form == Form::Huge {
-        return Some(region.into());
+        return Some(range.into());
     }
     let base = |page: &u64| {
-        Page::containing(region.start().offset(Bytes(page * BASE_PAGE_BYTES)), PageSize::Base)
+        Page::containing(range.start().offset(Bytes(page * BASE_PAGE_BYTES)), PageSize::Base)
     };
     content.pages.iter().map(base).find(|page| page.end() > from)
 }
@@ -244,7 +243,7 @@ fn gigantic(address: VirtAddr) -> Page {
     Page::containing(address, PageSize::Gigantic)
 }
 
-/// Which base page of its region an address lies in.
+/// Which base page of its range an address lies in.
 fn index(address: VirtAddr) -> u64 {
     address.0 / BASE_PAGE_BYTES % HUGE
 }
@@ -372,11 +371,11 @@ impl Model {
 
 /// Processes.
 impl Model {
-    /// A process with these areas.
-    pub(super) fn spawn(&mut self, areas: &[Area]) -> ProcessKey {
+    /// A process with these VMAs.
+    pub(super) fn spawn(&mut self, vmas: &[Vma]) -> ProcessKey {
         let key = ProcessKey(self.processes.last().map_or(1, |last| last.0 + 1));
         self.processes.push(key);
-        self.spaces.insert(key, Space { areas: areas.to_vec(), ..Space::default() });
+        self.spaces.insert(key, Space { vmas: vmas.to_vec(), ..Space::default() });
         key
     }
 
@@ -388,17 +387,17 @@ impl Model {
         self.space(process).walk_share = share;
     }
 
-    pub(super) fn set_coverage(&mut self, process: ProcessKey, region: Region, pages: u64) {
-        if let Some(content) = self.space(process).regions.get_mut(&region) {
+    pub(super) fn set_coverage(&mut self, process: ProcessKey, range: PmdRange, pages: u64) {
+        if let Some(content) = self.space(process).ranges.get_mut(&range) {
             content.coverage = pages;
         }
     }
 
-    /// Moves the end of an area, not into the next one.
-    pub(super) fn grow(&mut self, process: ProcessKey, area: usize, to: VirtAddr) {
-        let areas = &mut self.space(process).areas;
-        let most = areas.get(area + 1).map_or(to, |next| next.start);
-        let end = &mut areas[area].end;
+    /// Moves the end of a VMA, not into the next one.
+    pub(super) fn grow(&mut self, process: ProcessKey, vma: usize, to: VirtAddr) {
+        let vmas = &mut self.space(process).vmas;
+        let most = vmas.get(vma + 1).map_or(to, |next| next.start);
+        let end = &mut vmas[vma].end;
         *end = (*end).max(to.min(most));
     }
 
@@ -409,7 +408,7 @@ impl Model {
         for _ in space.gigantic_pages {
             self.give(PageSize::Gigantic, 1);
         }
-        for content in space.regions.into_values() {
+        for content in space.ranges.into_values() {
             match content.form {
                 Form::Base => self.give(PageSize::Base, content.frames()),
                 Form::Reserved | Form::Huge => self.give(PageSize::Huge, 1),
@@ -419,11 +418,11 @@ impl Model {
 
     /// A huge page is split and so many of its base pages are freed, as de-bloating does. The huge
     /// pages of a pool are not split.
-    pub(super) fn split(&mut self, process: ProcessKey, region: Region, freed: u64) {
+    pub(super) fn split(&mut self, process: ProcessKey, range: PmdRange, freed: u64) {
         if self.pools.is_some() {
             return;
         }
-        let content = self.space(process).regions.get_mut(&region);
+        let content = self.space(process).ranges.get_mut(&range);
         let Some(content) = content.filter(|content| content.form == Form::Huge) else {
             return;
         };
@@ -435,13 +434,13 @@ impl Model {
     /// What a fault at this address would look like.
     pub(super) fn fault_at(&self, process: ProcessKey, address: VirtAddr) -> Fault {
         let gigantic = gigantic(address);
-        let mut regions = self.spaces[&process].regions.iter();
-        let is_in_use = regions.any(|(region, content)| {
-            gigantic.start() <= region.start()
-                && region.start() < gigantic.end()
+        let mut ranges = self.spaces[&process].ranges.iter();
+        let is_in_use = ranges.any(|(range, content)| {
+            gigantic.start() <= range.start()
+                && range.start() < gigantic.end()
                 && (content.form == Form::Reserved || !content.pages.is_empty())
         });
-        let fault = Fault::at(self, process, address).expect("an area there");
+        let fault = Fault::at(self, process, address).expect("an VMA there");
         Fault { gigantic_is_empty: Some(!is_in_use), ..fault }
     }
 
@@ -491,22 +490,22 @@ impl Model {
         if let Some(accessed) = space.gigantic_pages.get_mut(&gigantic(address).start()) {
             *accessed = true;
         } else {
-            let content = space.regions.get_mut(&Region::containing(address)).expect("mapped");
+            let content = space.ranges.get_mut(&PmdRange::containing(address)).expect("mapped");
             content.accessed.insert(index(address));
             content.touched = now;
         }
     }
 
-    /// Touches the first `count` base pages of a region, one after the other.
+    /// Touches the first `count` base pages of a range, one after the other.
     pub(super) fn fill(
         &mut self,
         system: &mut dyn System,
         process: ProcessKey,
-        region: u64,
+        range: u64,
         count: u64,
     ) {
         for page in 0..count {
-            let served = self.touch(system, process, address(region, page));
+            let served = self.touch(system, process, address(range, page));
             assert_ne!(served, Served::OutOfMemory);
         }
     }
@@ -519,11 +518,11 @@ impl Machine for Model {
         attempt: Attempt,
         system: &mut dyn System,
     ) -> Option<PageSize> {
-        let region = Region::containing(fault.address);
-        let now = self.region(fault.process, region);
+        let range = PmdRange::containing(fault.address);
+        let now = self.range(fault.process, range);
         let (size, is_done) = match attempt {
             Attempt::Base => {
-                assert!(!now.is_reserved || fault.area.start > region.start(), "{region} in place");
+                assert!(!now.is_reserved || fault.vma.start > range.start(), "{range} in place");
                 let has_frame = self.take_base(system);
                 (PageSize::Base, has_frame && self.populate(fault, Form::Base))
             }
@@ -531,23 +530,23 @@ impl Machine for Model {
                 (size, self.map(fault, size, compaction, zeroed))
             }
             Attempt::Reserve => {
-                assert_eq!((now.population, now.is_reserved), (BasePages(0), false), "{region}");
-                assert!(fault.area.start <= region.start(), "{region} begins before its area");
+                assert_eq!((now.present, now.is_reserved), (BasePages(0), false), "{range}");
+                assert!(fault.vma.start <= range.start(), "{range} begins before its VMA");
                 assert!(
-                    region.end() <= fault.area.end || fault.area.growth == Growth::Up,
-                    "{region} ends beyond its area"
+                    range.end() <= fault.vma.end || fault.vma.growth == Growth::Up,
+                    "{range} ends beyond its VMA"
                 );
                 let has_frame = self.take(PageSize::Huge);
                 (PageSize::Base, has_frame && self.populate(fault, Form::Reserved))
             }
             Attempt::InPlace => {
-                assert!(now.is_reserved, "{region} is not reserved");
+                assert!(now.is_reserved, "{range} is not reserved");
                 (PageSize::Base, self.populate(fault, Form::Reserved))
             }
             Attempt::Complete => {
-                assert!(now.is_reserved, "{region} is not reserved");
-                assert!(fault.area.holds(region.into()), "{region} is not in its area");
-                (PageSize::Huge, self.make_huge(fault.process, region))
+                assert!(now.is_reserved, "{range} is not reserved");
+                assert!(fault.vma.holds(range.into()), "{range} is not in its VMA");
+                (PageSize::Huge, self.make_huge(fault.process, range))
             }
         };
         is_done.then_some(size)
@@ -562,8 +561,8 @@ impl Machine for Model {
 /// Carrying out.
 impl Model {
     fn populate(&mut self, fault: &Fault, form: Form) -> bool {
-        let regions = &mut self.space(fault.process).regions;
-        let content = regions.entry(Region::containing(fault.address)).or_default();
+        let ranges = &mut self.space(fault.process).ranges;
+        let content = ranges.entry(PmdRange::containing(fault.address)).or_default();
         content.form = form;
         assert!(content.pages.insert(index(fault.address)), "{} is mapped", fault.address);
         true
@@ -587,7 +586,7 @@ impl Model {
         }
         match size {
             PageSize::Base => panic!("a base page is no superpage"),
-            PageSize::Huge => self.make_huge(fault.process, Region::containing(fault.address)),
+            PageSize::Huge => self.make_huge(fault.process, PmdRange::containing(fault.address)),
             PageSize::Gigantic => {
                 self.supply.zeroed_gigantic = zeroed_gigantic.saturating_sub(1);
                 self.make_gigantic(fault.process, page)
@@ -595,8 +594,8 @@ impl Model {
         }
     }
 
-    fn make_huge(&mut self, process: ProcessKey, region: Region) -> bool {
-        let content = self.space(process).regions.entry(region).or_default();
+    fn make_huge(&mut self, process: ProcessKey, range: PmdRange) -> bool {
+        let content = self.space(process).ranges.entry(range).or_default();
         content.form = Form::Huge;
         content.pages = (0..HUGE).collect();
         true
@@ -604,15 +603,15 @@ impl Model {
 
     fn make_gigantic(&mut self, process: ProcessKey, page: Page) -> bool {
         let space = self.space(process);
-        space.regions.retain(|region, _| gigantic(region.start()) != page);
+        space.ranges.retain(|range, _| gigantic(range.start()) != page);
         space.gigantic_pages.insert(page.start(), true).is_none()
     }
 
     fn apply(&mut self, act: Act) -> bool {
         match act {
             Act::Promote { process, page, how } => {
-                let area = super::scan::area_holding(self, process, page);
-                assert!(area.is_some(), "{page} is not in an area");
+                let vma = super::scan::vma_holding(self, process, page);
+                assert!(vma.is_some(), "{page} is not in an VMA");
                 match page.size() {
                     PageSize::Base => panic!("a base page is no superpage"),
                     PageSize::Huge => self.promote_huge(process, page, how),
@@ -621,28 +620,28 @@ impl Model {
             }
             Act::Zero(size) => self.zero(size),
             Act::Compact(size, _) => self.compact(size),
-            Act::Unreserve { process, region } => self.unreserve(process, region),
-            Act::Evacuate { process, region } => self.evacuate(process, region),
+            Act::Unreserve { process, range } => self.unreserve(process, range),
+            Act::Evacuate { process, range } => self.evacuate(process, range),
             Act::Evict { process, page } => self.evict(process, page),
         }
     }
 
     fn promote_huge(&mut self, process: ProcessKey, page: Page, how: How) -> bool {
-        let region = Region::containing(page.start());
-        let seen = self.region(process, region);
+        let range = PmdRange::containing(page.start());
+        let seen = self.range(process, range);
         assert_eq!(seen.mapping, Mapping::Base, "{page}");
         assert_eq!(seen.is_reserved, how == How::InPlace, "{page} and its reservation");
         assert_eq!(self.pools.is_some(), how == How::Read, "{page} and the pools");
         let has_frame = match how {
-            How::InPlace => return self.make_huge(process, region),
+            How::InPlace => return self.make_huge(process, range),
             How::Copy(compaction) | How::Exchange(_, compaction) => {
                 self.take_or_compact(PageSize::Huge, compaction)
             }
             How::Read => self.take(PageSize::Huge),
         };
         if has_frame {
-            self.give(PageSize::Base, seen.population.0);
-            self.make_huge(process, region);
+            self.give(PageSize::Base, seen.present.0);
+            self.make_huge(process, range);
         }
         has_frame
     }
@@ -653,7 +652,7 @@ impl Model {
         };
         let space = self.space(process);
         assert!(!space.gigantic_pages.contains_key(&page.start()), "{page} is mapped");
-        let inside = space.regions.iter().filter(|(region, _)| gigantic(region.start()) == page);
+        let inside = space.ranges.iter().filter(|(range, _)| gigantic(range.start()) == page);
         let inside: Vec<_> = inside.map(|(_, content)| (content.form, content.frames())).collect();
         assert!(inside.iter().any(|(_, frames)| *frames > 0), "{page} is empty");
         if !self.take_or_compact(PageSize::Gigantic, compaction) {
@@ -681,19 +680,19 @@ impl Model {
         can
     }
 
-    fn unreserve(&mut self, process: ProcessKey, region: Region) -> bool {
-        let content = self.space(process).regions.get_mut(&region).expect("a region");
-        assert_eq!(content.form, Form::Reserved, "{region}");
+    fn unreserve(&mut self, process: ProcessKey, range: PmdRange) -> bool {
+        let content = self.space(process).ranges.get_mut(&range).expect("a range");
+        assert_eq!(content.form, Form::Reserved, "{range}");
         content.form = Form::Base;
         let freed = HUGE - content.frames();
         self.give(PageSize::Base, freed);
         true
     }
 
-    fn evacuate(&mut self, process: ProcessKey, region: Region) -> bool {
+    fn evacuate(&mut self, process: ProcessKey, range: PmdRange) -> bool {
         let free = self.chunks(PageSize::Base);
-        let content = self.space(process).regions.get_mut(&region).expect("a region");
-        assert_ne!(content.form, Form::Base, "{region}");
+        let content = self.space(process).ranges.get_mut(&range).expect("a range");
+        assert_ne!(content.form, Form::Base, "{range}");
         let moved = content.pages.len() as u64;
         if free < moved {
             return false;
@@ -710,12 +709,12 @@ impl Model {
         match page.size() {
             PageSize::Gigantic => assert!(space.gigantic_pages.remove(&page.start()).is_some()),
             PageSize::Huge => {
-                let gone = space.regions.remove(&Region::containing(page.start()));
+                let gone = space.ranges.remove(&PmdRange::containing(page.start()));
                 assert_eq!(gone.map(|content| content.form), Some(Form::Huge));
             }
             PageSize::Base => {
-                let regions = &mut space.regions;
-                let content = regions.get_mut(&Region::containing(page.start())).expect("mapped");
+                let ranges = &mut space.ranges;
+                let content = ranges.get_mut(&PmdRange::containing(page.start())).expect("mapped");
                 assert!(content.pages.remove(&index(page.start())));
                 content.accessed.remove(&index(page.start()));
                 if content.form == Form::Reserved {
@@ -764,9 +763,9 @@ impl Model {
         all
     }
 
-    /// Panics unless no frame is lost or there twice, and everything lies in an area.
+    /// Panics unless no frame is lost or there twice, and everything lies in a VMA.
     pub(super) fn check(&self) {
-        let contents = self.spaces.values().flat_map(|space| space.regions.values());
+        let contents = self.spaces.values().flat_map(|space| space.ranges.values());
         let gigantic_pages: u64 =
             self.spaces.values().map(|space| space.gigantic_pages.len() as u64).sum();
         if let Some(pools) = self.pools {
@@ -786,22 +785,22 @@ impl Model {
     }
 
     fn check_space(&self, process: ProcessKey, space: &Space) {
-        let holding = |page| super::scan::area_holding(self, process, page);
+        let holding = |page| super::scan::vma_holding(self, process, page);
         for start in space.gigantic_pages.keys() {
-            assert!(holding(gigantic(*start)).is_some(), "{start} outside its area");
+            assert!(holding(gigantic(*start)).is_some(), "{start} outside its VMA");
         }
-        for (region, content) in &space.regions {
+        for (range, content) in &space.ranges {
             assert!(
-                !space.gigantic_pages.contains_key(&gigantic(region.start()).start()),
+                !space.gigantic_pages.contains_key(&gigantic(range.start()).start()),
                 "mapped twice"
             );
             if content.form == Form::Huge {
-                assert!(holding((*region).into()).is_some(), "{region} outside its area");
+                assert!(holding((*range).into()).is_some(), "{range} outside its VMA");
             }
             for page in &content.pages {
-                let start = region.start().offset(Bytes(page * BASE_PAGE_BYTES));
+                let start = range.start().offset(Bytes(page * BASE_PAGE_BYTES));
                 let page = Page::containing(start, PageSize::Base);
-                assert!(holding(page).is_some(), "{page} outside every area");
+                assert!(holding(page).is_some(), "{page} outside every VMA");
             }
         }
     }

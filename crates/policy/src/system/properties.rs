@@ -4,59 +4,59 @@
 
 use super::life::{Allocation, Deallocation, Preparation};
 use super::list::{ALL, Entry};
-use super::model::{HUGE, Model, START, Served, address, area, region, seconds};
+use super::model::{HUGE, Model, START, Served, address, range, seconds, vma};
 use super::*;
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 use superpage_units::{
-    Advice, AreaKind, BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, Growth, Mapping,
+    Advice, BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, Growth, Mapping, VmaKind,
 };
 
 /// One step of a random program: which, and two numbers that choose where and how much.
 type Op = (u8, u16, u16);
 
-/// The areas of the program's processes: with room for a gigantic page, growing, of a file, without
+/// The VMAs of the program's processes: with room for a gigantic page, growing, of a file, without
 /// huge pages, next to each other, odd in their borders.
-fn areas() -> Vec<Area> {
-    let at = |region: u64, page: u64| address(region, page);
-    let area = |start, end, kind, growth, advice| Area { start, end, kind, growth, advice };
-    let (anonymous, none) = (AreaKind::Anonymous, Advice::None);
+fn vmas() -> Vec<Vma> {
+    let at = |range: u64, page: u64| address(range, page);
+    let vma = |start, end, kind, growth, advice| Vma { start, end, kind, growth, advice };
+    let (anonymous, none) = (VmaKind::Anonymous, Advice::None);
     alloc::vec![
-        area(at(0, 0), at(514, 7), anonymous, Growth::Fixed, Advice::Huge),
-        area(at(516, 9), at(518, 3), anonymous, Growth::Up, none),
-        area(at(520, 100), at(522, 0), anonymous, Growth::Fixed, none),
-        area(at(522, 0), at(524, 0), AreaKind::File, Growth::Fixed, none),
-        area(at(524, 0), at(525, 0), anonymous, Growth::Fixed, Advice::NoHuge),
-        area(at(525, 0), at(526, 0), AreaKind::Stack, Growth::Fixed, none),
+        vma(at(0, 0), at(514, 7), anonymous, Growth::Fixed, Advice::Huge),
+        vma(at(516, 9), at(518, 3), anonymous, Growth::Up, none),
+        vma(at(520, 100), at(522, 0), anonymous, Growth::Fixed, none),
+        vma(at(522, 0), at(524, 0), VmaKind::File, Growth::Fixed, none),
+        vma(at(524, 0), at(525, 0), anonymous, Growth::Fixed, Advice::NoHuge),
+        vma(at(525, 0), at(526, 0), VmaKind::Stack, Growth::Fixed, none),
     ]
 }
 
-/// A touch somewhere: near the start of an area, or near its end.
-fn place(areas: &[Area], a: u16, b: u16) -> VirtAddr {
-    let area = areas[usize::from(a) % areas.len()];
-    let pages = area.end.since(area.start).0 / BASE_PAGE_BYTES;
+/// A touch somewhere: near the start of a VMA, or near its end.
+fn place(vmas: &[Vma], a: u16, b: u16) -> VirtAddr {
+    let vma = vmas[usize::from(a) % vmas.len()];
+    let pages = vma.end.since(vma.start).0 / BASE_PAGE_BYTES;
     let page = u64::from(b) % pages.min(1200);
     let page = if a % 16 < 8 { page } else { pages - 1 - page };
-    area.start.offset(Bytes(page * BASE_PAGE_BYTES))
+    vma.start.offset(Bytes(page * BASE_PAGE_BYTES))
 }
 
 fn run(model: &mut Model, system: &mut dyn System, (op, a, b): Op) {
     let Some(process) = model.processes().get(usize::from(b) % 2).copied() else {
-        model.spawn(&areas());
+        model.spawn(&vmas());
         return;
     };
-    let areas = model.areas(process).to_vec();
-    let somewhere = place(&areas, a, b);
+    let vmas = model.vmas(process).to_vec();
+    let somewhere = place(&vmas, a, b);
     match op {
         0 => drop(model.touch(system, process, somewhere)),
         1..=4 => {
             let count = [2, 63, 64, 256, 460, HUGE][usize::from(a / 32) % 6];
-            let area = areas[usize::from(a) % areas.len()];
+            let vma = vmas[usize::from(a) % vmas.len()];
             for page in 0..count {
                 let at = somewhere.offset(Bytes(page * BASE_PAGE_BYTES));
-                if at < area.end {
+                if at < vma.end {
                     model.touch(system, process, at);
                 }
             }
@@ -72,8 +72,8 @@ fn run(model: &mut Model, system: &mut dyn System, (op, a, b): Op) {
         10 if a % 2 == 0 => model.hide(),
         10 => model.show(),
         11 if a % 4 == 0 => model.exit(process),
-        11 => model.split(process, Region::containing(somewhere), u64::from(b) % HUGE),
-        12 => model.set_coverage(process, Region::containing(somewhere), u64::from(b) % 513),
+        11 => model.split(process, PmdRange::containing(somewhere), u64::from(b) % HUGE),
+        12 => model.set_coverage(process, PmdRange::containing(somewhere), u64::from(b) % 513),
         _ => model.can_compact = a % 2 == 0,
     }
 }
@@ -93,8 +93,8 @@ proptest! {
         for entry in ALL {
             let mut model = machine(entry);
             let mut system = (entry.build)();
-            model.spawn(&areas());
-            model.spawn(&areas());
+            model.spawn(&vmas());
+            model.spawn(&vmas());
             for op in &program {
                 run(&mut model, &mut *system, *op);
                 model.check();
@@ -108,19 +108,19 @@ proptest! {
     }
 }
 
-/// A process with an area of two gigantic pages, on a machine with plenty of everything.
+/// A process with a VMA of two gigantic pages, on a machine with plenty of everything.
 fn plenty(entry: &Entry) -> (Model, ProcessKey, Box<dyn System>) {
     let pools = entry.name == "xheap";
     let mut model = if pools { Model::with_pools(2000, 8) } else { Model::new(8, 64, 4000) };
-    let process = model.spawn(&[Area { advice: Advice::Huge, ..area(1024) }]);
+    let process = model.spawn(&[Vma { advice: Advice::Huge, ..vma(1024) }]);
     (model, process, (entry.build)())
 }
 
 fn mapping(model: &Model, process: ProcessKey) -> Mapping {
-    model.region(process, region(0)).mapping
+    model.range(process, range(0)).mapping
 }
 
-/// What the first touch must lead to: the mapping, and whether the region is reserved.
+/// What the first touch must lead to: the mapping, and whether the range is reserved.
 fn first_touch(life: &Life) -> (Mapping, bool) {
     match life.allocation {
         Allocation::FirstTouch { largest: PageSize::Gigantic, .. } => (Mapping::Gigantic, false),
@@ -141,7 +141,7 @@ fn the_first_touch_is_as_the_table_says() {
     for entry in ALL {
         let (mut model, process, mut system) = plenty(entry);
         model.touch(&mut *system, process, START);
-        let seen = model.region(process, region(0));
+        let seen = model.range(process, range(0));
         assert_eq!((seen.mapping, seen.is_reserved), first_touch(&system.life()), "{}", entry.name);
     }
 }
@@ -151,17 +151,17 @@ fn the_first_touch_is_as_the_table_says() {
 fn speculation_is_as_the_table_says() {
     for entry in ALL {
         let (mut model, _, mut system) = plenty(entry);
-        let heap = Area { end: address(0, 5), growth: Growth::Up, ..area(1) };
+        let heap = Vma { end: address(0, 5), growth: Growth::Up, ..vma(1) };
         let process = model.spawn(&[heap]);
         model.touch(&mut *system, process, START);
-        let seen = model.region(process, region(0));
+        let seen = model.range(process, range(0));
         assert_eq!(seen.mapping, Mapping::Base, "{}", entry.name);
         let is_speculative = system.life().allocation == Allocation::ReservedSpeculatively;
         assert_eq!(seen.is_reserved, is_speculative, "{}", entry.name);
     }
 }
 
-/// Touches one base page after the other; after how many the region is mapped by a superpage, if
+/// Touches one base page after the other; after how many the range is mapped by a superpage, if
 /// the background rests so often in between.
 fn touches_until_huge(entry: &Entry, rests: usize) -> Option<u64> {
     let (mut model, process, mut system) = plenty(entry);
@@ -246,7 +246,7 @@ fn promotion_prepares_as_the_table_says() {
     }
 }
 
-/// What becomes of a partly used region when huge frames run short and nobody comes back to it, and
+/// What becomes of a partly used range when huge frames run short and nobody comes back to it, and
 /// what is given up first under pressure.
 #[test]
 fn deallocation_is_as_the_table_says() {
@@ -263,13 +263,13 @@ fn deallocation_is_as_the_table_says() {
 
         let (mut model, process, mut system) = plenty(entry);
         model.fill(&mut *system, process, 0, 2);
-        let seen = model.region(process, region(0));
+        let seen = model.range(process, range(0));
         let shortage = Shortage { size: PageSize::Huge, pages: 1 };
         let act = system.pressure(shortage, &mut model).map(|action| action.act);
         let expected = match life.deallocation {
             Deallocation::OnlyWhenUnmapped => None,
-            Deallocation::Deferred => Some(Act::Unreserve { process, region: region(0) }),
-            _ if seen.is_reserved => Some(Act::Unreserve { process, region: region(0) }),
+            Deallocation::Deferred => Some(Act::Unreserve { process, range: range(0) }),
+            _ if seen.is_reserved => Some(Act::Unreserve { process, range: range(0) }),
             _ => model.next_page(process, START).map(|page| Act::Evict { process, page }),
         };
         assert_eq!(act, expected, "{}", entry.name);
@@ -291,7 +291,7 @@ fn who_never_maps_superpages_says_never() {
 #[test]
 fn the_model_serves_by_what_is_there() {
     let mut model = Model::new(0, 1, 10);
-    let process = model.spawn(&[area(2)]);
+    let process = model.spawn(&[vma(2)]);
     let mut system = list::find("linux-nokhugepaged").map(|entry| (entry.build)()).unwrap();
     let map = model.touch(&mut *system, process, START);
     assert!(matches!(map, Served::By(Attempt::Map { size: PageSize::Huge, .. })));

@@ -6,12 +6,12 @@
 //! (Sync-t), or in the background (Async-t). Before free huge frames run out, frames that are
 //! partly used and idle are evacuated in the background, and memory is compacted.
 //!
-//! *Relaxed mapping*: FreeBSD waits until a program has touched every base page of a region. Here a
+//! *Relaxed mapping*: FreeBSD waits until a program has touched every base page of a range. Here a
 //! superpage is mapped as soon as its frame is prepared, with base pages in it that nobody has
 //! touched.
 //!
-//! A region that reaches beyond the end of a growing heap is reserved too. It cannot be mapped by a
-//! superpage yet, whatever its population; once the heap has passed it, it is.
+//! A range that reaches beyond the end of a growing heap is reserved too. It cannot be mapped by a
+//! superpage yet, whatever its present pages; once the heap has passed it, it is.
 //!
 //! Deviations:
 //! - The article names no marks. When huge frames count as short, how long is idle, and how long
@@ -28,14 +28,14 @@ use super::freebsd::give_back_oldest;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::queue::Queue;
 use super::reservations::{Reservation, Reservations, Speculation, is_reservable, is_reserved};
-use super::scan::{Hand, area_holding, is_huge_supply_short};
+use super::scan::{Hand, is_huge_supply_short, vma_holding};
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, RegionView, Shortage,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, RangeView, Shortage,
     Step, System, View, Zeroed,
 };
 use crate::compaction::Compaction;
 use alloc::collections::BTreeSet;
-use superpage_units::{BasePages, Mapping, Nanos, PageSize, ProcessKey, Region, Share, Time};
+use superpage_units::{BasePages, Mapping, Nanos, PageSize, PmdRange, ProcessKey, Share, Time};
 
 /// Who prepares the rest of a superpage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct Options {
     pub threshold: BasePages,
     /// Who prepares the rest.
     pub mode: Mode,
-    /// Whether regions beyond the end of a heap are reserved (observation 3).
+    /// Whether ranges beyond the end of a heap are reserved (observation 3).
     pub speculation: Speculation,
     /// Free huge frames are short below this share of all memory.
     pub free_huge: Share,
@@ -100,9 +100,9 @@ pub struct Quicksilver {
     /// Mapped by a superpage before all of it was touched.
     early: Reservations,
     /// At the threshold, to be promoted in the background.
-    ready: Queue<(ProcessKey, Region)>,
+    ready: Queue<(ProcessKey, PmdRange)>,
     /// At the threshold, but reaching beyond the heap's end.
-    beyond: BTreeSet<(ProcessKey, Region)>,
+    beyond: BTreeSet<(ProcessKey, PmdRange)>,
     defragmentation: BackOff,
     clock: Hand,
 }
@@ -122,15 +122,15 @@ impl Quicksilver {
         }
     }
 
-    /// Serves a fault in a region that is reserved, or that `first` would reserve, and notes what
+    /// Serves a fault in a range that is reserved, or that `first` would reserve, and notes what
     /// follows from it.
     fn prepare(&mut self, fault: &Fault, view: &dyn View, first: Option<Attempt>) -> FaultPlan {
-        let region = Region::containing(fault.address);
-        let place = (fault.process, region);
-        let prepared = fault.region.population + BasePages(1);
-        let is_held = fault.area.holds(region.into());
+        let range = PmdRange::containing(fault.address);
+        let place = (fault.process, range);
+        let prepared = fault.range.present + BasePages(1);
+        let is_held = fault.vma.holds(range.into());
         let in_place = first.unwrap_or(Attempt::InPlace);
-        self.reservations.touch(fault.process, region, view.now());
+        self.reservations.touch(fault.process, range, view.now());
         if prepared < self.options.threshold {
             return FaultPlan::try_first(in_place, FaultCause::Prepared(prepared));
         }
@@ -140,46 +140,46 @@ impl Quicksilver {
         } else if self.options.mode == Mode::Async {
             self.ready.push_back(place);
         } else {
-            self.mapped(fault.process, region, prepared, view.now());
+            self.mapped(fault.process, range, prepared, view.now());
             return FaultPlan::try_first(whole(first), cause);
         }
         FaultPlan::try_first(in_place, cause)
     }
 
     /// From the reservations to the superpages that were mapped early, if this is early.
-    fn mapped(&mut self, process: ProcessKey, region: Region, prepared: BasePages, now: Time) {
-        self.reservations.remove(process, region);
+    fn mapped(&mut self, process: ProcessKey, range: PmdRange, prepared: BasePages, now: Time) {
+        self.reservations.remove(process, range);
         if prepared < PageSize::Huge.base_pages() {
-            self.early.touch(process, region, now);
+            self.early.touch(process, range, now);
         }
     }
 
-    /// The next promotion of a region that is prepared far enough.
+    /// The next promotion of a range that is prepared far enough.
     fn promotion(&mut self, view: &dyn View) -> Option<Action> {
-        while let Some((process, region)) = self.ready.pop_front() {
-            if let Some(population) = completable(view, process, region) {
-                let cause = Cause::Threshold(population);
-                return Some(self.promote(view, process, region, population, cause));
+        while let Some((process, range)) = self.ready.pop_front() {
+            if let Some(present) = completable(view, process, range) {
+                let cause = Cause::Threshold(present);
+                return Some(self.promote(view, process, range, present, cause));
             }
         }
-        self.beyond.retain(|(process, region)| view.region(*process, *region).is_reserved);
-        let passed = |place: &(ProcessKey, Region)| completable(view, place.0, place.1);
-        let (place, population) =
+        self.beyond.retain(|(process, range)| view.range(*process, *range).is_reserved);
+        let passed = |place: &(ProcessKey, PmdRange)| completable(view, place.0, place.1);
+        let (place, present) =
             self.beyond.iter().find_map(|place| Some((*place, passed(place)?)))?;
         self.beyond.remove(&place);
-        Some(self.promote(view, place.0, place.1, population, Cause::HeapGrew))
+        Some(self.promote(view, place.0, place.1, present, Cause::HeapGrew))
     }
 
     fn promote(
         &mut self,
         view: &dyn View,
         process: ProcessKey,
-        region: Region,
-        population: BasePages,
+        range: PmdRange,
+        present: BasePages,
         cause: Cause,
     ) -> Action {
-        self.mapped(process, region, population, view.now());
-        let act = Act::Promote { process, page: region.into(), how: How::InPlace };
+        self.mapped(process, range, present, view.now());
+        let act = Act::Promote { process, page: range.into(), how: How::InPlace };
         Action { act, cause }
     }
 
@@ -188,13 +188,13 @@ impl Quicksilver {
     fn evacuation(&mut self, view: &dyn View) -> Option<Action> {
         let idle = self.options.idle;
         let is_idle = |one: &Reservation| unused(one) >= idle;
-        let is_reserved = |seen: &RegionView| seen.is_reserved;
-        let is_huge = |seen: &RegionView| seen.mapping == Mapping::Huge;
+        let is_reserved = |seen: &RangeView| seen.is_reserved;
+        let is_huge = |seen: &RangeView| seen.mapping == Mapping::Huge;
         let found = self
             .reservations
             .take_oldest(view, is_reserved, is_idle)
             .or_else(|| self.early.take_oldest(view, is_huge, is_idle))?;
-        let act = Act::Evacuate { process: found.process, region: found.region };
+        let act = Act::Evacuate { process: found.process, range: found.range };
         Some(Action { act, cause: Cause::Idle(unused(&found)) })
     }
 }
@@ -204,7 +204,7 @@ fn unused(one: &Reservation) -> Nanos {
     one.seen.idle.map_or(one.age, |idle| one.age.min(idle))
 }
 
-/// The attempt that maps a whole superpage, for a region that is reserved or that `first` would
+/// The attempt that maps a whole superpage, for a range that is reserved or that `first` would
 /// reserve.
 fn whole(first: Option<Attempt>) -> Attempt {
     match first {
@@ -215,12 +215,12 @@ fn whole(first: Option<Attempt>) -> Attempt {
     }
 }
 
-/// The population of a reserved region that could be mapped by a superpage.
-fn completable(view: &dyn View, process: ProcessKey, region: Region) -> Option<BasePages> {
-    let seen = view.region(process, region);
+/// The present pages of a reserved range that could be mapped by a superpage.
+fn completable(view: &dyn View, process: ProcessKey, range: PmdRange) -> Option<BasePages> {
+    let seen = view.range(process, range);
     let is_reserved = seen.is_reserved && seen.mapping == Mapping::Base;
-    area_holding(view, process, region.into()).filter(|_| is_reserved)?;
-    Some(seen.population)
+    vma_holding(view, process, range.into()).filter(|_| is_reserved)?;
+    Some(seen.present)
 }
 
 impl System for Quicksilver {
@@ -256,8 +256,8 @@ impl System for Quicksilver {
         if outcome != Outcome::NoFrame {
             return;
         }
-        if let Act::Evacuate { process, region } = action.act {
-            self.reservations.touch(process, region, Time::ZERO);
+        if let Act::Evacuate { process, range } = action.act {
+            self.reservations.touch(process, range, Time::ZERO);
         }
         self.defragmentation.fail();
     }
@@ -291,12 +291,12 @@ impl System for Quicksilver {
 #[cfg(test)]
 mod tests {
     use super::super::model::{
-        HUGE, Model, Served, address, area, at_second, promoted, region, seconds,
+        HUGE, Model, Served, address, at_second, promoted, range, seconds, vma,
     };
     use super::super::{Carried, drive};
     use super::*;
     use alloc::vec::Vec;
-    use superpage_units::{Area, Growth};
+    use superpage_units::{Growth, Vma};
 
     fn work(model: &mut Model, system: &mut Quicksilver) -> Vec<(Action, Outcome)> {
         model.work(system, 1000).0
@@ -309,7 +309,7 @@ mod tests {
     /// A heap with 70 base pages, all touched, and room to grow.
     fn heap(options: Options) -> (Model, ProcessKey, Quicksilver) {
         let mut model = Model::new(0, 8, 0);
-        let heap = Area { end: address(0, 70), growth: Growth::Up, ..area(1) };
+        let heap = Vma { end: address(0, 70), growth: Growth::Up, ..vma(1) };
         let process = model.spawn(&[heap]);
         let mut system = Quicksilver::new(options);
         model.fill(&mut system, process, 0, 70);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heaps_last_region_is_promoted_once_the_heap_has_passed_it() {
+    fn a_heaps_last_range_is_promoted_once_the_heap_has_passed_it() {
         for options in [Options::SYNC_64, Options::ASYNC_64] {
             let (mut model, process, mut system) = heap(options);
             assert_eq!(work(&mut model, &mut system), []);
@@ -325,7 +325,7 @@ mod tests {
             assert_eq!(work(&mut model, &mut system), []);
             model.grow(process, 0, address(1, 0));
             let done = work(&mut model, &mut system);
-            assert_eq!(promoted(&done), [(process, region(0).into())]);
+            assert_eq!(promoted(&done), [(process, range(0).into())]);
             assert_eq!(done[0].0.cause, Cause::HeapGrew);
         }
         let (mut model, process, mut system) = heap(Options::ASYNC_256);
@@ -343,37 +343,37 @@ mod tests {
     }
 
     #[test]
-    fn promotions_come_in_the_order_in_which_regions_got_ready() {
+    fn promotions_come_in_the_order_in_which_ranges_got_ready() {
         let mut model = Model::new(0, 8, 0);
-        let process = model.spawn(&[area(4)]);
+        let process = model.spawn(&[vma(4)]);
         let mut system = Quicksilver::new(Options::ASYNC_64);
-        for (region, pages) in [(0, 63), (2, 64), (1, 65), (0, 64), (3, 63)] {
-            model.fill(&mut system, process, region, pages);
+        for (range, pages) in [(0, 63), (2, 64), (1, 65), (0, 64), (3, 63)] {
+            model.fill(&mut system, process, range, pages);
         }
-        let expected = [2, 1, 0].map(|index| (process, region(index).into()));
+        let expected = [2, 1, 0].map(|index| (process, range(index).into()));
         assert_eq!(promoted(&work(&mut model, &mut system)), expected);
     }
 
-    /// Three partly used regions, populated in the order 1, 2, 0, on a machine short of huge frames
+    /// Three partly used ranges, populated in the order 1, 2, 0, on a machine short of huge frames
     /// that cannot compact.
     fn partly_used(options: Options) -> (Model, ProcessKey, Quicksilver) {
         let mut model = Model::new(0, 3, 2000);
         model.can_compact = false;
-        let process = model.spawn(&[area(3)]);
+        let process = model.spawn(&[vma(3)]);
         let mut system = Quicksilver::new(options);
-        for (second, region) in [(1, 1), (2, 2), (3, 0)] {
+        for (second, range) in [(1, 1), (2, 2), (3, 0)] {
             model.now = at_second(second);
-            model.fill(&mut system, process, region, 64);
+            model.fill(&mut system, process, range, 64);
         }
         (model, process, system)
     }
 
-    fn evacuated(done: &[(Action, Outcome)]) -> Vec<Region> {
-        let region = |act: Act| match act {
-            Act::Evacuate { region, .. } => Some(region),
+    fn evacuated(done: &[(Action, Outcome)]) -> Vec<PmdRange> {
+        let range = |act: Act| match act {
+            Act::Evacuate { range, .. } => Some(range),
             _ => None,
         };
-        acts(done).into_iter().filter_map(region).collect()
+        acts(done).into_iter().filter_map(range).collect()
     }
 
     #[test]
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(evacuated(&work(&mut model, &mut system)), []);
         model.now = at_second(8);
         let done = work(&mut model, &mut system);
-        assert_eq!(evacuated(&done), [region(1), region(2), region(0)]);
+        assert_eq!(evacuated(&done), [range(1), range(2), range(0)]);
         let causes: Vec<_> = done.iter().map(|(action, _)| action.cause).take(3).collect();
         assert_eq!(causes, [7, 6, 5].map(|time| Cause::Idle(seconds(time))));
         model.check();
@@ -397,27 +397,27 @@ mod tests {
         model.now = at_second(7);
         model.touch(&mut system, process, address(2, 5));
         model.now = at_second(11);
-        // Regions 1 and 0 are superpages with 64 touched base pages: idle, but 0 not as long.
-        assert_eq!(evacuated(&work(&mut model, &mut system)), [region(1), region(0)]);
+        // Ranges 1 and 0 are superpages with 64 touched base pages: idle, but 0 not as long.
+        assert_eq!(evacuated(&work(&mut model, &mut system)), [range(1), range(0)]);
 
         let mut model = Model::new(0, 2, 2000);
         model.can_compact = false;
-        let process = model.spawn(&[area(2)]);
+        let process = model.spawn(&[vma(2)]);
         let mut system = Quicksilver::new(options);
         model.fill(&mut system, process, 0, 64);
         model.now = at_second(1);
         model.fill(&mut system, process, 1, 63);
         model.now = at_second(20);
-        assert_eq!(evacuated(&work(&mut model, &mut system)), [region(1), region(0)]);
+        assert_eq!(evacuated(&work(&mut model, &mut system)), [range(1), range(0)]);
     }
 
     #[test]
-    fn a_region_that_was_touched_whole_is_not_partly_used() {
+    fn a_range_that_was_touched_whole_is_not_partly_used() {
         let options =
             Options { free_huge: Share::ALL, ..Options::with(BasePages(HUGE), Mode::Sync) };
         let mut model = Model::new(0, 1, 2000);
         model.can_compact = false;
-        let process = model.spawn(&[area(1)]);
+        let process = model.spawn(&[vma(1)]);
         let mut system = Quicksilver::new(options);
         model.fill(&mut system, process, 0, HUGE);
         model.now = at_second(60);
@@ -434,7 +434,7 @@ mod tests {
             };
             let mut model = Model::new(0, 1 + free, 5632 - HUGE * (1 + free));
             model.can_compact = false;
-            let process = model.spawn(&[area(1)]);
+            let process = model.spawn(&[vma(1)]);
             let mut system = Quicksilver::new(options);
             model.fill(&mut system, process, 0, 1);
             model.now = at_second(60);
@@ -463,12 +463,12 @@ mod tests {
     fn a_reservation_that_cannot_be_moved_is_the_first_to_be_given_back() {
         let options = Options { free_huge: Share::ALL, ..Options::ASYNC_256 };
         let mut model = Model::new(0, 2, 600);
-        let hog = model.spawn(&[area(2)]);
+        let hog = model.spawn(&[vma(2)]);
         for page in 0..600 {
             let mut linux = super::super::linux::Linux::new(super::super::linux::Options::NEVER);
             model.touch(&mut linux, hog, address(page / HUGE, page % HUGE));
         }
-        let process = model.spawn(&[area(2)]);
+        let process = model.spawn(&[vma(2)]);
         let mut system = Quicksilver::new(options);
         model.now = at_second(1);
         model.touch(&mut system, process, address(0, 0));
@@ -479,6 +479,6 @@ mod tests {
         assert_eq!(carried, Carried::Now(Outcome::NoFrame));
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
         let act = system.pressure(shortage, &mut model).map(|action| action.act);
-        assert_eq!(act, Some(Act::Unreserve { process, region: region(0) }));
+        assert_eq!(act, Some(Act::Unreserve { process, range: range(0) }));
     }
 }

@@ -1,54 +1,52 @@
 //! The reservations that a reservation-based system has made, by when each was last populated; and
 //! where one can be made.
 
-use super::{Fault, RegionView, View};
+use super::{Fault, RangeView, View};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use superpage_units::{Nanos, PageSize, ProcessKey, Region, Time};
+use superpage_units::{Nanos, PageSize, PmdRange, ProcessKey, Time};
 
-type Place = (ProcessKey, Region);
+type Place = (ProcessKey, PmdRange);
 
-/// Whether regions are reserved that reach beyond the end of their area.
+/// Whether ranges are reserved that reach beyond the end of their VMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speculation {
-    /// Of areas that grow, in the expectation that they will.
+    /// Of VMAs that grow, in the expectation that they will.
     Growing,
     /// No.
     Never,
 }
 
-/// Whether a frame can be reserved for the region of a fault: nothing is in it, it begins in the
-/// area, and it ends there too or where the area may still grow.
+/// Whether a frame can be reserved for the range of a fault: nothing is in it, it begins in the
+/// VMA, and it ends there too or where the VMA may still grow.
 pub(super) fn is_reservable(fault: &Fault, view: &dyn View, speculation: Speculation) -> bool {
-    let region = fault.page(PageSize::Huge);
-    let is_empty = fault.region.population.is_zero() && !fault.region.is_reserved;
+    let range = fault.page(PageSize::Huge);
+    let is_empty = fault.range.present.is_zero() && !fault.range.is_reserved;
     let is_beyond = || {
-        let is_free = |other: &superpage_units::Area| {
-            other.start < fault.area.end || other.start >= region.end()
+        let is_free = |other: &superpage_units::Vma| {
+            other.start < fault.vma.end || other.start >= range.end()
         };
         speculation == Speculation::Growing
-            && fault.area.growth == superpage_units::Growth::Up
-            && view.areas(fault.process).iter().all(is_free)
+            && fault.vma.growth == superpage_units::Growth::Up
+            && view.vmas(fault.process).iter().all(is_free)
     };
-    is_empty
-        && fault.area.start <= region.start()
-        && (region.end() <= fault.area.end || is_beyond())
+    is_empty && fault.vma.start <= range.start() && (range.end() <= fault.vma.end || is_beyond())
 }
 
-/// Whether the frame reserved for the region of a fault is that of the fault's area.
+/// Whether the frame reserved for the range of a fault is that of the fault's VMA.
 pub(super) fn is_reserved(fault: &Fault) -> bool {
-    fault.region.is_reserved && fault.area.start <= fault.page(PageSize::Huge).start()
+    fault.range.is_reserved && fault.vma.start <= fault.page(PageSize::Huge).start()
 }
 
-/// A region in the list.
+/// A range in the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reservation {
     pub(super) process: ProcessKey,
-    pub(super) region: Region,
+    pub(super) range: PmdRange,
     /// How long ago it was last populated.
     pub(super) age: Nanos,
     /// What can be seen of it now.
-    pub(super) seen: RegionView,
+    pub(super) seen: RangeView,
 }
 
 /// Reservations in the order in which they were last populated.
@@ -61,16 +59,16 @@ pub(super) struct Reservations {
 
 impl Reservations {
     /// A base page of this one was populated now.
-    pub(super) fn touch(&mut self, process: ProcessKey, region: Region, now: Time) {
-        self.remove(process, region);
+    pub(super) fn touch(&mut self, process: ProcessKey, range: PmdRange, now: Time) {
+        self.remove(process, range);
         self.next += 1;
-        self.by_age.insert((now, self.next), (process, region));
-        self.age.insert((process, region), (now, self.next));
+        self.by_age.insert((now, self.next), (process, range));
+        self.age.insert((process, range), (now, self.next));
     }
 
     /// It is complete, or gone.
-    pub(super) fn remove(&mut self, process: ProcessKey, region: Region) {
-        if let Some(age) = self.age.remove(&(process, region)) {
+    pub(super) fn remove(&mut self, process: ProcessKey, range: PmdRange) {
+        if let Some(age) = self.age.remove(&(process, range)) {
             self.by_age.remove(&age);
         }
     }
@@ -91,30 +89,30 @@ impl Reservations {
     pub(super) fn take_oldest(
         &mut self,
         view: &dyn View,
-        is_there: impl Fn(&RegionView) -> bool,
+        is_there: impl Fn(&RangeView) -> bool,
         wanted: impl Fn(&Reservation) -> bool,
     ) -> Option<Reservation> {
         let mut gone = Vec::new();
         let found = self.oldest_first(view).find(|one| {
             let is_there = is_there(&one.seen);
             if !is_there {
-                gone.push((one.process, one.region));
+                gone.push((one.process, one.range));
             }
             is_there && wanted(one)
         });
-        gone.extend(found.map(|one| (one.process, one.region)));
-        for (process, region) in gone {
-            self.remove(process, region);
+        gone.extend(found.map(|one| (one.process, one.range)));
+        for (process, range) in gone {
+            self.remove(process, range);
         }
         found
     }
 
     fn oldest_first(&self, view: &dyn View) -> impl Iterator<Item = Reservation> {
-        self.by_age.iter().map(move |((at, _), (process, region))| Reservation {
+        self.by_age.iter().map(move |((at, _), (process, range))| Reservation {
             process: *process,
-            region: *region,
+            range: *range,
             age: view.now().since(*at),
-            seen: view.region(*process, *region),
+            seen: view.range(*process, *range),
         })
     }
 }

@@ -1,17 +1,17 @@
-//! Walking over the memory of all processes in turn, region by region or page by page, and coming
+//! Walking over the memory of all processes in turn, range by range or page by page, and coming
 //! back to where one was; and what several systems ask of what they find on the way.
 
-use super::{AccessBits, Act, Action, Cause, RegionView, View};
+use super::{AccessBits, Act, Action, Cause, RangeView, View};
 use crate::supply::Supply;
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region, Share,
-    Time, VirtAddr,
+    Advice, BasePages, Mapping, Nanos, Page, PageSize, PmdRange, ProcessKey, Share, Time, VirtAddr,
+    Vma, VmaKind,
 };
 
 /// How fast a scan goes over memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Base pages scanned each time it wakes; a region counts as all of its base pages.
+    /// Base pages scanned each time it wakes; a range counts as all of its base pages.
     pub pages: BasePages,
     /// How long it sleeps in between.
     pub sleep: Nanos,
@@ -26,30 +26,30 @@ impl Pace {
     };
 }
 
-/// The area that holds the whole of `page`, if one does.
-pub(super) fn area_holding(view: &dyn View, process: ProcessKey, page: Page) -> Option<Area> {
-    let areas = view.areas(process);
-    let after = areas.partition_point(|area| area.start <= page.start());
-    areas.get(after.checked_sub(1)?).copied().filter(|area| area.holds(page))
+/// The VMA that holds the whole of `page`, if one does.
+pub(super) fn vma_holding(view: &dyn View, process: ProcessKey, page: Page) -> Option<Vma> {
+    let vmas = view.vmas(process);
+    let after = vmas.partition_point(|vma| vma.start <= page.start());
+    vmas.get(after.checked_sub(1)?).copied().filter(|vma| vma.holds(page))
 }
 
 /// Whether Linux, and what is made from it, may map superpages here without being asked to.
-pub(super) fn is_thp(area: &Area) -> bool {
-    matches!(area.kind, AreaKind::Anonymous | AreaKind::Stack) && area.advice != Advice::NoHuge
+pub(super) fn is_thp(vma: &Vma) -> bool {
+    matches!(vma.kind, VmaKind::Anonymous | VmaKind::Stack) && vma.advice != Advice::NoHuge
 }
 
-/// The region, with its area, if it is mapped by at least `least` base pages and one area holds
+/// The range, with its VMA, if it is mapped by at least `least` base pages and one VMA holds
 /// all of it: it could be promoted.
 pub(super) fn base_mapped(
     view: &dyn View,
     process: ProcessKey,
-    region: Region,
+    range: PmdRange,
     least: BasePages,
-) -> Option<(Area, RegionView)> {
-    let seen = view.region(process, region);
-    let is_candidate = seen.mapping == Mapping::Base && seen.population >= least;
-    let area = area_holding(view, process, region.into()).filter(|_| is_candidate)?;
-    Some((area, seen))
+) -> Option<(Vma, RangeView)> {
+    let seen = view.range(process, range);
+    let is_candidate = seen.mapping == Mapping::Base && seen.present >= least;
+    let vma = vma_holding(view, process, range.into()).filter(|_| is_candidate)?;
+    Some((vma, seen))
 }
 
 /// Whether less than this share of all memory is free in huge frames, and scattered free memory is
@@ -68,12 +68,12 @@ pub(super) struct Hand {
 }
 
 impl Hand {
-    /// The next region with anything mapped in it. `None` at the end of the last process; after
+    /// The next range with anything mapped in it. `None` at the end of the last process; after
     /// that it begins anew.
-    pub(super) fn next_region(&mut self, view: &dyn View) -> Option<(ProcessKey, Region)> {
+    pub(super) fn next_range(&mut self, view: &dyn View) -> Option<(ProcessKey, PmdRange)> {
         self.advance(view, |view, process, from| {
-            let region = view.next_mapped(process, from)?;
-            Some((region, region.end()))
+            let range = view.next_mapped(process, from)?;
+            Some((range, range.end()))
         })
     }
 
@@ -129,23 +129,23 @@ pub(super) struct Scanner {
 /// What a scanner comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// This region.
-    Region(ProcessKey, Region),
+    /// This range.
+    PmdRange(ProcessKey, PmdRange),
     /// It sleeps until then.
     Asleep(Time),
 }
 
 impl Scanner {
-    /// The next region. It sleeps when it has scanned as much as it should and at the end of the
+    /// The next range. It sleeps when it has scanned as much as it should and at the end of the
     /// last process.
     pub(super) fn next(&mut self, view: &dyn View, pace: Pace) -> Found {
         if view.now() < self.wakes {
             return Found::Asleep(self.wakes);
         }
         if self.scanned < pace.pages {
-            if let Some((process, region)) = self.hand.next_region(view) {
+            if let Some((process, range)) = self.hand.next_range(view) {
                 self.scanned += PageSize::Huge.base_pages();
-                return Found::Region(process, region);
+                return Found::PmdRange(process, range);
             }
             self.rounds += 1;
         }
@@ -155,7 +155,7 @@ impl Scanner {
     }
 
     /// Leaves the rest of a gigantic page out; all of it counts as scanned.
-    pub(super) fn pass(&mut self, process: ProcessKey, gigantic: Page, from: Region) {
+    pub(super) fn pass(&mut self, process: ProcessKey, gigantic: Page, from: PmdRange) {
         self.scanned += gigantic.end().since(from.end()).to_base_pages();
         self.jump(process, gigantic.end());
     }

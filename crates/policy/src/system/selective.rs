@@ -110,35 +110,35 @@ impl System for Selective {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Model, Served, address, area};
+    use super::super::model::{Model, Served, address, vma};
     use super::*;
     use alloc::vec;
 
-    /// Which of ten regions a first touch maps by huge pages, where a range from base page 5 of
-    /// region 1 to the end of region 9 is chosen.
+    /// Which of ten ranges a first touch maps by huge pages, where a range from base page 5 of
+    /// range 1 to the end of range 9 is chosen.
     fn mapped(share: Share, compaction: Option<Compaction>, huge: u64) -> Vec<u64> {
         let mut model = Model::new(0, huge, 9000);
-        let process = model.spawn(&[area(10)]);
-        let other = model.spawn(&[area(10)]);
+        let process = model.spawn(&[vma(10)]);
+        let other = model.spawn(&[vma(10)]);
         let range = Range { process, start: address(1, 5), end: address(10, 0) };
         let mut system = Selective::new(Options { ranges: vec![range], share, compaction });
         let is_huge = |served| matches!(served, Served::By(Attempt::Map { .. }));
-        for region in 0..10 {
-            assert!(!is_huge(model.touch(&mut system, other, address(region, 0))));
+        for range in 0..10 {
+            assert!(!is_huge(model.touch(&mut system, other, address(range, 0))));
         }
-        let touch = |region: &u64| is_huge(model.touch(&mut system, process, address(*region, 9)));
+        let touch = |range: &u64| is_huge(model.touch(&mut system, process, address(*range, 9)));
         (0..10).filter(touch).collect()
     }
 
     #[test]
-    fn whole_regions_in_the_first_part_of_a_range_are_huge() {
+    fn whole_ranges_in_the_first_part_of_a_range_are_huge() {
         assert_eq!(mapped(Share::ALL, None, 20), [2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(mapped(Share::percent(50), None, 20), [2, 3, 4], "8.99 regions, so up to 5.5");
+        assert_eq!(mapped(Share::percent(50), None, 20), [2, 3, 4], "8.99 ranges, so up to 5.5");
         assert_eq!(mapped(Share::NONE, None, 20), []);
     }
 
     #[test]
-    fn the_share_ends_where_a_region_ends_or_before_it() {
+    fn the_share_ends_where_a_range_ends_or_before_it() {
         let range = |share| {
             let range = Range { process: ProcessKey(1), start: address(0, 0), end: address(10, 0) };
             Selective::new(Options { ranges: vec![range], share, ..Options::default() })

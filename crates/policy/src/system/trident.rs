@@ -1,9 +1,9 @@
 //! Trident, its two ablations and Trident-pv (Trident, sections 5 to 7).
 //!
-//! A first touch maps 1 GiB if the area has room for it and a chunk is free, else 2 MiB, else a
+//! A first touch maps 1 GiB if the VMA has room for it and a chunk is free, else 2 MiB, else a
 //! base page (section 5.1.2). Free 1 GiB chunks are zeroed ahead of time. A scan promotes (section
 //! 5.1.3, Figure 5): a range that 1 GiB fits and that smaller pages map goes into a gigantic page, with
-//! compaction if no chunk is free; if that fails, and where 1 GiB does not fit, its regions that
+//! compaction if no chunk is free; if that fails, and where 1 GiB does not fit, its ranges that
 //! base pages map go into huge pages.
 //!
 //! | configuration | differs in |
@@ -27,13 +27,13 @@
 use super::backoff::BackOff;
 use super::capabilities::{Capabilities, Need};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
-use super::scan::{Found, Hand, Pace, Scanner, area_holding, base_mapped, is_thp};
+use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_thp, vma_holding};
 use super::{
     Act, Action, Attempt, Batching, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage,
     Step, System, View, Zeroed,
 };
 use crate::compaction::Compaction;
-use superpage_units::{BasePages, Mapping, Nanos, Page, PageSize, ProcessKey, Region};
+use superpage_units::{BasePages, Mapping, Nanos, Page, PageSize, PmdRange, ProcessKey};
 
 /// Which superpages Trident uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,9 +73,9 @@ pub struct Options {
     pub promotion: Promotion,
     /// Whether a fault takes a gigantic page only if it was zeroed ahead of time (section 5.1.2).
     pub zeroed_at_fault: Zeroed,
-    /// The least population of a range that is promoted to 1 GiB. The paper promotes any range with
+    /// The least present pages of a range that is promoted to 1 GiB. The paper promotes any range with
     /// something mapped in it (Figure 5): 1.
-    pub min_population: BasePages,
+    pub min_present: BasePages,
     /// Whether there is a scan (section 5.1.3).
     pub later: Later,
     /// The pace of the scan.
@@ -91,7 +91,7 @@ impl Options {
         compaction: Compaction::Smart,
         promotion: Promotion::Copy,
         zeroed_at_fault: Zeroed::Preferred,
-        min_population: BasePages(1),
+        min_present: BasePages(1),
         later: Later::Promote,
         pace: Pace { pages: BasePages(8 * PageSize::Gigantic.base_pages().0), ..Pace::KHUGEPAGED },
         pause: Nanos(1_000_000_000),
@@ -139,34 +139,34 @@ impl Trident {
     }
 
     /// Trident's judgement of what the scan came to: first of the 1 GiB around it, then of itself.
-    fn judge(&mut self, view: &dyn View, process: ProcessKey, region: Region) -> Step {
-        let gigantic = Page::containing(region.start(), PageSize::Gigantic);
+    fn judge(&mut self, view: &dyn View, process: ProcessKey, range: PmdRange) -> Step {
+        let gigantic = Page::containing(range.start(), PageSize::Gigantic);
         let visit = (self.scanner.rounds(), process, gigantic);
         if self.left_to_huge == Some(visit) {
-            return self.judge_huge(view, process, region);
+            return self.judge_huge(view, process, range);
         }
-        if view.region(process, region).mapping == Mapping::Gigantic {
-            self.scanner.pass(process, gigantic, region);
+        if view.range(process, range).mapping == Mapping::Gigantic {
+            self.scanner.pass(process, gigantic, range);
             return Step::Scanned(PageSize::Huge.base_pages());
         }
-        if let Some(population) = self.gigantic_population(view, process, gigantic) {
-            self.scanner.pass(process, gigantic, region);
-            return promote(process, gigantic, self.how_gigantic(), population);
+        if let Some(present) = self.gigantic_present(view, process, gigantic) {
+            self.scanner.pass(process, gigantic, range);
+            return promote(process, gigantic, self.how_gigantic(), present);
         }
         self.left_to_huge = Some(visit);
-        self.judge_huge(view, process, region)
+        self.judge_huge(view, process, range)
     }
 
-    /// The population of a range that is to be mapped by a gigantic page.
-    fn gigantic_population(
+    /// The present pages of a range that is to be mapped by a gigantic page.
+    fn gigantic_present(
         &self,
         view: &dyn View,
         process: ProcessKey,
         gigantic: Page,
     ) -> Option<BasePages> {
-        area_holding(view, process, gigantic).filter(is_thp)?;
-        let population = gigantic.regions().map(|region| view.region(process, region).population);
-        Some(population.sum()).filter(|pages| *pages >= self.options.min_population)
+        vma_holding(view, process, gigantic).filter(is_thp)?;
+        let present = gigantic.ranges().map(|range| view.range(process, range).present);
+        Some(present.sum()).filter(|pages| *pages >= self.options.min_present)
     }
 
     fn how_gigantic(&self) -> How {
@@ -177,26 +177,26 @@ impl Trident {
         }
     }
 
-    fn judge_huge(&mut self, view: &dyn View, process: ProcessKey, region: Region) -> Step {
-        let found = base_mapped(view, process, region, BasePages(1));
-        match found.filter(|(area, _)| is_thp(area)) {
+    fn judge_huge(&mut self, view: &dyn View, process: ProcessKey, range: PmdRange) -> Step {
+        let found = base_mapped(view, process, range, BasePages(1));
+        match found.filter(|(vma, _)| is_thp(vma)) {
             Some((_, seen)) if self.options.sizes == Sizes::HugeAndGigantic => {
                 let how = How::Copy(Some(Compaction::Sequential));
-                promote(process, region.into(), how, seen.population)
+                promote(process, range.into(), how, seen.present)
             }
             _ => Step::Scanned(PageSize::Huge.base_pages()),
         }
     }
 }
 
-fn promote(process: ProcessKey, page: Page, how: How, population: BasePages) -> Step {
+fn promote(process: ProcessKey, page: Page, how: How, present: BasePages) -> Step {
     let act = Act::Promote { process, page, how };
-    Step::Act(Action { act, cause: Cause::Scanned(population) })
+    Step::Act(Action { act, cause: Cause::Scanned(present) })
 }
 
 impl System for Trident {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
-        if !is_thp(&fault.area) {
+        if !is_thp(&fault.vma) {
             return FaultPlan::base(FaultCause::NotWanted);
         }
         let zeroed = self.options.zeroed_at_fault;
@@ -226,7 +226,7 @@ impl System for Trident {
             return Step::Rest(None);
         }
         match self.scanner.next(view, self.options.pace) {
-            Found::Region(process, region) => self.judge(view, process, region),
+            Found::PmdRange(process, range) => self.judge(view, process, range),
             Found::Asleep(until) => Step::Rest(Some(until)),
         }
     }
@@ -273,16 +273,16 @@ impl System for Trident {
 #[cfg(test)]
 mod tests {
     use super::super::drive;
-    use super::super::model::{Model, START, Served, address, area, at_second, promoted, region};
+    use super::super::model::{Model, START, Served, address, at_second, promoted, range, vma};
     use super::*;
     use alloc::vec::Vec;
-    use superpage_units::{Advice, Area};
+    use superpage_units::{Advice, Vma};
 
-    /// Regions in a gigantic page.
-    const REGIONS: u64 = 512;
+    /// Ranges in a gigantic page.
+    const RANGES: u64 = 512;
 
     fn gigantic_at(index: u64) -> Page {
-        Page::containing(address(index * REGIONS, 0), PageSize::Gigantic)
+        Page::containing(address(index * RANGES, 0), PageSize::Gigantic)
     }
 
     fn size(served: Served) -> Option<PageSize> {
@@ -307,9 +307,9 @@ mod tests {
         ];
         for (gigantic, huge, options, expected) in rows {
             let mut model = Model::new(gigantic, huge, 50);
-            let process = model.spawn(&[Area { end: address(REGIONS + 1, 9), ..area(1) }]);
+            let process = model.spawn(&[Vma { end: address(RANGES + 1, 9), ..vma(1) }]);
             let mut system = Trident::new(options);
-            let places = [address(3, 0), address(REGIONS, 7), address(REGIONS + 1, 3)];
+            let places = [address(3, 0), address(RANGES, 7), address(RANGES + 1, 3)];
             let sizes = places.map(|at| size(model.touch(&mut system, process, at)));
             assert_eq!(sizes, expected.map(Some), "{gigantic} {huge} {options:?}");
             model.check();
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_gigantic_page_needs_an_empty_range() {
         let mut model = Model::new(2, 2, 50);
-        let process = model.spawn(&[area(REGIONS)]);
+        let process = model.spawn(&[vma(RANGES)]);
         let mut system = Trident::new(Options::PUBLISHED);
         model.hide();
         model.touch(&mut system, process, address(9, 0));
@@ -333,7 +333,7 @@ mod tests {
         let options = Options { zeroed_at_fault: Zeroed::Required, ..Options::PUBLISHED };
         for (zeroed, expected) in [(0, PageSize::Huge), (1, PageSize::Gigantic)] {
             let mut model = Model::new(2, 2, 50);
-            let process = model.spawn(&[area(REGIONS)]);
+            let process = model.spawn(&[vma(RANGES)]);
             let mut system = Trident::new(options);
             for _ in 0..zeroed {
                 let Step::Act(action) = system.background(&mut model) else { panic!("idle") };
@@ -351,12 +351,12 @@ mod tests {
         assert_eq!(model.supply().zeroed_gigantic, 3);
     }
 
-    /// Two ranges of 1 GiB and one region more, with two base pages in each of three regions of the
+    /// Two ranges of 1 GiB and one range more, with two base pages in each of three ranges of the
     /// first, one of the second, and in the last.
     fn small_pages(model: &mut Model, system: &mut Trident) -> ProcessKey {
-        let process = model.spawn(&[area(2 * REGIONS + 1)]);
+        let process = model.spawn(&[vma(2 * RANGES + 1)]);
         model.hide();
-        for index in [0, 1, 5, REGIONS + 2, 2 * REGIONS] {
+        for index in [0, 1, 5, RANGES + 2, 2 * RANGES] {
             model.fill(system, process, index, 2);
         }
         model.show();
@@ -383,13 +383,13 @@ mod tests {
     }
 
     fn huge(index: u64) -> Page {
-        region(index).into()
+        range(index).into()
     }
 
     #[test]
     fn the_scan_makes_gigantic_pages_and_huge_ones_where_those_do_not_fit() {
         let done = work(Options::PUBLISHED, 2, 50, 0);
-        assert_eq!(pages(&done), [gigantic_at(0), gigantic_at(1), huge(2 * REGIONS)]);
+        assert_eq!(pages(&done), [gigantic_at(0), gigantic_at(1), huge(2 * RANGES)]);
         assert_eq!(done[0].0.cause, Cause::Scanned(BasePages(6)));
     }
 
@@ -407,19 +407,19 @@ mod tests {
         let expected = [
             (gigantic_at(0), Outcome::Done),
             (gigantic_at(1), Outcome::NoFrame),
-            (huge(REGIONS + 2), Outcome::Done),
-            (huge(2 * REGIONS), Outcome::Done),
+            (huge(RANGES + 2), Outcome::Done),
+            (huge(2 * RANGES), Outcome::Done),
         ];
         assert_eq!(tried, expected);
         let compacted = work(Options::PUBLISHED, 1, 512 * 512 + 50, 1);
-        assert_eq!(pages(&compacted), [gigantic_at(0), gigantic_at(1), huge(2 * REGIONS)]);
+        assert_eq!(pages(&compacted), [gigantic_at(0), gigantic_at(1), huge(2 * RANGES)]);
     }
 
     #[test]
     fn a_range_left_to_huge_pages_is_tried_again_in_the_next_round() {
         let mut model = Model::new(0, 20, 50);
         let mut system = Trident::new(Options::PUBLISHED);
-        let process = model.spawn(&[area(REGIONS)]);
+        let process = model.spawn(&[vma(RANGES)]);
         model.hide();
         model.fill(&mut system, process, 3, 1);
         model.show();
@@ -459,9 +459,9 @@ mod tests {
     }
 
     #[test]
-    fn a_least_population_keeps_sparse_ranges_on_huge_pages() {
+    fn a_least_present_keeps_sparse_ranges_on_huge_pages() {
         for (least, expected) in [(6, gigantic_at(0)), (7, huge(0))] {
-            let options = Options { min_population: BasePages(least), ..Options::PUBLISHED };
+            let options = Options { min_present: BasePages(least), ..Options::PUBLISHED };
             assert_eq!(pages(&work(options, 2, 50, 0))[0], expected);
         }
     }
@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn the_scan_keeps_khugepageds_pace() {
         let mut model = Model::new(0, 40, 100);
-        let process = model.spawn(&[area(20)]);
+        let process = model.spawn(&[vma(20)]);
         let mut system = Trident::new(Options { pace: Pace::KHUGEPAGED, ..Options::PUBLISHED });
         model.hide();
         for index in 0..20 {
@@ -487,11 +487,11 @@ mod tests {
         let pages = PageSize::Gigantic.base_pages() * 2;
         let options = Options { pace: Pace { pages, ..Pace::KHUGEPAGED }, ..Options::PUBLISHED };
         let mut model = Model::new(5, 9, 50);
-        let process = model.spawn(&[area(5 * REGIONS)]);
+        let process = model.spawn(&[vma(5 * RANGES)]);
         let mut system = Trident::new(options);
         model.hide();
         for gigantic in 0..5 {
-            model.fill(&mut system, process, gigantic * REGIONS, 1);
+            model.fill(&mut system, process, gigantic * RANGES, 1);
         }
         model.show();
         for (second, expected) in [(0, 2), (9, 0), (10, 2), (20, 1)] {
@@ -509,7 +509,7 @@ mod tests {
     #[test]
     fn what_asked_for_none_gets_no_superpages() {
         let mut model = Model::new(2, 20, 50);
-        let no = Area { advice: Advice::NoHuge, ..area(REGIONS) };
+        let no = Vma { advice: Advice::NoHuge, ..vma(RANGES) };
         let process = model.spawn(&[no]);
         let mut system = Trident::new(Options::PUBLISHED);
         assert_eq!(size(model.touch(&mut system, process, START)), Some(PageSize::Base));

@@ -1,14 +1,14 @@
 //! xHeap (section 2): heaps larger than memory, on base and huge pages of two pools.
 //!
-//! A fault gets a huge page while the pool has one free, the area has room, and no base page is in
-//! the region (section 2.3); else a base page. A fault that brings 64 base pages of a region in
+//! A fault gets a huge page while the pool has one free, the VMA has room, and no base page is in
+//! the range (section 2.3); else a base page. A fault that brings 64 base pages of a range in
 //! schedules its promotion in the background: what is missing is read from the backing store.
-//! Pending promotions are held in shards, so that further faults in a region do not schedule it
+//! Pending promotions are held in shards, so that further faults in a range do not schedule it
 //! again. There is no movement between the pools: if no huge page is free for a promotion, or a
 //! fault finds its pool empty, the clock of that pool makes one free, writing it back first
 //! (section 2.1).
 //!
-//! All areas are taken for heap areas; which are served from the pools is the machine's business.
+//! All VMAs are taken for heap VMAs; which are served from the pools is the machine's business.
 //!
 //! Deviations:
 //! - xHeap has a queue and a clock hand for each core; here there is one for each pool.
@@ -16,7 +16,7 @@
 //!   the other, so [`Options::workers`] is the share of CPUs that they may take.
 //! - How many huge pages are reclaimed at once is not in the paper: [`Options::reclaimed`], by default
 //!   no more than is needed.
-//! - A promotion for which no huge page can be made free is dropped; the next fault in the region
+//! - A promotion for which no huge page can be made free is dropped; the next fault in the range
 //!   schedules it again.
 //! - Of the advice that a program can give, "no huge pages" is heeded. The paper takes advice as
 //!   hints and does not say what they do.
@@ -32,12 +32,12 @@ use super::{
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
-use superpage_units::{Advice, BasePages, HUGE_PAGE_BYTES, Page, PageSize, ProcessKey, Region};
+use superpage_units::{Advice, BasePages, HUGE_PAGE_BYTES, Page, PageSize, PmdRange, ProcessKey};
 
 /// xHeap's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The base pages of a region that must be in before it is promoted (section 2.3); at least 1.
+    /// The base pages of a range that must be in before it is promoted (section 2.3); at least 1.
     pub threshold: BasePages,
     /// How many promotions run at once, each on its CPU. Chosen, not measured: the paper leaves it
     /// to the kernel's work queues.
@@ -57,7 +57,7 @@ impl Default for Options {
     }
 }
 
-type Place = (ProcessKey, Region);
+type Place = (ProcessKey, PmdRange);
 
 /// The promotions that are scheduled or under way, in shards by address, and their order.
 #[derive(Clone, Debug)]
@@ -180,20 +180,20 @@ impl XHeap {
     /// Serves a fault with a base page, and schedules what follows from it.
     fn base_page(&mut self, fault: &Fault, cause: FaultCause) -> FaultPlan {
         self.base.push(fault.process, fault.page(PageSize::Base));
-        let populated = fault.region.population + BasePages(1);
+        let populated = fault.range.present + BasePages(1);
         let can_be_huge =
-            fault.area.advice != Advice::NoHuge && fault.area.holds(fault.page(PageSize::Huge));
+            fault.vma.advice != Advice::NoHuge && fault.vma.holds(fault.page(PageSize::Huge));
         if can_be_huge && populated >= self.options.threshold {
-            self.pending.schedule((fault.process, Region::containing(fault.address)));
+            self.pending.schedule((fault.process, PmdRange::containing(fault.address)));
         }
         FaultPlan::base(cause)
     }
 
-    /// The next promotion that still makes sense, with the population of its region.
+    /// The next promotion that still makes sense, with the present pages of its range.
     fn next_promotion(&mut self, view: &dyn View) -> Option<(Place, BasePages)> {
         while let Some(place) = self.pending.first() {
             if let Some((_, seen)) = base_mapped(view, place.0, place.1, BasePages(1)) {
-                return Some((place, seen.population));
+                return Some((place, seen.present));
             }
             self.drop_first(place);
         }
@@ -223,7 +223,7 @@ fn has_free_huge(view: &dyn View) -> bool {
 
 impl System for XHeap {
     fn fault(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan {
-        if fault.area.advice == Advice::NoHuge {
+        if fault.vma.advice == Advice::NoHuge {
             return self.base_page(fault, FaultCause::NotWanted);
         }
         if !fault.is_mappable(PageSize::Huge) {
@@ -239,7 +239,7 @@ impl System for XHeap {
     }
 
     fn background(&mut self, view: &mut dyn View) -> Step {
-        while let Some((place, population)) = self.next_promotion(view) {
+        while let Some((place, present)) = self.next_promotion(view) {
             if !has_free_huge(view) && self.reclaiming == 0 {
                 self.reclaiming = self.options.reclaimed.max(1);
             }
@@ -248,9 +248,9 @@ impl System for XHeap {
             }
             if has_free_huge(view) {
                 self.pending.begin();
-                let (process, region) = place;
-                let act = Act::Promote { process, page: region.into(), how: How::Read };
-                return Step::Act(Action { act, cause: Cause::Threshold(population) });
+                let (process, range) = place;
+                let act = Act::Promote { process, page: range.into(), how: How::Read };
+                return Step::Act(Action { act, cause: Cause::Threshold(present) });
             }
             self.drop_first(place);
         }
@@ -269,7 +269,7 @@ impl System for XHeap {
         let Act::Promote { process, page, .. } = action.act else {
             return;
         };
-        self.pending.end((process, Region::containing(page.start())));
+        self.pending.end((process, PmdRange::containing(page.start())));
         if outcome == Outcome::Done {
             self.huge.push(process, page);
         }
@@ -298,9 +298,9 @@ impl System for XHeap {
 #[cfg(test)]
 mod tests {
     use super::super::drive;
-    use super::super::model::{Model, START, Served, address, area, promoted, region};
+    use super::super::model::{Model, START, Served, address, promoted, range, vma};
     use super::*;
-    use superpage_units::{Area, Mapping};
+    use superpage_units::{Mapping, Vma};
 
     fn xheap() -> XHeap {
         XHeap::new(Options::default())
@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn promotion(process: ProcessKey, index: u64) -> Act {
-        Act::Promote { process, page: region(index).into(), how: How::Read }
+        Act::Promote { process, page: range(index).into(), how: How::Read }
     }
 
     fn eviction(process: ProcessKey, page: impl Into<Page>) -> Act {
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn huge_while_they_are_free_and_no_base_page_is_in_range() {
         let mut model = Model::with_pools(200, 2);
-        let process = model.spawn(&[Area { end: address(4, 9), ..area(1) }]);
+        let process = model.spawn(&[Vma { end: address(4, 9), ..vma(1) }]);
         let mut system = xheap();
         model.hide();
         assert!(!is_huge(model.touch(&mut system, process, address(1, 0))));
@@ -343,10 +343,10 @@ mod tests {
         model.check();
     }
 
-    /// A machine without free huge pages and with so many base pages in each region.
+    /// A machine without free huge pages and with so many base pages in each range.
     fn base_pages(pages: &[u64], huge: u64) -> (Model, ProcessKey, XHeap) {
         let mut model = Model::with_pools(900, huge);
-        let process = model.spawn(&[area(pages.len() as u64)]);
+        let process = model.spawn(&[vma(pages.len() as u64)]);
         let mut system = xheap();
         model.hide();
         for (index, pages) in (0..).zip(pages) {
@@ -372,17 +372,17 @@ mod tests {
         model.touch(&mut system, process, address(0, 64));
         assert_eq!(system.background(&mut model), Step::Rest(None));
         drive::carry_out(&mut system, &mut model, &first);
-        assert_eq!(model.region(process, region(0)).mapping, Mapping::Huge);
+        assert_eq!(model.range(process, range(0)).mapping, Mapping::Huge);
         assert_eq!(system.background(&mut model), Step::Rest(None));
     }
 
     #[test]
-    fn a_region_that_was_promoted_and_evicted_is_scheduled_again() {
+    fn a_range_that_was_promoted_and_evicted_is_scheduled_again() {
         let (mut model, process, mut system) = base_pages(&[64], 1);
         model.show();
         assert_eq!(work(&mut model, &mut system), [promotion(process, 0)]);
         let evicted = next_victim(&mut model, &mut system, PageSize::Huge);
-        assert_eq!(evicted, Some(eviction(process, region(0))));
+        assert_eq!(evicted, Some(eviction(process, range(0))));
         model.hide();
         model.fill(&mut system, process, 0, 64);
         model.show();
@@ -393,7 +393,7 @@ mod tests {
     fn one_shard_is_as_good_as_many() {
         for shards in [1, 3, 16] {
             let mut pending = Pending::new(shards);
-            let places: Vec<_> = (0..40).map(|index| (ProcessKey(1), region(index))).collect();
+            let places: Vec<_> = (0..40).map(|index| (ProcessKey(1), range(index))).collect();
             for place in places.iter().chain(&places) {
                 pending.schedule(*place);
             }
@@ -411,13 +411,13 @@ mod tests {
     #[test]
     fn a_promotion_makes_room_in_its_pool() {
         let mut model = Model::with_pools(900, 2);
-        let process = model.spawn(&[area(4)]);
+        let process = model.spawn(&[vma(4)]);
         let mut system = xheap();
         model.touch(&mut system, process, address(0, 0));
         model.touch(&mut system, process, address(1, 0));
         model.fill(&mut system, process, 2, 64);
         // Both huge pages were accessed; the first loses its second chance first.
-        let expected = [eviction(process, region(0)), promotion(process, 2)];
+        let expected = [eviction(process, range(0)), promotion(process, 2)];
         assert_eq!(work(&mut model, &mut system), expected);
         model.check();
     }
@@ -426,14 +426,14 @@ mod tests {
     fn what_is_reclaimed_at_once_is_there_for_faults() {
         for (reclaimed, faults_find) in [(1, false), (2, true)] {
             let mut model = Model::with_pools(900, 3);
-            let process = model.spawn(&[area(6)]);
+            let process = model.spawn(&[vma(6)]);
             let mut system = XHeap::new(Options { reclaimed, ..Options::default() });
             for index in 0..3 {
                 model.touch(&mut system, process, address(index, 0));
             }
             model.fill(&mut system, process, 3, 64);
             let done = work(&mut model, &mut system);
-            let evictions = (0..u64::from(reclaimed)).map(|index| eviction(process, region(index)));
+            let evictions = (0..u64::from(reclaimed)).map(|index| eviction(process, range(index)));
             assert_eq!(done, evictions.chain([promotion(process, 3)]).collect::<Vec<_>>());
             let found = is_huge(model.touch(&mut system, process, address(0, 0)));
             assert_eq!(found, faults_find);
@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn each_pool_has_its_clock_with_a_second_chance() {
         let mut model = Model::with_pools(900, 3);
-        let process = model.spawn(&[area(5)]);
+        let process = model.spawn(&[vma(5)]);
         let mut system = xheap();
         for index in [2, 0, 1] {
             model.touch(&mut system, process, address(index, 0));
@@ -470,14 +470,14 @@ mod tests {
         let mut next = |model: &mut Model, size| next_victim(model, &mut system, size);
         // All were accessed, so the first round clears their bits and the first in goes.
         let (huge, small) = (PageSize::Huge, PageSize::Base);
-        assert_eq!(next(&mut model, huge), Some(eviction(process, region(2))));
+        assert_eq!(next(&mut model, huge), Some(eviction(process, range(2))));
         assert_eq!(next(&mut model, small), Some(eviction(process, base(3, 7))));
         // A second chance for what was accessed since.
         model.touch(&mut xheap(), process, address(0, 9));
         model.touch(&mut xheap(), process, address(3, 3));
-        assert_eq!(next(&mut model, huge), Some(eviction(process, region(1))));
+        assert_eq!(next(&mut model, huge), Some(eviction(process, range(1))));
         assert_eq!(next(&mut model, small), Some(eviction(process, base(3, 5))));
-        assert_eq!(next(&mut model, huge), Some(eviction(process, region(0))));
+        assert_eq!(next(&mut model, huge), Some(eviction(process, range(0))));
         assert_eq!(next(&mut model, huge), None);
         assert_eq!(next(&mut model, small), Some(eviction(process, base(3, 3))));
         assert_eq!(next(&mut model, small), None);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promoted_region_is_in_the_huge_clock_and_not_in_the_other() {
+    fn a_promoted_range_is_in_the_huge_clock_and_not_in_the_other() {
         let (mut model, process, mut system) = base_pages(&[64, 1], 1);
         model.show();
         assert_eq!(promoted(&model.work(&mut system, 100).0).len(), 1);
@@ -494,18 +494,18 @@ mod tests {
         let small = next(&mut model, &mut system, PageSize::Base);
         assert_eq!(small, Some(eviction(process, base(1, 0))));
         let huge = next(&mut model, &mut system, PageSize::Huge);
-        assert_eq!(huge, Some(eviction(process, region(0))));
+        assert_eq!(huge, Some(eviction(process, range(0))));
     }
 
     #[test]
     fn pages_that_the_clock_never_heard_of_are_found() {
         let mut model = Model::with_pools(9, 1);
-        let process = model.spawn(&[area(2)]);
+        let process = model.spawn(&[vma(2)]);
         model.touch(&mut xheap(), process, START);
         model.touch(&mut xheap(), process, address(1, 0));
         let mut fresh = xheap();
         let huge = next_victim(&mut model, &mut fresh, PageSize::Huge);
-        assert_eq!(huge, Some(eviction(process, region(0))));
+        assert_eq!(huge, Some(eviction(process, range(0))));
         let small = next_victim(&mut model, &mut fresh, PageSize::Base);
         assert_eq!(small, Some(eviction(process, base(1, 0))));
     }
@@ -513,7 +513,7 @@ mod tests {
     #[test]
     fn advice_against_huge_pages_is_heeded() {
         let mut model = Model::with_pools(900, 2);
-        let process = model.spawn(&[Area { advice: Advice::NoHuge, ..area(1) }]);
+        let process = model.spawn(&[Vma { advice: Advice::NoHuge, ..vma(1) }]);
         let mut system = xheap();
         model.fill(&mut system, process, 0, 65);
         assert_eq!(work(&mut model, &mut system), []);

@@ -6,7 +6,7 @@ use crate::physical::Owner;
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::PAGES;
 use superpage_units::{
-    BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PageSize, ProcessKey, Region, Share, VirtAddr,
+    BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PageSize, PmdRange, ProcessKey, Share, VirtAddr,
 };
 
 impl Machine {
@@ -14,7 +14,7 @@ impl Machine {
     pub fn access(&mut self, key: ProcessKey, address: VirtAddr) -> Option<PageSize> {
         let now = self.now;
         let process = self.processes.get_mut(key)?;
-        let slot = process.existing_slot_mut(Region::containing(address))?;
+        let slot = process.existing_slot_mut(PmdRange::containing(address))?;
         let size = match slot.mapping {
             Mapping::Gigantic => PageSize::Gigantic,
             Mapping::Huge => PageSize::Huge,
@@ -38,18 +38,18 @@ impl Machine {
         }
     }
 
-    /// Estimates how many base pages of each region were accessed, from sampled addresses each of
+    /// Estimates how many base pages of each range were accessed, from sampled addresses each of
     /// which stands for `weight` accesses.
     ///
-    /// With n accesses at random to a region of 512 base pages, 512 (1 - exp(-n / 512)) of them
+    /// With n accesses at random to a range of 512 base pages, 512 (1 - exp(-n / 512)) of them
     /// are accessed at least once, on average.
     pub(crate) fn note_coverage(&mut self, key: ProcessKey, sampled: &mut [u64], weight: f64) {
         let Some(process) = self.processes.get_mut(key) else { return };
         sampled.sort_unstable();
-        let regions = sampled.chunk_by(|a, b| a / HUGE_PAGE_BYTES == b / HUGE_PAGE_BYTES);
-        for addresses in regions {
+        let ranges = sampled.chunk_by(|a, b| a / HUGE_PAGE_BYTES == b / HUGE_PAGE_BYTES);
+        for addresses in ranges {
             let Some(first) = addresses.first() else { continue };
-            let region = Region::containing(VirtAddr(*first));
+            let range = PmdRange::containing(VirtAddr(*first));
             let accesses = addresses.len() as f64 * weight;
             let pages = f64::from(PAGES);
             #[expect(
@@ -58,7 +58,7 @@ impl Machine {
                 reason = "between 0 and 512"
             )]
             let coverage = (pages * (1.0 - (-accesses / pages).exp())) as u16;
-            if let Some(slot) = process.existing_slot_mut(region) {
+            if let Some(slot) = process.existing_slot_mut(range) {
                 slot.coverage = coverage;
             }
         }

@@ -10,7 +10,7 @@ use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::compaction::Compaction;
 use superpage_policy::system::{Act, Action, Batching, Carried, How, Outcome, drive};
-use superpage_units::{BasePages, Mapping, Page, PageSize, ProcessKey, Region, Time, VirtAddr};
+use superpage_units::{BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr};
 
 /// Base pages evicted for each time that other CPUs are told: reclaim unmaps a batch before it does
 /// (`SWAP_CLUSTER_MAX` in include/linux/swap.h).
@@ -68,8 +68,8 @@ impl Machine {
             Act::Promote { process, page, how } => self.promote(process, page, how, &mut work),
             Act::Zero(size) => self.zero_ahead(size, &mut work),
             Act::Compact(size, kind) => self.compact(size, kind, &mut work),
-            Act::Unreserve { process, region } => self.unreserve(process, region, &mut work),
-            Act::Evacuate { process, region } => self.evacuate(process, region, &mut work),
+            Act::Unreserve { process, range } => self.unreserve(process, range, &mut work),
+            Act::Evacuate { process, range } => self.evacuate(process, range, &mut work),
             Act::Evict { process, page } => self.evict(process, page, &mut work),
         };
         if outcome == Outcome::Stale {
@@ -121,24 +121,24 @@ impl Machine {
         outcome
     }
 
-    /// Whether the page lies in an area and is mapped by smaller ones, at least in part, and was not
+    /// Whether the page lies in a VMA and is mapped by smaller ones, at least in part, and was not
     /// split to reclaim bloat that would come back.
     fn can_promote(&self, key: ProcessKey, page: Page) -> bool {
         let Some(process) = self.processes.get(key) else { return false };
-        let area = process.area_at(page.start());
+        let vma = process.vma_at(page.start());
         let smaller = |mapping| match page.size() {
             PageSize::Base => false,
             PageSize::Huge => mapping == Mapping::Base,
             PageSize::Gigantic => matches!(mapping, Mapping::Base | Mapping::Huge),
         };
-        area.is_some_and(|area| area.holds(page))
-            && page.regions().any(|region| process.slot(region).is_some_and(|s| smaller(s.mapping)))
+        vma.is_some_and(|vma| vma.holds(page))
+            && page.ranges().any(|range| process.slot(range).is_some_and(|s| smaller(s.mapping)))
             && !self.is_held(key, page)
     }
 
     fn promote_in_place(&mut self, key: ProcessKey, page: Page, work: &mut Work) -> Outcome {
         let is_done = page.size() == PageSize::Huge
-            && self.finish_reservation(key, Region::containing(page.start()), work);
+            && self.finish_reservation(key, PmdRange::containing(page.start()), work);
         if is_done { Outcome::Done } else { Outcome::Stale }
     }
 
@@ -146,14 +146,14 @@ impl Machine {
     /// the process's memory locked for so long. If the backing store has all that was mapped, it
     /// has all of the new page.
     fn promote_by_reading(&mut self, key: ProcessKey, page: Page, work: &mut Work) -> Outcome {
-        let slot = self.processes.get(key).and_then(|p| p.slot(page.regions().next()?));
+        let slot = self.processes.get(key).and_then(|p| p.slot(page.ranges().next()?));
         let is_stored = slot.is_some_and(|slot| slot.used().without(slot.stored()).len() == 0);
         let outcome = self.promote_anew(key, page, None, None, work);
         if outcome == Outcome::Done && is_stored {
             let process = self.processes.get_mut(key);
             process
                 .into_iter()
-                .for_each(|p| page.regions().for_each(|r| p.slot_mut(r).is_as_stored()));
+                .for_each(|p| page.ranges().for_each(|r| p.slot_mut(r).is_as_stored()));
         }
         outcome
     }
@@ -174,8 +174,8 @@ impl Machine {
         let mut huge = 0;
         let mut swapped = BasePages::ZERO;
         let mut populated = BasePages::ZERO;
-        for region in page.regions() {
-            let Some(slot) = self.processes.get(key).and_then(|p| p.slot(region)) else { continue };
+        for range in page.ranges() {
+            let Some(slot) = self.processes.get(key).and_then(|p| p.slot(range)) else { continue };
             swapped += BasePages(u64::from(slot.swapped().len()));
             // What others map as well cannot be exchanged: it is copied.
             if slot.mapping == Mapping::Huge && !self.is_shared_huge(slot) {
@@ -183,7 +183,7 @@ impl Machine {
             } else {
                 populated += slot.populated();
             }
-            self.release_region(key, region);
+            self.release_range(key, range);
         }
         let kept = PageSize::Huge.base_pages() * huge + populated;
         match exchange {
@@ -203,19 +203,19 @@ impl Machine {
         Outcome::Done
     }
 
-    /// Gives the frames of a region back; its slot keeps what it knows of its contents.
-    fn release_region(&mut self, key: ProcessKey, region: Region) {
+    /// Gives the frames of a range back; its slot keeps what it knows of its contents.
+    fn release_range(&mut self, key: ProcessKey, range: PmdRange) {
         let Some(process) = self.processes.get_mut(key) else { return };
-        let slot = process.slot_mut(region);
-        let population = u64::from(slot.population);
+        let slot = process.slot_mut(range);
+        let present = u64::from(slot.present);
         // A gigantic page is given back as a whole, by nobody: it is split first.
         let frames = match slot.mapping {
             Mapping::Gigantic => Vec::new(),
-            Mapping::Empty | Mapping::Base | Mapping::Huge => slot.frames(region),
+            Mapping::Empty | Mapping::Base | Mapping::Huge => slot.frames(range),
         };
         slot.is_reserved = false;
         match slot.mapping {
-            Mapping::Base => process.count(PageSize::Base, 0, population),
+            Mapping::Base => process.count(PageSize::Base, 0, present),
             Mapping::Huge => process.count(PageSize::Huge, 0, 1),
             Mapping::Empty | Mapping::Gigantic => {}
         }
@@ -228,30 +228,30 @@ impl Machine {
     pub(super) fn unreserve(
         &mut self,
         key: ProcessKey,
-        region: Region,
+        range: PmdRange,
         work: &mut Work,
     ) -> Outcome {
         let Some(process) = self.processes.get_mut(key) else { return Outcome::Stale };
-        let Some(slot) = process.existing_slot_mut(region).filter(|slot| slot.is_reserved) else {
+        let Some(slot) = process.existing_slot_mut(range).filter(|slot| slot.is_reserved) else {
             return Outcome::Stale;
         };
         slot.is_reserved = false;
         let (start, present) = (slot.frame, slot.present());
-        if slot.population > 0 {
+        if slot.present > 0 {
             slot.detail().frames = Some(frames_in_place(start));
         }
-        self.scatter(key, region, start, present);
+        self.scatter(key, range, start, present);
         work.entries += u64::from(PAGES - present.len());
         Outcome::Done
     }
 
     /// Frees the frames of a huge frame whose pages are not in `kept`; the others are base pages
     /// of the process from now on.
-    fn scatter(&mut self, key: ProcessKey, region: Region, start: Frame, kept: PageSet) {
+    fn scatter(&mut self, key: ProcessKey, range: PmdRange, start: Frame, kept: PageSet) {
         for page in 0..PAGES {
             let frame = start.offset(u64::from(page));
             if kept.contains(page) {
-                let owner = Owner::Process(key, region.base_page(page));
+                let owner = Owner::Process(key, range.base_page(page));
                 self.physical.reown(frame, PageSize::Base, owner);
             } else {
                 self.physical.give(frame, PageSize::Base);
@@ -266,15 +266,15 @@ impl Machine {
     pub(super) fn split(
         &mut self,
         key: ProcessKey,
-        region: Region,
+        range: PmdRange,
         work: &mut Work,
     ) -> Option<BloatDensity> {
-        let slot = self.processes.get(key)?.slot(region).filter(|s| s.mapping == Mapping::Huge)?;
+        let slot = self.processes.get(key)?.slot(range).filter(|s| s.mapping == Mapping::Huge)?;
         if self.is_shared_huge(slot) {
             return None;
         }
         let process = self.processes.get_mut(key)?;
-        let slot = process.slot_mut(region);
+        let slot = process.slot_mut(range);
         let used = slot.data();
         let start = slot.frame;
         if used.len() == 0 {
@@ -284,7 +284,7 @@ impl Machine {
         }
         process.count(PageSize::Huge, 0, 1);
         process.count(PageSize::Base, u64::from(used.len()), 0);
-        self.scatter(key, region, start, used);
+        self.scatter(key, range, start, used);
         work.entries += u64::from(PAGES);
         work.shootdowns += self.threads(key);
         work.examined += PageSize::Huge.base_pages();
@@ -294,11 +294,11 @@ impl Machine {
     }
 
     /// Moves what is populated elsewhere, so that the huge frame is free whole.
-    fn evacuate(&mut self, key: ProcessKey, region: Region, work: &mut Work) -> Outcome {
+    fn evacuate(&mut self, key: ProcessKey, range: PmdRange, work: &mut Work) -> Outcome {
         let is_huge = |slot: &crate::virtual_memory::slot::Slot| {
             slot.is_reserved || slot.mapping == Mapping::Huge
         };
-        let slot = self.processes.get(key).and_then(|p| p.slot(region)).filter(|s| is_huge(s));
+        let slot = self.processes.get(key).and_then(|p| p.slot(range)).filter(|s| is_huge(s));
         let Some(slot) = slot.filter(|slot| !self.is_shared_huge(slot)) else {
             return Outcome::Stale;
         };
@@ -306,7 +306,7 @@ impl Machine {
         let mut frames = Box::new([0; PAGES as usize]);
         let mut taken = Vec::new();
         for page in kept.iter() {
-            let owner = Owner::Process(key, region.base_page(page));
+            let owner = Owner::Process(key, range.base_page(page));
             let Some(one) = self.take(PageSize::Base, owner) else {
                 taken.into_iter().for_each(|frame| self.give(frame, PageSize::Base));
                 return Outcome::NoFrame;
@@ -317,8 +317,8 @@ impl Machine {
                 frames[usize::from(page)] = one.frame.0 as u32;
             }
         }
-        self.release_region(key, region);
-        self.remap_as_base(key, region, kept, frames);
+        self.release_range(key, range);
+        self.remap_as_base(key, range, kept, frames);
         work.copied += BasePages(u64::from(kept.len()));
         work.entries += u64::from(kept.len());
         work.shootdowns += self.threads(key);
@@ -328,14 +328,14 @@ impl Machine {
     fn remap_as_base(
         &mut self,
         key: ProcessKey,
-        region: Region,
+        range: PmdRange,
         kept: PageSet,
         frames: Box<[u32; PAGES as usize]>,
     ) {
         let Some(process) = self.processes.get_mut(key) else { return };
-        let slot = process.slot_mut(region);
+        let slot = process.slot_mut(range);
         let protected = slot.protected().intersection(kept);
-        slot.population = kept.len();
+        slot.present = kept.len();
         if kept.len() == 0 {
             slot.unmap();
             return;
@@ -357,8 +357,8 @@ impl Machine {
         if self.backing == Backing::None || page.size() == PageSize::Gigantic {
             return Outcome::Stale;
         }
-        let region = Region::containing(page.start());
-        let Some(slot) = self.processes.get(key).and_then(|p| p.slot(region)) else {
+        let range = PmdRange::containing(page.start());
+        let Some(slot) = self.processes.get(key).and_then(|p| p.slot(range)) else {
             return Outcome::Stale;
         };
         let gone = match (page.size(), slot.mapping) {
@@ -396,27 +396,27 @@ impl Machine {
         if page.size() == PageSize::Huge || self.evicted.is_multiple_of(RECLAIM_BATCH) {
             work.shootdowns += self.threads(key);
         }
-        self.drop_pages(key, Region::containing(page.start()), page.size(), gone);
+        self.drop_pages(key, PmdRange::containing(page.start()), page.size(), gone);
     }
 
     /// Unmaps a page whose contents are in the backing store now.
-    fn drop_pages(&mut self, key: ProcessKey, region: Region, size: PageSize, gone: PageSet) {
+    fn drop_pages(&mut self, key: ProcessKey, range: PmdRange, size: PageSize, gone: PageSet) {
         if size == PageSize::Huge {
-            self.release_region(key, region);
+            self.release_range(key, range);
             let Some(process) = self.processes.get_mut(key) else { return };
-            let slot = process.slot_mut(region);
+            let slot = process.slot_mut(range);
             slot.mapping = Mapping::Empty;
             slot.is_protected = false;
-            slot.population = 0;
+            slot.present = 0;
             slot.detail = None;
             slot.detail().swapped = gone;
             return;
         }
         let Some(process) = self.processes.get_mut(key) else { return };
-        let slot = process.slot_mut(region);
+        let slot = process.slot_mut(range);
         let mut frames = Vec::new();
         for page in gone.iter() {
-            frames.push((region.base_page(page), slot.frame_of(page)));
+            frames.push((range.base_page(page), slot.frame_of(page)));
             let detail = slot.detail();
             detail.present.remove(page);
             detail.protected.remove(page);
@@ -424,9 +424,9 @@ impl Machine {
             if detail.used.contains(page) {
                 detail.swapped.insert(page);
             }
-            slot.population -= 1;
+            slot.present -= 1;
         }
-        if slot.population == 0 {
+        if slot.present == 0 {
             slot.unmap();
         }
         process.count(PageSize::Base, 0, frames.len() as u64);
@@ -441,9 +441,9 @@ impl Machine {
         let mut work = Work::default();
         let mut at = start;
         while at < end {
-            let region = Region::containing(at);
-            let until = region.end().min(end);
-            self.discard_in(key, region, at, until, &mut work);
+            let range = PmdRange::containing(at);
+            let until = range.end().min(end);
+            self.discard_in(key, range, at, until, &mut work);
             at = until;
         }
         work
@@ -452,34 +452,34 @@ impl Machine {
     fn discard_in(
         &mut self,
         key: ProcessKey,
-        region: Region,
+        range: PmdRange,
         start: VirtAddr,
         end: VirtAddr,
         work: &mut Work,
     ) {
         let Some(process) = self.processes.get_mut(key) else { return };
-        let Some(slot) = process.existing_slot_mut(region) else { return };
+        let Some(slot) = process.existing_slot_mut(range) else { return };
         slot.forget_swapped(page_index(start), end.since(start).to_base_pages());
-        let is_whole = start == region.start() && end == region.end();
+        let is_whole = start == range.start() && end == range.end();
         match slot.mapping {
             Mapping::Gigantic => {
                 self.split_gigantic(key, Page::containing(start, PageSize::Gigantic), work);
-                self.discard_in(key, region, start, end, work);
+                self.discard_in(key, range, start, end, work);
             }
-            Mapping::Huge if is_whole => self.forget_region(key, region, work),
+            Mapping::Huge if is_whole => self.forget_range(key, range, work),
             Mapping::Huge => {
-                self.demote(key, region, work);
-                self.discard_in(key, region, start, end, work);
+                self.demote(key, range, work);
+                self.discard_in(key, range, start, end, work);
             }
-            Mapping::Base if is_whole => self.forget_region(key, region, work),
-            Mapping::Base => self.discard_pages(key, region, start, end, work),
+            Mapping::Base if is_whole => self.forget_range(key, range, work),
+            Mapping::Base => self.discard_pages(key, range, start, end, work),
             Mapping::Empty => {}
         }
     }
 
-    fn forget_region(&mut self, key: ProcessKey, region: Region, work: &mut Work) {
-        self.release_region(key, region);
-        if let Some(slot) = self.processes.get_mut(key).map(|p| p.slot_mut(region)) {
+    fn forget_range(&mut self, key: ProcessKey, range: PmdRange, work: &mut Work) {
+        self.release_range(key, range);
+        if let Some(slot) = self.processes.get_mut(key).map(|p| p.slot_mut(range)) {
             *slot = crate::virtual_memory::slot::Slot::default();
         }
         work.entries += 1;
@@ -489,20 +489,20 @@ impl Machine {
     fn discard_pages(
         &mut self,
         key: ProcessKey,
-        region: Region,
+        range: PmdRange,
         start: VirtAddr,
         end: VirtAddr,
         work: &mut Work,
     ) {
         let Some(process) = self.processes.get_mut(key) else { return };
-        let slot = process.slot_mut(region);
+        let slot = process.slot_mut(range);
         let first = page_index(start);
         let count = u16::try_from(end.since(start).to_base_pages().0).unwrap_or(PAGES);
         let is_reserved = slot.is_reserved;
         let mut frames = Vec::new();
         let present = slot.present();
         for page in (first..first + count).filter(|page| present.contains(*page)) {
-            frames.push((region.base_page(page), slot.frame_of(page)));
+            frames.push((range.base_page(page), slot.frame_of(page)));
             let detail = slot.detail();
             detail.present.remove(page);
             detail.used.remove(page);
@@ -510,8 +510,8 @@ impl Machine {
             detail.stored.remove(page);
         }
         let gone = u16::try_from(frames.len()).unwrap_or(PAGES);
-        slot.population -= gone;
-        let is_empty = slot.population == 0;
+        slot.present -= gone;
+        let is_empty = slot.present == 0;
         process.count(PageSize::Base, 0, u64::from(gone));
         work.entries += u64::from(gone);
         work.shootdowns += self.threads(key);
@@ -521,8 +521,8 @@ impl Machine {
             }
         }
         if is_empty {
-            self.release_region(key, region);
-            if let Some(slot) = self.processes.get_mut(key).map(|p| p.slot_mut(region)) {
+            self.release_range(key, range);
+            if let Some(slot) = self.processes.get_mut(key).map(|p| p.slot_mut(range)) {
                 slot.unmap();
             }
         }
@@ -530,16 +530,16 @@ impl Machine {
 
     /// Maps a huge page by base pages, all of which stay. Where others share it, it stays whole for
     /// those.
-    pub(super) fn demote(&mut self, key: ProcessKey, region: Region, work: &mut Work) {
+    pub(super) fn demote(&mut self, key: ProcessKey, range: PmdRange, work: &mut Work) {
         let Some(process) = self.processes.get_mut(key) else { return };
-        let slot = process.slot_mut(region);
+        let slot = process.slot_mut(range);
         let start = slot.frame;
         slot.map_by_base_pages(PageSet::ALL);
         process.count(PageSize::Huge, 0, 1);
         process.count(PageSize::Base, u64::from(PAGES), 0);
         match self.family_sharing(start) {
-            Some(family) => self.settle_block(family, region, start, None),
-            None => self.scatter(key, region, start, PageSet::ALL),
+            Some(family) => self.settle_block(family, range, start, None),
+            None => self.scatter(key, range, start, PageSet::ALL),
         }
         work.entries += u64::from(PAGES);
         work.shootdowns += self.threads(key);
@@ -549,15 +549,15 @@ impl Machine {
     pub(super) fn split_gigantic(&mut self, key: ProcessKey, page: Page, work: &mut Work) {
         let Some(process) = self.processes.get_mut(key) else { return };
         let mut frames = Vec::new();
-        for region in page.regions() {
-            let slot = process.slot_mut(region);
+        for range in page.ranges() {
+            let slot = process.slot_mut(range);
             slot.mapping = Mapping::Huge;
-            frames.push((region, slot.frame));
+            frames.push((range, slot.frame));
         }
         process.count(PageSize::Gigantic, 0, 1);
         process.count(PageSize::Huge, frames.len() as u64, 0);
-        for (region, frame) in frames {
-            self.physical.reown(frame, PageSize::Huge, owner_of(key, region.into()));
+        for (range, frame) in frames {
+            self.physical.reown(frame, PageSize::Huge, owner_of(key, range.into()));
         }
         work.entries += PageSize::Gigantic.base_pages().0 / u64::from(PAGES);
         work.shootdowns += self.threads(key);

@@ -10,7 +10,7 @@ use superpage_policy::bloat::{BloatMap, Knowledge};
 use superpage_policy::debloat::{BloatMaps, Debloat, Decision, Depth, DoneCause};
 use superpage_policy::sampling::{EXCERPT, Sample, SampleSize};
 use superpage_units::{
-    BASE_PAGE_BYTES, BasePages, Mapping, Page, PageSize, ProcessKey, Region, VirtAddr,
+    BASE_PAGE_BYTES, BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, VirtAddr,
 };
 
 /// Bytes of a page that holds data which are read, on average, until some are not zero (HawkEye, as
@@ -65,14 +65,14 @@ impl Machine {
         work: &mut Work,
     ) -> Option<DoneCause> {
         match policy.decide(&pass.maps, pass.need.saturating_sub(pass.freed)) {
-            Decision::Look { process, regions, depth, .. } => {
-                self.look(&mut pass.maps, process, &regions, depth, work);
+            Decision::Look { process, ranges, depth, .. } => {
+                self.look(&mut pass.maps, process, &ranges, depth, work);
             }
-            Decision::Split { process, regions, .. } => {
-                for region in regions {
-                    pass.freed += self.break_one(process, region, work);
+            Decision::Split { process, ranges, .. } => {
+                for range in ranges {
+                    pass.freed += self.break_one(process, range, work);
                     if let Some(map) = pass.maps.get_mut(&process) {
-                        map.remove(region);
+                        map.remove(range);
                     }
                 }
             }
@@ -91,17 +91,17 @@ impl Machine {
     pub(super) fn is_held(&self, key: ProcessKey, page: Page) -> bool {
         let Some(may_miss) = self.may_miss else { return false };
         let Some(process) = self.processes.get(key) else { return false };
-        page.regions().any(|region| {
-            let populated = process.slot(region).map_or(BasePages::ZERO, Slot::populated);
+        page.ranges().any(|range| {
+            let populated = process.slot(range).map_or(BasePages::ZERO, Slot::populated);
             PageSize::Huge.base_pages().saturating_sub(populated) > may_miss
-                && self.split.contains(&(key, region))
+                && self.split.contains(&(key, range))
         })
     }
 
-    fn break_one(&mut self, process: ProcessKey, region: Region, work: &mut Work) -> BasePages {
-        let Some(density) = self.split(process, region, work) else { return BasePages::ZERO };
+    fn break_one(&mut self, process: ProcessKey, range: PmdRange, work: &mut Work) -> BasePages {
+        let Some(density) = self.split(process, range, work) else { return BasePages::ZERO };
         if self.may_miss.is_some() {
-            self.split.insert((process, region));
+            self.split.insert((process, range));
         }
         self.counts.split += 1;
         self.counts.freed += density.base_pages();
@@ -112,9 +112,9 @@ impl Machine {
         let of = |key: &ProcessKey| {
             let mut map = BloatMap::new();
             let process = self.processes.get(*key)?;
-            for (region, slot) in process.mapped_slots(VirtAddr::default()) {
+            for (range, slot) in process.mapped_slots(VirtAddr::default()) {
                 if slot.mapping == Mapping::Huge && !self.is_shared_huge(slot) {
-                    map.insert(region, Knowledge::Unknown);
+                    map.insert(range, Knowledge::Unknown);
                 }
             }
             Some((*key, map))
@@ -127,27 +127,27 @@ impl Machine {
         &mut self,
         maps: &mut BloatMaps,
         key: ProcessKey,
-        regions: &[Region],
+        ranges: &[PmdRange],
         depth: Depth,
         work: &mut Work,
     ) {
         let seed = self.random.next_u64();
         let Some(map) = maps.get_mut(&key) else { return };
-        for region in regions {
-            let slot = self.processes.get(key).and_then(|process| process.slot(*region));
+        for range in ranges {
+            let slot = self.processes.get(key).and_then(|process| process.slot(*range));
             let is_broken =
                 |slot: &&Slot| slot.mapping == Mapping::Huge && !self.is_shared_huge(slot);
             match slot.filter(is_broken) {
-                Some(slot) => map.refine(*region, seen(slot, *region, depth, seed, work)),
+                Some(slot) => map.refine(*range, seen(slot, *range, depth, seed, work)),
                 None => {
-                    map.remove(*region);
+                    map.remove(*range);
                 }
             }
         }
     }
 }
 
-fn seen(slot: &Slot, region: Region, depth: Depth, seed: u64, work: &mut Work) -> Knowledge {
+fn seen(slot: &Slot, range: PmdRange, depth: Depth, seed: u64, work: &mut Work) -> Knowledge {
     match depth {
         Depth::Exact => {
             work.examined += read_whole(slot);
@@ -156,10 +156,10 @@ fn seen(slot: &Slot, region: Region, depth: Depth, seed: u64, work: &mut Work) -
         Depth::Glance(size) => {
             let excerpts = BasePages(u64::from(size.pages()) * EXCERPT.0 / BASE_PAGE_BYTES);
             work.examined += excerpts.max(BasePages(1));
-            sample(slot, region, size, seed).map_or(Knowledge::Unknown, Knowledge::Glanced)
+            sample(slot, range, size, seed).map_or(Knowledge::Unknown, Knowledge::Glanced)
         }
         Depth::Filter(size) => {
-            let sample = sample(slot, region, size, seed);
+            let sample = sample(slot, range, size, seed);
             let zero = BasePages(sample.map_or(0, |sample| u64::from(sample.zero())));
             let excerpts = BasePages(u64::from(size.pages()) * EXCERPT.0 / BASE_PAGE_BYTES);
             work.examined += excerpts.max(BasePages(1)) + zero;
@@ -167,7 +167,7 @@ fn seen(slot: &Slot, region: Region, depth: Depth, seed: u64, work: &mut Work) -
         }
         Depth::Sample(size) => {
             work.examined += BasePages(u64::from(size.pages()));
-            sample(slot, region, size, seed).map_or(Knowledge::Unknown, Knowledge::Sampled)
+            sample(slot, range, size, seed).map_or(Knowledge::Unknown, Knowledge::Sampled)
         }
     }
 }
@@ -180,8 +180,8 @@ fn read_whole(slot: &Slot) -> BasePages {
     zero + BasePages((used.0 * UNTIL_DATA).div_ceil(BASE_PAGE_BYTES))
 }
 
-fn sample(slot: &Slot, region: Region, size: SampleSize, seed: u64) -> Option<Sample> {
+fn sample(slot: &Slot, range: PmdRange, size: SampleSize, seed: u64) -> Option<Sample> {
     let used = slot.used();
-    let zero = size.positions(region, seed).filter(|page| !used.contains(*page)).count();
+    let zero = size.positions(range, seed).filter(|page| !used.contains(*page)).count();
     Sample::new(size.pages(), u16::try_from(zero).ok()?)
 }

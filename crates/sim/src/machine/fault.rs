@@ -7,8 +7,8 @@ use crate::physical::{Owner, Taken};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::compaction::Compaction;
-use superpage_policy::system::{Attempt, Fault, RegionView, Shortage, System, Zeroed, drive};
-use superpage_units::{BasePages, Mapping, Page, PageSize, ProcessKey, Region, VirtAddr};
+use superpage_policy::system::{Attempt, Fault, RangeView, Shortage, System, Zeroed, drive};
+use superpage_units::{BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, VirtAddr};
 
 /// What a program writes to a page that it touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +45,12 @@ impl Machine {
         content: Content,
     ) -> Result<Served, OutOfMemory> {
         let page = page_index(address);
-        let region = Region::containing(address);
+        let range = PmdRange::containing(address);
         let now = self.now;
         let Some(target) = self.processes.get_mut(process) else {
             return Err(OutOfMemory { process });
         };
-        let slot = target.slot_mut(region);
+        let slot = target.slot_mut(range);
         slot.accessed_at = now;
         slot.is_accessed = true;
         if slot.is_present(page) {
@@ -101,7 +101,7 @@ impl Machine {
     ) -> Served {
         let page = page_index(address);
         if let Some(target) = self.processes.get_mut(process) {
-            let slot = target.slot_mut(Region::containing(address));
+            let slot = target.slot_mut(PmdRange::containing(address));
             if content == Content::Data {
                 slot.write(page);
             }
@@ -132,12 +132,12 @@ impl Machine {
 
     fn describe(&self, process: ProcessKey, address: VirtAddr) -> Option<Fault> {
         let fault = Fault::at(self, process, address)?;
-        let RegionView { coverage, idle, .. } = fault.region;
+        let RangeView { coverage, idle, .. } = fault.range;
         let coverage = coverage.and(Some(BasePages::ZERO));
-        let untouched = RegionView { coverage, idle, ..RegionView::default() };
+        let untouched = RangeView { coverage, idle, ..RangeView::default() };
         let gigantic = fault.page(PageSize::Gigantic);
         let target = self.processes.get(process)?;
-        let gigantic_is_empty = fault.region == untouched && target.is_empty_gigantic(gigantic);
+        let gigantic_is_empty = fault.range == untouched && target.is_empty_gigantic(gigantic);
         Some(Fault { gigantic_is_empty: Some(gigantic_is_empty), ..fault })
     }
 
@@ -150,8 +150,8 @@ impl Machine {
         work: &mut Work,
     ) -> Option<PageSize> {
         match attempt {
-            // A region with a reservation has a place for each of its pages.
-            Attempt::Base if fault.region.is_reserved => self.map_in_place(fault, work),
+            // A range with a reservation has a place for each of its pages.
+            Attempt::Base if fault.range.is_reserved => self.map_in_place(fault, work),
             Attempt::Base => self.map_base(fault, system, work),
             Attempt::Map { size, compaction, zeroed } => {
                 self.counts.fault_attempts[size.index()] += 1;
@@ -177,7 +177,7 @@ impl Machine {
         let missing = self.missing_whole(fault.process, new);
         // The faulting page comes last: room made for the others must not take it away again.
         for page in self.pages_ahead(fault) {
-            let neighbour = Region::containing(new.start()).base_page(page);
+            let neighbour = PmdRange::containing(new.start()).base_page(page);
             if self.map_base_at(fault.process, neighbour, system, work).is_some() {
                 work.faults[0] += 1;
                 work.reads.pages += BasePages(1);
@@ -188,14 +188,14 @@ impl Machine {
         Some(PageSize::Base)
     }
 
-    /// The base pages that are read from swap along with the faulting one, of the same region.
+    /// The base pages that are read from swap along with the faulting one, of the same range.
     fn pages_ahead(&self, fault: &Fault) -> Vec<u16> {
         let page = page_index(fault.address);
         if self.read_ahead == 1 || page == 0 {
             return Vec::new();
         }
         let process = self.processes.get(fault.process);
-        let Some(slot) = process.and_then(|p| p.slot(Region::containing(fault.address))) else {
+        let Some(slot) = process.and_then(|p| p.slot(PmdRange::containing(fault.address))) else {
             return Vec::new();
         };
         let swapped = slot.swapped();
@@ -217,7 +217,7 @@ impl Machine {
         let taken = self.take_base(Owner::Process(key, address), system, work)?;
         work.entries += 1;
         let process = self.processes.get_mut(key)?;
-        let slot = process.slot_mut(Region::containing(address));
+        let slot = process.slot_mut(PmdRange::containing(address));
         let page = page_index(address);
         slot.map_page(page);
         slot.detail().place(page, taken.frame);
@@ -300,7 +300,7 @@ impl Machine {
         self.install(fault.process, page, taken);
         if !missing.swapped.is_zero() {
             let process = self.processes.get_mut(fault.process)?;
-            page.regions().for_each(|region| process.slot_mut(region).is_as_stored());
+            page.ranges().for_each(|range| process.slot_mut(range).is_as_stored());
         }
         Some(size)
     }
@@ -334,14 +334,14 @@ impl Machine {
     pub(super) fn install(&mut self, key: ProcessKey, page: Page, taken: Taken) {
         let Some(process) = self.processes.get_mut(key) else { return };
         let now = self.now;
-        for (at, region) in page.regions().enumerate() {
-            let slot = process.slot_mut(region);
+        for (at, range) in page.ranges().enumerate() {
+            let slot = process.slot_mut(range);
             let kept = slot.data();
             slot.mapping =
                 if page.size() == PageSize::Gigantic { Mapping::Gigantic } else { Mapping::Huge };
             slot.is_reserved = false;
             slot.is_protected = false;
-            slot.population = PAGES;
+            slot.present = PAGES;
             slot.frame = taken.frame.offset(at as u64 * u64::from(PAGES));
             slot.accessed_at = now;
             slot.detail = None;
@@ -353,14 +353,14 @@ impl Machine {
     }
 
     fn reserve(&mut self, fault: &Fault, work: &mut Work) -> Option<PageSize> {
-        let region = Region::containing(fault.address);
-        if fault.region.population != BasePages::ZERO || fault.region.is_reserved {
+        let range = PmdRange::containing(fault.address);
+        if fault.range.present != BasePages::ZERO || fault.range.is_reserved {
             return None;
         }
-        let owner = Owner::Reserved(fault.process, region.start());
+        let owner = Owner::Reserved(fault.process, range.start());
         let taken = self.take(PageSize::Huge, owner)?;
         self.counts.reservations += 1;
-        let slot = self.processes.get_mut(fault.process)?.slot_mut(region);
+        let slot = self.processes.get_mut(fault.process)?.slot_mut(range);
         slot.is_reserved = true;
         slot.frame = taken.frame;
         slot.unmap();
@@ -371,7 +371,7 @@ impl Machine {
         let new = fault.page(PageSize::Base);
         let missing = self.missing_whole(fault.process, new);
         let process = self.processes.get_mut(fault.process)?;
-        let slot = process.slot_mut(Region::containing(new.start()));
+        let slot = process.slot_mut(PmdRange::containing(new.start()));
         if !slot.is_reserved {
             return None;
         }
@@ -386,10 +386,10 @@ impl Machine {
     fn complete(&mut self, fault: &Fault, work: &mut Work) -> Option<PageSize> {
         self.map_in_place(fault, work)?;
         let page = fault.page(PageSize::Huge);
-        if !fault.area.holds(page) {
+        if !fault.vma.holds(page) {
             return Some(PageSize::Base);
         }
-        self.finish_reservation(fault.process, Region::containing(fault.address), work);
+        self.finish_reservation(fault.process, PmdRange::containing(fault.address), work);
         Some(PageSize::Huge)
     }
 
@@ -397,11 +397,11 @@ impl Machine {
     pub(super) fn finish_reservation(
         &mut self,
         key: ProcessKey,
-        region: Region,
+        range: PmdRange,
         work: &mut Work,
     ) -> bool {
         let Some(process) = self.processes.get_mut(key) else { return false };
-        let slot = process.slot_mut(region);
+        let slot = process.slot_mut(range);
         if !slot.is_reserved {
             return false;
         }
@@ -412,8 +412,8 @@ impl Machine {
             swapped: BasePages(u64::from(slot.swapped().len())),
         };
         process.count(PageSize::Base, 0, populated.0);
-        self.physical.reown(taken.frame, PageSize::Huge, owner_of(key, region.into()));
-        self.install(key, region.into(), taken);
+        self.physical.reown(taken.frame, PageSize::Huge, owner_of(key, range.into()));
+        self.install(key, range.into(), taken);
         self.fill(missing, taken, work);
         work.entries += 1;
         work.shootdowns += self.threads(key);

@@ -4,7 +4,7 @@ use super::work::{Transfers, Work};
 use super::{Backing, Machine};
 use crate::physical::Taken;
 use crate::virtual_memory::page_index;
-use superpage_units::{BasePages, Page, PageSize, ProcessKey, Region};
+use superpage_units::{BasePages, Page, PageSize, PmdRange, ProcessKey};
 
 /// What of a new page was not in memory before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,17 +36,17 @@ impl Machine {
 
     /// What is missing of a page of which nothing is mapped.
     pub(super) fn missing_whole(&self, key: ProcessKey, page: Page) -> Missing {
-        let swapped = |region| {
-            let slot = self.processes.get(key).and_then(|process| process.slot(region));
+        let swapped = |range| {
+            let slot = self.processes.get(key).and_then(|process| process.slot(range));
             slot.map(|slot| slot.swapped()).unwrap_or_default()
         };
         let swapped = match page.size() {
             PageSize::Base => {
-                let set = swapped(Region::containing(page.start()));
+                let set = swapped(PmdRange::containing(page.start()));
                 u64::from(set.contains(page_index(page.start())))
             }
             PageSize::Huge | PageSize::Gigantic => {
-                page.regions().map(|region| u64::from(swapped(region).len())).sum()
+                page.ranges().map(|range| u64::from(swapped(range).len())).sum()
             }
         };
         Missing { pages: page.size().base_pages(), swapped: BasePages(swapped) }
@@ -61,7 +61,7 @@ mod tests {
     use superpage_policy::system::hugetlb::{self, Hugetlb};
     use superpage_policy::system::linux::{self, Linux};
     use superpage_policy::system::{Act, Action, Cause, How, Outcome, System};
-    use superpage_units::{Advice, Area, AreaKind, Bytes, Growth, VirtAddr};
+    use superpage_units::{Advice, Bytes, Growth, VirtAddr, Vma, VmaKind};
 
     const START: VirtAddr = VirtAddr(1 << 32);
 
@@ -73,14 +73,14 @@ mod tests {
         Page::containing(START, PageSize::Huge)
     }
 
-    /// A machine with a process that has an area of one huge page.
+    /// A machine with a process that has a VMA of one huge page.
     fn machine(backing: Backing, system: Box<dyn System>) -> (Machine, ProcessKey) {
         let setup = Setup { memory: Bytes::from_mib(16), pools: None, backing, seed: 1 };
         let mut machine = Machine::new(setup, system);
         let key = machine.spawn();
-        let (kind, growth) = (AreaKind::Anonymous, Growth::Fixed);
+        let (kind, growth) = (VmaKind::Anonymous, Growth::Fixed);
         let end = address(512);
-        machine.map(key, Area { start: START, end, kind, growth, advice: Advice::None });
+        machine.map(key, Vma { start: START, end, kind, growth, advice: Advice::None });
         (machine, key)
     }
 

@@ -18,7 +18,7 @@ use super::work::Work;
 use super::{Backing, Machine, OutOfMemory};
 use crate::physical::Owner;
 use crate::virtual_memory::page_index;
-use superpage_units::{BasePages, Mapping, Page, PageSize, ProcessKey, Region, VirtAddr};
+use superpage_units::{BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, VirtAddr};
 
 impl Machine {
     /// Forks a process: its child, and what it took. `None` if there is no such process, or its
@@ -34,10 +34,10 @@ impl Machine {
         work.entries += process.protect();
         work.shootdowns += self.threads(parent);
         let child = self.processes.fork(parent)?;
-        // Region by region: all frames at once would need more memory than the machine's own tables.
+        // PmdRange by range: all frames at once would need more memory than the machine's own tables.
         let mapped = self.processes.get(child)?.mapped_slots(VirtAddr::default());
-        for region in mapped.map(|(region, _)| region).collect::<Vec<Region>>() {
-            work.entries += self.share_region(child, family, region);
+        for range in mapped.map(|(range, _)| range).collect::<Vec<PmdRange>>() {
+            work.entries += self.share_range(child, family, range);
         }
         self.inherit(parent, child);
         self.counts.forks += 1;
@@ -47,17 +47,17 @@ impl Machine {
     /// The child's memory is given back lazily where its parent's was, and what was split stays so.
     fn inherit(&mut self, parent: ProcessKey, child: ProcessKey) {
         let of =
-            |(key, region): &(ProcessKey, Region)| (*key == parent).then_some((child, *region));
+            |(key, range): &(ProcessKey, PmdRange)| (*key == parent).then_some((child, *range));
         let lazily: Vec<_> = self.partly_unmapped.iter().filter_map(of).collect();
         self.partly_unmapped.extend(lazily);
         let split: Vec<_> = self.split.iter().filter_map(of).collect();
         self.split.extend(split);
     }
 
-    /// Gives what a child has mapped in a region to its family; how many pages that is.
-    fn share_region(&mut self, child: ProcessKey, family: ProcessKey, region: Region) -> u64 {
-        let slot = self.processes.get(child).and_then(|process| process.slot(region));
-        let frames: Vec<_> = slot.map(|slot| slot.frames(region)).unwrap_or_default();
+    /// Gives what a child has mapped in a range to its family; how many pages that is.
+    fn share_range(&mut self, child: ProcessKey, family: ProcessKey, range: PmdRange) -> u64 {
+        let slot = self.processes.get(child).and_then(|process| process.slot(range));
+        let frames: Vec<_> = slot.map(|slot| slot.frames(range)).unwrap_or_default();
         for (address, frame, size) in &frames {
             if self.family_sharing(*frame).is_none() {
                 self.physical.reown(*frame, *size, Owner::Shared(family, *address));
@@ -71,18 +71,18 @@ impl Machine {
         let process = self.processes.get(key)?;
         let of = |wanted: fn(&crate::virtual_memory::slot::Slot) -> bool| {
             let slots = process.slots().filter(move |(_, slot)| wanted(slot));
-            slots.map(|(region, _)| region).collect::<Vec<Region>>()
+            slots.map(|(range, _)| range).collect::<Vec<PmdRange>>()
         };
         let gigantic = of(|slot| slot.mapping == Mapping::Gigantic);
         let reserved = of(|slot| slot.is_reserved);
-        for region in gigantic {
-            let page = Page::containing(region.start(), PageSize::Gigantic);
-            if page.start() == region.start() {
+        for range in gigantic {
+            let page = Page::containing(range.start(), PageSize::Gigantic);
+            if page.start() == range.start() {
                 self.split_gigantic(key, page, work);
             }
         }
-        for region in reserved {
-            self.unreserve(key, region, work);
+        for range in reserved {
+            self.unreserve(key, range, work);
         }
         Some(())
     }
@@ -98,22 +98,22 @@ impl Machine {
         address: VirtAddr,
         work: &mut Work,
     ) -> Result<Option<PageSize>, OutOfMemory> {
-        let region = Region::containing(address);
+        let range = PmdRange::containing(address);
         self.keep_reserve(work);
-        let slot = self.processes.get(key).and_then(|process| process.slot(region));
+        let slot = self.processes.get(key).and_then(|process| process.slot(range));
         let Some(slot) = slot.filter(|slot| slot.is_read_only(page_index(address))) else {
             return Ok(None);
         };
         let is_shared = self.is_shared_huge(slot);
         let size = match slot.mapping {
             Mapping::Huge | Mapping::Gigantic if !is_shared => {
-                self.make_writable(key, region);
+                self.make_writable(key, range);
                 work.entries += 1;
                 Some(PageSize::Huge)
             }
             mapping => {
                 if mapping == Mapping::Huge {
-                    self.demote(key, region, work);
+                    self.demote(key, range, work);
                 }
                 self.copy_on_write(key, address, work)?.then_some(PageSize::Base)
             }
@@ -124,9 +124,9 @@ impl Machine {
         Ok(size)
     }
 
-    fn make_writable(&mut self, key: ProcessKey, region: Region) {
+    fn make_writable(&mut self, key: ProcessKey, range: PmdRange) {
         if let Some(process) = self.processes.get_mut(key) {
-            process.slot_mut(region).is_protected = false;
+            process.slot_mut(range).is_protected = false;
         }
     }
 
@@ -139,10 +139,10 @@ impl Machine {
         work: &mut Work,
     ) -> Result<bool, OutOfMemory> {
         let out = OutOfMemory { process: key };
-        let (region, page) = (Region::containing(address), page_index(address));
-        let start = region.base_page(page);
+        let (range, page) = (PmdRange::containing(address), page_index(address));
+        let start = range.base_page(page);
         let is_shared = |machine: &Self| {
-            let slot = machine.processes.get(key).and_then(|process| process.slot(region))?;
+            let slot = machine.processes.get(key).and_then(|process| process.slot(range))?;
             let is_protected = slot.mapping == Mapping::Base && slot.is_read_only(page);
             is_protected.then(|| machine.family_sharing(slot.frame_of(page)).is_some())
         };
@@ -157,7 +157,7 @@ impl Machine {
                 self.processes
                     .get_mut(key)
                     .ok_or(out)?
-                    .slot_mut(region)
+                    .slot_mut(range)
                     .detail()
                     .protected
                     .remove(page);
@@ -170,7 +170,7 @@ impl Machine {
             self.give(taken.frame, PageSize::Base);
             return Ok(false);
         }
-        let slot = self.processes.get_mut(key).ok_or(out)?.slot_mut(region);
+        let slot = self.processes.get_mut(key).ok_or(out)?.slot_mut(range);
         let old = slot.frame_of(page);
         let detail = slot.detail();
         detail.place(page, taken.frame);
@@ -194,7 +194,7 @@ mod tests {
     use superpage_policy::system::linux::{Linux, Options};
     use superpage_policy::system::quicksilver::{self, Quicksilver};
     use superpage_policy::system::{Act, Action, Batching, Cause, How, Outcome, System, View};
-    use superpage_units::{Advice, Area, AreaKind, Bytes, Growth, HugePages};
+    use superpage_units::{Advice, Bytes, Growth, HugePages, Vma, VmaKind};
 
     /// A gigantic page's border.
     const START: VirtAddr = VirtAddr(4 << 30);
@@ -203,8 +203,8 @@ mod tests {
         START.offset(BasePages(page).bytes())
     }
 
-    fn region(at: u64) -> Region {
-        Region::containing(address(at * 512))
+    fn range(at: u64) -> PmdRange {
+        PmdRange::containing(address(at * 512))
     }
 
     /// A parent that has written its first `pages` base pages.
@@ -217,9 +217,9 @@ mod tests {
         let setup = Setup { memory, pools: None, backing, seed: 1 };
         let mut machine = Machine::new(setup, system);
         let key = machine.spawn();
-        let (kind, growth) = (AreaKind::Anonymous, Growth::Fixed);
+        let (kind, growth) = (VmaKind::Anonymous, Growth::Fixed);
         let end = START.offset(memory);
-        machine.map(key, Area { start: START, end, kind, growth, advice: Advice::None });
+        machine.map(key, Vma { start: START, end, kind, growth, advice: Advice::None });
         (0..pages).for_each(|page| _ = write(&mut machine, key, page));
         (machine, key)
     }
@@ -367,12 +367,12 @@ mod tests {
     }
 
     #[test]
-    fn khugepaged_leaves_regions_of_which_more_than_half_is_shared() {
+    fn khugepaged_leaves_ranges_of_which_more_than_half_is_shared() {
         for (unshared, expected) in [(255, 0), (256, 1)] {
             let (mut machine, key) = on_linux(Options::NEVER, 512);
             fork(&mut machine, key);
             (0..unshared).for_each(|page| _ = write(&mut machine, key, page));
-            assert_eq!(machine.region(key, region(0)).shared, BasePages(512 - unshared));
+            assert_eq!(machine.range(key, range(0)).shared, BasePages(512 - unshared));
             machine.change_system(Box::new(Linux::new(Options::ALWAYS)));
             while let crate::machine::Stepped::Worked(_) = machine.step() {}
             machine.check();
@@ -385,7 +385,7 @@ mod tests {
     fn promotion_copies_shared_pages() {
         let (mut machine, key) = on_linux(Options::NEVER, 512);
         let (child, _) = fork(&mut machine, key);
-        let (outcome, work) = act(&mut machine, promote(key, region(0).into(), How::Copy(None)));
+        let (outcome, work) = act(&mut machine, promote(key, range(0).into(), How::Copy(None)));
         assert_eq!((outcome, work.copied), (Outcome::Done, BasePages(512)));
         assert_eq!((footprint(&machine, key), footprint(&machine, child)), ((0, 1), (512, 0)));
         assert_eq!(write(&mut machine, key, 3), Work::default());

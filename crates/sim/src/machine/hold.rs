@@ -7,11 +7,11 @@
 
 use super::{Content, Machine, OutOfMemory};
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Growth, HUGE_PAGE_BYTES, HugePages, PageSize, ProcessKey,
-    Region, VirtAddr,
+    Advice, BasePages, Growth, HUGE_PAGE_BYTES, HugePages, PageSize, PmdRange, ProcessKey,
+    VirtAddr, Vma, VmaKind,
 };
 
-/// Where its area begins: at a border of a gigantic page. Anything but zero would do.
+/// Where its VMA begins: at a border of a gigantic page. Anything but zero would do.
 const START: VirtAddr = VirtAddr(1 << 40);
 
 impl Machine {
@@ -32,10 +32,10 @@ impl Machine {
         let most = self.physical.total().bytes().to_huge_pages();
         self.map(
             process,
-            Area {
+            Vma {
                 start: START,
                 end: START.offset(most.bytes()),
-                kind: AreaKind::Anonymous,
+                kind: VmaKind::Anonymous,
                 growth: Growth::Fixed,
                 advice: Advice::None,
             },
@@ -44,13 +44,13 @@ impl Machine {
             if self.supply().huge_pages() <= leave {
                 break;
             }
-            let region = Region::containing(VirtAddr(START.0 + at * HUGE_PAGE_BYTES));
+            let range = PmdRange::containing(VirtAddr(START.0 + at * HUGE_PAGE_BYTES));
             let border = PageSize::Huge.base_pages().saturating_sub(kept);
-            let held = region.start().offset(border.bytes());
+            let held = range.start().offset(border.bytes());
             for page in 0..kept.0 {
                 self.touch(process, held.offset(BasePages(page).bytes()), Content::Data)?;
             }
-            self.discard_lazily(process, region.start(), held);
+            self.discard_lazily(process, range.start(), held);
         }
         Ok(process)
     }
@@ -87,16 +87,16 @@ mod tests {
         let held = machine.process(holder).unwrap().footprint().huge;
         assert!(held > HugePages(200), "{held}");
         let process = machine.spawn();
-        let area = Area {
+        let vma = Vma {
             start: VirtAddr(1 << 35),
             end: VirtAddr((1 << 35) + (200 << 20)),
-            kind: AreaKind::Anonymous,
+            kind: VmaKind::Anonymous,
             growth: Growth::Fixed,
             advice: Advice::None,
         };
-        machine.map(process, area);
+        machine.map(process, vma);
         for page in 0..Bytes::from_mib(200).to_base_pages().0 {
-            let address = area.start.offset(BasePages(page).bytes());
+            let address = vma.start.offset(BasePages(page).bytes());
             machine.touch(process, address, Content::Data).unwrap();
         }
         machine.check();

@@ -7,7 +7,7 @@
 use super::Machine;
 use super::work::Work;
 use crate::virtual_memory::page_index;
-use superpage_units::{BasePages, Mapping, ProcessKey, Region, VirtAddr};
+use superpage_units::{BasePages, Mapping, PmdRange, ProcessKey, VirtAddr};
 
 impl Machine {
     /// As [`Machine::discard`], but a huge page that is only partly between the two addresses keeps
@@ -16,10 +16,10 @@ impl Machine {
         let mut work = Work::default();
         let mut at = start;
         while at < end {
-            let region = Region::containing(at);
-            let until = region.end().min(end);
-            let is_whole = at == region.start() && until == region.end();
-            if is_whole || !self.unmap_part(key, region, at, until) {
+            let range = PmdRange::containing(at);
+            let until = range.end().min(end);
+            let is_whole = at == range.start() && until == range.end();
+            if is_whole || !self.unmap_part(key, range, at, until) {
                 work += self.discard(key, at, until);
             }
             at = until;
@@ -32,21 +32,21 @@ impl Machine {
     fn unmap_part(
         &mut self,
         key: ProcessKey,
-        region: Region,
+        range: PmdRange,
         start: VirtAddr,
         end: VirtAddr,
     ) -> bool {
-        let slot = self.processes.get(key).and_then(|p| p.slot(region));
+        let slot = self.processes.get(key).and_then(|p| p.slot(range));
         if slot.is_none_or(|slot| slot.mapping != Mapping::Huge || self.is_shared_huge(slot)) {
             return false;
         }
-        let slot = self.processes.get_mut(key).and_then(|p| p.existing_slot_mut(region));
+        let slot = self.processes.get_mut(key).and_then(|p| p.existing_slot_mut(range));
         let Some(slot) = slot else { return false };
         let mut used = slot.used();
         let last = page_index(VirtAddr(end.0 - 1));
         (page_index(start)..=last).for_each(|page| used.remove(page));
         slot.detail().used = used;
-        self.partly_unmapped.push_back((key, region));
+        self.partly_unmapped.push_back((key, range));
         true
     }
 
@@ -54,12 +54,11 @@ impl Machine {
     /// a fork has shared since have to wait.
     pub(super) fn split_partly_unmapped(&mut self, work: &mut Work) -> bool {
         for _ in 0..self.partly_unmapped.len() {
-            let Some((key, region)) = self.partly_unmapped.pop_front() else { return false };
-            let slot = self.processes.get(key).and_then(|process| process.slot(region));
+            let Some((key, range)) = self.partly_unmapped.pop_front() else { return false };
+            let slot = self.processes.get(key).and_then(|process| process.slot(range));
             if slot.is_some_and(|slot| self.is_shared_huge(slot)) {
-                self.partly_unmapped.push_back((key, region));
-            } else if self.split(key, region, work).is_some()
-                || self.forget_unused(key, region, work)
+                self.partly_unmapped.push_back((key, range));
+            } else if self.split(key, range, work).is_some() || self.forget_unused(key, range, work)
             {
                 return true;
             }
@@ -69,15 +68,15 @@ impl Machine {
 
     /// Gives back what was unused in a huge page that is mapped by base pages since; whether there was
     /// anything.
-    fn forget_unused(&mut self, key: ProcessKey, region: Region, work: &mut Work) -> bool {
-        let slot = self.processes.get(key).and_then(|process| process.slot(region));
+    fn forget_unused(&mut self, key: ProcessKey, range: PmdRange, work: &mut Work) -> bool {
+        let slot = self.processes.get(key).and_then(|process| process.slot(range));
         let Some(slot) = slot.filter(|slot| slot.mapping == Mapping::Base && !slot.is_reserved)
         else {
             return false;
         };
         let unused = slot.present().without(slot.used());
         for page in unused.iter() {
-            let start = region.base_page(page);
+            let start = range.base_page(page);
             *work += self.discard(key, start, start.offset(BasePages(1).bytes()));
         }
         unused.len() > 0
@@ -90,7 +89,7 @@ mod tests {
     use crate::machine::{Backing, Content, Machine, Setup};
     use superpage_policy::system::linux::{Linux, Options};
     use superpage_units::{
-        Advice, Area, AreaKind, BASE_PAGE_BYTES, BasePages, Bytes, Growth, HugePages, VirtAddr,
+        Advice, BASE_PAGE_BYTES, BasePages, Bytes, Growth, HugePages, VirtAddr, Vma, VmaKind,
     };
 
     const START: VirtAddr = VirtAddr(1 << 32);
@@ -106,8 +105,8 @@ mod tests {
         let mut machine = Machine::new(setup, Box::new(Linux::new(Options::NO_KHUGEPAGED)));
         let key = machine.spawn();
         let end = page(5 * 512);
-        let (kind, growth) = (AreaKind::Anonymous, Growth::Fixed);
-        machine.map(key, Area { start: START, end, kind, growth, advice: Advice::None });
+        let (kind, growth) = (VmaKind::Anonymous, Growth::Fixed);
+        machine.map(key, Vma { start: START, end, kind, growth, advice: Advice::None });
         for index in 0..3 * 512 {
             machine.touch(key, page(index), Content::Data).unwrap();
         }
@@ -134,9 +133,9 @@ mod tests {
             Setup { memory: Bytes::from_mib(8), pools: None, backing: Backing::None, seed: 1 };
         let mut machine = Machine::new(setup, Box::new(Linux::new(Options::NO_KHUGEPAGED)));
         let parent = machine.spawn();
-        let (kind, growth) = (AreaKind::Anonymous, Growth::Fixed);
-        let area = Area { start: START, end: page(512), kind, growth, advice: Advice::None };
-        machine.map(parent, area);
+        let (kind, growth) = (VmaKind::Anonymous, Growth::Fixed);
+        let vma = Vma { start: START, end: page(512), kind, growth, advice: Advice::None };
+        machine.map(parent, vma);
         for index in 0..512 {
             machine.touch(parent, page(index), Content::Data).unwrap();
         }

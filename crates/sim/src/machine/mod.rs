@@ -38,7 +38,7 @@ use std::collections::{BTreeSet, VecDeque};
 use superpage_policy::supply::Supply;
 use superpage_policy::system::{Pool, System};
 use superpage_units::{
-    Area, BasePages, Bytes, Mapping, PageSize, ProcessKey, Region, Share, Time, VirtAddr,
+    BasePages, Bytes, Mapping, PageSize, PmdRange, ProcessKey, Share, Time, VirtAddr, Vma,
 };
 use work::Work;
 
@@ -142,10 +142,10 @@ pub struct Machine {
     pub(crate) random: Random,
     counts: Counts,
     /// Huge pages that a program has given back in part, to be split when memory is short.
-    partly_unmapped: VecDeque<(ProcessKey, Region)>,
+    partly_unmapped: VecDeque<(ProcessKey, PmdRange)>,
     /// What was split to reclaim bloat, if that is not to be promoted again with more base pages
     /// missing than so many.
-    split: BTreeSet<(ProcessKey, Region)>,
+    split: BTreeSet<(ProcessKey, PmdRange)>,
     may_miss: Option<BasePages>,
 }
 
@@ -227,33 +227,33 @@ impl Machine {
         self.processes.spawn()
     }
 
-    /// Gives a process an area.
-    pub fn map(&mut self, process: ProcessKey, area: Area) {
+    /// Gives a process a VMA.
+    pub fn map(&mut self, process: ProcessKey, vma: Vma) {
         if let Some(process) = self.processes.get_mut(process) {
-            process.add_area(area);
+            process.add_vma(vma);
         }
     }
 
-    /// Moves the end of the area that starts at `start`. What was mapped beyond a lower end is
+    /// Moves the end of the VMA that starts at `start`. What was mapped beyond a lower end is
     /// discarded.
     pub fn resize(&mut self, process: ProcessKey, start: VirtAddr, end: VirtAddr) -> Work {
         let old = self
             .processes
             .get_mut(process)
-            .and_then(|p| p.area_mut(start))
-            .map(|area| std::mem::replace(&mut area.end, end));
+            .and_then(|p| p.vma_mut(start))
+            .map(|vma| std::mem::replace(&mut vma.end, end));
         match old {
             Some(old) if old > end => self.discard(process, end, old),
             _ => Work::default(),
         }
     }
 
-    /// Gives a process these areas (in address order) in place of those that it has. What lies in
+    /// Gives a process these VMAs (in address order) in place of those that it has. What lies in
     /// none of them is discarded.
-    pub fn lay_out(&mut self, process: ProcessKey, areas: Vec<Area>) -> Work {
+    pub fn lay_out(&mut self, process: ProcessKey, vmas: Vec<Vma>) -> Work {
         let Some(target) = self.processes.get_mut(process) else { return Work::default() };
-        let gone: Vec<_> = target.areas().iter().flat_map(|old| uncovered(old, &areas)).collect();
-        target.set_areas(areas);
+        let gone: Vec<_> = target.vmas().iter().flat_map(|old| uncovered(old, &vmas)).collect();
+        target.set_vmas(vmas);
         let mut work = Work::default();
         for (start, end) in gone {
             work += self.discard(process, start, end);
@@ -264,7 +264,7 @@ impl Machine {
     /// Says how many base pages a fault reads from swap at most, itself included; 1 unless set.
     ///
     /// Linux reads up to `1 << page-cluster`, 8 by default, as long as what was read ahead gets used
-    /// (`swap_vma_readahead()` in mm/swap_state.c). Here it reads so many, within a region, if the
+    /// (`swap_vma_readahead()` in mm/swap_state.c). Here it reads so many, within a range, if the
     /// page before the faulting one is mapped, else one; and those read ahead are mapped with it,
     /// each at the price of a fault, where the kernel takes one for each later.
     pub fn set_read_ahead(&mut self, pages: u16) {
@@ -343,7 +343,7 @@ impl Machine {
         let ranges: Vec<(VirtAddr, VirtAddr)> = self
             .processes
             .get(key)
-            .map(|process| process.areas().iter().map(|area| (area.start, area.end)).collect())
+            .map(|process| process.vmas().iter().map(|vma| (vma.start, vma.end)).collect())
             .unwrap_or_default();
         let mut work = Work::default();
         for (start, end) in ranges {
@@ -351,7 +351,7 @@ impl Machine {
         }
         self.split.retain(|(owner, _)| *owner != key);
         if let Some(process) = self.processes.remove(key) {
-            debug_assert!(process.frames().next().is_none(), "areas hold all memory");
+            debug_assert!(process.frames().next().is_none(), "VMAs hold all memory");
         }
         work
     }
@@ -365,9 +365,9 @@ impl Machine {
     /// Whether a base page of a process holds data, in memory or in the backing store.
     #[must_use]
     pub fn holds_data(&self, key: ProcessKey, address: VirtAddr) -> bool {
-        let region = Region::containing(address);
+        let range = PmdRange::containing(address);
         let page = crate::virtual_memory::page_index(address);
-        self.processes.get(key).and_then(|process| process.slot(region)).is_some_and(|slot| {
+        self.processes.get(key).and_then(|process| process.slot(range)).is_some_and(|slot| {
             let is_swapped = slot.detail.as_ref().is_some_and(|d| d.swapped.contains(page));
             is_swapped || (slot.is_present(page) && slot.used().contains(page))
         })
@@ -385,16 +385,16 @@ impl Machine {
     }
 }
 
-/// The ranges of an area that lie in none of `areas`, which are in address order.
-fn uncovered(old: &Area, areas: &[Area]) -> Vec<(VirtAddr, VirtAddr)> {
+/// The ranges of a VMA that lie in none of `vmas`, which are in address order.
+fn uncovered(old: &Vma, vmas: &[Vma]) -> Vec<(VirtAddr, VirtAddr)> {
     let mut ranges = Vec::new();
     let mut at = old.start;
-    let first = areas.partition_point(|area| area.end <= old.start);
-    for area in areas.iter().skip(first).take_while(|area| area.start < old.end) {
-        if at < area.start {
-            ranges.push((at, area.start));
+    let first = vmas.partition_point(|vma| vma.end <= old.start);
+    for vma in vmas.iter().skip(first).take_while(|vma| vma.start < old.end) {
+        if at < vma.start {
+            ranges.push((at, vma.start));
         }
-        at = at.max(area.end);
+        at = at.max(vma.end);
     }
     if at < old.end {
         ranges.push((at, old.end));

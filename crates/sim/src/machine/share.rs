@@ -15,7 +15,7 @@ use super::work::Work;
 use crate::physical::{Frame, Owner};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet, Slot};
-use superpage_units::{Mapping, Page, PageSize, ProcessKey, Region, VirtAddr};
+use superpage_units::{Mapping, Page, PageSize, PmdRange, ProcessKey, VirtAddr};
 
 /// Who maps a huge frame.
 #[derive(Debug, Default)]
@@ -53,17 +53,17 @@ impl Machine {
         u16::try_from(count).unwrap_or(PAGES)
     }
 
-    /// Who maps the huge frame at `block`, which is shared by `family`, in `region`.
+    /// Who maps the huge frame at `block`, which is shared by `family`, in `range`.
     fn mappers(
         &self,
         family: ProcessKey,
-        region: Region,
+        range: PmdRange,
         block: Frame,
         but: Option<ProcessKey>,
     ) -> Mappers {
         let mut mappers = Mappers::default();
         for process in self.processes.family(family).filter(|p| Some(p.key()) != but) {
-            let Some(slot) = process.slot(region) else { continue };
+            let Some(slot) = process.slot(range) else { continue };
             let pages = slot.in_place(block);
             if slot.mapping == Mapping::Huge && pages == PageSet::ALL {
                 mappers.whole.push(process.key());
@@ -76,15 +76,15 @@ impl Machine {
 
     /// Who maps the base page at `address` to `frame`.
     fn page_mappers(&self, family: ProcessKey, address: VirtAddr, frame: Frame) -> Vec<ProcessKey> {
-        let (region, page) = (Region::containing(address), page_index(address));
+        let (range, page) = (PmdRange::containing(address), page_index(address));
         let maps_it = |slot: &Slot| slot.is_present(page) && slot.frame_of(page) == frame;
         let members = self.processes.family(family);
-        members.filter(|p| p.slot(region).is_some_and(maps_it)).map(|p| p.key()).collect()
+        members.filter(|p| p.slot(range).is_some_and(maps_it)).map(|p| p.key()).collect()
     }
 
     /// Process `key` no longer maps the page of this size at `address` to `frame`: frees it, or
     /// leaves it to the others. `but` is `key` if its slot still looks as if it did, for all of its
-    /// region.
+    /// range.
     pub(super) fn put(
         &mut self,
         key: ProcessKey,
@@ -94,7 +94,7 @@ impl Machine {
     ) {
         match self.physical.owner(frame) {
             Some(Owner::Shared(family, _)) if self.physical.is_whole(frame) => {
-                self.settle_block(family, Region::containing(address), frame.huge_floor(), but);
+                self.settle_block(family, PmdRange::containing(address), frame.huge_floor(), but);
             }
             Some(Owner::Shared(family, _)) => self.settle_page(family, address, frame, key),
             // Left to another one with the page before it.
@@ -107,15 +107,15 @@ impl Machine {
     pub(super) fn settle_block(
         &mut self,
         family: ProcessKey,
-        region: Region,
+        range: PmdRange,
         block: Frame,
         but: Option<ProcessKey>,
     ) {
-        let Mappers { whole, parts } = self.mappers(family, region, block, but);
+        let Mappers { whole, parts } = self.mappers(family, range, block, but);
         match whole.as_slice() {
-            [] => self.scatter_shared(family, region, block, &parts),
+            [] => self.scatter_shared(family, range, block, &parts),
             [one] if parts.is_empty() => {
-                let owner = Owner::Process(*one, region.start());
+                let owner = Owner::Process(*one, range.start());
                 self.physical.reown(block, PageSize::Huge, owner);
             }
             _ => {}
@@ -126,13 +126,13 @@ impl Machine {
     fn scatter_shared(
         &mut self,
         family: ProcessKey,
-        region: Region,
+        range: PmdRange,
         block: Frame,
         parts: &[(ProcessKey, PageSet)],
     ) {
         for page in 0..PAGES {
             let frame = block.offset(u64::from(page));
-            let address = region.base_page(page);
+            let address = range.base_page(page);
             let mut holders = parts.iter().filter(|(_, pages)| pages.contains(page));
             let owner = match (holders.next(), holders.next()) {
                 (None, _) => {
@@ -172,15 +172,15 @@ impl Machine {
         gone: PageSet,
         work: &mut Work,
     ) -> Vec<(ProcessKey, Page, PageSet)> {
-        let region = Region::containing(page.start());
+        let range = PmdRange::containing(page.start());
         let base = Page::containing(page.start(), PageSize::Base);
         if page.size() == PageSize::Huge {
-            let mappers = self.mappers(family, region, frame, None);
+            let mappers = self.mappers(family, range, frame, None);
             let parts = mappers.parts.into_iter().map(|(key, pages)| (key, base, pages));
             return parts.chain(mappers.whole.into_iter().map(|key| (key, page, gone))).collect();
         }
         if self.physical.is_whole(frame) {
-            work.entries += self.split_everywhere(family, region, frame.huge_floor());
+            work.entries += self.split_everywhere(family, range, frame.huge_floor());
         }
         let mappers = self.page_mappers(family, page.start(), frame);
         mappers.into_iter().map(|key| (key, base, gone)).collect()
@@ -188,15 +188,15 @@ impl Machine {
 
     /// Maps a shared huge frame by base pages everywhere, as reclaim does before it takes a part of
     /// it; how many entries were written.
-    fn split_everywhere(&mut self, family: ProcessKey, region: Region, block: Frame) -> u64 {
-        let whole = self.mappers(family, region, block, None).whole;
+    fn split_everywhere(&mut self, family: ProcessKey, range: PmdRange, block: Frame) -> u64 {
+        let whole = self.mappers(family, range, block, None).whole;
         for key in &whole {
             let Some(process) = self.processes.get_mut(*key) else { continue };
-            process.slot_mut(region).map_by_base_pages(PageSet::ALL);
+            process.slot_mut(range).map_by_base_pages(PageSet::ALL);
             process.count(PageSize::Huge, 0, 1);
             process.count(PageSize::Base, u64::from(PAGES), 0);
         }
-        self.settle_block(family, region, block, None);
+        self.settle_block(family, range, block, None);
         whole.len() as u64 * u64::from(PAGES)
     }
 
@@ -235,15 +235,15 @@ impl Machine {
             assert!(is_its, "{frame:?} of {key:?} is owned by {owner:?}");
             return;
         };
-        let (region, page) = (Region::containing(address), page_index(address));
+        let (range, page) = (PmdRange::containing(address), page_index(address));
         for (key, at) in by {
             let process = self.processes.get(*key).expect("it is there");
             assert_eq!((process.family(), *at), (family, address), "{frame:?} of {key:?}");
-            let slot = process.slot(region).expect("it is there");
+            let slot = process.slot(range).expect("it is there");
             assert!(slot.protected().contains(page), "{key:?} may write to {frame:?}");
         }
         if self.physical.is_whole(frame) {
-            let mappers = self.mappers(family, region, frame.huge_floor(), None);
+            let mappers = self.mappers(family, range, frame.huge_floor(), None);
             assert!(!mappers.whole.is_empty(), "{frame:?} is whole for nobody");
             assert!(mappers.whole.len() + mappers.parts.len() > 1, "{frame:?} is not shared");
         } else {

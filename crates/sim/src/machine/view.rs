@@ -5,10 +5,10 @@ use super::{Accesses, Machine};
 use crate::virtual_memory::page_index;
 use superpage_policy::supply::Supply;
 use superpage_policy::system::{
-    AccessBits, Action, Attempt, Carried, Fault, Footprint, Pools, RegionView, System, View,
+    AccessBits, Action, Attempt, Carried, Fault, Footprint, Pools, RangeView, System, View,
 };
 use superpage_units::{
-    Area, BasePages, Mapping, Page, PageSize, ProcessKey, Region, Time, VirtAddr,
+    BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma,
 };
 
 impl Machine {
@@ -34,20 +34,20 @@ impl View for Machine {
         self.processes.get(process).map(|process| process.footprint()).unwrap_or_default()
     }
 
-    fn areas(&self, process: ProcessKey) -> &[Area] {
-        self.processes.get(process).map_or(&[], |process| process.areas())
+    fn vmas(&self, process: ProcessKey) -> &[Vma] {
+        self.processes.get(process).map_or(&[], |process| process.vmas())
     }
 
-    fn region(&self, process: ProcessKey, region: Region) -> RegionView {
-        let slot = self.processes.get(process).and_then(|process| process.slot(region));
+    fn range(&self, process: ProcessKey, range: PmdRange) -> RangeView {
+        let slot = self.processes.get(process).and_then(|process| process.slot(range));
         let Some(slot) = slot else {
             let coverage = self.when_seen(BasePages::ZERO);
             let idle = self.when_seen(self.now.since(Time::ZERO));
-            return RegionView { coverage, idle, ..RegionView::default() };
+            return RangeView { coverage, idle, ..RangeView::default() };
         };
-        RegionView {
+        RangeView {
             mapping: slot.mapping,
-            population: slot.populated(),
+            present: slot.populated(),
             swapped: BasePages(u64::from(slot.swapped().len())),
             shared: BasePages(u64::from(self.shared_pages(slot))),
             is_reserved: slot.is_reserved,
@@ -56,9 +56,9 @@ impl View for Machine {
         }
     }
 
-    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<Region> {
+    fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<PmdRange> {
         let process = self.processes.get(process)?;
-        process.mapped_slots(from).next().map(|(region, _)| region)
+        process.mapped_slots(from).next().map(|(range, _)| range)
     }
 
     fn pools(&self) -> Option<Pools> {
@@ -81,8 +81,8 @@ impl AccessBits for Machine {
     fn take_accessed(&mut self, process: ProcessKey, page: Page) -> bool {
         let Some(process) = self.processes.get_mut(process) else { return false };
         let mut any = false;
-        for region in page.regions() {
-            let Some(slot) = process.existing_slot_mut(region) else { continue };
+        for range in page.ranges() {
+            let Some(slot) = process.existing_slot_mut(range) else { continue };
             if page.size() == PageSize::Base && slot.mapping == Mapping::Base {
                 let index = page_index(page.start());
                 let detail = slot.detail();

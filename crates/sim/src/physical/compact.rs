@@ -74,7 +74,7 @@ impl Physical {
     /// It looks ahead no further than its scanner, which goes by blocks of 2 MiB
     /// (`isolate_migratepages()` in mm/compaction.c): where something in a block cannot be moved it
     /// goes on with the next block, though the chunk cannot become free any more (Trident, section
-    /// 5.1: all copying for such a region is wasted).
+    /// 5.1: all copying for such a range is wasted).
     fn compact_sequentially(
         &mut self,
         size: PageSize,

@@ -56,7 +56,7 @@ pub enum Owner {
     PageCache,
     /// A process, at this address.
     Process(ProcessKey, VirtAddr),
-    /// Reserved for a region of a process, which starts at this address.
+    /// Reserved for a range of a process, which starts at this address.
     Reserved(ProcessKey, VirtAddr),
     /// Part of a gigantic page of a process; this part is mapped at this address.
     Gigantic(ProcessKey, VirtAddr),

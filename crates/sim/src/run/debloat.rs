@@ -76,7 +76,7 @@ impl Debloater {
         }
     }
 
-    /// What may be missing of a region that it split for the system to promote it again.
+    /// What may be missing of a range that it split for the system to promote it again.
     pub(super) const fn may_miss(&self) -> BasePages {
         self.may_miss
     }
@@ -117,7 +117,7 @@ impl Debloater {
                 self.passes += 1;
                 let processes = machine.processes().keys().to_vec();
                 self.pass = Some(machine.begin_pass(&processes, need));
-                // It reads an entry of the upper page tables for each region.
+                // It reads an entry of the upper page tables for each range.
                 let mapped =
                     processes.iter().map(|key| machine.resident(*key).bytes()).sum::<Bytes>();
                 let scanned = BasePages(mapped.to_huge_pages().0);

@@ -10,16 +10,16 @@ use crate::random::Random;
 use crate::translation::Translator;
 use crate::workload::draw::Draw;
 use crate::workload::{
-    Access, AreaShape, Change, Counting, Discard, Order, Part, Phase, Populate, Stream, Target,
+    Access, Change, Counting, Discard, Order, Part, Phase, Populate, Stream, Target, VmaShape,
     Workload,
 };
 use std::sync::Arc;
 use superpage_units::{
-    Area, BASE_PAGE_BYTES, BasePages, Bytes, GIGANTIC_PAGE_BYTES, Growth, Nanos, PageSize,
-    ProcessKey, Region, Share, Time, VirtAddr,
+    BASE_PAGE_BYTES, BasePages, Bytes, GIGANTIC_PAGE_BYTES, Growth, Nanos, PageSize, PmdRange,
+    ProcessKey, Share, Time, VirtAddr, Vma,
 };
 
-/// Where programs' areas begin. Anything but zero would do.
+/// Where programs' VMAs begin. Anything but zero would do.
 const FIRST_ADDRESS: u64 = 16 * GIGANTIC_PAGE_BYTES;
 /// How long a program runs before others and the background have their turn. Chosen: short
 /// against khugepaged's ten seconds, long against a fault.
@@ -43,8 +43,8 @@ pub(super) struct Program {
     key: ProcessKey,
     /// Shared, so that a phase can be looked at while the program changes.
     workload: Arc<Workload>,
-    /// Start of each area.
-    areas: Vec<(VirtAddr, AreaShape)>,
+    /// Start of each VMA.
+    vmas: Vec<(VirtAddr, VmaShape)>,
     next_address: u64,
     phase: usize,
     progress: Progress,
@@ -86,8 +86,8 @@ struct Streams {
     /// Cumulated weight, drawing, target.
     streams: Vec<(f64, Draw, Target)>,
     total: f64,
-    /// Without streams: the regions that hold data, with base pages up to and in each.
-    data: Vec<(u64, Region)>,
+    /// Without streams: the ranges that hold data, with base pages up to and in each.
+    data: Vec<(u64, PmdRange)>,
     is_warm: bool,
 }
 
@@ -131,7 +131,7 @@ impl Program {
         Self {
             key,
             workload: Arc::new(workload),
-            areas: Vec::new(),
+            vmas: Vec::new(),
             next_address: FIRST_ADDRESS,
             phase: 0,
             progress: Progress::New,
@@ -151,7 +151,7 @@ impl Program {
     fn child(&mut self, key: ProcessKey, workload: &Workload, hardware: &Hardware) -> Self {
         let (random, translator) = (self.random.fork(), hardware.translator());
         Self {
-            areas: self.areas.clone(),
+            vmas: self.vmas.clone(),
             next_address: self.next_address,
             descent: Descent::Forked,
             ..Self::new(key, workload.clone(), translator, random, self.clock)
@@ -298,14 +298,14 @@ impl Program {
         Some(self.child(key, workload, hardware))
     }
 
-    fn map(&mut self, machine: &mut Machine, shape: AreaShape) -> bool {
+    fn map(&mut self, machine: &mut Machine, shape: VmaShape) -> bool {
         let start = VirtAddr(self.next_address + shape.offset.0);
         let reserved = shape.offset.0 + shape.limit.0.max(shape.size.0);
         self.next_address += (reserved / GIGANTIC_PAGE_BYTES + 2) * GIGANTIC_PAGE_BYTES;
-        self.areas.push((start, shape));
+        self.vmas.push((start, shape));
         machine.map(
             self.key,
-            Area {
+            Vma {
                 start,
                 end: start.offset(shape.size),
                 kind: shape.kind,
@@ -318,7 +318,7 @@ impl Program {
 
     /// The first address of a part, and its length in base pages.
     fn extent(&self, part: Part) -> (VirtAddr, u64) {
-        let Some((start, shape)) = self.areas.get(part.area) else {
+        let Some((start, shape)) = self.vmas.get(part.vma) else {
             return (VirtAddr::default(), 0);
         };
         let limit = shape.limit.to_base_pages();
@@ -381,19 +381,19 @@ impl Program {
         Ok(latency)
     }
 
-    /// Makes the area long enough for `address`.
+    /// Makes the VMA long enough for `address`.
     fn grow(&mut self, machine: &mut Machine, populate: &Populate, address: VirtAddr) {
-        let Some((start, shape)) = self.areas.get(populate.part.area).copied() else { return };
+        let Some((start, shape)) = self.vmas.get(populate.part.vma).copied() else { return };
         if shape.growth == Growth::Fixed {
             return;
         }
-        let area = machine
+        let vma = machine
             .process(self.key)
-            .and_then(|process| process.areas().iter().find(|area| area.start == start).copied());
-        let Some(area) = area.filter(|area| area.end <= address) else { return };
+            .and_then(|process| process.vmas().iter().find(|vma| vma.start == start).copied());
+        let Some(vma) = vma.filter(|vma| vma.end <= address) else { return };
         let step = populate.step.0.max(BASE_PAGE_BYTES);
-        let needed = address.offset(Bytes(BASE_PAGE_BYTES)).since(area.end).0;
-        let end = area.end.offset(Bytes(needed.div_ceil(step) * step));
+        let needed = address.offset(Bytes(BASE_PAGE_BYTES)).since(vma.end).0;
+        let end = vma.end.offset(Bytes(needed.div_ceil(step) * step));
         machine.resize(self.key, start, end.min(start.offset(shape.limit)));
     }
 
@@ -498,15 +498,15 @@ impl Program {
     }
 
     /// Any of the pages that held data when the phase began.
-    fn draw_data(&mut self, machine: &Machine, data: &[(u64, Region)]) -> VirtAddr {
+    fn draw_data(&mut self, machine: &Machine, data: &[(u64, PmdRange)]) -> VirtAddr {
         let pages = data.last().map_or(0, |(pages, _)| *pages);
         let drawn = self.random.below(pages);
         let at = data.partition_point(|(until, _)| *until <= drawn);
-        let Some((_, region)) = data.get(at) else { return VirtAddr::default() };
+        let Some((_, range)) = data.get(at) else { return VirtAddr::default() };
         let before = at.checked_sub(1).and_then(|at| data.get(at)).map_or(0, |(until, _)| *until);
         let nth = u32::try_from(drawn - before).unwrap_or(0);
         let process = machine.process(self.key);
-        process.and_then(|p| p.data_page(*region, nth)).unwrap_or(region.start())
+        process.and_then(|p| p.data_page(*range, nth)).unwrap_or(range.start())
     }
 
     fn draw(&mut self, machine: &Machine, streams: &mut Streams) -> VirtAddr {
@@ -567,8 +567,8 @@ impl Program {
 
     fn give_back(&mut self, machine: &mut Machine, hardware: &Hardware, change: &Change) {
         let mut work = Work::default();
-        if let Some(areas) = &change.areas {
-            work += machine.lay_out(self.key, areas.clone());
+        if let Some(vmas) = &change.vmas {
+            work += machine.lay_out(self.key, vmas.clone());
         }
         for extent in &change.released {
             let end = extent.start.offset(extent.pages.bytes());

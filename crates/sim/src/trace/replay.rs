@@ -2,11 +2,11 @@
 //!
 //! What a recording cannot say is assumed, and [`ASSUMED`] says it to people:
 //!
-//! - **What was touched.** Of a region on base pages, what is populated. Of a huge page, only what
+//! - **What was touched.** Of a range on base pages, what is populated. Of a huge page, only what
 //!   holds data: the kernel populated the rest. So the program is replayed, not the system that it
 //!   was recorded on. Pages that were touched and only read, or written with zeroes, and lie in a
 //!   huge page are not known and left out.
-//! - **Where in a region.** Only counts are recorded: pages are touched from the lowest address up
+//! - **Where in a range.** Only counts are recorded: pages are touched from the lowest address up
 //!   and given back from the highest down. Addresses keep their place in their 1 GiB, so what is
 //!   aligned in the program is aligned here; what lies far apart is moved together.
 //! - **When.** What changed between two samples changed right after the first of them.
@@ -20,8 +20,8 @@ use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use crate::workload::{Access, Change, Counting, Extent, Phase, Touch, Workload};
 use std::collections::BTreeMap;
-use superpage_trace::{RegionState, Sample, Trace};
-use superpage_units::{Area, BasePages, GIGANTIC_PAGE_BYTES, Mapping, Nanos, Region, VirtAddr};
+use superpage_trace::{RangeState, Sample, Trace};
+use superpage_units::{BasePages, GIGANTIC_PAGE_BYTES, Mapping, Nanos, PmdRange, VirtAddr, Vma};
 
 /// What a replay assumes, for people.
 pub const ASSUMED: &str = "the program touched what is populated of each 2 MiB on base pages and \
@@ -123,7 +123,7 @@ fn threads(samples: &[Sample]) -> u32 {
 /// Where the program's memory lies on the simulated machine, whose page tables stand in a row.
 #[derive(Debug, Default)]
 struct Places {
-    /// Runs of gibibytes with areas in them: number of the first, of the last, and of the one that
+    /// Runs of gibibytes with VMAs in them: number of the first, of the last, and of the one that
     /// the first becomes.
     runs: Vec<(u64, u64, u64)>,
 }
@@ -133,11 +133,9 @@ const FIRST: u64 = 16;
 
 impl Places {
     fn of(trace: &Trace) -> Self {
-        let areas = trace.samples.iter().flat_map(|sample| &sample.changes.areas);
-        let mut spans: Vec<(u64, u64)> = areas
-            .map(|area| {
-                (area.start.0 / GIGANTIC_PAGE_BYTES, (area.end.0 - 1) / GIGANTIC_PAGE_BYTES)
-            })
+        let vmas = trace.samples.iter().flat_map(|sample| &sample.changes.vmas);
+        let mut spans: Vec<(u64, u64)> = vmas
+            .map(|vma| (vma.start.0 / GIGANTIC_PAGE_BYTES, (vma.end.0 - 1) / GIGANTIC_PAGE_BYTES))
             .collect();
         spans.sort_unstable();
         let mut runs: Vec<(u64, u64, u64)> = Vec::new();
@@ -164,9 +162,9 @@ impl Places {
     }
 
     fn place(&self, mut change: Change) -> Change {
-        for area in change.areas.iter_mut().flatten() {
-            let start = self.address(area.start);
-            *area = Area { start, end: start.offset(area.end.since(area.start)), ..*area };
+        for vma in change.vmas.iter_mut().flatten() {
+            let start = self.address(vma.start);
+            *vma = Vma { start, end: start.offset(vma.end.since(vma.start)), ..*vma };
         }
         for extent in &mut change.released {
             extent.start = self.address(extent.start);
@@ -181,73 +179,73 @@ impl Places {
 /// What is thought of the program so far.
 #[derive(Debug, Default)]
 struct Program {
-    areas: BTreeMap<VirtAddr, Area>,
-    regions: BTreeMap<Region, Touched>,
-    /// Base pages touched in all regions.
+    vmas: BTreeMap<VirtAddr, Vma>,
+    ranges: BTreeMap<PmdRange, Touched>,
+    /// Base pages touched in all ranges.
     touched: u64,
 }
 
-/// What the program touched of a region.
+/// What the program touched of a range.
 #[derive(Clone, Debug, Default)]
 struct Touched {
     pages: PageSet,
     data: PageSet,
     /// What was populated at the last sample, whoever did it.
-    population: u16,
+    present: u16,
 }
 
 impl Program {
     /// What the program did to come to this sample.
     fn follow(&mut self, sample: &Sample) -> Change {
-        let mut change = Change { areas: self.change_areas(sample), ..Change::default() };
+        let mut change = Change { vmas: self.change_vmas(sample), ..Change::default() };
         for run in &sample.changes.runs {
-            for region in run.regions() {
-                self.change_region(region, &run.state, &mut change);
+            for range in run.ranges() {
+                self.change_range(range, &run.state, &mut change);
             }
         }
         change
     }
 
-    /// The areas from now on, if they change.
-    fn change_areas(&mut self, sample: &Sample) -> Option<Vec<Area>> {
+    /// The VMAs from now on, if they change.
+    fn change_vmas(&mut self, sample: &Sample) -> Option<Vec<Vma>> {
         let changes = &sample.changes;
-        if changes.areas.is_empty() && changes.unmapped.is_empty() {
+        if changes.vmas.is_empty() && changes.unmapped.is_empty() {
             return None;
         }
         let mut affected = Vec::new();
         for start in &changes.unmapped {
-            affected.extend(self.areas.remove(start));
+            affected.extend(self.vmas.remove(start));
         }
-        for area in &changes.areas {
-            affected.extend(self.areas.insert(area.start, *area));
+        for vma in &changes.vmas {
+            affected.extend(self.vmas.insert(vma.start, *vma));
         }
-        // A list that was read while it changed may have areas that overlap.
-        let starts: Vec<VirtAddr> = self.areas.keys().skip(1).copied().collect();
-        for (area, next) in self.areas.values_mut().zip(starts) {
-            if next < area.end {
-                affected.push(*area);
-                area.end = next;
+        // A list that was read while it changed may have VMAs that overlap.
+        let starts: Vec<VirtAddr> = self.vmas.keys().skip(1).copied().collect();
+        for (vma, next) in self.vmas.values_mut().zip(starts) {
+            if next < vma.end {
+                affected.push(*vma);
+                vma.end = next;
             }
         }
-        for area in affected {
-            self.clip(&area);
+        for vma in affected {
+            self.clip(&vma);
         }
-        let areas = self.areas.values().copied().collect();
-        Some(areas)
+        let vmas = self.vmas.values().copied().collect();
+        Some(vmas)
     }
 
-    /// Forgets what was touched where there is no area any more; the machine gives it back.
-    fn clip(&mut self, was: &Area) {
-        let first = Region::containing(was.start);
-        let regions: Vec<Region> = self
-            .regions
+    /// Forgets what was touched where there is no VMA any more; the machine gives it back.
+    fn clip(&mut self, was: &Vma) {
+        let first = PmdRange::containing(was.start);
+        let ranges: Vec<PmdRange> = self
+            .ranges
             .range(first..)
-            .map(|(region, _)| *region)
-            .take_while(|region| region.start() < was.end)
+            .map(|(range, _)| *range)
+            .take_while(|range| range.start() < was.end)
             .collect();
-        for region in regions {
-            let allowed = self.allowed(region);
-            let Some(touched) = self.regions.get_mut(&region) else { continue };
+        for range in ranges {
+            let allowed = self.allowed(range);
+            let Some(touched) = self.ranges.get_mut(&range) else { continue };
             let before = touched.pages.len();
             touched.pages = touched.pages.intersection(allowed);
             touched.data = touched.data.intersection(allowed);
@@ -255,17 +253,17 @@ impl Program {
         }
     }
 
-    /// The base pages of a region that lie in an area.
-    fn allowed(&self, region: Region) -> PageSet {
+    /// The base pages of a range that lie in a VMA.
+    fn allowed(&self, range: PmdRange) -> PageSet {
         let mut allowed = PageSet::default();
-        let before = self.areas.range(..region.start()).next_back();
-        let inside = self.areas.range(region.start()..region.end());
-        for (_, area) in before.into_iter().chain(inside) {
-            let (start, end) = (area.start.max(region.start()), area.end.min(region.end()));
+        let before = self.vmas.range(..range.start()).next_back();
+        let inside = self.vmas.range(range.start()..range.end());
+        for (_, vma) in before.into_iter().chain(inside) {
+            let (start, end) = (vma.start.max(range.start()), vma.end.min(range.end()));
             if start >= end {
                 continue;
             }
-            if start == region.start() && end == region.end() {
+            if start == range.start() && end == range.end() {
                 return PageSet::ALL;
             }
             let last = page_index(VirtAddr(end.0 - 1));
@@ -274,16 +272,16 @@ impl Program {
         allowed
     }
 
-    fn change_region(&mut self, region: Region, state: &RegionState, change: &mut Change) {
-        let allowed = self.allowed(region);
-        let touched = self.regions.entry(region).or_default();
+    fn change_range(&mut self, range: PmdRange, state: &RangeState, change: &mut Change) {
+        let allowed = self.allowed(range);
+        let touched = self.ranges.entry(range).or_default();
         let before = touched.pages.len();
         let wanted = touched.wanted(state).min(allowed.len());
         let mut surplus = before.saturating_sub(wanted);
         while let Some(page) = touched.pages.last().filter(|_| surplus > 0) {
             touched.pages.remove(page);
             touched.data.remove(page);
-            release(&mut change.released, region.base_page(page));
+            release(&mut change.released, range.base_page(page));
             surplus -= 1;
         }
         let mut missing = wanted.saturating_sub(before);
@@ -305,30 +303,30 @@ impl Program {
             }
             if is_new || gets_data {
                 let content = if gets_data { Content::Data } else { Content::Zeroes };
-                touch(&mut change.touched, region.base_page(page), content);
+                touch(&mut change.touched, range.base_page(page), content);
             }
         }
-        touched.population = narrow(state.population);
+        touched.present = narrow(state.present);
         self.touched = self.touched + u64::from(touched.pages.len()) - u64::from(before);
         if touched.pages.len() == 0 {
-            self.regions.remove(&region);
+            self.ranges.remove(&range);
         }
     }
 }
 
 impl Touched {
-    /// How many base pages the program has touched, if the region looks like this now.
-    fn wanted(&self, state: &RegionState) -> u16 {
+    /// How many base pages the program has touched, if the range looks like this now.
+    fn wanted(&self, state: &RangeState) -> u16 {
         let have = self.pages.len();
-        let (population, data) = (narrow(state.population), narrow(state.data));
+        let (present, data) = (narrow(state.present), narrow(state.data));
         match state.mapping {
             Mapping::Empty => 0,
             // At least one: nobody maps a huge page that nobody touches.
             Mapping::Huge | Mapping::Gigantic => have.max(data).max(1),
             // After a huge page was split, what it populated is still there, touched or not.
             Mapping::Base => {
-                let grown = population.saturating_sub(self.population);
-                (have + grown).max(data).min(population)
+                let grown = present.saturating_sub(self.present);
+                (have + grown).max(data).min(present)
             }
         }
     }
@@ -338,7 +336,7 @@ fn narrow(pages: BasePages) -> u16 {
     u16::try_from(pages.0).unwrap_or(PAGES).min(PAGES)
 }
 
-/// Adds a page that is given back: pages of a region come from the highest address down.
+/// Adds a page that is given back: pages of a range come from the highest address down.
 fn release(released: &mut Vec<Extent>, page: VirtAddr) {
     let one = Extent { start: page, pages: BasePages(1) };
     match released.last_mut() {
@@ -366,28 +364,28 @@ fn touch(touched: &mut Vec<Touch>, page: VirtAddr, content: Content) {
 mod tests {
     use super::*;
     use superpage_trace::{Changes, Contents, Header, Usage};
-    use superpage_units::{Advice, AreaKind, Growth};
+    use superpage_units::{Advice, Growth, VmaKind};
 
     #[test]
     fn what_lies_far_apart_moves_together_and_keeps_its_place_in_its_gibibyte() {
-        let area = |start: u64, end: u64| Area {
+        let vma = |start: u64, end: u64| Vma {
             start: VirtAddr(start),
             end: VirtAddr(end),
-            kind: AreaKind::Anonymous,
+            kind: VmaKind::Anonymous,
             growth: Growth::Fixed,
             advice: Advice::None,
         };
         let (heap, top) = (0x5555_5555_4000, 0x7fff_c000_0000);
-        let areas = vec![area(heap, heap + 4096), area(top - 4096, top), area(top, top + 8192)];
+        let vmas = vec![vma(heap, heap + 4096), vma(top - 4096, top), vma(top, top + 8192)];
         let header =
             Header { command: String::new(), interval: Nanos(1), contents: Contents::Exact };
-        let changes = Changes { areas: areas.clone(), ..Changes::default() };
+        let changes = Changes { vmas: vmas.clone(), ..Changes::default() };
         let sample = Sample { at: Nanos(0), usage: Usage::default(), changes };
         let trace = Trace { header, samples: vec![sample], is_whole: true };
         let placed =
-            Places::of(&trace).place(Change { areas: Some(areas.clone()), ..Change::default() });
-        let placed = placed.areas.expect("they are there");
-        for (before, after) in areas.iter().zip(&placed) {
+            Places::of(&trace).place(Change { vmas: Some(vmas.clone()), ..Change::default() });
+        let placed = placed.vmas.expect("they are there");
+        for (before, after) in vmas.iter().zip(&placed) {
             assert_eq!(before.start.0 % GIGANTIC_PAGE_BYTES, after.start.0 % GIGANTIC_PAGE_BYTES);
             assert_eq!(before.end.since(before.start), after.end.since(after.start));
         }

@@ -1,4 +1,4 @@
-//! Virtual memory: processes, their areas, and page tables with three page sizes.
+//! Virtual memory: processes, their VMAs, and page tables with three page sizes.
 //!
 //! A [`Process`] says what is mapped where; it takes no frames and gives none back. That, and
 //! what a fault costs, is the machine's business ([`crate::machine`]).
@@ -11,8 +11,8 @@ use slot::Slot;
 use std::collections::BTreeMap;
 use superpage_policy::system::Footprint;
 use superpage_units::{
-    Area, BASE_PAGE_BYTES, BasePages, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Mapping,
-    Page, PageSize, ProcessKey, Region, Share, VirtAddr,
+    BASE_PAGE_BYTES, BasePages, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Mapping, Page,
+    PageSize, PmdRange, ProcessKey, Share, VirtAddr, Vma,
 };
 use tables::{SLOTS, Tables};
 
@@ -22,7 +22,7 @@ pub struct Process {
     key: ProcessKey,
     /// The process that it comes from by forks, or itself.
     family: ProcessKey,
-    areas: Vec<Area>,
+    vmas: Vec<Vma>,
     tables: Tables,
     /// What is mapped by each size, in pages of it.
     mapped: [u64; 3],
@@ -32,12 +32,12 @@ pub struct Process {
     pub(crate) threads: u32,
 }
 
-/// The index of a region in its table.
+/// The index of a range in its table.
 const fn slot_index(address: VirtAddr) -> usize {
     (address.0 % GIGANTIC_PAGE_BYTES / HUGE_PAGE_BYTES) as usize
 }
 
-/// The index of a base page in its region.
+/// The index of a base page in its range.
 pub(crate) const fn page_index(address: VirtAddr) -> u16 {
     (address.0 % HUGE_PAGE_BYTES / BASE_PAGE_BYTES) as u16
 }
@@ -49,7 +49,7 @@ impl Process {
         Self {
             key,
             family: key,
-            areas: Vec::new(),
+            vmas: Vec::new(),
             tables: Tables::default(),
             mapped: [0; 3],
             walk_share: Share::NONE,
@@ -88,31 +88,31 @@ impl Process {
         child
     }
 
-    /// Its areas, in address order.
+    /// Its VMAs, in address order.
     #[must_use]
-    pub fn areas(&self) -> &[Area] {
-        &self.areas
+    pub fn vmas(&self) -> &[Vma] {
+        &self.vmas
     }
 
-    pub(crate) fn add_area(&mut self, area: Area) {
-        let at = self.areas.partition_point(|other| other.start < area.start);
-        self.areas.insert(at, area);
+    pub(crate) fn add_vma(&mut self, vma: Vma) {
+        let at = self.vmas.partition_point(|other| other.start < vma.start);
+        self.vmas.insert(at, vma);
     }
 
-    /// Replaces its areas; they are in address order.
-    pub(crate) fn set_areas(&mut self, areas: Vec<Area>) {
-        self.areas = areas;
+    /// Replaces its VMAs; they are in address order.
+    pub(crate) fn set_vmas(&mut self, vmas: Vec<Vma>) {
+        self.vmas = vmas;
     }
 
-    pub(crate) fn area_mut(&mut self, start: VirtAddr) -> Option<&mut Area> {
-        self.areas.iter_mut().find(|area| area.start == start)
+    pub(crate) fn vma_mut(&mut self, start: VirtAddr) -> Option<&mut Vma> {
+        self.vmas.iter_mut().find(|vma| vma.start == start)
     }
 
-    /// The area that an address lies in.
+    /// The VMA that an address lies in.
     #[must_use]
-    pub fn area_at(&self, address: VirtAddr) -> Option<Area> {
-        let after = self.areas.partition_point(|area| area.start <= address);
-        self.areas.get(after.checked_sub(1)?).copied().filter(|area| address < area.end)
+    pub fn vma_at(&self, address: VirtAddr) -> Option<Vma> {
+        let after = self.vmas.partition_point(|vma| vma.start <= address);
+        self.vmas.get(after.checked_sub(1)?).copied().filter(|vma| address < vma.end)
     }
 
     /// What it has mapped.
@@ -132,20 +132,20 @@ impl Process {
         *mapped = *mapped + more - fewer;
     }
 
-    pub(crate) fn slot(&self, region: Region) -> Option<&Slot> {
-        let table = self.tables.get(region.start().0 / GIGANTIC_PAGE_BYTES)?;
-        Some(&table[slot_index(region.start())])
+    pub(crate) fn slot(&self, range: PmdRange) -> Option<&Slot> {
+        let table = self.tables.get(range.start().0 / GIGANTIC_PAGE_BYTES)?;
+        Some(&table[slot_index(range.start())])
     }
 
-    pub(crate) fn slot_mut(&mut self, region: Region) -> &mut Slot {
-        let table = self.tables.make(region.start().0 / GIGANTIC_PAGE_BYTES);
-        &mut table[slot_index(region.start())]
+    pub(crate) fn slot_mut(&mut self, range: PmdRange) -> &mut Slot {
+        let table = self.tables.make(range.start().0 / GIGANTIC_PAGE_BYTES);
+        &mut table[slot_index(range.start())]
     }
 
-    /// The slot of a region that may not exist, without making one.
-    pub(crate) fn existing_slot_mut(&mut self, region: Region) -> Option<&mut Slot> {
-        let table = self.tables.get_mut(region.start().0 / GIGANTIC_PAGE_BYTES)?;
-        Some(&mut table[slot_index(region.start())])
+    /// The slot of a range that may not exist, without making one.
+    pub(crate) fn existing_slot_mut(&mut self, range: PmdRange) -> Option<&mut Slot> {
+        let table = self.tables.get_mut(range.start().0 / GIGANTIC_PAGE_BYTES)?;
+        Some(&mut table[slot_index(range.start())])
     }
 
     /// Whether nothing is mapped or reserved in this gigantic page's range.
@@ -157,7 +157,7 @@ impl Process {
     }
 
     /// The slots with anything mapped, at or after `from`.
-    pub(crate) fn mapped_slots(&self, from: VirtAddr) -> impl Iterator<Item = (Region, &Slot)> {
+    pub(crate) fn mapped_slots(&self, from: VirtAddr) -> impl Iterator<Item = (PmdRange, &Slot)> {
         let first = from.0 / GIGANTIC_PAGE_BYTES;
         self.tables.from(first).flat_map(move |(number, table)| {
             let skip = if number == first { slot_index(from) } else { 0 };
@@ -168,7 +168,7 @@ impl Process {
                 .filter(|(_, slot)| slot.mapping != Mapping::Empty)
                 .map(move |(at, slot)| {
                     let start = number * GIGANTIC_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
-                    (Region::containing(VirtAddr(start)), slot)
+                    (PmdRange::containing(VirtAddr(start)), slot)
                 })
         })
     }
@@ -187,9 +187,9 @@ impl Process {
         slots.map(|slot| BasePages(u64::from(slot.swapped().len()))).sum()
     }
 
-    /// The regions with base pages that hold data, in memory or in the backing store, each with
-    /// how many there are in all regions up to it.
-    pub(crate) fn data(&self) -> Vec<(u64, Region)> {
+    /// The ranges with base pages that hold data, in memory or in the backing store, each with
+    /// how many there are in all ranges up to it.
+    pub(crate) fn data(&self) -> Vec<(u64, PmdRange)> {
         let mut total = 0;
         let mut found = Vec::new();
         for (number, table) in self.tables.from(0) {
@@ -198,28 +198,28 @@ impl Process {
                 if pages > 0 {
                     total += u64::from(pages);
                     let start = number * GIGANTIC_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
-                    found.push((total, Region::containing(VirtAddr(start))));
+                    found.push((total, PmdRange::containing(VirtAddr(start))));
                 }
             }
         }
         found
     }
 
-    /// The base page with data in `region` that `before` others come before.
-    pub(crate) fn data_page(&self, region: Region, before: u32) -> Option<VirtAddr> {
-        Some(region.base_page(self.slot(region)?.data().nth(before)?))
+    /// The base page with data in `range` that `before` others come before.
+    pub(crate) fn data_page(&self, range: PmdRange, before: u32) -> Option<VirtAddr> {
+        Some(range.base_page(self.slot(range)?.data().nth(before)?))
     }
 
     /// The first page at or after `from` that is mapped, in its size.
     pub(crate) fn next_page(&self, from: VirtAddr) -> Option<Page> {
-        self.mapped_slots(from).find_map(|(region, slot)| match slot.mapping {
+        self.mapped_slots(from).find_map(|(range, slot)| match slot.mapping {
             Mapping::Empty => None,
-            Mapping::Gigantic => Some(Page::containing(region.start(), PageSize::Gigantic)),
-            Mapping::Huge => Some(region.into()),
+            Mapping::Gigantic => Some(Page::containing(range.start(), PageSize::Gigantic)),
+            Mapping::Huge => Some(range.into()),
             Mapping::Base => {
-                let first = if region.start() < from { page_index(from) } else { 0 };
+                let first = if range.start() < from { page_index(from) } else { 0 };
                 let page = slot.detail.as_ref()?.present.next(first)?;
-                Some(Page::containing(region.base_page(page), PageSize::Base))
+                Some(Page::containing(range.base_page(page), PageSize::Base))
             }
         })
     }
@@ -231,22 +231,22 @@ impl Process {
     pub fn check(&self) {
         let mut mapped = [0; 3];
         let mut gigantic_slots = 0;
-        for (region, slot) in self.mapped_slots(VirtAddr::default()) {
+        for (range, slot) in self.mapped_slots(VirtAddr::default()) {
             match slot.mapping {
                 Mapping::Empty => {}
-                Mapping::Base => mapped[0] += u64::from(slot.population),
+                Mapping::Base => mapped[0] += u64::from(slot.present),
                 Mapping::Huge => mapped[1] += 1,
                 Mapping::Gigantic => gigantic_slots += 1,
             }
-            assert_eq!(slot.population, slot.present().len(), "population of {region}");
+            assert_eq!(slot.present, slot.present().len(), "present of {range}");
             let protected = slot.protected();
-            assert_eq!(protected.intersection(slot.present()), protected, "{region} is protected");
-            assert!(!slot.is_reserved || protected.len() == 0, "{region} is reserved and shared");
+            assert_eq!(protected.intersection(slot.present()), protected, "{range} is protected");
+            assert!(!slot.is_reserved || protected.len() == 0, "{range} is reserved and shared");
             let absent = slot.stored().without(slot.present().intersection(slot.used()));
-            assert_eq!(absent.len(), 0, "what is stored and mapped holds data: {region}");
+            assert_eq!(absent.len(), 0, "what is stored and mapped holds data: {range}");
             if slot.mapping == Mapping::Base {
                 let detail = slot.detail.as_ref().expect("base pages have a detail");
-                assert_ne!(slot.is_reserved, detail.frames.is_some(), "frames of {region}");
+                assert_ne!(slot.is_reserved, detail.frames.is_some(), "frames of {range}");
             }
         }
         mapped[2] = gigantic_slots / SLOTS as u64;
@@ -255,15 +255,15 @@ impl Process {
 
     /// Every frame it has, where it is mapped or reserved, and the size it was taken in.
     pub(crate) fn frames(&self) -> impl Iterator<Item = (VirtAddr, Frame, PageSize)> {
-        self.slots().flat_map(|(region, slot)| slot.frames(region))
+        self.slots().flat_map(|(range, slot)| slot.frames(range))
     }
 
     /// All slots that there are.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = (Region, &Slot)> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (PmdRange, &Slot)> {
         self.tables.from(0).flat_map(|(number, table)| {
             table.iter().enumerate().map(move |(at, slot)| {
                 let start = number * GIGANTIC_PAGE_BYTES + at as u64 * HUGE_PAGE_BYTES;
-                (Region::containing(VirtAddr(start)), slot)
+                (PmdRange::containing(VirtAddr(start)), slot)
             })
         })
     }
@@ -351,7 +351,7 @@ impl Mover for Processes {
 impl Process {
     /// What it may have mapped of the page at `from` is at `to` now.
     fn follow(&mut self, address: VirtAddr, from: Frame, to: Frame, size: PageSize) {
-        let Some(slot) = self.existing_slot_mut(Region::containing(address)) else { return };
+        let Some(slot) = self.existing_slot_mut(PmdRange::containing(address)) else { return };
         match (size, slot.mapping) {
             (PageSize::Base, _) => {
                 let page = page_index(address);

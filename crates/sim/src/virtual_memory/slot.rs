@@ -1,14 +1,14 @@
-//! A region in a page table: how its 512 base pages are mapped, and what they hold.
+//! A range in a page table: how its 512 base pages are mapped, and what they hold.
 
 use crate::physical::Frame;
 use superpage_policy::bloat::BloatDensity;
-use superpage_units::{BasePages, Mapping, PageSize, Region, Time, VirtAddr};
+use superpage_units::{BasePages, Mapping, PageSize, PmdRange, Time, VirtAddr};
 
-/// Base pages in a region.
+/// Base pages in a range.
 pub(crate) const PAGES: u16 = 512; // tidy: allow(as u16; asserted below)
 const _: () = assert!(PAGES as u64 == superpage_units::BASE_PAGES_PER_HUGE_PAGE);
 
-/// One bit for each base page of a region.
+/// One bit for each base page of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageSet([u64; 8]);
 
@@ -109,7 +109,7 @@ impl Detail {
     }
 }
 
-/// A region of a process.
+/// A range of a process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) mapping: Mapping,
@@ -118,7 +118,7 @@ pub(crate) struct Slot {
     /// Whether a larger page is mapped read-only since a fork.
     pub(crate) is_protected: bool,
     /// Base pages mapped; all of them by a larger page.
-    pub(crate) population: u16,
+    pub(crate) present: u16,
     /// Base pages accessed in the last sampling period.
     pub(crate) coverage: u16,
     /// Whether it was accessed as a whole since somebody asked.
@@ -206,7 +206,7 @@ impl Slot {
         let protected = self.protected().intersection(present);
         let frame = self.frame;
         self.mapping = Mapping::Base;
-        self.population = present.len();
+        self.present = present.len();
         self.is_protected = false;
         let detail = self.detail();
         detail.present = present;
@@ -240,7 +240,7 @@ impl Slot {
             self.unmap();
             self.mapping = Mapping::Base;
         }
-        self.population += 1;
+        self.present += 1;
         let detail = self.detail();
         detail.present.insert(page);
         detail.used.remove(page);
@@ -270,7 +270,7 @@ impl Slot {
         let swapped = self.swapped();
         self.mapping = Mapping::Empty;
         self.is_protected = false;
-        self.population = 0;
+        self.present = 0;
         self.detail = None;
         if swapped != PageSet::default() {
             self.detail().swapped = swapped;
@@ -298,15 +298,15 @@ impl Slot {
 
     /// Every frame it has, where it is mapped or reserved, and the size it was taken in; nothing of a
     /// gigantic page but its part.
-    pub(crate) fn frames(&self, region: Region) -> Vec<(VirtAddr, Frame, PageSize)> {
+    pub(crate) fn frames(&self, range: PmdRange) -> Vec<(VirtAddr, Frame, PageSize)> {
         match self.mapping {
-            _ if self.is_reserved => vec![(region.start(), self.frame, PageSize::Huge)],
+            _ if self.is_reserved => vec![(range.start(), self.frame, PageSize::Huge)],
             Mapping::Empty => Vec::new(),
             Mapping::Huge | Mapping::Gigantic => {
-                vec![(region.start(), self.frame, PageSize::Huge)]
+                vec![(range.start(), self.frame, PageSize::Huge)]
             }
             Mapping::Base => {
-                let page = |page| (region.base_page(page), self.frame_of(page), PageSize::Base);
+                let page = |page| (range.base_page(page), self.frame_of(page), PageSize::Base);
                 self.present().iter().map(page).collect()
             }
         }
@@ -340,6 +340,6 @@ impl Slot {
 
     /// Base pages mapped, as a count.
     pub(crate) fn populated(&self) -> BasePages {
-        BasePages(u64::from(self.population))
+        BasePages(u64::from(self.present))
     }
 }

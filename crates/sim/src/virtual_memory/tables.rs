@@ -1,6 +1,6 @@
 //! The upper part of a page table: which gibibytes of virtual memory have a table of slots.
 //!
-//! Simulated programs lay their areas close together, so tables stand in a row and are found by
+//! Simulated programs lay their VMAs close together, so tables stand in a row and are found by
 //! their number; a program spread over the whole address space would need a real upper level.
 
 use super::slot::{PAGES, Slot};

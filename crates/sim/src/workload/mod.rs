@@ -1,4 +1,4 @@
-//! Workloads by what they do to memory: which areas they map, in which order they touch them, what
+//! Workloads by what they do to memory: which VMAs they map, in which order they touch them, what
 //! they access afterwards and what they give back. Data, and the drawing of addresses from it.
 
 pub mod draw;
@@ -9,9 +9,9 @@ pub mod redis;
 pub mod steps;
 
 use crate::machine::Content;
-use superpage_units::{Advice, Area, AreaKind, BasePages, Bytes, Growth, Nanos, VirtAddr};
+use superpage_units::{Advice, BasePages, Bytes, Growth, Nanos, VirtAddr, Vma, VmaKind};
 
-/// Names an area within a workload, in the order in which they are mapped.
+/// Names a VMA within a workload, in the order in which they are mapped.
 pub type AreaIndex = usize;
 
 /// A program.
@@ -28,8 +28,8 @@ pub struct Workload {
 /// One thing that a program does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
-    /// It maps an area.
-    Map(AreaShape),
+    /// It maps a VMA.
+    Map(VmaShape),
     /// It touches pages for the first time (or again).
     Populate(Populate),
     /// It accesses what it has.
@@ -46,16 +46,16 @@ pub enum Phase {
     Change(Change),
     /// It waits until so long after its start; if that has passed, not at all.
     WaitUntil(Nanos),
-    /// It forks, and goes on. The child has all its areas, by the same indices, does what this says
+    /// It forks, and goes on. The child has all its VMAs, by the same indices, does what this says
     /// and ends, whatever its parent does meanwhile. What either writes is copied where it is
     /// populated ([`Phase::Populate`], [`Phase::Steps`], [`Phase::Change`]); [`Phase::Access`] only
     /// reads.
     Fork(Workload),
 }
 
-/// An area to be mapped.
+/// A VMA to be mapped.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AreaShape {
+pub struct VmaShape {
     /// How long it is at first.
     pub size: Bytes,
     /// How long it may become; address space is kept free for that.
@@ -63,14 +63,14 @@ pub struct AreaShape {
     /// Bytes between a 1 GiB border and its start: what the program's other memory leaves.
     pub offset: Bytes,
     /// What it holds.
-    pub kind: AreaKind,
+    pub kind: VmaKind,
     /// Whether it grows.
     pub growth: Growth,
     /// What the program asks for.
     pub advice: Advice,
 }
 
-impl AreaShape {
+impl VmaShape {
     /// Anonymous memory of a fixed size, aligned to 1 GiB.
     #[must_use]
     pub const fn fixed(size: Bytes) -> Self {
@@ -78,7 +78,7 @@ impl AreaShape {
             size,
             limit: size,
             offset: Bytes::ZERO,
-            kind: AreaKind::Anonymous,
+            kind: VmaKind::Anonymous,
             growth: Growth::Fixed,
             advice: Advice::None,
         }
@@ -95,11 +95,11 @@ impl AreaShape {
     }
 }
 
-/// A part of an area: shares of its length, 0 to 1.
+/// A part of a VMA: shares of its length, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part {
-    /// Which area.
-    pub area: AreaIndex,
+    /// Which VMA.
+    pub vma: AreaIndex,
     /// Where the part begins.
     pub from: f64,
     /// Where it ends.
@@ -107,10 +107,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// All of an area.
+    /// All of a VMA.
     #[must_use]
-    pub const fn whole(area: AreaIndex) -> Self {
-        Self { area, from: 0.0, to: 1.0 }
+    pub const fn whole(vma: AreaIndex) -> Self {
+        Self { vma, from: 0.0, to: 1.0 }
     }
 }
 
@@ -132,7 +132,7 @@ pub struct Populate {
     pub order: Order,
     /// The share of the base pages that are touched, spread evenly at random.
     pub density: f64,
-    /// How much the area grows at a time, if it has to.
+    /// How much the VMA grows at a time, if it has to.
     pub step: Bytes,
     /// Cycles of the program's own for each base page touched.
     pub cycles_per_page: f64,
@@ -232,13 +232,13 @@ pub struct Discard {
     pub piece: Bytes,
 }
 
-/// A change of what is mapped, by address: first the areas, then what is given back, then what is
+/// A change of what is mapped, by address: first the VMAs, then what is given back, then what is
 /// touched.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
-    /// Its areas from now on, in address order, if they change. What lies in none of them any more
+    /// Its VMAs from now on, in address order, if they change. What lies in none of them any more
     /// is given back.
-    pub areas: Option<Vec<Area>>,
+    pub vmas: Option<Vec<Vma>>,
     /// Pages given back.
     pub released: Vec<Extent>,
     /// Pages touched, in this order.

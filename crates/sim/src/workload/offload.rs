@@ -8,7 +8,7 @@
 //! Each makes its data first, which its authors' timers leave out, and then makes its steps.
 
 use super::steps::{Steps, Touches};
-use super::{AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Spread, Workload};
+use super::{Counting, Order, Part, Pattern, Phase, Populate, Spread, VmaShape, Workload};
 use crate::machine::Content;
 use superpage_units::{BASE_PAGE_BYTES, Bytes};
 
@@ -27,9 +27,9 @@ fn populate(part: Part, threads: u32) -> Phase {
     })
 }
 
-/// An area of each size.
-fn mapped(areas: impl IntoIterator<Item = Bytes>) -> Vec<Phase> {
-    areas.into_iter().map(|size| Phase::Map(AreaShape::fixed(size))).collect()
+/// A VMA of each size.
+fn mapped(vmas: impl IntoIterator<Item = Bytes>) -> Vec<Phase> {
+    vmas.into_iter().map(|size| Phase::Map(VmaShape::fixed(size))).collect()
 }
 
 /// As many whole base pages as it takes.
@@ -77,7 +77,7 @@ impl XsBench {
 
     /// The nuclides' grids, read once from end to end.
     fn read_grids(&self) -> Phase {
-        let [grids, _, _] = self.areas();
+        let [grids, _, _] = self.vmas();
         Phase::Steps(Steps {
             count: grids.to_base_pages().0,
             cycles: FILL_CYCLES,
@@ -86,7 +86,7 @@ impl XsBench {
         })
     }
 
-    fn areas(&self) -> [Bytes; 3] {
+    fn vmas(&self) -> [Bytes; 3] {
         let points = self.nuclides * self.gridpoints;
         [points * Self::POINT, points * 8, points * self.nuclides * 4].map(whole)
     }
@@ -94,17 +94,17 @@ impl XsBench {
     /// What it has in memory at most, where there is enough.
     #[must_use]
     pub fn footprint(&self) -> Bytes {
-        self.areas().into_iter().sum()
+        self.vmas().into_iter().sum()
     }
 
     /// It, as a workload; the look-ups are its last phase.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        let mut phases = mapped(self.areas());
+        let mut phases = mapped(self.vmas());
         phases.extend([populate(Part::whole(0), 1), populate(Part::whole(1), 1)]);
         let share = |piece: u32| f64::from(piece) / f64::from(Self::PIECES);
         for piece in 0..Self::PIECES {
-            phases.push(populate(Part { area: 2, from: share(piece), to: share(piece + 1) }, 1));
+            phases.push(populate(Part { vma: 2, from: share(piece), to: share(piece + 1) }, 1));
             phases.push(self.read_grids());
         }
         // A row of the index is read from its first nuclide to its last.
@@ -116,7 +116,7 @@ impl XsBench {
             cycles: self.cycles,
             exposed: 1.0,
             touches: touches
-                .map(|(area, per_step)| Touches { part: Part::whole(area), per_step, ..READ })
+                .map(|(vma, per_step)| Touches { part: Part::whole(vma), per_step, ..READ })
                 .collect(),
         }));
         Workload { name: "XSBench".to_owned(), threads: self.threads, phases }
@@ -148,7 +148,7 @@ impl Svm {
     /// Of the features of a page, those that are simulated, one for so many.
     const ONE_IN: f64 = 8.0;
 
-    fn areas(&self) -> [Bytes; 2] {
+    fn vmas(&self) -> [Bytes; 2] {
         let nodes = self.instances * (self.nonzeros + 1);
         [nodes * Self::NODE, self.features * 8].map(whole)
     }
@@ -156,13 +156,13 @@ impl Svm {
     /// What it has in memory at most, where there is enough.
     #[must_use]
     pub fn footprint(&self) -> Bytes {
-        self.areas().into_iter().sum()
+        self.vmas().into_iter().sum()
     }
 
     /// It, as a workload; the timed passes are its last phase.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        let mut phases = mapped(self.areas());
+        let mut phases = mapped(self.vmas());
         phases.extend([populate(Part::whole(0), 1), populate(Part::whole(1), 1)]);
         let in_page = (BASE_PAGE_BYTES / Self::NODE) as f64;
         let features = in_page * self.nonzeros as f64 / (self.nonzeros + 1) as f64;
@@ -176,7 +176,7 @@ impl Svm {
         };
         let data = Touches { pattern: Pattern::Sequential, ..READ };
         let pass = Steps {
-            count: self.areas()[0].to_base_pages().0,
+            count: self.vmas()[0].to_base_pages().0,
             cycles: self.cycles,
             exposed: 1.0,
             touches: vec![data, weights],
@@ -215,7 +215,7 @@ impl Dedup {
     const ACCESSES: f64 = 2.0;
     const ONE_IN: f64 = 32.0;
 
-    fn areas(&self) -> [Bytes; 4] {
+    fn vmas(&self) -> [Bytes; 4] {
         let deflate = Self::DEFLATE * u64::from(self.threads);
         [self.input, self.table, deflate, self.input.scaled(self.kept)].map(|size| whole(size.0))
     }
@@ -223,14 +223,14 @@ impl Dedup {
     /// What it has in memory at most, where there is enough.
     #[must_use]
     pub fn footprint(&self) -> Bytes {
-        self.areas().into_iter().sum()
+        self.vmas().into_iter().sum()
     }
 
     /// It, as a workload; all but reading the input is its last phase.
     #[must_use]
     pub fn workload(&self) -> Workload {
-        let mut phases = mapped(self.areas());
-        phases.extend([2, 1, 0].map(|area| populate(Part::whole(area), self.threads)));
+        let mut phases = mapped(self.vmas());
+        phases.extend([2, 1, 0].map(|vma| populate(Part::whole(vma), self.threads)));
         let input = Touches { pattern: Pattern::Sequential, ..READ };
         let table = Touches {
             part: Part::whole(1),
@@ -240,7 +240,7 @@ impl Dedup {
         };
         // Each thread has its own; the first one's is simulated.
         let deflate = Touches {
-            part: Part { area: 2, from: 0.0, to: 1.0 / f64::from(self.threads.max(1)) },
+            part: Part { vma: 2, from: 0.0, to: 1.0 / f64::from(self.threads.max(1)) },
             per_step: BASE_PAGE_BYTES as f64 * Self::ACCESSES / Self::ONE_IN,
             stands_for: Self::ONE_IN,
             made: Counting::Sampled,

@@ -22,7 +22,7 @@ use superpage_manager::status::{Memory, Status};
 use superpage_manager::supply;
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::GLANCE;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, PageSize, Pid, ProcessKey, Region};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, PageSize, Pid, PmdRange, ProcessKey};
 
 /// How much time looking may take. Chosen, not measured: with a look a second, 1 % of a core.
 const LOOK: Duration = Duration::from_millis(4);
@@ -60,7 +60,7 @@ struct Known {
     /// The look after which its huge pages were glanced at last; 0 if they never were.
     glanced_at: u64,
     /// The share that is zero-filled, of each huge page that was glanced at and is still there.
-    zero: BTreeMap<Region, f64>,
+    zero: BTreeMap<PmdRange, f64>,
 }
 
 impl Live {
@@ -251,19 +251,19 @@ impl Known {
     }
 
     fn glance(&mut self, look: u64, splitter: &mut Splitter) -> Result<(), Error> {
-        let regions = self.process.huge_pages()?;
-        let present: BTreeSet<Region> = regions.iter().copied().collect();
-        self.zero.retain(|region, _| present.contains(region));
+        let ranges = self.process.huge_pages()?;
+        let present: BTreeSet<PmdRange> = ranges.iter().copied().collect();
+        self.zero.retain(|range, _| present.contains(range));
         // Every so many, beginning elsewhere each time.
-        let every = regions.len().div_ceil(GLANCES).max(1);
+        let every = ranges.len().div_ceil(GLANCES).max(1);
         let first = usize::try_from(look).unwrap_or(0) % every;
-        let chosen: Vec<Region> = regions.into_iter().skip(first).step_by(every).collect();
+        let chosen: Vec<PmdRange> = ranges.into_iter().skip(first).step_by(every).collect();
         let looks = splitter.look(&self.process, &chosen, Depth::Sample(GLANCE), look)?;
-        for (region, look) in chosen.into_iter().zip(looks) {
+        for (range, look) in chosen.into_iter().zip(looks) {
             if let Look::Known(known) = look
                 && let Some(density) = known.density()
             {
-                self.zero.insert(region, density.share().get());
+                self.zero.insert(range, density.share().get());
             }
         }
         self.glanced_at = look + 1;
@@ -272,18 +272,18 @@ impl Known {
 
     /// Its PMD ranges. Which base pages of a huge page are in use is known of those glanced at.
     fn map(&self) -> Result<Map, Error> {
-        let mut areas = maps::of(&self.process.process)?;
-        areas.retain(maps::Area::is_private_anonymous);
-        let populated = self.process.pagemap.populated(&areas)?;
-        let regions = populated.iter().map(|found| {
-            let share = self.zero.get(&found.region).copied();
+        let mut vmas = maps::of(&self.process.process)?;
+        vmas.retain(maps::Vma::is_private_anonymous);
+        let populated = self.process.pagemap.populated(&vmas)?;
+        let ranges = populated.iter().map(|found| {
+            let share = self.zero.get(&found.range).copied();
             let (size, used) = match found.is_huge {
                 true => (Size::Huge, share.map(used)),
                 false => (Size::Base, Some(found.pages.count().0)),
             };
-            Spot { region: found.region, size, used }
+            Spot { range: found.range, size, used }
         });
-        Ok(Map { regions: regions.collect() })
+        Ok(Map { ranges: ranges.collect() })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::sight::{Ask, Map, Moved, Origin, Row, Sight, Size, Source, Spot};
 use crate::show;
 use superpage_manager::history::{Entry, What};
-use superpage_trace::{Memory, RegionState, Sample, Trace};
+use superpage_trace::{Memory, RangeState, Sample, Trace};
 use superpage_units::{BasePages, HugePages, Mapping, Pid};
 
 /// The number that stands for the recorded process, which the trace does not say.
@@ -51,8 +51,8 @@ impl Recording {
 
 impl Source for Recording {
     fn look(&mut self, _: &Ask) -> anyhow::Result<Sight> {
-        let regions = self.memory.regions.iter().map(|(region, state)| Spot {
-            region: *region,
+        let ranges = self.memory.ranges.iter().map(|(range, state)| Spot {
+            range: *range,
             size: if is_huge(*state) { Size::Huge } else { Size::Base },
             used: Some(state.data.0),
         });
@@ -69,7 +69,7 @@ impl Source for Recording {
             processes: vec![row(&self.memory, sample, &self.trace.header.command)],
             denied: 0,
             actions: self.actions.iter().filter(|entry| entry.at_ms <= now_ms).cloned().collect(),
-            map: Some(Map { regions: regions.collect() }),
+            map: Some(Map { ranges: ranges.collect() }),
         })
     }
 
@@ -80,13 +80,13 @@ impl Source for Recording {
     }
 }
 
-fn is_huge(state: RegionState) -> bool {
+fn is_huge(state: RangeState) -> bool {
     matches!(state.mapping, Mapping::Huge | Mapping::Gigantic)
 }
 
 fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {
-    let huge = || memory.regions.values().filter(|state| is_huge(**state));
-    let zero: BasePages = huge().map(|state| state.population.saturating_sub(state.data)).sum();
+    let huge = || memory.ranges.values().filter(|state| is_huge(**state));
+    let zero: BasePages = huge().map(|state| state.present.saturating_sub(state.data)).sum();
     Row {
         pid: PID,
         command: command.to_owned(),
@@ -96,21 +96,21 @@ fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {
     }
 }
 
-/// What `sample` shows was done since `before`: regions that became huge, or stopped being so.
+/// What `sample` shows was done since `before`: ranges that became huge, or stopped being so.
 fn changes(before: &Memory, sample: &Sample, command: &str) -> Vec<Entry> {
     let (mut made, mut filled) = (HugePages::ZERO, BasePages::ZERO);
     let (mut split, mut freed) = (HugePages::ZERO, BasePages::ZERO);
     for run in &sample.changes.runs {
-        for region in run.regions() {
-            let was = before.regions.get(&region).copied().unwrap_or_default();
+        for range in run.ranges() {
+            let was = before.ranges.get(&range).copied().unwrap_or_default();
             match (is_huge(was), is_huge(run.state)) {
                 (false, true) => {
                     made += HugePages(1);
-                    filled += run.state.population.saturating_sub(was.population);
+                    filled += run.state.present.saturating_sub(was.present);
                 }
                 (true, false) => {
                     split += HugePages(1);
-                    freed += was.population.saturating_sub(run.state.population);
+                    freed += was.present.saturating_sub(run.state.present);
                 }
                 _ => {}
             }

@@ -2,7 +2,9 @@
 
 use superpage_manager::history::Entry;
 use superpage_manager::status::{Memory, Status};
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Pid, Region, Share};
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Pid, PmdRange, Share,
+};
 
 /// A source of what is shown.
 pub(super) trait Source {
@@ -90,69 +92,68 @@ impl Row {
     }
 }
 
-/// The address space of a process by region, those with anything in them, in address order.
+/// The address space of a process by range, those with anything in them, in address order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Map {
-    pub(super) regions: Vec<Spot>,
+    pub(super) ranges: Vec<Spot>,
 }
 
-/// A region.
+/// A range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spot {
-    pub(super) region: Region,
+    pub(super) range: PmdRange,
     pub(super) size: Size,
     /// Base pages in use, populated and not zero-filled; `None` if nobody has looked into it yet.
     pub(super) used: Option<u64>,
 }
 
-/// How a region is mapped.
+/// How a range is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     Huge,
     Base,
 }
 
-/// One character of the map: neighbouring regions.
+/// One character of the map: neighbouring ranges.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cell {
     pub(super) share_huge: Share,
-    /// The share of base pages in use, of the regions of which it is known; `None` of none.
+    /// The share of base pages in use, of the ranges of which it is known; `None` of none.
     pub(super) density: Option<Share>,
 }
 
 /// One line of the map.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {
-    pub(super) start: Region,
+    pub(super) start: PmdRange,
     pub(super) cells: Vec<Cell>,
 }
 
 impl Map {
-    /// Lines of at most `columns` cells of `per_cell` regions each; where nothing is mapped
-    /// between two regions, a new line begins.
+    /// Lines of at most `columns` cells of `per_cell` ranges each; where nothing is mapped
+    /// between two ranges, a new line begins.
     pub(super) fn lines(&self, columns: usize, per_cell: usize) -> Vec<Line> {
         let mut lines = Vec::new();
-        for stretch in self.regions.chunk_by(|a, b| a.region.end() == b.region.start()) {
+        for stretch in self.ranges.chunk_by(|a, b| a.range.end() == b.range.start()) {
             for line in stretch.chunks(columns.max(1) * per_cell.max(1)) {
                 let Some(first) = line.first() else { continue };
                 let cells = line.chunks(per_cell.max(1)).map(cell).collect();
-                lines.push(Line { start: first.region, cells });
+                lines.push(Line { start: first.range, cells });
             }
         }
         lines
     }
 }
 
-fn cell(regions: &[Spot]) -> Cell {
-    let [huge, all] =
-        [regions.iter().filter(|spot| spot.size == Size::Huge).count(), regions.len()]
-            .map(|count| HugePages(count as u64));
-    Cell { share_huge: huge.share_of(all), density: density(regions) }
+fn cell(ranges: &[Spot]) -> Cell {
+    let [huge, all] = [ranges.iter().filter(|spot| spot.size == Size::Huge).count(), ranges.len()]
+        .map(|count| HugePages(count as u64));
+    Cell { share_huge: huge.share_of(all), density: density(ranges) }
 }
 
-/// The share of base pages in use, of the regions of which it is known.
-pub(super) fn density(regions: &[Spot]) -> Option<Share> {
-    let known: Vec<u64> = regions.iter().filter_map(|spot| spot.used).collect();
+/// The share of base pages in use, of the ranges of which it is known.
+pub(super) fn density(ranges: &[Spot]) -> Option<Share> {
+    let known: Vec<u64> = ranges.iter().filter_map(|spot| spot.used).collect();
     let all = BASE_PAGES_PER_HUGE_PAGE * known.len() as u64;
     (all > 0).then(|| BasePages(known.iter().sum()).share_of(BasePages(all)))
 }

@@ -11,7 +11,9 @@ use ratatui::style::Color;
 use superpage_manager::history::{Entry, What};
 use superpage_manager::status::{Memory, Status};
 use superpage_trace::{Partial, read};
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid, Region, Share, VirtAddr};
+use superpage_units::{
+    BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid, PmdRange, Share, VirtAddr,
+};
 
 /// The length of a second and the time of the fixture, in milliseconds.
 const NOW: u64 = 1_700_000_000_000;
@@ -34,10 +36,10 @@ fn process(pid: Pid, command: &str, mib: [u64; 3]) -> Row {
     Row { pid, command: command.to_owned(), resident, huge, bloat: Some(bloat) }
 }
 
-/// Two stretches: a heap of huge and mixed regions, and one that is thinly used.
+/// Two stretches: a heap of huge and mixed ranges, and one that is thinly used.
 fn map() -> Map {
     let spot = |at: u64, size, used| Spot {
-        region: Region::containing(VirtAddr(at * HUGE_PAGE_BYTES)),
+        range: PmdRange::containing(VirtAddr(at * HUGE_PAGE_BYTES)),
         size,
         used: Some(used),
     };
@@ -48,7 +50,7 @@ fn map() -> Map {
     // Not looked into yet.
     let new = (3000..3004).map(|at| Spot { used: None, ..spot(at, Size::Huge, 0) });
     let heap = heap.chain(new);
-    Map { regions: heap.chain((5000..5020).map(|at| spot(at, Size::Base, 3))).collect() }
+    Map { ranges: heap.chain((5000..5020).map(|at| spot(at, Size::Base, 3))).collect() }
 }
 
 fn sight() -> Sight {
@@ -238,10 +240,10 @@ fn help_lists_every_key() {
     assert!(!drawn(&mut model, 80, 24).contains("quit\n"), "any key closes it");
 }
 
-const TRACE: &[u8] = br#"{"superpage":"trace","version":1,"command":"redis-server","base_page":4096,"interval":1000000000,"contents":"sampled"}
-{"at":0,"resident":12582912,"minor":0,"major":0,"cpu":0,"areas":[["0x7f0000000000","0x7f0000800000","anonymous","fixed","none"]],"regions":[["0x7f0000000000",2,"huge",512,300],["0x7f0000400000",2,"base",128,128]]}
-{"at":1000000000,"resident":14582912,"minor":12,"major":0,"cpu":250000000,"regions":[["0x7f0000400000",2,"huge",512,128]]}
-{"at":2000000000,"resident":10485760,"minor":0,"major":1,"cpu":900000000,"regions":[["0x7f0000000000",1,"base",300,300]]}
+const TRACE: &[u8] = br#"{"superpage":"trace","version":2,"command":"redis-server","base_page":4096,"interval":1000000000,"contents":"sampled"}
+{"at":0,"resident":12582912,"minor":0,"major":0,"cpu":0,"vmas":[["0x7f0000000000","0x7f0000800000","anonymous","fixed","none"]],"ranges":[["0x7f0000000000",2,"huge",512,300],["0x7f0000400000",2,"base",128,128]]}
+{"at":1000000000,"resident":14582912,"minor":12,"major":0,"cpu":250000000,"ranges":[["0x7f0000400000",2,"huge",512,128]]}
+{"at":2000000000,"resident":10485760,"minor":0,"major":1,"cpu":900000000,"ranges":[["0x7f0000000000",1,"base",300,300]]}
 {"samples":3}
 "#;
 

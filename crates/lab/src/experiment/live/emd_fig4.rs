@@ -94,9 +94,9 @@ fn row(kind: WorkloadKind, paper: &'static str, exact: &BloatMap, sampled: &Bloa
     };
     let wrong = exact
         .by_address()
-        .filter(|(region, known)| {
+        .filter(|(range, known)| {
             let bucket = |density: superpage_policy::bloat::BloatDensity| density.bucket();
-            let guess = sampled.get(*region).and_then(|known| known.density()).map(bucket);
+            let guess = sampled.get(*range).and_then(|known| known.density()).map(bucket);
             guess != known.density().map(bucket)
         })
         .count();

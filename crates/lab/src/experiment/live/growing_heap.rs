@@ -1,6 +1,6 @@
 //! `growing-heap`: how much of a growing heap is on huge pages while it grows (Quicksilver, Figure 2).
 //!
-//! The paper shows gcc's heap. A first touch gets a huge page only where the whole region is mapped
+//! The paper shows gcc's heap. A first touch gets a huge page only where the whole range is mapped
 //! by then, and a heap that grows by little never has it mapped: `brk` in the steps of `malloc`, or
 //! mappings of a MiB, one beside the other. The figure itself has no numbers to compare.
 

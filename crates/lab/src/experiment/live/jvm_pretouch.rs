@@ -13,7 +13,7 @@ use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::jvm::Jvm;
 use serde::Serialize;
 use std::time::Duration;
-use superpage_kernel::maps::{self, Area};
+use superpage_kernel::maps::{self, Vma};
 use superpage_kernel::pagemap::Pagemap;
 use superpage_kernel::process::Process;
 use superpage_kernel::thp::Enabled;
@@ -96,7 +96,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     }
     report.notes.push(format!(
         "java -XX:+UseTransparentHugePages -XX:+AlwaysPreTouch, -Xms and -Xmx of {size}, its program asleep; \
-         the daemon starts when the heap has been touched, and sees the JVM only. The heap is the largest area \
+         the daemon starts when the heap has been touched, and sees the JVM only. The heap is the largest vma \
          of private anonymous memory; what was split and freed is of the whole JVM.",
     ));
     Ok(report)
@@ -124,10 +124,10 @@ fn trial(
     Ok(Sample { heap: heap.size(), before, after, told })
 }
 
-/// The largest area that may be a heap.
-fn heap_of(areas: Vec<Area>) -> Option<Area> {
-    let may = |area: &Area| area.is_private_anonymous() && area.permissions.write;
-    areas.into_iter().filter(may).max_by_key(Area::size)
+/// The largest VMA that may be a heap.
+fn heap_of(vmas: Vec<Vma>) -> Option<Vma> {
+    let may = |vma: &Vma| vma.is_private_anonymous() && vma.permissions.write;
+    vmas.into_iter().filter(may).max_by_key(Vma::size)
 }
 
 fn row(
@@ -160,16 +160,16 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_heap_is_the_largest_private_anonymous_area() {
+    fn the_heap_is_the_largest_private_anonymous_vma() {
         // Of a JVM with a class archive at the end of its heap, and the reserved rest of an arena.
         let text = "80000000-ffe00000 rw-p 00000000 00:00 0 \n\
              ffe00000-100000000 rw-p 00c77000 fe:00 315149     /usr/lib/jvm/classes.jsa\n\
              7f0000000000-7f0010000000 rw-p 00000000 00:00 0 \n\
              7f0010000000-7f0110000000 ---p 00000000 00:00 0 \n\
              7f0200000000-7f0300000000 r--p 00000000 fe:00 315150     /usr/lib/jvm/modules\n";
-        let areas = maps::parse(text.as_bytes(), Path::new("maps")).expect("areas");
-        let heap = areas[0].clone();
-        assert_eq!(heap_of(areas), Some(heap));
+        let vmas = maps::parse(text.as_bytes(), Path::new("maps")).expect("vmas");
+        let heap = vmas[0].clone();
+        assert_eq!(heap_of(vmas), Some(heap));
         assert_eq!(heap_of(Vec::new()), None);
     }
 

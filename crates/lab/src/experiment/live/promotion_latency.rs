@@ -1,4 +1,4 @@
-//! `promotion-latency`: how long a region waits for its huge page, and how long a heap that is there
+//! `promotion-latency`: how long a range waits for its huge page, and how long a heap that is there
 //! already takes to become huge: superpage beside khugepaged at its defaults and without any sleep.
 //!
 //! No table of a paper: what the papers' kernels do in the page fault itself is done from user space
@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("policy", "policy"),
         ("threshold_to_mapped_p50_ms", "p50 ms"),
         ("threshold_to_mapped_p99_ms", "p99 ms"),
-        ("regions", "regions"),
+        ("ranges", "ranges"),
         ("mapped", "mapped"),
         ("seconds_to_90_percent", "s to 90 %"),
         ("extrapolated", "extrapolated"),
@@ -39,8 +39,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// The heap that is to become huge.
 const HEAP: Bytes = Bytes::from_gib(8);
-/// Regions that are touched in each round.
-const REGIONS: HugePages = HugePages(300);
+/// Ranges that are touched in each round.
+const RANGES: HugePages = HugePages(300);
 /// quicksilver-sync-64's threshold.
 const TOUCHES: u64 = 64;
 /// How long it is waited, for khugepaged at its defaults and for those that are expected to be done.
@@ -82,7 +82,7 @@ struct Row {
     policy: &'static str,
     threshold_to_mapped_p50_ms: Option<f64>,
     threshold_to_mapped_p99_ms: Option<f64>,
-    regions: u64,
+    ranges: u64,
     mapped: u64,
     seconds_to_90_percent: Option<f64>,
     extrapolated: bool,
@@ -147,7 +147,7 @@ impl Work {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     // Huge pages are made beside the base pages that they replace.
     let size = fitting_size(setting, HEAP, 1)?.to_huge_pages();
-    let regions = REGIONS.min(size);
+    let ranges = RANGES.min(size);
     let mut bench = Bench::open(setting)?;
     warm(setting, size.bytes())?;
     let mut report = Report::default();
@@ -159,7 +159,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         for round in 0..rounds {
             progress(&format!("{}: touching, round {} of {rounds}", promoter.name(), round + 1))?;
             let (took, used) =
-                touch(promoter, &mut bench, setting, (regions, promoter.bound(size)))?;
+                touch(promoter, &mut bench, setting, (ranges, promoter.bound(size)))?;
             all.extend(took);
             cpu += used;
         }
@@ -169,11 +169,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         progress(&format!("{}: a heap of {}", promoter.name(), size.bytes()))?;
         report.push(&heap(promoter, &mut bench, setting, size)?)?;
     }
-    let (touching, heap) = (regions.bytes(), size.bytes());
+    let (touching, heap) = (ranges.bytes(), size.bytes());
     report.notes = vec![
         format!(
             "touching: a program with a thread that computes and one that touches {touching} page by page, \
-             4 us each, and looks by PAGEMAP_SCAN; from the touch of the {TOUCHES}th base page of a region, for \
+             4 us each, and looks by PAGEMAP_SCAN; from the touch of the {TOUCHES}th base page of a range, for \
              khugepaged from the first one and the advice that makes it eligible. At its defaults \
              khugepaged is waited for {} s.",
             Promoter::Kernel(Khugepaged::Default).bound(size).as_secs()
@@ -187,14 +187,14 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// From threshold to huge page for each region, and the CPU time of who promoted, in seconds.
+/// From threshold to huge page for each range, and the CPU time of who promoted, in seconds.
 fn touch(
     promoter: Promoter,
     bench: &mut Bench,
     setting: &Setting,
     (size, bound): (HugePages, Duration),
 ) -> Result<(Vec<Option<Nanos>>, f64)> {
-    /// For the last regions of those that are expected to be done.
+    /// For the last ranges of those that are expected to be done.
     const LAST: Duration = Duration::from_secs(10);
     Promoter::prepare(bench)?;
     let threshold = match promoter {
@@ -214,7 +214,7 @@ fn touch(
 }
 
 fn touched(promoter: Promoter, took: Vec<Option<Nanos>>, cpu: f64) -> Row {
-    let regions = took.len() as u64;
+    let ranges = took.len() as u64;
     let mapped = took.iter().flatten().count() as u64;
     Row {
         experiment: EXPERIMENT.name,
@@ -223,7 +223,7 @@ fn touched(promoter: Promoter, took: Vec<Option<Nanos>>, cpu: f64) -> Row {
         policy: promoter.name(),
         threshold_to_mapped_p50_ms: quantile(&took, 0.5),
         threshold_to_mapped_p99_ms: quantile(&took, 0.99),
-        regions,
+        ranges,
         mapped,
         seconds_to_90_percent: None,
         extrapolated: false,
@@ -231,7 +231,7 @@ fn touched(promoter: Promoter, took: Vec<Option<Nanos>>, cpu: f64) -> Row {
     }
 }
 
-/// The time that a share of the regions did not exceed, in milliseconds; none if as many were not
+/// The time that a share of the ranges did not exceed, in milliseconds; none if as many were not
 /// mapped in time.
 fn quantile(took: &[Option<Nanos>], share: f64) -> Option<f64> {
     let mut sorted: Vec<Nanos> = took.iter().flatten().copied().collect();
@@ -274,7 +274,7 @@ fn heap(promoter: Promoter, bench: &mut Bench, setting: &Setting, size: HugePage
         policy: promoter.name(),
         threshold_to_mapped_p50_ms: None,
         threshold_to_mapped_p99_ms: None,
-        regions: size.0,
+        ranges: size.0,
         mapped: HugePages(size.0).bytes().scaled(huge / size.0 as f64).to_huge_pages().0,
         seconds_to_90_percent: seconds.map(|seconds| rounded(seconds, 1)),
         extrapolated: huge < wanted,

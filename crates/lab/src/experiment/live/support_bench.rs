@@ -21,7 +21,7 @@ use superpage_manager::pass::{Flow, Options, Pass};
 use superpage_manager::process::ManagedProcess;
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::list::Entry;
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Pid, Region, Time};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Pid, PmdRange, Time};
 
 /// Memory left to the rest of the machine, at least. Chosen, not measured.
 const HEADROOM: Bytes = Bytes::from_mib(1536);
@@ -104,7 +104,7 @@ pub(super) struct Subject {
     worker: Worker,
     process: Arc<ManagedProcess>,
     /// The huge pages it began with.
-    regions: Vec<Region>,
+    ranges: Vec<PmdRange>,
     operations: u64,
     seed: u64,
 }
@@ -122,8 +122,8 @@ impl Subject {
             )));
         }
         let process = hold(worker.pid())?;
-        let regions = process.huge_pages()?;
-        let mut subject = Self { worker, process, regions, operations: 0, seed: 0 };
+        let ranges = process.huge_pages()?;
+        let mut subject = Self { worker, process, ranges, operations: 0, seed: 0 };
         subject.calibrate()?;
         Ok(subject)
     }
@@ -148,7 +148,7 @@ impl Subject {
 
     /// The huge pages it began with.
     pub(super) fn huge_pages(&self) -> HugePages {
-        HugePages(self.regions.len() as u64)
+        HugePages(self.ranges.len() as u64)
     }
 
     /// The memory it began with on huge pages.
@@ -194,7 +194,7 @@ impl Subject {
 
     /// What became of the huge pages it began with: how many are split, and what that freed.
     pub(super) fn split_so_far(&mut self) -> Result<(HugePages, BasePages)> {
-        let mappings = self.process.pagemap.mappings(&self.regions)?;
+        let mappings = self.process.pagemap.mappings(&self.ranges)?;
         let freed = mappings.iter().filter_map(|mapping| match mapping {
             Mapping::Split { zero_pages } => Some(*zero_pages),
             Mapping::Huge => None,
@@ -207,13 +207,13 @@ impl Subject {
         /// The kernel may need a few attempts while it compacts memory.
         const ATTEMPTS: u32 = 5;
         for _ in 0..ATTEMPTS {
-            let mappings = self.process.pagemap.mappings(&self.regions)?;
-            let split: Vec<Region> = self
-                .regions
+            let mappings = self.process.pagemap.mappings(&self.ranges)?;
+            let split: Vec<PmdRange> = self
+                .ranges
                 .iter()
                 .zip(mappings)
                 .filter(|(_, mapping)| *mapping != Mapping::Huge)
-                .map(|(region, _)| *region)
+                .map(|(range, _)| *range)
                 .collect();
             if split.is_empty() {
                 return Ok(());
@@ -221,7 +221,7 @@ impl Subject {
             self.process.collapse(&split)?;
         }
         let (left, _) = self.split_so_far()?;
-        let few = self.regions.len() as u64 / 100;
+        let few = self.ranges.len() as u64 / 100;
         if left.0 <= few {
             return Ok(());
         }

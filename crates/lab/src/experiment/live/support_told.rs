@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What was done since the daemon began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
-    /// Regions that became huge.
+    /// Ranges that became huge.
     pub(super) promoted: HugePages,
     /// What was filled with zeroes for that.
     pub(super) filled: Bytes,

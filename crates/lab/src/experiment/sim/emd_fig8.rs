@@ -48,7 +48,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         }
     }
     table.note(
-        "How bloat lies in BTree and Memcached is assumed: the paper shows three kinds of regions \
+        "How bloat lies in BTree and Memcached is assumed: the paper shows three kinds of ranges \
          and the totals.",
     );
     Ok(table.report)

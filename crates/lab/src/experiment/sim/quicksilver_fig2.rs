@@ -3,7 +3,7 @@
 
 use super::support_quicksilver::{Frag, machine, populate};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use superpage_sim::workload::{AreaShape, Part, Phase, Workload};
+use superpage_sim::workload::{Part, Phase, VmaShape, Workload};
 use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -28,12 +28,12 @@ fn gcc() -> Workload {
     let (seconds, frequency) = (100.0, 3.2e9);
     let cycles = seconds * frequency / heap.to_base_pages().0 as f64;
     let mut phases = vec![
-        Phase::Map(AreaShape::fixed(source)),
-        Phase::Map(AreaShape::heap(heap)),
+        Phase::Map(VmaShape::fixed(source)),
+        Phase::Map(VmaShape::heap(heap)),
         populate(Part::whole(0), 1, 0.0),
     ];
     let border = |look: usize| look as f64 / LOOKS as f64;
-    let parts = (0..LOOKS).map(|at| Part { area: 1, from: border(at), to: border(at + 1) });
+    let parts = (0..LOOKS).map(|at| Part { vma: 1, from: border(at), to: border(at + 1) });
     phases.extend(parts.map(|part| populate(part, 1, cycles)));
     Workload { name: "gcc".to_owned(), threads: 1, phases }
 }

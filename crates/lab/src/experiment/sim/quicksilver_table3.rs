@@ -8,7 +8,7 @@ use super::{
 use superpage_policy::system::list;
 use superpage_sim::machine::{Backing, Content, Machine, Served, Setup};
 use superpage_sim::run::Hardware;
-use superpage_units::{Advice, Area, AreaKind, Bytes, Growth, PageSize, VirtAddr};
+use superpage_units::{Advice, Bytes, Growth, PageSize, VirtAddr, Vma, VmaKind};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-table3",
@@ -97,9 +97,9 @@ fn latency(from: From, size: PageSize, setting: &Setting) -> Result<(&'static st
     let process = machine.spawn();
     let start = VirtAddr(1 << 35);
     let (growth, advice) = (Growth::Fixed, Advice::None);
-    let kind = AreaKind::Anonymous;
+    let kind = VmaKind::Anonymous;
     let end = start.offset(size.bytes());
-    machine.map(process, Area { start, end, kind, growth, advice });
+    machine.map(process, Vma { start, end, kind, growth, advice });
     let price = from.hardware()?.profile;
     match machine.touch(process, start, Content::Data)? {
         Served::Fault { size: mapped, work } if mapped == size => {

@@ -2,7 +2,7 @@
 //!
 //! Memory by 4 KiB and by 2 MiB pages comes from Table 2. How bloat lies in it is known for
 //! RandomAccess (Figure 1 and its text: halves of 80 % and 20 %); for BTree and Memcached Figure 4
-//! shows three kinds of regions, nearly all bloat, about half, none. Their shares here are chosen
+//! shows three kinds of ranges, nearly all bloat, about half, none. Their shares here are chosen
 //! so that the totals of Table 2 come out and, for BTree, that HawkEye keeps 14 % (section 5.3.2).
 
 use super::{Error, Result, Setting, support_hardware};
@@ -14,7 +14,7 @@ use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::random::Random;
 use superpage_sim::run::Run;
 use superpage_sim::workload::{
-    Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
+    Access, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape, Workload,
 };
 use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, ProcessKey};
 
@@ -54,8 +54,8 @@ impl Kind {
         })
     }
 
-    /// Share of the regions and share of their base pages that are used, for each kind of region.
-    const fn regions(self) -> &'static [(f64, f64)] {
+    /// Share of the ranges and share of their base pages that are used, for each kind of range.
+    const fn ranges(self) -> &'static [(f64, f64)] {
         match self {
             Self::BTree => &[(0.14, 1.0), (0.145, 0.5), (0.715, 0.02)],
             Self::Memcached => &[(0.245, 1.0), (0.25, 0.5), (0.505, 0.02)],
@@ -69,7 +69,7 @@ impl Kind {
         matches!(self, Self::RandomAccessL | Self::RandomAccessR)
     }
 
-    /// Whether its kinds of regions lie one after the other, or mixed.
+    /// Whether its kinds of ranges lie one after the other, or mixed.
     const fn is_mixed(self) -> bool {
         matches!(self, Self::BTree | Self::Memcached)
     }
@@ -79,8 +79,8 @@ impl Kind {
     const CYCLES: f64 = 172.0;
 
     fn workload(self, runs: usize) -> Workload {
-        let mut phases = vec![Phase::Map(AreaShape::fixed(self.size()))];
-        phases.extend(self.population());
+        let mut phases = vec![Phase::Map(VmaShape::fixed(self.size()))];
+        phases.extend(self.present());
         let access = Access {
             streams: vec![Stream {
                 part: Part::whole(0),
@@ -98,12 +98,12 @@ impl Kind {
     }
 
     /// Phases that touch the pages that are used.
-    fn population(self) -> Vec<Phase> {
+    fn present(self) -> Vec<Phase> {
         let huge_pages = self.size().to_huge_pages().0;
         let touch = |from: u64, to: u64, density: f64| {
             Phase::Populate(Populate {
                 part: Part {
-                    area: 0,
+                    vma: 0,
                     from: from as f64 / huge_pages as f64,
                     to: to as f64 / huge_pages as f64,
                 },
@@ -128,7 +128,7 @@ impl Kind {
         }
         let mut from = 0.0;
         let mut phases = Vec::new();
-        for (share, density) in self.regions() {
+        for (share, density) in self.ranges() {
             let to = from + share;
             let border =
                 |share: f64| HugePages(huge_pages).bytes().scaled(share).0 / HUGE_PAGE_BYTES;
@@ -138,10 +138,10 @@ impl Kind {
         phases
     }
 
-    /// The density of the kind of region that a random number stands for.
+    /// The density of the kind of range that a random number stands for.
     fn density(self, random: f64) -> f64 {
         let mut until = 0.0;
-        for (share, density) in self.regions() {
+        for (share, density) in self.ranges() {
             until += share;
             if random < until {
                 return *density;

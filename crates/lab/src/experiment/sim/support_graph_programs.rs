@@ -27,7 +27,7 @@
 
 use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
-    Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, Workload,
+    Access, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape, Workload,
 };
 use superpage_units::{Advice, Bytes};
 
@@ -224,7 +224,7 @@ impl Program {
         let arrays = self.arrays();
         let map = |(array, size): &(Array, Bytes)| {
             let advice = if setup.advised == Some(*array) { Advice::Huge } else { Advice::None };
-            Phase::Map(AreaShape { advice, ..AreaShape::fixed(*size) })
+            Phase::Map(VmaShape { advice, ..VmaShape::fixed(*size) })
         };
         let mut phases: Vec<Phase> = arrays.iter().map(map).collect();
         let mut order: Vec<usize> = (0..arrays.len()).collect();
@@ -295,9 +295,9 @@ impl Program {
 }
 
 /// Fills an array from its start to its end.
-fn fill(area: usize) -> Phase {
+fn fill(vma: usize) -> Phase {
     Phase::Populate(Populate {
-        part: Part::whole(area),
+        part: Part::whole(vma),
         order: Order::Sequential,
         density: 1.0,
         step: Bytes::ZERO,
@@ -342,7 +342,7 @@ mod tests {
         for program in Program::all() {
             let streams = program.streams(Numbering::Natural);
             for at in 0..program.arrays().len() {
-                assert!(streams.iter().any(|stream| stream.part.area == at), "{}", program.name());
+                assert!(streams.iter().any(|stream| stream.part.vma == at), "{}", program.name());
             }
         }
     }

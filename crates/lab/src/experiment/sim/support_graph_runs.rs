@@ -30,7 +30,7 @@ use superpage_sim::physical::Physical;
 use superpage_sim::random::Random;
 use superpage_sim::run::Run;
 use superpage_sim::workload::Phase;
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, ProcessKey, Region, Share};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PmdRange, ProcessKey, Share};
 
 /// One socket's memory.
 const NODE: Bytes = Bytes::from_mib(64_000);
@@ -175,8 +175,8 @@ impl Case {
     /// Where its property array lies.
     fn property(self, machine: &Machine, process: ProcessKey) -> Result<selective::Range> {
         let at = self.program.index(Array::Property);
-        let area = at.and_then(|at| machine.areas(process).get(at).copied());
-        area.map(|area| selective::Range { process, start: area.start, end: area.end })
+        let vma = at.and_then(|at| machine.vmas(process).get(at).copied());
+        vma.map(|vma| selective::Range { process, start: vma.start, end: vma.end })
             .ok_or_else(|| Error::Simulation(format!("{} has no memory", self.program.name())))
     }
 
@@ -186,15 +186,15 @@ impl Case {
         let machine = run.machine();
         let footprint = machine.footprint(key);
         let range = self.property(machine, key)?;
-        let regions = range.end.since(range.start).0.div_ceil(HUGE_PAGE_BYTES);
-        let region = |at| Region::containing(range.start.offset(Bytes(at * HUGE_PAGE_BYTES)));
-        let is_huge = |at: &u64| machine.region(key, region(*at)).mapping == Mapping::Huge;
+        let ranges = range.end.since(range.start).0.div_ceil(HUGE_PAGE_BYTES);
+        let range = |at| PmdRange::containing(range.start.offset(Bytes(at * HUGE_PAGE_BYTES)));
+        let is_huge = |at: &u64| machine.range(key, range(*at)).mapping == Mapping::Huge;
         Ok(Outcome {
             seconds: report.phases.last().map_or(f64::NAN, |time| time.as_secs_f64()),
             miss_rate: report.miss_rate().get(),
             walk_rate: report.walk_rate().get(),
             huge: footprint.huge.base_pages().share_of(footprint.total()).get(),
-            huge_property: (0..regions).filter(is_huge).count() as f64 / regions.max(1) as f64,
+            huge_property: (0..ranges).filter(is_huge).count() as f64 / ranges.max(1) as f64,
         })
     }
 }

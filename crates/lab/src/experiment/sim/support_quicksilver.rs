@@ -13,12 +13,12 @@ use superpage_sim::run::{Latencies, Run};
 use superpage_sim::workload::jemalloc;
 use superpage_sim::workload::redis::Event;
 use superpage_sim::workload::{
-    Access, AreaShape, Counting, Discard, Order, Part, Pattern, Phase, Populate, Stream, Target,
+    Access, Counting, Discard, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape,
     Workload,
 };
 use superpage_units::{
-    Advice, Area, AreaKind, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, HugePages, Nanos,
-    ProcessKey, Share, Time, VirtAddr,
+    Advice, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, HugePages, Nanos, ProcessKey, Share, Time,
+    VirtAddr, Vma, VmaKind,
 };
 
 /// Memory. Assumed: the authors' fragmenting program expects 29 GB free.
@@ -106,7 +106,7 @@ pub(super) fn seconds(
 /// How a heap grows: by `brk`, 132 KiB at a time, as glibc's `malloc` does.
 pub(super) const HEAP_STEP: Bytes = Bytes::from_kib(132);
 
-/// Touching all of the first area, or a part of it.
+/// Touching all of the first VMA, or a part of it.
 pub(super) fn populate(part: Part, threads: u32, cycles_per_page: f64) -> Phase {
     Phase::Populate(Populate {
         part,
@@ -156,7 +156,7 @@ impl OutOfCore {
     const SEQUENTIAL: f64 = 0.5;
 
     fn workload(self) -> Workload {
-        let mut phases = vec![Phase::Map(AreaShape::fixed(self.block))];
+        let mut phases = vec![Phase::Map(VmaShape::fixed(self.block))];
         let count = self.block.to_base_pages().0 as f64 * self.accesses;
         for block in 0..self.blocks {
             if block < self.files {
@@ -210,7 +210,7 @@ pub(super) fn block_svm() -> Workload {
 }
 
 /// A program that takes its memory once and then accesses it at random.
-fn in_core(name: &str, shape: AreaShape, threads: u32) -> Workload {
+fn in_core(name: &str, shape: VmaShape, threads: u32) -> Workload {
     // Assumed, the same for all of them: a minute of accesses of 400 cycles each.
     let (cycles, seconds, frequency) = (400.0, 60.0, 3.2e9);
     let count = seconds * f64::from(threads) * frequency / cycles;
@@ -221,17 +221,17 @@ fn in_core(name: &str, shape: AreaShape, threads: u32) -> Workload {
 
 /// canneal: a growing heap; eight threads (the authors' repository), 1 GiB (assumed).
 pub(super) fn canneal() -> Workload {
-    in_core("canneal", AreaShape::heap(Bytes::from_gib(1)), 8)
+    in_core("canneal", VmaShape::heap(Bytes::from_gib(1)), 8)
 }
 
 /// DSjeng: a table of 7 GB (what SPEC says of the benchmark), one thread.
 pub(super) fn dsjeng() -> Workload {
-    in_core("DSjeng", AreaShape::fixed(Bytes::from_gib(7)), 1)
+    in_core("DSjeng", VmaShape::fixed(Bytes::from_gib(7)), 1)
 }
 
 /// XZ: 15 GB (what SPEC says of the benchmark), four threads (assumed).
 pub(super) fn xz() -> Workload {
-    in_core("XZ", AreaShape::fixed(Bytes::from_gib(15)), 4)
+    in_core("XZ", VmaShape::fixed(Bytes::from_gib(15)), 4)
 }
 
 /// A Redis server on the machine, which serves requests one after the other.
@@ -264,14 +264,14 @@ impl Server {
         let machine = run.machine_mut();
         let key = machine.spawn();
         let clock = machine.now;
-        let area = Area {
+        let vma = Vma {
             start: Self::HEAP,
             end: Self::HEAP.offset(Bytes::from_gib(64)),
-            kind: AreaKind::Anonymous,
+            kind: VmaKind::Anonymous,
             growth: Growth::Fixed,
             advice: Advice::None,
         };
-        machine.map(key, area);
+        machine.map(key, vma);
         Self {
             run,
             key,

@@ -3,37 +3,37 @@
 //!
 //! They live with the experiments because they are what one paper says of its programs, not what
 //! the simulator knows. Footprints are those of Table 3 where a program is in it, else Table 2's.
-//! Which programs get their memory at once is in section 5.1.2; the sizes of areas and of growth
+//! Which programs get their memory at once is in section 5.1.2; the sizes of VMAs and of growth
 //! are assumptions:
 //!
 //! | program | assumed |
 //! |---|---|
-//! | XSBench, GUPS | one area |
+//! | XSBench, GUPS | one VMA |
 //! | Graph500 | four: edges, offsets, neighbours, tree |
 //! | SVM | 55 GiB at once; two arrays that grow by 64 MiB |
 //! | Redis | its hash table (2^26 entries of 8 bytes) at once; a heap that grows by 132 KiB, as malloc's does |
 //! | Memcached | its hash table (2^31 entries of 8 bytes) and 1 GiB at once; slabs that grow by 64 MiB |
 //! | Canneal | 9 GiB at once; a heap that grows by 132 KiB |
-//! | Btree | fitted to its row of Table 3: nine areas that grow by 6 MiB |
-//! | CC, BC, PR, CG.D | two areas |
+//! | Btree | fitted to its row of Table 3: nine VMAs that grow by 6 MiB |
+//! | CC, BC, PR, CG.D | two VMAs |
 //!
-//! An area begins at an arbitrary page, 379 MiB and 4 KiB behind a 1 GiB border. Memcached's slabs
+//! A VMA begins at an arbitrary page, 379 MiB and 4 KiB behind a 1 GiB border. Memcached's slabs
 //! and Btree's nodes leave base pages untouched, as many as the difference between Tables 2 and 3.
 
 use superpage_sim::units::Hertz;
 use superpage_sim::workload::{
-    Access, AreaShape, Counting, Order, Part, Pattern, Phase, Populate, Spread, Stream, Target,
+    Access, Counting, Order, Part, Pattern, Phase, Populate, Spread, Stream, Target, VmaShape,
     Workload,
 };
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Growth, HUGE_PAGE_BYTES, PageSize};
 
-/// Bytes between a 1 GiB border and the start of an area. Any that is aligned to no superpage.
+/// Bytes between a 1 GiB border and the start of a VMA. Any that is aligned to no superpage.
 const OFFSET: Bytes = Bytes(189 * HUGE_PAGE_BYTES + HUGE_PAGE_BYTES / 2 + BASE_PAGE_BYTES);
 /// How malloc grows a heap (glibc: `M_TOP_PAD` and the request).
 const HEAP_STEP: Bytes = Bytes::from_kib(132);
 /// How arrays and slabs grow: by more than a huge page and less than a gigantic one. Assumed.
 const ARRAY_STEP: Bytes = Bytes::from_mib(64);
-/// How Btree's areas grow: two of three huge pages fit. Fitted.
+/// How Btree's VMAs grow: two of three huge pages fit. Fitted.
 const BTREE_STEP: Bytes = Bytes::from_mib(6);
 /// Cycles of a program's own for each base page that it fills in one go, and for each that it
 /// fills item by item. Assumed.
@@ -60,7 +60,7 @@ pub(super) enum Program {
     CgD,
 }
 
-/// An area of a program.
+/// A VMA of a program.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     size: Bytes,
@@ -187,9 +187,9 @@ impl Program {
         let memory = self.memory();
         let mut phases: Vec<Phase> =
             memory.iter().map(|memory| Phase::Map(pages.shape(*memory))).collect();
-        let populate = |(area, memory): (usize, &Memory)| {
+        let populate = |(vma, memory): (usize, &Memory)| {
             Phase::Populate(Populate {
-                part: Part::whole(area),
+                part: Part::whole(vma),
                 order: Order::Sequential,
                 density: memory.density,
                 step: memory.step.unwrap_or_default(),
@@ -199,8 +199,8 @@ impl Program {
         };
         phases.extend(memory.iter().enumerate().map(populate));
         let total: f64 = memory.iter().map(|memory| memory.size.0 as f64).sum();
-        let stream = |(area, memory): (usize, &Memory)| Stream {
-            part: Part::whole(area),
+        let stream = |(vma, memory): (usize, &Memory)| Stream {
+            part: Part::whole(vma),
             pattern: self.pattern(),
             target: if memory.density < 1.0 { Target::Data } else { Target::Any },
             weight: memory.size.0 as f64 / total,
@@ -231,23 +231,23 @@ impl Program {
 pub(super) enum Backed {
     /// The kernel, as the program asks for it.
     Asked,
-    /// Pages of this size set aside before (libhugetlbfs): areas are whole numbers of them, and
+    /// Pages of this size set aside before (libhugetlbfs): VMAs are whole numbers of them, and
     /// there at once.
     SetAside(PageSize),
 }
 
 impl Backed {
-    fn shape(self, memory: Memory) -> AreaShape {
+    fn shape(self, memory: Memory) -> VmaShape {
         match self {
-            Self::Asked => AreaShape {
+            Self::Asked => VmaShape {
                 size: if memory.step.is_some() { Bytes::ZERO } else { memory.size },
                 growth: if memory.step.is_some() { Growth::Up } else { Growth::Fixed },
                 offset: OFFSET,
-                ..AreaShape::fixed(memory.size)
+                ..VmaShape::fixed(memory.size)
             },
             Self::SetAside(size) => {
                 let bytes = size.bytes().0;
-                AreaShape::fixed(Bytes(memory.size.0.div_ceil(bytes) * bytes))
+                VmaShape::fixed(Bytes(memory.size.0.div_ceil(bytes) * bytes))
             }
         }
     }

@@ -6,7 +6,7 @@ use super::support_trident_runs::{Case, Memory};
 use super::{
     Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table,
 };
-use superpage_units::{Area, Bytes, Nanos, PageSize};
+use superpage_units::{Bytes, Nanos, PageSize, Vma};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-fig3",
@@ -40,23 +40,22 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             {
                 let policy = "any";
                 let quantity = Quantity { case: &name, policy, name: quantity, unit: "GiB" };
-                table.add(quantity, None, mappable(process.areas(), size), Basis::Assumed)?;
+                table.add(quantity, None, mappable(process.vmas(), size), Basis::Assumed)?;
             }
         }
     }
     table.note(
-        "The areas are assumed (see trident-table3), and so is the time that a program takes to \
+        "The VMAs are assumed (see trident-table3), and so is the time that a program takes to \
          fill them; what it frees and gets again later is not modelled. The paper's text has \
          several GB that 2 MiB pages could map and 1 GiB pages could not, for both.",
     );
     Ok(table.report)
 }
 
-/// GiB in whole pages of this size that lie in one area each.
-fn mappable(areas: &[Area], size: PageSize) -> f64 {
+/// GiB in whole pages of this size that lie in one VMA each.
+fn mappable(vmas: &[Vma], size: PageSize) -> f64 {
     let page = size.bytes().0;
-    let of = |area: &Area| {
-        ((area.end.0 / page).saturating_sub(area.start.0.div_ceil(page)) * page) as f64
-    };
-    areas.iter().map(of).sum::<f64>() / Bytes::from_gib(1).0 as f64
+    let of =
+        |vma: &Vma| ((vma.end.0 / page).saturating_sub(vma.start.0.div_ceil(page)) * page) as f64;
+    vmas.iter().map(of).sum::<f64>() / Bytes::from_gib(1).0 as f64
 }

@@ -7,7 +7,7 @@ use super::{Error, system};
 use superpage_sim::machine::{Backing, Content, Machine, Setup, Stepped};
 use superpage_sim::run::Hardware;
 use superpage_units::{
-    Advice, Area, AreaKind, Bytes, GIGANTIC_PAGE_BYTES, Growth, Nanos, Page, PageSize, VirtAddr,
+    Advice, Bytes, GIGANTIC_PAGE_BYTES, Growth, Nanos, Page, PageSize, VirtAddr, Vma, VmaKind,
 };
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -52,12 +52,12 @@ fn promotion(policy: &str, setting: &Setting, hardware: &Hardware) -> Result<Nan
     let mut machine = Machine::new(setup, system(policy)?);
     let process = machine.spawn();
     let start = VirtAddr(GIGANTIC_PAGE_BYTES);
-    let (kind, growth, advice) = (AreaKind::Anonymous, Growth::Up, Advice::None);
-    machine.map(process, Area { start, end: start, kind, growth, advice });
+    let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Up, Advice::None);
+    machine.map(process, Vma { start, end: start, kind, growth, advice });
     // It grows by 2 MiB at a time, so no fault finds room for 1 GiB.
-    for region in Page::containing(start, PageSize::Gigantic).regions() {
-        machine.resize(process, start, region.end());
-        machine.touch(process, region.start(), Content::Data)?;
+    for range in Page::containing(start, PageSize::Gigantic).ranges() {
+        machine.resize(process, start, range.end());
+        machine.touch(process, range.start(), Content::Data)?;
     }
     loop {
         match machine.step() {

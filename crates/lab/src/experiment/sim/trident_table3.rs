@@ -100,8 +100,8 @@ fn basis(program: Program, memory: Memory, policy: &str) -> Basis {
 
 fn notes(table: &mut Table) {
     table.note(
-        "Sizes of areas and of growth are assumed for each program, and fitted for Btree (nine \
-         areas that grow by 6 MiB, from its un-fragmented row).",
+        "Sizes of VMAs and of growth are assumed for each program, and fitted for Btree (nine \
+         vmas that grow by 6 MiB, from its un-fragmented row).",
     );
     table.note(
         "Fragmented: 7 GiB in whole chunks and 133 GiB in base pages at random places are free \

@@ -19,7 +19,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     support_xheap_bars::add(&mut table, Program::Svm, paper, (setting, progress))?;
     table.note(
         "In the paper swap takes 1.28 to 1.76 times as long as xHeap over all budgets and the kernel's \
-         share is 14 and 5 % on average. Without reclaiming ahead a region costs 64 waits before it is \
+         share is 14 and 5 % on average. Without reclaiming ahead a range costs 64 waits before it is \
          promoted, as many as Linux has for it with eight pages read at once.",
     );
     Ok(table.report)

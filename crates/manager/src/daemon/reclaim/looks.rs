@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use superpage_policy::bloat::Knowledge;
 use superpage_policy::debloat::BloatMaps;
-use superpage_units::{Nanos, ProcessKey, Region, Time};
+use superpage_units::{Nanos, PmdRange, ProcessKey, Time};
 
 /// Looks at a huge page that was found in use are at most this many times `idle` of the process's own CPU
 /// time apart. Chosen, not measured: at the default of 5 s some ten minutes of work.
@@ -42,7 +42,7 @@ impl Next {
 #[derive(Clone, Debug, Default)]
 struct Schedule {
     /// In address order.
-    next: Vec<(Region, Next)>,
+    next: Vec<(PmdRange, Next)>,
     /// What CPU time the process had used when they were found.
     used: Nanos,
 }
@@ -51,7 +51,7 @@ struct Schedule {
 pub(super) struct Seen {
     pub(super) process: Arc<ManagedProcess>,
     /// In address order.
-    pub(super) huge_pages: Vec<Region>,
+    pub(super) huge_pages: Vec<PmdRange>,
     /// The CPU time that it has used.
     pub(super) used: Nanos,
 }
@@ -73,7 +73,7 @@ impl Looks {
         kept: &BTreeSet<ProcessKey>,
         idle: Nanos,
         now: Time,
-    ) -> Vec<(Arc<ManagedProcess>, Vec<Region>)> {
+    ) -> Vec<(Arc<ManagedProcess>, Vec<PmdRange>)> {
         let mut before = std::mem::take(&mut self.processes);
         let mut due = Vec::new();
         for Seen { process, huge_pages, used } in found {
@@ -94,7 +94,7 @@ impl Looks {
     pub(super) fn looked(&mut self, maps: &BloatMaps, idle: Nanos, now: Time) {
         for (key, map) in maps {
             let Some(process) = self.processes.get_mut(key) else { continue };
-            process.looked(|region| map.get(region) != Some(Knowledge::Unknown), idle, now);
+            process.looked(|range| map.get(range) != Some(Knowledge::Unknown), idle, now);
         }
     }
 }
@@ -102,28 +102,28 @@ impl Looks {
 impl Schedule {
     /// Takes in which there are (in address order), and the CPU time used; what was not there before is
     /// looked at from `first` on.
-    fn take_in(&mut self, regions: Vec<Region>, used: Nanos, first: Time) {
+    fn take_in(&mut self, ranges: Vec<PmdRange>, used: Nanos, first: Time) {
         let mut before = std::mem::take(&mut self.next).into_iter().peekable();
-        let with_next = |region| {
-            while before.next_if(|(earlier, _)| *earlier < region).is_some() {}
-            let known = before.next_if(|(same, _)| *same == region);
-            known.unwrap_or((region, Next::First(first)))
+        let with_next = |range| {
+            while before.next_if(|(earlier, _)| *earlier < range).is_some() {}
+            let known = before.next_if(|(same, _)| *same == range);
+            known.unwrap_or((range, Next::First(first)))
         };
-        self.next = regions.into_iter().map(with_next).collect();
+        self.next = ranges.into_iter().map(with_next).collect();
         self.used = used;
     }
 
     /// Those whose time it is.
-    fn due(&self, now: Time) -> Vec<Region> {
+    fn due(&self, now: Time) -> Vec<PmdRange> {
         let due = self.next.iter().filter(|(_, next)| next.is_due(now, self.used));
-        due.map(|(region, _)| *region).collect()
+        due.map(|(range, _)| *range).collect()
     }
 
     /// Those that were due and `was_looked_at` wait for their next time.
-    fn looked(&mut self, was_looked_at: impl Fn(Region) -> bool, idle: Nanos, now: Time) {
+    fn looked(&mut self, was_looked_at: impl Fn(PmdRange) -> bool, idle: Nanos, now: Time) {
         let used = self.used;
         let due = self.next.iter_mut().filter(|(_, next)| next.is_due(now, used));
-        for (_, next) in due.filter(|(region, _)| was_looked_at(*region)) {
+        for (_, next) in due.filter(|(range, _)| was_looked_at(*range)) {
             let wait = match *next {
                 Next::First(_) => idle,
                 Next::Again { then, .. } => then,
@@ -141,25 +141,25 @@ mod tests {
     use superpage_policy::sampling::Sample;
     use superpage_units::{HUGE_PAGE_BYTES, VirtAddr};
 
-    fn region(index: u64) -> Region {
-        Region::containing(VirtAddr(index * HUGE_PAGE_BYTES))
+    fn range(index: u64) -> PmdRange {
+        PmdRange::containing(VirtAddr(index * HUGE_PAGE_BYTES))
     }
 
     /// A process that has used so much CPU time at such a time, and the numbers of its huge pages. Which
     /// are due, and all of those are found in use.
-    fn round(known: &mut Schedule, now: u64, used: u64, regions: &[u64]) -> Vec<u64> {
+    fn round(known: &mut Schedule, now: u64, used: u64, ranges: &[u64]) -> Vec<u64> {
         let idle = Nanos(5);
-        let regions = regions.iter().map(|index| region(*index)).collect();
-        known.take_in(regions, Nanos(used), Time(now) + idle);
+        let ranges = ranges.iter().map(|index| range(*index)).collect();
+        known.take_in(ranges, Nanos(used), Time(now) + idle);
         let due = known.due(Time(now));
         known.looked(|_| true, idle, Time(now));
-        due.iter().map(|region| region.start().0 / HUGE_PAGE_BYTES).collect()
+        due.iter().map(|range| range.start().0 / HUGE_PAGE_BYTES).collect()
     }
 
     #[test]
     fn a_huge_page_is_due_when_it_is_old_enough_and_then_less_and_less_often() {
         let mut known = Schedule::default();
-        let mut seen = |now, regions: &[u64]| round(&mut known, now, now, regions);
+        let mut seen = |now, ranges: &[u64]| round(&mut known, now, now, ranges);
         assert!(seen(0, &[1]).is_empty());
         assert!(seen(4, &[1, 2]).is_empty());
         assert_eq!(seen(5, &[1, 2]), [1]);
@@ -185,13 +185,13 @@ mod tests {
         let (key, idle, now) = (ProcessKey(1), Nanos(5), Time(5));
         let mut looks = Looks::default();
         let known = looks.processes.entry(key).or_default();
-        known.take_in((1..=3).map(region).collect(), Nanos(0), now);
+        known.take_in((1..=3).map(range).collect(), Nanos(0), now);
         let mut map = BloatMap::new();
-        map.insert(region(1), Knowledge::Unknown);
+        map.insert(range(1), Knowledge::Unknown);
         let used = Sample::new(64, 0).expect("64 base pages in use");
-        map.insert(region(2), Knowledge::Sampled(used));
+        map.insert(range(2), Knowledge::Sampled(used));
         // The third was taken out of the pass.
         looks.looked(&BloatMaps::from([(key, map)]), idle, now);
-        assert_eq!(looks.processes[&key].due(now), [region(1)]);
+        assert_eq!(looks.processes[&key].due(now), [range(1)]);
     }
 }

@@ -21,7 +21,7 @@ use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::Debloat;
 use superpage_policy::debloat::emd::{self, Emd, Observation};
-use superpage_units::{BasePages, Pid, ProcessKey, Region};
+use superpage_units::{BasePages, Pid, PmdRange, ProcessKey};
 use tracing::debug;
 
 /// How often used memory is looked at again during a pass.
@@ -73,7 +73,7 @@ pub(super) struct Work {
 }
 
 /// A process, and its huge pages.
-type Found = (Arc<ManagedProcess>, Vec<Region>);
+type Found = (Arc<ManagedProcess>, Vec<PmdRange>);
 
 impl Work {
     /// Makes the pass.

@@ -1,4 +1,4 @@
-//! One process: its numbers, and its address space, a character for neighbouring regions. The
+//! One process: its numbers, and its address space, a character for neighbouring ranges. The
 //! fuller the character, the more of the memory is in use; the colour says how it is mapped.
 
 use super::super::model::{Model, View};
@@ -14,7 +14,7 @@ use superpage_units::{HugePages, Pid, Share};
 
 /// Columns of the address before each line.
 const LABEL: u16 = 16;
-/// Screens that the whole map should take at most; then a cell stands for more regions.
+/// Screens that the whole map should take at most; then a cell stands for more ranges.
 const SCREENS: usize = 8;
 
 /// Draws process `pid`.
@@ -30,7 +30,7 @@ pub(super) fn draw(model: &mut Model, pid: Pid, area: Rect, buffer: &mut Buffer)
     };
     let (columns, height) =
         (usize::from(below.width.saturating_sub(LABEL)), usize::from(below.height));
-    let per_cell = map.regions.len().div_ceil((columns * height * SCREENS).max(1)).max(1);
+    let per_cell = map.ranges.len().div_ceil((columns * height * SCREENS).max(1)).max(1);
     let lines = map.lines(columns, per_cell);
     let room = height.saturating_sub(1);
     model.hold_scroll(lines.len().saturating_sub(room));
@@ -64,9 +64,9 @@ fn heads(model: &Model, pid: Pid) -> Vec<Line<'static>> {
 
 /// The map in numbers.
 fn sums(map: &Map) -> String {
-    let huge = map.regions.iter().filter(|spot| spot.size == Size::Huge).count();
-    let base = map.regions.len() - huge;
-    let used = density(&map.regions).map_or("?".to_owned(), |share| share.to_string());
+    let huge = map.ranges.iter().filter(|spot| spot.size == Size::Huge).count();
+    let base = map.ranges.len() - huge;
+    let used = density(&map.ranges).map_or("?".to_owned(), |share| share.to_string());
     format!("{huge} huge pages, {base} PMD ranges on base pages; {used} of them in use")
 }
 
@@ -92,7 +92,7 @@ fn line(line: &MapLine) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Something is in every region of the map, so no cell is blank; a shade stands for what is not
+/// Something is in every range of the map, so no cell is blank; a shade stands for what is not
 /// known yet.
 fn glyph(cell: Cell) -> char {
     cell.density.map_or('░', |density| show::level(density.max(Share::clamped(1.0 / 8.0))))

@@ -2,7 +2,7 @@
 //! in other hands.
 //!
 //! Tests use it; nothing of another process is ever reached through it. [`crate::own_memory`] is the
-//! simple kind, which is unmapped in the end; an area stays mapped as long as its process.
+//! simple kind, which is unmapped in the end; a VMA stays mapped as long as its process.
 //! [mmap(2)](https://man7.org/linux/man-pages/man2/mmap.2.html),
 //! [memfd_create(2)](https://man7.org/linux/man-pages/man2/memfd_create.2.html),
 //! [brk(2)](https://man7.org/linux/man-pages/man2/brk.2.html),
@@ -16,55 +16,55 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, UserfaultfdFlags};
 use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, userfaultfd};
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Region, VirtAddr};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr};
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// An area, mapped for reading and writing until our process ends.
+/// A VMA, mapped for reading and writing until our process ends.
 #[derive(Debug)]
-pub struct OwnArea {
+pub struct OwnVma {
     first: *mut u8,
     length: usize,
     file: Option<OwnedFd>,
-    /// An open one watches the area.
+    /// An open one watches the VMA.
     userfaultfd: Option<OwnedFd>,
 }
 
 // SAFETY: the mapping belongs to this value alone, and every write takes `&mut self`.
-unsafe impl Send for OwnArea {}
+unsafe impl Send for OwnVma {}
 
-impl OwnArea {
+impl OwnVma {
     fn at(first: *mut u8, length: usize) -> Self {
         Self { first, length, file: None, userfaultfd: None }
     }
 
-    /// Private anonymous memory: whole regions, aligned, with a hole on each side.
+    /// Private anonymous memory: whole ranges, aligned, with a hole on each side.
     ///
     /// # Errors
     /// [`Error::Failed`] if there is no room.
     pub fn private(size: HugePages) -> Result<Self> {
         let length = to_usize(size.bytes().0);
-        let area = Self::at(reserve(length)?, length);
-        area.map_private()?;
-        Ok(area)
+        let vma = Self::at(reserve(length)?, length);
+        vma.map_private()?;
+        Ok(vma)
     }
 
     fn map_private(&self) -> Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the range was reserved for this area, or was this area.
+        // SAFETY: the range was reserved for this VMA, or was this VMA.
         unsafe { mmap_anonymous(self.first.cast(), self.length, READ_WRITE, flags) }
             .map_err(|errno| Error::from_errno(errno, "map a VMA"))?;
         Ok(())
     }
 
-    /// Shared memory of a new memfd: whole regions, aligned.
+    /// Shared memory of a new memfd: whole ranges, aligned.
     ///
     /// # Errors
     /// [`Error::Failed`] if there is no room, or no descriptor to be had.
     pub fn memfd(size: HugePages) -> Result<Self> {
         let failed = |errno| Error::from_errno(errno, "make a memfd");
         let flags = rustix::fs::MemfdFlags::empty();
-        let file = rustix::fs::memfd_create("superpage-own-area", flags).map_err(failed)?;
+        let file = rustix::fs::memfd_create("superpage-own-vma", flags).map_err(failed)?;
         rustix::fs::ftruncate(&file, size.bytes().0).map_err(failed)?;
         Self::of_file(file, size)
     }
@@ -111,9 +111,9 @@ impl OwnArea {
         Bytes(self.length as u64)
     }
 
-    /// Its whole regions.
-    pub fn regions(&self) -> impl Iterator<Item = Region> + use<> {
-        Region::within(self.start(), self.start().offset(self.size()))
+    /// Its whole ranges.
+    pub fn ranges(&self) -> impl Iterator<Item = PmdRange> + use<> {
+        PmdRange::within(self.start(), self.start().offset(self.size()))
     }
 
     /// Its file, if it has one.
@@ -125,7 +125,7 @@ impl OwnArea {
     /// All of its bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: mapped for reading and writing as long as we run, and borrowed from us alone.
-        // Who else maps the file of a shared area writes at other times, as tests see to.
+        // Who else maps the file of a shared VMA writes at other times, as tests see to.
         unsafe { std::slice::from_raw_parts_mut(self.first, self.length) }
     }
 
@@ -145,10 +145,10 @@ impl OwnArea {
         self.advise(Advice::LinuxMergeable, Bytes::ZERO, self.size())
     }
 
-    /// Makes each region an area of its own, unlike its neighbours.
+    /// Makes each range a VMA of its own, unlike its neighbours.
     ///
     /// # Errors
-    /// [`Error::Failed`] if there may be no more areas.
+    /// [`Error::Failed`] if there may be no more VMAs.
     pub fn divide(&mut self) -> Result<()> {
         let size = HugePages(1).bytes();
         let mut every_other = (0..self.size().0 / HUGE_PAGE_BYTES).step_by(2);
@@ -161,9 +161,9 @@ impl OwnArea {
         let failed = |errno| Error::from_errno(errno, format!("advise on a VMA: {advice:?}"));
         let end = offset.0.checked_add(size.0).filter(|end| *end <= self.size().0);
         end.ok_or_else(|| failed(Errno::INVAL))?;
-        // SAFETY: it lies in this area, so the place is in it too.
+        // SAFETY: it lies in this VMA, so the place is in it too.
         let place = unsafe { self.first.add(to_usize(offset.0)) };
-        // SAFETY: the range lies in this area, of which nobody has a slice.
+        // SAFETY: the range lies in this VMA, of which nobody has a slice.
         unsafe { madvise(place.cast(), to_usize(size.0), advice) }.map_err(failed)
     }
 
@@ -172,7 +172,7 @@ impl OwnArea {
     /// # Errors
     /// [`Error::Failed`].
     pub fn renew(&mut self) -> Result<()> {
-        // SAFETY: exactly this area, of which nobody has a slice; it is mapped again before anybody
+        // SAFETY: exactly this VMA, of which nobody has a slice; it is mapped again before anybody
         // uses it.
         unsafe { munmap(self.first.cast(), self.length) }
             .map_err(|errno| Error::from_errno(errno, "unmap a VMA"))?;
@@ -223,15 +223,15 @@ impl OwnArea {
 
 /// An aligned range of addresses that nobody else gets, with a hole on each side.
 fn reserve(length: usize) -> Result<*mut u8> {
-    let region = to_usize(HUGE_PAGE_BYTES);
+    let range = to_usize(HUGE_PAGE_BYTES);
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    let whole = length.saturating_add(2 * region);
+    let whole = length.saturating_add(2 * range);
     // SAFETY: the kernel chooses an unused place.
     let place = unsafe { mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags) }
         .map_err(|errno| Error::from_errno(errno, "reserve addresses"))?;
     let place = place.cast::<u8>();
-    // SAFETY: at most a region further on, of two that are there besides the area.
-    Ok(unsafe { place.add(1 + place.add(1).align_offset(region)) })
+    // SAFETY: at most a range further on, of two that are there besides the VMA.
+    Ok(unsafe { place.add(1 + place.add(1).align_offset(range)) })
 }
 
 #[cfg(test)]
@@ -239,29 +239,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn areas_are_aligned_and_hold_what_is_written() {
-        for made in [OwnArea::private(HugePages(2)), OwnArea::memfd(HugePages(2))] {
-            let mut area = made.expect("4 MiB");
-            assert_eq!(area.regions().count(), 2);
-            area.bytes_mut().fill(7);
-            area.divide().expect("areas");
-            assert!(area.bytes_mut().iter().all(|byte| *byte == 7));
-            assert!(area.discard(BasePages(1023), BasePages(2)).is_err());
+    fn vmas_are_aligned_and_hold_what_is_written() {
+        for made in [OwnVma::private(HugePages(2)), OwnVma::memfd(HugePages(2))] {
+            let mut vma = made.expect("4 MiB");
+            assert_eq!(vma.ranges().count(), 2);
+            vma.bytes_mut().fill(7);
+            vma.divide().expect("vmas");
+            assert!(vma.bytes_mut().iter().all(|byte| *byte == 7));
+            assert!(vma.discard(BasePages(1023), BasePages(2)).is_err());
         }
     }
 
     #[test]
     fn what_is_renewed_is_empty() {
-        let mut area = OwnArea::private(HugePages(1)).expect("2 MiB");
-        area.bytes_mut().fill(7);
-        area.renew().expect("mapped anew");
-        assert!(area.bytes_mut().iter().all(|byte| *byte == 0));
+        let mut vma = OwnVma::private(HugePages(1)).expect("2 MiB");
+        vma.bytes_mut().fill(7);
+        vma.renew().expect("mapped anew");
+        assert!(vma.bytes_mut().iter().all(|byte| *byte == 0));
     }
 
     #[test]
     fn the_heap_follows_on_itself() {
-        let mut area = OwnArea::heap(Bytes(4096)).expect("a page");
-        area.bytes_mut().fill(7);
-        assert_eq!(area.size(), Bytes(4096));
+        let mut vma = OwnVma::heap(Bytes(4096)).expect("a page");
+        vma.bytes_mut().fill(7);
+        assert_eq!(vma.size(), Bytes(4096));
     }
 }

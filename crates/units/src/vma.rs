@@ -1,10 +1,10 @@
-//! Areas of virtual memory (VMAs), and how a region in one is mapped: observations as plain values.
+//! VMAs of virtual memory (VMAs), and how a range in one is mapped: observations as plain values.
 
 use crate::{Page, VirtAddr};
 
-/// What an area of virtual memory holds.
+/// What a VMA of virtual memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AreaKind {
+pub enum VmaKind {
     /// Anonymous memory: heaps, mappings without a file.
     Anonymous,
     /// A thread's stack.
@@ -13,7 +13,7 @@ pub enum AreaKind {
     File,
 }
 
-/// Whether an area is expected to become longer.
+/// Whether a VMA is expected to become longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// It stays as it is.
@@ -22,7 +22,7 @@ pub enum Growth {
     Up,
 }
 
-/// What the program said about an area (`madvise`).
+/// What the program said about a VMA (`madvise`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Nothing.
@@ -35,20 +35,20 @@ pub enum Advice {
 
 /// A range of a process's virtual memory with one purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Area {
+pub struct Vma {
     /// Its first address.
     pub start: VirtAddr,
     /// The first address after it.
     pub end: VirtAddr,
     /// What it holds.
-    pub kind: AreaKind,
+    pub kind: VmaKind,
     /// Whether it grows.
     pub growth: Growth,
     /// What the program asked for.
     pub advice: Advice,
 }
 
-impl Area {
+impl Vma {
     /// Whether the whole page lies in it, so that it could be mapped by one entry of that size.
     #[must_use]
     pub fn holds(&self, page: Page) -> bool {
@@ -56,7 +56,7 @@ impl Area {
     }
 }
 
-/// How a region is mapped.
+/// How a range is mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
     /// Not at all.

@@ -4,36 +4,36 @@ use crate::{Ended, ensure};
 use libtest_mimic::Failed;
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::collections::BTreeMap;
-use superpage_kernel::own_area::OwnArea;
+use superpage_kernel::own_vma::OwnVma;
 use superpage_units::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages};
 
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == BASE_PAGE_BYTES);
 
-/// An area, and what each base page of it that was touched should be full of.
+/// A VMA, and what each base page of it that was touched should be full of.
 #[derive(Debug)]
-pub(crate) struct Area {
-    memory: OwnArea,
+pub(crate) struct Vma {
+    memory: OwnVma,
     written: BTreeMap<usize, u8>,
 }
 
-impl From<OwnArea> for Area {
-    fn from(memory: OwnArea) -> Self {
+impl From<OwnVma> for Vma {
+    fn from(memory: OwnVma) -> Self {
         Self { memory, written: BTreeMap::new() }
     }
 }
 
-impl Area {
-    /// So many regions of private memory.
-    pub(crate) fn private(regions: u64) -> Result<Self, Failed> {
-        Ok(OwnArea::private(HugePages(regions))?.into())
+impl Vma {
+    /// So many ranges of private memory.
+    pub(crate) fn private(ranges: u64) -> Result<Self, Failed> {
+        Ok(OwnVma::private(HugePages(ranges))?.into())
     }
 
     pub(crate) fn start(&self) -> u64 {
         self.memory.start().0
     }
 
-    pub(crate) fn memory(&mut self) -> &mut OwnArea {
+    pub(crate) fn memory(&mut self) -> &mut OwnVma {
         &mut self.memory
     }
 
@@ -73,7 +73,7 @@ impl Area {
         Ok(())
     }
 
-    /// Fills the page of this number of each region.
+    /// Fills the page of this number of each range.
     pub(crate) fn sprinkle(&mut self, number: usize) -> Ended {
         let pages = self.memory.bytes_mut().len() / PAGE;
         let mut chosen = (number..pages).step_by(usize::try_from(BASE_PAGES_PER_HUGE_PAGE)?);

@@ -1,4 +1,4 @@
-//! A region: an aligned range of virtual memory the size of a huge page. Not what is in it.
+//! A range: an aligned range of virtual memory the size of a huge page. Not what is in it.
 
 use crate::{BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, Bytes, HUGE_PAGE_BYTES, VirtAddr};
 use core::fmt;
@@ -8,12 +8,12 @@ use core::fmt;
 /// Only its address is kept; whether a huge page is mapped there is an observation that can go
 /// stale, so it is not part of the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Region {
+pub struct PmdRange {
     start: VirtAddr,
 }
 
-impl Region {
-    /// The region that starts at `start`, if `start` is aligned and the region fits below the top.
+impl PmdRange {
+    /// The range that starts at `start`, if `start` is aligned and the range fits below the top.
     #[must_use]
     pub const fn new(start: VirtAddr) -> Option<Self> {
         if start.0.is_multiple_of(HUGE_PAGE_BYTES) && start.0 <= u64::MAX - HUGE_PAGE_BYTES {
@@ -23,7 +23,7 @@ impl Region {
         }
     }
 
-    /// The region that `address` lies in.
+    /// The range that `address` lies in.
     #[must_use]
     pub const fn containing(address: VirtAddr) -> Self {
         let start = address.huge_page_floor();
@@ -31,7 +31,7 @@ impl Region {
         Self { start: if start.0 > last.0 { last } else { start } }
     }
 
-    /// All whole regions between two addresses.
+    /// All whole ranges between two addresses.
     pub fn within(start: VirtAddr, end: VirtAddr) -> impl Iterator<Item = Self> {
         let first = start.huge_page_ceil().0;
         let last = end.huge_page_floor().0;
@@ -58,7 +58,7 @@ impl Region {
     }
 }
 
-impl fmt::Display for Region {
+impl fmt::Display for PmdRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.start.fmt(f)
     }
@@ -70,18 +70,18 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn only_aligned_starts_make_a_region() {
-        assert!(Region::new(VirtAddr(HUGE_PAGE_BYTES)).is_some());
-        assert!(Region::new(VirtAddr(HUGE_PAGE_BYTES + 1)).is_none());
-        assert!(Region::new(VirtAddr(u64::MAX).huge_page_floor()).is_none());
+    fn only_aligned_starts_make_a_range() {
+        assert!(PmdRange::new(VirtAddr(HUGE_PAGE_BYTES)).is_some());
+        assert!(PmdRange::new(VirtAddr(HUGE_PAGE_BYTES + 1)).is_none());
+        assert!(PmdRange::new(VirtAddr(u64::MAX).huge_page_floor()).is_none());
     }
 
     #[test]
-    fn within_leaves_out_partial_regions() {
+    fn within_leaves_out_partial_ranges() {
         let start = VirtAddr(HUGE_PAGE_BYTES - 1);
         let end = VirtAddr(HUGE_PAGE_BYTES * 3 + 1);
-        let found: Vec<_> = Region::within(start, end).map(Region::start).collect();
+        let found: Vec<_> = PmdRange::within(start, end).map(PmdRange::start).collect();
         assert_eq!(found, [VirtAddr(HUGE_PAGE_BYTES), VirtAddr(HUGE_PAGE_BYTES * 2)]);
-        assert_eq!(Region::within(end, start).count(), 0);
+        assert_eq!(PmdRange::within(end, start).count(), 0);
     }
 }
