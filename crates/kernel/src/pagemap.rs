@@ -23,6 +23,7 @@ use linux_raw_sys::general::{
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid,
@@ -194,18 +195,19 @@ impl Pagemap {
     /// # Errors
     /// [`Error::Unsupported`] before Linux 6.7; [`Error::Gone`]; [`Error::Failed`].
     pub fn huge_pages(&self, vmas: &[Vma]) -> Result<Vec<PmdRange>> {
-        self.huge_pages_in_strides(vmas, &mut |_| {})
+        self.huge_pages_in_strides(vmas, &mut |_| ControlFlow::Continue(()))
     }
 
     /// As [`Pagemap::huge_pages`]; `after_stride` is called after each part of the walk, about a
-    /// millisecond long, with the time that the part took.
+    /// millisecond long, with the time that the part took, and may end the walk; then the huge pages that
+    /// were found so far are returned.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
     pub fn huge_pages_in_strides(
         &self,
         vmas: &[Vma],
-        after_stride: &mut dyn FnMut(Duration),
+        after_stride: &mut dyn FnMut(Duration) -> ControlFlow<()>,
     ) -> Result<Vec<PmdRange>> {
         let filter = Filter {
             all: Categories::HUGE | Categories::PRESENT,
@@ -217,7 +219,10 @@ impl Pagemap {
         let mut found = Vec::new();
         for (start, end) in spans(&vmas) {
             let mut each = |start, end, _| found.extend(PmdRange::within(start, end));
-            self.scan_in_strides(start, end, filter, &mut each, after_stride)?;
+            let flow = self.scan_in_strides(start, end, filter, &mut each, after_stride)?;
+            if flow.is_break() {
+                break;
+            }
         }
         let mut vmas = vmas.into_iter().peekable();
         found.retain(|range| {
@@ -401,18 +406,20 @@ impl Pagemap {
         filter: Filter,
         mut each: impl FnMut(VirtAddr, VirtAddr, Categories),
     ) -> Result<()> {
-        self.scan_in_strides(start, end, filter, &mut each, &mut |_| {})
+        let mut go_on = |_| ControlFlow::Continue(());
+        self.scan_in_strides(start, end, filter, &mut each, &mut go_on).map(drop)
     }
 
-    /// As [`Pagemap::scan`]; `after_stride` is called with the time that each stride took.
+    /// As [`Pagemap::scan`]; `after_stride` is called with the time that each stride took, and may end the
+    /// scan.
     fn scan_in_strides(
         &self,
         start: VirtAddr,
         end: VirtAddr,
         filter: Filter,
         each: &mut dyn FnMut(VirtAddr, VirtAddr, Categories),
-        after_stride: &mut dyn FnMut(Duration),
-    ) -> Result<()> {
+        after_stride: &mut dyn FnMut(Duration) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         let mut at = start;
         let mut ranges = vec![page_region { start: 0, end: 0, categories: 0 }; RANGES_PER_CALL];
         while at < end {
@@ -422,7 +429,7 @@ impl Pagemap {
             let began = Instant::now();
             let asked = call.ask(&self.file, &mut ranges);
             let count = asked.map_err(|errno| self.explain(errno))?;
-            after_stride(began.elapsed());
+            let took = began.elapsed();
             let walked = VirtAddr(call.argument.walk_end);
             let ranges = &ranges[..count];
             for range in ranges {
@@ -438,8 +445,11 @@ impl Pagemap {
                 }
                 _ => at = until,
             }
+            if after_stride(took).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     fn explain(&self, errno: rustix::io::Errno) -> Error {

@@ -2,8 +2,8 @@
 //!
 //! One at a time on a machine. Its thread sleeps until its interval is over, memory pressure wakes it, a
 //! pass has ended, or a signal comes; then it reads how much memory is used, and decides whether a pass is
-//! to be made. It never waits for another process: passes (`reclaim`) and promotions
-//! ([`crate::promote`]) go on beside it. SIGHUP reads the configuration again, SIGTERM and SIGINT have it
+//! to be made. It waits for no other process: passes (`reclaim`) and promotions ([`crate::promote`]) go on
+//! beside it, and where it ends them it waits three seconds at most. SIGHUP reads the configuration again, SIGTERM and SIGINT have it
 //! leave (`leave`).
 
 mod hold;
@@ -27,6 +27,7 @@ use report::Reporter;
 use rustix::event::{PollFd, PollFlags, poll};
 use saved::Saved;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::VecDeque;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -55,10 +56,10 @@ const SAVE: Duration = Duration::from_secs(30);
 /// How often the daemon says how it stands while a pass is under way.
 const WHILE_RUNNING: Duration = Duration::from_secs(1);
 
-/// To find which huge pages there are, not what is in them, may take at most one in so much of a core's
-/// time. Chosen, not measured.
+/// Searches for huge pages that may be partly used, without looking into them, may take at most one in so
+/// much of a core's time. Chosen, not measured.
 const DEAREST: u32 = 1000; // tidy: allow(times longer)
-/// They are looked for again after this at the latest, however long it takes. Chosen, not measured.
+/// The next search begins after this at the latest, however long the last one took. Chosen, not measured.
 const LATEST: Duration = Duration::from_secs(120);
 
 /// Why the daemon did not start or had to stop.
@@ -134,7 +135,6 @@ pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> 
         warn!("a daemon with another --state would not be noticed: {error}");
     }
     let signals = Signals::install().map_err(DaemonError::Wakeup)?;
-    registry::raise_limit_of_files();
     let mut daemon = Daemon::new(config, config_path, state, settings)?;
     for repair in &repairs {
         daemon.reporter.ledger.record(entry(What::Setting, "repaired", &repair.to_string()));
@@ -203,6 +203,8 @@ struct Daemon {
     reporter: Reporter,
     /// When used memory is looked at next.
     next_look: Instant,
+    /// The watches that are to be looked at, by their place among all.
+    waiting: VecDeque<usize>,
     /// Huge pages that may be partly used are not looked for before this time.
     next_idle: Instant,
     saved: Instant,
@@ -244,6 +246,7 @@ impl Daemon {
             server: None,
             reporter,
             next_look: Instant::now(),
+            waiting: VecDeque::new(),
             next_idle: Instant::now(),
             saved: Instant::now(),
         })
@@ -367,6 +370,8 @@ impl Daemon {
                 self.next_look = Instant::now() + self.config.interval;
                 self.look_around();
                 self.reclaim_idle();
+            } else {
+                self.look_at_waiting();
             }
             self.tell();
         }
@@ -424,6 +429,7 @@ impl Daemon {
                     warn!("{error}");
                 }
                 self.configure_reclaimer();
+                self.waiting.clear();
                 self.next_look = Instant::now();
                 self.next_idle = Instant::now();
                 self.hold();
@@ -436,28 +442,34 @@ impl Daemon {
         }
     }
 
-    /// Looks at the used memory of every watch, and has freed what its watermarks ask for.
+    /// Has the used memory of every watch looked at, and freed what its watermarks ask for, one after the
+    /// other.
     fn look_around(&mut self) {
-        let now = clock::now();
         for index in 0..self.watches.len() {
-            let watch = &mut self.watches[index];
-            match watch.step(now) {
+            if !self.waiting.contains(&index) {
+                self.waiting.push_back(index);
+            }
+        }
+        if Levels::now(&self.watches).is_any_high() {
+            self.reclaimer.make_way();
+        }
+        self.look_at_waiting();
+    }
+
+    /// Looks at the watches whose turn it is, until a pass begins.
+    fn look_at_waiting(&mut self) {
+        while self.reclaimer.is_ready() {
+            let Some(index) = self.waiting.pop_front() else { return };
+            let Some(watch) = self.watches.get_mut(index) else { continue };
+            match watch.step(clock::now()) {
                 Ok(Some(Order::Free { need, share, limit })) => {
-                    // The pass under way may free it; otherwise this watch asks again.
-                    if self.reclaimer.is_ready() {
-                        let watch = watch.clone();
-                        self.reporter.above_watermark(&watch.name(), share, limit, need);
-                        let with = With { config: &self.config, watches: &self.watches };
-                        self.reclaimer.free(watch, need, with);
-                    }
+                    let watch = watch.clone();
+                    self.reporter.above_watermark(&watch.name(), share, limit, need);
+                    let with = With { config: &self.config, watches: &self.watches };
+                    self.reclaimer.free(watch, need, with);
                 }
                 Ok(Some(Order::Rest { share, limit })) => {
-                    debug!(
-                        watch = %watch.name(),
-                        used = %share,
-                        limit = %limit,
-                        "resting"
-                    );
+                    debug!(watch = %watch.name(), used = %share, limit = %limit, "resting");
                 }
                 Ok(None) => debug!(watch = %watch.name(), "backing off"),
                 Err(error) => warn!(watch = %watch.name(), "cannot tell the used memory: {error}"),
@@ -488,21 +500,23 @@ impl Daemon {
                 let (now, back_off) = (clock::now(), self.config.back_off);
                 let mut watches = self.watches.iter_mut();
                 let Some(watch) = watches.find(|other| other.name() == watch) else { return };
+                let failed = End::Done(DoneCause::NothingLeft);
                 match done {
-                    Ok((account, end)) => {
+                    Some(Ok((account, end))) => {
                         let wait = watch.after_pass(end, account.total().spared, now, back_off);
                         self.reporter.pass_done(&watch.name(), &account, end, wait);
                     }
-                    Err(error) => {
-                        let end = End::Done(DoneCause::NothingLeft);
-                        watch.after_pass(end, HugePages::default(), now, back_off);
+                    Some(Err(error)) => {
+                        watch.after_pass(failed, HugePages::default(), now, back_off);
                         error!(watch = %watch.name(), "the pass failed: {error}");
                     }
+                    None => drop(watch.after_pass(failed, HugePages::default(), now, back_off)),
                 }
             }
             Ended::Idle { cost, done } => {
-                self.next_idle = Instant::now() + (cost * DEAREST).min(LATEST);
-                if let Err(error) = done {
+                let wait = if done.is_some() { (cost * DEAREST).min(LATEST) } else { LATEST };
+                self.next_idle = Instant::now() + wait;
+                if let Some(Err(error)) = done {
                     error!("idle huge pages cannot be reclaimed: {error}");
                 }
             }

@@ -1,6 +1,6 @@
 //! Finds out who a process is, and takes hold of it. Kernel threads and we ourselves are never held.
 
-use crate::process::ManagedProcess;
+use crate::process::{ManagedProcess, is_about_one_process};
 use crate::select::{Identity, Membership};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use superpage_kernel::rights::Hindrance;
 use superpage_kernel::status;
 use superpage_kernel::{Error, Result};
 use superpage_units::{Pid, ProcessKey};
-use tracing::warn;
+use tracing::{debug, warn};
 
 /// The mounted memory cgroups are looked for again after this, where there are none or they cannot be
 /// told. Chosen, not measured.
@@ -132,8 +132,15 @@ impl Describer {
 
     fn identity(&self, process: &Process, command: &[u8]) -> Result<Identity> {
         let user = status::of(process)?.effective_uid;
-        let group = self.hierarchy().map(|hierarchy| group_of(process, &hierarchy)).transpose()?;
-        let cgroup = group.map_or(Membership::Unknown, Membership::Known);
+        let cgroup = match self.hierarchy().map(|hierarchy| group_of(process, &hierarchy)) {
+            Some(Ok(group)) => Membership::Known(group),
+            Some(Err(error)) if is_about_one_process(&error) => return Err(error),
+            Some(Err(error)) => {
+                debug!(pid = process.pid().0, "its cgroup cannot be told: {error}");
+                Membership::Unknown
+            }
+            None => Membership::Unknown,
+        };
         let command = String::from_utf8_lossy(command).into_owned();
         Ok(Identity { pid: process.pid(), command, user, cgroup })
     }

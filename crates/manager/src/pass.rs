@@ -18,6 +18,7 @@ use superpage_policy::debloat::{
 use superpage_units::{
     BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time,
 };
+use tracing::debug;
 
 /// Whether to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +175,7 @@ impl Pass {
     /// A process that exits or cannot be read is left out.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] and whatever is not about one process.
+    /// [`Error::Unsupported`].
     pub fn new(
         processes: Vec<Arc<ManagedProcess>>,
         need: BasePages,
@@ -186,8 +187,10 @@ impl Pass {
         for process in processes {
             match process.huge_pages() {
                 Ok(ranges) => found.push((process, ranges)),
+                Err(error @ Error::Unsupported { .. }) => return Err(error),
                 Err(error) if is_about_one_process(&error) => {}
-                Err(error) => return Err(error),
+                // What is odd about one process is no reason to leave the others alone.
+                Err(error) => debug!(pid = process.pid().0, "passed over: {error}"),
             }
         }
         Ok(Self::over(found, need, options, cooling, now))
@@ -390,31 +393,39 @@ impl Pass {
         let Some(managed) = self.processes.get(&process) else { return Ok(Some(Vec::new())) };
         match guard(managed) {
             Permission::Nothing => return Ok(None),
-            Permission::NotAskedFor => self.spare(process)?,
-            Permission::All => {}
+            // To find out what is to be spared takes long, and permission may have ended meanwhile.
+            Permission::NotAskedFor if self.spare(process)? => {
+                let managed = self.processes.get(&process);
+                if managed.is_none_or(|managed| guard(managed) == Permission::Nothing) {
+                    return Ok(None);
+                }
+            }
+            Permission::NotAskedFor | Permission::All => {}
         }
         let map = self.maps.get(&process);
         let is_left = |range: &&PmdRange| map.is_some_and(|map| map.get(**range).is_some());
         Ok(Some(part.iter().filter(is_left).copied().collect()))
     }
 
-    /// Takes memory for which the process asked for huge pages out of the pass.
-    fn spare(&mut self, process: ProcessKey) -> Result<()> {
+    /// Takes memory for which the process asked for huge pages out of the pass; whether that was still to
+    /// be done.
+    fn spare(&mut self, process: ProcessKey) -> Result<bool> {
         let (Some(managed), Some(map), Some(account)) = (
             self.processes.get(&process),
             self.maps.get_mut(&process),
             self.account.processes.get_mut(&process),
         ) else {
-            return Ok(());
+            return Ok(false);
         };
-        if self.spared.insert(process) {
-            let asked = managed.asked_for(map.by_address().map(|(range, _)| range))?;
-            account.spared += HugePages(asked.len() as u64);
-            for range in asked {
-                map.remove(range);
-            }
+        if !self.spared.insert(process) {
+            return Ok(false);
         }
-        Ok(())
+        let asked = managed.asked_for(map.by_address().map(|(range, _)| range))?;
+        account.spared += HugePages(asked.len() as u64);
+        for range in asked {
+            map.remove(range);
+        }
+        Ok(true)
     }
 
     /// Carries out one step about one process and tells `watch`; a process that is lost leaves

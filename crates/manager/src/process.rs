@@ -5,6 +5,7 @@
 
 use crate::select::Identity;
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -181,13 +182,13 @@ impl ManagedProcess {
     }
 
     /// As [`ManagedProcess::huge_pages`]; `after_stride` is called after each part of the walk, about a
-    /// millisecond long, with the time that the part took.
+    /// millisecond long, with the time that the part took, and may end the walk.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
     pub fn huge_pages_in_strides(
         &self,
-        after_stride: &mut dyn FnMut(Duration),
+        after_stride: &mut dyn FnMut(Duration) -> ControlFlow<()>,
     ) -> Result<Vec<PmdRange>> {
         self.pagemap.huge_pages_in_strides(&maps::of(&self.process)?, after_stride)
     }

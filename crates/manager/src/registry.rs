@@ -1,11 +1,11 @@
 //! The registry of processes: all that are selected and large enough, held once each, for whoever looks
 //! at them or acts on them: the promoter, passes, `superpage scan` and `superpage top`.
 //!
-//! [`Registry::refresh`] goes through all processes; that reads only what the kernel answers without
-//! waiting for a process's locks. Small processes are passed over until they have grown. Whether a
-//! process is selected is asked again every `DESCRIBED_HOLD`, so one that changes its user or its cgroup
-//! is known as what it is. Several threads may refresh at once: while one waits for an answer about a
-//! process, the others pass that process over.
+//! [`Registry::refresh`] goes through all processes, and reads nothing for which the kernel waits for a
+//! process's memory map. Small processes are passed over until they have grown. Whether a process is
+//! selected is asked again every `DESCRIBED_HOLD`, so one that changes its user or its cgroup is known as
+//! what it is. Several threads may refresh at once: while one waits for an answer about a process (to open
+//! its page tables waits for an `execve` under way), the others pass that process over.
 
 use crate::find::Describer;
 use crate::process::ManagedProcess;
@@ -13,6 +13,7 @@ use crate::select::Selection;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use superpage_kernel::{Error, Result, process, status};
 use superpage_units::{Bytes, Nanos, Pid, ProcessKey, Time};
@@ -24,9 +25,13 @@ pub const WORTH_MANAGING: Bytes = Bytes::from_mib(16);
 /// How long an answer about who a process is, or that it is small, is believed. To ask takes some
 /// 100 us.
 const DESCRIBED_HOLD: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
-/// Managed processes that are asked who they are in one refresh, at the most. The others are next;
-/// meanwhile they are known as who they were. Chosen: some milliseconds.
+/// Managed processes that are asked who they are in one refresh, at the most: those that were asked longest
+/// ago. Meanwhile the others are known as who they were. Chosen: some milliseconds.
 const DESCRIBED_AT_ONCE: usize = 32;
+/// The open files that each managed process takes: a pidfd, its `/proc` directory, its page tables.
+const FILES_EACH: u64 = 3;
+/// Open files that are left for all else. Chosen, not measured: a daemon needs some thirty.
+const FILES_RESERVED: u64 = 64;
 /// A small process is asked for its size again after this, and then as long after as it is known. Chosen,
 /// not measured: it takes some 5 us.
 const ASKED_FIRST: Nanos = Nanos(100_000_000);
@@ -53,10 +58,10 @@ enum Known {
     },
 }
 
-/// What is asked about a process.
+/// A question about a process: whether it is to be managed.
 struct Question {
     pid: Pid,
-    /// As what it was managed before.
+    /// The process that was managed under this number so far.
     before: Option<Arc<ManagedProcess>>,
     /// Since when it is known.
     since: Time,
@@ -77,16 +82,27 @@ struct State {
 #[derive(Debug)]
 pub struct Registry {
     smallest: Bytes,
+    /// The most processes that are managed, so that some open files are left.
+    most: usize,
+    is_full: AtomicBool,
     describer: Describer,
     state: Mutex<State>,
 }
 
 impl Registry {
     /// A registry of the processes that `selection` lets through and that have so much memory, or whose
-    /// numbers it names. It knows of none before it is refreshed.
+    /// numbers it names. It knows of none before it is refreshed. Our limit of open files is raised as far
+    /// as may be.
     #[must_use]
     pub fn new(selection: Selection, smallest: Bytes) -> Self {
-        let registry = Self { smallest, describer: Describer::new(), state: Mutex::default() };
+        let most = raise_limit_of_files().saturating_sub(FILES_RESERVED) / FILES_EACH;
+        let registry = Self {
+            smallest,
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+            is_full: AtomicBool::new(false),
+            describer: Describer::new(),
+            state: Mutex::default(),
+        };
         registry.configure(selection);
         registry
     }
@@ -128,17 +144,59 @@ impl Registry {
     /// If `/proc` cannot be read.
     pub fn refresh(&self, now: Time) -> Result<()> {
         let pids = process::list(Path::new("/proc"))?;
-        self.state().forget_others(&pids.iter().copied().collect());
-        let mut described = 0;
-        for pid in pids {
-            let question = self.state().question(pid, now, described);
+        self.forget_others(&pids.iter().copied().collect());
+        for pid in self.due(&pids, now) {
+            let question = self.state().question(pid, now);
             if let Some(question) = question {
-                described += usize::from(question.before.is_some());
+                // Also where the answer is a panic, the question is not asked any more.
+                let _asked = Asked { registry: self, pid };
                 let answer = self.ask(&question, now);
                 self.state().answer(&question, answer, now);
             }
         }
         Ok(())
+    }
+
+    /// Forgets all processes but these.
+    fn forget_others(&self, alive: &BTreeSet<Pid>) {
+        let mut state = self.state();
+        // Another thread may know of a process that has begun since these were listed.
+        let is_there =
+            |process: &ManagedProcess| alive.contains(&process.pid()) || process.process.is_alive();
+        state.known.retain(|pid, known| match known {
+            Known::Managed { process, .. } => is_there(process),
+            Known::PassedOver { .. } | Known::Asked => alive.contains(pid),
+        });
+        state.managed.retain(|_, process| is_there(process));
+    }
+
+    /// Those of `pids` about which something is to be asked.
+    fn due(&self, pids: &[Pid], now: Time) -> Vec<Pid> {
+        let (mut due, mut managed) = (Vec::new(), Vec::new());
+        {
+            let state = self.state();
+            for pid in pids {
+                match state.known.get(pid) {
+                    None => due.push(*pid),
+                    Some(Known::PassedOver { until, .. }) if *until <= now => due.push(*pid),
+                    Some(Known::PassedOver { .. } | Known::Asked) => {}
+                    Some(Known::Managed { process, described }) => {
+                        managed.push((*described, *pid, Arc::clone(process)));
+                    }
+                }
+            }
+        }
+        let is_stale = |described: &Option<Time>| {
+            described.is_none_or(|described| now.since(described) >= DESCRIBED_HOLD)
+        };
+        // After an `execve` it is another program, with other memory.
+        let (same, others): (Vec<_>, Vec<_>) =
+            managed.into_iter().partition(|(_, _, process)| process.pagemap.is_current());
+        let mut stale: Vec<_> = same.into_iter().filter(|(at, ..)| is_stale(at)).collect();
+        stale.sort_by_key(|(described, pid, _)| (*described, *pid));
+        stale.truncate(DESCRIBED_AT_ONCE);
+        due.extend(others.into_iter().chain(stale).map(|(_, pid, _)| pid));
+        due
     }
 
     /// All managed processes, in the order of their start.
@@ -185,6 +243,9 @@ impl Registry {
         if before.is_none() && !selection.include.pids.contains(pid) && !is_large() {
             return Ok(None);
         }
+        if before.is_none() && self.is_full() {
+            return Ok(None);
+        }
         let found = self.describer.describe(*pid)?;
         let Some(found) = found.filter(|found| selection.admits(&found.identity)) else {
             return Ok(None);
@@ -196,30 +257,43 @@ impl Registry {
             None => Arc::new(found.hold()?),
         }))
     }
+
+    /// Whether no further process can be managed.
+    fn is_full(&self) -> bool {
+        let is_full = self.state().managed.len() >= self.most;
+        if is_full && !self.is_full.swap(true, Ordering::Relaxed) {
+            warn!(
+                "{} processes are managed, and no more: the limit of open files allows no more; raise it \
+                 (LimitNOFILE= of a service, ulimit -n)",
+                self.most
+            );
+        }
+        is_full
+    }
+}
+
+/// A question that is being asked; its process can be asked about again when this is dropped.
+struct Asked<'a> {
+    registry: &'a Registry,
+    pid: Pid,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut state = self.registry.state();
+        if matches!(state.known.get(&self.pid), Some(Known::Asked)) {
+            state.known.remove(&self.pid);
+        }
+    }
 }
 
 impl State {
-    /// Forgets all processes but these.
-    fn forget_others(&mut self, alive: &BTreeSet<Pid>) {
-        self.known.retain(|pid, _| alive.contains(pid));
-        self.managed.retain(|_, process| alive.contains(&process.pid()));
-    }
-
-    /// What is to be asked about a process, if anything, when so many managed ones were asked about.
-    fn question(&mut self, pid: Pid, now: Time, described: usize) -> Option<Question> {
+    /// What is asked about a process, unless another thread asks already.
+    fn question(&mut self, pid: Pid, now: Time) -> Option<Question> {
         let (before, since) = match self.known.get(&pid) {
             Some(Known::Asked) => return None,
-            Some(Known::PassedOver { until, .. }) if *until > now => return None,
             Some(Known::PassedOver { since, .. }) => (None, *since),
-            Some(Known::Managed { process, described: last }) => {
-                let is_fresh = |last| now.since(last) < DESCRIBED_HOLD;
-                let is_known = last.is_some_and(is_fresh) || described >= DESCRIBED_AT_ONCE;
-                // After an `execve` it is another program, with other memory.
-                if is_known && process.pagemap.is_current() {
-                    return None;
-                }
-                (Some(Arc::clone(process)), now)
-            }
+            Some(Known::Managed { process, .. }) => (Some(Arc::clone(process)), now),
             None => (None, now),
         };
         self.known.insert(pid, Known::Asked);
@@ -246,13 +320,14 @@ impl State {
     }
 }
 
-/// Raises our limit of open files as far as may be: each managed process takes three.
-pub fn raise_limit_of_files() {
+/// Raises our limit of open files as far as may be; the limit then.
+fn raise_limit_of_files() -> u64 {
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limits.maximum, ..limits };
     if let Err(errno) = setrlimit(Resource::Nofile, raised) {
         info!("no more open files than usual: {errno}");
     }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -312,12 +387,40 @@ mod tests {
         assert_eq!(pids(&registry), [Pid(other.0.id())]);
     }
 
+    /// Some more than are asked in one refresh.
+    #[test]
+    fn all_are_asked_again_in_turns_however_far_apart_refreshes_are() {
+        let programs: Vec<Sleeper> = (0..DESCRIBED_AT_ONCE + 8).map(|_| sleeper()).collect();
+        let pids: Vec<Pid> = programs.iter().map(|program| Pid(program.0.id())).collect();
+        let registry = Registry::new(only(&pids), WORTH_MANAGING);
+        let at = |round: u64| Time(1) + DESCRIBED_HOLD * round;
+        registry.refresh(at(0)).expect("processes");
+        let stale = |round: u64| {
+            let is_before = |known: &&Known| matches!(known, Known::Managed { described, .. } if *described < Some(at(round)));
+            registry.state().known.values().filter(is_before).count()
+        };
+        registry.refresh(at(1)).expect("processes");
+        assert_eq!(stale(1), 8);
+        registry.refresh(at(2)).expect("processes");
+        assert_eq!((stale(1), stale(2)), (0, 8));
+    }
+
+    #[test]
+    fn no_more_are_managed_than_open_files_allow() {
+        let programs = [sleeper(), sleeper(), sleeper()];
+        let pids: Vec<Pid> = programs.iter().map(|program| Pid(program.0.id())).collect();
+        let mut registry = Registry::new(only(&pids), WORTH_MANAGING);
+        registry.most = 2;
+        registry.refresh(Time(1)).expect("processes");
+        assert_eq!(registry.processes().len(), 2);
+    }
+
     #[test]
     fn a_process_about_which_another_thread_asks_is_passed_over() {
         let program = sleeper();
         let pid = Pid(program.0.id());
         let registry = Registry::new(only(&[pid]), WORTH_MANAGING);
-        let question = registry.state().question(pid, Time(1), 0).expect("nobody knows it");
+        let question = registry.state().question(pid, Time(1)).expect("nobody knows it");
         registry.refresh(Time(2)).expect("processes");
         assert!(registry.processes().is_empty(), "the answer is awaited");
         registry.configure(only(&[]));

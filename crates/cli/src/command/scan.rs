@@ -15,7 +15,7 @@ use superpage_manager::cooldown::CoolDown;
 use superpage_manager::find;
 use superpage_manager::pass::{Options, Pass};
 use superpage_manager::process::ManagedProcess;
-use superpage_manager::registry::{self, Registry};
+use superpage_manager::registry::Registry;
 use superpage_manager::select::Selection;
 use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
 use superpage_policy::debloat::Depth;
@@ -45,7 +45,6 @@ fn survey(
 }
 
 fn all(arguments: &Scan, depth: Depth) -> Outcome {
-    registry::raise_limit_of_files();
     let registry = Registry::new(Selection::default(), PageSize::Huge.bytes());
     registry.refresh(clock::now())?;
     let denied = registry.denied();

@@ -1,13 +1,13 @@
 //! Passes that reclaim bloat, one at a time, each on a thread of its own.
 //!
 //! A pass reads memory maps and page tables of other processes, and waits for whoever holds their locks.
-//! The daemon's thread never does: it begins a pass, is woken when the pass has ended, and sees whether a
-//! step takes longer than it may. Then the thread is left behind, the process that it waits for is left
-//! alone until the thread comes back, and the next pass goes on without.
+//! The daemon's thread does not: it begins a pass, is woken when the pass has ended, and sees whether a
+//! step takes longer than it may. Then the pass is given up: its thread is left behind, the process that
+//! the thread waits for is left alone for a while, and the next pass goes on without.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `work` | what the thread does |
+//! | `work` | the work of the thread |
 //! | `progress` | how far it is |
 //! | `looks` | when a huge page that may be partly used is looked at |
 //! | `permission` | what may be reclaimed from which process |
@@ -26,7 +26,8 @@ use crate::config::Config;
 use crate::cooldown::CoolDown;
 use crate::registry::Registry;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use progress::Progress;
+use looks::Looks;
+use progress::{Progress, Subject};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,11 +43,15 @@ use work::{Kept, Task, Work};
 const LIMIT: Duration = Duration::from_secs(10);
 /// With so many threads left behind no pass begins before one comes back. Chosen, not measured.
 const MOST_STUCK: usize = 8;
+/// A process for which a pass was given up is left alone for so long, and for as long as the thread is
+/// stuck. Chosen, not measured: whoever holds a lock for ten seconds may do so again.
+const AVOIDED: Duration = Duration::from_secs(600);
 
 /// A pass under way.
 #[derive(Debug)]
 struct Running {
     thread: JoinHandle<()>,
+    task: Arc<Task>,
     /// `None` is sent if the thread panicked.
     result: Receiver<Option<(Ended, Kept)>>,
     progress: Arc<Progress>,
@@ -58,6 +63,7 @@ struct Stuck {
     thread: JoinHandle<()>,
     /// The process that it waits for, if it is one.
     key: Option<ProcessKey>,
+    since: Instant,
 }
 
 /// Makes the passes.
@@ -65,12 +71,14 @@ struct Stuck {
 pub(super) struct Reclaimer {
     registry: Arc<Registry>,
     reporter: Reporter,
-    /// What the next pass needs; `None` while one is under way.
+    /// The state for the next pass; `None` while one is under way.
     kept: Option<Kept>,
-    /// What was cooling down when the last pass began or ended.
-    cooling: CoolDown,
+    /// The cooldowns as they were when the pass under way began.
+    cooling: Arc<CoolDown>,
     running: Option<Running>,
+    /// Threads that are left behind, and those that have come back not long ago.
     stuck: Vec<Stuck>,
+    has_given_up: bool,
     /// Becomes readable when a pass has ended.
     wakeup: Arc<OwnedFd>,
     passes: u64,
@@ -79,7 +87,7 @@ pub(super) struct Reclaimer {
     counts: Counts,
 }
 
-/// What went wrong with passes.
+/// Counts of passes that were given up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     /// Passes of which a step took longer than it may.
@@ -100,7 +108,8 @@ impl Reclaimer {
         cooling: CoolDown,
     ) -> std::io::Result<Self> {
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let kept = Kept { policy, cooling: cooling.clone(), looks: looks::Looks::default() };
+        let cooling = Arc::new(cooling);
+        let kept = Kept { policy, cooling: Arc::clone(&cooling), looks: Looks::default() };
         Ok(Self {
             registry,
             reporter,
@@ -108,6 +117,7 @@ impl Reclaimer {
             cooling,
             running: None,
             stuck: Vec::new(),
+            has_given_up: false,
             wakeup: Arc::new(wakeup),
             passes: 0,
             limit: LIMIT,
@@ -120,7 +130,7 @@ impl Reclaimer {
         &self.wakeup
     }
 
-    /// What went wrong so far.
+    /// How many passes were given up so far.
     pub(super) fn counts(&self) -> Counts {
         self.counts
     }
@@ -137,8 +147,20 @@ impl Reclaimer {
 
     /// Whether a pass can begin.
     pub(super) fn is_ready(&mut self) -> bool {
-        self.stuck.retain(|stuck| !stuck.thread.is_finished());
-        self.running.is_none() && self.stuck.len() < MOST_STUCK
+        self.stuck.retain(|stuck| {
+            !stuck.thread.is_finished() || stuck.key.is_some() && stuck.since.elapsed() < AVOIDED
+        });
+        let waiting = self.stuck.iter().filter(|stuck| !stuck.thread.is_finished()).count();
+        let gives_up = waiting >= MOST_STUCK;
+        if gives_up && !self.has_given_up {
+            let words = format!(
+                "{waiting} threads wait for processes and do not come back: no bloat is reclaimed until \
+                 one does"
+            );
+            self.reporter.missed("stuck", None, &words);
+        }
+        self.has_given_up = gives_up;
+        self.running.is_none() && !gives_up
     }
 
     /// Another configuration holds: by its policy, and with cooldowns no longer than one that begins now.
@@ -146,18 +168,27 @@ impl Reclaimer {
     pub(super) fn configure(&mut self, policy: Box<dyn Debloat>, now: Time, cool_down: Nanos) {
         let mut cooling = self.cooling().clone();
         cooling.cap(now, cool_down);
-        self.keep(policy, cooling);
+        self.keep(policy, Arc::new(cooling));
     }
 
     /// The next pass begins with this, and knows of no look.
-    fn keep(&mut self, policy: Box<dyn Debloat>, cooling: CoolDown) {
-        self.cooling = CoolDown::new();
-        self.kept = Some(Kept { policy, cooling, looks: looks::Looks::default() });
+    fn keep(&mut self, policy: Box<dyn Debloat>, cooling: Arc<CoolDown>) {
+        self.cooling = Arc::clone(&cooling);
+        self.kept = Some(Kept { policy, cooling, looks: Looks::default() });
     }
 
     /// Has memory freed, because `watch` is above its watermark.
     pub(super) fn free(&mut self, watch: Watch, need: BasePages, with: With<'_>) {
         self.begin(Task::Free { watch, need }, with);
+    }
+
+    /// Ends a pass over huge pages that stay partly used, because memory is short.
+    pub(super) fn make_way(&self) {
+        if let Some(Running { task, progress, .. }) = &self.running
+            && matches!(**task, Task::Idle { .. })
+        {
+            progress.end();
+        }
     }
 
     /// Has huge pages split that stay partly used, of these processes, each under the policy of that name.
@@ -169,39 +200,39 @@ impl Reclaimer {
         if !self.is_ready() {
             return;
         }
-        let Some(mut kept) = self.kept.take() else { return };
-        kept.cooling.expire(crate::clock::now());
-        self.cooling = kept.cooling.clone();
+        let Some(kept) = self.kept.take() else { return };
+        self.cooling = Arc::clone(&kept.cooling);
         self.passes += 1;
         let work = Work {
-            task,
             config: Arc::clone(with.config),
             watches: with.watches.to_vec(),
             registry: Arc::clone(&self.registry),
             reporter: self.reporter.clone(),
             kept,
-            stuck: self.stuck.iter().filter_map(|stuck| stuck.key).collect::<BTreeSet<_>>(),
+            avoided: self.stuck.iter().filter_map(|stuck| stuck.key).collect::<BTreeSet<_>>(),
             number: self.passes,
         };
-        let (progress, wakeup) = (Arc::new(Progress::default()), Arc::clone(&self.wakeup));
+        let (task, progress) = (Arc::new(task), Arc::new(Progress::default()));
+        let (its_task, its_progress) = (Arc::clone(&task), Arc::clone(&progress));
+        let wakeup = Arc::clone(&self.wakeup);
         let (send, result) = bounded(1);
-        let its = Arc::clone(&progress);
         let run = move || {
-            // What a panic left half done is dropped with the pass.
-            let done = catch_unwind(AssertUnwindSafe(|| work.carry_out(&its))).ok();
+            // Whatever a panic left half done is dropped with the pass.
+            let carry_out = || work.carry_out(&its_task, &its_progress);
+            let done = catch_unwind(AssertUnwindSafe(carry_out)).ok();
             // Nobody waits for a thread that was left behind.
             let _ = send.send(done);
             let _ = rustix::io::write(&*wakeup, &1_u64.to_ne_bytes());
         };
         match std::thread::Builder::new().name("reclaim".to_owned()).spawn(run) {
-            Ok(thread) => self.running = Some(Running { thread, result, progress }),
+            Ok(thread) => self.running = Some(Running { thread, task, result, progress }),
             Err(error) => {
                 self.lost(with.config, &format!("the thread of a pass cannot be started: {error}"));
             }
         }
     }
 
-    /// How the pass under way ended, if it has; one that takes too long is left behind.
+    /// How the pass under way ended, if it has; one that takes too long is given up.
     pub(super) fn ended(&mut self, config: &Config) -> Option<Ended> {
         let _ = rustix::io::read(&*self.wakeup, &mut [0_u8; 8]);
         let running = self.running.as_ref()?;
@@ -209,21 +240,12 @@ impl Reclaimer {
             Ok(done) => self.take_in(done, config),
             Err(_) => {
                 let late = running.progress.overdue(self.limit)?;
-                let words =
-                    "a step of a pass takes longer than it may; the next pass goes on without";
-                self.counts.timed_out += 1;
-                self.reporter.missed(
-                    "timed-out",
-                    late.as_ref().map(|one| (one.pid, &*one.command)),
-                    words,
-                );
-                self.leave_behind(late.map(|subject| subject.key), config);
-                None
+                self.give_up(late, config)
             }
         }
     }
 
-    /// Ends the pass under way; one that does not end in time is left behind.
+    /// Ends the pass under way; one that does not end in time is given up.
     pub(super) fn end(&mut self, patience: Duration, config: &Config) -> Option<Ended> {
         let running = self.running.as_ref()?;
         running.progress.end();
@@ -232,42 +254,45 @@ impl Reclaimer {
             Ok(done) => self.take_in(done, config),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 let late = running.progress.overdue(Duration::ZERO).flatten();
-                self.leave_behind(late.map(|subject| subject.key), config);
-                None
+                self.give_up(late, config)
             }
         }
     }
 
     fn take_in(&mut self, done: Option<(Ended, Kept)>, config: &Config) -> Option<Ended> {
-        if let Some(Running { thread, .. }) = self.running.take() {
-            // Its last step was to send this.
-            let _ = thread.join();
+        let Running { thread, task, .. } = self.running.take()?;
+        // Its last steps were to send this and to wake us.
+        let _ = thread.join();
+        if let Some((ended, kept)) = done {
+            self.kept = Some(kept);
+            return Some(ended);
         }
-        let Some((ended, kept)) = done else {
-            self.lost(config, "a pass ended by a mistake of its own (see above)");
-            return None;
-        };
-        self.kept = Some(kept);
-        Some(ended)
+        self.lost(config, "a pass ended by a mistake of its own (see above)");
+        Some(task.given_up())
     }
 
     fn lost(&mut self, config: &Config, words: &str) {
         self.counts.lost += 1;
         self.reporter.missed("worker-lost", None, words);
-        let cooling = std::mem::take(&mut self.cooling);
-        self.keep((config.policy.build)(config.emd), cooling);
+        self.keep((config.policy.build)(config.emd), Arc::clone(&self.cooling));
     }
 
-    fn leave_behind(&mut self, key: Option<ProcessKey>, config: &Config) {
-        let Some(Running { thread, progress, .. }) = self.running.take() else { return };
+    /// Leaves the thread of the pass under way behind, which waits for this process.
+    fn give_up(&mut self, late: Option<Subject>, config: &Config) -> Option<Ended> {
+        let Running { thread, task, progress, .. } = self.running.take()?;
         progress.end();
-        self.stuck.push(Stuck { thread, key });
-        let cooling = std::mem::take(&mut self.cooling);
-        self.keep((config.policy.build)(config.emd), cooling);
+        self.counts.timed_out += 1;
+        let words = "a step of a pass takes longer than it may; the next pass goes on without";
+        let process = late.as_ref().map(|subject| (subject.pid, &*subject.command));
+        self.reporter.missed("timed-out", process, words);
+        let key = late.map(|subject| subject.key);
+        self.stuck.push(Stuck { thread, key, since: Instant::now() });
+        self.keep((config.policy.build)(config.emd), Arc::clone(&self.cooling));
+        Some(task.given_up())
     }
 }
 
-/// What a pass goes by.
+/// The configuration for a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct With<'a> {
     pub(super) config: &'a Arc<Config>,
@@ -280,12 +305,19 @@ mod tests {
     use super::*;
     use crate::ledger::Ledger;
     use crate::registry::WORTH_MANAGING;
-    use crate::select::Selection;
+    use crate::select::{Filter, Selection};
     use crossbeam_channel::{Sender, unbounded};
+    use rustix::event::{PollFd, PollFlags, poll};
+    use superpage_policy::bloat::BloatDensity;
+    use superpage_policy::debloat::{BloatMaps, Decision};
+    use superpage_units::Pid;
 
     fn reclaimer(directory: &tempfile::TempDir) -> (Reclaimer, Config) {
         let config = Config::default();
-        let registry = Arc::new(Registry::new(Selection::default(), WORTH_MANAGING));
+        // Nobody has this number.
+        let include = Filter { pids: vec![Pid(u32::MAX)], ..Filter::default() };
+        let nobody = Selection { include, ..Selection::default() };
+        let registry = Arc::new(Registry::new(nobody, WORTH_MANAGING));
         let reporter = Reporter::new(Arc::new(Ledger::open(directory.path())));
         let policy = (config.policy.build)(config.emd);
         let made = Reclaimer::new(registry, reporter, policy, CoolDown::new());
@@ -303,8 +335,45 @@ mod tests {
         let progress = Arc::new(Progress::default());
         progress.begins_with_all();
         reclaimer.kept = None;
-        reclaimer.running = Some(Running { thread, result, progress });
+        let task = Arc::new(Task::Idle { policies: BTreeMap::new() });
+        reclaimer.running = Some(Running { thread, task, result, progress });
         free
+    }
+
+    /// Whether a pass was given up.
+    fn is_given_up(ended: Option<&Ended>) -> bool {
+        matches!(ended, Some(Ended::Idle { done: None, .. } | Ended::Free { done: None, .. }))
+    }
+
+    /// A policy that makes a mistake.
+    #[derive(Debug)]
+    struct Mistaken;
+
+    impl Debloat for Mistaken {
+        fn decide(&mut self, _: &BloatMaps, _: BasePages) -> Decision {
+            panic!("a mistake, for the test")
+        }
+
+        fn floor(&self) -> BloatDensity {
+            BloatDensity::new(0)
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_pass_is_counted_and_wakes_the_daemon() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut reclaimer, config) = reclaimer(&directory);
+        let config = Arc::new(config);
+        let watches = crate::daemon::watch::all(&config);
+        reclaimer.configure(Box::new(Mistaken), Time::ZERO, Nanos(1));
+        let with = With { config: &config, watches: &watches };
+        reclaimer.free(watches[0].clone(), BasePages(1), with);
+        let mut woken = [PollFd::new(reclaimer.wakeup(), PollFlags::IN)];
+        let minute = rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 };
+        assert_eq!(poll(&mut woken, Some(&minute)), Ok(1), "nothing woke us");
+        assert!(is_given_up(reclaimer.ended(&config).as_ref()));
+        assert_eq!((reclaimer.counts().timed_out, reclaimer.counts().lost), (0, 1));
+        assert!(reclaimer.is_ready(), "the next pass can begin");
     }
 
     #[test]
@@ -315,7 +384,7 @@ mod tests {
         reclaimer.reclaim_idle(BTreeMap::new(), With { config: &config, watches: &[] });
         assert!(reclaimer.is_running() && !reclaimer.is_ready());
         let ended = reclaimer.end(Duration::from_secs(60), &config);
-        assert!(matches!(ended, Some(Ended::Idle { done: Ok(()), .. })), "{ended:?}");
+        assert!(matches!(ended, Some(Ended::Idle { done: Some(Ok(())), .. })), "{ended:?}");
         assert!(!reclaimer.is_running() && reclaimer.is_ready());
     }
 
@@ -327,7 +396,8 @@ mod tests {
         for number in 1..=MOST_STUCK {
             waiting.push(waits(&mut reclaimer));
             assert!(reclaimer.ended(&config).is_none() && reclaimer.is_running(), "not late yet");
-            assert!(reclaimer.end(Duration::from_millis(1), &config).is_none());
+            let ended = reclaimer.end(Duration::from_millis(1), &config);
+            assert!(is_given_up(ended.as_ref()), "{ended:?}");
             assert!(!reclaimer.is_running());
             assert_eq!(reclaimer.is_ready(), number < MOST_STUCK, "{number} are left behind");
         }
@@ -344,10 +414,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let (mut reclaimer, config) = reclaimer(&directory);
         let range = superpage_units::PmdRange::containing(superpage_units::VirtAddr(0));
-        reclaimer.cooling.add(ProcessKey(1), range, Time(7));
+        Arc::make_mut(&mut reclaimer.cooling).add(ProcessKey(1), range, Time(7));
         reclaimer.limit = Duration::ZERO;
         let waiting = waits(&mut reclaimer);
-        assert!(reclaimer.ended(&config).is_none() && !reclaimer.is_running());
+        assert!(is_given_up(reclaimer.ended(&config).as_ref()) && !reclaimer.is_running());
         assert_eq!((reclaimer.counts().timed_out, reclaimer.counts().lost), (1, 0));
         assert_eq!(reclaimer.cooling().len(), 1);
         drop(waiting);

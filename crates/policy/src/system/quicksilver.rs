@@ -188,12 +188,14 @@ impl Quicksilver {
     fn evacuation(&mut self, view: &dyn View) -> Option<Action> {
         let idle = self.options.idle;
         let is_idle = |one: &Reservation| unused(one) >= idle;
+        // A superpage is in use as long as nobody can see that it is not.
+        let is_inactive = |one: &Reservation| one.seen.idle.is_some() && is_idle(one);
         let is_reserved = |seen: &RangeView| seen.is_reserved;
         let is_huge = |seen: &RangeView| seen.mapping == Mapping::Huge;
         let found = self
             .reservations
             .take_oldest(view, is_reserved, is_idle)
-            .or_else(|| self.early.take_oldest(view, is_huge, is_idle))?;
+            .or_else(|| self.early.take_oldest(view, is_huge, is_inactive))?;
         let act = Act::Evacuate { process: found.process, range: found.range };
         Some(Action { act, cause: Cause::Idle(unused(&found)) })
     }

@@ -15,7 +15,7 @@ use superpage_manager::clock;
 use superpage_manager::history::{self, Entry, Tail};
 use superpage_manager::ledger::STATUS;
 use superpage_manager::process::ManagedProcess;
-use superpage_manager::registry::{self, Registry};
+use superpage_manager::registry::Registry;
 use superpage_manager::select::Selection;
 use superpage_manager::split::{Look, Splitter};
 use superpage_manager::status::{Memory, Status};
@@ -66,7 +66,6 @@ struct Known {
 impl Live {
     /// The machine, and the daemon that keeps its state in `state`.
     pub(super) fn new(state: &Path) -> Self {
-        registry::raise_limit_of_files();
         Self {
             state: state.to_owned(),
             tail: Tail::new(state),
@@ -77,12 +76,19 @@ impl Live {
         }
     }
 
-    /// Brings the processes up to date that are new, shown, or due.
-    fn look_at_processes(&mut self, ask: &Ask, end: Instant) -> anyhow::Result<()> {
+    /// Brings the processes up to date that are new, shown, or due, within this time.
+    fn look_at_processes(&mut self, ask: &Ask, time: Duration) -> anyhow::Result<()> {
         self.registry.refresh(clock::now())?;
+        let end = Instant::now() + time;
         let processes = self.registry.processes();
         let present: BTreeSet<ProcessKey> = processes.iter().map(|process| process.key).collect();
         self.known.retain(|key, _| present.contains(key));
+        for process in &processes {
+            // After an `execve` it is held anew.
+            if let Some(known) = self.known.get_mut(&process.key) {
+                known.process = Arc::clone(process);
+            }
+        }
         let shown: BTreeSet<Pid> = ask.shown.iter().take(GLANCED).copied().collect();
         let is_due = |process: &&Arc<ManagedProcess>| {
             !self.known.contains_key(&process.key)
@@ -179,7 +185,7 @@ impl Source for Live {
     fn look(&mut self, ask: &Ask) -> anyhow::Result<Sight> {
         let now_ms = history::now_ms();
         let time = if self.looks == 0 { FIRST_LOOK } else { LOOK };
-        self.look_at_processes(ask, Instant::now() + time)?;
+        self.look_at_processes(ask, time)?;
         self.glance(ask, Instant::now() + time);
         self.take_actions(now_ms);
         self.looks += 1;

@@ -1,6 +1,7 @@
-//! When a huge page is looked at: Quicksilver's background de-bloating, from outside: huge pages that are partly used and stay so
-//! are split before memory runs out ("Understanding Transparent Superpage Management", section
-//! "Superpage Management Designs", and its Table 1: deallocation "until the superpage is inactive").
+//! The times at which huge pages are looked at, for Quicksilver's background de-bloating from outside: huge
+//! pages that are partly used and stay so are split before memory runs out ("Understanding Transparent
+//! Superpage Management", section "Superpage Management Designs", and its Table 1: deallocation "until the
+//! superpage is inactive").
 //!
 //! Deviations: what is accessed cannot be seen from outside, so a superpage counts as idle when the
 //! part of it that was never used has stayed so for a while; and it is split where it is, not moved
@@ -89,8 +90,9 @@ impl Looks {
         due
     }
 
-    /// A pass came by over what was due at `now`, and this is what it knows in the end: what is still
-    /// huge was found in use, or is left alone for another reason. What nobody came to look at stays due.
+    /// A pass over the huge pages that were due at `now` has ended with these maps: a page that is still
+    /// huge was found in use, or is left alone for another reason. A page that the pass did not come to
+    /// stays due.
     pub(super) fn looked(&mut self, maps: &BloatMaps, idle: Nanos, now: Time) {
         for (key, map) in maps {
             let Some(process) = self.processes.get_mut(key) else { continue };

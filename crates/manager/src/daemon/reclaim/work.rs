@@ -1,4 +1,5 @@
-//! What a pass's thread does: frees memory above a watermark, or splits huge pages that stay partly used.
+//! The work of a pass's thread: it frees memory above a watermark, or splits huge pages that stay
+//! partly used.
 
 use super::looks::{Looks, Seen};
 use super::permission::{self, Levels};
@@ -15,6 +16,7 @@ use crate::process::{ManagedProcess, is_about_one_process};
 use crate::registry::Registry;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use superpage_kernel::usage::CpuTime;
@@ -30,7 +32,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// longer than each stride takes. Chosen, not measured.
 const UNHURRIED: u32 = 3;
 
-/// What is to be done.
+/// The aim of a pass.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Free so much, because this memory is above its watermark.
@@ -39,11 +41,11 @@ pub(super) enum Task {
     Idle { policies: BTreeMap<ProcessKey, String> },
 }
 
-/// What one pass hands on to the next.
+/// State that one pass hands on to the next.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) policy: Box<dyn Debloat>,
-    pub(super) cooling: CoolDown,
+    pub(super) cooling: Arc<CoolDown>,
     /// When huge pages that may be partly used are looked at.
     pub(super) looks: Looks,
 }
@@ -51,23 +53,33 @@ pub(super) struct Kept {
 /// How a task ended.
 #[derive(Debug)]
 pub(in crate::daemon) enum Ended {
-    /// The memory of this name was above its watermark.
-    Free { watch: String, done: Result<(Account, End)> },
-    /// To find the huge pages that may be partly used took so much CPU time.
-    Idle { cost: Duration, done: Result<()> },
+    /// The memory of this name was above its watermark. `None`: the pass was given up.
+    Free { watch: String, done: Option<Result<(Account, End)>> },
+    /// The search for huge pages that may be partly used took so much CPU time. `None`: the pass was given
+    /// up.
+    Idle { cost: Duration, done: Option<Result<()>> },
 }
 
-/// A pass to be made.
+impl Task {
+    /// The task was given up.
+    pub(super) fn given_up(&self) -> Ended {
+        match self {
+            Self::Free { watch, .. } => Ended::Free { watch: watch.name(), done: None },
+            Self::Idle { .. } => Ended::Idle { cost: Duration::ZERO, done: None },
+        }
+    }
+}
+
+/// All that a pass needs but its task.
 #[derive(Debug)]
 pub(super) struct Work {
-    pub(super) task: Task,
     pub(super) config: Arc<Config>,
     pub(super) watches: Vec<Watch>,
     pub(super) registry: Arc<Registry>,
     pub(super) reporter: Reporter,
     pub(super) kept: Kept,
-    /// Processes that are left alone, because another thread waits for them still.
-    pub(super) stuck: BTreeSet<ProcessKey>,
+    /// Processes that are left alone, because an earlier pass waited for them too long.
+    pub(super) avoided: BTreeSet<ProcessKey>,
     /// The number of this pass.
     pub(super) number: u64,
 }
@@ -77,24 +89,23 @@ type Found = (Arc<ManagedProcess>, Vec<PmdRange>);
 
 impl Work {
     /// Makes the pass.
-    pub(super) fn carry_out(mut self, progress: &Progress) -> (Ended, Kept) {
-        let ended =
-            match std::mem::replace(&mut self.task, Task::Idle { policies: BTreeMap::new() }) {
-                Task::Free { watch, need } => {
-                    let done = self.free(&watch, need, progress);
-                    Ended::Free { watch: watch.name(), done }
-                }
-                Task::Idle { policies } => {
-                    let before = CpuTime::of_thread();
-                    let found = self.due(&policies, progress);
-                    let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
-                    let done = found.and_then(|due| match due.is_empty() {
-                        true => Ok(()),
-                        false => self.split_idle(due, &policies, progress),
-                    });
-                    Ended::Idle { cost, done }
-                }
-            };
+    pub(super) fn carry_out(mut self, task: &Task, progress: &Progress) -> (Ended, Kept) {
+        let ended = match task {
+            Task::Free { watch, need } => {
+                let done = self.free(watch, *need, progress);
+                Ended::Free { watch: watch.name(), done: Some(done) }
+            }
+            Task::Idle { policies } => {
+                let before = CpuTime::of_thread();
+                let found = self.due(policies, progress);
+                let cost = Duration::from_nanos(CpuTime::of_thread().since(before).0);
+                let done = found.and_then(|due| match due.is_empty() {
+                    true => Ok(()),
+                    false => self.split_idle(due, policies, progress),
+                });
+                Ended::Idle { cost, done: Some(done) }
+            }
+        };
         (ended, self.kept)
     }
 
@@ -108,7 +119,7 @@ impl Work {
     ) -> Result<Vec<Seen>> {
         let mut found = Vec::new();
         for process in self.registry.processes() {
-            if self.stuck.contains(&process.key) || !wanted(&process) {
+            if self.avoided.contains(&process.key) || !wanted(&process) {
                 continue;
             }
             progress.begins(&process);
@@ -117,6 +128,10 @@ impl Work {
                     progress.is_over();
                     std::thread::sleep(took * rest);
                     progress.begins(&process);
+                    match progress.is_to_end() {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(()),
+                    }
                 })?;
                 Ok((huge_pages, stat.cpu.time()))
             });
@@ -152,6 +167,8 @@ impl Work {
         let found: Vec<Found> = found.map(|seen| (seen.process, seen.huge_pages)).collect();
         let (options, name) = (self.options(), self.config.policy.name);
         let Kept { policy, cooling, .. } = &mut self.kept;
+        let cooling = Arc::make_mut(cooling);
+        cooling.expire(now);
         let mut pass = Pass::over(found, need, options, cooling, now);
         let level = Cell::new(watch.level());
         // A pass can take long; a process may be in another group by now, or another user's.
@@ -218,6 +235,8 @@ impl Work {
         let (now, options, all) = (clock::now(), self.options(), BasePages(u64::MAX));
         let (config, watches) = (&self.config, &self.watches);
         let Kept { cooling, looks, .. } = &mut self.kept;
+        let cooling = Arc::make_mut(cooling);
+        cooling.expire(now);
         let names: BTreeMap<Pid, &str> = due
             .iter()
             .filter_map(|(process, _)| Some((process.pid(), policies.get(&process.key)?.as_str())))
