@@ -12,7 +12,7 @@ use superpage_manager::config::parse_percent;
 use superpage_manager::history::What;
 use superpage_policy::debloat::emd::EMD;
 use superpage_policy::debloat::list::{Entry, Registry};
-use superpage_policy::system::list;
+use superpage_policy::promotion::list;
 use superpage_policy::watermark::Watermarks;
 use superpage_sim::profile::Profile;
 use superpage_sim::trace::candidate::Candidate;

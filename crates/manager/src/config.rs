@@ -170,7 +170,7 @@ impl Config {
         let floor = BloatDensity::from_share(file.debloat.min_bloat.0).max(BloatDensity::new(1));
         let emd =
             emd::Options { quantum: file.debloat.quantum.0, floor, ..emd::Options::default() };
-        let policy = debloater(file.debloat.name.as_ref(), &policies.debloaters, text)?;
+        let policy = debloater(file.debloat.name.as_ref(), &policies.debloat, text)?;
         Ok(Self {
             machine,
             cgroups,
@@ -186,7 +186,7 @@ impl Config {
                 within: None,
             },
             max_ptes_none: file.khugepaged.max_ptes_none.resolve(worth(&policy, emd)),
-            promotion: file.promotion.resolve(file.budget.promotion, &policies.systems, text)?,
+            promotion: file.promotion.resolve(file.budget.promotion, &policies.promotion, text)?,
             hold_enabled: file.thp.enabled,
             metrics: file.metrics.listen,
         })

@@ -15,9 +15,9 @@ use superpage_manager::promote::policy::{Promotion, names};
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules};
 use superpage_policy::debloat;
+use superpage_policy::promotion::list::{self, Registry};
+use superpage_policy::promotion::{View as _, life::Allocation};
 use superpage_policy::supply::Supply;
-use superpage_policy::system::list::{self, Registry};
-use superpage_policy::system::{View as _, life::Allocation};
 use superpage_sim::machine::{Backing, Content, Machine, Setup, Stepped};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Debloater, Hardware, Run};
@@ -37,10 +37,10 @@ fn ranges() -> Vec<PmdRange> {
 
 #[test]
 fn it_runs_on_the_simulated_machine() {
-    let system = own::policies().systems.find("hundred").expect("its line").build();
+    let policy = own::policies().promotion.find("hundred").expect("its line").build();
     let memory = Bytes::from_mib(64);
     let mut machine =
-        Machine::new(Setup { memory, pools: None, backing: Backing::None, seed: 1 }, system);
+        Machine::new(Setup { memory, pools: None, backing: Backing::None, seed: 1 }, policy);
     let process = machine.spawn();
     let end = START.offset(HugePages(2).bytes());
     let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Fixed, Advice::None);
@@ -65,9 +65,9 @@ fn a_configuration_names_it_and_messages_list_it() {
     assert_eq!(config.promotion.policy.to_string(), "hundred");
     let unknown = config::parse(text, path).expect_err("it is nobody else's");
     assert!(unknown.to_string().contains("test.toml:2"), "{unknown}");
-    assert!(names(&policies.systems).contains("hundred"));
+    assert!(names(&policies.promotion).contains("hundred"));
     assert!(!names(&Registry::published()).contains("hundred"));
-    let rows = list::five_events(&policies.systems);
+    let rows = list::five_events(&policies.promotion);
     let allocation = Allocation::Asynchronous(BasePages(100)).to_string();
     assert!(rows.iter().any(|row| row[0] == "hundred" && row[1] == allocation));
 }
@@ -79,7 +79,7 @@ fn a_de_bloater_is_plugged_into_a_simulated_run() {
     assert_eq!(candidate.name(), "linux+half");
     let plugged = candidate.debloater.expect("half");
     let setup = Setup { memory: Bytes::from_mib(96), pools: None, backing: Backing::None, seed: 1 };
-    let machine = Machine::new(setup, (candidate.system.build)());
+    let machine = Machine::new(setup, (candidate.policy.build)());
     let hardware = Hardware::native(Profile::named("emd").expect("it is built in"));
     let mut run =
         Run::new(machine, hardware).with_debloater(Debloater::new(&plugged.entry, plugged.marks));
@@ -117,13 +117,13 @@ fn a_configuration_names_a_de_bloater_and_messages_list_it() {
     assert!(said.starts_with("test.toml:2") && said.contains("half, emd, emd-exact"), "{said}");
     let said = Candidate::named_with("linux+quarter", &own::policies()).expect_err("there is none");
     assert!(said.to_string().contains("half, emd, emd-exact"), "{said}");
-    let rows = debloat::list::five_events(&own::policies().debloaters);
+    let rows = debloat::list::five_events(&own::policies().debloat);
     assert!(rows.iter().any(|row| row[0] == "+half" && row[4].contains("more than 50 %")));
 }
 
 #[test]
 fn the_scheduler_asks_it() {
-    let policy = Promotion::named("hundred", &own::policies().systems).expect("its line");
+    let policy = Promotion::named("hundred", &own::policies().promotion).expect("its line");
     let rules = Rules {
         policies: vec![policy],
         budget: CpuBudget::UNLIMITED,

@@ -27,7 +27,7 @@ impl Compaction {
     ///
     /// Linux's is not while free memory is not above the `low` watermark by twice the size wanted:
     /// there is nowhere to move pages to (`compaction_suitable()` and `compact_gap()` in
-    /// mm/compaction.c). So it is in every system that is a changed Linux.
+    /// mm/compaction.c). So it is in every policy that is a changed Linux.
     #[must_use]
     pub fn is_suitable(self, size: PageSize, supply: &Supply, low: BasePages) -> bool {
         match self {

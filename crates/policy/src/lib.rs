@@ -1,10 +1,10 @@
 //! Pure decisions about superpages.
 //!
 //! What is here: what is known about the bloat in ranges of memory ([`bloat`], [`sampling`]), the
-//! published systems that decide when a superpage is made ([`system`], with [`supply`] and
-//! [`compaction`]), which data goes where before they do ([`grouping`]), the policies that decide
-//! what to reclaim ([`debloat`]), all of these by name ([`registry`]), the trigger ([`watermark`]) and the score of how evenly they
-//! hurt ([`fairness`]).
+//! published policies that decide when a superpage is made ([`promotion`], with [`supply`] and
+//! [`compaction`]), which data goes where before they do ([`grouping`]), those that decide what to
+//! reclaim ([`debloat`]), all policies by name ([`registry`]), the trigger ([`watermark`]) and the score
+//! of how evenly they hurt ([`fairness`]).
 //!
 //! What is deliberately absent: system calls, files, clocks, threads, logging, random sources and
 //! `unsafe`. Observations and the time come in as arguments; decisions go out as values. The same
@@ -22,8 +22,8 @@ pub mod compaction;
 pub mod debloat;
 pub mod fairness;
 pub mod grouping;
+pub mod promotion;
 pub mod registry;
 pub mod sampling;
 pub mod supply;
-pub mod system;
 pub mod watermark;

@@ -1,7 +1,7 @@
 //! The registries: every policy by name. Whoever has a policy of his own adds its line, and whatever
 //! is given the registry knows it: simulations, configurations, help, and the tables of documents.
 
-use crate::{debloat, system};
+use crate::{debloat, promotion};
 use alloc::vec::Vec;
 
 /// The line of a registry.
@@ -56,15 +56,15 @@ impl<L: Line> Registry<L> {
 #[derive(Clone, Debug)]
 pub struct Policies {
     /// Those that decide when superpages are made.
-    pub systems: system::list::Registry,
+    pub promotion: promotion::list::Registry,
     /// Those that reclaim bloat.
-    pub debloaters: debloat::list::Registry,
+    pub debloat: debloat::list::Registry,
 }
 
 impl Policies {
     /// All that are here.
     #[must_use]
     pub fn published() -> Self {
-        Self { systems: Registry::published(), debloaters: Registry::published() }
+        Self { promotion: Registry::published(), debloat: Registry::published() }
     }
 }

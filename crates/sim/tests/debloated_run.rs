@@ -2,7 +2,7 @@
 //! work takes time, and what was split is not rebuilt as bloated.
 
 use superpage_policy::debloat;
-use superpage_policy::system::list;
+use superpage_policy::promotion::list;
 use superpage_policy::watermark::Watermarks;
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
@@ -64,7 +64,7 @@ fn marks(high: u8, low: u8) -> Option<Watermarks> {
 fn started(policy: &str, marks: Option<Watermarks>) -> Run {
     let candidate = Candidate::named(policy).expect("it exists");
     let setup = Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: 5 };
-    let machine = Machine::new(setup, (candidate.system.build)());
+    let machine = Machine::new(setup, (candidate.policy.build)());
     let mut run =
         Run::new(machine, Hardware::native(Profile::named("emd").expect("it is built in")));
     if let Some(plugged) = candidate.debloater {
@@ -186,13 +186,13 @@ fn a_de_bloater_that_has_nothing_to_do_changes_nothing() {
     assert_eq!(told(&run), told(&plain));
 }
 
-/// Under every system that it goes with: nothing is lost, the same seed gives the same run, and it
+/// Under every policy that it goes with: nothing is lost, the same seed gives the same run, and it
 /// comes to an end.
 #[test]
-fn it_goes_with_every_system() {
-    for system in list::ALL {
+fn it_goes_with_every_policy() {
+    for policy in list::ALL {
         for debloater in debloat::list::ALL {
-            let name = format!("{}+{}", system.name, debloater.name);
+            let name = format!("{}+{}", policy.name, debloater.name);
             if Candidate::named(&name).is_err() {
                 continue;
             }

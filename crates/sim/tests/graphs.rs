@@ -1,9 +1,9 @@
 //! What the graph paper is about, on a small machine: under memory pressure Linux's huge pages go to
 //! the edges, which gain little, and a few for the property array, hottest part first, gain most.
 
-use superpage_policy::system::linux::{self, Linux};
-use superpage_policy::system::selective::{self, Selective};
-use superpage_policy::system::{System, View};
+use superpage_policy::promotion::linux::{self, Linux};
+use superpage_policy::promotion::selective::{self, Selective};
+use superpage_policy::promotion::{Policy, View};
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Report, Run};
@@ -64,12 +64,12 @@ fn run(pages: Pages, order: VertexOrder) -> (Report, HugePages) {
     let program = program(order);
     let needed = ITEM * (GRAPH.edges + GRAPH.vertices);
     let memory = Bytes::from_gib(1);
-    let system: Box<dyn System> = match pages {
+    let policy: Box<dyn Policy> = match pages {
         Pages::Base | Pages::Selective(_) => Box::new(Linux::new(linux::Options::NEVER)),
         Pages::Linux => Box::new(Linux::new(linux::Options::DEFRAG_MADVISE)),
     };
     let setup = Setup { memory, pools: None, backing: Backing::None, seed: 1 };
-    let mut machine = Machine::new(setup, system);
+    let mut machine = Machine::new(setup, policy);
     machine.prepare(|physical, _| {
         physical.hog(memory.saturating_sub(needed + Bytes::from_mib(64)));
         physical.pin_blocks(Share::percent(50));
@@ -82,7 +82,7 @@ fn run(pages: Pages, order: VertexOrder) -> (Report, HugePages) {
         let vma = run.machine().vmas(process)[PROPERTY];
         let ranges = vec![selective::Range { process, start: vma.start, end: vma.end }];
         let options = selective::Options { ranges, share, ..selective::Options::default() };
-        run.machine_mut().change_system(Box::new(Selective::new(options)));
+        run.machine_mut().change_policy(Box::new(Selective::new(options)));
     }
     run.to_end().expect("there is memory to spare");
     run.machine().check();

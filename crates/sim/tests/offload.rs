@@ -1,7 +1,7 @@
 //! Memory that is partly on storage: what is read and written, how many wait, and that xHeap does what
 //! it is for.
 
-use superpage_policy::system::list;
+use superpage_policy::promotion::list;
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Content, Machine, Served, Setup, Stepped, Worked};
 use superpage_sim::profile::Profile;
@@ -14,10 +14,10 @@ use superpage_units::{
 
 const START: VirtAddr = VirtAddr(1 << 35);
 
-fn machine(system: &str, memory: Bytes, pools: Option<[u64; 2]>) -> (Machine, ProcessKey) {
+fn machine(policy: &str, memory: Bytes, pools: Option<[u64; 2]>) -> (Machine, ProcessKey) {
     let setup = Setup { memory, pools, backing: Backing::Swap, seed: 3 };
-    let system = (list::find(system).expect("it is known").build)();
-    let mut machine = Machine::new(setup, system);
+    let policy = (list::find(policy).expect("it is known").build)();
+    let mut machine = Machine::new(setup, policy);
     let process = machine.spawn();
     machine.map(
         process,
@@ -119,15 +119,15 @@ fn background((machine, _): &mut (Machine, ProcessKey)) -> (u64, Work) {
 }
 
 /// What a program's last phase took with so much of its memory, in seconds, and its report at the end.
-fn run(program: &Workload, footprint: Bytes, system: &str, share: f64) -> (f64, Report) {
+fn run(program: &Workload, footprint: Bytes, policy: &str, share: f64) -> (f64, Report) {
     let budget = footprint.scaled(share);
     let huge = budget.scaled(0.98).to_huge_pages();
-    let is_xheap = system == "xheap";
+    let is_xheap = policy == "xheap";
     let pools = is_xheap.then(|| [(budget - huge.bytes()).to_base_pages().0, huge.0]);
     let memory = if is_xheap { budget.scaled(1.05) } else { budget };
     let setup = Setup { memory, pools, backing: Backing::Swap, seed: 5 };
-    let system = (list::find(system).expect("it is known").build)();
-    let mut machine = Machine::new(setup, system);
+    let policy = (list::find(policy).expect("it is known").build)();
+    let mut machine = Machine::new(setup, policy);
     if !is_xheap {
         machine.set_read_ahead(8);
     }
@@ -161,7 +161,7 @@ fn xheap_walks_less_than_swap_with_huge_pages_and_that_no_more_than_without() {
     for (program, footprint) in
         [(xsbench().workload(), xsbench().footprint()), (svm().workload(), svm().footprint())]
     {
-        let of = |system| run(&program, footprint, system, 0.75).1;
+        let of = |policy| run(&program, footprint, policy, 0.75).1;
         let [swap, thp, xheap] = ["linux-4k", "linux-defrag-madvise", "xheap"].map(of);
         let name = &program.name;
         let walks = [&swap, &thp, &xheap].map(|report| report.walk_share().get());
@@ -172,7 +172,7 @@ fn xheap_walks_less_than_swap_with_huge_pages_and_that_no_more_than_without() {
 #[test]
 fn xheap_beats_swap_with_huge_pages_where_accesses_are_at_random() {
     let program = xsbench();
-    let of = |system| run(&program.workload(), program.footprint(), system, 0.75).0;
+    let of = |policy| run(&program.workload(), program.footprint(), policy, 0.75).0;
     let [thp, xheap] = ["linux-defrag-madvise", "xheap"].map(of);
     assert!(xheap < thp, "{xheap} s against {thp} s");
 }

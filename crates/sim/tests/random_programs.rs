@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use superpage_policy::compaction::Compaction;
 use superpage_policy::debloat::emd::{self, Emd};
-use superpage_policy::system::{Act, Action, Batching, Cause, How, System};
+use superpage_policy::promotion::{Act, Action, Batching, Cause, How, Policy};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Content, Machine, Setup};
 use superpage_units::{
@@ -16,8 +16,8 @@ use superpage_units::{
 /// Where the test's VMAs begin: a gigantic page's border.
 const START: u64 = 4 << 30;
 
-fn linux() -> Box<dyn System> {
-    use superpage_policy::system::linux::{Linux, Options};
+fn linux() -> Box<dyn Policy> {
+    use superpage_policy::promotion::linux::{Linux, Options};
     Box::new(Linux::new(Options::ALWAYS))
 }
 

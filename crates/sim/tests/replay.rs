@@ -1,8 +1,8 @@
-//! Recorded programs on the machine: what is replayed is what was recorded, under any system, and
+//! Recorded programs on the machine: what is replayed is what was recorded, under any policy, and
 //! the same seed gives the same numbers.
 
 use proptest::prelude::*;
-use superpage_policy::system::list;
+use superpage_policy::promotion::list;
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Hardware, Run};
@@ -139,7 +139,7 @@ fn vmas_that_go_or_shrink_take_their_pages_along() {
 }
 
 #[test]
-fn every_system_replays_it_and_the_same_seed_gives_the_same() {
+fn every_policy_replays_it_and_the_same_seed_gives_the_same() {
     let plan = plan(&half_touched());
     let fragmented =
         compare::Options { fragmented: Share::percent(50), ..options(Bytes::from_mib(256)) };

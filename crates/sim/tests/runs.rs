@@ -1,12 +1,12 @@
 //! What a run adds to the machine: forks, the background's share of a CPU, waiting for a lock; and a
-//! system changed under a running program.
+//! policy changed under a running program.
 
-use superpage_policy::system::capabilities::Capabilities;
-use superpage_policy::system::life::{
+use superpage_policy::promotion::capabilities::Capabilities;
+use superpage_policy::promotion::life::{
     Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
 };
-use superpage_policy::system::{
-    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Shortage, Step, System, View, list,
+use superpage_policy::promotion::{
+    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Policy, Shortage, Step, View, list,
 };
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
@@ -24,7 +24,7 @@ struct Eager {
     end: VirtAddr,
 }
 
-impl System for Eager {
+impl Policy for Eager {
     fn fault(&mut self, _: &Fault, _: &dyn View) -> FaultPlan {
         FaultPlan::base(FaultCause::BasePages)
     }
@@ -61,8 +61,8 @@ impl System for Eager {
     }
 }
 
-fn on(system: &str) -> Run {
-    let entry = list::find(system).expect("it is in the list");
+fn on(policy: &str) -> Run {
+    let entry = list::find(policy).expect("it is in the list");
     let memory = Bytes::from_gib(1);
     let setup = Setup { memory, pools: None, backing: Backing::None, seed: 1 };
     let hardware = Hardware::native(Profile::named("emd").expect("it is built in"));
@@ -99,13 +99,13 @@ fn saving() -> Workload {
 
 #[test]
 fn a_save_in_the_background_copies_what_is_written_meanwhile() {
-    let of = |system: &str| {
-        let mut run = on(system);
+    let of = |policy: &str| {
+        let mut run = on(policy);
         let parent = run.start(saving());
         run.until_left(1).expect("there is room");
         let before = run.machine().used();
         assert_eq!(before, Bytes::from_mib(64).to_base_pages(), "the child has ended");
-        let mut run = on(system);
+        let mut run = on(policy);
         assert_eq!(run.start(saving()), parent);
         run.to_end().expect("there is room");
         run.machine().check();
@@ -133,13 +133,13 @@ fn a_save_in_the_background_copies_what_is_written_meanwhile() {
 }
 
 #[test]
-fn a_changed_system_leaves_what_is_mapped() {
+fn a_changed_policy_leaves_what_is_mapped() {
     let mut run = on("linux-4k");
     let all = |vma| populate(vma, Order::Sequential, 1.0);
     let key = run.start(program("two", vec![map(8), map(8), all(0), all(1)]));
     run.until_left(1).expect("there is room");
     let build = list::find("linux-nokhugepaged").expect("it is in the list").build;
-    run.machine_mut().change_system(build());
+    run.machine_mut().change_policy(build());
     run.to_end().expect("there is room");
     let footprint = run.machine().process(key).expect("it runs").footprint();
     assert_eq!((footprint.base, footprint.huge), (BasePages(2048), HugePages(4)));
@@ -154,7 +154,7 @@ fn the_background_keeps_to_its_limit() {
         let process = run.start(program("array", phases));
         run.to_end().expect("there is room");
         let eager = Eager { process, end: VirtAddr(u64::MAX) };
-        run.machine_mut().change_system(Box::new(eager));
+        run.machine_mut().change_policy(Box::new(eager));
         let before = run.background().0;
         run.idle(idle);
         let promoted = run.machine().counts().promotions[PageSize::Huge.index()];
@@ -184,7 +184,7 @@ fn faults_wait_for_promotions_of_their_own_process() {
         let process = if own { faulting } else { other };
         let first = run.machine().process(process).expect("it runs").vmas()[0];
         let eager = Eager { process, end: PmdRange::containing(first.end).start() };
-        run.machine_mut().change_system(Box::new(eager));
+        run.machine_mut().change_policy(Box::new(eager));
         run.to_end().expect("there is room");
         assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 16);
         let time = run.report(faulting).expect("it ran").phases[3];

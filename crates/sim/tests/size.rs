@@ -3,7 +3,7 @@
 //! A quarter of it unless `SUPERPAGE_FULL` is set: what it takes grows with the machine. It has a
 //! process of its own, because the most that a process ever had is what counts.
 
-use superpage_policy::system::list;
+use superpage_policy::promotion::list;
 use superpage_sim::machine::{Backing, Content, Machine, Setup};
 use superpage_units::{Advice, BasePages, Bytes, Growth, VirtAddr, Vma, VmaKind};
 

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 use std::path::Path;
 use superpage_lab::picture::{self, Lines};
-use superpage_policy::system::list;
+use superpage_policy::promotion::list;
 use superpage_sim::profile::Profile;
 use superpage_sim::run::Hardware;
 use superpage_sim::trace::candidate::Candidate;

@@ -7,7 +7,7 @@ use crate::select::{Filter, Identity};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::time::Duration;
-use superpage_policy::system::list::Registry;
+use superpage_policy::promotion::list::Registry;
 use superpage_units::Share;
 use toml::Spanned;
 

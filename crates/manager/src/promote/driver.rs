@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::usage::CpuTime;
-use superpage_policy::system::capabilities::IdleReclaim;
+use superpage_policy::promotion::capabilities::IdleReclaim;
 use superpage_units::{Nanos, Pid, ProcessKey};
 use tracing::{error, warn};
 

@@ -5,8 +5,8 @@ use super::policy::Promotion;
 use super::range::{Reason, Refusal};
 use crate::process::{Memory, Survey};
 use std::fmt;
+use superpage_policy::promotion::Outcome;
 use superpage_policy::supply::Supply;
-use superpage_policy::system::Outcome;
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, PmdRange, ProcessKey};
 
 /// Names a request that a worker carries out.

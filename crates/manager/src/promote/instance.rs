@@ -6,8 +6,8 @@ use super::machine::LiveMachine;
 use super::policy::Promotion;
 use super::range::Reason;
 use crate::process::Survey;
-use superpage_policy::system::drive::{self, Stepped};
-use superpage_policy::system::{Act, Action, Carried, Cause, FaultCause, Outcome, System};
+use superpage_policy::promotion::drive::{self, Stepped};
+use superpage_policy::promotion::{Act, Action, Carried, Cause, FaultCause, Outcome, Policy};
 use superpage_units::{Nanos, PageSize, PmdRange, ProcessKey, Time};
 
 /// Steps of a policy at a time before others have their turn. Chosen, not measured: some hundreds
@@ -19,8 +19,8 @@ const STEPS: usize = 256; // tidy: allow(steps)
 pub struct PolicyInstance {
     /// The policy by name.
     pub name: String,
-    policy: Promotion,
-    system: Box<dyn System>,
+    promotion: Promotion,
+    policy: Box<dyn Policy>,
     /// What it sees and acts on.
     pub machine: LiveMachine,
     /// What it allows itself of a core.
@@ -43,27 +43,27 @@ pub enum Background {
 impl PolicyInstance {
     /// No process under this policy yet; `None` if it promotes nothing.
     #[must_use]
-    pub fn new(policy: Promotion, now: Time) -> Option<Self> {
-        let system = policy.build()?;
+    pub fn new(promotion: Promotion, now: Time) -> Option<Self> {
+        let policy = promotion.build()?;
         Some(Self {
-            name: policy.to_string(),
+            name: promotion.to_string(),
+            promotion,
+            budget: TokenBucket::new(policy.background_share(), BURST, now),
             policy,
-            budget: TokenBucket::new(system.background_share(), BURST, now),
-            system,
             machine: LiveMachine::default(),
             rests_until: Some(now),
         })
     }
 
-    /// The policy.
+    /// The policy as the configuration names it.
     #[must_use]
-    pub fn policy(&self) -> Promotion {
-        self.policy
+    pub fn promotion(&self) -> Promotion {
+        self.promotion
     }
 
     /// Forgets a process.
     pub fn forget(&mut self, key: ProcessKey) {
-        self.system.forget(key);
+        self.policy.forget(key);
         self.machine.remove(key);
     }
 
@@ -97,14 +97,14 @@ impl PolicyInstance {
         self.machine.snapshot.set_now(now);
         self.machine.take_in_untold(key, survey);
         self.wake(now);
-        if !self.policy.is_told_of_faults() {
+        if !self.promotion.is_told_of_faults() {
             return Vec::new();
         }
-        let (system, machine) = (self.system.as_mut(), &mut self.machine);
+        let (policy, machine) = (self.policy.as_mut(), &mut self.machine);
         let found: Vec<PmdRange> = machine.snapshot.base_mapped(key).map(|found| found.0).collect();
         let wanted = found.into_iter().filter_map(|range| {
             let fault = machine.snapshot.fault(key, range)?;
-            let served = drive::serve(system, machine, &fault)?;
+            let served = drive::serve(policy, machine, &fault)?;
             (served.size == PageSize::Huge).then(|| (range, reason_of(served.cause)))
         });
         wanted.collect()
@@ -114,7 +114,7 @@ impl PolicyInstance {
     pub fn background(&mut self, now: Time) -> Background {
         self.machine.snapshot.set_now(now);
         for _ in 0..STEPS {
-            match drive::step(self.system.as_mut(), &mut self.machine) {
+            match drive::step(self.policy.as_mut(), &mut self.machine) {
                 Stepped::Acted(action, Carried::Later) => {
                     if let Act::Promote { process, page, .. } = action.act {
                         let range = PmdRange::containing(page.start());
@@ -133,7 +133,7 @@ impl PolicyInstance {
 
     /// What became of an action that was carried out later.
     pub fn learn(&mut self, action: &Action, outcome: Outcome) {
-        self.system.learn(action, outcome);
+        self.policy.learn(action, outcome);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Real processes as a [`Machine`], seen as of their last survey and acted on from outside.
 //!
 //! Pure: the machine only says what is wanted. A huge page that a fault or an action asks for is
-//! made later, by a collapse request ([`super::collapse`]), and whoever makes it teaches the system the
+//! made later, by a collapse request ([`super::collapse`]), and whoever makes it teaches the policy the
 //! outcome. What cannot be done from outside is refused: memory is not compacted, zeroed ahead of time or
 //! evicted for anybody, and nothing is moved out of a huge page.
 //!
@@ -12,10 +12,10 @@
 use super::snapshot::Snapshot;
 use crate::process::Survey;
 use std::collections::{BTreeMap, BTreeSet};
-use superpage_policy::supply::Supply;
-use superpage_policy::system::{
-    Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, RangeView, System, View,
+use superpage_policy::promotion::{
+    Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, Policy, RangeView, View,
 };
+use superpage_policy::supply::Supply;
 use superpage_units::{Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma};
 
 /// The processes under one policy.
@@ -119,7 +119,7 @@ impl View for LiveMachine {
 impl Machine for LiveMachine {
     /// The kernel has mapped a base page before anybody is asked. [`PageSize::Huge`] says that a huge page
     /// is wanted in its place.
-    fn attempt(&mut self, fault: &Fault, attempt: Attempt, _: &mut dyn System) -> Option<PageSize> {
+    fn attempt(&mut self, fault: &Fault, attempt: Attempt, _: &mut dyn Policy) -> Option<PageSize> {
         let range = PmdRange::containing(fault.address);
         match attempt {
             Attempt::Base => Some(PageSize::Base),
@@ -156,8 +156,8 @@ mod tests {
     use crate::process::{Memory, PromotableVma};
     use superpage_kernel::pagemap::{Found, Survey as Seen};
     use superpage_policy::compaction::Compaction;
-    use superpage_policy::system::linux::{Linux, Options};
-    use superpage_policy::system::{Cause, How, Zeroed};
+    use superpage_policy::promotion::linux::{Linux, Options};
+    use superpage_policy::promotion::{Cause, How, Zeroed};
     use superpage_units::{BasePages, HUGE_PAGE_BYTES};
 
     const KEY: ProcessKey = ProcessKey(1);

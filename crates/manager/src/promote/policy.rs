@@ -2,9 +2,9 @@
 //! none.
 
 use std::fmt;
-use superpage_policy::system::System;
-use superpage_policy::system::capabilities::{Capabilities, Faults, FirstTouch, IdleReclaim};
-use superpage_policy::system::list::{Chosen, FAMILIES, Registry};
+use superpage_policy::promotion::Policy;
+use superpage_policy::promotion::capabilities::{Capabilities, Faults, FirstTouch, IdleReclaim};
+use superpage_policy::promotion::list::{Chosen, FAMILIES, Registry};
 
 /// The policy that the default promotes by: Quicksilver's Sync-64, the balance that its authors found.
 const DEFAULT: &str = "quicksilver-sync-64";
@@ -88,7 +88,7 @@ impl Promotion {
 
     /// The policy itself, as the simulated machine runs it; `None` if nothing is to be promoted.
     #[must_use]
-    pub fn build(self) -> Option<Box<dyn System>> {
+    pub fn build(self) -> Option<Box<dyn Policy>> {
         self.chosen().map(Chosen::build)
     }
 

@@ -2,7 +2,7 @@
 //! promoted now.
 
 use super::RequestId;
-use superpage_policy::system::Action;
+use superpage_policy::promotion::Action;
 use superpage_units::{Nanos, Time};
 
 /// Why a PMD range is not promoted now.

@@ -22,7 +22,7 @@ use super::{Counts, Promoted, Rules};
 use crate::process::Survey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use superpage_policy::system::{Action, Outcome};
+use superpage_policy::promotion::{Action, Outcome};
 use superpage_units::{BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time, VirtAddr};
 
 /// Processes are observed so often while any of them faults.
@@ -335,7 +335,7 @@ impl Scheduler {
 
     /// Takes in what a process has done; says whether it is managed.
     fn see(&mut self, process: &Observed, now: Time) -> bool {
-        let is_its = |instance: &PolicyInstance| instance.policy() == process.policy;
+        let is_its = |instance: &PolicyInstance| instance.promotion() == process.policy;
         let Some(instance) = self.instances.iter().position(is_its) else { return false };
         if let Some(managed) = self.processes.get(&process.key)
             && managed.instance != instance
@@ -808,7 +808,7 @@ impl Scheduler {
     /// Ranges that were huge, by process; with the policy.
     pub fn promoted(&self) -> impl Iterator<Item = (ProcessKey, Promotion, Vec<PmdRange>)> {
         self.processes.iter().map(|(key, managed)| {
-            let policy = self.instances[managed.instance].policy();
+            let policy = self.instances[managed.instance].promotion();
             (*key, policy, managed.was_huge().collect())
         })
     }
@@ -862,7 +862,7 @@ impl Scheduler {
 fn instances(rules: &Rules, now: Time) -> Vec<PolicyInstance> {
     let mut instances: Vec<PolicyInstance> = Vec::new();
     for policy in &rules.policies {
-        if instances.iter().all(|instance| instance.policy() != *policy) {
+        if instances.iter().all(|instance| instance.promotion() != *policy) {
             instances.extend(PolicyInstance::new(*policy, now));
         }
     }

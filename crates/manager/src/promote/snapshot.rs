@@ -9,8 +9,8 @@
 use crate::process::{Memory, PromotableVma, Survey};
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
+use superpage_policy::promotion::{Fault, Footprint, RangeView, View};
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Fault, Footprint, RangeView, View};
 use superpage_units::{
     Advice, BasePages, Growth, HugePages, Mapping, PageSize, PmdRange, ProcessKey, Time, VirtAddr,
     Vma, VmaKind,

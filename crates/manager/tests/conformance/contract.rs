@@ -7,8 +7,8 @@ use libtest_mimic::Failed;
 use superpage_policy::compaction::Compaction;
 use superpage_policy::debloat::Debloat;
 use superpage_policy::debloat::emd::{self, EMD_EXACT};
-use superpage_policy::system::linux::{Linux, Options};
-use superpage_policy::system::{Act, Action, Cause, How, Outcome, System};
+use superpage_policy::promotion::linux::{Linux, Options};
+use superpage_policy::promotion::{Act, Action, Cause, How, Outcome, Policy};
 use superpage_sim::machine::Content;
 use superpage_units::{BasePages, HugePages, Mapping, Page};
 
@@ -25,7 +25,7 @@ scripts! {
 }
 
 /// Base pages everywhere: what is made huge, the test makes huge.
-pub(crate) fn base_pages() -> Box<dyn System> {
+pub(crate) fn base_pages() -> Box<dyn Policy> {
     Box::new(Linux::new(Options::NEVER))
 }
 

@@ -1,6 +1,6 @@
 //! Real processes on the real kernel as a [`Testbed`]: seen and acted on by the promoter's own
 //! [`LiveMachine`]. Where that wants a huge page, the promoter's own [`collapse`] makes it at once, and the
-//! system is taught the outcome.
+//! policy is taught the outcome.
 
 use crate::ensure;
 use crate::program::Program;
@@ -24,9 +24,9 @@ use superpage_manager::promote::machine::LiveMachine;
 use superpage_manager::promote::range::Refusal;
 use superpage_manager::select::{Identity, Membership};
 use superpage_policy::debloat::Debloat;
+use superpage_policy::promotion::drive::{self, Stepped};
+use superpage_policy::promotion::{Act, Action, Carried, Fault, Outcome, Policy, View};
 use superpage_policy::supply::Supply;
-use superpage_policy::system::drive::{self, Stepped};
-use superpage_policy::system::{Act, Action, Carried, Fault, Outcome, System, View};
 use superpage_sim::machine::Content;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Mapping, PageSize,
@@ -36,7 +36,7 @@ use superpage_units::{
 #[derive(Debug)]
 pub(crate) struct Live {
     programs: Vec<Running>,
-    system: Box<dyn System>,
+    policy: Box<dyn Policy>,
     machine: LiveMachine,
     sampler: Sampler,
 }
@@ -70,9 +70,9 @@ pub(crate) fn hindrance() -> Option<String> {
 }
 
 fn first_touch() -> Result<Seen, Failed> {
-    let never = superpage_policy::system::linux::Options::NEVER;
-    let system = superpage_policy::system::linux::Linux::new(never);
-    let mut machine = Live::start(&[HugePages(1)], Box::new(system))?;
+    let never = superpage_policy::promotion::linux::Options::NEVER;
+    let policy = superpage_policy::promotion::linux::Linux::new(never);
+    let mut machine = Live::start(&[HugePages(1)], Box::new(policy))?;
     machine.touch(place(0), 0, Content::Data)?;
     machine.seen(place(0))
 }
@@ -147,7 +147,7 @@ impl Live {
             (Carried::Now(outcome), _) => outcome,
             (Carried::Later, Act::Promote { process, page, .. }) => {
                 let outcome = self.collapse(process, PmdRange::containing(page.start()))?;
-                self.system.learn(action, outcome);
+                self.policy.learn(action, outcome);
                 outcome
             }
             (Carried::Later, act) => return Err(format!("{act:?} was left for later").into()),
@@ -175,7 +175,7 @@ impl Running {
 }
 
 impl Testbed for Live {
-    fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed> {
+    fn start(programs: &[HugePages], policy: Box<dyn Policy>) -> Result<Self, Failed> {
         let start = |(index, size): (usize, &HugePages)| -> Result<Running, Failed> {
             let program = Program::start(*size)?;
             let (pid, command, user) = (program.pid(), "program".to_owned(), Uid(0));
@@ -189,11 +189,11 @@ impl Testbed for Live {
         let mut machine = LiveMachine::default();
         programs.iter().for_each(|one| machine.snapshot.add(one.process.key));
         machine.snapshot.set_free(all_of(simulated::MEMORY));
-        Ok(Self { programs, system, machine, sampler: Sampler::new() })
+        Ok(Self { programs, policy, machine, sampler: Sampler::new() })
     }
 
-    fn govern(&mut self, system: Box<dyn System>) {
-        self.system = system;
+    fn change_policy(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
     }
 
     fn vma(&self, program: usize) -> VirtAddr {
@@ -237,7 +237,7 @@ impl Testbed for Live {
         let fault = Fault::at(&self.machine, key, address).ok_or("no VMA there")?;
         running.program.touch(number(place, page), content)?;
         running.is_stale = true;
-        let served = drive::serve(self.system.as_mut(), &mut self.machine, &fault);
+        let served = drive::serve(self.policy.as_mut(), &mut self.machine, &fault);
         if served.ok_or("no attempt succeeded")?.size == PageSize::Huge {
             self.collapse(key, range)?;
         }
@@ -252,7 +252,7 @@ impl Testbed for Live {
 
     fn step(&mut self) -> Result<Worked, Failed> {
         self.look()?;
-        match drive::step(self.system.as_mut(), &mut self.machine) {
+        match drive::step(self.policy.as_mut(), &mut self.machine) {
             Stepped::Acted(action, carried) => self.finish(&action, carried).map(|_| Worked::Yes),
             Stepped::Scanned(_) => Ok(Worked::Yes),
             Stepped::Rests(_) => Ok(Worked::Rests),
@@ -261,7 +261,7 @@ impl Testbed for Live {
 
     fn apply(&mut self, action: &Action) -> Result<Outcome, Failed> {
         self.look()?;
-        let carried = drive::carry_out(self.system.as_mut(), &mut self.machine, action);
+        let carried = drive::carry_out(self.policy.as_mut(), &mut self.machine, action);
         self.finish(action, carried)
     }
 

@@ -6,8 +6,8 @@
 //! both. What sees, decides and acts in between is what ships.
 //!
 //! - [`contract`]: what touches, releases, promotions and de-bloating do to a range;
-//! - [`systems`]: what systems and de-bloating policies make of the same programs;
-//! - [`random`]: random programs, against an obvious [`model`], and under every system.
+//! - [`policies`]: what promotion and de-bloating policies make of the same programs;
+//! - [`random`]: random programs, against an obvious [`model`], and under every policy.
 //!
 //! On the real kernel they need the rights to act on other processes; without, they skip.
 
@@ -16,11 +16,11 @@
 mod contract;
 mod live;
 mod model;
+mod policies;
 mod program;
 mod random;
 mod recorder;
 mod simulated;
-mod systems;
 mod testbed;
 
 use libtest_mimic::{Arguments, Trial};
@@ -67,8 +67,8 @@ fn main() -> ExitCode {
     let hindrance = live::hindrance();
     let scripts = [
         contract::SCRIPTS,
-        systems::SCRIPTS,
-        systems::DIALOGUES,
+        policies::SCRIPTS,
+        policies::DIALOGUES,
         random::SCRIPTS,
         random::DIALOGUES,
     ];

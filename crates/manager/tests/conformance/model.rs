@@ -4,7 +4,7 @@
 
 use crate::testbed::{PAGES, Pages, Place};
 use std::collections::BTreeMap;
-use superpage_policy::system::Outcome;
+use superpage_policy::promotion::Outcome;
 use superpage_sim::machine::Content;
 use superpage_units::{BasePages, Mapping};
 

@@ -1,12 +1,12 @@
-//! Random programs: against an obvious model of what is mapped, and, under every system, on both
+//! Random programs: against an obvious model of what is mapped, and, under every policy, on both
 //! machines side by side.
 //!
 //! The seeds are fixed; what fails names its seed and step, and fails again.
 
 use crate::contract::{ALL, base_pages, emd_exact, promote};
 use crate::model::{Model, PROGRAMS, PmdRange, RANGES, places};
+use crate::policies::{POLICIES, policy_named};
 use crate::recorder::Recorder;
-use crate::systems::{SYSTEMS, system};
 use crate::testbed::{Ended, PAGES, Place, Testbed, about};
 use crate::{dialogues, ensure, scripts};
 use libtest_mimic::Failed;
@@ -21,14 +21,14 @@ scripts! {
 }
 
 dialogues! {
-    no_system_loses_data,
+    no_policy_loses_data,
 }
 
 /// Chosen for a few seconds of test.
 const SEEDS: u64 = 3;
 const STEPS: u64 = 200;
 const STEPS_BETWEEN_CONTENTS: u64 = 10;
-const STEPS_UNDER_A_SYSTEM: u64 = 40;
+const STEPS_UNDER_A_POLICY: u64 = 40;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl Script {
         Do::Release(place, first, BasePages((u64::from(count) + further).min(left)))
     }
 
-    /// With the test in the place of a system.
+    /// With the test in the place of a policy.
     fn any(&mut self) -> Do {
         match self.below(16) {
             0..7 => self.touch(),
@@ -101,7 +101,7 @@ impl Script {
         }
     }
 
-    /// With a system at work.
+    /// With a policy at work.
     fn any_of_a_program(&mut self) -> Do {
         match self.below(10) {
             0..6 => self.touch(),
@@ -189,15 +189,15 @@ fn random_programs_agree_with_the_model<M: Testbed>() -> Ended {
     Ok(())
 }
 
-/// Under a system: no data is lost, whatever it does. Returns all that was said, and how it ended.
+/// Under a policy: no data is lost, whatever it does. Returns all that was said, and how it ended.
 ///
 /// Of the model only what holds data counts here.
 fn under<M: Testbed>(name: &str, seed: u64) -> Result<Vec<String>, Failed> {
-    let (system, log) = Recorder::new(system(name)?);
-    let mut machine = M::start(&[HugePages(RANGES); PROGRAMS], Box::new(system))?;
+    let (policy, log) = Recorder::new(policy_named(name)?);
+    let mut machine = M::start(&[HugePages(RANGES); PROGRAMS], Box::new(policy))?;
     let mut model = Model::new();
     let mut script = Script::new(seed);
-    for _ in 0..STEPS_UNDER_A_SYSTEM {
+    for _ in 0..STEPS_UNDER_A_POLICY {
         match script.any_of_a_program() {
             Do::Debloat => {
                 machine.debloat(&mut *emd_exact(), ALL)?;
@@ -217,9 +217,9 @@ fn under<M: Testbed>(name: &str, seed: u64) -> Result<Vec<String>, Failed> {
     Ok(words)
 }
 
-fn no_system_loses_data<M: Testbed>() -> Result<Vec<String>, Failed> {
+fn no_policy_loses_data<M: Testbed>() -> Result<Vec<String>, Failed> {
     let mut said = Vec::new();
-    for (seed, name) in (0..).zip(SYSTEMS) {
+    for (seed, name) in (0..).zip(POLICIES) {
         said.extend(under::<M>(name, seed).map_err(|why| about(name, &why))?);
     }
     Ok(said)

@@ -5,10 +5,10 @@ use crate::testbed::Ended;
 use std::sync::{Arc, Mutex, PoisonError};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::debloat::{BloatMaps, Debloat, Decision};
-use superpage_policy::system::capabilities::Capabilities;
-use superpage_policy::system::life::Life;
-use superpage_policy::system::{
-    Act, Action, Fault, FaultPlan, Outcome, Shortage, Step, System, View,
+use superpage_policy::promotion::capabilities::Capabilities;
+use superpage_policy::promotion::life::Life;
+use superpage_policy::promotion::{
+    Act, Action, Fault, FaultPlan, Outcome, Policy, Shortage, Step, View,
 };
 use superpage_units::{
     BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, PmdRange, ProcessKey, VirtAddr,
@@ -113,7 +113,7 @@ impl<P> Recorder<P> {
     }
 }
 
-impl System for Recorder<Box<dyn System>> {
+impl Policy for Recorder<Box<dyn Policy>> {
     fn fault(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan {
         let plan = self.policy.fault(fault, view);
         self.log.add(Said::Fault(*fault, plan));

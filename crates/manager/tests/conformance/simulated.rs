@@ -3,7 +3,7 @@
 use crate::testbed::{Ended, PAGES, Pages, Place, Testbed, Worked};
 use libtest_mimic::Failed;
 use superpage_policy::debloat::Debloat;
-use superpage_policy::system::{Action, Outcome, System, View};
+use superpage_policy::promotion::{Action, Outcome, Policy, View};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Accesses, Backing, Content, Machine, Setup, Stepped};
 use superpage_units::{
@@ -23,9 +23,9 @@ pub(crate) struct Simulated {
 }
 
 impl Testbed for Simulated {
-    fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed> {
+    fn start(programs: &[HugePages], policy: Box<dyn Policy>) -> Result<Self, Failed> {
         let setup = Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: 1 };
-        let mut machine = Machine::new(setup, system);
+        let mut machine = Machine::new(setup, policy);
         machine.set_accesses(Accesses::Unseen);
         let mut start = |size: &HugePages| {
             let process = machine.spawn();
@@ -38,8 +38,8 @@ impl Testbed for Simulated {
         Ok(Self { machine, programs })
     }
 
-    fn govern(&mut self, system: Box<dyn System>) {
-        self.machine.change_system(system);
+    fn change_policy(&mut self, policy: Box<dyn Policy>) {
+        self.machine.change_policy(policy);
     }
 
     fn vma(&self, _: usize) -> VirtAddr {

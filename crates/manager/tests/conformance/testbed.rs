@@ -1,9 +1,9 @@
 //! The interface that the tests are written against: programs that touch and give back memory, on the
 //! simulated machine or on the real one.
 //!
-//! Both run programs of one VMA each, with one system in charge. The machine that the system sees
+//! Both run programs of one VMA each, with one policy in charge. The machine that the policy sees
 //! and acts on, and the driver between them, are those that ship: `superpage_sim::machine::Machine` and
-//! `superpage_manager::promote::machine::LiveMachine`, both a `superpage_policy::system::Machine`.
+//! `superpage_manager::promote::machine::LiveMachine`, both a `superpage_policy::promotion::Machine`.
 //!
 //! Where the real kernel, driven from user space, differs from the simulated machine. The tests
 //! hold for all the rest:
@@ -12,7 +12,7 @@
 //!   range that is mapped by base pages counts as reserved. Here each fault is told, and surveys are taken
 //!   in by `LiveMachine::take_in`; `--test scheduler` and `--test promoter` hold the promoter's way.
 //! - **Faults come first.** The kernel serves a fault with a base page before anybody is asked. The
-//!   system is asked just before the touch, which the test orders, so the fault it hears of is the
+//!   policy is asked just before the touch, which the test orders, so the fault it hears of is the
 //!   same; a huge page that it wants is made right after, by MADV_COLLAPSE.
 //! - **A reservation is a note.** No frame can be set aside from outside. Base pages that are
 //!   populated "in place" lie anywhere, and the promotion copies them. What is mapped is the same.
@@ -37,7 +37,7 @@ use libtest_mimic::Failed;
 use std::collections::BTreeSet;
 use std::fmt;
 use superpage_policy::debloat::Debloat;
-use superpage_policy::system::{Action, Outcome, System, View};
+use superpage_policy::promotion::{Action, Outcome, Policy, View};
 use superpage_sim::machine::Content;
 use superpage_units::{
     BASE_PAGES_PER_HUGE_PAGE, BasePages, HUGE_PAGE_BYTES, HugePages, Mapping, PmdRange, ProcessKey,
@@ -125,11 +125,11 @@ pub(crate) enum Worked {
 
 /// Programs on a machine, simulated or real.
 pub(crate) trait Testbed: Sized {
-    /// A machine with programs of so many ranges each, all untouched, and this system in charge.
-    fn start(programs: &[HugePages], system: Box<dyn System>) -> Result<Self, Failed>;
+    /// A machine with programs of so many ranges each, all untouched, and this policy in charge.
+    fn start(programs: &[HugePages], policy: Box<dyn Policy>) -> Result<Self, Failed>;
 
-    /// Puts another system in charge. What the old one mapped stays.
-    fn govern(&mut self, system: Box<dyn System>);
+    /// Puts another policy in charge. What the old one mapped stays.
+    fn change_policy(&mut self, policy: Box<dyn Policy>);
 
     /// The first address of a program's VMA.
     fn vma(&self, program: usize) -> VirtAddr;
@@ -137,7 +137,7 @@ pub(crate) trait Testbed: Sized {
     /// Sets the time.
     fn set_time(&mut self, now: Time);
 
-    /// What the system sees now.
+    /// What the policy sees now.
     fn view(&mut self) -> Result<&mut dyn View, Failed>;
 
     /// Which base pages of a range hold data.
@@ -149,10 +149,10 @@ pub(crate) trait Testbed: Sized {
     /// The program gives base pages back, from this one on, perhaps beyond the range's end.
     fn release(&mut self, place: Place, first: u16, count: BasePages) -> Ended;
 
-    /// The system does one thing in the background.
+    /// The policy does one thing in the background.
     fn step(&mut self) -> Result<Worked, Failed>;
 
-    /// Carries an action out, tells the system, and says what became of it.
+    /// Carries an action out, tells the policy, and says what became of it.
     fn apply(&mut self, action: &Action) -> Result<Outcome, Failed>;
 
     /// Lets a policy reclaim bloat until so much is freed; says how much was.
@@ -161,7 +161,7 @@ pub(crate) trait Testbed: Sized {
     /// Fails if the machine is not in order, or if a program does not find what it wrote.
     fn check(&mut self) -> Ended;
 
-    /// A program's name towards systems.
+    /// A program's name towards policies.
     fn key(program: usize) -> ProcessKey {
         ProcessKey(program as u64 + 1)
     }

@@ -1,12 +1,12 @@
-//! A system: a huge page where a hundred base pages are present.
+//! A policy: a huge page where a hundred base pages are present.
 
-use superpage_policy::system::capabilities::Capabilities;
-use superpage_policy::system::life::{
+use superpage_policy::promotion::capabilities::Capabilities;
+use superpage_policy::promotion::life::{
     Allocation, Deallocation, Life, Mapped, Preparation, Unmapping,
 };
-use superpage_policy::system::list::Entry;
-use superpage_policy::system::{
-    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Shortage, Step, System, View,
+use superpage_policy::promotion::list::Entry;
+use superpage_policy::promotion::{
+    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Policy, Shortage, Step, View,
 };
 use superpage_units::{BasePages, Mapping, Nanos, PmdRange, ProcessKey, VirtAddr};
 
@@ -44,7 +44,7 @@ impl Hundred {
     }
 }
 
-impl System for Hundred {
+impl Policy for Hundred {
     fn fault(&mut self, _: &Fault, _: &dyn View) -> FaultPlan {
         FaultPlan::base(FaultCause::BasePages)
     }

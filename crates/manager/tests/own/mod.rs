@@ -1,4 +1,4 @@
-//! The worked examples of CONTRIBUTING.md: a system and a de-bloater of one's own, each in one file, with
+//! The worked examples of CONTRIBUTING.md: a promotion policy and a de-bloater of one's own, each in one file, with
 //! its line for the registry.
 
 pub(crate) mod half;
@@ -8,6 +8,6 @@ use superpage_policy::registry::Policies;
 
 /// All published policies, and these two.
 pub(crate) fn policies() -> Policies {
-    let Policies { systems, debloaters } = Policies::published();
-    Policies { systems: systems.with(hundred::ENTRY), debloaters: debloaters.with(half::ENTRY) }
+    let Policies { promotion, debloat } = Policies::published();
+    Policies { promotion: promotion.with(hundred::ENTRY), debloat: debloat.with(half::ENTRY) }
 }

@@ -105,7 +105,7 @@ fn a_de_bloater_of_ones_own_decides() -> Ended {
         program.wait_for_huge(memory.range(range))?;
     }
     watch.end()?;
-    let half = own::policies().debloaters.entry("half").ok_or("its line")?;
+    let half = own::policies().debloat.entry("half").ok_or("its line")?;
     let processes = vec![find::hold(program.pid()).map_err(|refusal| refusal.to_string())?];
     let (need, mut cooling) = (BasePages(2 * PAGES), CoolDown::new());
     let mut pass = Pass::new(processes, need, Options::default(), &cooling, Time::ZERO)?;

@@ -9,8 +9,8 @@ use superpage_manager::promote::event::{
 use superpage_manager::promote::gate::Domain;
 use superpage_manager::promote::policy::Promotion;
 use superpage_manager::promote::range::Refusal;
-use superpage_policy::system::linux::{Linux, Options};
-use superpage_policy::system::{Act, Action, Cause, How, Outcome, View as _};
+use superpage_policy::promotion::linux::{Linux, Options};
+use superpage_policy::promotion::{Act, Action, Cause, How, Outcome, View as _};
 use superpage_policy::watermark::{Usage, Watermarks};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Content, Machine, Setup};

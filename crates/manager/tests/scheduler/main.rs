@@ -13,7 +13,7 @@ use superpage_manager::promote::event::{Event, Report};
 use superpage_manager::promote::policy::Promotion;
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules};
-use superpage_policy::system::list::Registry;
+use superpage_policy::promotion::list::Registry;
 use superpage_units::{BasePages, Nanos, Share, Time};
 
 /// A second of simulated time.

@@ -2,7 +2,7 @@
 //!
 //! A de-bloater is one file, which has its [`Entry`], and one line in [`ALL`]. That makes it known to the
 //! daemon, to `superpage debloat`, to their help and messages, and to the simulator, where it is written
-//! after the system that it is plugged into: `linux+emd`. Whoever has a de-bloater of his own adds it to
+//! after the promotion policy that it is plugged into: `linux+emd`. Whoever has a de-bloater of his own adds it to
 //! a [`Registry`].
 
 use super::emd::{self, EMD, EMD_EXACT};
@@ -80,13 +80,13 @@ pub type Registry = crate::registry::Registry<Entry>;
 pub const ALL: &[Entry] = &[EMD, EMD_EXACT, HAWKEYE, UNDERUSED];
 
 /// What each does in a superpage's life, a row for each: it changes a mapping and gives back what the
-/// mapping wasted, and leaves the rest to the system that it is plugged into
-/// ([`crate::system::list::five_events`]).
+/// mapping wasted, and leaves the rest to the promotion policy that it is plugged into
+/// ([`crate::promotion::list::five_events`]).
 #[must_use]
 pub fn five_events(registry: &Registry) -> Vec<[String; 6]> {
     let row = |entry: &Entry| {
         let [high, low] = entry.marks.map(|share| format!("{share:.0}"));
-        let own = "the system's".to_owned();
+        let own = "the promotion policy's".to_owned();
         [
             format!("+{}", entry.name),
             own.clone(),

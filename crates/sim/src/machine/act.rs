@@ -1,4 +1,4 @@
-//! Carrying out what a system does in the background and under pressure.
+//! Carrying out what a policy does in the background and under pressure.
 
 use super::fault::owner_of;
 use super::fill::Missing;
@@ -9,7 +9,7 @@ use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::compaction::Compaction;
-use superpage_policy::system::{Act, Action, Batching, Carried, How, Outcome, drive};
+use superpage_policy::promotion::{Act, Action, Batching, Carried, How, Outcome, drive};
 use superpage_units::{BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr};
 
 /// Base pages evicted for each time that other CPUs are told: reclaim unmaps a batch before it does
@@ -36,9 +36,9 @@ pub struct Worked {
 }
 
 impl Machine {
-    /// Lets the system do one thing in the background.
+    /// Lets the policy do one thing in the background.
     pub fn step(&mut self) -> Stepped {
-        let step = self.with_system(|machine, system| drive::step(system, machine));
+        let step = self.with_policy(|machine, policy| drive::step(policy, machine));
         match step.unwrap_or(drive::Stepped::Rests(None)) {
             drive::Stepped::Acted(action, carried) => {
                 let is_done = carried == Carried::Now(Outcome::Done);
@@ -53,10 +53,10 @@ impl Machine {
         }
     }
 
-    /// Carries an action out as if the system had wanted it, and tells the system.
+    /// Carries an action out as if the policy had wanted it, and tells the policy.
     pub fn apply(&mut self, action: &Action, work: &mut Work) -> Outcome {
         let outcome = self.perform(action);
-        self.with_system(|_, system| system.learn(action, outcome));
+        self.with_policy(|_, policy| policy.learn(action, outcome));
         *work += self.take_work();
         outcome
     }

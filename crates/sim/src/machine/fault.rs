@@ -1,4 +1,4 @@
-//! Serving faults: the system's attempts in order, and memory found for them.
+//! Serving faults: the policy's attempts in order, and memory found for them.
 
 use super::fill::Missing;
 use super::work::Work;
@@ -7,7 +7,7 @@ use crate::physical::{Owner, Taken};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::compaction::Compaction;
-use superpage_policy::system::{Attempt, Fault, RangeView, Shortage, System, Zeroed, drive};
+use superpage_policy::promotion::{Attempt, Fault, Policy, RangeView, Shortage, Zeroed, drive};
 use superpage_units::{BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, VirtAddr};
 
 /// What a program writes to a page that it touches.
@@ -123,7 +123,7 @@ impl Machine {
         let Some(fault) = self.describe(process, address) else {
             return Err(OutOfMemory { process });
         };
-        let served = self.with_system(|machine, system| drive::serve(system, machine, &fault));
+        let served = self.with_policy(|machine, policy| drive::serve(policy, machine, &fault));
         work += self.take_work();
         let size = served.flatten().ok_or(OutOfMemory { process })?.size;
         work.faults[size.index()] += 1;
@@ -146,13 +146,13 @@ impl Machine {
         &mut self,
         fault: &Fault,
         attempt: Attempt,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
         work: &mut Work,
     ) -> Option<PageSize> {
         match attempt {
             // A range with a reservation has a place for each of its pages.
             Attempt::Base if fault.range.is_reserved => self.map_in_place(fault, work),
-            Attempt::Base => self.map_base(fault, system, work),
+            Attempt::Base => self.map_base(fault, policy, work),
             Attempt::Map { size, compaction, zeroed } => {
                 self.counts.fault_attempts[size.index()] += 1;
                 let mapped = self.map_whole(fault, size, compaction, zeroed, work);
@@ -170,7 +170,7 @@ impl Machine {
     fn map_base(
         &mut self,
         fault: &Fault,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
         work: &mut Work,
     ) -> Option<PageSize> {
         let new = fault.page(PageSize::Base);
@@ -178,12 +178,12 @@ impl Machine {
         // The faulting page comes last: room made for the others must not take it away again.
         for page in self.pages_ahead(fault) {
             let neighbour = PmdRange::containing(new.start()).base_page(page);
-            if self.map_base_at(fault.process, neighbour, system, work).is_some() {
+            if self.map_base_at(fault.process, neighbour, policy, work).is_some() {
                 work.faults[0] += 1;
                 work.reads.pages += BasePages(1);
             }
         }
-        let taken = self.map_base_at(fault.process, new.start(), system, work)?;
+        let taken = self.map_base_at(fault.process, new.start(), policy, work)?;
         self.fill(missing, taken, work);
         Some(PageSize::Base)
     }
@@ -211,10 +211,10 @@ impl Machine {
         &mut self,
         key: ProcessKey,
         address: VirtAddr,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
         work: &mut Work,
     ) -> Option<Taken> {
-        let taken = self.take_base(Owner::Process(key, address), system, work)?;
+        let taken = self.take_base(Owner::Process(key, address), policy, work)?;
         work.entries += 1;
         let process = self.processes.get_mut(key)?;
         let slot = process.slot_mut(PmdRange::containing(address));
@@ -229,7 +229,7 @@ impl Machine {
     pub(super) fn take_base(
         &mut self,
         owner: Owner,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
         work: &mut Work,
     ) -> Option<Taken> {
         /// Actions under pressure for one page: reservations may give back little each.
@@ -238,15 +238,15 @@ impl Machine {
             if let Some(taken) = self.take(PageSize::Base, owner) {
                 return Some(taken);
             }
-            if !self.make_room(Shortage { size: PageSize::Base, pages: 1 }, system, work) {
+            if !self.make_room(Shortage { size: PageSize::Base, pages: 1 }, policy, work) {
                 return None;
             }
         }
         None
     }
 
-    /// Gives up a file page or whatever the system says; whether anything was given up.
-    fn make_room(&mut self, shortage: Shortage, system: &mut dyn System, work: &mut Work) -> bool {
+    /// Gives up a file page or whatever the policy says; whether anything was given up.
+    fn make_room(&mut self, shortage: Shortage, policy: &mut dyn Policy, work: &mut Work) -> bool {
         let mut random = self.random.fork();
         if self.pools.is_none() && self.physical.drop_page_cache(&mut random) {
             work.dropped += BasePages(1);
@@ -255,7 +255,7 @@ impl Machine {
         if self.split_partly_unmapped(work) {
             return true;
         }
-        let relieved = drive::relieve(system, self, shortage).is_some();
+        let relieved = drive::relieve(policy, self, shortage).is_some();
         *work += self.take_work();
         relieved
     }

@@ -57,10 +57,10 @@ impl Machine {
 mod tests {
     use super::*;
     use crate::machine::{Content, Served, Setup};
-    use superpage_policy::system::freebsd::{self, FreeBsd};
-    use superpage_policy::system::hugetlb::{self, Hugetlb};
-    use superpage_policy::system::linux::{self, Linux};
-    use superpage_policy::system::{Act, Action, Cause, How, Outcome, System};
+    use superpage_policy::promotion::freebsd::{self, FreeBsd};
+    use superpage_policy::promotion::hugetlb::{self, Hugetlb};
+    use superpage_policy::promotion::linux::{self, Linux};
+    use superpage_policy::promotion::{Act, Action, Cause, How, Outcome, Policy};
     use superpage_units::{Advice, Bytes, Growth, VirtAddr, Vma, VmaKind};
 
     const START: VirtAddr = VirtAddr(1 << 32);
@@ -74,9 +74,9 @@ mod tests {
     }
 
     /// A machine with a process that has a VMA of one huge page.
-    fn machine(backing: Backing, system: Box<dyn System>) -> (Machine, ProcessKey) {
+    fn machine(backing: Backing, policy: Box<dyn Policy>) -> (Machine, ProcessKey) {
         let setup = Setup { memory: Bytes::from_mib(16), pools: None, backing, seed: 1 };
-        let mut machine = Machine::new(setup, system);
+        let mut machine = Machine::new(setup, policy);
         let key = machine.spawn();
         let (kind, growth) = (VmaKind::Anonymous, Growth::Fixed);
         let end = address(512);
@@ -84,11 +84,11 @@ mod tests {
         (machine, key)
     }
 
-    fn whole() -> Box<dyn System> {
+    fn whole() -> Box<dyn Policy> {
         Box::new(Hugetlb::new(hugetlb::Options::HUGE))
     }
 
-    fn base() -> Box<dyn System> {
+    fn base() -> Box<dyn Policy> {
         Box::new(Linux::new(linux::Options::NEVER))
     }
 
@@ -189,8 +189,8 @@ mod tests {
     /// A huge page of three written base pages goes to swap, and is prepared in place again.
     #[test]
     fn a_reservation_is_filled_page_by_page_and_then_at_once() {
-        let system = FreeBsd::new(freebsd::Options::default());
-        let (mut machine, process) = machine(Backing::Swap, Box::new(system));
+        let policy = FreeBsd::new(freebsd::Options::default());
+        let (mut machine, process) = machine(Backing::Swap, Box::new(policy));
         (0..3).for_each(|page| _ = touch(&mut machine, process, page));
         let promote = Act::Promote { process, page: huge(), how: How::InPlace };
         assert_eq!(filled(act(&mut machine, promote)), (0, 0, 509));

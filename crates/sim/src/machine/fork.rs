@@ -149,7 +149,7 @@ impl Machine {
         let taken = match is_shared(self) {
             Some(true) => {
                 let owner = Owner::Process(key, start);
-                self.with_system(|machine, system| machine.take_base(owner, system, work))
+                self.with_policy(|machine, policy| machine.take_base(owner, policy, work))
                     .flatten()
                     .ok_or(out)?
             }
@@ -190,10 +190,10 @@ mod tests {
     use crate::machine::{Content, Served, Setup};
     use superpage_policy::compaction::Compaction;
     use superpage_policy::debloat::emd::{self, Emd};
-    use superpage_policy::system::hugetlb::{self, Hugetlb};
-    use superpage_policy::system::linux::{Linux, Options};
-    use superpage_policy::system::quicksilver::{self, Quicksilver};
-    use superpage_policy::system::{Act, Action, Batching, Cause, How, Outcome, System, View};
+    use superpage_policy::promotion::hugetlb::{self, Hugetlb};
+    use superpage_policy::promotion::linux::{Linux, Options};
+    use superpage_policy::promotion::quicksilver::{self, Quicksilver};
+    use superpage_policy::promotion::{Act, Action, Batching, Cause, How, Outcome, Policy, View};
     use superpage_units::{Advice, Bytes, Growth, HugePages, Vma, VmaKind};
 
     /// A gigantic page's border.
@@ -209,13 +209,13 @@ mod tests {
 
     /// A parent that has written its first `pages` base pages.
     fn parent(
-        system: Box<dyn System>,
+        policy: Box<dyn Policy>,
         backing: Backing,
         memory: Bytes,
         pages: u64,
     ) -> (Machine, ProcessKey) {
         let setup = Setup { memory, pools: None, backing, seed: 1 };
-        let mut machine = Machine::new(setup, system);
+        let mut machine = Machine::new(setup, policy);
         let key = machine.spawn();
         let (kind, growth) = (VmaKind::Anonymous, Growth::Fixed);
         let end = START.offset(memory);
@@ -373,7 +373,7 @@ mod tests {
             fork(&mut machine, key);
             (0..unshared).for_each(|page| _ = write(&mut machine, key, page));
             assert_eq!(machine.range(key, range(0)).shared, BasePages(512 - unshared));
-            machine.change_system(Box::new(Linux::new(Options::ALWAYS)));
+            machine.change_policy(Box::new(Linux::new(Options::ALWAYS)));
             while let crate::machine::Stepped::Worked(_) = machine.step() {}
             machine.check();
             assert_eq!(footprint(&machine, key).1, expected, "{unshared}");
@@ -412,8 +412,8 @@ mod tests {
         let (child, work) = fork(&mut machine, key);
         assert_eq!(work.entries, 512 * 3);
         assert_eq!((footprint(&machine, key), footprint(&machine, child)), ((0, 512), (0, 512)));
-        let system = Quicksilver::new(quicksilver::Options::SYNC_64);
-        let (mut machine, key) = parent(Box::new(system), Backing::None, Bytes::from_mib(4), 10);
+        let policy = Quicksilver::new(quicksilver::Options::SYNC_64);
+        let (mut machine, key) = parent(Box::new(policy), Backing::None, Bytes::from_mib(4), 10);
         assert_eq!(machine.used(), BasePages(512));
         let (child, _) = fork(&mut machine, key);
         assert_eq!((machine.used(), footprint(&machine, child)), (BasePages(10), (10, 0)));
@@ -423,7 +423,7 @@ mod tests {
     fn compaction_moves_what_is_shared_for_all() {
         for kind in [Compaction::Sequential, Compaction::Smart] {
             let (mut machine, key) = on_linux(Options::NO_KHUGEPAGED, 1024);
-            machine.change_system(Box::new(Linux::new(Options::NEVER)));
+            machine.change_policy(Box::new(Linux::new(Options::NEVER)));
             (1024..1040).for_each(|page| _ = write(&mut machine, key, page));
             let (child, _) = fork(&mut machine, key);
             // Of the first huge page the parent has all but one in place, of the second the child.

@@ -1,7 +1,7 @@
 //! Fragmentation as Quicksilver's authors make it (Frag-50, Frag-100): a program fills memory, gives
 //! back all but a little of every huge frame, and then touches nothing any more.
 //!
-//! What it holds is anonymous and can be moved. A system that finds idle, partly used huge frames
+//! What it holds is anonymous and can be moved. A policy that finds idle, partly used huge frames
 //! gets them back for the price of a few copied pages. Their program is `fragment_level.c` in the
 //! public repository rice-systems/quicksilver: 64 KiB at the end of each huge frame.
 
@@ -18,7 +18,7 @@ impl Machine {
     /// Starts a program that holds the last `kept` base pages of huge page after huge page, until
     /// only `leave` huge frames are free whole.
     ///
-    /// Under a system that maps no superpages its base pages lie side by side, and fragment
+    /// Under a policy that maps no superpages its base pages lie side by side, and fragment
     /// nothing.
     ///
     /// # Errors
@@ -61,20 +61,20 @@ mod tests {
     use super::*;
     use crate::machine::{Backing, Setup};
     use superpage_policy::compaction::Compaction;
-    use superpage_policy::system::System;
-    use superpage_policy::system::linux::{Linux, Options};
-    use superpage_policy::system::quicksilver::{self, Quicksilver};
+    use superpage_policy::promotion::Policy;
+    use superpage_policy::promotion::linux::{Linux, Options};
+    use superpage_policy::promotion::quicksilver::{self, Quicksilver};
     use superpage_units::{Bytes, Nanos, Share, Time};
 
-    fn machine(system: Box<dyn System>) -> Machine {
+    fn machine(policy: Box<dyn Policy>) -> Machine {
         let memory = Bytes::from_mib(512);
         let mut machine =
-            Machine::new(Setup { memory, pools: None, backing: Backing::None, seed: 1 }, system);
+            Machine::new(Setup { memory, pools: None, backing: Backing::None, seed: 1 }, policy);
         machine.prepare(|physical, _| physical.pin_blocks(Share::percent(10)));
         machine
     }
 
-    fn linux() -> Box<dyn System> {
+    fn linux() -> Box<dyn Policy> {
         Box::new(Linux::new(Options::NO_KHUGEPAGED))
     }
 

@@ -87,7 +87,7 @@ impl Machine {
 mod tests {
     use super::Work;
     use crate::machine::{Backing, Content, Machine, Setup};
-    use superpage_policy::system::linux::{Linux, Options};
+    use superpage_policy::promotion::linux::{Linux, Options};
     use superpage_units::{
         Advice, BASE_PAGE_BYTES, BasePages, Bytes, Growth, HugePages, VirtAddr, Vma, VmaKind,
     };

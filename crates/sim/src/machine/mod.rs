@@ -1,5 +1,5 @@
-//! The simulated machine: a [`superpage_policy::system::Machine`] that counts what it does. Faults and
-//! time are taken to its system by [`superpage_policy::system::drive`].
+//! The simulated machine: a [`superpage_policy::promotion::Machine`] that counts what it does. Faults and
+//! time are taken to its policy by [`superpage_policy::promotion::drive`].
 //!
 //! | file | what |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | `hold` | a program that holds a little of every huge frame: Quicksilver's Frag-X |
 //! | `lazy` | huge pages given back in part, which are split when memory is short |
 //! | `debloat` | reclaiming bloat by one of [`superpage_policy::debloat`]'s policies |
-//! | `view` | what a system sees of it |
+//! | `view` | what a policy sees of it |
 //! | `work` | work counted, so that it can be priced |
 //!
 //! Time does not pass in here: whoever drives the machine sets [`Machine::now`].
@@ -35,8 +35,8 @@ use crate::physical::{Frame, Owner, Physical, Taken};
 use crate::random::Random;
 use crate::virtual_memory::{Process, Processes};
 use std::collections::{BTreeSet, VecDeque};
+use superpage_policy::promotion::{Policy, Pool};
 use superpage_policy::supply::Supply;
-use superpage_policy::system::{Pool, System};
 use superpage_units::{
     BasePages, Bytes, Mapping, PageSize, PmdRange, ProcessKey, Share, Time, VirtAddr, Vma,
 };
@@ -111,7 +111,7 @@ pub enum Backing {
     File,
 }
 
-/// Whether the system sees which memory is accessed, and when.
+/// Whether the policy sees which memory is accessed, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accesses {
     /// It does, as a kernel does.
@@ -127,7 +127,7 @@ pub struct Machine {
     pub now: Time,
     pub(crate) physical: Physical,
     pub(crate) processes: Processes,
-    system: Option<Box<dyn System>>,
+    policy: Option<Box<dyn Policy>>,
     /// What has been done since [`Machine::take_work`] was asked last.
     work: Work,
     accesses: Accesses,
@@ -152,12 +152,12 @@ pub struct Machine {
 impl Machine {
     /// A machine with nothing running.
     #[must_use]
-    pub fn new(setup: Setup, system: Box<dyn System>) -> Self {
+    pub fn new(setup: Setup, policy: Box<dyn Policy>) -> Self {
         Self {
             now: Time::ZERO,
             physical: Physical::new(setup.memory),
             processes: Processes::default(),
-            system: Some(system),
+            policy: Some(policy),
             work: Work::default(),
             accesses: Accesses::Seen,
             pools: setup.pools.map(|sizes| sizes.map(|size| Pool { free: size, size })),
@@ -271,7 +271,7 @@ impl Machine {
         self.read_ahead = pages.max(1);
     }
 
-    /// Says whether the system sees accesses; it does unless this is set.
+    /// Says whether the policy sees accesses; it does unless this is set.
     pub fn set_accesses(&mut self, accesses: Accesses) {
         self.accesses = accesses;
     }
@@ -287,11 +287,11 @@ impl Machine {
         self.processes.get(key).map_or(0, |process| u64::from(process.threads))
     }
 
-    /// Runs a function with the system taken out, so that both can be changed.
-    fn with_system<T>(&mut self, run: impl FnOnce(&mut Self, &mut dyn System) -> T) -> Option<T> {
-        let mut system = self.system.take()?;
-        let result = run(self, system.as_mut());
-        self.system = Some(system);
+    /// Runs a function with the policy taken out, so that both can be changed.
+    fn with_policy<T>(&mut self, run: impl FnOnce(&mut Self, &mut dyn Policy) -> T) -> Option<T> {
+        let mut policy = self.policy.take()?;
+        let result = run(self, policy.as_mut());
+        self.policy = Some(policy);
         Some(result)
     }
 
@@ -300,16 +300,16 @@ impl Machine {
         std::mem::take(&mut self.work)
     }
 
-    /// The system that manages it.
+    /// The policy that manages it.
     #[must_use]
-    pub fn system(&self) -> Option<&dyn System> {
-        self.system.as_deref()
+    pub fn policy(&self) -> Option<&dyn Policy> {
+        self.policy.as_deref()
     }
 
-    /// Puts another system in charge, as writing to a kernel's settings does. What the old one
+    /// Puts another policy in charge, as writing to a kernel's settings does. What the old one
     /// mapped stays.
-    pub fn change_system(&mut self, system: Box<dyn System>) {
-        self.system = Some(system);
+    pub fn change_policy(&mut self, policy: Box<dyn Policy>) {
+        self.policy = Some(policy);
     }
 
     /// Takes a page; from the pool of its size if there are pools.

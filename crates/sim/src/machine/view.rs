@@ -1,12 +1,12 @@
-//! The machine as a system sees it and as its answers change it.
+//! The machine as a policy sees it and as its answers change it.
 
 use super::work::Work;
 use super::{Accesses, Machine};
 use crate::virtual_memory::page_index;
-use superpage_policy::supply::Supply;
-use superpage_policy::system::{
-    AccessBits, Action, Attempt, Carried, Fault, Footprint, Pools, RangeView, System, View,
+use superpage_policy::promotion::{
+    AccessBits, Action, Attempt, Carried, Fault, Footprint, Policy, Pools, RangeView, View,
 };
+use superpage_policy::supply::Supply;
 use superpage_units::{
     BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma,
 };
@@ -96,15 +96,15 @@ impl AccessBits for Machine {
     }
 }
 
-impl superpage_policy::system::Machine for Machine {
+impl superpage_policy::promotion::Machine for Machine {
     fn attempt(
         &mut self,
         fault: &Fault,
         attempt: Attempt,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
     ) -> Option<PageSize> {
         let mut work = Work::default();
-        let size = self.serve_by(fault, attempt, system, &mut work);
+        let size = self.serve_by(fault, attempt, policy, &mut work);
         self.work += work;
         size
     }

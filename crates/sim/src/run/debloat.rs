@@ -1,9 +1,10 @@
 //! A de-bloater plugged into a run: any of [`superpage_policy::debloat`]'s policies under any
-//! system, started and stopped by watermarks on used memory (EMD, section 4.5), in time of its own.
+//! promotion policy, started and stopped by watermarks on used memory (EMD, section 4.5), in time of its
+//! own.
 //!
 //! It is as the daemon on the real kernel: one decision after the other, each of which takes the
 //! time of what it reads, splits and frees; it ends when the low watermark is reached, and when
-//! nothing is left to free it waits before it looks again. What it split, the system does not
+//! nothing is left to free it waits before it looks again. What it split, the promotion policy does not
 //! promote again while promoting would bring back what it splits, as the daemon holds
 //! `max_ptes_none` down for khugepaged. The papers do not say what keeps theirs from being undone.
 //!
@@ -22,7 +23,7 @@ use crate::machine::work::Work;
 use crate::machine::{Machine, Pass};
 use superpage_policy::debloat::list::Entry;
 use superpage_policy::debloat::{Debloat, DoneCause, emd};
-use superpage_policy::system::life::Allocation;
+use superpage_policy::promotion::life::Allocation;
 use superpage_policy::watermark::{Guard, Order, Usage, Watermarks};
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, Time};
 
@@ -76,7 +77,7 @@ impl Debloater {
         }
     }
 
-    /// What may be missing of a range that it split for the system to promote it again.
+    /// What may be missing of a range that it split for the policy to promote it again.
     pub(super) const fn may_miss(&self) -> BasePages {
         self.may_miss
     }
@@ -132,8 +133,8 @@ impl Debloater {
 fn usage(machine: &Machine, marks: Watermarks) -> Usage {
     let total = machine.physical().total().bytes();
     let usage = Usage { used: machine.used().bytes(), total };
-    let reserves = machine.system().is_some_and(|system| {
-        matches!(system.life().allocation, Allocation::Reserved | Allocation::ReservedSpeculatively)
+    let reserves = machine.policy().is_some_and(|policy| {
+        matches!(policy.life().allocation, Allocation::Reserved | Allocation::ReservedSpeculatively)
     });
     if !reserves || usage.share() <= marks.low() {
         return usage;

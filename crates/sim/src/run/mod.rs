@@ -1,4 +1,4 @@
-//! Time: programs and the system's background work share a machine.
+//! Time: programs and the policy's background work share a machine.
 //!
 //! Each program has a clock of its own, and so has the background. The program that is furthest
 //! behind runs for a slice; then the background catches up with it, and after it a de-bloater if one
@@ -75,7 +75,7 @@ pub struct Run {
     programs: Vec<Program>,
     background: Worker,
     debloater: Option<Debloater>,
-    /// The most that the background may take of a CPU, whatever the system says.
+    /// The most that the background may take of a CPU, whatever the policy says.
     limit: Option<Share>,
 }
 
@@ -250,8 +250,8 @@ impl Run {
 
     /// How many CPUs the background may take, or which part of one.
     fn background_cpus(&self) -> f64 {
-        let cpus = self.machine.system().map_or(1.0, |system| {
-            f64::from(system.background_threads()) * system.background_share().get()
+        let cpus = self.machine.policy().map_or(1.0, |policy| {
+            f64::from(policy.background_threads()) * policy.background_share().get()
         });
         self.limit.map_or(cpus, |limit| cpus.min(limit.get())).max(LEAST_SHARE.get())
     }

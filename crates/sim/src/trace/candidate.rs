@@ -1,18 +1,18 @@
-//! What a trace is replayed under: a system, alone or with a de-bloater plugged into it, by name:
+//! What a trace is replayed under: a promotion policy, alone or with a de-bloater plugged into it, by name:
 //! `linux`, `linux+emd`.
 
 use superpage_policy::debloat;
+use superpage_policy::promotion::life::Deallocation;
+use superpage_policy::promotion::list;
 use superpage_policy::registry::Policies;
-use superpage_policy::system::life::Deallocation;
-use superpage_policy::system::list;
 use superpage_policy::watermark::{LowNotBelowHigh, Watermarks};
 use superpage_units::Share;
 
-/// A system, and what reclaims bloat under it.
+/// A promotion policy, and what reclaims bloat under it.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// The system.
-    pub system: list::Entry,
+    /// The policy.
+    pub policy: list::Entry,
     /// The de-bloater, if there is one.
     pub debloater: Option<Plugged>,
 }
@@ -32,14 +32,14 @@ pub enum BadName {
     /// There is none.
     #[error("empty name; give policies with one comma between two")]
     Empty,
-    /// There is no such system.
+    /// There is no such policy.
     #[error(
-        "there is no such policy; choose from {systems}, or all; {debloaters} can be plugged in, as \
+        "there is no such policy; choose from {policies}, or all; {debloaters} can be plugged in, as \
          in linux+emd"
     )]
-    System {
-        /// The names of systems.
-        systems: String,
+    Policy {
+        /// The names of promotion policies.
+        policies: String,
         /// The names of de-bloaters.
         debloaters: String,
     },
@@ -49,7 +49,7 @@ pub enum BadName {
     /// There are several plus signs; here are the de-bloaters that there are.
     #[error("one de-bloater each; choose one of {0}")]
     Several(String),
-    /// The system's superpages cannot be split.
+    /// The policy's superpages cannot be split.
     #[error(
         "the superpages of {0} are set aside and stay whole, so nothing can be taken back from \
          them; choose another policy before the plus sign"
@@ -58,10 +58,10 @@ pub enum BadName {
 }
 
 impl Candidate {
-    /// The system alone.
+    /// The policy alone.
     #[must_use]
-    pub const fn alone(system: &list::Entry) -> Self {
-        Self { system: *system, debloater: None }
+    pub const fn alone(policy: &list::Entry) -> Self {
+        Self { policy: *policy, debloater: None }
     }
 
     /// The candidate with this name; blanks around it do not count.
@@ -77,30 +77,30 @@ impl Candidate {
     /// # Errors
     /// [`BadName`].
     pub fn named_with(name: &str, policies: &Policies) -> Result<Self, BadName> {
-        let debloaters = || policies.debloaters.names().join(", ");
+        let debloaters = || policies.debloat.names().join(", ");
         let mut parts = name.split('+').map(str::trim);
-        let (system, debloater) = (parts.next().unwrap_or_default(), parts.next());
-        if system.is_empty() && debloater.is_none() {
+        let (policy, debloater) = (parts.next().unwrap_or_default(), parts.next());
+        if policy.is_empty() && debloater.is_none() {
             return Err(BadName::Empty);
         }
         if parts.next().is_some() {
             return Err(BadName::Several(debloaters()));
         }
-        let system = policies.systems.entry(system).ok_or_else(|| BadName::System {
-            systems: policies.systems.names().join(", "),
+        let policy = policies.promotion.entry(policy).ok_or_else(|| BadName::Policy {
+            policies: policies.promotion.names().join(", "),
             debloaters: debloaters(),
         })?;
-        let Some(debloater) = debloater else { return Ok(Self::alone(&system)) };
+        let Some(debloater) = debloater else { return Ok(Self::alone(&policy)) };
         let debloater =
-            policies.debloaters.entry(debloater).ok_or_else(|| BadName::Debloater(debloaters()))?;
-        match (system.build)().life().deallocation {
+            policies.debloat.entry(debloater).ok_or_else(|| BadName::Debloater(debloaters()))?;
+        match (policy.build)().life().deallocation {
             // Pages set aside before, and pools: no base pages can come of them.
             Deallocation::OnlyWhenUnmapped | Deallocation::Clock => {
-                Err(BadName::Whole(system.name))
+                Err(BadName::Whole(policy.name))
             }
             _ => {
                 let plugged = Plugged { entry: debloater, marks: debloater.watermarks() };
-                Ok(Self { system, debloater: Some(plugged) })
+                Ok(Self { policy, debloater: Some(plugged) })
             }
         }
     }
@@ -121,8 +121,8 @@ impl Candidate {
     #[must_use]
     pub fn name(&self) -> String {
         match self.debloater {
-            Some(plugged) => format!("{}+{}", self.system.name, plugged.entry.name),
-            None => self.system.name.to_owned(),
+            Some(plugged) => format!("{}+{}", self.policy.name, plugged.entry.name),
+            None => self.policy.name.to_owned(),
         }
     }
 }
@@ -134,17 +134,17 @@ mod tests {
     #[test]
     fn every_name_reads_as_it_is_written() {
         let mut plugged = 0;
-        for system in list::ALL {
-            let alone = Candidate::named(system.name).expect("it is in the list");
-            assert!(alone.name() == system.name && alone.debloater.is_none());
+        for policy in list::ALL {
+            let alone = Candidate::named(policy.name).expect("it is in the list");
+            assert!(alone.name() == policy.name && alone.debloater.is_none());
             for debloater in debloat::list::ALL {
-                let name = format!("{}+{}", system.name, debloater.name);
+                let name = format!("{}+{}", policy.name, debloater.name);
                 match Candidate::named(&name) {
                     Ok(candidate) => {
                         assert_eq!(candidate.name(), name);
                         plugged += 1;
                     }
-                    Err(error) => assert_eq!(error, BadName::Whole(system.name)),
+                    Err(error) => assert_eq!(error, BadName::Whole(policy.name)),
                 }
             }
         }

@@ -1,18 +1,18 @@
-//! A trace under several systems, with or without a de-bloater, each on a machine of its own, all
+//! A trace under several policies, with or without a de-bloater, each on a machine of its own, all
 //! alike.
 
 use super::candidate::Candidate;
 use super::replay::Plan;
 use crate::machine::{Backing, Machine, Setup};
 use crate::run::{Debloated, Debloater, Hardware, Latencies, Report, Run};
-use superpage_policy::system::Footprint;
-use superpage_policy::system::list::Entry;
+use superpage_policy::promotion::Footprint;
+use superpage_policy::promotion::list::Entry;
 use superpage_units::{BasePages, Bytes, Nanos, PageSize, ProcessKey, Share};
 
-/// The system that others are compared with: base pages only.
+/// The policy that others are compared with: base pages only.
 pub const REFERENCE: &str = "linux-4k";
 
-/// The system that works on pools of base and huge pages set aside for it. Half of the memory
+/// The policy that works on pools of base and huge pages set aside for it. Half of the memory
 /// each; chosen, for its paper leaves their sizes to the administrator.
 const POOLED: &str = "xheap";
 
@@ -40,7 +40,7 @@ pub struct TooSmall {
     pub needs: Bytes,
 }
 
-/// What became of the program under one system.
+/// What became of the program under one policy.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The candidate's name.
@@ -60,7 +60,7 @@ pub struct Row {
     pub faults: Latencies,
     /// Time in faults, of all threads.
     pub fault_time: Nanos,
-    /// CPU time of the system's background work, a de-bloater's included.
+    /// CPU time of the policy's background work, a de-bloater's included.
     pub background: Nanos,
     /// What a de-bloater did, if one is plugged in.
     pub debloated: Option<Debloated>,
@@ -116,7 +116,7 @@ pub fn replay(
     options: &Options,
     mut progress: impl FnMut(usize),
 ) -> Row {
-    let mut run = Run::new(machine(&candidate.system, options), hardware);
+    let mut run = Run::new(machine(&candidate.policy, options), hardware);
     if let Some(plugged) = candidate.debloater {
         run = run.with_debloater(Debloater::new(&plugged.entry, plugged.marks));
     }

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`replay`] | a trace as a workload |
-//! | [`candidate`] | a system, with or without a de-bloater |
+//! | [`candidate`] | a promotion policy, with or without a de-bloater |
 //! | [`compare`] | a trace under several of them |
 
 pub mod candidate;

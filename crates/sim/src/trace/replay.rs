@@ -3,7 +3,7 @@
 //! What a recording cannot say is assumed, and [`ASSUMED`] says it to people:
 //!
 //! - **What was touched.** Of a range on base pages, what is populated. Of a huge page, only what
-//!   holds data: the kernel populated the rest. So the program is replayed, not the system that it
+//!   holds data: the kernel populated the rest. So the program is replayed, not the policy that it
 //!   was recorded on. Pages that were touched and only read, or written with zeroes, and lie in a
 //!   huge page are not known and left out.
 //! - **Where in a range.** Only counts are recorded: pages are touched from the lowest address up

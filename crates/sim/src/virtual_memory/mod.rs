@@ -9,7 +9,7 @@ mod tables;
 use crate::physical::{Frame, Mover, Owner};
 use slot::Slot;
 use std::collections::BTreeMap;
-use superpage_policy::system::Footprint;
+use superpage_policy::promotion::Footprint;
 use superpage_units::{
     BASE_PAGE_BYTES, BasePages, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, HugePages, Mapping, Page,
     PageSize, PmdRange, ProcessKey, Share, VirtAddr, Vma,
@@ -378,7 +378,7 @@ impl Process {
 mod tests {
     use super::*;
 
-    /// A system remembers processes by their keys, khugepaged where it was in one: a new process
+    /// A policy remembers processes by their keys, khugepaged where it was in one: a new process
     /// must not be taken for one that is gone.
     #[test]
     fn keys_of_processes_that_are_gone_are_not_used_again() {

@@ -28,7 +28,7 @@ as much; they differ only in where. In RandomAccess-L the first half of the memo
 and the second 20 %; in RandomAccess-R it is the other way round. From each, the same amount of
 memory is then taken back, in different orders:
 
-  hawkeye    by address, from the bottom up (a published system, HawkEye)
+  hawkeye    by address, from the bottom up (a published policy, HawkEye)
   emd        the most wasteful huge pages first (EMD), found by looking at a sample
   emd-exact  the same, found by reading every byte, as in the EMD paper
   kernel     the kernel's own de-bloater, which cannot be told how much to free

@@ -1,7 +1,7 @@
 //! `quicksilver-table2`: memory, throughput and latency of a real Redis after random deletions
 //! (Del-70) and with values of random sizes (Range-XL) (Quicksilver, Table 2).
 //!
-//! The paper gives memory only, and nothing of its own systems. Del-70: objects of 8 KB are stored
+//! The paper gives memory only, and nothing of its own policies. Del-70: objects of 8 KB are stored
 //! and 70 % of them, chosen at random, deleted. Range-XL: values of 256 B to 1 MB. Both are scaled
 //! to this machine, so compare ratios. Then Redis is left alone until its allocator has given back
 //! what it does not use, and only then loaded. Every policy and round has a Redis of its own.

@@ -61,7 +61,7 @@ mod xheap_fig6;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
 use serde_json::Value;
-use superpage_policy::system::{System, list};
+use superpage_policy::promotion::{Policy, list};
 pub(super) use support_pictures::pictures;
 
 /// All of them, in the order of the papers.
@@ -199,11 +199,11 @@ impl Table {
     }
 }
 
-/// A fresh system of this name.
-fn system(name: &str) -> Result<Box<dyn System>> {
+/// A fresh policy of this name.
+fn policy_named(name: &str) -> Result<Box<dyn Policy>> {
     let entry = list::find(name);
     entry.map(|entry| (entry.build)()).ok_or_else(|| {
-        Error::Simulation(format!("there is no system {name:?}; `superpage lab` has a fault"))
+        Error::Simulation(format!("there is no policy {name:?}; `superpage lab` has a fault"))
     })
 }
 

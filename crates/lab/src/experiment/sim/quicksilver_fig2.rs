@@ -15,7 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const SYSTEMS: [&str; 5] =
+const POLICIES: [&str; 5] =
     ["linux", "linux-nokhugepaged", "freebsd", "quicksilver-sync-1", "quicksilver-sync-64"];
 const COMPILATIONS: usize = 3;
 /// Points in each compilation at which is looked.
@@ -40,9 +40,9 @@ fn gcc() -> Workload {
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    for system in SYSTEMS {
-        progress(system)?;
-        let mut run = machine(system, Frag::Zero, setting)?;
+    for policy in POLICIES {
+        progress(policy)?;
+        let mut run = machine(policy, Frag::Zero, setting)?;
         for compilation in 1..=COMPILATIONS {
             let key = run.start(gcc());
             for look in 1..=LOOKS {
@@ -50,12 +50,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 let footprint = run.machine().process(key).map(|process| process.footprint());
                 let huge = footprint.unwrap_or_default().huge.bytes();
                 let case = format!("compilation {compilation}, {} %", 100 * look / LOOKS);
-                let quantity = Quantity {
-                    case: &case,
-                    policy: system,
-                    name: "mapped by superpages",
-                    unit: "MiB",
-                };
+                let quantity =
+                    Quantity { case: &case, policy, name: "mapped by superpages", unit: "MiB" };
                 let mib = huge.0 as f64 / Bytes::from_mib(1).0 as f64;
                 table.add(quantity, None, mib, Basis::Assumed)?;
             }

@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const SYSTEMS: [&str; 10] = [
+const POLICIES: [&str; 10] = [
     "linux-4k",
     "linux-nokhugepaged",
     "linux",
@@ -46,9 +46,9 @@ const OWN: (Nanos, Nanos) = (Nanos::ZERO, Nanos(4000));
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for case in ["Del-70", "Range-XL"] {
-        for system in SYSTEMS {
-            progress(&format!("{case}: {system}"))?;
-            let mut server = Server::new(machine(system, Frag::Zero, setting)?, OWN);
+        for policy in POLICIES {
+            progress(&format!("{case}: {policy}"))?;
+            let mut server = Server::new(machine(policy, Frag::Zero, setting)?, OWN);
             let mut random = Random::new(setting.seed);
             let mut listen = |event| server.hear(event);
             if case == "Del-70" {
@@ -59,8 +59,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 insert_random(RANGE_XL, &mut random, &mut listen)?;
             }
             server.rest(LATER);
-            let (paper, basis) = paper(case, system);
-            let quantity = Quantity { case, policy: system, name: "memory", unit: "GB" };
+            let (paper, basis) = paper(case, policy);
+            let quantity = Quantity { case, policy, name: "memory", unit: "GB" };
             table.add(quantity, paper, server.resident().0 as f64 / 1e9, basis)?;
         }
     }
@@ -80,8 +80,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-fn paper(case: &str, system: &str) -> (Option<f64>, Basis) {
-    match (case, system) {
+fn paper(case: &str, policy: &str) -> (Option<f64>, Basis) {
+    match (case, policy) {
         ("Del-70", "linux-4k") => (Some(11.6), Basis::Predicted),
         ("Del-70", "linux-nokhugepaged") => (Some(11.7), Basis::Predicted),
         ("Del-70", "linux") => (Some(19.8), Basis::Predicted),

@@ -5,7 +5,7 @@ use super::support_hardware;
 use super::{
     Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table,
 };
-use superpage_policy::system::list;
+use superpage_policy::promotion::list;
 use superpage_sim::machine::{Backing, Content, Machine, Served, Setup};
 use superpage_sim::run::Hardware;
 use superpage_units::{Advice, Bytes, Growth, PageSize, VirtAddr, Vma, VmaKind};
@@ -52,10 +52,9 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         for size in [PageSize::Huge, PageSize::Gigantic] {
             let case = format!("{} page, {}", size.bytes(), from.name());
             progress(&case)?;
-            let (system, latency) = latency(from, size, setting)?;
+            let (policy, latency) = latency(from, size, setting)?;
             let (paper, basis) = paper(from, size);
-            let quantity =
-                Quantity { case: &case, policy: system, name: "fault latency", unit: "us" };
+            let quantity = Quantity { case: &case, policy, name: "fault latency", unit: "us" };
             table.add(quantity, Some(paper), latency * 1e6, basis)?;
         }
     }
@@ -64,7 +63,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          row marked as fitted; for the spinning disk no one rate gives both of the paper's.",
     );
     table.note(
-        "1 GiB pages are mapped by Trident, since no system of this paper has them; 2 MiB pages by \
+        "1 GiB pages are mapped by Trident, since no policy of this paper has them; 2 MiB pages by \
          Sync-1, which has them for files too.",
     );
     Ok(table.report)
@@ -84,8 +83,8 @@ const fn paper(from: From, size: PageSize) -> (f64, Basis) {
 
 /// Who maps it, and the seconds that takes.
 fn latency(from: From, size: PageSize, setting: &Setting) -> Result<(&'static str, f64)> {
-    let system = if size == PageSize::Gigantic { "trident" } else { "quicksilver-sync-1" };
-    let entry = list::find(system).ok_or_else(|| Error::Simulation(system.to_owned()))?;
+    let policy = if size == PageSize::Gigantic { "trident" } else { "quicksilver-sync-1" };
+    let entry = list::find(policy).ok_or_else(|| Error::Simulation(policy.to_owned()))?;
     let is_file = from != From::Zeroes;
     let setup = Setup {
         memory: Bytes::from_gib(4),
@@ -103,8 +102,8 @@ fn latency(from: From, size: PageSize, setting: &Setting) -> Result<(&'static st
     let price = from.hardware()?.profile;
     match machine.touch(process, start, Content::Data)? {
         Served::Fault { size: mapped, work } if mapped == size => {
-            Ok((system, price.price(&work).as_secs_f64()))
+            Ok((policy, price.price(&work).as_secs_f64()))
         }
-        _ => Err(Error::Simulation(format!("{system} did not map a page of {}", size.bytes()))),
+        _ => Err(Error::Simulation(format!("{policy} did not map a page of {}", size.bytes()))),
     }
 }

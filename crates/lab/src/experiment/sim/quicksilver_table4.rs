@@ -13,7 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const SYSTEMS: [&str; 7] = [
+const POLICIES: [&str; 7] = [
     "ingens",
     "ingens-star",
     "hawkeye",
@@ -29,12 +29,12 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let case = program.name.as_str();
         progress(&format!("{case}: linux"))?;
         let linux = seconds(&program, "linux", Frag::Zero, setting)?;
-        for system in SYSTEMS {
-            progress(&format!("{case}: {system}"))?;
-            let speed = linux / seconds(&program, system, Frag::Zero, setting)?;
+        for policy in POLICIES {
+            progress(&format!("{case}: {policy}"))?;
+            let speed = linux / seconds(&program, policy, Frag::Zero, setting)?;
             let quantity =
-                Quantity { case, policy: system, name: "speed relative to linux", unit: "ratio" };
-            table.add(quantity, paper(case, system), speed, basis(case, system))?;
+                Quantity { case, policy, name: "speed relative to linux", unit: "ratio" };
+            table.add(quantity, paper(case, policy), speed, basis(case, policy))?;
         }
     }
     table.note(
@@ -51,19 +51,19 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-fn basis(case: &str, system: &str) -> Basis {
-    match (case, system) {
+fn basis(case: &str, policy: &str) -> Basis {
+    match (case, policy) {
         ("GraphChi-PR", "freebsd") => Basis::Fitted,
         ("GraphChi-PR", _) => Basis::Predicted,
         _ => Basis::Assumed,
     }
 }
 
-fn paper(case: &str, system: &str) -> Option<f64> {
+fn paper(case: &str, policy: &str) -> Option<f64> {
     let columns = match case {
         "GraphChi-PR" => [0.58, 0.58, 0.53, 0.60, 0.77],
         _ => [0.81, 0.79, 0.73, 0.81, 0.96],
     };
-    let at = SYSTEMS.iter().position(|name| *name == system)?;
+    let at = POLICIES.iter().position(|name| *name == policy)?;
     columns.get(at).copied()
 }

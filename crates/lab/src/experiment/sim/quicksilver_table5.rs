@@ -31,15 +31,15 @@ const OWN: Nanos = Nanos(2_400);
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    for (frag, systems) in CASES {
-        for system in systems.iter().copied() {
-            progress(&format!("{}: {system}", frag.name()))?;
-            let mut server = Server::new(machine(system, frag, setting)?, (OWN, Nanos::ZERO));
+    for (frag, policies) in CASES {
+        for policy in policies.iter().copied() {
+            progress(&format!("{}: {policy}", frag.name()))?;
+            let mut server = Server::new(machine(policy, frag, setting)?, (OWN, Nanos::ZERO));
             Equal::new(Slab::VALUE_4K).insert(OBJECTS, &mut |event| server.hear(event))?;
             let (rate, latency) = server.performance();
-            let of = |name, unit| Quantity { case: frag.name(), policy: system, name, unit };
-            let (paper_rate, paper_latency) = paper(frag, system).unzip();
-            let is_fitted = frag == Frag::Zero && system == "linux-4k";
+            let of = |name, unit| Quantity { case: frag.name(), policy, name, unit };
+            let (paper_rate, paper_latency) = paper(frag, policy).unzip();
+            let is_fitted = frag == Frag::Zero && policy == "linux-4k";
             let basis = if is_fitted { Basis::Fitted } else { Basis::Predicted };
             let rate = rate * VALUE.0 as f64 / 1e9;
             table.add(of("throughput", "GB/s"), paper_rate, rate, basis)?;
@@ -57,8 +57,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 }
 
 /// GB/s and milliseconds.
-fn paper(frag: Frag, system: &str) -> Option<(f64, f64)> {
-    match (frag, system) {
+fn paper(frag: Frag, policy: &str) -> Option<(f64, f64)> {
+    match (frag, policy) {
         (Frag::Zero, "linux-4k") => Some((1.04, 5.6)),
         (Frag::Zero, "linux") => Some((1.34, 4.1)),
         (Frag::Half, "linux-4k") => Some((1.04, 5.7)),

@@ -13,8 +13,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The systems, and their row of the table: GraphChi-PR, canneal, DSjeng, XZ.
-const SYSTEMS: [(&str, [f64; 4]); 7] = [
+/// The policies, and their row of the table: GraphChi-PR, canneal, DSjeng, XZ.
+const POLICIES: [(&str, [f64; 4]); 7] = [
     ("ingens", [1.13, 1.00, 1.01, 1.02]),
     ("hawkeye", [1.11, 1.01, 0.97, 1.02]),
     ("freebsd", [1.10, 1.05, 1.04, 1.02]),
@@ -32,11 +32,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let basis = if column == 0 { Basis::Predicted } else { Basis::Assumed };
         progress(&format!("{case}: linux"))?;
         let linux = seconds(program, "linux", Frag::Full, setting)?;
-        for (system, paper) in SYSTEMS {
-            progress(&format!("{case}: {system}"))?;
-            let speed = linux / seconds(program, system, Frag::Full, setting)?;
+        for (policy, paper) in POLICIES {
+            progress(&format!("{case}: {policy}"))?;
+            let speed = linux / seconds(program, policy, Frag::Full, setting)?;
             let quantity =
-                Quantity { case, policy: system, name: "speed relative to linux", unit: "ratio" };
+                Quantity { case, policy, name: "speed relative to linux", unit: "ratio" };
             table.add(quantity, paper.get(column).copied(), speed, basis)?;
         }
     }

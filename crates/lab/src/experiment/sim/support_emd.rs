@@ -8,7 +8,7 @@
 use super::{Error, Result, Setting, support_hardware};
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::list::Entry;
-use superpage_policy::system::list;
+use superpage_policy::promotion::list;
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::random::Random;
@@ -168,9 +168,9 @@ pub(super) struct Timed {
 }
 
 impl Stage {
-    /// Starts them one after the other under `system`.
-    pub(super) fn new(kinds: &[Kind], system: &str, setting: &Setting) -> Result<Self> {
-        let entry = list::find(system).ok_or_else(|| Error::Simulation(system.to_owned()))?;
+    /// Starts them one after the other under `policy`.
+    pub(super) fn new(kinds: &[Kind], policy: &str, setting: &Setting) -> Result<Self> {
+        let entry = list::find(policy).ok_or_else(|| Error::Simulation(policy.to_owned()))?;
         let setup =
             Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: setting.seed };
         let machine = Machine::new(setup, (entry.build)());

@@ -1,5 +1,5 @@
 //! What the graph paper's figures show alike: speedups over base pages, and the TLB misses behind
-//! them, of several programs under several systems.
+//! them, of several programs under several policies.
 
 use super::support_graph_programs::Program;
 use super::support_graph_runs::{self, Case, Outcome, Pages};
@@ -7,7 +7,7 @@ use super::{Basis, Progress, Quantity, Result, Setting, Table};
 
 /// The bars of one colour.
 pub(super) struct Bar {
-    /// The system, and what else is special.
+    /// The policy, and what else is special.
     pub(super) policy: String,
     /// The run of each program.
     case: Box<dyn Fn(Program) -> Case>,

@@ -22,9 +22,9 @@
 use super::support_graph_programs::{Array, First, Numbering, Program, Setup};
 use super::support_hardware;
 use super::support_parallel::{self, Known};
-use super::{Error, Progress, Result, Setting, system};
-use superpage_policy::system::View;
-use superpage_policy::system::selective::{self, Selective};
+use super::{Error, Progress, Result, Setting, policy_named};
+use superpage_policy::promotion::View;
+use superpage_policy::promotion::selective::{self, Selective};
 use superpage_sim::machine::{self, Backing, Machine};
 use superpage_sim::physical::Physical;
 use superpage_sim::random::Random;
@@ -36,7 +36,7 @@ use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PmdRange, Proc
 const NODE: Bytes = Bytes::from_mib(64_000);
 /// Unmovable pages that are there before anybody fragments anything: 2.25 GiB in huge frames.
 const NATURAL: BasePages = BasePages(1152);
-/// Linux with huge pages everywhere; the system, and what tables call it.
+/// Linux with huge pages everywhere; the policy, and what tables call it.
 pub(super) const LINUX: &str = "linux-defrag-madvise";
 
 /// The memory that a program finds.
@@ -148,7 +148,7 @@ impl Case {
             Pages::Linux => LINUX,
             Pages::Advised(_) => "linux-madvise",
         };
-        let mut machine = Machine::new(setup, system(name)?);
+        let mut machine = Machine::new(setup, policy_named(name)?);
         let footprint = self.program.footprint();
         machine.prepare(|physical, random| self.memory.prepare(physical, random, footprint));
         let mut run = Run::new(machine, support_hardware::of("graph")?);
@@ -166,7 +166,7 @@ impl Case {
             let range = self.property(run.machine(), key)?;
             let share = Share::clamped(f64::from(per_cent) / 100.0);
             let options = selective::Options { ranges: vec![range], share, ..Default::default() };
-            run.machine_mut().change_system(Box::new(Selective::new(options)));
+            run.machine_mut().change_policy(Box::new(Selective::new(options)));
         }
         run.to_end()?;
         self.outcome_of(&run, key)

@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_has_no_numbers_has_no_picture() {
-        assert!(pictures(&EXPERIMENT, &[json!({"system": "linux"})]).is_empty());
+        assert!(pictures(&EXPERIMENT, &[json!({"policy": "linux"})]).is_empty());
         let one = pictures(&EXPERIMENT, &[row("a", "b", "c", None)]);
         assert_eq!(one[0].file, format!("{}-sim.svg", EXPERIMENT.name));
     }

@@ -7,7 +7,7 @@
 use super::support_hardware;
 use super::{Error, Result, Setting};
 use std::collections::VecDeque;
-use superpage_policy::system::list;
+use superpage_policy::promotion::list;
 use superpage_sim::machine::{Backing, Content, Machine, OutOfMemory, Served, Setup};
 use superpage_sim::run::{Latencies, Run};
 use superpage_sim::workload::jemalloc;
@@ -68,14 +68,14 @@ pub(super) const FRAGMENTATION: &str = "Frag-X, after the authors' repository: a
      huge frame but X % of 16 GB fewer. Those that map no superpages at faults, as Ingens and \
      HawkEye, are fragmented under Linux first, as the authors' scripts do.";
 
-/// The machine under a system, fragmented.
-pub(super) fn machine(system: &str, frag: Frag, setting: &Setting) -> Result<Run> {
+/// The machine under a policy, fragmented.
+pub(super) fn machine(policy: &str, frag: Frag, setting: &Setting) -> Result<Run> {
     let build = |name: &str| {
         let entry = list::find(name).ok_or_else(|| Error::Simulation(name.to_owned()))?;
         Ok::<_, Error>((entry.build)())
     };
-    let reserves = system == "freebsd" || system.starts_with("quicksilver");
-    let first = if reserves { system } else { "linux-nokhugepaged" };
+    let reserves = policy == "freebsd" || policy.starts_with("quicksilver");
+    let first = if reserves { policy } else { "linux-nokhugepaged" };
     let setup = Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: setting.seed };
     let mut machine = Machine::new(setup, build(first)?);
     machine.prepare(|physical, _| physical.pin_blocks(PINNED));
@@ -83,21 +83,21 @@ pub(super) fn machine(system: &str, frag: Frag, setting: &Setting) -> Result<Run
         machine.hold_parts(leave, HELD)?;
     }
     if !reserves {
-        machine.change_system(build(system)?);
+        machine.change_policy(build(policy)?);
     }
     let mut run = Run::new(machine, support_hardware::reading_ahead("quicksilver")?);
     run.idle(Nanos::from_secs_f64(PAUSE));
     Ok(run)
 }
 
-/// Seconds that a program takes under a system.
+/// Seconds that a program takes under a policy.
 pub(super) fn seconds(
     program: &Workload,
-    system: &str,
+    policy: &str,
     frag: Frag,
     setting: &Setting,
 ) -> Result<f64> {
-    let mut run = machine(system, frag, setting)?;
+    let mut run = machine(policy, frag, setting)?;
     let key = run.start(program.clone());
     run.to_end()?;
     Ok(run.report(key).map_or(f64::NAN, |report| report.time.as_secs_f64()))

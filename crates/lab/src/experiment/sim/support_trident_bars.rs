@@ -1,14 +1,14 @@
 //! What several of Trident's figures show alike: performance and walk cycles of each program under
-//! some systems, against a baseline.
+//! some policies, against a baseline.
 
 use super::support_trident_programs::Program;
 use super::support_trident_runs::{self, Case, Outcome};
 use super::{Basis, Progress, Quantity, Result, Setting, Table};
 
-/// Performance of the systems over the baseline's, as the paper's text gives it.
+/// Performance of the policies over the baseline's, as the paper's text gives it.
 #[derive(Clone, Copy)]
 pub(super) struct Paper {
-    /// Of one program under a system.
+    /// Of one program under a policy.
     pub(super) performance: fn(Program, &str) -> Option<f64>,
     /// Mean over the programs that gain from gigantic pages.
     pub(super) mean: fn(&str) -> Option<f64>,
@@ -58,7 +58,7 @@ impl Bars<'_> {
         Ok(())
     }
 
-    /// Performance and walk cycles of one program under one system.
+    /// Performance and walk cycles of one program under one policy.
     fn add_one(
         &self,
         table: &mut Table,

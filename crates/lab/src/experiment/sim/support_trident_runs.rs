@@ -18,7 +18,7 @@
 use super::support_hardware;
 use super::support_parallel::{self, Known};
 use super::support_trident_programs::{Backed, Program};
-use super::{Error, Progress, Result, Setting, system};
+use super::{Error, Progress, Result, Setting, policy_named};
 use std::sync::{Arc, Mutex, PoisonError};
 use superpage_sim::machine::{Backing, Counts, Machine, Setup};
 use superpage_sim::physical::{Owner, Physical};
@@ -76,7 +76,7 @@ pub(super) enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Case {
     pub(super) program: Program,
-    pub(super) system: &'static str,
+    pub(super) policy: &'static str,
     pub(super) memory: Memory,
     pub(super) backed: Backed,
     pub(super) place: Place,
@@ -108,13 +108,13 @@ impl Outcome {
 
 impl Case {
     /// A program on the machine itself.
-    pub(super) const fn native(program: Program, system: &'static str, memory: Memory) -> Self {
-        Self { program, system, memory, backed: Backed::Asked, place: Place::Native }
+    pub(super) const fn native(program: Program, policy: &'static str, memory: Memory) -> Self {
+        Self { program, policy, memory, backed: Backed::Asked, place: Place::Native }
     }
 
     /// What it is, in a few words.
     fn name(self) -> String {
-        format!("{}, {}: {}", self.program.name(), self.memory.name(), self.system)
+        format!("{}, {}: {}", self.program.name(), self.memory.name(), self.policy)
     }
 
     /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
@@ -127,7 +127,7 @@ impl Case {
     pub(super) fn prepare(self, setting: &Setting) -> Result<Run> {
         let memory = if self.place == Place::Native { MEMORY } else { GUEST_MEMORY };
         let setup = Setup { memory, pools: None, backing: Backing::None, seed: setting.seed };
-        let mut machine = Machine::new(setup, system(self.system)?);
+        let mut machine = Machine::new(setup, policy_named(self.policy)?);
         if self.memory == Memory::Fragmented {
             let physical = fragmented(memory, setting.seed)?;
             machine.prepare(|fresh, _| *fresh = Physical::clone(&physical));

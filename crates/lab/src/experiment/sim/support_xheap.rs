@@ -8,9 +8,9 @@
 
 use super::support_hardware;
 use super::support_parallel::{self, Known};
-use super::{Error, Progress, Result, Setting, Table, system};
-use superpage_policy::system::System;
-use superpage_policy::system::xheap::{Options, XHeap};
+use super::{Error, Progress, Result, Setting, Table, policy_named};
+use superpage_policy::promotion::Policy;
+use superpage_policy::promotion::xheap::{Options, XHeap};
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::run::Run;
 use superpage_sim::workload::Workload;
@@ -109,7 +109,7 @@ pub(super) enum Configuration {
 impl Configuration {
     pub(super) const ALL: [Self; 4] = [Self::Swap, Self::SwapThp, Self::XHeap, Self::XHeapAhead];
 
-    /// The system in it.
+    /// The policy in it.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Swap => "linux-4k",
@@ -139,7 +139,7 @@ impl Configuration {
         let backing = Backing::Swap;
         let Some(reclaimed) = self.reclaimed() else {
             let setup = Setup { memory: budget, pools: None, backing, seed };
-            let mut machine = Machine::new(setup, system(self.name())?);
+            let mut machine = Machine::new(setup, policy_named(self.name())?);
             machine.set_read_ahead(READ_AHEAD);
             return Ok(machine);
         };
@@ -147,9 +147,9 @@ impl Configuration {
         let base = (budget - huge.bytes()).to_base_pages();
         let setup =
             Setup { memory: budget.scaled(SLACK), pools: Some([base.0, huge.0]), backing, seed };
-        let system: Box<dyn System> =
+        let policy: Box<dyn Policy> =
             Box::new(XHeap::new(Options { workers: WORKERS, reclaimed, ..Options::default() }));
-        Ok(Machine::new(setup, system))
+        Ok(Machine::new(setup, policy))
     }
 }
 

@@ -37,13 +37,13 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-fn case(program: Program, system: &'static str) -> Case {
-    let backed = match system {
+fn case(program: Program, policy: &'static str) -> Case {
+    let backed = match policy {
         "hugetlb-2m" => Backed::SetAside(PageSize::Huge),
         "hugetlb-1g" => Backed::SetAside(PageSize::Gigantic),
         _ => Backed::Asked,
     };
-    Case { program, system, memory: Memory::Unfragmented, backed, place: Place::Native }
+    Case { program, policy, memory: Memory::Unfragmented, backed, place: Place::Native }
 }
 
 /// From the text of section 4.1.

@@ -1,4 +1,4 @@
-//! `trident-fig12`: performance in a guest, the same system in guest and host (Trident, Figure 12).
+//! `trident-fig12`: performance in a guest, the same policy in guest and host (Trident, Figure 12).
 
 use super::support_trident_bars::{self, Bars, Paper};
 use super::support_trident_programs::{Backed, Program};
@@ -30,10 +30,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-fn case(program: Program, system: &'static str) -> Case {
-    let host = if system == "trident" { PageSize::Gigantic } else { PageSize::Huge };
+fn case(program: Program, policy: &'static str) -> Case {
+    let host = if policy == "trident" { PageSize::Gigantic } else { PageSize::Huge };
     let (memory, backed) = (Memory::Unfragmented, Backed::Asked);
-    Case { program, system, memory, backed, place: Place::Guest(host) }
+    Case { program, policy, memory, backed, place: Place::Guest(host) }
 }
 
 /// From the text of section 7.

@@ -44,8 +44,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-fn case(program: Program, system: &'static str) -> Case {
-    let host = if system == THP { PageSize::Huge } else { PageSize::Gigantic };
+fn case(program: Program, policy: &'static str) -> Case {
+    let host = if policy == THP { PageSize::Huge } else { PageSize::Gigantic };
     let (memory, backed) = (Memory::Fragmented, Backed::Asked);
-    Case { program, system, memory, backed, place: Place::LimitedGuest(host) }
+    Case { program, policy, memory, backed, place: Place::LimitedGuest(host) }
 }

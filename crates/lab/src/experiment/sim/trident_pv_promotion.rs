@@ -3,7 +3,7 @@
 
 use super::support_hardware;
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
-use super::{Error, system};
+use super::{Error, policy_named};
 use superpage_sim::machine::{Backing, Content, Machine, Setup, Stepped};
 use superpage_sim::run::Hardware;
 use superpage_units::{
@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// System, what it does, milliseconds in the paper, basis.
+/// Policy, what it does, milliseconds in the paper, basis.
 const CASES: [(&str, &str, f64, Basis); 3] = [
     ("trident", "copied", 600.0, Basis::Predicted),
     ("trident-pv-single", "exchanged one by one", 30.0, Basis::Fitted),
@@ -45,11 +45,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-/// Fills 1 GiB by huge pages, lets the system promote it, and says how long that took.
+/// Fills 1 GiB by huge pages, lets the policy promote it, and says how long that took.
 fn promotion(policy: &str, setting: &Setting, hardware: &Hardware) -> Result<Nanos> {
     let memory = Bytes::from_gib(4);
     let setup = Setup { memory, pools: None, backing: Backing::None, seed: setting.seed };
-    let mut machine = Machine::new(setup, system(policy)?);
+    let mut machine = Machine::new(setup, policy_named(policy)?);
     let process = machine.spawn();
     let start = VirtAddr(GIGANTIC_PAGE_BYTES);
     let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Up, Advice::None);

@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// The mechanisms, in the order of the columns.
-const SYSTEMS: [&str; 3] = ["trident-faults-only", "trident-nc", "trident"];
+const POLICIES: [&str; 3] = ["trident-faults-only", "trident-nc", "trident"];
 
 /// GB by 1 GiB and by 2 MiB for each mechanism: un-fragmented, then fragmented.
 type Row = [[[f64; 2]; 3]; 2];
@@ -58,13 +58,13 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut cases = Vec::new();
     for memory in Memory::BOTH {
         for program in Program::SENSITIVE {
-            cases.extend(SYSTEMS.map(|policy| Case::native(program, policy, memory)));
+            cases.extend(POLICIES.map(|policy| Case::native(program, policy, memory)));
         }
     }
     support_trident_runs::make(&cases, setting, progress)?;
     for (memory, block) in Memory::BOTH.into_iter().zip(0..) {
         for program in Program::SENSITIVE {
-            for (policy, column) in SYSTEMS.into_iter().zip(0..) {
+            for (policy, column) in POLICIES.into_iter().zip(0..) {
                 let outcome = Case::native(program, policy, memory).outcome(setting)?;
                 let case = format!("{}, {}", program.name(), memory.name());
                 let row: Option<Row> = paper(program);

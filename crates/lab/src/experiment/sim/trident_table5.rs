@@ -30,14 +30,14 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let outcome = case.outcome(setting)?;
         let name = format!("{}, {}", case.program.name(), case.memory.name());
         let of =
-            |quantity| Quantity { case: &name, policy: case.system, name: quantity, unit: "ms" };
+            |quantity| Quantity { case: &name, policy: case.policy, name: quantity, unit: "ms" };
         table.add(of("fault, 99 %"), None, outcome.fault_p99, Basis::Predicted)?;
         table.add(of("fault, longest"), None, outcome.fault_max, Basis::Predicted)?;
     }
     table.note(
         "The paper has the latency of requests under load (Redis 47 to 53 ms, Memcached 1.5 ms, \
          the same for all within 7 %), which follows from clients and queues that it does not \
-         describe. Measured here is the part that differs between systems: waiting in faults while \
+         describe. Measured here is the part that differs between policies: waiting in faults while \
          the stores are filled. Faults by 1 GiB that found no chunk zeroed ahead of time are the \
          longest.",
     );

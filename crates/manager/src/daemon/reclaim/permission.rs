@@ -5,7 +5,7 @@ use crate::daemon::watch::{Level, Watch};
 use crate::pass::Permission;
 use crate::promote::policy::Promotion;
 use crate::select::Identity;
-use superpage_policy::system::capabilities::IdleReclaim;
+use superpage_policy::promotion::capabilities::IdleReclaim;
 
 /// Where the memory of each watch stands; `None` where that cannot be told.
 pub(in crate::daemon) struct Levels(Vec<Option<Level>>);
@@ -57,7 +57,7 @@ mod tests {
     use crate::daemon::watch;
     use crate::select::Membership;
     use std::path::Path;
-    use superpage_policy::system::list::Registry;
+    use superpage_policy::promotion::list::Registry;
 
     #[test]
     fn by_default_nothing_is_reclaimed_where_memory_is_free() {

@@ -12,7 +12,7 @@
 
 use super::capabilities::{Capabilities, Need};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
-use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed};
+use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Policy, Shortage, Step, View, Zeroed};
 use superpage_units::{PageSize, VmaKind};
 
 /// The pages that were set aside.
@@ -43,7 +43,7 @@ impl Hugetlb {
     }
 }
 
-impl System for Hugetlb {
+impl Policy for Hugetlb {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
         let size = self.options.size;
         if fault.vma.kind != VmaKind::Anonymous {
@@ -97,13 +97,13 @@ mod tests {
         for (options, kind, expected) in rows {
             let mut model = Model::new(1, 3, 50);
             let process = model.spawn(&[Vma { kind, ..vma(513) }]);
-            let mut system = Hugetlb::new(options);
+            let mut policy = Hugetlb::new(options);
             let mapped = [0, 512].map(|index| {
-                model.touch(&mut system, process, address(index, 3));
+                model.touch(&mut policy, process, address(index, 3));
                 model.range(process, range(index)).mapping
             });
             assert_eq!(mapped, expected, "{options:?} {kind:?}");
-            assert!(matches!(system.background(&mut model), Step::Rest(None)));
+            assert!(matches!(policy.background(&mut model), Step::Rest(None)));
             model.check();
         }
     }

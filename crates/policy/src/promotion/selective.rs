@@ -13,7 +13,7 @@
 use super::capabilities::{Capabilities, Need};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::Hand;
-use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Shortage, Step, System, View, Zeroed};
+use super::{Action, Attempt, Fault, FaultCause, FaultPlan, Policy, Shortage, Step, View, Zeroed};
 use crate::compaction::Compaction;
 use alloc::vec::Vec;
 use superpage_units::{Page, PageSize, ProcessKey, Share, VirtAddr};
@@ -72,7 +72,7 @@ impl Selective {
     }
 }
 
-impl System for Selective {
+impl Policy for Selective {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
         if !self.is_chosen(fault.process, fault.page(PageSize::Huge)) {
             return FaultPlan::base(FaultCause::NotWanted);
@@ -121,12 +121,12 @@ mod tests {
         let process = model.spawn(&[vma(10)]);
         let other = model.spawn(&[vma(10)]);
         let range = Range { process, start: address(1, 5), end: address(10, 0) };
-        let mut system = Selective::new(Options { ranges: vec![range], share, compaction });
+        let mut policy = Selective::new(Options { ranges: vec![range], share, compaction });
         let is_huge = |served| matches!(served, Served::By(Attempt::Map { .. }));
         for range in 0..10 {
-            assert!(!is_huge(model.touch(&mut system, other, address(range, 0))));
+            assert!(!is_huge(model.touch(&mut policy, other, address(range, 0))));
         }
-        let touch = |range: &u64| is_huge(model.touch(&mut system, process, address(*range, 9)));
+        let touch = |range: &u64| is_huge(model.touch(&mut policy, process, address(*range, 9)));
         (0..10).filter(touch).collect()
     }
 

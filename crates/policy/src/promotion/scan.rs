@@ -1,5 +1,5 @@
 //! Walking over the memory of all processes in turn, range by range or page by page, and coming
-//! back to where one was; and what several systems ask of what they find on the way.
+//! back to where one was; and what several policies ask of what they find on the way.
 
 use super::{AccessBits, Act, Action, Cause, RangeView, View};
 use crate::supply::Supply;

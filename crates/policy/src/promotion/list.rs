@@ -4,7 +4,7 @@
 //! command line, its help, and the documents made from the code. Whoever has a policy of his own adds
 //! it to a [`Registry`].
 
-use super::System;
+use super::Policy;
 use super::capabilities::Capabilities;
 use super::freebsd::{self, FreeBsd};
 use super::hawkeye::{self, HawkEye};
@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use superpage_units::{BasePages, PageSize};
 
-/// A configuration of a system.
+/// A configuration of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Its name on the command line, in configurations and in results.
@@ -33,17 +33,17 @@ pub struct Entry {
     /// Where it is published: paper and section.
     pub source: &'static str,
     /// Makes a fresh one.
-    pub build: fn() -> Box<dyn System>,
+    pub build: fn() -> Box<dyn Policy>,
 }
 
 /// A line of the list.
 macro_rules! entry {
-    ($name:literal, $system:ident($options:expr), $source:literal, $summary:literal) => {
+    ($name:literal, $policy:ident($options:expr), $source:literal, $summary:literal) => {
         Entry {
             name: $name,
             summary: $summary,
             source: $source,
-            build: || Box::new($system::new($options)),
+            build: || Box::new($policy::new($options)),
         }
     };
 }
@@ -54,7 +54,7 @@ pub struct Family {
     /// What their names begin with.
     pub prefix: &'static str,
     /// Makes a fresh one, for a threshold of 1 to 512 base pages.
-    pub build: fn(BasePages) -> Box<dyn System>,
+    pub build: fn(BasePages) -> Box<dyn Policy>,
 }
 
 /// All families. Some of their members have a line of their own in [`ALL`], where papers show them.
@@ -83,14 +83,14 @@ pub struct Chosen {
 
 #[derive(Clone, Copy, Debug)]
 enum Make {
-    Fixed(fn() -> Box<dyn System>),
-    Family(fn(BasePages) -> Box<dyn System>),
+    Fixed(fn() -> Box<dyn Policy>),
+    Family(fn(BasePages) -> Box<dyn Policy>),
 }
 
 impl Chosen {
     /// A fresh one.
     #[must_use]
-    pub fn build(&self) -> Box<dyn System> {
+    pub fn build(&self) -> Box<dyn Policy> {
         match self.make {
             Make::Fixed(build) => build(),
             Make::Family(build) => build(self.threshold.unwrap_or(BasePages(1))),
@@ -127,7 +127,7 @@ impl PartialEq for Chosen {
 
 impl Eq for Chosen {}
 
-/// The systems that can be asked for by name.
+/// The policies that can be asked for by name.
 pub type Registry = crate::registry::Registry<Entry>;
 
 impl Line for Entry {
@@ -222,10 +222,10 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 
 /// The head of [`five_events`].
 pub const FIVE_EVENTS: [&str; 6] =
-    ["system", "allocation", "preparation", "mapping", "unmapping", "deallocation"];
+    ["policy", "allocation", "preparation", "mapping", "unmapping", "deallocation"];
 
 /// What each configuration does when in a superpage's life, a row for each: Quicksilver's Table 1,
-/// with more systems and turned on its side.
+/// with more policies and turned on its side.
 #[must_use]
 pub fn five_events(registry: &Registry) -> Vec<[String; 6]> {
     let row = |entry: &Entry| {

@@ -42,7 +42,7 @@ fn place(vmas: &[Vma], a: u16, b: u16) -> VirtAddr {
     vma.start.offset(Bytes(page * BASE_PAGE_BYTES))
 }
 
-fn run(model: &mut Model, system: &mut dyn System, (op, a, b): Op) {
+fn run(model: &mut Model, policy: &mut dyn Policy, (op, a, b): Op) {
     let Some(process) = model.processes().get(usize::from(b) % 2).copied() else {
         model.spawn(&vmas());
         return;
@@ -50,23 +50,23 @@ fn run(model: &mut Model, system: &mut dyn System, (op, a, b): Op) {
     let vmas = model.vmas(process).to_vec();
     let somewhere = place(&vmas, a, b);
     match op {
-        0 => drop(model.touch(system, process, somewhere)),
+        0 => drop(model.touch(policy, process, somewhere)),
         1..=4 => {
             let count = [2, 63, 64, 256, 460, HUGE][usize::from(a / 32) % 6];
             let vma = vmas[usize::from(a) % vmas.len()];
             for page in 0..count {
                 let at = somewhere.offset(Bytes(page * BASE_PAGE_BYTES));
                 if at < vma.end {
-                    model.touch(system, process, at);
+                    model.touch(policy, process, at);
                 }
             }
         }
         5 => model.grow(process, 1, address(518, u64::from(b) % 1500)),
         6 => model.now += seconds(u64::from(b) % 40),
-        7 => drop(model.work(system, 20_000)),
+        7 => drop(model.work(policy, 20_000)),
         8 => {
             let size = [PageSize::Base, PageSize::Huge][usize::from(a) % 2];
-            drive::relieve(system, model, Shortage { size, pages: 1 });
+            drive::relieve(policy, model, Shortage { size, pages: 1 });
         }
         9 => model.fragment(),
         10 if a % 2 == 0 => model.hide(),
@@ -92,15 +92,15 @@ proptest! {
     fn random_programs(program in prop::collection::vec((0u8..14, any::<u16>(), any::<u16>()), 0..40)) {
         for entry in ALL {
             let mut model = machine(entry);
-            let mut system = (entry.build)();
+            let mut policy = (entry.build)();
             model.spawn(&vmas());
             model.spawn(&vmas());
             for op in &program {
-                run(&mut model, &mut *system, *op);
+                run(&mut model, &mut *policy, *op);
                 model.check();
             }
-            model.work_and_wait(&mut *system, 100);
-            let late = model.work_and_wait(&mut *system, 20);
+            model.work_and_wait(&mut *policy, 100);
+            let late = model.work_and_wait(&mut *policy, 20);
             model.check();
             let changed = late.iter().find(|(_, outcome)| *outcome == Outcome::Done);
             prop_assert_eq!(changed, None, "{} does not come to an end", entry.name);
@@ -109,7 +109,7 @@ proptest! {
 }
 
 /// A process with a VMA of two gigantic pages, on a machine with plenty of everything.
-fn plenty(entry: &Entry) -> (Model, ProcessKey, Box<dyn System>) {
+fn plenty(entry: &Entry) -> (Model, ProcessKey, Box<dyn Policy>) {
     let pools = entry.name == "xheap";
     let mut model = if pools { Model::with_pools(2000, 8) } else { Model::new(8, 64, 4000) };
     let process = model.spawn(&[Vma { advice: Advice::Huge, ..vma(1024) }]);
@@ -139,10 +139,10 @@ fn first_touch(life: &Life) -> (Mapping, bool) {
 #[test]
 fn the_first_touch_is_as_the_table_says() {
     for entry in ALL {
-        let (mut model, process, mut system) = plenty(entry);
-        model.touch(&mut *system, process, START);
+        let (mut model, process, mut policy) = plenty(entry);
+        model.touch(&mut *policy, process, START);
         let seen = model.range(process, range(0));
-        assert_eq!((seen.mapping, seen.is_reserved), first_touch(&system.life()), "{}", entry.name);
+        assert_eq!((seen.mapping, seen.is_reserved), first_touch(&policy.life()), "{}", entry.name);
     }
 }
 
@@ -150,13 +150,13 @@ fn the_first_touch_is_as_the_table_says() {
 #[test]
 fn speculation_is_as_the_table_says() {
     for entry in ALL {
-        let (mut model, _, mut system) = plenty(entry);
+        let (mut model, _, mut policy) = plenty(entry);
         let heap = Vma { end: address(0, 5), growth: Growth::Up, ..vma(1) };
         let process = model.spawn(&[heap]);
-        model.touch(&mut *system, process, START);
+        model.touch(&mut *policy, process, START);
         let seen = model.range(process, range(0));
         assert_eq!(seen.mapping, Mapping::Base, "{}", entry.name);
-        let is_speculative = system.life().allocation == Allocation::ReservedSpeculatively;
+        let is_speculative = policy.life().allocation == Allocation::ReservedSpeculatively;
         assert_eq!(seen.is_reserved, is_speculative, "{}", entry.name);
     }
 }
@@ -164,10 +164,10 @@ fn speculation_is_as_the_table_says() {
 /// Touches one base page after the other; after how many the range is mapped by a superpage, if
 /// the background rests so often in between.
 fn touches_until_huge(entry: &Entry, rests: usize) -> Option<u64> {
-    let (mut model, process, mut system) = plenty(entry);
+    let (mut model, process, mut policy) = plenty(entry);
     (1..=HUGE).find(|touches| {
-        model.touch(&mut *system, process, address(0, touches - 1));
-        model.work_and_wait(&mut *system, rests);
+        model.touch(&mut *policy, process, address(0, touches - 1));
+        model.work_and_wait(&mut *policy, rests);
         mapping(&model, process) != Mapping::Base
     })
 }
@@ -190,13 +190,13 @@ fn preparation_in_place_ends_where_the_table_says() {
 /// Populates `pages` base pages while no superpage can be had, then lets the background work with
 /// plenty of them.
 fn later(entry: &Entry, pages: u64) -> (Mapping, Vec<(Action, Outcome)>) {
-    let (mut model, process, mut system) = plenty(entry);
+    let (mut model, process, mut policy) = plenty(entry);
     model.hide();
     model.can_compact = false;
-    model.fill(&mut *system, process, 0, pages);
+    model.fill(&mut *policy, process, 0, pages);
     model.show();
     model.can_compact = true;
-    let done = model.work_and_wait(&mut *system, 20);
+    let done = model.work_and_wait(&mut *policy, 20);
     model.check();
     (mapping(&model, process), done)
 }
@@ -251,21 +251,21 @@ fn promotion_prepares_as_the_table_says() {
 #[test]
 fn deallocation_is_as_the_table_says() {
     for entry in ALL {
-        let (mut model, process, mut system) = plenty(entry);
-        model.fill(&mut *system, process, 0, 2);
+        let (mut model, process, mut policy) = plenty(entry);
+        model.fill(&mut *policy, process, 0, 2);
         model.hide();
         model.can_compact = false;
-        let background = model.work_and_wait(&mut *system, 20);
+        let background = model.work_and_wait(&mut *policy, 20);
         let evacuates =
             background.iter().any(|(action, _)| matches!(action.act, Act::Evacuate { .. }));
-        let life = system.life();
+        let life = policy.life();
         assert_eq!(evacuates, life.deallocation == Deallocation::WhenIdle, "{}", entry.name);
 
-        let (mut model, process, mut system) = plenty(entry);
-        model.fill(&mut *system, process, 0, 2);
+        let (mut model, process, mut policy) = plenty(entry);
+        model.fill(&mut *policy, process, 0, 2);
         let seen = model.range(process, range(0));
         let shortage = Shortage { size: PageSize::Huge, pages: 1 };
-        let act = system.pressure(shortage, &mut model).map(|action| action.act);
+        let act = policy.pressure(shortage, &mut model).map(|action| action.act);
         let expected = match life.deallocation {
             Deallocation::OnlyWhenUnmapped => None,
             Deallocation::Deferred => Some(Act::Unreserve { process, range: range(0) }),
@@ -292,15 +292,15 @@ fn who_never_maps_superpages_says_never() {
 fn the_model_serves_by_what_is_there() {
     let mut model = Model::new(0, 1, 10);
     let process = model.spawn(&[vma(2)]);
-    let mut system = list::find("linux-nokhugepaged").map(|entry| (entry.build)()).unwrap();
-    let map = model.touch(&mut *system, process, START);
+    let mut policy = list::find("linux-nokhugepaged").map(|entry| (entry.build)()).unwrap();
+    let map = model.touch(&mut *policy, process, START);
     assert!(matches!(map, Served::By(Attempt::Map { size: PageSize::Huge, .. })));
-    assert_eq!(model.touch(&mut *system, process, address(0, 9)), Served::Hit);
+    assert_eq!(model.touch(&mut *policy, process, address(0, 9)), Served::Hit);
     for page in 0..10 {
-        assert_eq!(model.touch(&mut *system, process, address(1, page)), Served::By(Attempt::Base));
+        assert_eq!(model.touch(&mut *policy, process, address(1, page)), Served::By(Attempt::Base));
     }
     // The huge page was touched before all others, and its bit is taken in the first round.
-    let by_pressure = model.touch(&mut *system, process, address(1, 10));
+    let by_pressure = model.touch(&mut *policy, process, address(1, 10));
     assert_eq!(by_pressure, Served::By(Attempt::Base));
     assert_eq!(mapping(&model, process), Mapping::Empty);
     assert_eq!(START.0, GIGANTIC_PAGE_BYTES);

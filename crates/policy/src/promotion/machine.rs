@@ -1,11 +1,11 @@
-//! A machine as a system sees it ([`View`]) and as its answers change it ([`Machine`]).
+//! A machine as a policy sees it ([`View`]) and as its answers change it ([`Machine`]).
 //!
 //! The simulated machine and the processes of a real kernel are machines. What not every one can
 //! tell is optional: pools and access bits are parts of a view that may be missing, and a number that
-//! cannot be known is `None`. A system does without, and says how; what it is of no use without is its
+//! cannot be known is `None`. A policy does without, and says how; what it is of no use without is its
 //! [`Capabilities::need`](super::capabilities::Capabilities::need).
 
-use super::{Action, Attempt, Fault, Outcome, System};
+use super::{Action, Attempt, Fault, Outcome, Policy};
 use crate::supply::Supply;
 use superpage_units::{
     BasePages, HugePages, Mapping, Nanos, Page, PageSize, PmdRange, ProcessKey, Share, Time,
@@ -54,7 +54,7 @@ impl Footprint {
     }
 }
 
-/// What a system can see of the machine. Looking changes nothing, but for access bits.
+/// What a policy can see of the machine. Looking changes nothing, but for access bits.
 pub trait View {
     /// The time.
     fn now(&self) -> Time;
@@ -108,20 +108,20 @@ pub trait AccessBits: View {
     fn take_accessed(&mut self, process: ProcessKey, page: Page) -> bool;
 }
 
-/// A machine as the answers of a system change it. [`drive`](super::drive) asks the system and
+/// A machine as the answers of a policy change it. [`drive`](super::drive) asks the policy and
 /// calls this.
 pub trait Machine: View {
     /// Tries to serve a fault in this way; the size of the page that serves it, if it can be done so.
-    /// A machine that is short of memory may ask `system` what to give up
+    /// A machine that is short of memory may ask `policy` what to give up
     /// ([`drive::relieve`](super::drive::relieve)).
     fn attempt(
         &mut self,
         fault: &Fault,
         attempt: Attempt,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
     ) -> Option<PageSize>;
 
-    /// Carries an action out, or sets about it. To tell the system is the caller's.
+    /// Carries an action out, or sets about it. To tell the policy is the caller's.
     fn carry_out(&mut self, action: &Action) -> Carried;
 }
 
@@ -130,6 +130,6 @@ pub trait Machine: View {
 pub enum Carried {
     /// This became of it.
     Now(Outcome),
-    /// It is under way. Whoever finishes it tells the system, by [`System::learn`].
+    /// It is under way. Whoever finishes it tells the policy, by [`Policy::learn`].
     Later,
 }

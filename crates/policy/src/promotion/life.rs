@@ -1,7 +1,7 @@
-//! The five events in a superpage's life (Quicksilver, Figure 1), and when a system does each.
+//! The five events in a superpage's life (Quicksilver, Figure 1), and when a policy does each.
 //!
-//! The table of all systems by these events (as in Quicksilver's Table 1) is made from these
-//! values; tests hold each value against what the system does.
+//! The table of all policies by these events (as in Quicksilver's Table 1) is made from these
+//! values; tests hold each value against what the policy does.
 
 use super::Speculation;
 use alloc::borrow::ToOwned;
@@ -10,7 +10,7 @@ use alloc::string::String;
 use core::fmt;
 use superpage_units::{BasePages, PageSize};
 
-/// When a system does each of the five.
+/// When a policy does each of the five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// A free physical superpage is taken.

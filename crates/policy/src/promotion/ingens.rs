@@ -22,7 +22,7 @@ use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping
 use super::queue::Queue;
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_huge_supply_short, is_thp};
 use super::{
-    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage, Step, System, View,
+    Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Policy, Shortage, Step, View,
 };
 use crate::compaction::Compaction;
 use alloc::collections::BTreeMap;
@@ -129,7 +129,7 @@ fn superpages(view: &dyn View, process: ProcessKey) -> HugePages {
         + HugePages(footprint.gigantic.unwrap_or_default() * HUGE_PAGES_PER_GIGANTIC_PAGE)
 }
 
-impl System for Ingens {
+impl Policy for Ingens {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
         if !is_thp(&fault.vma) {
             return FaultPlan::base(FaultCause::NotWanted);
@@ -201,9 +201,9 @@ mod tests {
     }
 
     /// What is promoted without any time passing.
-    fn work(model: &mut Model, system: &mut Ingens) -> Vec<(ProcessKey, u64)> {
+    fn work(model: &mut Model, policy: &mut Ingens) -> Vec<(ProcessKey, u64)> {
         let index = |range: &PmdRange| range.start().since(address(0, 0)).to_huge_pages().0;
-        let done = model.work(system, 1000).0;
+        let done = model.work(policy, 1000).0;
         let ranges = promoted(&done).into_iter();
         ranges.map(|(key, page)| (key, index(&PmdRange::containing(page.start())))).collect()
     }
@@ -212,13 +212,13 @@ mod tests {
     fn the_fault_that_brings_460_base_pages_in_leads_to_a_promotion() {
         let mut model = Model::new(0, 8, 2000);
         let process = model.spawn(&[vma(2)]);
-        let mut system = ingens();
-        model.fill(&mut system, process, 1, 459);
-        assert_eq!(work(&mut model, &mut system), []);
+        let mut policy = ingens();
+        model.fill(&mut policy, process, 1, 459);
+        assert_eq!(work(&mut model, &mut policy), []);
         // The scan sleeps now, so it is the fault that is heard of.
-        model.fill(&mut system, process, 1, 460);
+        model.fill(&mut policy, process, 1, 460);
         assert_eq!(model.range(process, range(1)).mapping, Mapping::Base);
-        assert_eq!(work(&mut model, &mut system), [(process, 1)]);
+        assert_eq!(work(&mut model, &mut policy), [(process, 1)]);
         model.check();
     }
 
@@ -227,21 +227,21 @@ mod tests {
         let mut model = Model::new(0, 20, 9000);
         let keys = [0; 3].map(|_| model.spawn(&[vma(4)]));
         let [a, b, c] = keys;
-        let mut system = ingens();
-        let fill = |model: &mut Model, system: &mut Ingens, key, ranges: core::ops::Range<u64>| {
+        let mut policy = ingens();
+        let fill = |model: &mut Model, policy: &mut Ingens, key, ranges: core::ops::Range<u64>| {
             for range in ranges {
-                model.fill(system, key, range, 460);
+                model.fill(policy, key, range, 460);
             }
         };
-        fill(&mut model, &mut system, a, 0..2);
-        fill(&mut model, &mut system, b, 0..1);
-        assert_eq!(work(&mut model, &mut system), [(a, 0), (b, 0), (a, 1)]);
-        fill(&mut model, &mut system, a, 2..4);
-        fill(&mut model, &mut system, b, 1..3);
-        fill(&mut model, &mut system, c, 0..3);
+        fill(&mut model, &mut policy, a, 0..2);
+        fill(&mut model, &mut policy, b, 0..1);
+        assert_eq!(work(&mut model, &mut policy), [(a, 0), (b, 0), (a, 1)]);
+        fill(&mut model, &mut policy, a, 2..4);
+        fill(&mut model, &mut policy, b, 1..3);
+        fill(&mut model, &mut policy, c, 0..3);
         // They have 2, 1 and 0.
         let order = [(c, 0), (b, 1), (c, 1), (a, 2), (b, 2), (c, 2), (a, 3)];
-        assert_eq!(work(&mut model, &mut system), order);
+        assert_eq!(work(&mut model, &mut policy), order);
     }
 
     #[test]
@@ -250,17 +250,17 @@ mod tests {
         let heap = Vma { end: address(0, 500), growth: Growth::Up, ..vma(1) };
         let grows = model.spawn(&[heap]);
         let is_split = model.spawn(&[vma(2)]);
-        let mut system = ingens();
-        model.fill(&mut system, grows, 0, 500);
-        model.fill(&mut system, is_split, 0, 460);
-        model.fill(&mut system, is_split, 1, 460);
-        assert_eq!(work(&mut model, &mut system), [(is_split, 0), (is_split, 1)]);
+        let mut policy = ingens();
+        model.fill(&mut policy, grows, 0, 500);
+        model.fill(&mut policy, is_split, 0, 460);
+        model.fill(&mut policy, is_split, 1, 460);
+        assert_eq!(work(&mut model, &mut policy), [(is_split, 0), (is_split, 1)]);
         model.grow(grows, 0, address(1, 0));
         model.split(is_split, range(0), 52);
         model.split(is_split, range(1), 53);
-        assert_eq!(work(&mut model, &mut system), []);
+        assert_eq!(work(&mut model, &mut policy), []);
         model.now = at_second(10);
-        assert_eq!(work(&mut model, &mut system), [(grows, 0), (is_split, 0)]);
+        assert_eq!(work(&mut model, &mut policy), [(grows, 0), (is_split, 0)]);
     }
 
     #[test]
@@ -268,30 +268,30 @@ mod tests {
         let mut model = Model::new(0, 4, 2000);
         model.can_compact = false;
         let process = model.spawn(&[vma(2)]);
-        let mut system = ingens();
+        let mut policy = ingens();
         model.hide();
-        model.fill(&mut system, process, 1, 460);
-        model.fill(&mut system, process, 0, 460);
-        assert_eq!(work(&mut model, &mut system), []);
+        model.fill(&mut policy, process, 1, 460);
+        model.fill(&mut policy, process, 0, 460);
+        assert_eq!(work(&mut model, &mut policy), []);
         model.show();
-        assert_eq!(work(&mut model, &mut system), [(process, 1), (process, 0)]);
+        assert_eq!(work(&mut model, &mut policy), [(process, 1), (process, 0)]);
         // The machine may also say no where the supply said yes.
         model.split(process, range(0), 52);
         model.split(process, range(1), 52);
-        model.fill(&mut system, process, 1, 460);
-        model.fill(&mut system, process, 0, 460);
-        let action = system.next_promotion(&model).unwrap();
-        system.learn(&action, Outcome::NoFrame);
-        assert_eq!(work(&mut model, &mut system), []);
+        model.fill(&mut policy, process, 1, 460);
+        model.fill(&mut policy, process, 0, 460);
+        let action = policy.next_promotion(&model).unwrap();
+        policy.learn(&action, Outcome::NoFrame);
+        assert_eq!(work(&mut model, &mut policy), []);
         model.now += seconds(1);
-        assert_eq!(work(&mut model, &mut system), [(process, 1), (process, 0)]);
+        assert_eq!(work(&mut model, &mut policy), [(process, 1), (process, 0)]);
     }
 
     #[test]
     fn memory_is_compacted_up_to_the_mark() {
         let mut model = Model::new(0, 0, 20 * super::super::model::HUGE);
-        let mut system = ingens();
-        let (done, _) = model.work(&mut system, 100);
+        let mut policy = ingens();
+        let (done, _) = model.work(&mut policy, 100);
         let compact = Act::Compact(PageSize::Huge, Compaction::Sequential);
         let acts: Vec<_> = done.into_iter().map(|(action, _)| action.act).collect();
         assert_eq!(acts, [compact; 2]);
@@ -304,9 +304,9 @@ mod tests {
         for vma in [file, no] {
             let mut model = Model::new(0, 4, 2000);
             let process = model.spawn(&[vma]);
-            let mut system = Ingens::new(Options::STAR);
-            model.fill(&mut system, process, 0, 512);
-            assert_eq!(promoted(&model.work_and_wait(&mut system, 5)), []);
+            let mut policy = Ingens::new(Options::STAR);
+            model.fill(&mut policy, process, 0, 512);
+            assert_eq!(promoted(&model.work_and_wait(&mut policy, 5)), []);
         }
     }
 }

@@ -30,8 +30,8 @@ use super::queue::Queue;
 use super::reservations::{Reservation, Reservations, Speculation, is_reservable, is_reserved};
 use super::scan::{Hand, is_huge_supply_short, vma_holding};
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, RangeView, Shortage,
-    Step, System, View, Zeroed,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Policy, RangeView,
+    Shortage, Step, View, Zeroed,
 };
 use crate::compaction::Compaction;
 use alloc::collections::BTreeSet;
@@ -225,7 +225,7 @@ fn completable(view: &dyn View, process: ProcessKey, range: PmdRange) -> Option<
     Some(seen.present)
 }
 
-impl System for Quicksilver {
+impl Policy for Quicksilver {
     fn fault(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan {
         if is_reserved(fault) {
             self.prepare(fault, view, None)
@@ -300,8 +300,8 @@ mod tests {
     use alloc::vec::Vec;
     use superpage_units::{Growth, Vma};
 
-    fn work(model: &mut Model, system: &mut Quicksilver) -> Vec<(Action, Outcome)> {
-        model.work(system, 1000).0
+    fn work(model: &mut Model, policy: &mut Quicksilver) -> Vec<(Action, Outcome)> {
+        model.work(policy, 1000).0
     }
 
     fn acts(done: &[(Action, Outcome)]) -> Vec<Act> {
@@ -313,47 +313,47 @@ mod tests {
         let mut model = Model::new(0, 8, 0);
         let heap = Vma { end: address(0, 70), growth: Growth::Up, ..vma(1) };
         let process = model.spawn(&[heap]);
-        let mut system = Quicksilver::new(options);
-        model.fill(&mut system, process, 0, 70);
-        (model, process, system)
+        let mut policy = Quicksilver::new(options);
+        model.fill(&mut policy, process, 0, 70);
+        (model, process, policy)
     }
 
     #[test]
     fn a_heaps_last_range_is_promoted_once_the_heap_has_passed_it() {
         for options in [Options::SYNC_64, Options::ASYNC_64] {
-            let (mut model, process, mut system) = heap(options);
-            assert_eq!(work(&mut model, &mut system), []);
+            let (mut model, process, mut policy) = heap(options);
+            assert_eq!(work(&mut model, &mut policy), []);
             model.grow(process, 0, address(0, 511));
-            assert_eq!(work(&mut model, &mut system), []);
+            assert_eq!(work(&mut model, &mut policy), []);
             model.grow(process, 0, address(1, 0));
-            let done = work(&mut model, &mut system);
+            let done = work(&mut model, &mut policy);
             assert_eq!(promoted(&done), [(process, range(0).into())]);
             assert_eq!(done[0].0.cause, Cause::HeapGrew);
         }
-        let (mut model, process, mut system) = heap(Options::ASYNC_256);
+        let (mut model, process, mut policy) = heap(Options::ASYNC_256);
         model.grow(process, 0, address(1, 0));
-        assert_eq!(work(&mut model, &mut system), [], "below the threshold");
+        assert_eq!(work(&mut model, &mut policy), [], "below the threshold");
     }
 
     #[test]
     fn a_fault_after_the_heap_grew_need_not_wait_for_the_background() {
-        let (mut model, process, mut system) = heap(Options::SYNC_64);
+        let (mut model, process, mut policy) = heap(Options::SYNC_64);
         model.grow(process, 0, address(2, 0));
-        let served = model.touch(&mut system, process, address(0, 70));
+        let served = model.touch(&mut policy, process, address(0, 70));
         assert_eq!(served, Served::By(Attempt::Complete));
-        assert_eq!(work(&mut model, &mut system), []);
+        assert_eq!(work(&mut model, &mut policy), []);
     }
 
     #[test]
     fn promotions_come_in_the_order_in_which_ranges_got_ready() {
         let mut model = Model::new(0, 8, 0);
         let process = model.spawn(&[vma(4)]);
-        let mut system = Quicksilver::new(Options::ASYNC_64);
+        let mut policy = Quicksilver::new(Options::ASYNC_64);
         for (range, pages) in [(0, 63), (2, 64), (1, 65), (0, 64), (3, 63)] {
-            model.fill(&mut system, process, range, pages);
+            model.fill(&mut policy, process, range, pages);
         }
         let expected = [2, 1, 0].map(|index| (process, range(index).into()));
-        assert_eq!(promoted(&work(&mut model, &mut system)), expected);
+        assert_eq!(promoted(&work(&mut model, &mut policy)), expected);
     }
 
     /// Three partly used ranges, populated in the order 1, 2, 0, on a machine short of huge frames
@@ -362,12 +362,12 @@ mod tests {
         let mut model = Model::new(0, 3, 2000);
         model.can_compact = false;
         let process = model.spawn(&[vma(3)]);
-        let mut system = Quicksilver::new(options);
+        let mut policy = Quicksilver::new(options);
         for (second, range) in [(1, 1), (2, 2), (3, 0)] {
             model.now = at_second(second);
-            model.fill(&mut system, process, range, 64);
+            model.fill(&mut policy, process, range, 64);
         }
-        (model, process, system)
+        (model, process, policy)
     }
 
     fn evacuated(done: &[(Action, Outcome)]) -> Vec<PmdRange> {
@@ -381,11 +381,11 @@ mod tests {
     #[test]
     fn idle_reservations_are_evacuated_the_oldest_first() {
         let options = Options { free_huge: Share::ALL, ..Options::ASYNC_256 };
-        let (mut model, _, mut system) = partly_used(options);
+        let (mut model, _, mut policy) = partly_used(options);
         model.now = at_second(5) + Nanos(999_999_999);
-        assert_eq!(evacuated(&work(&mut model, &mut system)), []);
+        assert_eq!(evacuated(&work(&mut model, &mut policy)), []);
         model.now = at_second(8);
-        let done = work(&mut model, &mut system);
+        let done = work(&mut model, &mut policy);
         assert_eq!(evacuated(&done), [range(1), range(2), range(0)]);
         let causes: Vec<_> = done.iter().map(|(action, _)| action.cause).take(3).collect();
         assert_eq!(causes, [7, 6, 5].map(|time| Cause::Idle(seconds(time))));
@@ -395,22 +395,22 @@ mod tests {
     #[test]
     fn what_is_accessed_stays_and_superpages_come_after_reservations() {
         let options = Options { free_huge: Share::ALL, ..Options::SYNC_64 };
-        let (mut model, process, mut system) = partly_used(options);
+        let (mut model, process, mut policy) = partly_used(options);
         model.now = at_second(7);
-        model.touch(&mut system, process, address(2, 5));
+        model.touch(&mut policy, process, address(2, 5));
         model.now = at_second(11);
         // Ranges 1 and 0 are superpages with 64 touched base pages: idle, but 0 not as long.
-        assert_eq!(evacuated(&work(&mut model, &mut system)), [range(1), range(0)]);
+        assert_eq!(evacuated(&work(&mut model, &mut policy)), [range(1), range(0)]);
 
         let mut model = Model::new(0, 2, 2000);
         model.can_compact = false;
         let process = model.spawn(&[vma(2)]);
-        let mut system = Quicksilver::new(options);
-        model.fill(&mut system, process, 0, 64);
+        let mut policy = Quicksilver::new(options);
+        model.fill(&mut policy, process, 0, 64);
         model.now = at_second(1);
-        model.fill(&mut system, process, 1, 63);
+        model.fill(&mut policy, process, 1, 63);
         model.now = at_second(20);
-        assert_eq!(evacuated(&work(&mut model, &mut system)), [range(1), range(0)]);
+        assert_eq!(evacuated(&work(&mut model, &mut policy)), [range(1), range(0)]);
     }
 
     #[test]
@@ -420,10 +420,10 @@ mod tests {
         let mut model = Model::new(0, 1, 2000);
         model.can_compact = false;
         let process = model.spawn(&[vma(1)]);
-        let mut system = Quicksilver::new(options);
-        model.fill(&mut system, process, 0, HUGE);
+        let mut policy = Quicksilver::new(options);
+        model.fill(&mut policy, process, 0, HUGE);
         model.now = at_second(60);
-        assert_eq!(evacuated(&work(&mut model, &mut system)), []);
+        assert_eq!(evacuated(&work(&mut model, &mut policy)), []);
     }
 
     #[test]
@@ -437,10 +437,10 @@ mod tests {
             let mut model = Model::new(0, 1 + free, 5632 - HUGE * (1 + free));
             model.can_compact = false;
             let process = model.spawn(&[vma(1)]);
-            let mut system = Quicksilver::new(options);
-            model.fill(&mut system, process, 0, 1);
+            let mut policy = Quicksilver::new(options);
+            model.fill(&mut policy, process, 0, 1);
             model.now = at_second(60);
-            let done = work(&mut model, &mut system);
+            let done = work(&mut model, &mut policy);
             assert_eq!(evacuated(&done).len(), usize::from(is_short));
         }
     }
@@ -448,17 +448,17 @@ mod tests {
     #[test]
     fn without_idle_frames_memory_is_compacted_up_to_the_mark() {
         let mut model = Model::new(0, 0, 20 * HUGE);
-        let mut system = Quicksilver::new(Options::SYNC_64);
+        let mut policy = Quicksilver::new(Options::SYNC_64);
         let compact = Act::Compact(PageSize::Huge, Compaction::Smart);
-        assert_eq!(acts(&work(&mut model, &mut system)), [compact; 2]);
+        assert_eq!(acts(&work(&mut model, &mut policy)), [compact; 2]);
         // A failure is not repeated at once.
         model.fragment();
         model.can_compact = false;
-        assert_eq!(acts(&work(&mut model, &mut system)), [compact]);
+        assert_eq!(acts(&work(&mut model, &mut policy)), [compact]);
         model.now += Nanos(999_999_999);
-        assert_eq!(acts(&work(&mut model, &mut system)), []);
+        assert_eq!(acts(&work(&mut model, &mut policy)), []);
         model.now += Nanos(1);
-        assert_eq!(acts(&work(&mut model, &mut system)), [compact]);
+        assert_eq!(acts(&work(&mut model, &mut policy)), [compact]);
     }
 
     #[test]
@@ -471,16 +471,16 @@ mod tests {
             model.touch(&mut linux, hog, address(page / HUGE, page % HUGE));
         }
         let process = model.spawn(&[vma(2)]);
-        let mut system = Quicksilver::new(options);
+        let mut policy = Quicksilver::new(options);
         model.now = at_second(1);
-        model.touch(&mut system, process, address(0, 0));
-        model.touch(&mut system, process, address(1, 0));
+        model.touch(&mut policy, process, address(0, 0));
+        model.touch(&mut policy, process, address(1, 0));
         model.now = at_second(60);
-        let action = system.evacuation(&model).unwrap();
-        let carried = drive::carry_out(&mut system, &mut model, &action);
+        let action = policy.evacuation(&model).unwrap();
+        let carried = drive::carry_out(&mut policy, &mut model, &action);
         assert_eq!(carried, Carried::Now(Outcome::NoFrame));
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
-        let act = system.pressure(shortage, &mut model).map(|action| action.act);
+        let act = policy.pressure(shortage, &mut model).map(|action| action.act);
         assert_eq!(act, Some(Act::Unreserve { process, range: range(0) }));
     }
 }

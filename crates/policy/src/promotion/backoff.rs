@@ -1,5 +1,5 @@
-//! Leaving something alone for a while after it failed. Systems learn of a failure at no known
-//! time ([`super::System::learn`]), so the while begins when they are asked next.
+//! Leaving something alone for a while after it failed. Policies learn of a failure at no known
+//! time ([`super::Policy::learn`]), so the while begins when they are asked next.
 
 use superpage_units::{Nanos, Time};
 

@@ -26,8 +26,8 @@ use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping
 use super::queue::Queue;
 use super::scan::{Hand, base_mapped};
 use super::{
-    AccessBits, Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage,
-    Step, System, View, Zeroed,
+    AccessBits, Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Policy,
+    Shortage, Step, View, Zeroed,
 };
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
@@ -221,7 +221,7 @@ fn has_free_huge(view: &dyn View) -> bool {
     view.pools().is_some_and(|pools| pools.huge.free > 0)
 }
 
-impl System for XHeap {
+impl Policy for XHeap {
     fn fault(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan {
         if fault.vma.advice == Advice::NoHuge {
             return self.base_page(fault, FaultCause::NotWanted);
@@ -311,8 +311,8 @@ mod tests {
     }
 
     /// What the background does without waiting.
-    fn work(model: &mut Model, system: &mut XHeap) -> Vec<Act> {
-        model.work(system, 1000).0.into_iter().map(|(action, _)| action.act).collect()
+    fn work(model: &mut Model, policy: &mut XHeap) -> Vec<Act> {
+        model.work(policy, 1000).0.into_iter().map(|(action, _)| action.act).collect()
     }
 
     fn promotion(process: ProcessKey, index: u64) -> Act {
@@ -331,15 +331,15 @@ mod tests {
     fn huge_while_they_are_free_and_no_base_page_is_in_range() {
         let mut model = Model::with_pools(200, 2);
         let process = model.spawn(&[Vma { end: address(4, 9), ..vma(1) }]);
-        let mut system = xheap();
+        let mut policy = xheap();
         model.hide();
-        assert!(!is_huge(model.touch(&mut system, process, address(1, 0))));
+        assert!(!is_huge(model.touch(&mut policy, process, address(1, 0))));
         model.show();
-        assert!(!is_huge(model.touch(&mut system, process, address(1, 1))), "a base page is in");
-        assert!(!is_huge(model.touch(&mut system, process, address(4, 0))), "no room");
-        assert!(is_huge(model.touch(&mut system, process, address(0, 3))));
-        assert!(is_huge(model.touch(&mut system, process, address(2, 0))));
-        assert!(!is_huge(model.touch(&mut system, process, address(3, 0))), "none is free");
+        assert!(!is_huge(model.touch(&mut policy, process, address(1, 1))), "a base page is in");
+        assert!(!is_huge(model.touch(&mut policy, process, address(4, 0))), "no room");
+        assert!(is_huge(model.touch(&mut policy, process, address(0, 3))));
+        assert!(is_huge(model.touch(&mut policy, process, address(2, 0))));
+        assert!(!is_huge(model.touch(&mut policy, process, address(3, 0))), "none is free");
         model.check();
     }
 
@@ -347,46 +347,46 @@ mod tests {
     fn base_pages(pages: &[u64], huge: u64) -> (Model, ProcessKey, XHeap) {
         let mut model = Model::with_pools(900, huge);
         let process = model.spawn(&[vma(pages.len() as u64)]);
-        let mut system = xheap();
+        let mut policy = xheap();
         model.hide();
         for (index, pages) in (0..).zip(pages) {
-            model.fill(&mut system, process, index, *pages);
+            model.fill(&mut policy, process, index, *pages);
         }
-        (model, process, system)
+        (model, process, policy)
     }
 
     #[test]
     fn the_64th_base_page_schedules_a_promotion_once() {
-        let (mut model, process, mut system) = base_pages(&[63, 66, 64], 8);
+        let (mut model, process, mut policy) = base_pages(&[63, 66, 64], 8);
         model.show();
-        assert_eq!(work(&mut model, &mut system), [promotion(process, 1), promotion(process, 2)]);
-        assert_eq!(work(&mut model, &mut system), []);
+        assert_eq!(work(&mut model, &mut policy), [promotion(process, 1), promotion(process, 2)]);
+        assert_eq!(work(&mut model, &mut policy), []);
         model.check();
     }
 
     #[test]
     fn a_promotion_under_way_is_not_scheduled_again() {
-        let (mut model, process, mut system) = base_pages(&[64], 8);
+        let (mut model, process, mut policy) = base_pages(&[64], 8);
         model.show();
-        let Step::Act(first) = system.background(&mut model) else { panic!("idle") };
-        model.touch(&mut system, process, address(0, 64));
-        assert_eq!(system.background(&mut model), Step::Rest(None));
-        drive::carry_out(&mut system, &mut model, &first);
+        let Step::Act(first) = policy.background(&mut model) else { panic!("idle") };
+        model.touch(&mut policy, process, address(0, 64));
+        assert_eq!(policy.background(&mut model), Step::Rest(None));
+        drive::carry_out(&mut policy, &mut model, &first);
         assert_eq!(model.range(process, range(0)).mapping, Mapping::Huge);
-        assert_eq!(system.background(&mut model), Step::Rest(None));
+        assert_eq!(policy.background(&mut model), Step::Rest(None));
     }
 
     #[test]
     fn a_range_that_was_promoted_and_evicted_is_scheduled_again() {
-        let (mut model, process, mut system) = base_pages(&[64], 1);
+        let (mut model, process, mut policy) = base_pages(&[64], 1);
         model.show();
-        assert_eq!(work(&mut model, &mut system), [promotion(process, 0)]);
-        let evicted = next_victim(&mut model, &mut system, PageSize::Huge);
+        assert_eq!(work(&mut model, &mut policy), [promotion(process, 0)]);
+        let evicted = next_victim(&mut model, &mut policy, PageSize::Huge);
         assert_eq!(evicted, Some(eviction(process, range(0))));
         model.hide();
-        model.fill(&mut system, process, 0, 64);
+        model.fill(&mut policy, process, 0, 64);
         model.show();
-        assert_eq!(work(&mut model, &mut system), [promotion(process, 0)]);
+        assert_eq!(work(&mut model, &mut policy), [promotion(process, 0)]);
     }
 
     #[test]
@@ -412,13 +412,13 @@ mod tests {
     fn a_promotion_makes_room_in_its_pool() {
         let mut model = Model::with_pools(900, 2);
         let process = model.spawn(&[vma(4)]);
-        let mut system = xheap();
-        model.touch(&mut system, process, address(0, 0));
-        model.touch(&mut system, process, address(1, 0));
-        model.fill(&mut system, process, 2, 64);
+        let mut policy = xheap();
+        model.touch(&mut policy, process, address(0, 0));
+        model.touch(&mut policy, process, address(1, 0));
+        model.fill(&mut policy, process, 2, 64);
         // Both huge pages were accessed; the first loses its second chance first.
         let expected = [eviction(process, range(0)), promotion(process, 2)];
-        assert_eq!(work(&mut model, &mut system), expected);
+        assert_eq!(work(&mut model, &mut policy), expected);
         model.check();
     }
 
@@ -427,15 +427,15 @@ mod tests {
         for (reclaimed, faults_find) in [(1, false), (2, true)] {
             let mut model = Model::with_pools(900, 3);
             let process = model.spawn(&[vma(6)]);
-            let mut system = XHeap::new(Options { reclaimed, ..Options::default() });
+            let mut policy = XHeap::new(Options { reclaimed, ..Options::default() });
             for index in 0..3 {
-                model.touch(&mut system, process, address(index, 0));
+                model.touch(&mut policy, process, address(index, 0));
             }
-            model.fill(&mut system, process, 3, 64);
-            let done = work(&mut model, &mut system);
+            model.fill(&mut policy, process, 3, 64);
+            let done = work(&mut model, &mut policy);
             let evictions = (0..u64::from(reclaimed)).map(|index| eviction(process, range(index)));
             assert_eq!(done, evictions.chain([promotion(process, 3)]).collect::<Vec<_>>());
-            let found = is_huge(model.touch(&mut system, process, address(0, 0)));
+            let found = is_huge(model.touch(&mut policy, process, address(0, 0)));
             assert_eq!(found, faults_find);
             model.check();
         }
@@ -443,16 +443,16 @@ mod tests {
 
     #[test]
     fn a_dropped_promotion_is_scheduled_by_the_next_fault() {
-        let (mut model, process, mut system) = base_pages(&[64], 2);
-        assert_eq!(work(&mut model, &mut system), []);
+        let (mut model, process, mut policy) = base_pages(&[64], 2);
+        assert_eq!(work(&mut model, &mut policy), []);
         model.show();
-        assert_eq!(work(&mut model, &mut system), []);
-        model.touch(&mut system, process, address(0, 64));
-        assert_eq!(work(&mut model, &mut system), [promotion(process, 0)]);
+        assert_eq!(work(&mut model, &mut policy), []);
+        model.touch(&mut policy, process, address(0, 64));
+        assert_eq!(work(&mut model, &mut policy), [promotion(process, 0)]);
     }
 
-    fn next_victim(model: &mut Model, system: &mut XHeap, size: PageSize) -> Option<Act> {
-        let (action, _) = drive::relieve(system, model, Shortage { size, pages: 1 })?;
+    fn next_victim(model: &mut Model, policy: &mut XHeap, size: PageSize) -> Option<Act> {
+        let (action, _) = drive::relieve(policy, model, Shortage { size, pages: 1 })?;
         Some(action.act)
     }
 
@@ -460,14 +460,14 @@ mod tests {
     fn each_pool_has_its_clock_with_a_second_chance() {
         let mut model = Model::with_pools(900, 3);
         let process = model.spawn(&[vma(5)]);
-        let mut system = xheap();
+        let mut policy = xheap();
         for index in [2, 0, 1] {
-            model.touch(&mut system, process, address(index, 0));
+            model.touch(&mut policy, process, address(index, 0));
         }
         for page in [7, 3, 5] {
-            model.touch(&mut system, process, address(3, page));
+            model.touch(&mut policy, process, address(3, page));
         }
-        let mut next = |model: &mut Model, size| next_victim(model, &mut system, size);
+        let mut next = |model: &mut Model, size| next_victim(model, &mut policy, size);
         // All were accessed, so the first round clears their bits and the first in goes.
         let (huge, small) = (PageSize::Huge, PageSize::Base);
         assert_eq!(next(&mut model, huge), Some(eviction(process, range(2))));
@@ -487,13 +487,13 @@ mod tests {
 
     #[test]
     fn a_promoted_range_is_in_the_huge_clock_and_not_in_the_other() {
-        let (mut model, process, mut system) = base_pages(&[64, 1], 1);
+        let (mut model, process, mut policy) = base_pages(&[64, 1], 1);
         model.show();
-        assert_eq!(promoted(&model.work(&mut system, 100).0).len(), 1);
-        let next = |model: &mut Model, system: &mut XHeap, size| next_victim(model, system, size);
-        let small = next(&mut model, &mut system, PageSize::Base);
+        assert_eq!(promoted(&model.work(&mut policy, 100).0).len(), 1);
+        let next = |model: &mut Model, policy: &mut XHeap, size| next_victim(model, policy, size);
+        let small = next(&mut model, &mut policy, PageSize::Base);
         assert_eq!(small, Some(eviction(process, base(1, 0))));
-        let huge = next(&mut model, &mut system, PageSize::Huge);
+        let huge = next(&mut model, &mut policy, PageSize::Huge);
         assert_eq!(huge, Some(eviction(process, range(0))));
     }
 
@@ -514,8 +514,8 @@ mod tests {
     fn advice_against_huge_pages_is_heeded() {
         let mut model = Model::with_pools(900, 2);
         let process = model.spawn(&[Vma { advice: Advice::NoHuge, ..vma(1) }]);
-        let mut system = xheap();
-        model.fill(&mut system, process, 0, 65);
-        assert_eq!(work(&mut model, &mut system), []);
+        let mut policy = xheap();
+        model.fill(&mut policy, process, 0, 65);
+        assert_eq!(work(&mut model, &mut policy), []);
     }
 }

@@ -1,4 +1,4 @@
-//! The reservations that a reservation-based system has made, by when each was last populated; and
+//! The reservations that a reservation-based policy has made, by when each was last populated; and
 //! where one can be made.
 
 use super::{Fault, RangeView, View};

@@ -1,14 +1,14 @@
-//! The published systems: when each allocates, prepares, maps, unmaps and deallocates superpages.
+//! The published promotion policies: when each allocates, prepares, maps, unmaps and deallocates superpages.
 //!
-//! A [`System`] is asked three things: what to map now, on a fault ([`System::fault`]); what to do
-//! next in the background ([`System::background`]); what to give up under pressure
-//! ([`System::pressure`]). It answers with values that say why; the machine carries them out and
-//! says what became of them ([`System::learn`]). It sees the machine through a [`View`].
+//! A [`Policy`] is asked three things: what to map now, on a fault ([`Policy::fault`]); what to do
+//! next in the background ([`Policy::background`]); what to give up under pressure
+//! ([`Policy::pressure`]). It answers with values that say why; the machine carries them out and
+//! says what became of them ([`Policy::learn`]). It sees the machine through a [`View`].
 //!
-//! A [`Machine`] is what can be seen and what can be done: [`drive`] takes a system's answers to it, the
+//! A [`Machine`] is what can be seen and what can be done: [`drive`] takes a policy's answers to it, the
 //! same way whichever machine it is. What only some machines can tell is an optional part of the view.
 //!
-//! | file | system |
+//! | file | policy |
 //! |---|---|
 //! | [`linux`] | Linux THP and its 4 KiB pages |
 //! | [`freebsd`] | FreeBSD's reservations |
@@ -22,7 +22,7 @@
 //!
 //! [`list`] has all of them by name, and the table of what each does when.
 //!
-//! Reclaiming bloat is another rule, [`crate::debloat`]: any of its policies goes with any system.
+//! Reclaiming bloat is another rule, [`crate::debloat`]: any of its policies goes with any of these.
 
 mod backoff;
 pub mod capabilities;
@@ -171,7 +171,7 @@ impl FaultPlan {
 /// Why a fault is served the way it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultCause {
-    /// The system maps base pages on faults.
+    /// The policy maps base pages on faults.
     BasePages,
     /// The program or the administrator asked for no huge pages here.
     NotWanted,
@@ -181,7 +181,7 @@ pub enum FaultCause {
     FirstTouch(PageSize),
     /// The range's frame is reserved; so many base pages are prepared with this one.
     Prepared(BasePages),
-    /// With this one, as many base pages are prepared as the system waits for.
+    /// With this one, as many base pages are prepared as the policy waits for.
     Threshold(BasePages),
     /// The range was chosen by the program.
     Chosen,
@@ -262,12 +262,12 @@ pub struct Action {
     pub cause: Cause,
 }
 
-/// Why a system acts in the background or under pressure.
+/// Why a policy acts in the background or under pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A scan came by, and so many base pages are populated.
     Scanned(BasePages),
-    /// So many base pages are populated, as many as the system waits for.
+    /// So many base pages are populated, as many as the policy waits for.
     Threshold(BasePages),
     /// So many of its base pages were accessed lately, more than in any other candidate.
     Coverage(BasePages),
@@ -343,24 +343,24 @@ pub struct Shortage {
     pub pages: u64,
 }
 
-/// One published way to manage superpages.
+/// A promotion policy: one published way to manage superpages.
 ///
 /// A machine asks for one action at a time and carries it out before it asks again, so an answer
 /// never rests on what an earlier answer has changed.
-pub trait System: fmt::Debug + Send {
+pub trait Policy: fmt::Debug + Send {
     /// How to serve a fault.
     fn fault(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan;
 
     /// What to do next in the background, most valuable first. Asked while the budget lasts.
     fn background(&mut self, view: &mut dyn View) -> Step;
 
-    /// What to give up next, least valuable first; `None`: nothing of this system's.
+    /// What to give up next, least valuable first; `None`: nothing of this policy's.
     fn pressure(&mut self, shortage: Shortage, view: &mut dyn View) -> Option<Action>;
 
-    /// Hears what became of an action. Most systems see it in memory when they look again.
+    /// Hears what became of an action. Most policies see it in memory when they look again.
     fn learn(&mut self, _action: &Action, _outcome: Outcome) {}
 
-    /// A process has ended: what is kept of it can go. Most systems see that when they look.
+    /// A process has ended: what is kept of it can go. Most policies see that when they look.
     fn forget(&mut self, _process: ProcessKey) {}
 
     /// How many threads work in the background.

@@ -1,4 +1,4 @@
-//! What systems and de-bloating policies make of the same programs, on any machine.
+//! What promotion and de-bloating policies make of the same programs, on any machine.
 //!
 //! What comes of it is small enough to be read off the policies' descriptions. All that is asked and
 //! answered on the way is the same on both machines.
@@ -11,9 +11,9 @@ use libtest_mimic::Failed;
 use superpage_policy::debloat::Debloat;
 use superpage_policy::debloat::emd::{self, EMD_EXACT};
 use superpage_policy::debloat::hawkeye::HawkEye;
-use superpage_policy::system::linux::{self, Khugepaged, Linux};
-use superpage_policy::system::{Act, Action, Cause, Outcome, System};
-use superpage_policy::system::{hawkeye, list};
+use superpage_policy::promotion::linux::{self, Khugepaged, Linux};
+use superpage_policy::promotion::{Act, Action, Cause, Outcome, Policy};
+use superpage_policy::promotion::{hawkeye, list};
 use superpage_sim::machine::Content;
 use superpage_units::{BasePages, HugePages, Mapping, Nanos, Time};
 
@@ -23,7 +23,7 @@ scripts! {
 }
 
 dialogues! {
-    each_system_makes_the_same_ranges_huge,
+    each_policy_makes_the_same_ranges_huge,
     emd_goes_in_the_papers_order,
     hawkeye_goes_by_address_one_process_after_the_other,
     debloating_stops_when_enough_is_freed,
@@ -34,7 +34,7 @@ type Said = Result<Vec<String>, Failed>;
 
 /// Every configuration that asks for nothing but base and huge pages; left out are those of gigantic
 /// pages (`trident`) and of pages set aside before (`hugetlb`, `xheap`).
-pub(crate) const SYSTEMS: [&str; 16] = [
+pub(crate) const POLICIES: [&str; 16] = [
     "linux",
     "linux-madvise",
     "linux-nokhugepaged",
@@ -53,22 +53,22 @@ pub(crate) const SYSTEMS: [&str; 16] = [
     "selective",
 ];
 
-/// A fresh system by its name. HawkEye zeroes nothing ahead of time: that cannot be done from
+/// A fresh policy by its name. HawkEye zeroes nothing ahead of time: that cannot be done from
 /// outside.
-pub(crate) fn system(name: &str) -> Result<Box<dyn System>, Failed> {
+pub(crate) fn policy_named(name: &str) -> Result<Box<dyn Policy>, Failed> {
     use hawkeye::{HawkEye, Options};
-    let hawkeye = |options| -> Box<dyn System> {
+    let hawkeye = |options| -> Box<dyn Policy> {
         Box::new(HawkEye::new(Options { zeroed: HugePages::ZERO, ..options }))
     };
     Ok(match name {
         "hawkeye" => hawkeye(Options::PUBLISHED),
         "hawkeye-star" => hawkeye(Options::STAR),
         "hawkeye-first-touch" => hawkeye(Options::FIRST_TOUCH),
-        _ => (list::find(name).ok_or("no such system")?.build)(),
+        _ => (list::find(name).ok_or("no such policy")?.build)(),
     })
 }
 
-/// How many base pages are touched of each range of the program that all systems get. The last
+/// How many base pages are touched of each range of the program that all policies get. The last
 /// range stays untouched.
 const TOUCHED: [u16; 6] = [1, 64, 256, 460, PAGES, 0];
 
@@ -84,19 +84,19 @@ fn huge_in_the_end(name: &str) -> &[u64] {
     }
 }
 
-fn each_system_makes_the_same_ranges_huge<M: Testbed>() -> Said {
+fn each_policy_makes_the_same_ranges_huge<M: Testbed>() -> Said {
     let asks_for_more =
-        |name: &str| ["trident", "hugetlb", "xheap"].iter().any(|system| name.starts_with(system));
+        |name: &str| ["trident", "hugetlb", "xheap"].iter().any(|policy| name.starts_with(policy));
     let listed = list::ALL.iter().map(|entry| entry.name).filter(|name| !asks_for_more(name));
-    ensure!(listed.eq(SYSTEMS), "every system of base and huge pages is tried");
+    ensure!(listed.eq(POLICIES), "every policy of base and huge pages is tried");
     let each = |name| touch_and_settle::<M>(name).map_err(|why| about(name, &why));
-    Ok(SYSTEMS.map(each).into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+    Ok(POLICIES.map(each).into_iter().collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-/// The program; what was said to the system.
+/// The program; what was said to the policy.
 fn touch_and_settle<M: Testbed>(name: &str) -> Said {
-    let (system, log) = Recorder::new(system(name)?);
-    let mut machine = M::start(&[HugePages(TOUCHED.len() as u64)], Box::new(system))?;
+    let (policy, log) = Recorder::new(policy_named(name)?);
+    let mut machine = M::start(&[HugePages(TOUCHED.len() as u64)], Box::new(policy))?;
     for (range, pages) in (0..).zip(TOUCHED) {
         machine.touch_all(place(range), 0..pages, Content::Data)?;
     }
@@ -113,7 +113,7 @@ fn touch_and_settle<M: Testbed>(name: &str) -> Said {
     Ok(machine.words(&log))
 }
 
-/// The threshold is one of the base pages that are touched; a new system finds what an old one left.
+/// The threshold is one of the base pages that are touched; a new policy finds what an old one left.
 fn khugepaged_promotes_what_misses_no_more_than_it_may<M: Testbed>() -> Ended {
     for (missing, huge) in [(256, vec![2, 3, 4]), (255, vec![3, 4]), (511, vec![0, 1, 2, 3, 4])] {
         let mut machine = M::start(&[HugePages(TOUCHED.len() as u64)], base_pages())?;
@@ -123,7 +123,7 @@ fn khugepaged_promotes_what_misses_no_more_than_it_may<M: Testbed>() -> Ended {
         let max_missing = BasePages(missing);
         let khugepaged = Some(Khugepaged { max_missing, ..Khugepaged::DEFAULT });
         let options = linux::Options { khugepaged, ..linux::Options::ALWAYS };
-        machine.govern(Box::new(Linux::new(options)));
+        machine.change_policy(Box::new(Linux::new(options)));
         machine.settle()?;
         ensure!(huge_ranges(&mut machine)? == huge, "{missing}: {:?}", huge_ranges(&mut machine)?);
         // What the program touches meanwhile is found ten seconds later.
@@ -156,7 +156,7 @@ fn huge_ranges<M: Testbed>(machine: &mut M) -> Result<Vec<u64>, Failed> {
 }
 
 fn a_reservation_lasts_until_it_is_given_back<M: Testbed>() -> Ended {
-    let mut machine = M::start(&[HugePages(4)], system("quicksilver-async-64")?)?;
+    let mut machine = M::start(&[HugePages(4)], policy_named("quicksilver-async-64")?)?;
     for range in 0..4 {
         machine.touch_all(place(range), 0..63, Content::Data)?;
     }

@@ -1,12 +1,12 @@
-//! A slow, obvious machine to run a system on: free frames are counters, a range is the set of its
-//! base pages. It is a [`Machine`] that panics where what a system answers makes no sense: a
+//! A slow, obvious machine to run a policy on: free frames are counters, a range is the set of its
+//! base pages. It is a [`Machine`] that panics where what a policy answers makes no sense: a
 //! superpage outside its VMA, a promotion in place of what is not reserved, a frame that is not
 //! there. What takes time or costs something is not here.
 
 use super::drive::{self, Stepped};
 use super::{
-    AccessBits, Act, Action, Attempt, Carried, Fault, Footprint, How, Machine, Outcome, Pool,
-    Pools, RangeView, Shortage, System, View, Zeroed,
+    AccessBits, Act, Action, Attempt, Carried, Fault, Footprint, How, Machine, Outcome, Policy,
+    Pool, Pools, RangeView, Shortage, View, Zeroed,
 };
 use crate::compaction::Compaction;
 use crate::supply::Supply;
@@ -452,14 +452,14 @@ impl Model {
     /// The program touches this address.
     pub(super) fn touch(
         &mut self,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
         process: ProcessKey,
         address: VirtAddr,
     ) -> Served {
         let mut served = Served::Hit;
         if !self.is_mapped(process, address) {
             let fault = self.fault_at(process, address);
-            served = match drive::serve(system, self, &fault) {
+            served = match drive::serve(policy, self, &fault) {
                 Some(by) => Served::By(by.attempt),
                 None => Served::OutOfMemory,
             };
@@ -471,13 +471,13 @@ impl Model {
     }
 
     /// Takes a base page; if there is none, asks for room until there is one.
-    fn take_base(&mut self, system: &mut dyn System) -> bool {
+    fn take_base(&mut self, policy: &mut dyn Policy) -> bool {
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
         for _ in 0..10_000 {
             if self.take(PageSize::Base) {
                 return true;
             }
-            if drive::relieve(system, self, shortage).is_none() {
+            if drive::relieve(policy, self, shortage).is_none() {
                 return false;
             }
         }
@@ -499,13 +499,13 @@ impl Model {
     /// Touches the first `count` base pages of a range, one after the other.
     pub(super) fn fill(
         &mut self,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
         process: ProcessKey,
         range: u64,
         count: u64,
     ) {
         for page in 0..count {
-            let served = self.touch(system, process, address(range, page));
+            let served = self.touch(policy, process, address(range, page));
             assert_ne!(served, Served::OutOfMemory);
         }
     }
@@ -516,14 +516,14 @@ impl Machine for Model {
         &mut self,
         fault: &Fault,
         attempt: Attempt,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
     ) -> Option<PageSize> {
         let range = PmdRange::containing(fault.address);
         let now = self.range(fault.process, range);
         let (size, is_done) = match attempt {
             Attempt::Base => {
                 assert!(!now.is_reserved || fault.vma.start > range.start(), "{range} in place");
-                let has_frame = self.take_base(system);
+                let has_frame = self.take_base(policy);
                 (PageSize::Base, has_frame && self.populate(fault, Form::Base))
             }
             Attempt::Map { size, compaction, zeroed } => {
@@ -730,12 +730,12 @@ impl Model {
     /// it rests.
     pub(super) fn work(
         &mut self,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
         limit: usize,
     ) -> (Vec<(Action, Outcome)>, Option<Time>) {
         let mut done = Vec::new();
         for _ in 0..limit {
-            match drive::step(system, self) {
+            match drive::step(policy, self) {
                 Stepped::Acted(action, Carried::Now(outcome)) => done.push((action, outcome)),
                 Stepped::Acted(action, Carried::Later) => panic!("{action:?} is carried out now"),
                 Stepped::Scanned(pages) => assert!(!pages.is_zero(), "a scan of nothing"),
@@ -745,18 +745,18 @@ impl Model {
                 }
             }
         }
-        panic!("{system:?} does not rest within {limit} steps; it did {done:?}");
+        panic!("{policy:?} does not rest within {limit} steps; it did {done:?}");
     }
 
     /// Lets the background work, and time pass up to its next rest, so many times.
     pub(super) fn work_and_wait(
         &mut self,
-        system: &mut dyn System,
+        policy: &mut dyn Policy,
         rests: usize,
     ) -> Vec<(Action, Outcome)> {
         let mut all = Vec::new();
         for _ in 0..rests {
-            let (done, until) = self.work(system, 20_000);
+            let (done, until) = self.work(policy, 20_000);
             all.extend(done);
             self.now = until.unwrap_or(self.now + seconds(1));
         }

@@ -16,7 +16,7 @@ use super::capabilities::Capabilities;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped};
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Shortage, Step, System, View,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Policy, Shortage, Step, View,
     Zeroed,
 };
 use crate::compaction::Compaction;
@@ -172,7 +172,7 @@ impl Linux {
     }
 }
 
-impl System for Linux {
+impl Policy for Linux {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
         if !self.wants(&fault.vma) {
             return FaultPlan::base(FaultCause::NotWanted);
@@ -278,12 +278,12 @@ mod tests {
             let options = Options { khugepaged: Some(khugepaged), ..Options::ALWAYS };
             let mut model = Model::new(0, 1, 50);
             let process = model.spawn(&[vma(1)]);
-            let mut system = Linux::new(options);
+            let mut policy = Linux::new(options);
             model.hide();
             model.can_compact = false;
-            model.fill(&mut system, process, 0, 4);
+            model.fill(&mut policy, process, 0, 4);
             model.show();
-            assert_eq!(promoted(&model.work(&mut system, 100).0).len(), expected);
+            assert_eq!(promoted(&model.work(&mut policy, 100).0).len(), expected);
         }
     }
 
@@ -291,18 +291,18 @@ mod tests {
     fn khugepaged_scans_eight_ranges_every_ten_seconds_in_order() {
         let mut model = Model::new(0, 40, 100);
         let process = model.spawn(&[vma(20)]);
-        let mut system = Linux::new(Options::ALWAYS);
+        let mut policy = Linux::new(Options::ALWAYS);
         model.hide();
         model.can_compact = false;
         for index in 0..20 {
-            model.touch(&mut system, process, address(index, 0));
+            model.touch(&mut policy, process, address(index, 0));
         }
         model.show();
         for (second, expected) in [(0, 0..8), (9, 8..8), (10, 8..16), (20, 16..20)] {
             model.now = at_second(second);
             let expected: alloc::vec::Vec<_> =
                 expected.map(|index| (process, range(index).into())).collect();
-            assert_eq!(promoted(&model.work(&mut system, 100).0), expected);
+            assert_eq!(promoted(&model.work(&mut policy, 100).0), expected);
         }
         assert_eq!(model.range(process, range(19)).mapping, Mapping::Huge);
         assert_eq!(PageSize::Huge.base_pages() * 8, Khugepaged::DEFAULT.pages);

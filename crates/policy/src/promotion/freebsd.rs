@@ -12,7 +12,7 @@
 //! - FreeBSD speculates beyond the end of any anonymous object; here the VMA must be one that
 //!   grows ([`superpage_units::Growth`]), so that a reservation can become a superpage.
 //! - FreeBSD maps a superpage only if its base pages also agree in their dirty and access bits.
-//!   Those are not part of what a system sees here: present pages alone decide.
+//!   Those are not part of what a policy sees here: present pages alone decide.
 //! - FreeBSD has no advice against huge pages, so none is heeded.
 //! - A reservation that is given back keeps its present base pages where they are, as in
 //!   FreeBSD; the range is never reserved again while one of them is there.
@@ -23,7 +23,7 @@ use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping
 use super::reservations::{Reservations, Speculation, is_reservable, is_reserved};
 use super::scan::Hand;
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, RangeView, Shortage, Step, System,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Policy, RangeView, Shortage, Step,
     View,
 };
 use superpage_units::{BasePages, PageSize, PmdRange};
@@ -71,7 +71,7 @@ impl FreeBsd {
     }
 }
 
-impl System for FreeBsd {
+impl Policy for FreeBsd {
     fn fault(&mut self, fault: &Fault, view: &dyn View) -> FaultPlan {
         if is_reserved(fault) {
             return self.populate(fault, view);
@@ -135,17 +135,17 @@ mod tests {
         for kind in [VmaKind::Anonymous, VmaKind::File] {
             let mut model = Model::new(0, 1, 0);
             let process = model.spawn(&[Vma { kind, ..vma(1) }]);
-            let mut system = freebsd();
-            let touch = |model: &mut Model, system: &mut FreeBsd, page| {
-                model.touch(system, process, address(0, page))
+            let mut policy = freebsd();
+            let touch = |model: &mut Model, policy: &mut FreeBsd, page| {
+                model.touch(policy, process, address(0, page))
             };
-            assert_eq!(touch(&mut model, &mut system, 3), Served::By(Attempt::Reserve));
+            assert_eq!(touch(&mut model, &mut policy, 3), Served::By(Attempt::Reserve));
             for page in (0..HUGE - 1).filter(|page| *page != 3) {
-                let served = touch(&mut model, &mut system, page);
+                let served = touch(&mut model, &mut policy, page);
                 assert_eq!(served, Served::By(Attempt::InPlace));
             }
             assert_eq!(model.range(process, range(0)).mapping, Mapping::Base);
-            assert_eq!(touch(&mut model, &mut system, 511), Served::By(Attempt::Complete));
+            assert_eq!(touch(&mut model, &mut policy, 511), Served::By(Attempt::Complete));
             assert_eq!(model.range(process, range(0)).mapping, Mapping::Huge);
             model.check();
         }
@@ -178,27 +178,27 @@ mod tests {
         let mut model = Model::new(0, 4, 10);
         let heap = Vma { end: address(0, 5), growth: Growth::Up, ..vma(1) };
         let process = model.spawn(&[heap]);
-        let mut system = freebsd();
-        model.touch(&mut system, process, START);
+        let mut policy = freebsd();
+        model.touch(&mut policy, process, START);
         let other = Vma { start: address(0, 9), end: address(2, 0), ..vma(1) };
         let fault = Fault { address: other.start, vma: other, ..model.fault_at(process, START) };
-        assert_eq!(system.fault(&fault, &model), FaultPlan::base(FaultCause::NoRoom));
+        assert_eq!(policy.fault(&fault, &model), FaultPlan::base(FaultCause::NoRoom));
     }
 
     #[test]
     fn the_reservation_populated_longest_ago_is_given_back_first() {
         let mut model = Model::new(0, 4, 0);
         let process = model.spawn(&[vma(8)]);
-        let mut system = freebsd();
+        let mut policy = freebsd();
         for (second, range, page) in [(1, 0, 0), (2, 2, 0), (3, 1, 0), (4, 0, 1)] {
             model.now = at_second(second);
-            model.touch(&mut system, process, address(range, page));
+            model.touch(&mut policy, process, address(range, page));
         }
         model.now = at_second(10);
         let mut given_back = Vec::new();
-        while let Some(action) = system.pressure(SHORT, &mut model) {
+        while let Some(action) = policy.pressure(SHORT, &mut model) {
             let Act::Unreserve { range, .. } = action.act else { break };
-            drive::carry_out(&mut system, &mut model, &action);
+            drive::carry_out(&mut policy, &mut model, &action);
             given_back.push((range, action.cause));
         }
         let idle = |after| Cause::Idle(seconds(after));
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(given_back, expected);
         // What was populated stays, and is not reserved again.
         assert_eq!(model.range(process, range(0)).present, BasePages(2));
-        let again = model.touch(&mut system, process, address(0, 2));
+        let again = model.touch(&mut policy, process, address(0, 2));
         assert_eq!(again, Served::By(Attempt::Base));
         model.check();
     }
@@ -215,11 +215,11 @@ mod tests {
     fn reservations_that_are_gone_are_forgotten() {
         let mut model = Model::new(0, 4, 0);
         let [first, second] = [model.spawn(&[vma(1)]), model.spawn(&[vma(1)])];
-        let mut system = freebsd();
-        model.touch(&mut system, first, START);
-        model.touch(&mut system, second, START);
+        let mut policy = freebsd();
+        model.touch(&mut policy, first, START);
+        model.touch(&mut policy, second, START);
         model.exit(first);
-        let act = system.pressure(SHORT, &mut model).map(|action| action.act);
+        let act = policy.pressure(SHORT, &mut model).map(|action| action.act);
         assert_eq!(act, Some(Act::Unreserve { process: ProcessKey(2), range: range(0) }));
     }
 }

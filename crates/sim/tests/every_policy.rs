@@ -1,8 +1,8 @@
-//! Every system on the machine, with time: nothing is lost, the same seed gives the same run, and
+//! Every policy on the machine, with time: nothing is lost, the same seed gives the same run, and
 //! when a program has ended the machine settles.
 
 use superpage_policy::compaction::Compaction;
-use superpage_policy::system::list::{self, Entry};
+use superpage_policy::promotion::list::{self, Entry};
 use superpage_sim::machine::work::Work;
 use superpage_sim::machine::{Backing, Machine, Setup, Stepped};
 use superpage_sim::profile::Profile;
@@ -103,7 +103,7 @@ fn summary(run: &Run) -> String {
 }
 
 #[test]
-fn every_system_serves_programs_and_loses_nothing() {
+fn every_policy_serves_programs_and_loses_nothing() {
     for entry in list::ALL {
         let mut run = run(entry, 7, Bytes::from_mib(256));
         for left in (0..10).rev() {
@@ -162,7 +162,7 @@ fn the_machine_settles() {
 /// The machine carries both kinds of compaction out without losing a page.
 #[test]
 fn compaction_makes_what_it_says() {
-    use superpage_policy::system::{Act, Action, Cause};
+    use superpage_policy::promotion::{Act, Action, Cause};
     for kind in [Compaction::Sequential, Compaction::Smart] {
         let entry = list::find("linux-4k").expect("it is in the list");
         let mut run = run(entry, 11, Bytes::from_mib(256));

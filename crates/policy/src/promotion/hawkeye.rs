@@ -30,8 +30,8 @@ use super::capabilities::{self, Capabilities};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_thp};
 use super::{
-    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Footprint, How, Outcome, RangeView,
-    Shortage, Step, System, View, Zeroed,
+    Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Footprint, How, Outcome, Policy,
+    RangeView, Shortage, Step, View, Zeroed,
 };
 use crate::bloat::Bucket;
 use crate::compaction::Compaction;
@@ -210,7 +210,7 @@ impl HawkEye {
     }
 }
 
-impl System for HawkEye {
+impl Policy for HawkEye {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
         if !is_thp(&fault.vma) {
             return FaultPlan::base(FaultCause::NotWanted);
@@ -302,12 +302,12 @@ mod tests {
     }
 
     /// A machine with processes that touched one base page of each range, with these coverages.
-    fn machine(coverages: &[&[u64]], system: &mut HawkEye) -> Model {
+    fn machine(coverages: &[&[u64]], policy: &mut HawkEye) -> Model {
         let mut model = Model::new(0, 40, 2000);
         for coverages in coverages {
             let process = model.spawn(&[vma(coverages.len() as u64)]);
             for (index, coverage) in (0..).zip(*coverages) {
-                model.touch(system, process, address(index, 0));
+                model.touch(policy, process, address(index, 0));
                 model.set_coverage(process, range(index), *coverage);
             }
         }
@@ -315,18 +315,18 @@ mod tests {
     }
 
     /// What is promoted in this round: process and range.
-    fn work(model: &mut Model, system: &mut HawkEye) -> Vec<(u64, u64)> {
-        let done = model.work(system, 1000).0;
+    fn work(model: &mut Model, policy: &mut HawkEye) -> Vec<(u64, u64)> {
+        let done = model.work(policy, 1000).0;
         let index = |page: superpage_units::Page| page.start().since(START).to_huge_pages().0;
         promoted(&done).into_iter().map(|(key, page)| (key.0, index(page))).collect()
     }
 
     #[test]
     fn the_highest_bucket_comes_first_over_all_processes() {
-        let mut system = hawkeye();
-        let mut model = machine(&[&[0, 512, 120], &[460, 49, 399]], &mut system);
+        let mut policy = hawkeye();
+        let mut model = machine(&[&[0, 512, 120], &[460, 49, 399]], &mut policy);
         let order = [(1, 1), (2, 0), (2, 2), (1, 2), (1, 0), (2, 1)];
-        assert_eq!(work(&mut model, &mut system), order);
+        assert_eq!(work(&mut model, &mut policy), order);
         model.check();
     }
 
@@ -334,62 +334,62 @@ mod tests {
     fn a_bucket_spans_fifty_base_pages() {
         // The second process is served first where both are in one bucket.
         for (coverages, first) in [([50, 99], 2), ([99, 50], 2), ([50, 49], 1), ([450, 449], 1)] {
-            let mut system = hawkeye();
-            let mut model = machine(&[&[coverages[0]], &[coverages[1]]], &mut system);
+            let mut policy = hawkeye();
+            let mut model = machine(&[&[coverages[0]], &[coverages[1]]], &mut policy);
             model.set_walk_share(ProcessKey(2), Share::percent(50));
-            assert_eq!(work(&mut model, &mut system)[0].0, first, "{coverages:?}");
+            assert_eq!(work(&mut model, &mut policy)[0].0, first, "{coverages:?}");
         }
     }
 
     #[test]
     fn within_a_bucket_walks_count_then_memory_then_age_then_addresses() {
-        let mut system = hawkeye();
+        let mut policy = hawkeye();
         let all: [&[u64]; 4] = [&[70, 70], &[60, 90], &[60, 60, 60], &[60]];
-        let mut model = machine(&all, &mut system);
+        let mut model = machine(&all, &mut policy);
         model.set_walk_share(ProcessKey(4), Share::percent(20));
         // A promotion makes a process larger, so the one that was larger stays so.
         let order = [(4, 0), (3, 0), (3, 1), (3, 2), (1, 0), (1, 1), (2, 0), (2, 1)];
-        assert_eq!(work(&mut model, &mut system), order);
+        assert_eq!(work(&mut model, &mut policy), order);
     }
 
     #[test]
     fn what_was_sampled_is_looked_at_again() {
-        let mut system = hawkeye();
-        let mut model = machine(&[&[500, 300, 100]], &mut system);
+        let mut policy = hawkeye();
+        let mut model = machine(&[&[500, 300, 100]], &mut policy);
         for _ in 0..3 {
-            assert!(matches!(system.background(&mut model), Step::Scanned(_)));
+            assert!(matches!(policy.background(&mut model), Step::Scanned(_)));
         }
         model.set_coverage(ProcessKey(1), range(0), 10);
         model.set_coverage(ProcessKey(1), range(2), 450);
-        assert_eq!(work(&mut model, &mut system), [(1, 1), (1, 2), (1, 0)]);
+        assert_eq!(work(&mut model, &mut policy), [(1, 1), (1, 2), (1, 0)]);
     }
 
     #[test]
     fn a_round_comes_every_thirty_seconds() {
-        let mut system = hawkeye();
-        let mut model = machine(&[&[]], &mut system);
-        assert_eq!(work(&mut model, &mut system), []);
+        let mut policy = hawkeye();
+        let mut model = machine(&[&[]], &mut policy);
+        assert_eq!(work(&mut model, &mut policy), []);
         let process = model.spawn(&[vma(1)]);
-        model.touch(&mut system, process, START);
+        model.touch(&mut policy, process, START);
         model.now = at_second(29) + Nanos(999_999_999);
-        assert_eq!(work(&mut model, &mut system), []);
+        assert_eq!(work(&mut model, &mut policy), []);
         model.now = at_second(30);
-        assert_eq!(work(&mut model, &mut system), [(2, 0)]);
+        assert_eq!(work(&mut model, &mut policy), [(2, 0)]);
     }
 
     #[test]
     fn without_memory_promotions_stop_for_a_minute() {
-        let mut system = hawkeye();
-        let mut model = machine(&[&[100, 90]], &mut system);
+        let mut policy = hawkeye();
+        let mut model = machine(&[&[100, 90]], &mut policy);
         model.hide();
         model.can_compact = false;
-        let (done, _) = model.work(&mut system, 100);
+        let (done, _) = model.work(&mut policy, 100);
         assert_eq!(done.len(), 1);
         model.show();
         model.now = at_second(59);
-        assert_eq!(work(&mut model, &mut system), []);
+        assert_eq!(work(&mut model, &mut policy), []);
         model.now = at_second(60);
-        assert_eq!(work(&mut model, &mut system), [(1, 0), (1, 1)]);
+        assert_eq!(work(&mut model, &mut policy), [(1, 0), (1, 1)]);
     }
 
     #[test]

@@ -29,8 +29,8 @@ use super::capabilities::{Capabilities, Need};
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_thp, vma_holding};
 use super::{
-    Act, Action, Attempt, Batching, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Shortage,
-    Step, System, View, Zeroed,
+    Act, Action, Attempt, Batching, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Policy,
+    Shortage, Step, View, Zeroed,
 };
 use crate::compaction::Compaction;
 use superpage_units::{BasePages, Mapping, Nanos, Page, PageSize, PmdRange, ProcessKey};
@@ -194,7 +194,7 @@ fn promote(process: ProcessKey, page: Page, how: How, present: BasePages) -> Ste
     Step::Act(Action { act, cause: Cause::Scanned(present) })
 }
 
-impl System for Trident {
+impl Policy for Trident {
     fn fault(&mut self, fault: &Fault, _: &dyn View) -> FaultPlan {
         if !is_thp(&fault.vma) {
             return FaultPlan::base(FaultCause::NotWanted);
@@ -308,9 +308,9 @@ mod tests {
         for (gigantic, huge, options, expected) in rows {
             let mut model = Model::new(gigantic, huge, 50);
             let process = model.spawn(&[Vma { end: address(RANGES + 1, 9), ..vma(1) }]);
-            let mut system = Trident::new(options);
+            let mut policy = Trident::new(options);
             let places = [address(3, 0), address(RANGES, 7), address(RANGES + 1, 3)];
-            let sizes = places.map(|at| size(model.touch(&mut system, process, at)));
+            let sizes = places.map(|at| size(model.touch(&mut policy, process, at)));
             assert_eq!(sizes, expected.map(Some), "{gigantic} {huge} {options:?}");
             model.check();
         }
@@ -320,11 +320,11 @@ mod tests {
     fn a_gigantic_page_needs_an_empty_range() {
         let mut model = Model::new(2, 2, 50);
         let process = model.spawn(&[vma(RANGES)]);
-        let mut system = Trident::new(Options::PUBLISHED);
+        let mut policy = Trident::new(Options::PUBLISHED);
         model.hide();
-        model.touch(&mut system, process, address(9, 0));
+        model.touch(&mut policy, process, address(9, 0));
         model.show();
-        let served = model.touch(&mut system, process, address(10, 0));
+        let served = model.touch(&mut policy, process, address(10, 0));
         assert_eq!(size(served), Some(PageSize::Huge));
     }
 
@@ -334,13 +334,13 @@ mod tests {
         for (zeroed, expected) in [(0, PageSize::Huge), (1, PageSize::Gigantic)] {
             let mut model = Model::new(2, 2, 50);
             let process = model.spawn(&[vma(RANGES)]);
-            let mut system = Trident::new(options);
+            let mut policy = Trident::new(options);
             for _ in 0..zeroed {
-                let Step::Act(action) = system.background(&mut model) else { panic!("idle") };
+                let Step::Act(action) = policy.background(&mut model) else { panic!("idle") };
                 assert_eq!(action.act, Act::Zero(PageSize::Gigantic));
-                drive::carry_out(&mut system, &mut model, &action);
+                drive::carry_out(&mut policy, &mut model, &action);
             }
-            assert_eq!(size(model.touch(&mut system, process, START)), Some(expected));
+            assert_eq!(size(model.touch(&mut policy, process, START)), Some(expected));
         }
     }
 
@@ -353,11 +353,11 @@ mod tests {
 
     /// Two ranges of 1 GiB and one range more, with two base pages in each of three ranges of the
     /// first, one of the second, and in the last.
-    fn small_pages(model: &mut Model, system: &mut Trident) -> ProcessKey {
+    fn small_pages(model: &mut Model, policy: &mut Trident) -> ProcessKey {
         let process = model.spawn(&[vma(2 * RANGES + 1)]);
         model.hide();
         for index in [0, 1, 5, RANGES + 2, 2 * RANGES] {
-            model.fill(system, process, index, 2);
+            model.fill(policy, process, index, 2);
         }
         model.show();
         process
@@ -370,10 +370,10 @@ mod tests {
         can_compact: u64,
     ) -> Vec<(Action, Outcome)> {
         let mut model = Model::new(gigantic, 20, base);
-        let mut system = Trident::new(options);
-        small_pages(&mut model, &mut system);
+        let mut policy = Trident::new(options);
+        small_pages(&mut model, &mut policy);
         model.can_compact = can_compact > 0;
-        let done = model.work(&mut system, 1000).0;
+        let done = model.work(&mut policy, 1000).0;
         model.check();
         done.into_iter().filter(|(action, _)| matches!(action.act, Act::Promote { .. })).collect()
     }
@@ -418,16 +418,16 @@ mod tests {
     #[test]
     fn a_range_left_to_huge_pages_is_tried_again_in_the_next_round() {
         let mut model = Model::new(0, 20, 50);
-        let mut system = Trident::new(Options::PUBLISHED);
+        let mut policy = Trident::new(Options::PUBLISHED);
         let process = model.spawn(&[vma(RANGES)]);
         model.hide();
-        model.fill(&mut system, process, 3, 1);
+        model.fill(&mut policy, process, 3, 1);
         model.show();
         model.can_compact = false;
-        assert_eq!(pages(&model.work(&mut system, 100).0), [huge(3)]);
+        assert_eq!(pages(&model.work(&mut policy, 100).0), [huge(3)]);
         for round in 1..3 {
             model.now = at_second(10 * round);
-            let (done, _) = model.work(&mut system, 100);
+            let (done, _) = model.work(&mut policy, 100);
             assert_eq!(done.len(), 1, "one attempt in each round");
             assert_eq!(done[0].1, Outcome::NoFrame);
         }
@@ -470,15 +470,15 @@ mod tests {
     fn the_scan_keeps_khugepageds_pace() {
         let mut model = Model::new(0, 40, 100);
         let process = model.spawn(&[vma(20)]);
-        let mut system = Trident::new(Options { pace: Pace::KHUGEPAGED, ..Options::PUBLISHED });
+        let mut policy = Trident::new(Options { pace: Pace::KHUGEPAGED, ..Options::PUBLISHED });
         model.hide();
         for index in 0..20 {
-            model.fill(&mut system, process, index, 1);
+            model.fill(&mut policy, process, index, 1);
         }
         model.show();
         for (second, expected) in [(0, 8), (9, 0), (10, 8), (20, 4)] {
             model.now = at_second(second);
-            assert_eq!(promoted(&model.work(&mut system, 100).0).len(), expected);
+            assert_eq!(promoted(&model.work(&mut policy, 100).0).len(), expected);
         }
     }
 
@@ -488,15 +488,15 @@ mod tests {
         let options = Options { pace: Pace { pages, ..Pace::KHUGEPAGED }, ..Options::PUBLISHED };
         let mut model = Model::new(5, 9, 50);
         let process = model.spawn(&[vma(5 * RANGES)]);
-        let mut system = Trident::new(options);
+        let mut policy = Trident::new(options);
         model.hide();
         for gigantic in 0..5 {
-            model.fill(&mut system, process, gigantic * RANGES, 1);
+            model.fill(&mut policy, process, gigantic * RANGES, 1);
         }
         model.show();
         for (second, expected) in [(0, 2), (9, 0), (10, 2), (20, 1)] {
             model.now = at_second(second);
-            assert_eq!(promoted(&model.work(&mut system, 100).0).len(), expected);
+            assert_eq!(promoted(&model.work(&mut policy, 100).0).len(), expected);
         }
     }
 
@@ -511,8 +511,8 @@ mod tests {
         let mut model = Model::new(2, 20, 50);
         let no = Vma { advice: Advice::NoHuge, ..vma(RANGES) };
         let process = model.spawn(&[no]);
-        let mut system = Trident::new(Options::PUBLISHED);
-        assert_eq!(size(model.touch(&mut system, process, START)), Some(PageSize::Base));
-        assert_eq!(promoted(&model.work_and_wait(&mut system, 3)), []);
+        let mut policy = Trident::new(Options::PUBLISHED);
+        assert_eq!(size(model.touch(&mut policy, process, START)), Some(PageSize::Base));
+        assert_eq!(promoted(&model.work_and_wait(&mut policy, 3)), []);
     }
 }
