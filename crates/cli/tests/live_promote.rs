@@ -180,7 +180,7 @@ fn once_is_told_in_a_table_and_as_json() -> Ended {
     ensure!(dry["dry_run"] == true && done["dry_run"] == false, "{dry} {done}");
     ensure!(number(&dry, "promoted")? == promoted, "{dry} {done}");
     let table = superpage(&["promote", &pid, "--least", "1"])?.done()?.out;
-    ensure!(table.contains(&pid) && table.contains("Promoted 2 ranges"), "{table}");
+    ensure!(table.contains(&pid) && table.contains("Promoted 2 PMD ranges"), "{table}");
     ensure!(sparse.huge()? == 2, "what was asked for was not done: {table}");
     is_intact(&mut subject)
 }
