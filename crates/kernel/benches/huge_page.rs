@@ -78,7 +78,7 @@ fn looking(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1)).sample_size(10);
     let whole = Bytes(BASE_PAGE_BYTES);
     for (name, pages, piece) in
-        [("glance", 8, EXCERPT), ("sample", 8, whole), ("sample", 24, whole)]
+        [("pre-sample", 8, EXCERPT), ("sample", 8, whole), ("sample", 24, whole)]
     {
         let size = SampleSize::new(pages).expect("a sample size");
         let addresses: Vec<VirtAddr> = subject

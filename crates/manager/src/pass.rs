@@ -65,7 +65,7 @@ const STEP: usize = 8;
 fn step(depth: Depth) -> usize {
     match depth {
         Depth::Exact => STEP,
-        Depth::Glance(size) | Depth::Sample(size) | Depth::Filter(size) => {
+        Depth::PreSample(size) | Depth::Sample(size) | Depth::Filter(size) => {
             let times = BASE_PAGES_PER_HUGE_PAGE / u64::from(size.pages());
             usize::try_from(times).map_or(STEP, |times| STEP * times)
         }
@@ -604,12 +604,16 @@ enum StepDone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_policy::sampling::{FILTER, GLANCE, SAMPLE};
+    use superpage_policy::sampling::{FILTER, PRE_SAMPLE, SAMPLE};
 
     #[test]
     fn the_closer_the_look_the_fewer_at_a_time() {
-        let depths =
-            [Depth::Exact, Depth::Filter(FILTER), Depth::Sample(SAMPLE), Depth::Glance(GLANCE)];
+        let depths = [
+            Depth::Exact,
+            Depth::Filter(FILTER),
+            Depth::Sample(SAMPLE),
+            Depth::PreSample(PRE_SAMPLE),
+        ];
         assert_eq!(depths.map(step), [8, 64, 168, 512]);
     }
 }

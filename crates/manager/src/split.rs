@@ -52,7 +52,7 @@ pub enum Look {
 const PAGE: Bytes = Bytes(BASE_PAGE_BYTES);
 
 /// A base page of a range, by its index.
-type Spot = (PmdRange, u16);
+type PageOf = (PmdRange, u16);
 
 /// Looks into huge pages and splits them, of any process.
 #[derive(Debug, Default)]
@@ -110,19 +110,19 @@ impl Splitter {
         match depth {
             Depth::Exact => ranges.iter().map(|range| self.read_whole(process, *range)).collect(),
             Depth::Sample(size) => {
-                let spots = spots(ranges, size, seed);
-                let contents = self.whole(process, &spots)?;
-                Ok(self.samples(process.key, &spots, &contents, size, Knowledge::Sampled))
+                let pages = pages(ranges, size, seed);
+                let contents = self.whole(process, &pages)?;
+                Ok(self.samples(process.key, &pages, &contents, size, Knowledge::Sampled))
             }
             Depth::Filter(size) => {
-                let spots = spots(ranges, size, seed);
-                let contents = self.filtered(process, &spots, seed)?;
-                Ok(self.samples(process.key, &spots, &contents, size, Knowledge::Sampled))
+                let pages = pages(ranges, size, seed);
+                let contents = self.filtered(process, &pages, seed)?;
+                Ok(self.samples(process.key, &pages, &contents, size, Knowledge::Sampled))
             }
-            Depth::Glance(size) => {
-                let spots = spots(ranges, size, seed);
-                let contents = self.excerpts(process, &spots, seed)?;
-                Ok(self.samples(process.key, &spots, &contents, size, Knowledge::Glanced))
+            Depth::PreSample(size) => {
+                let pages = pages(ranges, size, seed);
+                let contents = self.excerpts(process, &pages, seed)?;
+                Ok(self.samples(process.key, &pages, &contents, size, Knowledge::PreSampled))
             }
         }
     }
@@ -135,15 +135,15 @@ impl Splitter {
         let Some(found) = self.sampler.zero_pages(&process.process, range)? else {
             return Ok(None);
         };
-        if let Some(spot) = found.first {
-            self.zero_pages.insert((process.key, range), spot);
+        if let Some(page) = found.first {
+            self.zero_pages.insert((process.key, range), page);
         }
         Ok(Some(Knowledge::Exact(BloatDensity::new(found.count))))
     }
 
     /// What each of these base pages holds.
-    fn whole(&mut self, process: &ManagedProcess, spots: &[Spot]) -> Result<Vec<Content>> {
-        let addresses: Vec<_> = spots.iter().map(|(range, page)| range.base_page(*page)).collect();
+    fn whole(&mut self, process: &ManagedProcess, pages: &[PageOf]) -> Result<Vec<Content>> {
+        let addresses: Vec<_> = pages.iter().map(|(range, page)| range.base_page(*page)).collect();
         self.sampler.contents(&process.process, &addresses, PAGE)
     }
 
@@ -151,11 +151,11 @@ impl Splitter {
     fn excerpts(
         &mut self,
         process: &ManagedProcess,
-        spots: &[Spot],
+        pages: &[PageOf],
         seed: u64,
     ) -> Result<Vec<Content>> {
-        let excerpt = |(range, page): &Spot| sampling::excerpt(*range, *page, seed);
-        let addresses: Vec<_> = spots.iter().map(excerpt).collect();
+        let excerpt = |(range, page): &PageOf| sampling::excerpt(*range, *page, seed);
+        let addresses: Vec<_> = pages.iter().map(excerpt).collect();
         self.sampler.contents(&process.process, &addresses, EXCERPT)
     }
 
@@ -163,12 +163,12 @@ impl Splitter {
     fn filtered(
         &mut self,
         process: &ManagedProcess,
-        spots: &[Spot],
+        pages: &[PageOf],
         seed: u64,
     ) -> Result<Vec<Content>> {
-        let mut contents = self.excerpts(process, spots, seed)?;
-        let empty = spots.iter().zip(&contents).filter(|(_, content)| **content == Content::Zero);
-        let empty: Vec<Spot> = empty.map(|(spot, _)| *spot).collect();
+        let mut contents = self.excerpts(process, pages, seed)?;
+        let empty = pages.iter().zip(&contents).filter(|(_, content)| **content == Content::Zero);
+        let empty: Vec<PageOf> = empty.map(|(page, _)| *page).collect();
         let mut whole = self.whole(process, &empty)?.into_iter();
         for content in contents.iter_mut().filter(|content| **content == Content::Zero) {
             *content = whole.next().unwrap_or(Content::Unreadable);
@@ -180,29 +180,29 @@ impl Splitter {
     fn samples(
         &mut self,
         process: ProcessKey,
-        spots: &[Spot],
+        pages: &[PageOf],
         contents: &[Content],
         size: SampleSize,
         known: fn(Sample) -> Knowledge,
     ) -> Vec<Option<Knowledge>> {
         let per_range = usize::from(size.pages());
-        let looks = spots.chunks(per_range).zip(contents.chunks(per_range));
-        looks.map(|(spots, contents)| self.take_in(process, spots, contents).map(known)).collect()
+        let looks = pages.chunks(per_range).zip(contents.chunks(per_range));
+        looks.map(|(pages, contents)| self.take_in(process, pages, contents).map(known)).collect()
     }
 
     /// What a sample of one range says.
     fn take_in(
         &mut self,
         process: ProcessKey,
-        spots: &[Spot],
+        pages: &[PageOf],
         contents: &[Content],
     ) -> Option<Sample> {
         if contents.contains(&Content::Unreadable) {
             return None;
         }
-        let zeros = || spots.iter().zip(contents).filter(|(_, c)| **c == Content::Zero);
-        if let Some(((range, spot), _)) = zeros().next() {
-            self.zero_pages.insert((process, *range), *spot);
+        let zeros = || pages.iter().zip(contents).filter(|(_, c)| **c == Content::Zero);
+        if let Some(((range, page), _)) = zeros().next() {
+            self.zero_pages.insert((process, *range), *page);
         }
         let pages = u16::try_from(contents.len()).ok()?;
         let zero = u16::try_from(zeros().count()).ok()?;
@@ -241,7 +241,7 @@ fn why_whole(process: &ManagedProcess, range: PmdRange) -> Result<LeftAlone> {
 }
 
 /// The base pages that a look at `size` of each range reads.
-fn spots(ranges: &[PmdRange], size: SampleSize, seed: u64) -> Vec<Spot> {
+fn pages(ranges: &[PmdRange], size: SampleSize, seed: u64) -> Vec<PageOf> {
     let of = |range: &PmdRange| {
         let range = *range;
         size.positions(range, seed).map(move |page| (range, page))

@@ -15,9 +15,9 @@ use superpage_manager::promote::policy::{Promotion, names};
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules};
 use superpage_policy::debloat;
+use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::list::{self, Registry};
 use superpage_policy::promotion::{View as _, life::Allocation};
-use superpage_policy::supply::Supply;
 use superpage_sim::machine::{Backing, Content, Machine, Setup, Stepped};
 use superpage_sim::profile::Profile;
 use superpage_sim::run::{Debloater, Hardware, Run};
@@ -134,7 +134,8 @@ fn the_scheduler_asks_it() {
     let mut scheduler = Scheduler::new(rules, Promoted::new(), Time::ZERO);
     let key = ProcessKey(1);
     let observed = Observed { key, policy, activity: Activity::default(), domain: None };
-    let seen = Observation { processes: vec![observed], domains: Vec::new(), free: Supply::NONE };
+    let seen =
+        Observation { processes: vec![observed], domains: Vec::new(), free: FreeMemory::NONE };
     let commands = scheduler.step(Event::Tick, Time::ZERO);
     let [Command::Observe(id)] = commands[..] else { panic!("{commands:?}") };
     let commands = scheduler.step(Event::Observed(id, seen, Default::default()), Time::ZERO);

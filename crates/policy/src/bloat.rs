@@ -125,7 +125,7 @@ pub enum Knowledge {
     /// Nobody has looked yet.
     Unknown,
     /// Excerpts of some of its base pages were looked at: enough to rank it, not to split it.
-    Glanced(Sample),
+    PreSampled(Sample),
     /// Some of its base pages were read whole.
     Sampled(Sample),
     /// All of its base pages were read.
@@ -138,7 +138,7 @@ impl Knowledge {
     pub fn density(self) -> Option<BloatDensity> {
         match self {
             Self::Unknown => None,
-            Self::Glanced(sample) | Self::Sampled(sample) => Some(sample.density()),
+            Self::PreSampled(sample) | Self::Sampled(sample) => Some(sample.density()),
             Self::Exact(density) => Some(density),
         }
     }
@@ -149,7 +149,7 @@ impl Knowledge {
         match self {
             Self::Sampled(sample) => sample.zero() == 0,
             Self::Exact(density) => density == BloatDensity::NONE,
-            Self::Unknown | Self::Glanced(_) => false,
+            Self::Unknown | Self::PreSampled(_) => false,
         }
     }
 
@@ -158,7 +158,7 @@ impl Knowledge {
     pub fn refined(self, look: Self) -> Self {
         let closeness = |knowledge| match knowledge {
             Self::Unknown => 0,
-            Self::Glanced(_) => 1,
+            Self::PreSampled(_) => 1,
             Self::Sampled(_) => 2,
             Self::Exact(_) => 3,
         };
@@ -203,7 +203,7 @@ impl BloatMap {
             Knowledge::Sampled(_) | Knowledge::Exact(_) if knowledge.is_without_bloat() => {
                 &mut self.dense
             }
-            Knowledge::Glanced(_) | Knowledge::Sampled(_) | Knowledge::Exact(_) => {
+            Knowledge::PreSampled(_) | Knowledge::Sampled(_) | Knowledge::Exact(_) => {
                 let density = knowledge.density().unwrap_or_default();
                 &mut self.buckets[density.bucket().index()]
             }
@@ -350,10 +350,10 @@ mod tests {
     #[test]
     fn the_closer_look_counts() {
         let of = |pages, zero| Sample::new(pages, zero).unwrap();
-        let glance = Knowledge::Glanced(of(8, 8));
+        let pre_sample = Knowledge::PreSampled(of(8, 8));
         let sample = Knowledge::Sampled(of(24, 12));
         let exact = Knowledge::Exact(BloatDensity::new(7));
-        let rising = [Knowledge::Unknown, glance, sample, exact];
+        let rising = [Knowledge::Unknown, pre_sample, sample, exact];
         for (index, closer) in rising.iter().enumerate() {
             for known in &rising[..=index] {
                 assert_eq!(known.refined(*closer), *closer);

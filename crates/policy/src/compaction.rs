@@ -9,7 +9,7 @@
 //! | [`Compaction::Sequential`] (Linux) | frames from the bottom up, from where the last one stopped | free frames from the top down |
 //! | [`Compaction::Smart`] (Trident) | the chunk with most free and no unmovable frames | the fullest chunk with room, then the next fullest |
 
-use crate::supply::Supply;
+use crate::free_memory::FreeMemory;
 use alloc::vec::Vec;
 use superpage_units::{BasePages, PageSize};
 
@@ -29,9 +29,9 @@ impl Compaction {
     /// there is nowhere to move pages to (`compaction_suitable()` and `compact_gap()` in
     /// mm/compaction.c). So it is in every policy that is a changed Linux.
     #[must_use]
-    pub fn is_suitable(self, size: PageSize, supply: &Supply, low: BasePages) -> bool {
+    pub fn is_suitable(self, size: PageSize, free_memory: &FreeMemory, low: BasePages) -> bool {
         match self {
-            Self::Sequential => supply.free() >= low + size.base_pages() * 2,
+            Self::Sequential => free_memory.free() >= low + size.base_pages() * 2,
             Self::Smart => true,
         }
     }
@@ -93,9 +93,9 @@ mod tests {
     fn linux_compacts_only_with_room_above_the_watermark() {
         let low = BasePages(100);
         for (free, expected) in [(100 + 1024, true), (100 + 1023, false)] {
-            let mut supply = Supply { total: BasePages(10_000), ..Supply::NONE };
-            supply.chunks[0] = free;
-            let of = |kind: Compaction| kind.is_suitable(PageSize::Huge, &supply, low);
+            let mut free_memory = FreeMemory { total: BasePages(10_000), ..FreeMemory::NONE };
+            free_memory.chunks[0] = free;
+            let of = |kind: Compaction| kind.is_suitable(PageSize::Huge, &free_memory, low);
             assert_eq!(of(Compaction::Sequential), expected);
             assert!(of(Compaction::Smart));
         }

@@ -1,7 +1,7 @@
 //! Pure decisions about superpages.
 //!
 //! What is here: what is known about the bloat in ranges of memory ([`bloat`], [`sampling`]), the
-//! published policies that decide when a superpage is made ([`promotion`], with [`supply`] and
+//! published policies that decide when a superpage is made ([`promotion`], with [`free_memory`] and
 //! [`compaction`]), which data goes where before they do ([`grouping`]), those that decide what to
 //! reclaim ([`debloat`]), all policies by name ([`registry`]), the trigger ([`watermark`]) and the score
 //! of how evenly they hurt ([`fairness`]).
@@ -21,9 +21,9 @@ pub mod bloat;
 pub mod compaction;
 pub mod debloat;
 pub mod fairness;
+pub mod free_memory;
 pub mod grouping;
 pub mod promotion;
 pub mod registry;
 pub mod sampling;
-pub mod supply;
 pub mod watermark;

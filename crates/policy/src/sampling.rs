@@ -6,11 +6,11 @@
 //!
 //! # Two looks
 //!
-//! - A **glance** at every huge page, to rank them: an excerpt of [`EXCERPT`] bytes of each of
-//!   [`GLANCE`] base pages. HawkEye found that a page in use shows it within some ten bytes, but
-//!   a page may be used elsewhere than in the excerpt, so a glance can only overstate bloat.
+//! - A **pre-sample** of every huge page, to rank them: an excerpt of [`EXCERPT`] bytes of each of
+//!   [`PRE_SAMPLE`] base pages. HawkEye found that a page in use shows it within some ten bytes, but
+//!   a page may be used elsewhere than in the excerpt, so a pre-sample can only overstate bloat.
 //! - A **sample** of those that a decision is about to split: [`SAMPLE`] base pages, each read
-//!   whole. It replaces the glance, and nothing is split without one.
+//!   whole. It replaces the pre-sample, and nothing is split without one.
 //!
 //! Where most huge pages are expected to be in use, a sample of [`FILTER`] base pages says which are worth
 //! reading whole. Of each base page in it an excerpt is read first: of a program in use hardly one is
@@ -30,12 +30,12 @@
 //! distribution; stratifying narrows it, except on layouts that repeat from stratum to stratum,
 //! where it loses the factor for drawing without replacement (3 % at 24). With `p` the true share, the estimate's standard
 //! error is `512 * sqrt(p * (1 - p) / n * (512 - n) / 511)` base pages: at worst (p = 1/2) 90 for
-//! a glance, 51 or one bucket for a sample.
+//! a pre-sample, 51 or one bucket for a sample.
 //!
 //! The chance that the estimated bucket is not the true one depends on how near a border the true
 //! density lies: [`chance_of_other_bucket`] computes it, and a test holds this table against it:
 //!
-//! | true density | glance (8) | sample (24) |
+//! | true density | pre-sample (8) | sample (24) |
 //! |---|---|---|
 //! | 25 (middle of the lowest bucket) | 33 % | 11 % |
 //! | 275 (middle of bucket 5, where samples spread most) | 73 % | 53 % |
@@ -45,7 +45,7 @@
 //! | 410, two or more buckets off | 20 % | 8.2 % |
 //! | 500 (top bucket) | 17 % | 1.5 % |
 //!
-//! A glance separates full, half and empty; after a sample, few ranges are two buckets off and
+//! A pre-sample separates full, half and empty; after a sample, few ranges are two buckets off and
 //! hardly any three. What is gained by certainty beyond that is at most a bucket's width per huge
 //! page, and every split is verified, so an error never adds up.
 
@@ -54,16 +54,16 @@ use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, PmdRange, VirtAddr,
 };
 
-/// Base pages in a glance. Chosen, not measured: 8 of 512 are little to read, and full, half and
+/// Base pages in a pre-sample. Chosen, not measured: 8 of 512 are little to read, and full, half and
 /// empty huge pages come apart.
-pub const GLANCE: SampleSize = SampleSize(8);
+pub const PRE_SAMPLE: SampleSize = SampleSize(8);
 /// Base pages in a sample: two dozen. Chosen by measurement: a base page in a sample costs two to
 /// five times what it costs in a full reading, so more would eat up what sampling saves.
 pub const SAMPLE: SampleSize = SampleSize(24);
 /// Base pages in a sample that is to miss little. Chosen: drawn freely, it sees nothing of 6 % of bloat in 1.4 %
 /// of cases (a test holds that), and by excerpts it reads one part in 64 of memory that is in use.
 pub const FILTER: SampleSize = SampleSize(64);
-/// What a glance reads of a base page: an eighth, anywhere in it. Chosen by measurement: reading
+/// What a pre-sample reads of a base page: an eighth, anywhere in it. Chosen by measurement: reading
 /// whole pages in random order takes up to five times as long, by how the host backs them.
 pub const EXCERPT: Bytes = Bytes(BASE_PAGE_BYTES / 8);
 
@@ -105,7 +105,7 @@ impl SampleSize {
     }
 }
 
-/// Where in `range` the excerpt of base page `page` lies, for a glance with this `seed`.
+/// Where in `range` the excerpt of base page `page` lies, for a pre-sample with this `seed`.
 #[must_use]
 pub fn excerpt(range: PmdRange, page: u16, seed: u64) -> VirtAddr {
     let start = range.base_page(page);
@@ -266,8 +266,8 @@ mod tests {
             let truth = (0..512).filter(|page| is_zero(*page)).count() as f64;
             let looks: Vec<f64> = (0..4000)
                 .map(|i| {
-                    let zero = GLANCE.positions(range(i), 42).filter(|p| is_zero(*p)).count();
-                    512.0 * zero as f64 / f64::from(GLANCE.pages())
+                    let zero = PRE_SAMPLE.positions(range(i), 42).filter(|p| is_zero(*p)).count();
+                    512.0 * zero as f64 / f64::from(PRE_SAMPLE.pages())
                 })
                 .collect();
             let mean = looks.iter().sum::<f64>() / looks.len() as f64;

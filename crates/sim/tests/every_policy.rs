@@ -99,7 +99,7 @@ fn summary(run: &Run) -> String {
             )
         })
         .collect();
-    format!("{reports:?} {:?} {:?}", run.machine().counts(), run.machine().supply())
+    format!("{reports:?} {:?} {:?}", run.machine().counts(), run.machine().free_memory())
 }
 
 #[test]
@@ -168,13 +168,13 @@ fn compaction_makes_what_it_says() {
         let mut run = run(entry, 11, Bytes::from_mib(256));
         run.until_left(5).expect("there is room");
         let machine = run.machine_mut();
-        let before = machine.supply().huge_pages();
+        let before = machine.free_memory().huge_pages();
         let mut work = Work::default();
         let act = Act::Compact(PageSize::Huge, kind);
-        machine.apply(&Action { act, cause: Cause::Supply(PageSize::Huge) }, &mut work);
+        machine.apply(&Action { act, cause: Cause::Short(PageSize::Huge) }, &mut work);
         machine.check();
         if work.compacted.made {
-            assert!(machine.supply().huge_pages() > before, "{kind:?}");
+            assert!(machine.free_memory().huge_pages() > before, "{kind:?}");
         }
         assert!(work.compacted.copied >= work.compacted.futile);
     }

@@ -113,7 +113,7 @@ fn process_table(rows: &[(&ProcessAccount, &BloatMap)], depth: Depth, denied: us
 fn how(depth: Depth) -> String {
     match depth {
         Depth::Exact => "counted: every base page was read".to_owned(),
-        Depth::Glance(size) | Depth::Sample(size) | Depth::Filter(size) => {
+        Depth::PreSample(size) | Depth::Sample(size) | Depth::Filter(size) => {
             format!("estimated from {} of the 512 base pages of each huge page", size.pages())
         }
     }
@@ -152,7 +152,7 @@ fn draw(path: &Path, account: &ProcessAccount, map: &BloatMap) -> anyhow::Result
 fn range_json((range, known): (PmdRange, Knowledge)) -> String {
     let looked = match known {
         Knowledge::Unknown => 0,
-        Knowledge::Glanced(sample) | Knowledge::Sampled(sample) => sample.pages(),
+        Knowledge::PreSampled(sample) | Knowledge::Sampled(sample) => sample.pages(),
         Knowledge::Exact(_) => 512, // tidy: allow(every base page)
     };
     let row = json!({

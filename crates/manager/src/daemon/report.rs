@@ -4,12 +4,12 @@
 use super::reclaim::Counts;
 use super::watch::Watch;
 use crate::account::Account;
+use crate::free_memory;
 use crate::history::{Entry, What, now_ms};
 use crate::ledger::{Ledger, entry};
 use crate::pass::{End, Event};
 use crate::promote::Promoter;
 use crate::status::Status;
-use crate::supply;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,14 +38,16 @@ impl Reporter {
         reclaiming: Counts,
     ) {
         let promoting = promoter.map(Promoter::status).unwrap_or_default();
-        let supply = supply::read(Path::new("/proc")).ok();
+        let free_memory = free_memory::read(Path::new("/proc")).ok();
         let status = Status {
             at_ms: now_ms(),
             pid: own_pid(),
             // What cannot be asked now was said where it was to be watched.
             watches: watches.iter().filter_map(|watch| watch.memory().ok()).collect(),
-            free_huge_pages: supply.map_or(HugePages::ZERO, |supply| supply.huge_pages()),
-            fragmentation: supply.map_or(Share::NONE, |supply| supply.fmfi(PageSize::Huge)),
+            free_huge_pages: free_memory
+                .map_or(HugePages::ZERO, |free_memory| free_memory.huge_pages()),
+            fragmentation: free_memory
+                .map_or(Share::NONE, |free_memory| free_memory.fmfi(PageSize::Huge)),
             policies: promoting.policies,
             surveys: promoting.counts.surveys,
             requests_timed_out: promoting.counts.timed_out + reclaiming.timed_out,

@@ -2,10 +2,10 @@
 //! stands between them, and until when it is not to be bothered.
 
 use crate::config::Config;
+use crate::free_memory;
 use crate::pass::End;
 use crate::select::Selection;
 use crate::status::Memory;
-use crate::supply;
 use std::path::Path;
 use std::time::Duration;
 use superpage_kernel::{Error, Result};
@@ -153,11 +153,11 @@ fn level(marks: Watermarks, usage: Usage) -> Level {
 impl Subject {
     fn usage(&self) -> Result<Usage> {
         match self {
-            Self::Machine => supply::usage_of_machine(Path::new("/proc")),
+            Self::Machine => free_memory::usage_of_machine(Path::new("/proc")),
             Self::Cgroup(path) => {
                 let reason = "it has no memory limit to take a share of";
                 let no_limit = || Error::Refused { path: path.clone(), reason };
-                supply::usage_of_cgroup(path)?.ok_or_else(no_limit)
+                free_memory::usage_of_cgroup(path)?.ok_or_else(no_limit)
             }
         }
     }

@@ -5,8 +5,8 @@ use super::policy::Promotion;
 use super::range::{Reason, Refusal};
 use crate::process::{Memory, Survey};
 use std::fmt;
+use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::Outcome;
-use superpage_policy::supply::Supply;
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, PmdRange, ProcessKey};
 
 /// Names a request that a worker carries out.
@@ -115,7 +115,7 @@ pub struct Observation {
     /// The machine's memory first, then that of cgroups with limits.
     pub domains: Vec<Domain>,
     /// Free memory by order.
-    pub free: Supply,
+    pub free: FreeMemory,
 }
 
 /// What happened.

@@ -7,7 +7,7 @@ use super::bucket::TokenBucket;
 use super::range::Refusal;
 use crate::budget::CpuBudget;
 use superpage_kernel::pagemap::Survey;
-use superpage_policy::supply::Supply;
+use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::watermark::{Usage, Watermarks};
 use superpage_units::{
     BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PageSize, Share, Time,
@@ -132,7 +132,7 @@ pub enum Past {
 
 impl Limits {
     /// Takes in what memory is free.
-    pub fn see(&mut self, free: &Supply) {
+    pub fn see(&mut self, free: &FreeMemory) {
         self.fragmentation = free.fmfi(PageSize::Huge);
     }
 
@@ -224,7 +224,7 @@ impl Gate {
 
     /// Takes in how memory is used now. Requests under way may be in that or not, so their promises count
     /// still.
-    pub fn see(&mut self, domains: Vec<Domain>, free: &Supply) {
+    pub fn see(&mut self, domains: Vec<Domain>, free: &FreeMemory) {
         self.domains = domains;
         self.limits.see(free);
     }
@@ -320,14 +320,14 @@ mod tests {
     #[test]
     fn promised_memory_counts_as_used_until_the_next_reading() {
         let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Time::ZERO);
-        gate.see(vec![domain(63, 100), domain(64, 100)], &Supply::NONE);
+        gate.see(vec![domain(63, 100), domain(64, 100)], &FreeMemory::NONE);
         gate.limits.fragmentation = Share::NONE;
         let guard = gate.admit(&seen(1), Past::New, Some(1)).expect("there is room");
         assert_eq!(gate.admit(&seen(1), Past::New, Some(1)), Err(Refusal::Memory));
         let other = gate.admit(&seen(1), Past::New, None).expect("the cgroup is not its");
         assert_eq!(gate.promised(), HugePages(2));
         assert_eq!((guard.domain, other.domain), (Some(1), None));
-        gate.see(vec![domain(63, 100), domain(64, 100)], &Supply::NONE);
+        gate.see(vec![domain(63, 100), domain(64, 100)], &FreeMemory::NONE);
         gate.limits.fragmentation = Share::NONE;
         assert_eq!(gate.promised(), HugePages::ZERO);
         assert!(gate.admit(&seen(1), Past::New, Some(1)).is_ok());

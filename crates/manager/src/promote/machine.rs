@@ -12,10 +12,10 @@
 use super::snapshot::Snapshot;
 use crate::process::Survey;
 use std::collections::{BTreeMap, BTreeSet};
+use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{
     Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, Policy, RangeView, View,
 };
-use superpage_policy::supply::Supply;
 use superpage_units::{Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma};
 
 /// The processes under one policy.
@@ -89,8 +89,8 @@ impl View for LiveMachine {
         self.snapshot.now()
     }
 
-    fn supply(&self) -> &Supply {
-        self.snapshot.supply()
+    fn free_memory(&self) -> &FreeMemory {
+        self.snapshot.free_memory()
     }
 
     fn processes(&self) -> &[ProcessKey] {

@@ -5,9 +5,9 @@ use super::event::{Activity, Observation, Observed};
 use super::gate::Domain;
 use super::policy::Promotion;
 use crate::config::{CgroupMarks, PromotionConfig};
+use crate::free_memory;
 use crate::process::ManagedProcess;
 use crate::registry::Registry;
-use crate::supply;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use superpage_kernel::Result;
@@ -42,7 +42,11 @@ pub fn observe(registry: &Registry, wanted: &Wanted, now: Time) -> Result<Observ
         Some(Observed { key: process.key, policy, activity, domain })
     });
     let processes = observed.collect();
-    Ok(Observation { processes, domains: domains.all, free: supply::read(Path::new("/proc"))? })
+    Ok(Observation {
+        processes,
+        domains: domains.all,
+        free: free_memory::read(Path::new("/proc"))?,
+    })
 }
 
 fn activity(process: &ManagedProcess) -> Option<Activity> {
@@ -62,7 +66,7 @@ impl Domains {
     fn of(marks: Watermarks) -> Self {
         // A machine whose usage cannot be read is taken for full: nothing is added to it.
         let full = Usage { used: Bytes(1), total: Bytes(1) };
-        let usage = supply::usage_of_machine(Path::new("/proc")).unwrap_or(full);
+        let usage = free_memory::usage_of_machine(Path::new("/proc")).unwrap_or(full);
         let machine = Domain { usage, marks, promised: HugePages::ZERO };
         Self { all: vec![machine], known: BTreeMap::new() }
     }
@@ -73,7 +77,7 @@ impl Domains {
         if let Some(known) = self.known.get(path) {
             return *known;
         }
-        let usage = supply::fullest_cgroup(path);
+        let usage = free_memory::fullest_cgroup(path);
         let own = configured.iter().filter(|group| path.starts_with(&group.path));
         let own = own.max_by_key(|group| group.path.as_os_str().len()).map(|group| group.marks);
         let marks = own.unwrap_or(self.all[0].marks);

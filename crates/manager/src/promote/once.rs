@@ -5,9 +5,9 @@ use super::event::{Collapse, LONGEST_RUN};
 use super::gate::{Limits, Past, Room};
 use super::range::Refusal;
 use crate::find::{self, Refusal as Unfit};
+use crate::free_memory;
 use crate::pass::Mode;
 use crate::process::{ManagedProcess, Memory, PromotableVma, Survey, is_about_one_process};
-use crate::supply;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -246,13 +246,13 @@ impl Candidate {
     /// What holds now, and what memory there is for it, the machine's and the cgroup's.
     fn now(&mut self, options: Options) -> Result<(Limits, Room)> {
         let proc = Path::new("/proc");
-        let is_full = supply::usage_of_machine(proc)?.share() >= options.max_used;
+        let is_full = free_memory::usage_of_machine(proc)?.share() >= options.max_used;
         let machine = if is_full { Room::None } else { Room::Plenty };
-        let cgroup = self.process.cgroup().and_then(supply::fullest_cgroup);
+        let cgroup = self.process.cgroup().and_then(free_memory::fullest_cgroup);
         let cgroup = cgroup.map(|usage| Room::below(Watermarks::default(), usage));
         let (max_fragmentation, fragmentation) = (Share::ALL, Share::NONE);
         let mut limits = Limits { worth: BasePages(1), max_fragmentation, fragmentation };
-        limits.see(&supply::read(proc)?);
+        limits.see(&free_memory::read(proc)?);
         Ok((limits, machine.min(cgroup.unwrap_or(Room::Plenty))))
     }
 }

@@ -9,8 +9,8 @@
 use crate::process::{Memory, PromotableVma, Survey};
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
+use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{Fault, Footprint, RangeView, View};
-use superpage_policy::supply::Supply;
 use superpage_units::{
     Advice, BasePages, Growth, HugePages, Mapping, PageSize, PmdRange, ProcessKey, Time, VirtAddr,
     Vma, VmaKind,
@@ -20,7 +20,7 @@ use superpage_units::{
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     now: Time,
-    free: Supply,
+    free: FreeMemory,
     keys: Vec<ProcessKey>,
     processes: BTreeMap<ProcessKey, Mapped>,
 }
@@ -40,7 +40,12 @@ struct Mapped {
 
 impl Default for Snapshot {
     fn default() -> Self {
-        Self { now: Time::ZERO, free: Supply::NONE, keys: Vec::new(), processes: BTreeMap::new() }
+        Self {
+            now: Time::ZERO,
+            free: FreeMemory::NONE,
+            keys: Vec::new(),
+            processes: BTreeMap::new(),
+        }
     }
 }
 
@@ -51,7 +56,7 @@ impl Snapshot {
     }
 
     /// Takes in what memory is free.
-    pub fn set_free(&mut self, free: Supply) {
+    pub fn set_free(&mut self, free: FreeMemory) {
         self.free = free;
     }
 
@@ -236,7 +241,7 @@ impl View for Snapshot {
         self.now
     }
 
-    fn supply(&self) -> &Supply {
+    fn free_memory(&self) -> &FreeMemory {
         &self.free
     }
 

@@ -24,9 +24,9 @@ use superpage_manager::promote::machine::LiveMachine;
 use superpage_manager::promote::range::Refusal;
 use superpage_manager::select::{Identity, Membership};
 use superpage_policy::debloat::Debloat;
+use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::drive::{self, Stepped};
 use superpage_policy::promotion::{Act, Action, Carried, Fault, Outcome, Policy, View};
-use superpage_policy::supply::Supply;
 use superpage_sim::machine::Content;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Mapping, PageSize,
@@ -78,8 +78,8 @@ fn first_touch() -> Result<Seen, Failed> {
 }
 
 /// A machine with so much memory, all of it free in huge chunks.
-fn all_of(memory: Bytes) -> Supply {
-    let mut free = Supply { total: memory.to_base_pages(), ..Supply::NONE };
+fn all_of(memory: Bytes) -> FreeMemory {
+    let mut free = FreeMemory { total: memory.to_base_pages(), ..FreeMemory::NONE };
     free.chunks[usize::from(PageSize::Huge.order())] = memory.to_huge_pages().0;
     free
 }

@@ -18,7 +18,7 @@
 //!   populated "in place" lie anywhere, and the promotion copies them. What is mapped is the same.
 //! - **Nothing is evacuated** from outside: the live machine refuses it, the simulated one does it.
 //!   No script asks for it.
-//! - **Memory is plentiful on both.** The real machine is used by others too, so its supply cannot
+//! - **Memory is plentiful on both.** The real machine is used by others too, so its free memory cannot
 //!   be part of a script: the view says that there is enough. Nothing compacts or zeroes ahead of
 //!   time, and nothing is evicted: there is no swap.
 //! - **The clock is the script's** on both.

@@ -36,7 +36,7 @@ impl Debloat for Half {
                         let cause = SplitCause::FirstInOrder;
                         return Decision::Split { process, ranges, cause };
                     }
-                    Knowledge::Unknown | Knowledge::Glanced(_) | Knowledge::Sampled(_) => {
+                    Knowledge::Unknown | Knowledge::PreSampled(_) | Knowledge::Sampled(_) => {
                         let (depth, cause) = (Depth::Exact, LookCause::Unknown);
                         return Decision::Look { process, ranges, depth, cause };
                     }

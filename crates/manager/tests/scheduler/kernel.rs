@@ -215,7 +215,7 @@ impl Kernel {
         let usage = Usage { used: self.machine.used().bytes(), total: MEMORY };
         let domain = Domain { usage, marks: Watermarks::default(), promised: HugePages::ZERO };
         let processes = self.programs.iter().map(observed).collect();
-        let free = *self.machine.supply();
+        let free = *self.machine.free_memory();
         Event::Observed(id, Observation { processes, domains: vec![domain], free }, Nanos(100_000))
     }
 

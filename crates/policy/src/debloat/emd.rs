@@ -5,8 +5,8 @@
 //!
 //! Deviations, each with its reason:
 //! - **Sampled maps** ([`Observation::Sampled`]): the paper counts every zero page; an estimate
-//!   gives the bucket for a fraction of the reading ([`crate::sampling`]). A glance at every range
-//!   ranks them; at a glance all lie near some bucket's border, so the ranges that a decision is
+//!   gives the bucket for a fraction of the reading ([`crate::sampling`]). A pre-sample of every range
+//!   ranks them; by a pre-sample all lie near some bucket's border, so the ranges that a decision is
 //!   about to split are looked at more closely first, once. [`Observation::Exact`] is the paper's
 //!   variant; [`Observation::Filtered`] is for ranges of which most are in use.
 //! - **The last rounds are shared**: when what is still needed is less than a quantum for each
@@ -21,7 +21,7 @@
 use super::list::Entry;
 use super::{BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause};
 use crate::bloat::{BloatDensity, BloatMap, Bucket, Knowledge};
-use crate::sampling::{FILTER, GLANCE, SAMPLE};
+use crate::sampling::{FILTER, PRE_SAMPLE, SAMPLE};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -51,7 +51,7 @@ pub const EMD_EXACT: Entry = Entry {
 /// How densities come to be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Observation {
-    /// From glances, and samples where a decision depends on it.
+    /// From pre-samples, and samples where a decision depends on it.
     #[default]
     Sampled,
     /// By reading every base page.
@@ -110,7 +110,7 @@ struct Round {
 enum Worth {
     /// Splitting it frees something.
     Breaking,
-    /// It was only glanced at: a closer look will tell.
+    /// It was only pre-sampled: a closer look will tell.
     Looking,
     /// Nothing to free.
     Nothing,
@@ -135,7 +135,7 @@ impl Emd {
 
     fn first_depth(&self) -> Depth {
         match self.options.observation {
-            Observation::Sampled => Depth::Glance(GLANCE),
+            Observation::Sampled => Depth::PreSample(PRE_SAMPLE),
             Observation::Exact => Depth::Exact,
             Observation::Filtered => Depth::Filter(FILTER),
         }
@@ -152,7 +152,7 @@ impl Emd {
     /// What can be gained from a range of which this is known.
     fn worth(&self, known: Knowledge) -> Worth {
         match known {
-            Knowledge::Glanced(_) => Worth::Looking,
+            Knowledge::PreSampled(_) => Worth::Looking,
             Knowledge::Sampled(sample) if self.options.observation == Observation::Filtered => {
                 // What a sample misses is looked at again some time.
                 if sample.zero() == 0 { Worth::Nothing } else { Worth::Looking }
@@ -241,8 +241,9 @@ impl Emd {
 
     /// The chosen ranges that must be looked at more closely before they are split.
     fn unsure(&self, chosen: &[(PmdRange, Knowledge)]) -> Vec<PmdRange> {
-        let only_glanced = chosen.iter().filter(|(_, known)| self.worth(*known) == Worth::Looking);
-        only_glanced.map(|(range, _)| *range).collect()
+        let only_pre_sampled =
+            chosen.iter().filter(|(_, known)| self.worth(*known) == Worth::Looking);
+        only_pre_sampled.map(|(range, _)| *range).collect()
     }
 }
 

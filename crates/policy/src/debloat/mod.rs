@@ -33,7 +33,7 @@ pub type BloatMaps = BTreeMap<ProcessKey, BloatMap>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// At excerpts of some base pages ([`crate::sampling::excerpt`]).
-    Glance(SampleSize),
+    PreSample(SampleSize),
     /// At some base pages, each read whole.
     Sample(SampleSize),
     /// As much is known afterwards as after a sample, for less where most of the base pages are in use: an
@@ -48,7 +48,7 @@ pub enum Depth {
 pub enum LookCause {
     /// Nothing is known about them.
     Unknown,
-    /// They are next, and only glanced at: their buckets are not certain enough.
+    /// They are next, and only pre-sampled: their buckets are not certain enough.
     AboutToSplit(Bucket),
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for LookCause {
         match self {
             Self::Unknown => f.write_str("nothing is known about them"),
             Self::AboutToSplit(bucket) => {
-                write!(f, "about to split them as bucket {bucket}, and a glance is not certain")
+                write!(f, "about to split them as bucket {bucket}, and a pre-sample is not certain")
             }
         }
     }
@@ -195,7 +195,7 @@ pub(crate) mod model {
     fn look(density: u16, range: PmdRange, depth: Depth, seed: u64) -> Knowledge {
         match depth {
             Depth::Exact => Knowledge::Exact(BloatDensity::new(density)),
-            Depth::Glance(size) => Knowledge::Glanced(sample(density, range, size, seed)),
+            Depth::PreSample(size) => Knowledge::PreSampled(sample(density, range, size, seed)),
             Depth::Sample(size) | Depth::Filter(size) => {
                 Knowledge::Sampled(sample(density, range, size, seed))
             }

@@ -84,7 +84,7 @@ impl Underused {
     fn may_be_underused(&self, known: Knowledge) -> bool {
         match known {
             Knowledge::Exact(density) => density.base_pages() > self.options.max_ptes_none,
-            Knowledge::Unknown | Knowledge::Glanced(_) | Knowledge::Sampled(_) => true,
+            Knowledge::Unknown | Knowledge::PreSampled(_) | Knowledge::Sampled(_) => true,
         }
     }
 }

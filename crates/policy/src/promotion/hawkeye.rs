@@ -205,8 +205,8 @@ impl HawkEye {
 
     /// Whether a free huge frame should be zeroed.
     fn wants_zeroed(&self, view: &dyn View) -> bool {
-        let supply = view.supply();
-        supply.zeroed_huge < self.options.zeroed.min(supply.huge_pages()).0
+        let free_memory = view.free_memory();
+        free_memory.zeroed_huge < self.options.zeroed.min(free_memory.huge_pages()).0
     }
 }
 
@@ -243,7 +243,7 @@ impl Policy for HawkEye {
         }
         if self.zeroing.until(now, pause).is_none() && self.wants_zeroed(view) {
             let act = Act::Zero(PageSize::Huge);
-            return Step::Act(Action { act, cause: Cause::Supply(PageSize::Huge) });
+            return Step::Act(Action { act, cause: Cause::Short(PageSize::Huge) });
         }
         Step::Rest(Some(asleep))
     }
@@ -398,7 +398,7 @@ mod tests {
             let options = Options { zeroed: HugePages(wanted), ..Options::PUBLISHED };
             let mut model = Model::new(0, free, 0);
             model.work(&mut HawkEye::new(options), 100);
-            assert_eq!(model.supply().zeroed_huge, zeroed);
+            assert_eq!(model.free_memory().zeroed_huge, zeroed);
         }
     }
 

@@ -20,7 +20,7 @@ use super::backoff::BackOff;
 use super::capabilities::Capabilities;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::queue::Queue;
-use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_huge_supply_short, is_thp};
+use super::scan::{Found, Hand, Pace, Scanner, base_mapped, is_huge_free_memory_short, is_thp};
 use super::{
     Act, Action, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Policy, Shortage, Step, View,
 };
@@ -145,15 +145,17 @@ impl Policy for Ingens {
         let (now, pause) = (view.now(), self.options.pause);
         let no_promotion = self.promotion.until(now, pause);
         if no_promotion.is_none()
-            && !view.supply().huge_pages().is_zero()
+            && !view.free_memory().huge_pages().is_zero()
             && let Some(action) = self.next_promotion(view)
         {
             return Step::Act(action);
         }
         let no_compaction = self.compaction.until(now, pause);
-        if no_compaction.is_none() && is_huge_supply_short(view.supply(), self.options.free_huge) {
+        if no_compaction.is_none()
+            && is_huge_free_memory_short(view.free_memory(), self.options.free_huge)
+        {
             let act = Act::Compact(PageSize::Huge, Compaction::Sequential);
-            return Step::Act(Action { act, cause: Cause::Supply(PageSize::Huge) });
+            return Step::Act(Action { act, cause: Cause::Short(PageSize::Huge) });
         }
         self.scan(view, [no_promotion, no_compaction])
     }
@@ -275,7 +277,7 @@ mod tests {
         assert_eq!(work(&mut model, &mut policy), []);
         model.show();
         assert_eq!(work(&mut model, &mut policy), [(process, 1), (process, 0)]);
-        // The machine may also say no where the supply said yes.
+        // The machine may also say no where the free memory said yes.
         model.split(process, range(0), 52);
         model.split(process, range(1), 52);
         model.fill(&mut policy, process, 1, 460);

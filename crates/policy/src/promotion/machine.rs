@@ -6,7 +6,7 @@
 //! [`Capabilities::need`](super::capabilities::Capabilities::need).
 
 use super::{Action, Attempt, Fault, Outcome, Policy};
-use crate::supply::Supply;
+use crate::free_memory::FreeMemory;
 use superpage_units::{
     BasePages, HugePages, Mapping, Nanos, Page, PageSize, PmdRange, ProcessKey, Share, Time,
     VirtAddr, Vma,
@@ -59,7 +59,7 @@ pub trait View {
     /// The time.
     fn now(&self) -> Time;
     /// Free memory.
-    fn supply(&self) -> &Supply;
+    fn free_memory(&self) -> &FreeMemory;
     /// The processes, in the order of their creation.
     fn processes(&self) -> &[ProcessKey];
     /// What a process has mapped; nothing if it is gone.

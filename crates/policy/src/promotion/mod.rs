@@ -273,8 +273,8 @@ pub enum Cause {
     Coverage(BasePages),
     /// A growing heap has passed the range.
     HeapGrew,
-    /// The supply of pages of this size is short.
-    Supply(PageSize),
+    /// The free memory of pages of this size is short.
+    Short(PageSize),
     /// Nobody accessed it for so long.
     Idle(Nanos),
     /// Its access bit was not set when the clock's hand came by.
@@ -290,7 +290,7 @@ impl Cause {
             Self::Threshold(_) => "threshold",
             Self::Coverage(_) => "coverage",
             Self::HeapGrew => "heap-grew",
-            Self::Supply(_) => "supply",
+            Self::Short(_) => "short",
             Self::Idle(_) => "idle",
             Self::Clock => "clock",
         }
@@ -304,7 +304,7 @@ impl fmt::Display for Cause {
             Self::Threshold(pages) => write!(f, "threshold reached: {pages} base pages present"),
             Self::Coverage(pages) => write!(f, "highest coverage: {pages} base pages accessed"),
             Self::HeapGrew => f.write_str("the heap has grown past it"),
-            Self::Supply(size) => write!(f, "free {size} pages are short"),
+            Self::Short(size) => write!(f, "free {size} pages are short"),
             Self::Idle(time) => write!(f, "idle for {:.1} s", time.as_secs_f64()),
             Self::Clock => f.write_str("not accessed since the clock's hand came by"),
         }

@@ -9,7 +9,7 @@ use super::{
     Pool, Pools, RangeView, Shortage, View, Zeroed,
 };
 use crate::compaction::Compaction;
-use crate::supply::Supply;
+use crate::free_memory::FreeMemory;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use superpage_units::{
@@ -120,7 +120,7 @@ pub(super) struct Model {
     pub(super) now: Time,
     /// Whether compaction finds anything.
     pub(super) can_compact: bool,
-    supply: Supply,
+    free_memory: FreeMemory,
     /// Free frames that nobody may have for now.
     hidden: [u64; 3],
     /// xHeap's base and huge pool.
@@ -135,8 +135,8 @@ impl View for Model {
         self.now
     }
 
-    fn supply(&self) -> &Supply {
-        &self.supply
+    fn free_memory(&self) -> &FreeMemory {
+        &self.free_memory
     }
 
     fn processes(&self) -> &[ProcessKey] {
@@ -252,13 +252,16 @@ fn index(address: VirtAddr) -> u64 {
 impl Model {
     /// A machine with free memory in so many gigantic chunks, huge chunks and scattered base pages.
     pub(super) fn new(gigantic: u64, huge: u64, base: u64) -> Self {
-        let mut supply =
-            Supply { total: BasePages(gigantic * GIGANTIC + huge * HUGE + base), ..Supply::NONE };
-        (supply.chunks[18], supply.chunks[9], supply.chunks[0]) = (gigantic, huge, base);
+        let mut free_memory = FreeMemory {
+            total: BasePages(gigantic * GIGANTIC + huge * HUGE + base),
+            ..FreeMemory::NONE
+        };
+        (free_memory.chunks[18], free_memory.chunks[9], free_memory.chunks[0]) =
+            (gigantic, huge, base);
         Self {
             now: Time::ZERO,
             can_compact: true,
-            supply,
+            free_memory,
             hidden: [0; 3],
             pools: None,
             processes: Vec::new(),
@@ -275,7 +278,7 @@ impl Model {
     fn free(&mut self, size: PageSize) -> &mut u64 {
         match &mut self.pools {
             Some(pools) => &mut pools.get_mut(size.index()).expect("a pool").free,
-            None => &mut self.supply.chunks[usize::from(size.order())],
+            None => &mut self.free_memory.chunks[usize::from(size.order())],
         }
     }
 
@@ -296,8 +299,9 @@ impl Model {
             *self.free(size) += HUGE;
         }
         *self.free(size) -= 1;
-        self.supply.zeroed_huge = self.supply.zeroed_huge.min(self.supply.chunks[9]);
-        self.supply.zeroed_gigantic = self.supply.zeroed_gigantic.min(self.supply.chunks[18]);
+        self.free_memory.zeroed_huge = self.free_memory.zeroed_huge.min(self.free_memory.chunks[9]);
+        self.free_memory.zeroed_gigantic =
+            self.free_memory.zeroed_gigantic.min(self.free_memory.chunks[18]);
         true
     }
 
@@ -312,7 +316,7 @@ impl Model {
     /// Makes one more free chunk of this size from smaller ones.
     fn compact(&mut self, size: PageSize) -> bool {
         assert!(self.pools.is_none(), "pools need no compaction");
-        let [base, huge] = [self.supply.chunks[0] / HUGE, self.supply.chunks[9]];
+        let [base, huge] = [self.free_memory.chunks[0] / HUGE, self.free_memory.chunks[9]];
         let (from_base, from_huge) = match size {
             PageSize::Base => panic!("nothing to compact"),
             PageSize::Huge => (1, 0),
@@ -321,9 +325,9 @@ impl Model {
         if !self.can_compact || base < from_base || huge < from_huge {
             return false;
         }
-        self.supply.chunks[0] -= from_base * HUGE;
-        self.supply.chunks[9] -= from_huge;
-        self.supply.zeroed_huge = self.supply.zeroed_huge.min(self.supply.chunks[9]);
+        self.free_memory.chunks[0] -= from_base * HUGE;
+        self.free_memory.chunks[9] -= from_huge;
+        self.free_memory.zeroed_huge = self.free_memory.zeroed_huge.min(self.free_memory.chunks[9]);
         self.give(size, 1);
         true
     }
@@ -334,8 +338,8 @@ impl Model {
         for size in [PageSize::Huge, PageSize::Gigantic] {
             self.hidden[size.index()] += core::mem::take(self.free_if_any(size));
         }
-        self.supply.zeroed_huge = 0;
-        self.supply.zeroed_gigantic = 0;
+        self.free_memory.zeroed_huge = 0;
+        self.free_memory.zeroed_gigantic = 0;
     }
 
     /// Undoes [`Self::hide`].
@@ -356,16 +360,16 @@ impl Model {
     /// Splits all free superpages into base pages.
     pub(super) fn fragment(&mut self) {
         if self.pools.is_none() {
-            let free = self.supply.free().0;
-            self.supply.chunks = Supply::NONE.chunks;
-            self.supply.chunks[0] = free;
-            self.supply.zeroed_huge = 0;
-            self.supply.zeroed_gigantic = 0;
+            let free = self.free_memory.free().0;
+            self.free_memory.chunks = FreeMemory::NONE.chunks;
+            self.free_memory.chunks[0] = free;
+            self.free_memory.zeroed_huge = 0;
+            self.free_memory.zeroed_gigantic = 0;
         }
     }
 
     pub(super) fn chunks(&self, size: PageSize) -> u64 {
-        self.supply.chunks[usize::from(size.order())]
+        self.free_memory.chunks[usize::from(size.order())]
     }
 }
 
@@ -577,7 +581,7 @@ impl Model {
     ) -> bool {
         let page = fault.page(size);
         assert!(fault.is_mappable(size), "{page} has no room");
-        let zeroed_gigantic = self.supply.zeroed_gigantic;
+        let zeroed_gigantic = self.free_memory.zeroed_gigantic;
         if zeroed == Zeroed::Required && (size != PageSize::Gigantic || zeroed_gigantic == 0) {
             return false;
         }
@@ -588,7 +592,7 @@ impl Model {
             PageSize::Base => panic!("a base page is no superpage"),
             PageSize::Huge => self.make_huge(fault.process, PmdRange::containing(fault.address)),
             PageSize::Gigantic => {
-                self.supply.zeroed_gigantic = zeroed_gigantic.saturating_sub(1);
+                self.free_memory.zeroed_gigantic = zeroed_gigantic.saturating_sub(1);
                 self.make_gigantic(fault.process, page)
             }
         }
@@ -672,8 +676,8 @@ impl Model {
         let free = self.chunks(size);
         let zeroed = match size {
             PageSize::Base => panic!("not a superpage"),
-            PageSize::Huge => &mut self.supply.zeroed_huge,
-            PageSize::Gigantic => &mut self.supply.zeroed_gigantic,
+            PageSize::Huge => &mut self.free_memory.zeroed_huge,
+            PageSize::Gigantic => &mut self.free_memory.zeroed_gigantic,
         };
         let can = *zeroed < free;
         *zeroed += u64::from(can);
@@ -777,7 +781,7 @@ impl Model {
         } else {
             let hidden = self.hidden[1] * HUGE + self.hidden[2] * GIGANTIC;
             let used: u64 = contents.map(Content::frames).sum::<u64>() + gigantic_pages * GIGANTIC;
-            assert_eq!(BasePages(used + hidden) + self.supply.free(), self.supply.total);
+            assert_eq!(BasePages(used + hidden) + self.free_memory.free(), self.free_memory.total);
         }
         for (process, space) in &self.spaces {
             self.check_space(*process, space);

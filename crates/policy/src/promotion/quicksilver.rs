@@ -28,7 +28,7 @@ use super::freebsd::give_back_oldest;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};
 use super::queue::Queue;
 use super::reservations::{Reservation, Reservations, Speculation, is_reservable, is_reserved};
-use super::scan::{Hand, is_huge_supply_short, vma_holding};
+use super::scan::{Hand, is_huge_free_memory_short, vma_holding};
 use super::{
     Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, How, Outcome, Policy, RangeView,
     Shortage, Step, View, Zeroed,
@@ -60,7 +60,7 @@ pub struct Options {
     pub free_huge: Share,
     /// A frame may be evacuated when it was not populated or accessed for so long.
     pub idle: Nanos,
-    /// How often the supply is looked at, and how long nothing is moved after that failed.
+    /// How often the free memory is looked at, and how long nothing is moved after that failed.
     pub pause: Nanos,
     /// How to compact.
     pub compaction: Compaction,
@@ -242,11 +242,11 @@ impl Policy for Quicksilver {
         }
         let pause = self.options.pause;
         let is_paused = self.defragmentation.until(view.now(), pause).is_some();
-        if is_paused || !is_huge_supply_short(view.supply(), self.options.free_huge) {
+        if is_paused || !is_huge_free_memory_short(view.free_memory(), self.options.free_huge) {
             return Step::Rest(Some(view.now() + pause));
         }
         let act = Act::Compact(PageSize::Huge, self.options.compaction);
-        let compaction = Action { act, cause: Cause::Supply(PageSize::Huge) };
+        let compaction = Action { act, cause: Cause::Short(PageSize::Huge) };
         Step::Act(self.evacuation(view).unwrap_or(compaction))
     }
 

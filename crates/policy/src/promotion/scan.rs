@@ -2,7 +2,7 @@
 //! back to where one was; and what several policies ask of what they find on the way.
 
 use super::{AccessBits, Act, Action, Cause, RangeView, View};
-use crate::supply::Supply;
+use crate::free_memory::FreeMemory;
 use superpage_units::{
     Advice, BasePages, Mapping, Nanos, Page, PageSize, PmdRange, ProcessKey, Share, Time, VirtAddr,
     Vma, VmaKind,
@@ -54,10 +54,10 @@ pub(super) fn base_mapped(
 
 /// Whether less than this share of all memory is free in huge frames, and scattered free memory is
 /// there to make one more from.
-pub(super) fn is_huge_supply_short(supply: &Supply, share: Share) -> bool {
-    let whole = supply.huge_pages().base_pages();
-    let scattered = supply.free().saturating_sub(whole);
-    whole.share_of(supply.total) < share && scattered >= PageSize::Huge.base_pages()
+pub(super) fn is_huge_free_memory_short(free_memory: &FreeMemory, share: Share) -> bool {
+    let whole = free_memory.huge_pages().base_pages();
+    let scattered = free_memory.free().saturating_sub(whole);
+    whole.share_of(free_memory.total) < share && scattered >= PageSize::Huge.base_pages()
 }
 
 /// A place in the memory of all processes.

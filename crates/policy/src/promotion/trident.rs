@@ -215,12 +215,12 @@ impl Policy for Trident {
     }
 
     fn background(&mut self, view: &mut dyn View) -> Step {
-        let supply = view.supply();
-        let free = supply.chunks[usize::from(PageSize::Gigantic.order())];
+        let free_memory = view.free_memory();
+        let free = free_memory.chunks[usize::from(PageSize::Gigantic.order())];
         let is_paused = self.zeroing.until(view.now(), self.options.pause).is_some();
-        if supply.zeroed_gigantic < free && !is_paused {
+        if free_memory.zeroed_gigantic < free && !is_paused {
             let act = Act::Zero(PageSize::Gigantic);
-            return Step::Act(Action { act, cause: Cause::Supply(PageSize::Gigantic) });
+            return Step::Act(Action { act, cause: Cause::Short(PageSize::Gigantic) });
         }
         if self.options.later == Later::Never {
             return Step::Rest(None);
@@ -348,7 +348,7 @@ mod tests {
     fn all_free_gigantic_chunks_are_zeroed() {
         let mut model = Model::new(3, 9, 50);
         model.work(&mut Trident::new(Options::PUBLISHED), 100);
-        assert_eq!(model.supply().zeroed_gigantic, 3);
+        assert_eq!(model.free_memory().zeroed_gigantic, 3);
     }
 
     /// Two ranges of 1 GiB and one range more, with two base pages in each of three ranges of the

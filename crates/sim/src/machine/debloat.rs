@@ -153,10 +153,10 @@ fn seen(slot: &Slot, range: PmdRange, depth: Depth, seed: u64, work: &mut Work) 
             work.examined += read_whole(slot);
             Knowledge::Exact(slot.bloat())
         }
-        Depth::Glance(size) => {
+        Depth::PreSample(size) => {
             let excerpts = BasePages(u64::from(size.pages()) * EXCERPT.0 / BASE_PAGE_BYTES);
             work.examined += excerpts.max(BasePages(1));
-            sample(slot, range, size, seed).map_or(Knowledge::Unknown, Knowledge::Glanced)
+            sample(slot, range, size, seed).map_or(Knowledge::Unknown, Knowledge::PreSampled)
         }
         Depth::Filter(size) => {
             let sample = sample(slot, range, size, seed);

@@ -265,7 +265,7 @@ impl Machine {
     pub(super) fn keep_reserve(&mut self, work: &mut Work) {
         let has_cache = !self.physical.page_cache().is_zero();
         let has_some = has_cache || !self.partly_unmapped.is_empty();
-        if !has_some || self.supply().free_share() >= LOW_WATERMARK {
+        if !has_some || self.free_memory().free_share() >= LOW_WATERMARK {
             return;
         }
         if !has_cache {
@@ -326,7 +326,7 @@ impl Machine {
     /// Whether compaction may be tried.
     pub(super) fn may_compact(&self, size: PageSize, kind: Compaction) -> bool {
         let low = LOW_WATERMARK.of(self.physical.total().bytes()).to_base_pages();
-        kind.is_suitable(size, self.supply(), low)
+        kind.is_suitable(size, self.free_memory(), low)
     }
 
     /// Maps a page that was taken, in place of what its slots had mapped; what they know to hold

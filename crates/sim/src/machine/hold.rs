@@ -41,7 +41,7 @@ impl Machine {
             },
         );
         for at in 0..most.0 {
-            if self.supply().huge_pages() <= leave {
+            if self.free_memory().huge_pages() <= leave {
                 break;
             }
             let range = PmdRange::containing(VirtAddr(START.0 + at * HUGE_PAGE_BYTES));
@@ -83,7 +83,7 @@ mod tests {
         let mut machine = machine(linux());
         let holder = machine.hold_parts(HugePages(8), BasePages(16)).unwrap();
         machine.check();
-        assert_eq!(machine.supply().huge_pages(), HugePages(8));
+        assert_eq!(machine.free_memory().huge_pages(), HugePages(8));
         let held = machine.process(holder).unwrap().footprint().huge;
         assert!(held > HugePages(200), "{held}");
         let process = machine.spawn();
@@ -120,13 +120,13 @@ mod tests {
         for options in [quicksilver::Options::SYNC_1, quicksilver::Options::ASYNC_64] {
             let mut machine = machine(Box::new(Quicksilver::new(options)));
             machine.hold_parts(HugePages(0), BasePages(16)).unwrap();
-            assert_eq!(machine.supply().huge_pages(), HugePages::ZERO);
+            assert_eq!(machine.free_memory().huge_pages(), HugePages::ZERO);
             for second in 1..30 {
                 machine.now = Time::ZERO + Nanos::from_secs_f64(f64::from(second));
                 while let super::super::Stepped::Worked(_) = machine.step() {}
             }
             machine.check();
-            let whole = machine.supply().huge_pages().base_pages();
+            let whole = machine.free_memory().huge_pages().base_pages();
             assert!(whole.share_of(machine.physical().total()) >= Share::percent(10));
         }
     }

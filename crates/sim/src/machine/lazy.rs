@@ -115,11 +115,11 @@ mod tests {
         machine.check();
         let footprint = |machine: &Machine| machine.process(key).unwrap().footprint();
         assert_eq!(footprint(&machine).huge, HugePages(2));
-        assert_eq!(machine.physical().supply().free(), BasePages(1024));
+        assert_eq!(machine.physical().free_memory().free(), BasePages(1024));
         for index in 3 * 512..5 * 512 {
             machine.touch(key, page(index), Content::Data).unwrap();
         }
-        assert_eq!(machine.physical().supply().free(), BasePages(0));
+        assert_eq!(machine.physical().free_memory().free(), BasePages(0));
         machine.touch(key, page(0), Content::Data).unwrap();
         machine.check();
         assert_eq!(footprint(&machine).huge, HugePages(3));

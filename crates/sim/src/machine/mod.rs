@@ -35,8 +35,8 @@ use crate::physical::{Frame, Owner, Physical, Taken};
 use crate::random::Random;
 use crate::virtual_memory::{Process, Processes};
 use std::collections::{BTreeSet, VecDeque};
+use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{Policy, Pool};
-use superpage_policy::supply::Supply;
 use superpage_units::{
     BasePages, Bytes, Mapping, PageSize, PmdRange, ProcessKey, Share, Time, VirtAddr, Vma,
 };
@@ -205,14 +205,14 @@ impl Machine {
 
     /// Free memory by contiguity.
     #[must_use]
-    pub fn supply(&self) -> &Supply {
-        self.physical.supply()
+    pub fn free_memory(&self) -> &FreeMemory {
+        self.physical.free_memory()
     }
 
     /// Memory in use by programs: not free, and no file page.
     #[must_use]
     pub fn used(&self) -> BasePages {
-        self.physical.total() - self.supply().free() - self.physical.page_cache()
+        self.physical.total() - self.free_memory().free() - self.physical.page_cache()
     }
 
     /// Of that, frames that are reserved for huge pages and not populated: they are given back when

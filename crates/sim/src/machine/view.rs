@@ -3,10 +3,10 @@
 use super::work::Work;
 use super::{Accesses, Machine};
 use crate::virtual_memory::page_index;
+use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{
     AccessBits, Action, Attempt, Carried, Fault, Footprint, Policy, Pools, RangeView, View,
 };
-use superpage_policy::supply::Supply;
 use superpage_units::{
     BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma,
 };
@@ -22,8 +22,8 @@ impl View for Machine {
         self.now
     }
 
-    fn supply(&self) -> &Supply {
-        self.physical.supply()
+    fn free_memory(&self) -> &FreeMemory {
+        self.physical.free_memory()
     }
 
     fn processes(&self) -> &[ProcessKey] {

@@ -7,7 +7,7 @@
 use super::Frame;
 use super::bits::Bits;
 use std::ops::Range;
-use superpage_policy::supply::ORDERS;
+use superpage_policy::free_memory::ORDERS;
 #[cfg(test)]
 use superpage_units::BasePages;
 

@@ -15,7 +15,7 @@ impl Physical {
     /// Makes the first frame of each huge frame unmovable, in this share of the huge
     /// frames that are free, from the bottom of memory up.
     pub fn pin_blocks(&mut self, share: Share) {
-        let blocks = self.supply().huge_pages().0;
+        let blocks = self.free_memory().huge_pages().0;
         let pinned = share.of(BasePages(blocks).bytes()).to_base_pages().0;
         let mut left = pinned;
         for block in 0..self.frames / BLOCK {
@@ -33,7 +33,7 @@ impl Physical {
 
     /// Puts `pages` unmovable base pages into free frames at random places.
     pub fn scatter_unmovable(&mut self, pages: BasePages, random: &mut Random) {
-        for _ in 0..pages.0.min(self.supply().free().0) {
+        for _ in 0..pages.0.min(self.free_memory().free().0) {
             let frame = self.random_free(random);
             if let Some(frame) = frame.filter(|frame| self.buddy.take_at(*frame, 0)) {
                 self.settle(frame, PageSize::Base, Owner::Unmovable);
@@ -110,8 +110,8 @@ mod tests {
         let leave = Bytes::from_mib(512);
         physical.fill_page_cache(leave, &mut Random::new(1));
         physical.check();
-        assert_eq!(physical.supply().free(), leave.to_base_pages());
-        assert_eq!(physical.supply().fmfi(PageSize::Huge), Share::ALL);
+        assert_eq!(physical.free_memory().free(), leave.to_base_pages());
+        assert_eq!(physical.free_memory().fmfi(PageSize::Huge), Share::ALL);
         let half = leave.to_base_pages().0 as f64 / 2.0;
         for chunk in physical.chunks() {
             assert!((chunk.free.0 as f64 / half - 1.0).abs() < 0.02, "{chunk:?}");
@@ -123,7 +123,7 @@ mod tests {
         for (leave, free) in [(Bytes::ZERO, 0), (Bytes::from_gib(9), 512)] {
             let mut physical = Physical::new(Bytes::from_mib(2));
             physical.fill_page_cache(leave, &mut Random::new(1));
-            assert_eq!(physical.supply().free(), BasePages(free));
+            assert_eq!(physical.free_memory().free(), BasePages(free));
             physical.check();
         }
     }

@@ -13,7 +13,7 @@ use bits::Bits;
 use buddy::{Buddy, End};
 use std::collections::BTreeSet;
 use superpage_policy::compaction::ChunkCounts;
-use superpage_policy::supply::Supply;
+use superpage_policy::free_memory::FreeMemory;
 use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, PageSize, ProcessKey, VirtAddr};
 
 /// A 4 KiB frame of physical memory, by number.
@@ -139,8 +139,8 @@ pub struct Physical {
     page_cache: BasePages,
     /// The frames that hold file pages.
     cached: Bits,
-    /// What an access to [`Physical::supply`] returns; kept up to date.
-    supply: Supply,
+    /// What an access to [`Physical::free memory`] returns; kept up to date.
+    free_memory: FreeMemory,
     sequential: compact::Pointers,
 }
 
@@ -169,7 +169,7 @@ impl Physical {
             zeroed_gigantic: BTreeSet::new(),
             page_cache: BasePages::ZERO,
             cached: Bits::new(index(frames)),
-            supply: Supply { total: BasePages(frames), ..Supply::NONE },
+            free_memory: FreeMemory { total: BasePages(frames), ..FreeMemory::NONE },
             sequential: compact::Pointers::default(),
         };
         physical.refresh();
@@ -184,8 +184,8 @@ impl Physical {
 
     /// What is free.
     #[must_use]
-    pub fn supply(&self) -> &Supply {
-        &self.supply
+    pub fn free_memory(&self) -> &FreeMemory {
+        &self.free_memory
     }
 
     /// The counters of each 1 GiB of memory.
@@ -441,10 +441,10 @@ impl Physical {
     }
 
     fn refresh(&mut self) {
-        self.supply.chunks = self.buddy.chunks();
-        self.supply.zeroed_huge = self.zeroed_huge.len() as u64;
-        self.supply.zeroed_gigantic = self.zeroed_gigantic.len() as u64;
-        self.supply.page_cache = self.page_cache;
+        self.free_memory.chunks = self.buddy.chunks();
+        self.free_memory.zeroed_huge = self.zeroed_huge.len() as u64;
+        self.free_memory.zeroed_gigantic = self.zeroed_gigantic.len() as u64;
+        self.free_memory.page_cache = self.page_cache;
     }
 }
 

@@ -7,7 +7,7 @@ mod panel;
 pub(super) use map::colour as mapped;
 
 use super::model::{Model, Order, Over, Pace, Rate, Sort, View};
-use super::sight::{Origin, Row as Process};
+use super::snapshot::{Origin, Row as Process};
 use crate::show;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -43,9 +43,9 @@ const HELP: [&str; 11] = [
 
 /// Draws all of it.
 pub(super) fn draw(model: &mut Model, area: Rect, buffer: &mut Buffer) {
-    let memory = u16::try_from(model.sight.memory.len().min(3)).unwrap_or(3);
-    let has_daemon = matches!(model.sight.origin, Origin::Daemon(_));
-    let head = 1 + memory + u16::from(model.sight.supply.is_some()) + u16::from(has_daemon);
+    let memory = u16::try_from(model.snapshot.memory.len().min(3)).unwrap_or(3);
+    let has_daemon = matches!(model.snapshot.origin, Origin::Daemon(_));
+    let head = 1 + memory + u16::from(model.snapshot.free_memory.is_some()) + u16::from(has_daemon);
     let panel = match area.height {
         TALLER.. => LARGE_PANEL,
         TALL.. => PANEL,
@@ -73,26 +73,26 @@ pub(super) fn draw(model: &mut Model, area: Rect, buffer: &mut Buffer) {
 }
 
 fn head_lines(model: &Model, width: u16) -> Paragraph<'static> {
-    let sight = &model.sight;
+    let snapshot = &model.snapshot;
     let paused = if model.pace == Pace::Paused { "  [paused]" } else { "" };
-    let daemon = match &sight.origin {
+    let daemon = match &snapshot.origin {
         Origin::Daemon(_) | Origin::Recording => String::new(),
         Origin::Alone(why) => format!("  {why}"),
     };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut lines = vec![Line::from(vec![
-        Span::styled(format!("superpage top  {}", sight.of), bold),
-        Span::raw(format!("  {}{daemon}{paused}", sight.at)),
+        Span::styled(format!("superpage top  {}", snapshot.of), bold),
+        Span::raw(format!("  {}{daemon}{paused}", snapshot.at)),
     ])];
-    lines.extend(sight.memory.iter().take(3).map(|memory| memory_line(memory, width)));
-    if let Some(supply) = sight.supply {
-        let bytes = supply.huge.bytes();
+    lines.extend(snapshot.memory.iter().take(3).map(|memory| memory_line(memory, width)));
+    if let Some(free_memory) = snapshot.free_memory {
+        let bytes = free_memory.huge.bytes();
         lines.push(Line::raw(format!(
-            "supply  {} huge pages free ({bytes}), fragmentation {}",
-            supply.huge, supply.fragmentation
+            "free    {} huge pages ({bytes}), fragmentation {}",
+            free_memory.huge, free_memory.fragmentation
         )));
     }
-    if let Origin::Daemon(status) = &sight.origin {
+    if let Origin::Daemon(status) = &snapshot.origin {
         lines.push(Line::raw(format!(
             "daemon  {}: {} surveys; {} promotions wait, pause {:.1} ms; {}",
             status.pid, status.surveys, status.waiting, status.pause_ms, status.resident,
@@ -229,7 +229,7 @@ fn head(column: &Column, model: &Model) -> String {
 }
 
 fn key_line(model: &Model) -> Paragraph<'static> {
-    let text = match (model.over, model.view, &model.sight.origin) {
+    let text = match (model.over, model.view, &model.snapshot.origin) {
         (Over::Filter, _, _) => format!("filter: {}_", show::printable(&model.filter)),
         (_, View::One { .. }, _) => "Esc back  up/down scroll  p pause  ? help  q quit".to_owned(),
         (_, _, Origin::Recording) => {
@@ -240,7 +240,7 @@ fn key_line(model: &Model) -> Paragraph<'static> {
                 "" => String::new(),
                 filter => format!(" [{}]", show::printable(filter)),
             };
-            let denied = match model.sight.denied {
+            let denied = match model.snapshot.denied {
                 0 => String::new(),
                 denied => format!("  ({denied} not looked into)"),
             };

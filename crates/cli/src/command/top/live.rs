@@ -3,7 +3,7 @@
 //! Looking must cost little, so little is read at each look: what changed or is on the screen, and
 //! of the contents of huge pages only a few, in turns, within a time.
 
-use super::sight::{Ask, Map, Moved, Origin, Row, Sight, Size, Source, Spot, Supplied};
+use super::snapshot::{Ask, FreeHuge, Map, Moved, Origin, Row, SeenRange, Size, Snapshot, Source};
 use crate::show::action;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use superpage_kernel::process::Process;
 use superpage_kernel::{Error, maps, meminfo, smaps};
 use superpage_manager::clock;
+use superpage_manager::free_memory;
 use superpage_manager::history::{self, Entry, Tail};
 use superpage_manager::ledger::STATUS;
 use superpage_manager::process::ManagedProcess;
@@ -19,9 +20,8 @@ use superpage_manager::registry::Registry;
 use superpage_manager::select::Selection;
 use superpage_manager::split::{Look, Splitter};
 use superpage_manager::status::{Memory, Status};
-use superpage_manager::supply;
 use superpage_policy::debloat::Depth;
-use superpage_policy::sampling::GLANCE;
+use superpage_policy::sampling::PRE_SAMPLE;
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, PageSize, Pid, PmdRange, ProcessKey};
 
 /// How much time looking may take. Chosen, not measured: with a look a second, 1 % of a core.
@@ -30,10 +30,10 @@ const LOOK: Duration = Duration::from_millis(4);
 const FIRST_LOOK: Duration = Duration::from_millis(400);
 /// In how many looks each process is looked at again that is neither shown nor changed.
 const TURNS: u64 = 8;
-/// Huge pages glanced at in one process at a time.
-const GLANCES: usize = 64;
-/// Processes whose huge pages are glanced at, those with most of them.
-const GLANCED: usize = 64;
+/// Huge pages pre-sampled in one process at a time.
+const PRE_SAMPLES: usize = 64;
+/// Processes whose huge pages are pre-sampled, those with most of them.
+const PRE_SAMPLED: usize = 64;
 /// How long actions are kept, in milliseconds, and how many.
 const KEPT_MS: u64 = 15 * 60 * 1000;
 const KEPT: usize = 1000;
@@ -57,9 +57,9 @@ struct Known {
     process: Arc<ManagedProcess>,
     faults: u64,
     row: Row,
-    /// The look after which its huge pages were glanced at last; 0 if they never were.
-    glanced_at: u64,
-    /// The share that is zero-filled, of each huge page that was glanced at and is still there.
+    /// The look after which its huge pages were pre-sampled last; 0 if they never were.
+    pre_sampled_at: u64,
+    /// The share that is zero-filled, of each huge page that was pre-sampled and is still there.
     zero: BTreeMap<PmdRange, f64>,
 }
 
@@ -89,7 +89,7 @@ impl Live {
                 known.process = Arc::clone(process);
             }
         }
-        let shown: BTreeSet<Pid> = ask.shown.iter().take(GLANCED).copied().collect();
+        let shown: BTreeSet<Pid> = ask.shown.iter().take(PRE_SAMPLED).copied().collect();
         let is_due = |process: &&Arc<ManagedProcess>| {
             !self.known.contains_key(&process.key)
                 || shown.contains(&process.pid())
@@ -120,31 +120,32 @@ impl Live {
             Ok(None) => {}
             Ok(Some((faults, row))) => {
                 let before = self.known.remove(&process.key);
-                let (glanced_at, zero) =
-                    before.map(|known| (known.glanced_at, known.zero)).unwrap_or_default();
+                let (pre_sampled_at, zero) =
+                    before.map(|known| (known.pre_sampled_at, known.zero)).unwrap_or_default();
                 let process = Arc::clone(process);
-                self.known.insert(process.key, Known { process, faults, row, glanced_at, zero });
+                self.known
+                    .insert(process.key, Known { process, faults, row, pre_sampled_at, zero });
             }
             // It is gone, or odd; others are not.
             Err(_) => drop(self.known.remove(&process.key)),
         }
     }
 
-    /// Glances at some huge pages of the processes whose turn it is.
-    fn glance(&mut self, ask: &Ask, end: Instant) {
+    /// Pre-samples some huge pages of the processes whose turn it is.
+    fn pre_sample(&mut self, ask: &Ask, end: Instant) {
         let mut turns: Vec<&mut Known> =
             self.known.values_mut().filter(|known| !known.row.huge.is_zero()).collect();
         turns.sort_by_key(|known| std::cmp::Reverse(known.row.huge));
-        turns.truncate(GLANCED);
+        turns.truncate(PRE_SAMPLED);
         // The one that is open has every turn; of the others, who waits longest comes first.
-        turns.sort_by_key(|known| (ask.open != Some(known.row.pid), known.glanced_at));
+        turns.sort_by_key(|known| (ask.open != Some(known.row.pid), known.pre_sampled_at));
         let mut splitter = Splitter::new();
         for known in turns {
             if Instant::now() > end {
                 return;
             }
             // A process that exited leaves with the next look; what was known of it stays until then.
-            if known.glance(self.looks, &mut splitter).is_ok() {
+            if known.pre_sample(self.looks, &mut splitter).is_ok() {
                 known.row.bloat = known.bloat_of(known.row.huge);
             }
         }
@@ -182,11 +183,11 @@ impl Live {
 }
 
 impl Source for Live {
-    fn look(&mut self, ask: &Ask) -> anyhow::Result<Sight> {
+    fn look(&mut self, ask: &Ask) -> anyhow::Result<Snapshot> {
         let now_ms = history::now_ms();
         let time = if self.looks == 0 { FIRST_LOOK } else { LOOK };
         self.look_at_processes(ask, time)?;
-        self.glance(ask, Instant::now() + time);
+        self.pre_sample(ask, Instant::now() + time);
         self.take_actions(now_ms);
         self.looks += 1;
         let origin = self.origin(now_ms);
@@ -196,14 +197,14 @@ impl Source for Live {
         };
         let open = |known: &&Known| ask.open == Some(known.row.pid);
         let map = self.known.values().find(open);
-        Ok(Sight {
+        Ok(Snapshot {
             of: "this machine".to_owned(),
             at: action::date(now_ms),
             now_ms,
             memory,
-            supply: supply::read(Path::new("/proc")).ok().map(|supply| Supplied {
-                huge: supply.huge_pages(),
-                fragmentation: supply.fmfi(PageSize::Huge),
+            free_memory: free_memory::read(Path::new("/proc")).ok().map(|free_memory| FreeHuge {
+                huge: free_memory.huge_pages(),
+                fragmentation: free_memory.fmfi(PageSize::Huge),
             }),
             processes: self.known.values().map(|known| known.row.clone()).collect(),
             denied: self.registry.denied(),
@@ -250,21 +251,21 @@ fn read(
 }
 
 impl Known {
-    /// The bloat in `huge` bytes of huge pages, as far as was glanced.
+    /// The bloat in `huge` bytes of huge pages, as far as was pre-sampled.
     fn bloat_of(&self, huge: Bytes) -> Option<Bytes> {
         let share = self.zero.values().sum::<f64>() / self.zero.len() as f64;
         (!self.zero.is_empty()).then(|| huge.scaled(share))
     }
 
-    fn glance(&mut self, look: u64, splitter: &mut Splitter) -> Result<(), Error> {
+    fn pre_sample(&mut self, look: u64, splitter: &mut Splitter) -> Result<(), Error> {
         let ranges = self.process.huge_pages()?;
         let present: BTreeSet<PmdRange> = ranges.iter().copied().collect();
         self.zero.retain(|range, _| present.contains(range));
         // Every so many, beginning elsewhere each time.
-        let every = ranges.len().div_ceil(GLANCES).max(1);
+        let every = ranges.len().div_ceil(PRE_SAMPLES).max(1);
         let first = usize::try_from(look).unwrap_or(0) % every;
         let chosen: Vec<PmdRange> = ranges.into_iter().skip(first).step_by(every).collect();
-        let looks = splitter.look(&self.process, &chosen, Depth::Sample(GLANCE), look)?;
+        let looks = splitter.look(&self.process, &chosen, Depth::Sample(PRE_SAMPLE), look)?;
         for (range, look) in chosen.into_iter().zip(looks) {
             if let Look::Known(known) = look
                 && let Some(density) = known.density()
@@ -272,11 +273,11 @@ impl Known {
                 self.zero.insert(range, density.share().get());
             }
         }
-        self.glanced_at = look + 1;
+        self.pre_sampled_at = look + 1;
         Ok(())
     }
 
-    /// Its PMD ranges. Which base pages of a huge page are in use is known of those glanced at.
+    /// Its PMD ranges. Which base pages of a huge page are in use is known of those pre-sampled.
     fn map(&self) -> Result<Map, Error> {
         let mut vmas = maps::of(&self.process.process)?;
         vmas.retain(maps::Vma::is_private_anonymous);
@@ -287,7 +288,7 @@ impl Known {
                 true => (Size::Huge, share.map(used)),
                 false => (Size::Base, Some(found.pages.count().0)),
             };
-            Spot { range: found.range, size, used }
+            SeenRange { range: found.range, size, used }
         });
         Ok(Map { ranges: ranges.collect() })
     }

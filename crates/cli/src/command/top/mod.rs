@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `sight` | what there is to show at one moment, and the trait of where it comes from |
+//! | `snapshot` | what there is to show at one moment, and the trait of where it comes from |
 //! | `live`, `recording` | the machine, and a trace of `superpage record` |
 //! | `model` | the state of the view, and what each key changes |
 //! | `draw` | the view as characters |
@@ -11,7 +11,7 @@ mod draw;
 mod live;
 mod model;
 mod recording;
-mod sight;
+mod snapshot;
 
 use crate::args::Top;
 use crate::exit::{Failure, Outcome};
@@ -22,7 +22,7 @@ use ratatui::DefaultTerminal;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::Rect;
-use sight::{Moved, Source};
+use snapshot::{Moved, Source};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &Top) -> Outcome {
     }
     let mut source = source(arguments)?;
     let pace = if arguments.trace.is_some() { Pace::Paused } else { Pace::Running };
-    let mut model = Model::new(source.look(&sight::Ask::default())?, pace);
+    let mut model = Model::new(source.look(&snapshot::Ask::default())?, pace);
     if arguments.once {
         return show::print(&plain(&mut model));
     }
@@ -110,7 +110,7 @@ impl Clock {
 
     fn look(&mut self, source: &mut dyn Source, model: &mut Model) -> anyhow::Result<()> {
         let (began, cpu) = (Instant::now(), CpuTime::of_thread());
-        model.sight = source.look(&model.ask())?;
+        model.snapshot = source.look(&model.ask())?;
         let pause = CpuBudget::new(Self::SHARE).map_or(Duration::ZERO, |budget| {
             budget.pause(CpuTime::of_thread().since(cpu), Nanos::ZERO)
         });
@@ -167,8 +167,8 @@ fn wait(model: &mut Model, clock: &Clock, stop: &AtomicBool) -> anyhow::Result<E
 
 /// What is to be done when time has passed: a recording goes on by a sample.
 fn due(model: &Model) -> Effect {
-    match model.sight.origin {
-        sight::Origin::Recording => Effect::Step(1),
+    match model.snapshot.origin {
+        snapshot::Origin::Recording => Effect::Step(1),
         _ => Effect::Look,
     }
 }

@@ -1,6 +1,6 @@
 //! The state of the view, and what each key changes. Pure: no terminal, no clock, no files.
 
-use super::sight::{Ask, Row, Sight};
+use super::snapshot::{Ask, Row, Snapshot};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use superpage_manager::history::{Entry, What};
@@ -109,7 +109,7 @@ pub(super) struct Rate {
 /// The state.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    pub(super) sight: Sight,
+    pub(super) snapshot: Snapshot,
     pub(super) view: View,
     pub(super) over: Over,
     pub(super) sort: Sort,
@@ -121,10 +121,10 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// The view of `sight`, all processes, largest in huge pages first.
-    pub(super) fn new(sight: Sight, pace: Pace) -> Self {
+    /// The view of `snapshot`, all processes, largest in huge pages first.
+    pub(super) fn new(snapshot: Snapshot, pace: Pace) -> Self {
         Self {
-            sight,
+            snapshot,
             view: View::All,
             over: Over::Nothing,
             sort: Sort::Huge,
@@ -147,11 +147,11 @@ impl Model {
 
     /// The processes that pass the filter, in order, with what was done to them.
     pub(super) fn rows(&self) -> Vec<(&Row, Rate)> {
-        let rates = rates(&self.sight);
+        let rates = rates(&self.snapshot);
         let of = |row: &Row| rates.get(&row.pid).copied().unwrap_or_default();
         let wanted = self.filter.to_lowercase();
         let mut rows: Vec<(&Row, Rate)> = self
-            .sight
+            .snapshot
             .processes
             .iter()
             .filter(|row| row.command.to_lowercase().contains(&wanted))
@@ -174,7 +174,7 @@ impl Model {
 
     /// The process with number `pid`.
     pub(super) fn process(&self, pid: Pid) -> Option<&Row> {
-        self.sight.processes.iter().find(|row| row.pid == pid)
+        self.snapshot.processes.iter().find(|row| row.pid == pid)
     }
 
     /// Takes a key.
@@ -283,11 +283,11 @@ fn compare(sort: Sort, a: &(&Row, Rate), b: &(&Row, Rate)) -> Ordering {
 }
 
 /// What was done per second, by process, over [`RATE_MS`].
-fn rates(sight: &Sight) -> BTreeMap<Pid, Rate> {
+fn rates(snapshot: &Snapshot) -> BTreeMap<Pid, Rate> {
     let mut rates: BTreeMap<Pid, Rate> = BTreeMap::new();
     let recent =
-        |entry: &&Entry| entry.at_ms <= sight.now_ms && sight.now_ms - entry.at_ms < RATE_MS;
-    for entry in sight.actions.iter().filter(recent) {
+        |entry: &&Entry| entry.at_ms <= snapshot.now_ms && snapshot.now_ms - entry.at_ms < RATE_MS;
+    for entry in snapshot.actions.iter().filter(recent) {
         let Some(pid) = entry.pid else { continue };
         let per_second = entry.huge_pages.0 as f64 * 1e3 / RATE_MS as f64;
         let rate = rates.entry(pid).or_default();
@@ -318,10 +318,10 @@ impl Cause {
 
 /// Promotions and de-bloats by kind of cause, over `count` slices of `slice_ms` milliseconds each;
 /// most first.
-pub(super) fn causes(sight: &Sight, count: usize, slice_ms: u64) -> Vec<Cause> {
+pub(super) fn causes(snapshot: &Snapshot, count: usize, slice_ms: u64) -> Vec<Cause> {
     let mut found: BTreeMap<(What, &str), Vec<f64>> = BTreeMap::new();
-    for entry in &sight.actions {
-        let age = sight.now_ms.checked_sub(entry.at_ms);
+    for entry in &snapshot.actions {
+        let age = snapshot.now_ms.checked_sub(entry.at_ms);
         let slice = age.and_then(|age| usize::try_from(age / slice_ms).ok());
         let Some(slot) = slice.and_then(|slice| count.checked_sub(slice + 1)) else { continue };
         if !matches!(entry.what, What::Promoted | What::Debloated) {

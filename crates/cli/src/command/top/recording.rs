@@ -1,6 +1,6 @@
 //! A recording of `superpage record`, sample by sample.
 
-use super::sight::{Ask, Map, Moved, Origin, Row, Sight, Size, Source, Spot};
+use super::snapshot::{Ask, Map, Moved, Origin, Row, SeenRange, Size, Snapshot, Source};
 use crate::show;
 use superpage_manager::history::{Entry, What};
 use superpage_trace::{Memory, RangeState, Sample, Trace};
@@ -50,8 +50,8 @@ impl Recording {
 }
 
 impl Source for Recording {
-    fn look(&mut self, _: &Ask) -> anyhow::Result<Sight> {
-        let ranges = self.memory.ranges.iter().map(|(range, state)| Spot {
+    fn look(&mut self, _: &Ask) -> anyhow::Result<Snapshot> {
+        let ranges = self.memory.ranges.iter().map(|(range, state)| SeenRange {
             range: *range,
             size: if is_huge(*state) { Size::Huge } else { Size::Base },
             used: Some(state.data.0),
@@ -59,13 +59,13 @@ impl Source for Recording {
         let (sample, samples) = (self.sample(), self.trace.samples.len());
         let now_ms = sample.map_or(0, |sample| sample.at.0 / 1_000_000);
         let command = show::printable(&self.trace.header.command);
-        Ok(Sight {
+        Ok(Snapshot {
             of: format!("recording of {command}"),
             at: format!("{:.1} s, sample {} of {samples}", now_ms as f64 / 1e3, self.at + 1),
             now_ms,
             origin: Origin::Recording,
             memory: Vec::new(),
-            supply: None,
+            free_memory: None,
             processes: vec![row(&self.memory, sample, &self.trace.header.command)],
             denied: 0,
             actions: self.actions.iter().filter(|entry| entry.at_ms <= now_ms).cloned().collect(),

@@ -3,7 +3,7 @@
 use super::draw;
 use super::model::{Effect, Key, Model, Pace, View};
 use super::recording::Recording;
-use super::sight::{Ask, Map, Moved, Origin, Row, Sight, Size, Source, Spot, Supplied};
+use super::snapshot::{Ask, FreeHuge, Map, Moved, Origin, Row, SeenRange, Size, Snapshot, Source};
 use super::{frame, text};
 use insta::assert_snapshot;
 use ratatui::layout::Rect;
@@ -38,22 +38,22 @@ fn process(pid: Pid, command: &str, mib: [u64; 3]) -> Row {
 
 /// Two stretches: a heap of huge and mixed ranges, and one that is thinly used.
 fn map() -> Map {
-    let spot = |at: u64, size, used| Spot {
+    let seen = |at: u64, size, used| SeenRange {
         range: PmdRange::containing(VirtAddr(at * HUGE_PAGE_BYTES)),
         size,
         used: Some(used),
     };
     let heap = (1000..1100).map(|at| {
         let size = if at % 10 < 7 { Size::Huge } else { Size::Base };
-        spot(at, size, if size == Size::Huge { 512 } else { (at % 4) * 128 + 1 })
+        seen(at, size, if size == Size::Huge { 512 } else { (at % 4) * 128 + 1 })
     });
     // Not looked into yet.
-    let new = (3000..3004).map(|at| Spot { used: None, ..spot(at, Size::Huge, 0) });
+    let new = (3000..3004).map(|at| SeenRange { used: None, ..seen(at, Size::Huge, 0) });
     let heap = heap.chain(new);
-    Map { ranges: heap.chain((5000..5020).map(|at| spot(at, Size::Base, 3))).collect() }
+    Map { ranges: heap.chain((5000..5020).map(|at| seen(at, Size::Base, 3))).collect() }
 }
 
-fn sight() -> Sight {
+fn snapshot() -> Snapshot {
     let memory = Memory {
         name: "machine".to_owned(),
         used: Bytes::from_gib(18),
@@ -61,7 +61,7 @@ fn sight() -> Sight {
         high: Share::percent(80),
         low: Share::percent(65),
     };
-    Sight {
+    Snapshot {
         of: "this machine".to_owned(),
         at: "2023-11-14 22:13:20Z".to_owned(),
         now_ms: NOW,
@@ -74,7 +74,7 @@ fn sight() -> Sight {
             ..Status::default()
         })),
         memory: vec![memory],
-        supply: Some(Supplied { huge: HugePages(2100), fragmentation: Share::clamped(0.123) }),
+        free_memory: Some(FreeHuge { huge: HugePages(2100), fragmentation: Share::clamped(0.123) }),
         processes: vec![
             process(Pid(42), "redis-server", [4000, 3600, 100]),
             process(Pid(43), "memcached", [2000, 1800, 900]),
@@ -94,7 +94,7 @@ fn sight() -> Sight {
 }
 
 fn model() -> Model {
-    Model::new(sight(), Pace::Running)
+    Model::new(snapshot(), Pace::Running)
 }
 
 fn drawn(model: &mut Model, width: u16, height: u16) -> String {
@@ -119,8 +119,8 @@ fn the_machine_with_a_daemon() {
 #[test]
 fn the_machine_without_a_daemon_says_so() {
     let origin = Origin::Alone("no daemon runs".to_owned());
-    let sight = Sight { origin, actions: Vec::new(), ..sight() };
-    let shown = drawn(&mut Model::new(sight, Pace::Running), 110, 24);
+    let snapshot = Snapshot { origin, actions: Vec::new(), ..snapshot() };
+    let shown = drawn(&mut Model::new(snapshot, Pace::Running), 110, 24);
     assert_eq!(shown.matches("no daemon runs").count(), 3, "{shown}");
 }
 
@@ -225,8 +225,8 @@ fn a_map_scrolls_no_further_than_it_goes() {
 fn a_process_that_exited_says_so() {
     let mut model = model();
     press(&mut model, "\n");
-    model.sight.processes.clear();
-    model.sight.map = None;
+    model.snapshot.processes.clear();
+    model.snapshot.map = None;
     let shown = drawn(&mut model, 80, 24);
     assert!(shown.contains("Process 42 is not there any more."), "{shown}");
 }
@@ -263,7 +263,7 @@ fn a_recording_is_stepped_through() {
     let mut model = Model::new(recording.look(&ask).expect("a sample"), Pace::Paused);
     assert_snapshot!(drawn(&mut model, 100, 20));
     assert_eq!(recording.step(-1), Moved::Yes);
-    model.sight = recording.look(&ask).expect("a sample");
+    model.snapshot = recording.look(&ask).expect("a sample");
     let shown = drawn(&mut model, 100, 20);
     assert!(shown.contains("sample 2 of 3") && shown.contains("made 2 huge pages"), "{shown}");
     assert_eq!(model.press(Key::Right), Effect::Step(1));

@@ -24,7 +24,7 @@ use superpage_kernel::meminfo;
 use superpage_kernel::process::Process;
 use superpage_kernel::status;
 use superpage_kernel::thp::Enabled;
-use superpage_manager::supply;
+use superpage_manager::free_memory;
 use superpage_policy::watermark::Watermarks;
 use superpage_units::{Bytes, Nanos, Share};
 
@@ -315,7 +315,7 @@ impl Watch {
             let second = Duration::from_secs(1);
             while stopped.recv_timeout(second) == Err(RecvTimeoutError::Timeout) {
                 used.extend(
-                    supply::usage_of_machine(Path::new("/proc")).map(|usage| usage.share()),
+                    free_memory::usage_of_machine(Path::new("/proc")).map(|usage| usage.share()),
                 );
             }
             used

@@ -8,7 +8,7 @@ use crate::helper::{Helper, Part};
 use std::path::Path;
 use superpage_kernel::meminfo;
 use superpage_kernel::thp::Enabled;
-use superpage_manager::supply;
+use superpage_manager::free_memory;
 use superpage_units::{Bytes, PageSize};
 
 /// Free memory that is left to the rest of the machine, at least.
@@ -59,5 +59,5 @@ impl Fragments {
 
 /// The share of the free memory that no huge page can be had from.
 fn in_pieces() -> Result<f64> {
-    Ok(supply::read(Path::new("/proc"))?.fmfi(PageSize::Huge).get())
+    Ok(free_memory::read(Path::new("/proc"))?.fmfi(PageSize::Huge).get())
 }

@@ -61,9 +61,9 @@ impl Memory {
         physical.scatter_unmovable(NATURAL, random);
         let Self::Left { beyond, fragmented } = self else { return };
         let left = footprint + Bytes::from_mib(beyond);
-        physical.hog(physical.supply().free().bytes().saturating_sub(left));
+        physical.hog(physical.free_memory().free().bytes().saturating_sub(left));
         let wanted = left.scaled(f64::from(fragmented) / 100.0).to_huge_pages().0 as f64;
-        let whole = physical.supply().huge_pages().0.max(1) as f64;
+        let whole = physical.free_memory().huge_pages().0.max(1) as f64;
         physical.pin_blocks(Share::clamped(wanted / whole));
     }
 }

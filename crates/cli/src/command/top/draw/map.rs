@@ -2,7 +2,7 @@
 //! fuller the character, the more of the memory is in use; the colour says how it is mapped.
 
 use super::super::model::{Model, View};
-use super::super::sight::{Cell, Line as MapLine, Map, Size, density};
+use super::super::snapshot::{Cell, Line as MapLine, Map, Size, density};
 use super::bloat;
 use crate::show;
 use ratatui::buffer::Buffer;
@@ -23,7 +23,7 @@ pub(super) fn draw(model: &mut Model, pid: Pid, area: Rect, buffer: &mut Buffer)
     let above = u16::try_from(heads.len()).unwrap_or(u16::MAX).min(area.height);
     Paragraph::new(heads).render(Rect { height: above, ..area }, buffer);
     let below = Rect { y: area.y + above, height: area.height - above, ..area };
-    let Some(map) = model.sight.map.take() else {
+    let Some(map) = model.snapshot.map.take() else {
         Paragraph::new("Its memory cannot be looked into; it may have exited.")
             .render(below, buffer);
         return;
@@ -39,7 +39,7 @@ pub(super) fn draw(model: &mut Model, pid: Pid, area: Rect, buffer: &mut Buffer)
     let mut shown: Vec<Line<'_>> = vec![legend(per_cell, more)];
     shown.extend(lines.iter().skip(scroll).take(room).map(line));
     Paragraph::new(shown).render(below, buffer);
-    model.sight.map = Some(map);
+    model.snapshot.map = Some(map);
 }
 
 fn heads(model: &Model, pid: Pid) -> Vec<Line<'static>> {
@@ -58,13 +58,13 @@ fn heads(model: &Model, pid: Pid) -> Vec<Line<'static>> {
         process.share_huge(),
     );
     lines.push(Line::raw(numbers));
-    lines.extend(model.sight.map.as_ref().map(|map| Line::raw(sums(map))));
+    lines.extend(model.snapshot.map.as_ref().map(|map| Line::raw(sums(map))));
     lines
 }
 
 /// The map in numbers.
 fn sums(map: &Map) -> String {
-    let huge = map.ranges.iter().filter(|spot| spot.size == Size::Huge).count();
+    let huge = map.ranges.iter().filter(|seen| seen.size == Size::Huge).count();
     let base = map.ranges.len() - huge;
     let used = density(&map.ranges).map_or("?".to_owned(), |share| share.to_string());
     format!("{huge} huge pages, {base} PMD ranges on base pages; {used} of them in use")

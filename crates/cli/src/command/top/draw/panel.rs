@@ -1,7 +1,7 @@
 //! What was done: how much per second by cause, and the last actions.
 
 use super::super::model::{Cause, Model, View, causes};
-use super::super::sight::Origin;
+use super::super::snapshot::Origin;
 use crate::show::{self, action};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -33,7 +33,7 @@ fn titled(title: &str, lines: Vec<Line<'_>>, area: Rect, buffer: &mut Buffer) {
 }
 
 fn per_second(model: &Model, area: Rect, buffer: &mut Buffer) {
-    let found = causes(&model.sight, SLICES, SLICE_MS);
+    let found = causes(&model.snapshot, SLICES, SLICE_MS);
     let most = found.iter().flat_map(|cause| &cause.slices).fold(0.0, |a: f64, b| a.max(*b));
     let mut lines: Vec<Line<'_>> = found.iter().map(|cause| cause_line(cause, most)).collect();
     if lines.is_empty() {
@@ -44,7 +44,7 @@ fn per_second(model: &Model, area: Rect, buffer: &mut Buffer) {
 
 /// Why there is nothing to show.
 fn nothing(model: &Model) -> String {
-    match &model.sight.origin {
+    match &model.snapshot.origin {
         Origin::Alone(why) => format!("{why}: what it did is not known"),
         Origin::Daemon(_) => "nothing was promoted or de-bloated".to_owned(),
         Origin::Recording => "no PMD range became huge or was split".to_owned(),
@@ -68,7 +68,7 @@ fn actions(model: &Model, area: Rect, buffer: &mut Buffer) {
         View::One { pid, .. } => entry.pid == Some(pid),
     };
     let room = usize::from(area.height.saturating_sub(1));
-    let all: Vec<&Entry> = model.sight.actions.iter().filter(concerns).collect();
+    let all: Vec<&Entry> = model.snapshot.actions.iter().filter(concerns).collect();
     let first = all.len().saturating_sub(room);
     let mut lines: Vec<Line<'_>> =
         all.iter().skip(first).map(|entry| action_line(entry, model)).collect();
@@ -79,12 +79,12 @@ fn actions(model: &Model, area: Rect, buffer: &mut Buffer) {
 }
 
 fn action_line(entry: &Entry, model: &Model) -> Line<'static> {
-    let when = match model.sight.origin {
+    let when = match model.snapshot.origin {
         Origin::Recording => format!("{:.1} s", entry.at_ms as f64 / 1e3),
         // The time of day; the date is in the log.
         _ => action::date(entry.at_ms).chars().skip(11).take(8).collect(),
     };
-    let process = match (model.view, &model.sight.origin) {
+    let process = match (model.view, &model.snapshot.origin) {
         (View::All, Origin::Daemon(_) | Origin::Alone(_)) => action::process(entry),
         // There is only this one.
         _ => String::new(),

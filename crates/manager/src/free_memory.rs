@@ -8,32 +8,32 @@ use superpage_kernel::Result;
 use superpage_kernel::buddyinfo::{self, Buddyinfo};
 use superpage_kernel::cgroup::Group;
 use superpage_kernel::meminfo::{self, Meminfo};
-use superpage_policy::supply::{ORDERS, Supply};
+use superpage_policy::free_memory::{FreeMemory, ORDERS};
 use superpage_policy::watermark::Usage;
 
-/// The supply now, from `meminfo` and `buddyinfo` in `proc_root` (normally `/proc`).
+/// The free memory now, from `meminfo` and `buddyinfo` in `proc_root` (normally `/proc`).
 ///
 /// # Errors
 /// As [`meminfo::read`] and [`buddyinfo::read`].
-pub fn read(proc_root: &Path) -> Result<Supply> {
-    Ok(supply(&meminfo::read(proc_root)?, &buddyinfo::read(proc_root)?))
+pub fn read(proc_root: &Path) -> Result<FreeMemory> {
+    Ok(free_memory(&meminfo::read(proc_root)?, &buddyinfo::read(proc_root)?))
 }
 
-/// The supply according to these two.
+/// The free memory according to these two.
 ///
 /// The allocator's largest chunk is 4 MiB: what lies side by side in larger ones is counted in
 /// chunks of that size, so no gigantic page is ever said to be available. Which free pages hold
 /// zeroes the kernel does not say, so none do. What can be dropped is what is available and not
 /// free.
 #[must_use]
-pub fn supply(memory: &Meminfo, free: &Buddyinfo) -> Supply {
+pub fn free_memory(memory: &Meminfo, free: &Buddyinfo) -> FreeMemory {
     let mut chunks = [0; ORDERS];
     chunks.iter_mut().zip(free.chunks).for_each(|(chunk, count)| *chunk = count);
-    Supply {
+    FreeMemory {
         total: memory.total.to_base_pages(),
         chunks,
         page_cache: memory.available.saturating_sub(memory.free).to_base_pages(),
-        ..Supply::NONE
+        ..FreeMemory::NONE
     }
 }
 
@@ -86,17 +86,17 @@ mod tests {
         free.chunks[0] = 1024;
         free.chunks[9] = 1;
         free.chunks[10] = 3;
-        let supply = supply(&memory(), &free);
-        assert_eq!(supply.huge_pages(), HugePages(7));
-        assert_eq!(supply.free().bytes(), free.free());
-        assert!((supply.fmfi(PageSize::Huge).get() - 2.0 / 9.0).abs() < 1e-9);
-        assert_eq!(supply.page_cache.bytes(), Bytes::from_gib(2));
-        assert_eq!((supply.zeroed_huge, supply.zeroed_gigantic), (0, 0));
+        let free_memory = free_memory(&memory(), &free);
+        assert_eq!(free_memory.huge_pages(), HugePages(7));
+        assert_eq!(free_memory.free().bytes(), free.free());
+        assert!((free_memory.fmfi(PageSize::Huge).get() - 2.0 / 9.0).abs() < 1e-9);
+        assert_eq!(free_memory.page_cache.bytes(), Bytes::from_gib(2));
+        assert_eq!((free_memory.zeroed_huge, free_memory.zeroed_gigantic), (0, 0));
     }
 
     #[test]
     fn this_machine_has_some() {
-        let supply = read(Path::new("/proc")).expect("we have /proc");
-        assert!(supply.total > supply.free() && supply.free() > BasePages::ZERO);
+        let free_memory = read(Path::new("/proc")).expect("we have /proc");
+        assert!(free_memory.total > free_memory.free() && free_memory.free() > BasePages::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! Supply: what free memory there is, by contiguity, and how fragmented it is.
+//! Free memory by order: what there is, by contiguity, and how fragmented it is.
 
 use superpage_units::{BasePages, HugePages, PageSize, Share};
 
@@ -7,7 +7,7 @@ pub const ORDERS: usize = 19; // PageSize::Gigantic.order() + 1; a test asserts
 
 /// Free memory by the size of its chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Supply {
+pub struct FreeMemory {
     /// All memory that programs and caches can have.
     pub total: BasePages,
     /// Free chunks of each order, each counted once, in its largest chunk.
@@ -20,7 +20,7 @@ pub struct Supply {
     pub page_cache: BasePages,
 }
 
-impl Supply {
+impl FreeMemory {
     /// No memory at all.
     pub const NONE: Self = Self {
         total: BasePages::ZERO,
@@ -77,14 +77,14 @@ mod tests {
     #[test]
     fn fragmentation_is_the_share_in_smaller_chunks() {
         assert_eq!(usize::from(PageSize::Gigantic.order()) + 1, ORDERS);
-        let mut supply = Supply { total: BasePages(10_000), ..Supply::NONE };
-        assert_eq!(supply.fmfi(PageSize::Base), Share::ALL);
-        supply.chunks[0] = 512;
-        supply.chunks[10] = 1;
-        assert_eq!(supply.free(), BasePages(1536));
-        assert_eq!(supply.huge_pages(), HugePages(2));
-        assert_eq!(supply.fmfi(PageSize::Base), Share::NONE);
-        assert!((supply.fmfi(PageSize::Huge).get() - 1.0 / 3.0).abs() < 1e-12);
-        assert_eq!(supply.fmfi(PageSize::Gigantic), Share::ALL);
+        let mut free_memory = FreeMemory { total: BasePages(10_000), ..FreeMemory::NONE };
+        assert_eq!(free_memory.fmfi(PageSize::Base), Share::ALL);
+        free_memory.chunks[0] = 512;
+        free_memory.chunks[10] = 1;
+        assert_eq!(free_memory.free(), BasePages(1536));
+        assert_eq!(free_memory.huge_pages(), HugePages(2));
+        assert_eq!(free_memory.fmfi(PageSize::Base), Share::NONE);
+        assert!((free_memory.fmfi(PageSize::Huge).get() - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(free_memory.fmfi(PageSize::Gigantic), Share::ALL);
     }
 }

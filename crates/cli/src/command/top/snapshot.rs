@@ -9,7 +9,7 @@ use superpage_units::{
 /// A source of what is shown.
 pub(super) trait Source {
     /// What there is now; of process `open` its map too.
-    fn look(&mut self, ask: &Ask) -> anyhow::Result<Sight>;
+    fn look(&mut self, ask: &Ask) -> anyhow::Result<Snapshot>;
 
     /// Goes `steps` samples on (or back); says whether that led anywhere.
     fn step(&mut self, steps: isize) -> Moved;
@@ -33,7 +33,7 @@ pub(super) struct Ask {
 
 /// What there is to show.
 #[derive(Clone, Debug)]
-pub(super) struct Sight {
+pub(super) struct Snapshot {
     /// Of what: `this machine`.
     pub(super) of: String,
     /// When, in words.
@@ -43,7 +43,7 @@ pub(super) struct Sight {
     pub(super) origin: Origin,
     /// Watched memory; watermarks of 0 are none.
     pub(super) memory: Vec<Memory>,
-    pub(super) supply: Option<Supplied>,
+    pub(super) free_memory: Option<FreeHuge>,
     pub(super) processes: Vec<Row>,
     /// Processes that may not be looked into.
     pub(super) denied: usize,
@@ -65,7 +65,7 @@ pub(super) enum Origin {
 
 /// Huge pages that could be had.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Supplied {
+pub(super) struct FreeHuge {
     /// Free huge pages.
     pub(super) huge: HugePages,
     /// The share of free memory in smaller pieces.
@@ -95,12 +95,12 @@ impl Row {
 /// The address space of a process by range, those with anything in them, in address order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Map {
-    pub(super) ranges: Vec<Spot>,
+    pub(super) ranges: Vec<SeenRange>,
 }
 
 /// A range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spot {
+pub(super) struct SeenRange {
     pub(super) range: PmdRange,
     pub(super) size: Size,
     /// Base pages in use, populated and not zero-filled; `None` if nobody has looked into it yet.
@@ -145,15 +145,15 @@ impl Map {
     }
 }
 
-fn cell(ranges: &[Spot]) -> Cell {
-    let [huge, all] = [ranges.iter().filter(|spot| spot.size == Size::Huge).count(), ranges.len()]
+fn cell(ranges: &[SeenRange]) -> Cell {
+    let [huge, all] = [ranges.iter().filter(|seen| seen.size == Size::Huge).count(), ranges.len()]
         .map(|count| HugePages(count as u64));
     Cell { share_huge: huge.share_of(all), density: density(ranges) }
 }
 
 /// The share of base pages in use, of the ranges of which it is known.
-pub(super) fn density(ranges: &[Spot]) -> Option<Share> {
-    let known: Vec<u64> = ranges.iter().filter_map(|spot| spot.used).collect();
+pub(super) fn density(ranges: &[SeenRange]) -> Option<Share> {
+    let known: Vec<u64> = ranges.iter().filter_map(|seen| seen.used).collect();
     let all = BASE_PAGES_PER_HUGE_PAGE * known.len() as u64;
     (all > 0).then(|| BasePages(known.iter().sum()).share_of(BasePages(all)))
 }
