@@ -230,6 +230,7 @@ impl Daemon {
         let registry = Arc::new(Registry::new(config.processes.clone(), registry::WORTH_MANAGING));
         let policy = (config.policy.build)(config.emd);
         let (its, cooling) = (Arc::clone(&registry), saved.cooling());
+        let next_look = Instant::now() + config.interval;
         let reclaimer = Reclaimer::new(its, reporter.clone(), policy, cooling);
         Ok(Self {
             watches,
@@ -245,7 +246,7 @@ impl Daemon {
             restarts: Restarts::default(),
             server: None,
             reporter,
-            next_look: Instant::now(),
+            next_look,
             waiting: VecDeque::new(),
             next_idle: Instant::now(),
             saved: Instant::now(),

@@ -222,6 +222,10 @@ impl Work {
         let others = all.iter().filter(|process| is_wanted(process) && !may(process));
         let others: BTreeSet<ProcessKey> = others.map(|process| process.key).collect();
         let found = self.find(|process| is_wanted(process) && may(process), UNHURRIED, progress)?;
+        if progress.is_to_end() {
+            // A part of the huge pages would be taken for all.
+            return Ok(Vec::new());
+        }
         let idle = nanos(self.config.promotion.idle);
         Ok(self.kept.looks.see(found, &others, idle, now))
     }
