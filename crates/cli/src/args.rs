@@ -24,7 +24,7 @@ use superpage_units::{
 /// Manage huge pages from user space, on the stock Linux kernel.
 ///
 /// Makes huge pages of programs' memory as they use it, while memory is free, finds what huge pages
-/// waste (base pages that hold nothing but zeroes), and takes it back in the order that costs the
+/// waste (base pages that hold nothing but zeroes), and reclaims it in the order that costs the
 /// programs least.
 #[derive(Debug, Parser)]
 #[command(name = "superpage", version, after_help = exit::TABLE, max_term_width = 100)]
@@ -128,7 +128,7 @@ pub(crate) struct Debloat {
 /// Arguments of `promote`.
 #[derive(Debug, Args)]
 #[command(after_help = "What is empty of a range is filled with zeroes, which takes memory: \
-                        `superpage debloat` takes it back. A program that forbade itself huge pages \
+                        `superpage debloat` reclaims it. A program that forbade itself huge pages \
                         (Redis, unless its configuration says `disable-thp no`) cannot be given \
                         any.")]
 pub(crate) struct Promote {
@@ -216,7 +216,7 @@ pub(crate) struct Log {
     #[arg(long, value_name = "PID|COMMAND")]
     pub(crate) process: Option<String>,
     /// Only these: started, stopped, reloaded, setting, watermark, promoted, refused, debloated,
-    /// left-alone, backed-off, missed
+    /// left-alone, backed-off, missed, restarted
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = log::named)]
     pub(crate) what: Vec<What>,
     /// Go on showing what is added, until Ctrl-C
@@ -288,7 +288,7 @@ fn about_sim() -> String {
 fn about_policies() -> String {
     format!(
         "The policies to compare, by name (they are listed below), or `all`; with a plus sign and \
-         the name of a de-bloater ({}) bloat is taken back as well: linux+emd",
+         the name of a de-bloater ({}) bloat is reclaimed as well: linux+emd",
         Registry::published().names().join(", ")
     )
 }
@@ -309,7 +309,7 @@ const ABOUT_SIM: &str = "Columns: peak and at end are resident memory; huge, the
                         cycles in address translation; CPU time, the program's with its faults, \
                         where linux-4k is 1.\n\n\
                         What a recording cannot say is assumed: that the program touched what was \
-                        populated of each 2 MiB on base pages, and what held data of each huge \
+                        present of each 2 MiB on base pages, and what held data of each huge \
                         page; and that in each second of CPU time it makes --access-rate million \
                         accesses that miss the data caches, to all pages that hold data alike. \
                         Few programs are that hard on the TLB: compare, and do not take times for \

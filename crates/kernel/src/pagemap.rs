@@ -121,7 +121,7 @@ impl PageBits {
     }
 }
 
-/// What is populated of a range.
+/// Which base pages of a range are present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Populated {
     /// Which range.
@@ -232,7 +232,7 @@ impl Pagemap {
         Ok(found)
     }
 
-    /// What is populated of the private anonymous `vmas`, in address order.
+    /// Which base pages of the private anonymous `vmas` are present, in address order.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
@@ -462,7 +462,7 @@ impl Pagemap {
     }
 }
 
-/// Adds a range of populated memory to the ranges that it lies in.
+/// Adds a run of present pages to the PMD ranges that it lies in.
 fn add(found: &mut Vec<Populated>, start: VirtAddr, end: VirtAddr, categories: Categories) {
     let mut at = start;
     while at < end {

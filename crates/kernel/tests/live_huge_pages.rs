@@ -125,7 +125,7 @@ fn frees_exactly(subject: Subject) -> Result<(), Failed> {
     subject.check_contents()
 }
 
-/// 16 ranges of about 200 ranges each: more than one call returns, and where the kernel's own
+/// 16 PMD ranges of about 200 runs of pages each: more than one call returns, and where the kernel's own
 /// buffer is full in the middle.
 fn counts_nothing_twice(subject: Subject) -> Result<(), Failed> {
     subject.split()?;

@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn every_de_bloater_can_be_chosen_and_holds_max_ptes_none_below_what_is_broken() {
+    fn every_de_bloater_can_be_chosen_and_holds_max_ptes_none_below_what_is_split() {
         for entry in Registry::published().entries() {
             let config = parse_here(&format!("[debloat]\nname = \"{entry}\"\n")).expect("valid");
             assert_eq!(config.policy, *entry);

@@ -3,7 +3,7 @@
 //! One at a time on a machine. Its thread sleeps until its interval is over, memory pressure wakes it, a
 //! pass has ended, or a signal comes; then it reads how much memory is used, and decides whether a pass is
 //! to be made. It waits for no other process: passes (`reclaim`) and promotions ([`crate::promote`]) go on
-//! beside it, and where it ends them it waits three seconds at most. SIGHUP reads the configuration again, SIGTERM and SIGINT have it
+//! beside it, and where it ends them it waits three seconds at most for each. SIGHUP reads the configuration again, SIGTERM and SIGINT have it
 //! leave (`leave`).
 
 mod hold;

@@ -141,7 +141,7 @@ impl Metrics {
         self.known.collapse.observe(time.as_secs_f64());
     }
 
-    /// Takes how long it was from the fault that was seen to the huge page being mapped.
+    /// Takes how long it was from the survey that found the range to the huge page being mapped.
     pub fn observe_wait(&self, time: Duration) {
         self.known.wait.observe(time.as_secs_f64());
     }
@@ -308,12 +308,12 @@ impl Known {
         );
         add.metric(
             "requests_timed_out",
-            "Requests to the kernel that took longer than they may",
+            "Requests to the kernel and passes that took longer than they may",
             &self.requests_timed_out,
         );
         add.metric(
             "workers_lost",
-            "Workers that ended in the middle of a request",
+            "Workers and passes that ended in the middle of their work",
             &self.workers_lost,
         );
         add.metric("memory_used_bytes", "Used memory of what is watched", &self.used);
@@ -333,7 +333,7 @@ impl Known {
             "The share of free memory that lies in smaller pieces than a huge page",
             &self.fragmentation,
         );
-        add.metric("processes", "Watched processes, by promotion policy", &self.processes);
+        add.metric("processes", "Managed processes, by promotion policy", &self.processes);
         add.metric("promotions_waiting", "Promotions that wait for their turn", &self.waiting);
         add.metric(
             "promotion_pause_seconds",

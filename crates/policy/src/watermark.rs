@@ -1,4 +1,4 @@
-//! When to start and stop taking back: two watermarks with hysteresis (EMD, section 4.5).
+//! When to start and stop reclaiming bloat: two watermarks with hysteresis (EMD, section 4.5).
 //!
 //! De-bloating starts when used memory exceeds the high watermark and goes on until it is below
 //! the low one; when nothing was left to free, whoever frees waits before it looks again. Where the
@@ -144,10 +144,10 @@ pub struct Guard {
     state: Hysteresis,
     /// Not before this time; and how often in a row there was nothing to free.
     not_before: Time,
-    vain: u32,
+    fruitless: u32,
     /// The share in use at the last look, and when nothing was left to free.
     share: Share,
-    vain_share: Share,
+    fruitless_share: Share,
 }
 
 impl Guard {
@@ -156,7 +156,7 @@ impl Guard {
     pub fn new(marks: Watermarks) -> Self {
         let state = Hysteresis::default();
         let share = Share::NONE;
-        Self { marks, state, not_before: Time::ZERO, vain: 0, share, vain_share: share }
+        Self { marks, state, not_before: Time::ZERO, fruitless: 0, share, fruitless_share: share }
     }
 
     /// The watermarks.
@@ -192,7 +192,7 @@ impl Guard {
     pub fn step(&mut self, now: Time, usage: Usage) -> Option<Order> {
         let order = self.state.step(self.marks, usage);
         self.share = usage.share();
-        let grew = self.share.get() > self.vain_share.get() + WORTH_ANOTHER_LOOK.get();
+        let grew = self.share.get() > self.fruitless_share.get() + WORTH_ANOTHER_LOOK.get();
         if grew || matches!(order, Order::Rest { .. }) {
             self.freed_enough();
         }
@@ -207,16 +207,17 @@ impl Guard {
 
     /// A pass ended, and not because nothing was left to free.
     pub fn freed_enough(&mut self) {
-        self.vain = 0;
+        self.fruitless = 0;
         self.not_before = Time::ZERO;
     }
 
     /// A pass ended because nothing was left to free: waits `first`, twice that the next time in a
     /// row, and so on up to 16 times that. Returns how long it waits.
     pub fn nothing_left(&mut self, now: Time, first: Nanos) -> Nanos {
-        let times = 1_u32.checked_shl(self.vain).unwrap_or(LONGEST_BACK_OFF).min(LONGEST_BACK_OFF);
-        self.vain += 1;
-        self.vain_share = self.share;
+        let times =
+            1_u32.checked_shl(self.fruitless).unwrap_or(LONGEST_BACK_OFF).min(LONGEST_BACK_OFF);
+        self.fruitless += 1;
+        self.fruitless_share = self.share;
         let wait = first * u64::from(times);
         self.not_before = now + wait;
         wait

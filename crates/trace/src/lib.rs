@@ -18,7 +18,7 @@
 //! | `minor`, `major`, `cpu` | page faults and nanoseconds of CPU time since the sample before |
 //! | `vmas` | new or changed: start, end, `anonymous`, `stack` or `file`, `fixed` or `up` (grows at its end, as far as was seen), `none`, `huge` or `no-huge` (`madvise`) |
 //! | `unmapped` | starts of VMAs that are gone |
-//! | `ranges` | changed: first, how many alike, `empty`, `base`, `huge` or `gigantic`, base pages populated, base pages that hold data |
+//! | `ranges` | changed: first, how many alike, `empty`, `base`, `huge` or `gigantic`, base pages present, base pages that hold data |
 //!
 //! | file | what |
 //! |---|---|

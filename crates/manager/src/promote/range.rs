@@ -182,7 +182,7 @@ pub enum State {
 pub struct Known {
     /// What is being done about it.
     pub state: State,
-    /// It was huge at some time since it was mapped.
+    /// A promotion, now or in an earlier run, made it huge since it was mapped.
     pub was_huge: bool,
     /// Why it cooled down last, and how often for that one shortly after the other.
     cooled: Option<(Because, u32)>,

@@ -2,7 +2,7 @@
 //! other hands.
 //!
 //! That the kernel has no huge page (ENOMEM) cannot be brought about without taking memory from the
-//! whole machine; `crew` and `pace` have what follows from it as units.
+//! whole machine; `pool` and `gate` have what follows from it as units.
 
 use crate::ordinary::{PAGES, until_held, watched};
 use crate::program::{Memory, Program};

@@ -109,7 +109,7 @@ struct Round {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worth {
     /// Splitting it frees something.
-    Breaking,
+    Splitting,
     /// It was only pre-sampled: a closer look will tell.
     Looking,
     /// Nothing to free.
@@ -160,7 +160,7 @@ impl Emd {
             Knowledge::Sampled(_) | Knowledge::Exact(_)
                 if known.density() >= Some(self.options.floor) =>
             {
-                Worth::Breaking
+                Worth::Splitting
             }
             Knowledge::Sampled(_) | Knowledge::Exact(_) | Knowledge::Unknown => Worth::Nothing,
         }
@@ -364,7 +364,7 @@ mod tests {
 
     /// Table 1 on 8 GiB: the order does not depend on where the bloat is.
     #[test]
-    fn table_1_breaks_the_least_whichever_half_is_bloated() {
+    fn table_1_splits_the_least_whichever_half_is_bloated() {
         for world in [halves(410, 102), halves(102, 410)] {
             assert_eq!(play(&mut exact(), &world, 250_000).split.len(), 610);
             let sampled = play(&mut Emd::new(Options::default()), &world, 250_000);

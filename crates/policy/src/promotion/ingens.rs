@@ -1,7 +1,7 @@
 //! Ingens and Ingens*, as Quicksilver describes them (Table 1, section "Superpage Management
 //! Designs", observations 2 and 4), and EMD (section 2.2.2).
 //!
-//! Faults map base pages. A range with 460 of its 512 base pages populated (90 %) is promoted in
+//! Faults map base pages. A range with 460 of its 512 base pages present (90 %) is promoted in
 //! the background, by copying; of all processes that have such ranges, the one with the fewest
 //! superpages comes first. The background also compacts memory while free huge frames are short, so
 //! that neither faults nor promotions wait for it. Ingens* (observation 2) promotes from one base

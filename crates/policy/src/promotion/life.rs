@@ -35,7 +35,7 @@ pub enum Allocation {
     FirstTouch {
         /// The largest size tried.
         largest: PageSize,
-        /// Population from which it is also done in the background, if at all.
+        /// The present pages from which it is also done in the background, if at all.
         later: Option<BasePages>,
     },
     /// A frame is reserved at the first touch.

@@ -265,9 +265,9 @@ pub struct Action {
 /// Why a policy acts in the background or under pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A scan came by, and so many base pages are populated.
+    /// A scan came by, and so many base pages are present.
     Scanned(BasePages),
-    /// So many base pages are populated, as many as the policy waits for.
+    /// So many base pages are present, as many as the policy waits for.
     Threshold(BasePages),
     /// So many of its base pages were accessed lately, more than in any other candidate.
     Coverage(BasePages),

@@ -51,7 +51,7 @@ pub enum BadName {
     Several(String),
     /// The policy's superpages cannot be split.
     #[error(
-        "the superpages of {0} are set aside and stay whole, so nothing can be taken back from \
+        "the superpages of {0} are set aside and stay whole, so no bloat can be reclaimed from \
          them; choose another policy before the plus sign"
     )]
     Whole(&'static str),

@@ -26,7 +26,7 @@ memory where a program uses only a part of each: the rest holds nothing but zero
 Two programs will now fill the same memory with huge pages and update it at random. Both waste
 as much; they differ only in where. In RandomAccess-L the first half of the memory is 80 % bloat
 and the second 20 %; in RandomAccess-R it is the other way round. From each, the same amount of
-memory is then taken back, in different orders:
+memory is then reclaimed, in different orders:
 
   hawkeye    by address, from the bottom up (a published policy, HawkEye)
   emd        the most wasteful huge pages first (EMD), found by looking at a sample
@@ -70,7 +70,7 @@ Next, on your own processes (nothing is changed by these):
   {program} doctor                        what this machine allows
   {program} scan                          which processes hold huge pages, and their bloat
   {program} scan PID --svg bloat.svg      where the bloat of one is
-  {program} debloat PID --all --dry-run   what could be taken back
+  {program} debloat PID --all --dry-run   what could be reclaimed
   {program} lab list                      the other tables and figures
 "
     )

@@ -2,7 +2,7 @@
 //! the bloat back (EMD, section 6, Table 3).
 //!
 //! The paper's columns are "Linux-4KB", "High Bloat" and "Low Bloat" and are not explained. Read
-//! here as: base pages only; EMD with plenty of memory, nothing reclaimed; EMD after taking back
+//! here as: base pages only; EMD with plenty of memory, nothing reclaimed; EMD after reclaiming
 //! all bloat. Its numbers fit that (RandomAccess-L: 480, 234 and 434 s).
 
 use super::support_bench::{Bench, RUNS, Subject, debloat, fitting_size, median, rounded};

@@ -96,7 +96,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     }
     report.notes.push(format!(
         "java -XX:+UseTransparentHugePages -XX:+AlwaysPreTouch, -Xms and -Xmx of {size}, its program asleep; \
-         the daemon starts when the heap has been touched, and sees the JVM only. The heap is the largest vma \
+         the daemon starts when the heap has been touched, and sees the JVM only. The heap is the largest VMA \
          of private anonymous memory; what was split and freed is of the whole JVM.",
     ));
     Ok(report)

@@ -109,7 +109,7 @@ pub(super) fn measure(
     let mut measured = vec![Rounds::default(); POLICIES.len()];
     for round in 0..rounds {
         progress(&format!(
-            "{label}: taking back {:.0} %, round {} of {rounds}",
+            "{label}: reclaiming {:.0} %, round {} of {rounds}",
             fraction * 100.0,
             round + 1
         ))?;

@@ -129,7 +129,7 @@ pub(super) fn sweep(setting: &Setting, timed: Timed, progress: Progress<'_>) -> 
         progress(&format!("{kind}: filling {size} of memory"))?;
         let mut subject = Subject::start(setting, kind, size)?;
         for fraction in FRACTIONS {
-            progress(&format!("{kind}: taking back {:.0} %", fraction * 100.0))?;
+            progress(&format!("{kind}: reclaiming {:.0} %", fraction * 100.0))?;
             points.extend(measure(&mut subject, kind, fraction, timed)?);
         }
         subject.check()?;

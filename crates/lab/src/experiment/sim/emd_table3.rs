@@ -49,7 +49,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     }
     table.note(
         "The paper does not say what its columns mean; read here as on the live machine: nothing \
-         taken back, and all bloat taken back.",
+         reclaimed, and all bloat reclaimed.",
     );
     Ok(table.report)
 }
