@@ -444,7 +444,7 @@ impl Model {
                 && range.start() < gigantic.end()
                 && (content.form == Form::Reserved || !content.pages.is_empty())
         });
-        let fault = Fault::at(self, process, address).expect("an VMA there");
+        let fault = Fault::at(self, process, address).expect("a VMA there");
         Fault { gigantic_is_empty: Some(!is_in_use), ..fault }
     }
 
@@ -615,7 +615,7 @@ impl Model {
         match act {
             Act::Promote { process, page, how } => {
                 let vma = super::scan::vma_holding(self, process, page);
-                assert!(vma.is_some(), "{page} is not in an VMA");
+                assert!(vma.is_some(), "{page} is not in a VMA");
                 match page.size() {
                     PageSize::Base => panic!("a base page is no superpage"),
                     PageSize::Huge => self.promote_huge(process, page, how),
