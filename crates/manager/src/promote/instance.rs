@@ -95,7 +95,7 @@ impl PolicyInstance {
         now: Time,
     ) -> Vec<(PmdRange, Reason)> {
         self.machine.snapshot.set_now(now);
-        self.machine.take_in_untold(key, survey);
+        self.machine.take_in(key, survey);
         self.wake(now);
         if !self.promotion.is_told_of_faults() {
             return Vec::new();

@@ -5,13 +5,14 @@
 //! outcome. What cannot be done from outside is refused: memory is not compacted, zeroed ahead of time or
 //! evicted for anybody, and nothing is moved out of a huge page.
 //!
-//! No frame can be set aside from outside, so a reservation is a note: its huge page is had when it is
-//! asked for, or the range is not promoted. The note ends with the last base page in its range, and with
-//! a huge page.
+//! No frame can be set aside from outside, so a huge page for a reserved range is had when it is asked for,
+//! or the range is not promoted. Where nobody tells of faults, every PMD range that is mapped by base pages
+//! counts as reserved. Where somebody does, a reservation is a note, which ends with the last base page in
+//! its range, and with a huge page.
 
 use super::snapshot::Snapshot;
 use crate::process::Survey;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{
     Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, Policy, RangeView, View,
@@ -21,27 +22,25 @@ use superpage_units::{Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtA
 /// The processes under one policy.
 #[derive(Clone, Debug, Default)]
 pub struct LiveMachine {
-    /// What is known of them.
+    /// The last surveys of them.
     pub snapshot: Snapshot,
-    /// The notes of what is reserved.
-    reserved: BTreeMap<ProcessKey, BTreeSet<PmdRange>>,
+    /// The ranges that are noted as reserved; `None` where nobody tells of faults.
+    noted: Option<BTreeSet<(ProcessKey, PmdRange)>>,
 }
 
 impl LiveMachine {
-    /// Takes in what a survey found, in place of what was known of the process.
-    pub fn take_in(&mut self, key: ProcessKey, survey: &Survey) {
-        self.snapshot.take_in(key, survey);
-        if let Some(reserved) = self.reserved.get_mut(&key) {
-            reserved.retain(|range| is_base_mapped(&self.snapshot, key, *range));
-        }
+    /// A machine whose policy is told of every fault. That of [`Self::default`] hears of none.
+    #[must_use]
+    pub fn told_of_faults() -> Self {
+        Self { noted: Some(BTreeSet::new()), ..Self::default() }
     }
 
-    /// As [`Self::take_in`], where nobody has told of the faults: every PMD range that is mapped by base
-    /// pages counts as reserved.
-    pub fn take_in_untold(&mut self, key: ProcessKey, survey: &Survey) {
+    /// Takes in a survey of a process, in place of the last one.
+    pub fn take_in(&mut self, key: ProcessKey, survey: &Survey) {
         self.snapshot.take_in(key, survey);
-        let all = self.snapshot.base_mapped(key).map(|(range, _)| range).collect();
-        self.reserved.insert(key, all);
+        if let Some(noted) = &mut self.noted {
+            noted.retain(|(of, range)| *of != key || is_base_mapped(&self.snapshot, key, *range));
+        }
     }
 
     /// A PMD range became a huge page since the survey.
@@ -53,20 +52,24 @@ impl LiveMachine {
     /// Forgets a process.
     pub fn remove(&mut self, key: ProcessKey) {
         self.snapshot.remove(key);
-        self.reserved.remove(&key);
+        if let Some(noted) = &mut self.noted {
+            noted.retain(|(of, _)| *of != key);
+        }
     }
 
     fn reserve(&mut self, key: ProcessKey, range: PmdRange) {
-        self.reserved.entry(key).or_default().insert(range);
+        if let Some(noted) = &mut self.noted {
+            noted.insert((key, range));
+        }
     }
 
     /// Whether there was a note.
     fn unreserve(&mut self, key: ProcessKey, range: PmdRange) -> bool {
-        self.reserved.get_mut(&key).is_some_and(|reserved| reserved.remove(&range))
+        self.noted.as_mut().is_some_and(|noted| noted.remove(&(key, range)))
     }
 
     fn is_reserved(&self, key: ProcessKey, range: PmdRange) -> bool {
-        self.reserved.get(&key).is_some_and(|reserved| reserved.contains(&range))
+        self.noted.as_ref().is_none_or(|noted| noted.contains(&(key, range)))
     }
 
     /// Whether the page is huge, and its range lies in a VMA and is mapped by base pages.
@@ -177,7 +180,10 @@ mod tests {
     }
 
     fn machine(mapped: &[u64]) -> LiveMachine {
-        let mut machine = LiveMachine::default();
+        filled(LiveMachine::told_of_faults(), mapped)
+    }
+
+    fn filled(mut machine: LiveMachine, mapped: &[u64]) -> LiveMachine {
         machine.snapshot.add(KEY);
         machine.take_in(KEY, &survey(mapped));
         machine
@@ -222,8 +228,10 @@ mod tests {
         let give_back = Act::Unreserve { process: KEY, range: range(1) };
         assert_eq!(carry_out(&mut machine, give_back), Carried::Now(Outcome::Done));
         assert_eq!(carry_out(&mut machine, give_back), Carried::Now(Outcome::Stale));
-        machine.take_in_untold(KEY, &survey(&[1, 2]));
-        assert_eq!(reserved(&machine), [true, true]);
+        assert_eq!(reserved(&filled(LiveMachine::default(), &[1, 2])), [true, true]);
+        machine.take_in(KEY, &survey(&[]));
+        assert_eq!(attempt(&mut machine, 1, Attempt::Reserve), Some(PageSize::Base));
+        assert_eq!(attempt(&mut machine, 2, Attempt::Reserve), Some(PageSize::Base));
         machine.take_in(KEY, &survey(&[1]));
         machine.take_in(KEY, &survey(&[1, 2]));
         assert_eq!(reserved(&machine), [true, false], "it ended with the last base page");

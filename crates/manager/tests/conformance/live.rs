@@ -186,7 +186,7 @@ impl Testbed for Live {
             Ok(Running { program, process, end, is_stale: true })
         };
         let programs: Vec<_> = programs.iter().enumerate().map(start).collect::<Result<_, _>>()?;
-        let mut machine = LiveMachine::default();
+        let mut machine = LiveMachine::told_of_faults();
         programs.iter().for_each(|one| machine.snapshot.add(one.process.key));
         machine.snapshot.set_free(all_of(simulated::MEMORY));
         Ok(Self { programs, policy, machine, sampler: Sampler::new() })

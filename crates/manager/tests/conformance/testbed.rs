@@ -8,9 +8,9 @@
 //! Where the real kernel, driven from user space, differs from the simulated machine. The tests
 //! hold for all the rest:
 //!
-//! - **The promoter hears of no fault.** It takes surveys in by `LiveMachine::take_in_untold`, where each
-//!   range that is mapped by base pages counts as reserved. Here each fault is told, and surveys are taken
-//!   in by `LiveMachine::take_in`; `--test scheduler` and `--test promoter` hold the promoter's way.
+//! - **The promoter hears of no fault.** Its `LiveMachine` counts each range that is mapped by base pages as
+//!   reserved. Here each fault is told (`LiveMachine::told_of_faults`); `--test scheduler` and
+//!   `--test promoter` hold the promoter's way.
 //! - **Faults come first.** The kernel serves a fault with a base page before anybody is asked. The
 //!   policy is asked just before the touch, which the test orders, so the fault it hears of is the
 //!   same; a huge page that it wants is made right after, by MADV_COLLAPSE.
