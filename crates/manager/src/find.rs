@@ -197,10 +197,16 @@ pub fn hold(pid: Pid) -> std::result::Result<Arc<ManagedProcess>, Refusal> {
     held.map(Arc::new).map_err(refuse)
 }
 
+/// The kernel's PID_MAX_LIMIT is 2^22.
+const PID_BITS: u32 = 22;
+
+/// The number of the process that this key names.
+pub(crate) fn pid_of(key: ProcessKey) -> Pid {
+    Pid((key.0 & ((1 << PID_BITS) - 1)) as u32)
+}
+
 /// Sorts by start time, then by number, and names one process until the next boot.
 fn key(start_ticks: u64, pid: Pid) -> ProcessKey {
-    /// The kernel's PID_MAX_LIMIT is 2^22.
-    const PID_BITS: u32 = 22;
     ProcessKey(start_ticks << PID_BITS | u64::from(pid.0) & ((1 << PID_BITS) - 1))
 }
 
@@ -212,6 +218,7 @@ mod tests {
     fn keys_sort_by_start_time_first() {
         assert!(key(1, Pid(4_000_000)) < key(2, Pid(1)));
         assert_ne!(key(1, Pid(1)), key(1, Pid(2)));
+        assert_eq!(pid_of(key(1_000_000, Pid(4_000_000))), Pid(4_000_000));
     }
 
     #[test]

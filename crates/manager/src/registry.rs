@@ -7,7 +7,7 @@
 //! what it is. Several threads may refresh at once: while one waits for an answer about a process (to open
 //! its page tables waits for an `execve` under way), the others pass that process over.
 
-use crate::find::Describer;
+use crate::find::{self, Describer};
 use crate::process::ManagedProcess;
 use crate::select::Selection;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -48,14 +48,25 @@ enum Known {
         /// Whether we lack the rights to look into it.
         is_denied: bool,
     },
-    /// A thread is asking who the process is.
-    Asked,
+    /// A thread is asking who the process is, which was managed so far if it is given.
+    Asked(Option<Arc<ManagedProcess>>),
     /// The process is managed.
     Managed {
         process: Arc<ManagedProcess>,
         /// When it was asked who it is; `None` if it is to be asked again.
         described: Option<Time>,
     },
+}
+
+impl Known {
+    /// The process, if it is managed.
+    fn managed(&self) -> Option<&Arc<ManagedProcess>> {
+        match self {
+            Self::Managed { process, .. } => Some(process),
+            Self::Asked(process) => process.as_ref(),
+            Self::PassedOver { .. } => None,
+        }
+    }
 }
 
 /// A question about a process: whether it is to be managed.
@@ -75,7 +86,6 @@ struct State {
     /// How many selections there were before this one.
     generation: u64,
     known: BTreeMap<Pid, Known>,
-    managed: BTreeMap<ProcessKey, Arc<ManagedProcess>>,
 }
 
 /// The registry.
@@ -120,7 +130,7 @@ impl Registry {
         state.generation += 1;
         state.known.retain(|_, known| match known {
             Known::PassedOver { .. } => false,
-            Known::Asked => true,
+            Known::Asked(_) => true,
             Known::Managed { described, .. } => {
                 *described = None;
                 true
@@ -161,13 +171,11 @@ impl Registry {
     fn forget_others(&self, alive: &BTreeSet<Pid>) {
         let mut state = self.state();
         // Another thread may know of a process that has begun since these were listed.
-        let is_there =
-            |process: &ManagedProcess| alive.contains(&process.pid()) || process.process.is_alive();
-        state.known.retain(|pid, known| match known {
-            Known::Managed { process, .. } => is_there(process),
-            Known::PassedOver { .. } | Known::Asked => alive.contains(pid),
-        });
-        state.managed.retain(|_, process| is_there(process));
+        let is_alive = |process: &Arc<ManagedProcess>| process.process.is_alive();
+        let is_there = |pid: &Pid, known: &mut Known| {
+            alive.contains(pid) || known.managed().is_some_and(is_alive)
+        };
+        state.known.retain(is_there);
     }
 
     /// Those of `pids` about which something is to be asked.
@@ -179,7 +187,7 @@ impl Registry {
                 match state.known.get(pid) {
                     None => due.push(*pid),
                     Some(Known::PassedOver { until, .. }) if *until <= now => due.push(*pid),
-                    Some(Known::PassedOver { .. } | Known::Asked) => {}
+                    Some(Known::PassedOver { .. } | Known::Asked(_)) => {}
                     Some(Known::Managed { process, described }) => {
                         managed.push((*described, *pid, Arc::clone(process)));
                     }
@@ -199,16 +207,18 @@ impl Registry {
         due
     }
 
-    /// All managed processes, in the order of their start.
+    /// All managed processes, in the order of their numbers.
     #[must_use]
     pub fn processes(&self) -> Vec<Arc<ManagedProcess>> {
-        self.state().managed.values().cloned().collect()
+        self.state().known.values().filter_map(Known::managed).cloned().collect()
     }
 
     /// A managed process.
     #[must_use]
     pub fn get(&self, key: ProcessKey) -> Option<Arc<ManagedProcess>> {
-        self.state().managed.get(&key).cloned()
+        let state = self.state();
+        let process = state.known.get(&find::pid_of(key)).and_then(Known::managed);
+        process.filter(|process| process.key == key).cloned()
     }
 
     /// How many processes we may not look into.
@@ -260,7 +270,7 @@ impl Registry {
 
     /// Whether no further process can be managed.
     fn is_full(&self) -> bool {
-        let is_full = self.state().managed.len() >= self.most;
+        let is_full = self.state().known.values().filter_map(Known::managed).count() >= self.most;
         if is_full && !self.is_full.swap(true, Ordering::Relaxed) {
             warn!(
                 "{} processes are managed, and no more: the limit of open files allows no more; raise it \
@@ -281,7 +291,7 @@ struct Asked<'a> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let mut state = self.registry.state();
-        if matches!(state.known.get(&self.pid), Some(Known::Asked)) {
+        if matches!(state.known.get(&self.pid), Some(Known::Asked(_))) {
             state.known.remove(&self.pid);
         }
     }
@@ -291,30 +301,24 @@ impl State {
     /// What is asked about a process, unless another thread asks already.
     fn question(&mut self, pid: Pid, now: Time) -> Option<Question> {
         let (before, since) = match self.known.get(&pid) {
-            Some(Known::Asked) => return None,
+            Some(Known::Asked(_)) => return None,
             Some(Known::PassedOver { since, .. }) => (None, *since),
             Some(Known::Managed { process, .. }) => (Some(Arc::clone(process)), now),
             None => (None, now),
         };
-        self.known.insert(pid, Known::Asked);
+        self.known.insert(pid, Known::Asked(before.clone()));
         Some(Question { pid, before, since, generation: self.generation })
     }
 
     /// Takes an answer in.
     fn answer(&mut self, question: &Question, mut answer: Known, now: Time) {
-        if let Some(before) = &question.before {
-            self.managed.remove(&before.key);
-        }
         if question.generation != self.generation {
             // The answer is about an earlier selection.
             match &mut answer {
                 Known::PassedOver { until, .. } => *until = now,
                 Known::Managed { described, .. } => *described = None,
-                Known::Asked => {}
+                Known::Asked(_) => {}
             }
-        }
-        if let Known::Managed { process, .. } = &answer {
-            self.managed.insert(process.key, Arc::clone(process));
         }
         self.known.insert(question.pid, answer);
     }
