@@ -293,7 +293,7 @@ fn about_policies() -> String {
     )
 }
 
-/// What a watermark is, and that of each de-bloater.
+/// The help of a watermark's option: `what` it does, and its value for each de-bloater.
 fn about_mark(what: &str, mark: fn(Watermarks) -> Share) -> String {
     let registry = Registry::published();
     let own = |entry: &Entry| format!("{entry} {:.0}%", mark(entry.watermarks()).get() * 100.0);

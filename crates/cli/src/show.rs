@@ -65,7 +65,7 @@ pub(crate) fn bar(share: Share, width: usize) -> String {
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
 
-/// One character for `share`: the higher, the fuller.
+/// A block character, the fuller the higher `share` is.
 pub(crate) fn level(share: Share) -> char {
     const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     #[expect(

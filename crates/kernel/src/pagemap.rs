@@ -133,7 +133,7 @@ pub struct Populated {
     pub pages: PageBits,
 }
 
-/// What is mapped in a range, whatever kind of memory it is.
+/// The pages that are mapped in a PMD range, whatever kind of memory it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Whether it is one huge page.
@@ -272,7 +272,7 @@ impl Pagemap {
         matches!(rustix::io::pread(&self.file, &mut [0_u8], 0), Err(rustix::io::Errno::INVAL))
     }
 
-    /// What is mapped in `range`.
+    /// The pages that are mapped in `range`.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn populated_ranges_fall_into_ranges() {
+    fn runs_of_present_pages_fall_into_pmd_ranges() {
         let mut found = Vec::new();
         let page = |index: u64| VirtAddr(HUGE_PAGE_BYTES + index * BASE_PAGE_BYTES);
         add(&mut found, page(3), page(5), Categories::default());

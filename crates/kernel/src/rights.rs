@@ -41,7 +41,7 @@ enum Namespace {
     Below,
 }
 
-/// What stands in our way; reads as what to do about it.
+/// The reason why the kernel says no; it reads as the advice what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hindrance {
     /// We are not root.
@@ -57,7 +57,7 @@ pub enum Hindrance {
 }
 
 impl Hindrance {
-    /// What stands in our way now, if the kernel has just said no.
+    /// The reason why the kernel has just said no.
     #[must_use]
     pub fn now() -> Self {
         Rights::read(Path::new("/proc")).map_or(Self::Unknown, |rights| rights.hindrance())

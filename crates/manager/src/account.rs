@@ -52,7 +52,7 @@ pub struct ProcessAccount {
     pub split: HugePages,
     /// Base pages freed, as verified from outside (in a dry run: as estimated).
     pub freed: BasePages,
-    /// What the bloat map had promised of the split ones.
+    /// The base pages that the bloat map had promised of the huge pages that were split.
     pub expected: BasePages,
     /// Huge pages that stayed whole.
     pub left_alone: LeftAloneCounts,

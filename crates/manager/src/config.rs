@@ -127,8 +127,8 @@ pub fn parse_with(text: &str, path: &Path, policies: &Policies) -> Result<Config
     Config::from_file(file, text, policies).map_err(fail)
 }
 
-/// What splitting a huge page has to free: the policy's own floor, or that of huge pages that stay partly
-/// used ([`emd::Options::floor`]) where that is lower.
+/// The base pages that splitting a huge page has to free: the policy's own floor, or that of huge pages
+/// that stay partly used ([`emd::Options::floor`]) where that is lower.
 fn worth(policy: &Entry, emd: emd::Options) -> BasePages {
     policy.floor(emd).min(emd.floor).base_pages()
 }
@@ -145,7 +145,7 @@ fn line_of(offset: usize, text: &str) -> usize {
 }
 
 impl Config {
-    /// What splitting a huge page has to free to be worth it.
+    /// The base pages that splitting a huge page has to free to be worth it.
     #[must_use]
     pub fn worth(&self) -> BasePages {
         worth(&self.policy, self.emd)

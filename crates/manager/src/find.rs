@@ -23,10 +23,10 @@ pub enum Refusal {
     /// There is no such process, or it exited.
     #[error("there is no process {0}; run `superpage scan` to see which processes hold huge pages")]
     Gone(Pid),
-    /// It is a thread of the kernel.
+    /// The number is that of a thread of the kernel.
     #[error("process {0} is a thread of the kernel and has no memory of its own; choose a program")]
     KernelThread(Pid),
-    /// It is this very process.
+    /// The number is our own.
     #[error("process {0} is this very program; choose another process")]
     Ourselves(Pid),
     /// We may not look into it.
@@ -34,7 +34,7 @@ pub enum Refusal {
     Denied {
         /// Its number.
         pid: Pid,
-        /// What stands in our way.
+        /// The reason.
         hindrance: Hindrance,
     },
     /// Something else went wrong.
@@ -58,7 +58,7 @@ impl Refusal {
 pub struct Described {
     process: Process,
     key: ProcessKey,
-    /// Who it is.
+    /// The process's identity.
     pub identity: Identity,
 }
 

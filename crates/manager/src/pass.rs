@@ -38,7 +38,7 @@ pub struct Options {
     pub budget: CpuBudget,
     /// Makes samples differ from pass to pass.
     pub seed: u64,
-    /// What splitting a huge page has to free to be worth it.
+    /// The base pages that splitting a huge page has to free to be worth it.
     pub worth: BasePages,
     /// How long a range that a split left alone, or that was not worth it, is not tried again; one that is
     /// pinned, in use or locked for longer each time.

@@ -73,7 +73,7 @@ pub struct ManagedProcess {
     pub process: Process,
     /// Its page tables.
     pub pagemap: Pagemap,
-    /// Who it was when it was taken hold of.
+    /// The process's identity when it was taken hold of.
     pub identity: Identity,
     habits: Mutex<Option<Known>>,
 }

@@ -30,7 +30,7 @@ const DESCRIBED_HOLD: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
 const DESCRIBED_AT_ONCE: usize = 32;
 /// The open files that each managed process takes: a pidfd, its `/proc` directory, its page tables.
 const FILES_EACH: u64 = 3;
-/// Open files that are left for all else. Chosen, not measured: a daemon needs some thirty.
+/// Open files that are left for all else. Chosen, not measured.
 const FILES_RESERVED: u64 = 64;
 /// A small process is asked for its size again after this, and then as long after as it is known. Chosen,
 /// not measured: it takes some 5 us.
@@ -142,7 +142,7 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who tells who a process is.
+    /// The describer, which tells who a process is.
     #[must_use]
     pub fn describer(&self) -> &Describer {
         &self.describer
@@ -178,7 +178,7 @@ impl Registry {
         state.known.retain(is_there);
     }
 
-    /// Those of `pids` about which something is to be asked.
+    /// The processes among `pids` about which something is to be asked.
     fn due(&self, pids: &[Pid], now: Time) -> Vec<Pid> {
         let (mut due, mut managed) = (Vec::new(), Vec::new());
         {
@@ -298,7 +298,7 @@ impl Drop for Asked<'_> {
 }
 
 impl State {
-    /// What is asked about a process, unless another thread asks already.
+    /// The question about a process, unless another thread asks already.
     fn question(&mut self, pid: Pid, now: Time) -> Option<Question> {
         let (before, since) = match self.known.get(&pid) {
             Some(Known::Asked(_)) => return None,

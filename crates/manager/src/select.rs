@@ -64,7 +64,7 @@ pub enum Membership {
 }
 
 impl Identity {
-    /// That of a program that no list names.
+    /// The identity of a program that no list names.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
         let cgroup = Membership::Known(None);

@@ -27,16 +27,16 @@ pub enum LeftAlone {
     Refused(i32),
 }
 
-/// What became of a range that was to be split.
+/// The outcome for a range that was to be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Became {
-    /// It is base pages now, so many of which gave their memory back.
+    /// The range is mapped by base pages now, so many of which were freed.
     Freed(BasePages),
-    /// It is still one huge page.
+    /// The range is still one huge page.
     LeftAlone(LeftAlone),
 }
 
-/// What a look at a range found.
+/// The finding of a look at a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// How much of it is zero-filled, as far as was looked.
@@ -44,7 +44,7 @@ pub enum Look {
     /// Another process maps it too, and it was not read: reading through the kernel would give the
     /// process a copy of each page read, and split its huge page for that.
     Shared,
-    /// It is not there any more, or cannot be read.
+    /// The range is not mapped any more, or cannot be read.
     Vanished,
 }
 
@@ -63,7 +63,7 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// One that has seen nothing yet.
+    /// A splitter that has seen nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -141,13 +141,13 @@ impl Splitter {
         Ok(Some(Knowledge::Exact(BloatDensity::new(found.count))))
     }
 
-    /// What each of these base pages holds.
+    /// The content of each of these base pages.
     fn whole(&mut self, process: &ManagedProcess, pages: &[PageOf]) -> Result<Vec<Content>> {
         let addresses: Vec<_> = pages.iter().map(|(range, page)| range.base_page(*page)).collect();
         self.sampler.contents(&process.process, &addresses, PAGE)
     }
 
-    /// What an excerpt of each of these base pages holds.
+    /// The content of an excerpt of each of these base pages.
     fn excerpts(
         &mut self,
         process: &ManagedProcess,
@@ -159,7 +159,7 @@ impl Splitter {
         self.sampler.contents(&process.process, &addresses, EXCERPT)
     }
 
-    /// What each of these base pages holds; only those with an empty excerpt are read whole.
+    /// The content of each of these base pages; only those with an empty excerpt are read whole.
     fn filtered(
         &mut self,
         process: &ManagedProcess,
@@ -176,7 +176,7 @@ impl Splitter {
         Ok(contents)
     }
 
-    /// What looks at `size` base pages of each range say.
+    /// The knowledge that looks at `size` base pages of each range give.
     fn samples(
         &mut self,
         process: ProcessKey,
@@ -190,7 +190,7 @@ impl Splitter {
         looks.map(|(pages, contents)| self.take_in(process, pages, contents).map(known)).collect()
     }
 
-    /// What a sample of one range says.
+    /// A range's sample; `None` if a page of it could not be read.
     fn take_in(
         &mut self,
         process: ProcessKey,

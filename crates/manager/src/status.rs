@@ -46,10 +46,10 @@ pub struct Status {
 pub struct Memory {
     /// `machine`, or the cgroup's directory.
     pub name: String,
-    /// What is used.
+    /// The used part of it.
     #[serde(with = "plain")]
     pub used: Bytes,
-    /// What there is.
+    /// All of it.
     #[serde(with = "plain")]
     pub total: Bytes,
     /// The watermarks, as shares of `total`.

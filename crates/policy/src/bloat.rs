@@ -119,7 +119,7 @@ impl fmt::Display for Bucket {
     }
 }
 
-/// What is known about one range's density.
+/// The knowledge about one range's density.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Knowledge {
     /// Nobody has looked yet.
@@ -227,7 +227,7 @@ impl BloatMap {
         Some(knowledge)
     }
 
-    /// What is known about a range; `None` if it is not in the map.
+    /// The knowledge about a range; `None` if it is not in the map.
     #[must_use]
     pub fn get(&self, range: PmdRange) -> Option<Knowledge> {
         self.ranges.get(&range).copied()

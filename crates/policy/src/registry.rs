@@ -55,9 +55,9 @@ impl<L: Line> Registry<L> {
 /// The policies of every kind.
 #[derive(Clone, Debug)]
 pub struct Policies {
-    /// Those that decide when superpages are made.
+    /// The policies that decide when superpages are made.
     pub promotion: promotion::list::Registry,
-    /// Those that reclaim bloat.
+    /// The policies that reclaim bloat.
     pub debloat: debloat::list::Registry,
 }
 

@@ -45,7 +45,7 @@ pub struct Changes {
     pub runs: Vec<Run>,
 }
 
-/// What a process has mapped.
+/// The memory that a process has mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Its VMAs by start.

@@ -135,7 +135,7 @@ impl Reclaimer {
         self.counts
     }
 
-    /// What is cooling down, as of the last pass.
+    /// The cooldowns as of the last pass.
     pub(super) fn cooling(&self) -> &CoolDown {
         self.kept.as_ref().map_or(&self.cooling, |kept| &kept.cooling)
     }

@@ -72,7 +72,7 @@ pub struct Collapsed {
 }
 
 impl Collapsed {
-    /// What a policy is told of one of its ranges.
+    /// The outcome that a policy is told of one of its ranges.
     #[must_use]
     pub fn outcome(&self, range: PmdRange) -> Outcome {
         match self.became.iter().find(|(of, _)| *of == range) {

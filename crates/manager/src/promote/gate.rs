@@ -112,8 +112,8 @@ impl Domain {
 /// What holds for every promotion.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// What splitting a huge page has to free to be worth it: with as much missing, a new huge page
-    /// would be split again.
+    /// The base pages that splitting a huge page has to free to be worth it: with as much missing, a new
+    /// huge page would be split again.
     pub worth: BasePages,
     /// The share of fragmented free memory above which no huge page is asked for.
     pub max_fragmentation: Share,

@@ -21,7 +21,7 @@ pub struct PolicyInstance {
     pub name: String,
     promotion: Promotion,
     policy: Box<dyn Policy>,
-    /// What it sees and acts on.
+    /// The machine that the policy sees and acts on.
     pub machine: LiveMachine,
     /// What it allows itself of a core.
     budget: TokenBucket,
@@ -131,7 +131,7 @@ impl PolicyInstance {
         Background::More
     }
 
-    /// What became of an action that was carried out later.
+    /// Tells the policy the outcome of an action that was carried out later.
     pub fn learn(&mut self, action: &Action, outcome: Outcome) {
         self.policy.learn(action, outcome);
     }

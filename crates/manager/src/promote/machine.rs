@@ -22,7 +22,7 @@ use superpage_units::{Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtA
 /// The processes under one policy.
 #[derive(Clone, Debug, Default)]
 pub struct LiveMachine {
-    /// The last surveys of them.
+    /// The last survey of each process.
     pub snapshot: Snapshot,
     /// The ranges that are noted as reserved; `None` where nobody tells of faults.
     noted: Option<BTreeSet<(ProcessKey, PmdRange)>>,

@@ -60,14 +60,14 @@ pub struct Setup {
     pub promotion: PromotionConfig,
     /// The watermarks of the machine; promoting keeps below them too.
     pub marks: Watermarks,
-    /// Those of single cgroups.
+    /// The watermarks of single cgroups.
     pub cgroups: Vec<CgroupMarks>,
-    /// What splitting a huge page has to free to be worth it.
+    /// The base pages that splitting a huge page has to free to be worth it.
     pub worth: BasePages,
 }
 
 impl Setup {
-    /// What observations need of it.
+    /// The part of the setup that observations need.
     fn wanted(&self) -> Wanted {
         Wanted {
             promotion: self.promotion.clone(),
@@ -104,7 +104,7 @@ pub struct Rules {
     pub budget: CpuBudget,
     /// Collapse requests at a time.
     pub at_once: usize,
-    /// What splitting a huge page has to free to be worth it.
+    /// The base pages that splitting a huge page has to free to be worth it.
     pub worth: BasePages,
     /// The share of free memory above which fragmentation forbids promotions.
     pub max_fragmentation: Share,

@@ -14,14 +14,14 @@ use superpage_kernel::Result;
 use superpage_policy::watermark::{Usage, Watermarks};
 use superpage_units::{Bytes, HugePages, Time};
 
-/// What an observation goes by.
+/// The part of the configuration that an observation goes by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// Policies and rules.
     pub promotion: PromotionConfig,
     /// The watermarks of the machine.
     pub marks: Watermarks,
-    /// Those of single cgroups.
+    /// The watermarks of single cgroups.
     pub cgroups: Vec<CgroupMarks>,
 }
 
@@ -58,7 +58,7 @@ fn activity(process: &ManagedProcess) -> Option<Activity> {
 /// The memory that promotions are measured against: the machine's first, then cgroups' with limits.
 struct Domains {
     all: Vec<Domain>,
-    /// What was found of the cgroups that were asked for.
+    /// The domain of each cgroup that was asked for; `None` if the cgroup has no limit.
     known: BTreeMap<PathBuf, Option<usize>>,
 }
 

@@ -266,7 +266,7 @@ impl Program {
         Ok(line.trim_end().to_owned())
     }
 
-    /// What is mapped in a range.
+    /// The pages that are mapped in a range.
     pub(crate) fn survey(&self, range: PmdRange) -> Result<Survey, Failed> {
         Ok(Pagemap::open(&self.process()?)?.survey(range)?)
     }

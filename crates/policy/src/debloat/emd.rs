@@ -98,14 +98,14 @@ impl Default for Options {
 struct Round {
     bucket: Bucket,
     sharers: usize,
-    /// What each process may split in this round.
+    /// The huge pages that each process may have split in this round.
     turn: HugePages,
     waiting: VecDeque<ProcessKey>,
-    /// What the process at the front may still split in its turn.
+    /// The huge pages that the process at the front may still have split in its turn.
     left: HugePages,
 }
 
-/// What can be gained from a range.
+/// The gain from a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worth {
     /// Splitting it frees something.
@@ -149,7 +149,7 @@ impl Emd {
         }
     }
 
-    /// What can be gained from a range of which this is known.
+    /// The gain from a range of which this is known.
     fn worth(&self, known: Knowledge) -> Worth {
         match known {
             Knowledge::PreSampled(_) => Worth::Looking,

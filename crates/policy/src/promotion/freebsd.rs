@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_vma_keeps_out_of_a_frame_that_another_reserved() {
+    fn a_vma_keeps_out_of_a_frame_that_another_reserved() {
         let mut model = Model::new(0, 4, 10);
         let heap = Vma { end: address(0, 5), growth: Growth::Up, ..vma(1) };
         let process = model.spawn(&[heap]);

@@ -12,7 +12,7 @@ use superpage_units::{
     VirtAddr, Vma,
 };
 
-/// What can be seen of a range.
+/// A PMD range as a policy sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeView {
     /// How it is mapped.
@@ -32,7 +32,7 @@ pub struct RangeView {
     pub idle: Option<Nanos>,
 }
 
-/// What a process has mapped.
+/// The memory that a process has mapped, by page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Footprint {
     /// By base pages.
@@ -54,7 +54,7 @@ impl Footprint {
     }
 }
 
-/// What a policy can see of the machine. Looking changes nothing, but for access bits.
+/// The machine as a policy sees it. Looking changes nothing, but for access bits.
 pub trait View {
     /// The time.
     fn now(&self) -> Time;
@@ -62,11 +62,11 @@ pub trait View {
     fn free_memory(&self) -> &FreeMemory;
     /// The processes, in the order of their creation.
     fn processes(&self) -> &[ProcessKey];
-    /// What a process has mapped; nothing if it is gone.
+    /// The footprint of a process; nothing if it is gone.
     fn footprint(&self, process: ProcessKey) -> Footprint;
     /// The VMAs of a process, in address order; none if it is gone.
     fn vmas(&self, process: ProcessKey) -> &[Vma];
-    /// What can be seen of a range; empty if it is gone.
+    /// A range as a policy sees it; empty if it is gone.
     fn range(&self, process: ProcessKey, range: PmdRange) -> RangeView;
     /// The first range at or after `from` with anything mapped in it.
     fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<PmdRange>;
@@ -85,9 +85,9 @@ pub trait View {
 /// xHeap's pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pools {
-    /// That of base pages.
+    /// The pool of base pages.
     pub base: Pool,
-    /// That of huge pages.
+    /// The pool of huge pages.
     pub huge: Pool,
 }
 
@@ -130,6 +130,6 @@ pub trait Machine: View {
 pub enum Carried {
     /// This became of it.
     Now(Outcome),
-    /// It is under way. Whoever finishes it tells the policy, by [`Policy::learn`].
+    /// The action is under way. Whoever finishes it tells the policy, by [`Policy::learn`].
     Later,
 }

@@ -354,7 +354,7 @@ pub trait Policy: fmt::Debug + Send {
     /// What to do next in the background, most valuable first. Asked while the budget lasts.
     fn background(&mut self, view: &mut dyn View) -> Step;
 
-    /// What to give up next, least valuable first; `None`: nothing of this policy's.
+    /// The next thing to give up, least valuable first; `None`: nothing of this policy's.
     fn pressure(&mut self, shortage: Shortage, view: &mut dyn View) -> Option<Action>;
 
     /// Hears what became of an action. Most policies see it in memory when they look again.

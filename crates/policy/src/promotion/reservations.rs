@@ -45,7 +45,7 @@ pub(super) struct Reservation {
     pub(super) range: PmdRange,
     /// How long ago it was last populated.
     pub(super) age: Nanos,
-    /// What can be seen of it now.
+    /// The range as it is seen now.
     pub(super) seen: RangeView,
 }
 

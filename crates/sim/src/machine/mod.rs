@@ -128,7 +128,7 @@ pub struct Machine {
     pub(crate) physical: Physical,
     pub(crate) processes: Processes,
     policy: Option<Box<dyn Policy>>,
-    /// What has been done since [`Machine::take_work`] was asked last.
+    /// The work since [`Machine::take_work`] was asked last.
     work: Work,
     accesses: Accesses,
     pools: Option<[Pool; 2]>,
@@ -143,8 +143,8 @@ pub struct Machine {
     counts: Counts,
     /// Huge pages that a program has given back in part, to be split when memory is short.
     partly_unmapped: VecDeque<(ProcessKey, PmdRange)>,
-    /// What was split to reclaim bloat, if that is not to be promoted again with more base pages
-    /// missing than so many.
+    /// The ranges that were split to reclaim bloat, if they are not to be promoted again with more
+    /// base pages missing than so many.
     split: BTreeSet<(ProcessKey, PmdRange)>,
     may_miss: Option<BasePages>,
 }
@@ -295,7 +295,7 @@ impl Machine {
         Some(result)
     }
 
-    /// What was done since this was asked last.
+    /// The work since this was asked last.
     fn take_work(&mut self) -> Work {
         std::mem::take(&mut self.work)
     }

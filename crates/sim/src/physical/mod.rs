@@ -139,7 +139,7 @@ pub struct Physical {
     page_cache: BasePages,
     /// The frames that hold file pages.
     cached: Bits,
-    /// What an access to [`Physical::free memory`] returns; kept up to date.
+    /// What an access to [`Physical::free_memory`] returns; kept up to date.
     free_memory: FreeMemory,
     sequential: compact::Pointers,
 }

@@ -77,7 +77,7 @@ impl Debloater {
         }
     }
 
-    /// What may be missing of a range that it split for the policy to promote it again.
+    /// The base pages that may be missing of a range that it split for the policy to promote it again.
     pub(super) const fn may_miss(&self) -> BasePages {
         self.may_miss
     }

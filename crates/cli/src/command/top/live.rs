@@ -51,7 +51,7 @@ pub(super) struct Live {
     looks: u64,
 }
 
-/// What is known of a process.
+/// A process that was looked at, with the numbers of its last look.
 #[derive(Debug)]
 struct Known {
     process: Arc<ManagedProcess>,

@@ -96,7 +96,7 @@ fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {
     }
 }
 
-/// What `sample` shows was done since `before`: ranges that became huge, or stopped being so.
+/// The actions between two samples: ranges that became huge, or stopped being so.
 fn changes(before: &Memory, sample: &Sample, command: &str) -> Vec<Entry> {
     let (mut made, mut filled) = (HugePages::ZERO, BasePages::ZERO);
     let (mut split, mut freed) = (HugePages::ZERO, BasePages::ZERO);

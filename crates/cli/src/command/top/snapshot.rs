@@ -114,7 +114,7 @@ pub(super) enum Size {
     Base,
 }
 
-/// One character of the map: neighbouring ranges.
+/// A character of the map, which stands for neighbouring ranges.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cell {
     pub(super) share_huge: Share,

@@ -1,4 +1,4 @@
-//! One process: its numbers, and its address space, a character for neighbouring ranges. The
+//! The view of one process: its numbers, and its address space, a character for neighbouring ranges. The
 //! fuller the character, the more of the memory is in use; the colour says how it is mapped.
 
 use super::super::model::{Model, View};
