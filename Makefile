@@ -18,6 +18,7 @@ bash     := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zsh      := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fish     := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 systemd  := $(DESTDIR)$(PREFIX)/lib/systemd/system
+library  := $(DESTDIR)$(PREFIX)/lib/superpage
 share    := $(DESTDIR)$(PREFIX)/share/superpage
 config   := $(DESTDIR)/etc/superpage/superpage.toml
 
@@ -55,8 +56,9 @@ $(BINARY): $(SOURCES)
 	$(CARGO) build --release
 	@touch -c $@
 
-install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, man pages, completions, unit, dashboard
+install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, library, man pages, completions, unit, dashboard
 	install -D -m 755 $(BINARY) $(bin)/superpage
+	install -D -m 644 $(dir $(BINARY))libsuperpage.so $(library)/libsuperpage.so
 	install -d $(man)
 	$(BINARY) man $(man)
 	chmod 644 $(man)/superpage*.1
@@ -70,7 +72,7 @@ install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, man pages, c
 	test -e $(config) || install -D -m 644 packaging/superpage.toml $(config)
 
 uninstall: ## what install put there, but for /etc/superpage, which may have been edited
-	rm -f $(bin)/superpage $(man)/superpage.1 $(man)/superpage-*.1
+	rm -f $(bin)/superpage $(library)/libsuperpage.so $(man)/superpage.1 $(man)/superpage-*.1
 	rm -f $(bash)/superpage $(zsh)/_superpage $(fish)/superpage.fish
 	rm -f $(systemd)/superpage.service $(share)/grafana/superpage.json $(share)/superpage.toml
 

@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Debloat(Debloat),
     /// Make huge pages of the memory of processes, once, now
     Promote(Promote),
+    /// Run a program on 4 KiB, 2 MiB and 1 GiB pages at once
+    Run(Run),
     /// Promote while memory is free, and reclaim bloat when it gets short
     Daemon(Daemon),
     /// Watch huge pages, bloat and what the daemon does, in the terminal
@@ -148,6 +150,39 @@ pub(crate) struct Promote {
     /// Print one JSON object per process instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The program is not changed: a library of ours is loaded into it, places its large \
+                  private mappings so that 1 GiB pages fit, and serves the first touch of each. A \
+                  program that is linked statically, setuid, or written in Go runs unmanaged, and so \
+                  do the program's children. As root the kernel's pool of 1 GiB pages is enlarged \
+                  while it runs, one page at a time as they are needed and while an eighth of memory \
+                  stays available, and put back at the end."
+)]
+pub(crate) struct Run {
+    /// What decides on page sizes: trident-faults-only gives 1 GiB pages at the first touch, else 2 MiB,
+    /// else 4 KiB (Trident without its later promotion); off changes nothing
+    #[arg(long, value_name = "POLICY", default_value = "trident-faults-only",
+          value_parser = ["trident-faults-only", "off"])]
+    pub(crate) policy: String,
+    /// 1 GiB pages that are kept zeroed ahead of the program's first touches, once it has 1 GiB of memory;
+    /// at most 16
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=16),
+          allow_negative_numbers = true)]
+    pub(crate) ready: u32,
+    /// Write what was done as JSON into this file, at the program's end
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
+    /// Print no report
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// The program and its arguments
+    #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true,
+          allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<String>,
 }
 
 /// Arguments of `daemon`.

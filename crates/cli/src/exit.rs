@@ -15,7 +15,9 @@ pub(crate) const TABLE: &str = "Exit codes:
      history because no daemon ever ran, or the daemon gave up after a mistake of its own
      (its promoter ended four times within ten minutes, or its main thread panicked)
   2  usage: an argument or the configuration makes no sense; nothing was changed
-  3  not possible here: the kernel or our rights lack something; see `superpage doctor`";
+  3  not possible here: the kernel or our rights lack something; see `superpage doctor`
+`superpage run` ends as the program does: with its exit code, or by its signal; 126 and 127
+where the program may not be run or was not found";
 
 /// A failure, by exit code.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +31,14 @@ pub(crate) enum Failure {
     /// 3.
     #[error("{0}")]
     NotPossible(String),
+    /// A program that could not be started, with the exit code that shells have for it.
+    #[error("{why}")]
+    Program {
+        /// 126 or 127.
+        code: u8,
+        /// What went wrong.
+        why: String,
+    },
 }
 
 /// A command's result.
@@ -107,6 +117,7 @@ pub(crate) fn code(outcome: Outcome) -> ExitCode {
         Failure::Failed(_) => 1,
         Failure::Usage(_) => 2,
         Failure::NotPossible(_) => 3,
+        Failure::Program { code, .. } => code,
     })
 }
 

@@ -26,6 +26,11 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "superpage: {text}");
 }
 
+/// Prints whole lines on standard error; whether somebody reads them does not matter.
+pub(crate) fn report(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
 /// A text that somebody else chose, such as a command's name, without what a terminal would obey:
 /// control characters are spelled out, and so are those that turn the direction of writing.
 pub(crate) fn printable(text: &str) -> String {

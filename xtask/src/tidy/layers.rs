@@ -5,22 +5,24 @@ use super::source;
 use super::tree::{Tree, Violation};
 
 /// Each crate and the crates of the workspace that it may use. What is not here is not allowed.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 11] = [
     ("units", &[]),
+    ("launch", &["units"]),
     ("trace", &["units"]),
     ("policy", &["units"]),
     ("kernel", &["units"]),
     ("sim", &["units", "policy", "trace"]),
     ("manager", &["units", "policy", "kernel", "trace"]),
-    ("runtime", &["units", "policy", "kernel"]),
+    ("runtime", &["units", "policy", "launch"]),
     ("graph", &["units", "policy", "kernel"]),
     ("lab", &["units", "policy", "kernel", "trace", "sim", "manager", "runtime", "graph"]),
-    ("cli", &["units", "policy", "kernel", "trace", "sim", "manager", "runtime", "graph", "lab"]),
+    ("cli", &["units", "policy", "kernel", "launch", "trace", "sim", "manager", "graph", "lab"]),
 ];
 
 /// The crates that are pure: `no_std`, and of other packages only what is named here. `libm` is the
 /// mathematics that `core` leaves to `std`.
-const PURE: [(&str, &[&str]); 2] = [("units", &[]), ("policy", &["superpage-units", "libm"])];
+const PURE: [(&str, &[&str]); 3] =
+    [("units", &[]), ("launch", &["superpage-units"]), ("policy", &["superpage-units", "libm"])];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let manifests = tree.texts(|path| path.starts_with("crates/") && path.ends_with("/Cargo.toml"));

@@ -1,4 +1,4 @@
-//! Where `unsafe` may be: in `kernel`, in `runtime`, and in a workload of `lab` that says so.
+//! Where `unsafe` may be: in `kernel`, in `runtime`, and in a file of `lab` or `launch` that says so.
 
 use super::source;
 use super::tree::{Tree, Violation};
@@ -23,7 +23,8 @@ fn may(path: &str, text: &str) -> bool {
     let opts_in = || text.split_whitespace().collect::<String>().contains("#![expect(unsafe_code");
     path.starts_with("crates/kernel/")
         || path.starts_with("crates/runtime/")
-        || (path.starts_with("crates/lab/") && opts_in())
+        || (["crates/lab/", "crates/launch/"].iter().any(|home| path.starts_with(home))
+            && opts_in())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub(crate) mod log;
 mod promote;
 mod record;
 mod restore;
+mod run;
 mod scan;
 mod sim;
 mod top;
@@ -27,6 +28,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Promote(arguments) => promote::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Restore(arguments) => restore::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Lab(arguments) => lab::run(arguments.command),

@@ -1,0 +1,174 @@
+//! What kind of program is to be started: whether the dynamic linker will load our library into it.
+
+use object::elf::{PT_INTERP, SHT_PROGBITS};
+use object::read::elf::{ElfFile64, ProgramHeader, SectionHeader};
+use object::{Endianness, Object, ObjectSection};
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Whether a program can be managed, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It is linked dynamically, or a script for such a program.
+    Manageable,
+    /// It has no dynamic linker.
+    Static,
+    /// It runs with the rights of its owner or group, so the dynamic linker loads nothing of ours.
+    Privileged,
+    /// It is written in Go, which calls the kernel without libc.
+    Go,
+    /// It is no 64-bit program of this architecture, or nothing that we understand.
+    Foreign,
+}
+
+impl Kind {
+    /// Why it runs unmanaged, as the end of a sentence; nothing if it does not.
+    pub(super) fn why_not(self) -> Option<&'static str> {
+        match self {
+            Self::Manageable => None,
+            Self::Static => Some("is linked statically, so no library can be loaded into it"),
+            Self::Privileged => {
+                Some("runs with other rights (setuid or setgid), so no library is loaded into it")
+            }
+            Self::Go => Some("is written in Go, which maps its memory without libc"),
+            Self::Foreign => Some("is no 64-bit ELF program or script that we can read"),
+        }
+    }
+}
+
+/// Why a program cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProgramError {
+    /// There is none.
+    #[error("{0} was not found; give its path, or put its directory into PATH")]
+    NotFound(String),
+    /// There is one that may not be run.
+    #[error("{0} may not be executed: it is no file, or lacks the permission (`chmod +x`)")]
+    NotExecutable(String),
+}
+
+/// The file that a command's first word stands for: as shells look for it.
+pub(super) fn find(name: &str, path: &str) -> Result<PathBuf, ProgramError> {
+    let places: Vec<PathBuf> = match name.contains('/') {
+        true => vec![PathBuf::from(name)],
+        false => path.split(':').map(|directory| Path::new(directory).join(name)).collect(),
+    };
+    let is_there = |place: &&PathBuf| place.metadata().is_ok();
+    let is_runnable = |place: &&PathBuf| place.metadata().is_ok_and(|found| may_run(&found));
+    if let Some(found) = places.iter().find(is_runnable) {
+        return Ok(found.clone());
+    }
+    Err(match places.iter().any(|place| is_there(&place)) {
+        true => ProgramError::NotExecutable(name.to_owned()),
+        false => ProgramError::NotFound(name.to_owned()),
+    })
+}
+
+fn may_run(found: &Metadata) -> bool {
+    found.is_file() && found.permissions().mode() & 0o111 != 0
+}
+
+/// The interpreters that a script may name one after the other; the kernel follows as many.
+const DEPTH: usize = 4;
+
+/// What kind of program a file is. A script is what its interpreter is.
+pub(super) fn kind(file: &Path) -> Kind {
+    let mut file = file.to_owned();
+    for _ in 0..DEPTH {
+        let Ok(metadata) = file.metadata() else { return Kind::Foreign };
+        if changes_rights(&metadata) {
+            return Kind::Privileged;
+        }
+        let Ok(begin) = beginning(&file) else { return Kind::Foreign };
+        match interpreter(&begin) {
+            Some(interpreter) => file = interpreter,
+            // An executable text without an interpreter is run by a shell.
+            None if !begin.starts_with(b"\x7fELF") => return Kind::Foreign,
+            None => return std::fs::read(&file).map_or(Kind::Foreign, |bytes| elf(&bytes)),
+        }
+    }
+    Kind::Foreign
+}
+
+/// Whether the program gets other rights than whoever starts it.
+fn changes_rights(metadata: &Metadata) -> bool {
+    let mode = metadata.permissions().mode();
+    let me = rustix::process::getuid().as_raw();
+    let group = rustix::process::getgid().as_raw();
+    mode & 0o4000 != 0 && metadata.uid() != me || mode & 0o2000 != 0 && metadata.gid() != group
+}
+
+fn beginning(file: &Path) -> std::io::Result<Vec<u8>> {
+    let mut begin = Vec::new();
+    File::open(file)?.take(256).read_to_end(&mut begin)?;
+    match begin.is_empty() {
+        true => Err(ErrorKind::UnexpectedEof.into()),
+        false => Ok(begin),
+    }
+}
+
+/// The interpreter that the first line of a script names.
+fn interpreter(begin: &[u8]) -> Option<PathBuf> {
+    let line = begin.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let word = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(word)))
+}
+
+fn elf(bytes: &[u8]) -> Kind {
+    let Ok(elf) = ElfFile64::<Endianness>::parse(bytes) else { return Kind::Foreign };
+    let endian = elf.endian();
+    let has_linker =
+        elf.elf_program_headers().iter().any(|header| header.p_type(endian) == PT_INTERP);
+    if !has_linker {
+        return Kind::Static;
+    }
+    let is_go = elf.sections().any(|section| {
+        section.name() == Ok(".go.buildinfo")
+            && section.elf_section_header().sh_type(endian) == SHT_PROGBITS
+    });
+    if is_go { Kind::Go } else { Kind::Manageable }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn executable(directory: &Path, name: &str, text: &[u8], mode: u32) -> PathBuf {
+        let path = directory.join(name);
+        std::fs::write(&path, text).expect("there is room");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("it is ours");
+        path
+    }
+
+    #[test]
+    fn programs_are_told_apart() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let at = |name, text: &[u8], mode| executable(directory.path(), name, text, mode);
+        assert_eq!(kind(Path::new("/bin/sh")), Kind::Manageable);
+        let script = at("script", b"#! /bin/sh -e\necho\n", 0o755);
+        assert_eq!(kind(&script), Kind::Manageable);
+        let outer = format!("#!{}\n", script.display());
+        assert_eq!(kind(&at("outer", outer.as_bytes(), 0o755)), Kind::Manageable);
+        let endless = directory.path().join("endless");
+        let text = format!("#!{}\n", endless.display());
+        assert_eq!(kind(&at("endless", text.as_bytes(), 0o755)), Kind::Foreign);
+        assert_eq!(kind(&at("empty", b"", 0o755)), Kind::Foreign);
+        assert_eq!(kind(&at("text", b"echo\n", 0o755)), Kind::Foreign);
+        assert_eq!(kind(&at("cut", b"\x7fELF", 0o755)), Kind::Foreign);
+    }
+
+    #[test]
+    fn a_program_is_looked_for_as_shells_do() {
+        let directory = tempfile::tempdir().expect("there is room");
+        executable(directory.path(), "plain", b"x", 0o644);
+        let path = format!("/nowhere:{}:/bin", directory.path().display());
+        assert_eq!(find("sh", &path).expect("it is there"), Path::new("/bin/sh"));
+        assert!(matches!(find("plain", &path), Err(ProgramError::NotExecutable(_))));
+        assert!(matches!(find("none-such", &path), Err(ProgramError::NotFound(_))));
+        assert!(matches!(find("/nowhere/sh", &path), Err(ProgramError::NotFound(_))));
+        assert!(matches!(find("/bin", &path), Err(ProgramError::NotExecutable(_))));
+    }
+}

@@ -1,0 +1,92 @@
+//! What became of a program's memory, in words and as JSON.
+
+use crate::show;
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering::Relaxed;
+use superpage_launch::{Counters, FORMAT};
+use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, Nanos};
+
+/// What was counted, once the program has ended.
+#[derive(Debug)]
+pub(super) struct Report {
+    is_managed: bool,
+    most_mapped: Bytes,
+    most_gigantic: u64,
+    first_touches: u64,
+    prepared: u64,
+    left_to_smaller: u64,
+    demotions: u64,
+    longest_first_touch: Nanos,
+    longest_demotion: Nanos,
+    refused: Vec<(superpage_launch::Cause, u64)>,
+}
+
+impl Report {
+    /// What was counted.
+    pub(super) fn of(counters: &Counters) -> Self {
+        Self {
+            is_managed: counters.format.load(Relaxed) == FORMAT,
+            most_mapped: Bytes(counters.most_mapped.load(Relaxed)),
+            most_gigantic: counters.most_gigantic.load(Relaxed),
+            first_touches: counters.first_touches.load(Relaxed),
+            prepared: counters.prepared.load(Relaxed),
+            left_to_smaller: counters.left_to_smaller.load(Relaxed),
+            demotions: counters.demotions.load(Relaxed),
+            longest_first_touch: Nanos(counters.longest_first_touch.load(Relaxed)),
+            longest_demotion: Nanos(counters.longest_demotion.load(Relaxed)),
+            refused: counters.refused.counts().filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+
+    /// In a few lines.
+    pub(super) fn in_words(&self) -> String {
+        if !self.is_managed {
+            return "superpage: the program ran unmanaged: the library was not loaded into it\n"
+                .into();
+        }
+        let mut text = format!(
+            "superpage: {} in the areas at most, {} of it on 1 GiB pages at most\n",
+            self.most_mapped,
+            Bytes(self.most_gigantic * GIGANTIC_PAGE_BYTES),
+        );
+        if self.first_touches + self.left_to_smaller > 0 {
+            text += &format!(
+                "superpage: first touches of 1 GiB: {} by a 1 GiB page ({} zeroed ahead, longest wait \
+                 {}), {} left to smaller pages\n",
+                self.first_touches,
+                self.prepared,
+                show::time(self.longest_first_touch),
+                self.left_to_smaller,
+            );
+        }
+        if self.demotions > 0 {
+            text += &format!(
+                "superpage: {} 1 GiB pages were copied to smaller ones, writes held for {} at most\n",
+                self.demotions,
+                show::time(self.longest_demotion),
+            );
+        }
+        for (cause, count) in &self.refused {
+            text += &format!("superpage: refused {count} times: {}\n", cause.as_str());
+        }
+        text
+    }
+
+    /// As one JSON object.
+    pub(super) fn as_json(&self) -> Value {
+        let refused: serde_json::Map<String, Value> =
+            self.refused.iter().map(|(cause, count)| (cause.key().into(), json!(count))).collect();
+        json!({
+            "managed": self.is_managed,
+            "most_mapped_bytes": self.most_mapped.0,
+            "most_gigantic_pages": self.most_gigantic,
+            "first_touches": self.first_touches,
+            "first_touches_prepared": self.prepared,
+            "first_touches_left_to_smaller": self.left_to_smaller,
+            "demotions": self.demotions,
+            "longest_first_touch_ns": self.longest_first_touch.0,
+            "longest_demotion_ns": self.longest_demotion.0,
+            "refused": refused,
+        })
+    }
+}

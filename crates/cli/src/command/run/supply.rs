@@ -1,0 +1,63 @@
+//! The supply of gigantic pages while a program runs: enlarges the kernel's pool when the library asks.
+
+use rustix::thread::futex;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+use superpage_kernel::settings::{Mode, STATE_DIRECTORY, Settings};
+use superpage_kernel::{hugetlb, meminfo};
+use superpage_launch::Counters;
+use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
+
+/// The part of memory that stays available: nothing is taken for gigantic pages below it. Chosen, not
+/// measured.
+const KEPT: u64 = 8; // an eighth
+
+/// How often the end of the program is looked for while nothing is asked.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The gate to the kernel's settings, while the pool may be enlarged through it. Put back when dropped.
+#[derive(Debug)]
+pub(super) struct Supply {
+    settings: Settings,
+}
+
+impl Supply {
+    /// The right to enlarge the pool; the reason, as a sentence, if there is none.
+    pub(super) fn open() -> Result<Self, String> {
+        hugetlb::read(Path::new("/sys")).map_err(|error| format!("there is no pool: {error}"))?;
+        let (settings, _) = Settings::open(Path::new(STATE_DIRECTORY), Mode::Apply)
+            .map_err(|error| format!("the pool cannot be enlarged: {error}"))?;
+        Ok(Self { settings })
+    }
+
+    /// Answers the library's requests until `ended` is set.
+    pub(super) fn serve(&mut self, counters: &Counters, ended: &AtomicBool) {
+        counters.supply.store(1, Relaxed);
+        let look = futex::Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+        while !ended.load(Relaxed) {
+            let asked = counters.asked.load(Acquire);
+            if counters.answered.load(Relaxed) == asked {
+                let _ = futex::wait(&counters.asked, futex::Flags::empty(), asked, Some(&look));
+                continue;
+            }
+            self.enlarge();
+            counters.answered.store(asked, Release);
+            let _ = futex::wake(&counters.answered, futex::Flags::empty(), i32::MAX as u32);
+        }
+    }
+
+    /// Adds a page to the pool, unless one is free or memory is short. That it failed is seen by the
+    /// library, which finds none.
+    fn enlarge(&mut self) {
+        let Ok(pool) = hugetlb::read(Path::new("/sys")) else { return };
+        let Ok(memory) = meminfo::read(Path::new("/proc")) else { return };
+        let left = memory.available.0.saturating_sub(GIGANTIC_PAGE_BYTES);
+        if Bytes(left) < Bytes(memory.total.0 / KEPT) {
+            return;
+        }
+        let wanted = (pool.size + 1).to_string();
+        let _ = self.settings.change(&hugetlb::setting(Path::new("/sys")), &wanted);
+    }
+}

@@ -1,0 +1,260 @@
+//! Programs under `superpage run`: what they hold, what they see of it, and how they end.
+//!
+//! The program is `program/program.c`, built here by the C compiler that Rust links with. It checks every
+//! byte that it wrote; a wrong one is its exit code 1.
+
+#![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
+
+mod common;
+
+use common::machine::{self, Test};
+use common::{Ended, PROGRAM, Said};
+use libtest_mimic::Failed;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::OnceLock;
+use superpage_kernel::hugetlb;
+use superpage_units::GIGANTIC_PAGE_BYTES;
+use tempfile::TempDir;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/program.c");
+
+fn main() -> ExitCode {
+    machine::run(tests()).exit_code()
+}
+
+fn tests() -> Vec<Test> {
+    let able = without_library().or_else(machine::without_settings);
+    let gigantic = able.clone().or_else(without_gigantic);
+    let parts = without_library();
+    vec![
+        ("first_touches_get_gigantic_pages", gigantic.clone(), first_touches_get_gigantic_pages),
+        ("the_pool_is_put_back", gigantic.clone(), the_pool_is_put_back),
+        ("all_threads_keep_what_they_write", gigantic.clone(), all_threads_keep_what_they_write),
+        ("closed_descriptors_lose_nothing", gigantic.clone(), closed_descriptors_lose_nothing),
+        ("parts_of_a_gigantic_page_can_be_changed", able.clone(), || plays(&["parts"])),
+        ("forks_share_nothing", able.clone(), || plays(&["forks"])),
+        ("the_kernel_reads_and_writes", able.clone(), || plays(&["by-the-kernel"])),
+        ("signal_handlers_map_and_touch", able.clone(), || plays(&["signals"])),
+        ("a_stack_may_lie_in_a_gigantic_page", able.clone(), || plays(&["stacks"])),
+        ("a_limit_of_address_space_is_kept", able.clone(), || plays(&["limited"])),
+        ("random_changes_leave_no_wrong_byte", able, random_changes_leave_no_wrong_byte),
+        ("a_program_ends_as_without", parts.clone(), a_program_ends_as_without),
+        ("signals_are_passed_on", parts.clone(), signals_are_passed_on),
+        (
+            "who_cannot_be_managed_runs_unmanaged",
+            parts.clone(),
+            who_cannot_be_managed_runs_unmanaged,
+        ),
+        (
+            "scripts_are_followed_and_children_left",
+            parts.clone(),
+            scripts_are_followed_and_children_left,
+        ),
+        ("off_leaves_memory_to_the_kernel", parts, off_leaves_memory_to_the_kernel),
+    ]
+}
+
+/// Why no program can be run with the library.
+fn without_library() -> Option<String> {
+    program().as_ref().err().cloned()
+}
+
+/// Why no gigantic page can be had: the kernel is asked for one, which is given back.
+fn without_gigantic() -> Option<String> {
+    let said = run(&["--quiet", "--ready", "0"], &["touch", "1"]);
+    let gigantic = said.ok().and_then(|said| said.out.trim().parse::<u64>().ok());
+    (gigantic != Some(GIGANTIC_PAGE_BYTES))
+        .then(|| "the kernel finds no 1 GiB of contiguous memory".to_owned())
+}
+
+/// The program, built once.
+fn program() -> &'static Result<(TempDir, PathBuf), String> {
+    static BUILT: OnceLock<Result<(TempDir, PathBuf), String>> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let directory = TempDir::new().map_err(|error| error.to_string())?;
+        let program = directory.path().join("program");
+        build(&program, &[])?;
+        build_library()?;
+        Ok((directory, program))
+    })
+}
+
+/// Builds the library beside the program that is tested: no crate depends on it, so cargo has not.
+fn build_library() -> Result<(), String> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--locked", "--package", "superpage-runtime"]);
+    let beside = Path::new(PROGRAM).parent();
+    if beside.is_some_and(|directory| directory.ends_with("release")) {
+        cargo.arg("--release");
+    }
+    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("cargo: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+fn build(program: &Path, options: &[&str]) -> Result<(), String> {
+    let output = Command::new("cc")
+        .args(["-O2", "-pthread", "-Wall", "-Werror", "-o"])
+        .arg(program)
+        .arg(SOURCE)
+        .args(options)
+        .output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("cc: {}", String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(format!("there is no C compiler (cc): {error}")),
+    }
+}
+
+fn command(options: &[&str], words: &[&str]) -> Result<Command, Failed> {
+    let (_, program) = program().as_ref()?;
+    let mut command = Command::new(PROGRAM);
+    command.arg("run").args(options).arg("--").arg(program).args(words);
+    Ok(command)
+}
+
+fn run(options: &[&str], words: &[&str]) -> Result<Said, Failed> {
+    Ok(command(options, words)?.output()?.into())
+}
+
+/// Runs a part to its good end, and gives what it said and the report.
+fn report(words: &[&str]) -> Result<(Said, Value), Failed> {
+    let directory = TempDir::new()?;
+    let file = directory.path().join("report.json");
+    let file = file.to_str().ok_or("no text")?;
+    // Pages that are ready would count among those that the program sees mapped.
+    let said = run(&["--ready", "0", "--report", file], words)?.done()?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    ensure!(report["managed"] == true, "not managed: {report}");
+    Ok((said, report))
+}
+
+/// Runs a part to its good end.
+fn plays(words: &[&str]) -> Ended {
+    report(words).map(|_| ())
+}
+
+fn bytes(said: &Said) -> Result<u64, Failed> {
+    Ok(said.out.lines().next().unwrap_or_default().parse()?)
+}
+
+// ---------------------------------------------------------------- memory
+
+fn first_touches_get_gigantic_pages() -> Ended {
+    let (said, report) = report(&["touch", "1"])?;
+    ensure!(bytes(&said)? == GIGANTIC_PAGE_BYTES, "{said:?}");
+    ensure!(report["most_gigantic_pages"] == 1 && report["first_touches"] == 2, "{report}");
+    ensure!(
+        said.err.contains("1 GiB of it on 1 GiB pages") || said.err.contains("1.0 GiB of it"),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+fn the_pool_is_put_back() -> Ended {
+    let pool = || hugetlb::read(Path::new("/sys"));
+    let before = pool()?;
+    report(&["touch", "2"])?;
+    ensure!(pool()? == before, "{:?}, before {before:?}", pool()?);
+    Ok(())
+}
+
+fn all_threads_keep_what_they_write() -> Ended {
+    let (said, report) = report(&["threads", "2"])?;
+    ensure!(
+        report["first_touches"].as_u64() == Some(bytes(&said)? / GIGANTIC_PAGE_BYTES),
+        "{report}"
+    );
+    ensure!(report["first_touches"].as_u64() >= Some(1), "{report}");
+    Ok(())
+}
+
+fn closed_descriptors_lose_nothing() -> Ended {
+    let (_, report) = report(&["closes"])?;
+    let served = |key: &str| report[key].as_u64().unwrap_or_default();
+    // The second was touched when everything was closed.
+    let both = served("first_touches") + served("first_touches_left_to_smaller");
+    ensure!(both == 2, "{report}");
+    Ok(())
+}
+
+/// So long, in seconds.
+const INTEGRITY: &str = "20";
+
+fn random_changes_leave_no_wrong_byte() -> Ended {
+    plays(&["integrity", INTEGRITY])
+}
+
+// ---------------------------------------------------------------- the program's end
+
+fn a_program_ends_as_without() -> Ended {
+    for code in [0, 1, 42, 255] {
+        let said = run(&["--quiet"], &["exit", &code.to_string()])?;
+        ensure!(said.code == Some(code) && said.err.is_empty(), "{code}: {said:?}");
+    }
+    for signal in [Signal::KILL, Signal::SEGV, Signal::TERM] {
+        let words = ["die".to_owned(), signal.as_raw().to_string()];
+        let status = command(&["--quiet"], &[&words[0], &words[1]])?.status()?;
+        ensure!(status.signal() == Some(signal.as_raw()), "{signal:?}: {status:?}");
+    }
+    let said: Said = Command::new(PROGRAM).args(["run", "no-such-program"]).output()?.into();
+    ensure!(said.code == Some(127) && said.err.contains("was not found"), "{said:?}");
+    let said: Said = Command::new(PROGRAM).args(["run", "/etc/passwd"]).output()?.into();
+    ensure!(said.code == Some(126) && said.err.contains("may not be executed"), "{said:?}");
+    Ok(())
+}
+
+fn signals_are_passed_on() -> Ended {
+    let mut child = command(&["--quiet"], &["wait"])?.stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    ensure!(line == "ready\n", "{line:?}");
+    kill_process(Pid::from_child(&child), Signal::USR1)?;
+    let status = child.wait()?;
+    ensure!(status.signal() == Some(Signal::USR1.as_raw()), "{status:?}");
+    Ok(())
+}
+
+fn who_cannot_be_managed_runs_unmanaged() -> Ended {
+    let directory = TempDir::new()?;
+    let linked = directory.path().join("static");
+    build(&linked, &["-static"])?;
+    let said: Said =
+        Command::new(PROGRAM).arg("run").arg(&linked).args(["exit", "7"]).output()?.into();
+    ensure!(said.code == Some(7) && said.err.contains("linked statically"), "{said:?}");
+    Ok(())
+}
+
+fn scripts_are_followed_and_children_left() -> Ended {
+    let (directory, program) = program().as_ref()?;
+    let script = directory.path().join("script");
+    // The child is left alone; the program that takes the script's place is managed.
+    let text = format!("#!/bin/sh\n{0} touch 1 >&2\nexec {0} touch 2\n", program.display());
+    std::fs::write(&script, text)?;
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let file = directory.path().join("script.json");
+    let output =
+        Command::new(PROGRAM).args(["run", "--report"]).arg(&file).arg(&script).output()?;
+    Said::from(output).done()?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    let expected = 2 * GIGANTIC_PAGE_BYTES;
+    ensure!(report["most_mapped_bytes"].as_u64() >= Some(expected), "{report}");
+    ensure!(
+        report["most_mapped_bytes"].as_u64() < Some(expected + GIGANTIC_PAGE_BYTES),
+        "{report}"
+    );
+    Ok(())
+}
+
+fn off_leaves_memory_to_the_kernel() -> Ended {
+    let said = run(&["--policy", "off"], &["touch", "1"])?.done()?;
+    ensure!(bytes(&said)? == 0, "{said:?}");
+    Ok(())
+}

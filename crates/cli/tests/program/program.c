@@ -1,0 +1,466 @@
+// An ordinary program, as `superpage run` gets it: it knows nothing of the library, checks every byte that
+// it wrote, and says in its exit code whether memory held what it should. The first argument says which
+// part it plays; docs of live_run.rs.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GIB (1UL << 30)
+#define MIB (1UL << 20)
+#define PAGE 4096UL
+
+#define CHECK(holds)                                                                   \
+    do {                                                                               \
+        if (!(holds)) {                                                                \
+            fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #holds, errno);      \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+
+static char *map(size_t length) {
+    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+// The word that page `index` of a mapping is to hold.
+static uint64_t word(uint64_t seed, size_t index) {
+    uint64_t value = (seed + 1) * 0x9E3779B97F4A7C15UL ^ (index + 1) * 0xBF58476D1CE4E5B9UL;
+    return value | 1;
+}
+
+static void fill(char *memory, size_t from, size_t to, uint64_t seed) {
+    for (size_t at = from; at < to; at += PAGE) *(uint64_t *)(memory + at) = word(seed, at / PAGE);
+}
+
+static void expect(const char *memory, size_t from, size_t to, uint64_t seed) {
+    for (size_t at = from; at < to; at += PAGE) {
+        const uint64_t *words = (const uint64_t *)(memory + at);
+        if (words[0] != word(seed, at / PAGE) || words[1] != 0) {
+            fprintf(stderr, "wrong at %#zx of %p\n", at, (const void *)memory);
+            exit(1);
+        }
+    }
+}
+
+static void expect_zero(const char *memory, size_t from, size_t to) {
+    for (size_t at = from; at < to; at += 8) {
+        if (*(const uint64_t *)(memory + at) != 0) {
+            fprintf(stderr, "not zero at %#zx of %p\n", at, (const void *)memory);
+            exit(1);
+        }
+    }
+}
+
+// Bytes of this process that 1 GiB pages map.
+static size_t on_gigantic(void) {
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    CHECK(smaps);
+    char line[512];
+    size_t start, end, size = 0, kib, sum = 0;
+    while (fgets(line, sizeof line, smaps)) {
+        if (sscanf(line, "%zx-%zx ", &start, &end) == 2) size = end - start;
+        if (sscanf(line, "KernelPageSize: %zu kB", &kib) == 1 && kib == 1 << 20) sum += size;
+    }
+    fclose(smaps);
+    return sum;
+}
+
+// Fills so many GiB, checks them, and prints how much of it 1 GiB pages map.
+static int touch(size_t gib) {
+    char *memory = map(gib * GIB);
+    expect_zero(memory, 5 * MIB, 6 * MIB);
+    fill(memory, 0, gib * GIB, 1);
+    expect(memory, 0, gib * GIB, 1);
+    printf("%zu\n", on_gigantic());
+    CHECK(munmap(memory, gib * GIB) == 0);
+    char *again = map(gib * GIB);
+    expect_zero(again, GIB - MIB, GIB);
+    return 0;
+}
+
+// Changes parts of a GiB in each way there is.
+static int parts(void) {
+    char *memory = map(GIB);
+    fill(memory, 0, GIB, 2);
+    CHECK(munmap(memory + 8 * MIB, 4 * MIB) == 0);
+    expect(memory, 0, 8 * MIB, 2);
+    expect(memory, 12 * MIB, GIB, 2);
+    CHECK(mprotect(memory + 8 * MIB, PAGE, PROT_READ) == -1 && errno == ENOMEM);
+    CHECK(munmap(memory, GIB) == 0);
+
+    memory = map(GIB);
+    fill(memory, 0, GIB, 3);
+    CHECK(mprotect(memory + 3 * PAGE, PAGE, PROT_READ) == 0);
+    expect(memory, 0, GIB, 3);
+    CHECK(mprotect(memory + 3 * PAGE, PAGE, PROT_READ | PROT_WRITE) == 0);
+    fill(memory, 0, GIB, 4);
+    expect(memory, 0, GIB, 4);
+
+    char *other = map(GIB);
+    fill(other, 0, GIB, 5);
+    CHECK(madvise(other + 16 * MIB, 3 * MIB, MADV_DONTNEED) == 0);
+    expect(other, 0, 16 * MIB, 5);
+    expect_zero(other, 16 * MIB, 19 * MIB);
+    expect(other, 19 * MIB, GIB, 5);
+
+    // All of it: nothing is left, and it can be used again.
+    char *whole = map(GIB);
+    fill(whole, 0, GIB, 6);
+    CHECK(madvise(whole, GIB, MADV_DONTNEED) == 0);
+    expect_zero(whole, 0, 4 * MIB);
+    fill(whole, 0, GIB, 7);
+    expect(whole, 0, GIB, 7);
+    CHECK(madvise(whole, GIB, MADV_HUGEPAGE) == 0 && madvise(whole, MIB, MADV_COLD) == 0);
+    CHECK(madvise(whole, MIB, MADV_DONTFORK) == 0);
+    expect(whole, 0, GIB, 7);
+
+    // Growing moves it, shrinking does not.
+    char *grown = map(GIB);
+    fill(grown, 0, GIB, 8);
+    grown = mremap(grown, GIB, GIB + 64 * MIB, MREMAP_MAYMOVE);
+    CHECK(grown != MAP_FAILED);
+    expect(grown, 0, GIB, 8);
+    expect_zero(grown, GIB, GIB + 64 * MIB);
+    CHECK(mremap(grown, GIB + 64 * MIB, 32 * MIB, 0) == grown);
+    expect(grown, 0, 32 * MIB, 8);
+
+    // A file over a part.
+    char name[] = "/tmp/superpage-test-XXXXXX";
+    int file = mkstemp(name);
+    CHECK(file >= 0 && unlink(name) == 0 && ftruncate(file, MIB) == 0);
+    CHECK(pwrite(file, "file", 4, 0) == 4);
+    char *mixed = map(GIB);
+    fill(mixed, 0, GIB, 9);
+    char *over = mmap(mixed + 2 * MIB, MIB, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0);
+    CHECK(over == mixed + 2 * MIB && memcmp(over, "file", 4) == 0);
+    expect(mixed, 0, 2 * MIB, 9);
+    expect(mixed, 3 * MIB, GIB, 9);
+    CHECK(syscall(SYS_munmap, mixed, GIB) == 0);
+    return 0;
+}
+
+struct Share {
+    char *memory;
+    size_t slots, index;
+    pthread_barrier_t *barrier;
+};
+
+static void *touch_all(void *argument) {
+    struct Share *share = argument;
+    for (size_t slot = 0; slot < share->slots; slot++) {
+        pthread_barrier_wait(share->barrier);
+        char *slot_start = share->memory + slot * GIB;
+        for (size_t page = share->index; page < 4096; page += 8)
+            *(uint64_t *)(slot_start + page * PAGE * 64) = word(share->index, page);
+    }
+    return NULL;
+}
+
+// Eight threads touch each GiB at the same moment; none may lose what another wrote.
+static int threads(size_t gib) {
+    char *memory = map(gib * GIB);
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, 8);
+    pthread_t thread[8];
+    struct Share share[8];
+    for (size_t i = 0; i < 8; i++) {
+        share[i] = (struct Share){memory, gib, i, &barrier};
+        CHECK(pthread_create(&thread[i], NULL, touch_all, &share[i]) == 0);
+    }
+    for (size_t i = 0; i < 8; i++) pthread_join(thread[i], NULL);
+    for (size_t slot = 0; slot < gib; slot++)
+        for (size_t page = 0; page < 4096; page++)
+            CHECK(*(uint64_t *)(memory + slot * GIB + page * PAGE * 64) == word(page % 8, page));
+    printf("%zu\n", on_gigantic());
+    return 0;
+}
+
+static void end_well(pid_t child) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// Forks in each way; parent and child see what was there before, and not what the other writes then.
+static int forks(void) {
+    char *memory = map(GIB);
+    fill(memory, 0, GIB, 10);
+    printf("%zu\n", on_gigantic());
+    fflush(stdout);
+    int go[2];
+    CHECK(pipe(go) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char byte;
+        CHECK(read(go[0], &byte, 1) == 1);
+        expect(memory, 0, GIB, 10);
+        fill(memory, 0, 64 * MIB, 11);
+        char *own = map(2 * GIB);
+        expect_zero(own, GIB - MIB, GIB + MIB);
+        CHECK(munmap(memory + 64 * MIB, MIB) == 0);
+        pid_t grandchild = fork();
+        CHECK(grandchild >= 0);
+        if (grandchild == 0) {
+            expect(memory, 0, 64 * MIB, 11);
+            _exit(0);
+        }
+        end_well(grandchild);
+        _exit(0);
+    }
+    fill(memory, GIB - 64 * MIB, GIB, 12);
+    CHECK(write(go[1], "x", 1) == 1);
+    // The child was forked before the write above, and must not see it: it checks all with 10.
+    end_well(child);
+    expect(memory, 0, GIB - 64 * MIB, 10);
+    expect(memory, GIB - 64 * MIB, GIB, 12);
+
+    child = syscall(SYS_fork);
+    CHECK(child >= 0);
+    if (child == 0) {
+        expect(memory, 0, GIB - 64 * MIB, 10);
+        _exit(0);
+    }
+    end_well(child);
+    CHECK(system("exit 0") == 0);
+    FILE *output = popen("echo said", "r");
+    char line[8];
+    CHECK(output && fgets(line, sizeof line, output) && strcmp(line, "said\n") == 0);
+    CHECK(pclose(output) == 0);
+    return 0;
+}
+
+// Closes every descriptor; memory that is touched then is served as before.
+static int closes(void) {
+    char *memory = map(2 * GIB);
+    fill(memory, 0, GIB, 13);
+    close_range(3, ~0U, 0);
+    expect_zero(memory, GIB, GIB + MIB);
+    fill(memory, GIB, 2 * GIB, 13);
+    expect(memory, 0, 2 * GIB, 13);
+    printf("%zu\n", on_gigantic());
+    return 0;
+}
+
+// The kernel reads into memory that was never touched, and out of it.
+static int by_the_kernel(void) {
+    char *memory = map(2 * GIB);
+    int zero = open("/dev/zero", O_RDONLY);
+    CHECK(zero >= 0);
+    CHECK(read(zero, memory + GIB / 2, MIB) == MIB);
+    int null = open("/dev/null", O_WRONLY);
+    CHECK(null >= 0 && write(null, memory + GIB, MIB) == MIB);
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    CHECK(write(ends[1], "through a pipe", 14) == 14);
+    CHECK(read(ends[0], memory + 2 * GIB - 14, 14) == 14);
+    CHECK(memcmp(memory + 2 * GIB - 14, "through a pipe", 14) == 0);
+    return 0;
+}
+
+static char *handled;
+static volatile sig_atomic_t handlers;
+
+static void handler(int signal) {
+    (void)signal;
+    // Touches a new GiB, and maps and unmaps memory, wherever the thread was.
+    size_t at = (size_t)handlers * GIB + 17 * PAGE;
+    *(uint64_t *)(handled + at) = word(14, handlers);
+    char *memory = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) _exit(1);
+    memory[0] = 1;
+    if (munmap(memory, MIB) != 0) _exit(1);
+    handlers++;
+}
+
+// A signal handler does all of that in the middle of calls that do the same.
+static int signals(void) {
+    handled = map(4 * GIB);
+    struct sigaction action = {.sa_handler = handler};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    struct itimerspec every = {{0, 20000000}, {0, 20000000}};
+    timer_t timer;
+    CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0);
+    CHECK(timer_settime(timer, 0, &every, NULL) == 0);
+    while (handlers < 3) {
+        char *memory = map(3 * MIB);
+        memory[MIB] = 1;
+        CHECK(mprotect(memory, MIB, PROT_READ) == 0);
+        CHECK(munmap(memory, 3 * MIB) == 0);
+    }
+    timer_delete(timer);
+    for (int i = 0; i < 3; i++) CHECK(*(uint64_t *)(handled + i * GIB + 17 * PAGE) == word(14, i));
+    return 0;
+}
+
+// The stack of a thread lies in memory that the program mapped, and the thread changes its neighbours.
+static void *on_own_stack(void *argument) {
+    char *memory = argument;
+    volatile char deep[512 * 1024];
+    for (int round = 0; round < 20; round++) {
+        memset((char *)deep, round, sizeof deep);
+        CHECK(mprotect(memory + GIB / 2, PAGE, PROT_READ) == 0);
+        CHECK(deep[1000] == round);
+        CHECK(mprotect(memory + GIB / 2, PAGE, PROT_READ | PROT_WRITE) == 0);
+        CHECK(munmap(memory + GIB / 2 + MIB + round * PAGE, PAGE) == 0);
+    }
+    return NULL;
+}
+
+static int stacks(void) {
+    char *memory = map(GIB);
+    fill(memory, 0, GIB, 15);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    CHECK(pthread_attr_setstack(&attributes, memory, 8 * MIB) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, &attributes, on_own_stack, memory) == 0);
+    pthread_join(thread, NULL);
+    expect(memory, 8 * MIB, GIB / 2, 15);
+    expect(memory, GIB / 2 + 2 * MIB, GIB, 15);
+    return 0;
+}
+
+static int limited(void) {
+    struct rlimit limit = {3 * GIB, 3 * GIB};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    // From here on nothing new fits that is larger than the limit leaves; what fits works.
+    char *memory = map(MIB);
+    fill(memory, 0, MIB, 16);
+    expect(memory, 0, MIB, 16);
+    return 0;
+}
+
+// Random changes to memory, each of which the program knows the outcome of, until the time is over.
+#define PIECES 48
+static struct Piece {
+    char *memory;
+    size_t length;
+    uint64_t seed;
+} pieces[PIECES];
+
+static uint64_t next(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    return *state ^= *state << 17;
+}
+
+static void step(struct Piece *piece, uint64_t *state) {
+    uint64_t choice = next(state) % 8;
+    if (!piece->memory) {
+        piece->length = next(state) % 8 ? (1 + next(state) % 64) * MIB : GIB;
+        piece->memory = map(piece->length);
+        piece->seed = next(state);
+        expect_zero(piece->memory, 0, PAGE);
+        fill(piece->memory, 0, piece->length, piece->seed);
+        return;
+    }
+    expect(piece->memory, 0, piece->length, piece->seed);
+    size_t pages = piece->length / PAGE;
+    size_t from = next(state) % pages * PAGE, to = from + (1 + next(state) % 1024) * PAGE;
+    if (to > piece->length) to = piece->length;
+    char *part = piece->memory + from;
+    size_t length = to - from;
+    switch (choice) {
+    case 0:
+        CHECK(munmap(piece->memory, piece->length) == 0);
+        piece->memory = NULL;
+        break;
+    case 1:
+        CHECK(madvise(part, length, MADV_DONTNEED) == 0);
+        expect_zero(piece->memory, from, to);
+        fill(piece->memory, from, to, piece->seed);
+        break;
+    case 2:
+        CHECK(mprotect(part, length, PROT_READ) == 0);
+        expect(piece->memory, from, to, piece->seed);
+        CHECK(mprotect(part, length, PROT_READ | PROT_WRITE) == 0);
+        break;
+    case 3:
+        if (piece->length < 128 * MIB) {
+            size_t longer = piece->length + 8 * MIB;
+            piece->memory = mremap(piece->memory, piece->length, longer, MREMAP_MAYMOVE);
+            CHECK(piece->memory != MAP_FAILED);
+            expect_zero(piece->memory, piece->length, piece->length + PAGE);
+            fill(piece->memory, piece->length, longer, piece->seed);
+            piece->length = longer;
+        }
+        break;
+    case 4: {
+        char *over = mmap(part, length, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        CHECK(over == part);
+        expect_zero(piece->memory, from, to);
+        fill(piece->memory, from, to, piece->seed);
+        break;
+    }
+    default:
+        fill(piece->memory, from, to, piece->seed);
+    }
+}
+
+struct Walk {
+    size_t index;
+    time_t end;
+    long steps;
+};
+
+static void *walk(void *argument) {
+    struct Walk *walk = argument;
+    uint64_t state = 88172645463325252UL + walk->index * 7919;
+    while (time(NULL) < walk->end) {
+        step(&pieces[walk->index * (PIECES / 4) + next(&state) % (PIECES / 4)], &state);
+        walk->steps++;
+    }
+    return NULL;
+}
+
+static int integrity(long seconds) {
+    pthread_t thread[4];
+    struct Walk walks[4];
+    for (size_t i = 0; i < 4; i++) {
+        walks[i] = (struct Walk){i, time(NULL) + seconds, 0};
+        CHECK(pthread_create(&thread[i], NULL, walk, &walks[i]) == 0);
+    }
+    for (size_t i = 0; i < 4; i++) pthread_join(thread[i], NULL);
+    printf("%ld\n", walks[0].steps + walks[1].steps + walks[2].steps + walks[3].steps);
+    return 0;
+}
+
+int main(int count, char **words) {
+    const char *part = count > 1 ? words[1] : "";
+    long number = count > 2 ? atol(words[2]) : 1;
+    if (!strcmp(part, "touch")) return touch(number);
+    if (!strcmp(part, "parts")) return parts();
+    if (!strcmp(part, "threads")) return threads(number);
+    if (!strcmp(part, "forks")) return forks();
+    if (!strcmp(part, "closes")) return closes();
+    if (!strcmp(part, "by-the-kernel")) return by_the_kernel();
+    if (!strcmp(part, "signals")) return signals();
+    if (!strcmp(part, "stacks")) return stacks();
+    if (!strcmp(part, "limited")) return limited();
+    if (!strcmp(part, "integrity")) return integrity(number);
+    if (!strcmp(part, "exit")) return number;
+    if (!strcmp(part, "die")) raise(number);
+    if (!strcmp(part, "wait")) {
+        puts("ready");
+        fflush(stdout);
+        pause();
+    }
+    fprintf(stderr, "no part %s\n", part);
+    return 2;
+}

@@ -1,0 +1,188 @@
+//! What the library counts and asks, in a file that `superpage run` has mapped as well.
+
+#![expect(unsafe_code, reason = "looks at the words of the file as counters")]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
+
+/// The layout of [`Counters`], which both sides compare before they read a number.
+pub const FORMAT: u64 = 1;
+
+/// Why the library refused or gave up something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Cause {
+    /// No gigantic page was free in the kernel's pool.
+    PoolEmpty,
+    /// The program forks, and its gigantic pages would have to be copied for each child.
+    Forked,
+    /// There was no ordinary memory to copy a gigantic page to.
+    NoMemory,
+    /// A device or the kernel may write to memory of the program without its page tables, so a copy
+    /// could miss what it writes.
+    MayPin,
+    /// The process may not have a userfaultfd, so no first touch is told to the library.
+    NoRights,
+    /// The kernel refused a step.
+    Kernel,
+}
+
+impl Cause {
+    /// All of them, in the order of their counters.
+    pub const ALL: [Self; 6] =
+        [Self::PoolEmpty, Self::Forked, Self::NoMemory, Self::MayPin, Self::NoRights, Self::Kernel];
+
+    /// The cause as part of a sentence.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PoolEmpty => "no gigantic page was free in the kernel's pool",
+            Self::Forked => "the program forked less than a minute before",
+            Self::MayPin => {
+                "the program has a descriptor for direct I/O (O_DIRECT, io_uring, AIO, VFIO, RDMA, KVM)"
+            }
+            Self::NoMemory => "there was no memory to copy a gigantic page to",
+            Self::NoRights => "the program may not have a userfaultfd",
+            Self::Kernel => "the kernel refused a step",
+        }
+    }
+
+    /// The cause as a JSON key.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::PoolEmpty => "pool_empty",
+            Self::Forked => "forked",
+            Self::NoMemory => "no_memory",
+            Self::MayPin => "may_pin",
+            Self::NoRights => "no_rights",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+/// How often something was refused, by cause.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Refused([AtomicU64; Cause::ALL.len()]);
+
+impl Refused {
+    /// Counts one more.
+    pub fn add(&self, cause: Cause) {
+        if let Some(counter) = self.0.get(cause as usize) {
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The counts, with their causes.
+    pub fn counts(&self) -> impl Iterator<Item = (Cause, u64)> {
+        Cause::ALL.into_iter().zip(self.0.iter().map(|counter| counter.load(Relaxed)))
+    }
+}
+
+/// What the library counts. All zeroes where it was never loaded.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Counters {
+    /// [`FORMAT`], written by the library.
+    pub format: AtomicU64,
+    /// How often the library took charge of a program: once, and once more for each program that was
+    /// run in its place.
+    pub starts: AtomicU64,
+    /// Gigantic pages that map memory of the program now.
+    pub gigantic: AtomicU64,
+    /// The most that ever did.
+    pub most_gigantic: AtomicU64,
+    /// First touches that a gigantic page served.
+    pub first_touches: AtomicU64,
+    /// Those of them that found a gigantic page zeroed ahead of time.
+    pub prepared: AtomicU64,
+    /// First touches of room for a gigantic page that were left to smaller pages.
+    pub left_to_smaller: AtomicU64,
+    /// Gigantic pages that were copied to smaller ones, because the program changed a part of one or
+    /// forked.
+    pub demotions: AtomicU64,
+    /// The longest time that a first touch waited for a gigantic page, in nanoseconds.
+    pub longest_first_touch: AtomicU64,
+    /// The longest time that writes were held while a gigantic page was demoted, in nanoseconds.
+    pub longest_demotion: AtomicU64,
+    /// The most memory of the program that the library had in its areas, in bytes.
+    pub most_mapped: AtomicU64,
+    /// Where no gigantic page could be used or demoted, by cause.
+    pub refused: Refused,
+    /// Whether `superpage run` can enlarge the kernel's pool of gigantic pages: 0 or 1.
+    pub supply: AtomicU32,
+    /// How often the library has asked for one more gigantic page in the pool: a futex.
+    pub asked: AtomicU32,
+    /// How many of those requests `superpage run` has dealt with: a futex.
+    pub answered: AtomicU32,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a page's size fits any integer")]
+const PAGE: usize = BASE_PAGE_BYTES as usize;
+
+/// The page that both sides have mapped, as words.
+pub type Words = [AtomicU64; PAGE / size_of::<u64>()];
+
+impl Counters {
+    /// The counters at the beginning of a page.
+    #[must_use]
+    pub fn of(words: &Words) -> &Self {
+        // SAFETY: counters are atomic integers, of which any bytes are a value, in no more than a page,
+        // aligned as words are.
+        unsafe { &*core::ptr::from_ref(words).cast() }
+    }
+
+    /// Counts one more gigantic page.
+    pub fn add_gigantic(&self) {
+        let now = self.gigantic.fetch_add(1, Relaxed) + 1;
+        self.most_gigantic.fetch_max(now, Relaxed);
+    }
+
+    /// Counts one gigantic page less.
+    pub fn remove_gigantic(&self) {
+        self.gigantic.fetch_sub(1, Relaxed);
+    }
+
+    /// Notes how much memory is mapped now.
+    pub fn mapped(&self, now: Bytes) {
+        self.most_mapped.fetch_max(now.0, Relaxed);
+    }
+
+    /// Notes a wait, in one of the counters of the longest.
+    pub fn waited(counter: &AtomicU64, time: Nanos) {
+        counter.fetch_max(time.0, Relaxed);
+    }
+}
+
+// What `Counters::of` rests on.
+const _: () = assert!(size_of::<Counters>() <= size_of::<Words>());
+const _: () = assert!(align_of::<Counters>() <= align_of::<Words>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_is_kept() {
+        let counters = Counters::default();
+        counters.add_gigantic();
+        counters.add_gigantic();
+        counters.remove_gigantic();
+        assert_eq!(counters.gigantic.load(Relaxed), 1);
+        assert_eq!(counters.most_gigantic.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn each_cause_has_a_counter_of_its_own() {
+        let refused = Refused::default();
+        for (times, cause) in Cause::ALL.into_iter().enumerate() {
+            for _ in 0..times {
+                refused.add(cause);
+            }
+        }
+        for (times, (cause, count)) in refused.counts().enumerate() {
+            assert_eq!(count, times as u64, "{cause:?}");
+        }
+    }
+}

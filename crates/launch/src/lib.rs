@@ -1,0 +1,18 @@
+//! What `superpage run` and the library inside the program tell each other.
+//!
+//! The command tells the library its [`Config`] through an environment variable. The library keeps
+//! [`Counters`] in a file that both have mapped, so that the report survives a program that is killed,
+//! that calls `_exit`, or that runs another program in its place.
+//!
+//! Nothing here allocates or calls the kernel, because the library reads it before the program begins.
+
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod config;
+mod counters;
+
+pub use config::{Config, MAX_PATH, Name, Policy, VARIABLE};
+pub use counters::{Cause, Counters, FORMAT, Refused, Words};

@@ -1,0 +1,158 @@
+//! What the threads share: the areas, their slots, the gigantic pages that are ready, the counters.
+//!
+//! | thread | what it does | what it waits for |
+//! |---|---|---|
+//! | a thread of the program, in an interposed function | places mappings ([`memory`](crate::memory)), one at a time, with the lock of the space | the service thread |
+//! | `service` | registers, releases and demotes slots for them ([`service`](crate::service)) | nobody |
+//! | two fault threads | serve first touches as the policy decides ([`fault`](crate::fault)) | each other, for the policy |
+//! | `background` | has gigantic pages ready as the policy decides ([`background`](crate::background)) | nobody |
+//!
+//! A thread of the program may stop at any instruction, because its own stack may lie in a slot whose
+//! writes are held. So the library's threads never wait for one.
+
+#![expect(unsafe_code, reason = "hands out the one value that all threads share")]
+
+use crate::gigantic::Ready;
+use crate::lock::Lock;
+use crate::machine::Decider;
+use crate::service::Mailbox;
+use crate::slot::{Slots, State};
+use crate::space::Space;
+use crate::sys::{self, Span};
+use crate::uffd::Userfaultfd;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use superpage_launch::Counters;
+use superpage_units::Nanos;
+
+/// All that the threads share.
+#[derive(Debug)]
+pub(crate) struct Areas {
+    /// Where they are.
+    pub(crate) span: Span,
+    /// Which pages are the program's.
+    pub(crate) space: Lock<Space>,
+    /// What maps each slot.
+    pub(crate) slots: Slots,
+    /// What threads of the program ask of the service thread.
+    pub(crate) mailbox: Mailbox,
+    /// Gigantic pages that nobody uses yet.
+    pub(crate) ready: Ready,
+    /// The policy.
+    pub(crate) decider: Decider,
+    /// What `superpage run` reports.
+    pub(crate) counters: &'static Counters,
+    /// Set by the service thread, in whose table of descriptors it is; null without the right to it.
+    uffd: AtomicPtr<Userfaultfd>,
+    /// Whether the library's threads run. They do not in a child of fork.
+    has_threads: AtomicBool,
+    /// How many threads are about to fork.
+    forks: AtomicU32,
+    /// When the program forked last, on the monotonic clock; zero if it never did.
+    forked: AtomicU64,
+    /// Changed when the background thread has something new to look at.
+    pub(crate) news: AtomicU32,
+}
+
+static AREAS: AtomicPtr<Areas> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The program's areas; nothing in a process that is not managed.
+pub(crate) fn areas() -> Option<&'static Areas> {
+    // SAFETY: it is null, or was made by `publish` and lives for ever.
+    unsafe { AREAS.load(Acquire).as_ref() }
+}
+
+/// Makes these the areas of the process, from now on and for ever.
+pub(crate) fn publish(areas: &'static Areas) {
+    AREAS.store(core::ptr::from_ref(areas).cast_mut(), Release);
+}
+
+/// How long after a fork first touches are left to smaller pages: a program that forks will fork again, and
+/// each gigantic page that it has then must be copied first. Chosen, not measured.
+const AFTER_FORK: Nanos = Nanos(60_000_000_000);
+
+impl Areas {
+    pub(crate) fn new(
+        space: Space,
+        slots: Slots,
+        ready: Ready,
+        decider: Decider,
+        counters: &'static Counters,
+    ) -> Self {
+        Self {
+            span: space.span(),
+            space: Lock::new(space),
+            slots,
+            mailbox: Mailbox::default(),
+            ready,
+            decider,
+            counters,
+            uffd: AtomicPtr::default(),
+            has_threads: AtomicBool::new(false),
+            forks: AtomicU32::new(0),
+            forked: AtomicU64::new(0),
+            news: AtomicU32::new(0),
+        }
+    }
+
+    /// The userfaultfd, in the library's threads; nothing without the right to one.
+    pub(crate) fn uffd(&self) -> Option<&'static Userfaultfd> {
+        // SAFETY: it is null, or was leaked by `set_uffd`.
+        unsafe { self.uffd.load(Acquire).as_ref() }
+    }
+
+    /// Sets the userfaultfd, once.
+    pub(crate) fn set_uffd(&self, uffd: &'static Userfaultfd) {
+        self.uffd.store(core::ptr::from_ref(uffd).cast_mut(), Release);
+    }
+
+    /// Whether the library's threads run.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.has_threads.load(Acquire)
+    }
+
+    /// The library's threads run.
+    pub(crate) fn threads_run(&self) {
+        self.has_threads.store(true, Release);
+    }
+
+    /// Whether a first touch may get a gigantic page: not while the program forks, and not soon after.
+    pub(crate) fn may_use_gigantic(&self) -> bool {
+        let forked = Nanos(self.forked.load(Relaxed));
+        let is_long_ago = forked == Nanos(0) || sys::now() > Nanos(forked.0 + AFTER_FORK.0);
+        self.forks.load(SeqCst) == 0 && is_long_ago
+    }
+
+    /// A thread is about to fork: no slot gets a gigantic page until [`Areas::forked`], and none is getting
+    /// one any more.
+    pub(crate) fn about_to_fork(&self) {
+        self.forks.fetch_add(1, SeqCst);
+        for slot in 0..self.slots.count() {
+            self.slots.wait(slot);
+        }
+    }
+
+    /// The thread has forked, or has not; this is the parent.
+    pub(crate) fn forked(&self) {
+        self.forked.store(sys::now().0, Relaxed);
+        self.forks.fetch_sub(1, SeqCst);
+    }
+
+    /// This is the child of a fork. It has none of the library's threads, and none of its memory is
+    /// registered.
+    pub(crate) fn in_child(&self) {
+        self.has_threads.store(false, Release);
+        for slot in 0..self.slots.count() {
+            if !matches!(self.slots.state(slot), State::Ordinary | State::Gigantic) {
+                self.slots.settle(slot, State::Ordinary);
+            }
+        }
+        self.forks.store(0, SeqCst);
+    }
+
+    /// Tells the background thread that there is something to look at.
+    pub(crate) fn tell_background(&self) {
+        self.news.fetch_add(1, Relaxed);
+        sys::futex_wake(&self.news);
+    }
+}

@@ -1,0 +1,30 @@
+//! The background thread: does what the policy wants done while nobody waits.
+
+use crate::areas::Areas;
+use crate::machine::Stepped;
+use crate::sys;
+use core::sync::atomic::Ordering::Relaxed;
+use superpage_units::Nanos;
+
+/// It rests so many times as long as it worked, so that it takes a tenth of a core at most. Chosen, not
+/// measured.
+const REST: u64 = 9;
+/// It looks at the kernel's pool again after this time even if nothing was told. Chosen, not measured.
+const LOOK: Nanos = Nanos(1_000_000_000);
+
+/// Works for ever.
+pub(crate) fn run(areas: &Areas) {
+    loop {
+        let news = areas.news.load(Relaxed);
+        match areas.decider.step(areas) {
+            Stepped::Worked(time) => rest(Nanos(time.0.saturating_mul(REST))),
+            Stepped::Rests(_) => sys::futex_wait_for(&areas.news, news, LOOK),
+        }
+    }
+}
+
+/// Waits, whatever is told meanwhile.
+fn rest(time: Nanos) {
+    let nobody = core::sync::atomic::AtomicU32::new(0);
+    sys::futex_wait_for(&nobody, 0, time);
+}

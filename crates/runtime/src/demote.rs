@@ -1,0 +1,106 @@
+//! Demotion: copies a gigantic page to smaller pages and puts those in its place, while all writes to it
+//! are held.
+//!
+//! Reads go on meanwhile. Only what is not zero is copied: a huge page's worth of zeroes stays untouched
+//! memory, which reads as zeroes. What a device writes without the page tables would be lost, so programs
+//! that may have such writes under way are refused, before and while writes are held ([`pins`]).
+
+#![expect(unsafe_code, reason = "copies memory and replaces mappings")]
+
+use crate::pins;
+use crate::room;
+use crate::sys::{self, GIGANTIC, HUGE, Mmap, Span};
+use crate::uffd::Userfaultfd;
+use core::sync::atomic::Ordering::Relaxed;
+use superpage_launch::{Cause, Counters};
+use superpage_units::{Bytes, Nanos};
+
+/// Memory that is left free beside what a demotion takes. Chosen, not measured.
+const MARGIN: Bytes = Bytes(256 << 20);
+
+/// Copies the gigantic page that maps this slot to smaller pages. The slot must be nobody else's to change.
+///
+/// # Errors
+/// Why not. The gigantic page is still there then, and nothing has changed.
+pub(crate) fn demote(counters: &Counters, uffd: &Userfaultfd, slot: Span) -> Result<(), Cause> {
+    if pins::may_be() {
+        return Err(Cause::MayPin);
+    }
+    if room::available() < Bytes(GIGANTIC as u64 + MARGIN.0) {
+        return Err(Cause::NoMemory);
+    }
+    let staging = Staging::map().ok_or(Cause::NoMemory)?;
+    let begun = sys::now();
+    let done = held(uffd, slot, &staging);
+    if done.is_err() {
+        uffd.release_writes(slot);
+        return done;
+    }
+    core::mem::forget(staging); // its memory is the slot's now
+    Counters::waited(&counters.longest_demotion, Nanos(sys::now().0 - begun.0));
+    counters.demotions.fetch_add(1, Relaxed);
+    counters.remove_gigantic();
+    Ok(())
+}
+
+fn held(uffd: &Userfaultfd, slot: Span, staging: &Staging) -> Result<(), Cause> {
+    uffd.hold_writes(slot).map_err(|_| Cause::Kernel)?;
+    // A descriptor that was opened since the first look may have a write under way by now.
+    if pins::may_be() {
+        return Err(Cause::MayPin);
+    }
+    for offset in (0..GIGANTIC).step_by(HUGE) {
+        // SAFETY: the slot is mapped by a gigantic page, to which nobody writes; the staging memory is
+        // nobody else's.
+        unsafe { copy(slot.start + offset, staging.span.start + offset) };
+    }
+    // SAFETY: everything that the slot holds has been copied.
+    unsafe { sys::move_over(staging.span.start, slot.start) }.map_err(|_| Cause::Kernel)
+}
+
+/// Copies a huge page's worth of memory, unless it is zero.
+///
+/// # Safety
+/// Both must be mapped, and nobody may write to them.
+unsafe fn copy(from: usize, to: usize) {
+    // SAFETY: the caller's promise.
+    let source = unsafe { core::slice::from_raw_parts(from as *const u64, HUGE / 8) };
+    if source.iter().any(|word| *word != 0) {
+        // SAFETY: the caller's promise; they do not overlap.
+        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, HUGE) };
+    }
+}
+
+/// Memory to copy to: a slot's worth, aligned for huge pages. It goes unless it was moved.
+#[derive(Debug)]
+struct Staging {
+    span: Span,
+}
+
+impl Staging {
+    fn map() -> Option<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses an unused place.
+        let mapped =
+            unsafe { sys::mmap(Mmap::anywhere(GIGANTIC + HUGE, protection, libc::MAP_NORESERVE)) }
+                .ok()?;
+        let span = Span::gigantic(mapped.next_multiple_of(HUGE));
+        let mapped_end = mapped + GIGANTIC + HUGE;
+        for (start, end) in [(mapped, span.start), (span.end(), mapped_end)] {
+            if start < end {
+                // SAFETY: a part of what was just mapped.
+                let _ = unsafe { sys::munmap(start, end - start) };
+            }
+        }
+        // SAFETY: the advice concerns page sizes only. Without huge pages base pages will do.
+        let _ = unsafe { sys::madvise(span, libc::MADV_HUGEPAGE) };
+        Some(Self { span })
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // SAFETY: it is nobody else's.
+        let _ = unsafe { sys::munmap(self.span.start, self.span.length) };
+    }
+}

@@ -1,0 +1,333 @@
+//! The functions of libc that the library takes the place of: what a program calls before the kernel.
+//!
+//! Each does what libc's does, with the same errors, and goes to the kernel as it is where the process is
+//! not managed. libc itself calls the kernel without these: the stacks of its threads and what its loader
+//! maps are not seen here.
+
+#![expect(unsafe_code, reason = "C functions that programs call")]
+#![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
+
+use crate::areas::areas;
+use crate::sys::{Errno, Mmap, Result, Span};
+use crate::{fork, memory, sys};
+use core::ffi::{c_char, c_int, c_long, c_void};
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use syscalls::Sysno;
+
+/// What C functions return for an error, with errno set.
+fn answer<T>(done: Result<usize>, convert: impl FnOnce(usize) -> T, failed: T) -> T {
+    match done {
+        Ok(value) => convert(value),
+        Err(errno) => {
+            // SAFETY: errno is the calling thread's.
+            unsafe { *libc::__errno_location() = errno.into_raw() };
+            failed
+        }
+    }
+}
+
+fn pointer(done: Result<usize>) -> *mut c_void {
+    answer(done, |address| address as *mut c_void, libc::MAP_FAILED)
+}
+
+fn number(done: Result<usize>) -> c_int {
+    answer(done, sys::int, -1)
+}
+
+/// mmap(2).
+///
+/// # Safety
+/// As of mmap.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    descriptor: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let asked = Mmap { address: address.addr(), length, protection, flags, descriptor, offset };
+    // SAFETY: the caller's promise.
+    pointer(unsafe {
+        match areas() {
+            Some(areas) => memory::map(areas, asked),
+            None => sys::mmap(asked),
+        }
+    })
+}
+
+/// mmap64(3): the same on this architecture.
+///
+/// # Safety
+/// As of mmap.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mmap64(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    descriptor: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { mmap(address, length, protection, flags, descriptor, offset) }
+}
+
+/// munmap(2).
+///
+/// # Safety
+/// As of munmap.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    number(unsafe {
+        match areas() {
+            Some(areas) => memory::unmap(areas, address.addr(), length),
+            None => sys::munmap(address.addr(), length),
+        }
+    })
+}
+
+/// mremap(2). The last argument counts only with `MREMAP_FIXED` or `MREMAP_DONTUNMAP`.
+///
+/// # Safety
+/// As of mremap.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_length: usize,
+    length: usize,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    let (old, to) = (old.addr(), to.addr());
+    // SAFETY: the caller's promise.
+    pointer(unsafe {
+        match areas() {
+            Some(areas) => memory::remap(areas, old, old_length, length, flags, to),
+            None => sys::mremap(Span { start: old, length: old_length }, length, flags, to),
+        }
+    })
+}
+
+/// mprotect(2).
+///
+/// # Safety
+/// As of mprotect.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mprotect(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+) -> c_int {
+    let address = address.addr();
+    // SAFETY: the caller's promise.
+    let change = || unsafe { sys::mprotect(Span { start: address, length }, protection) };
+    number(match areas() {
+        Some(areas) => memory::protect(areas, address, length, protection, change),
+        None => change(),
+    })
+}
+
+/// pkey_mprotect(2).
+///
+/// # Safety
+/// As of pkey_mprotect.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pkey_mprotect(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    key: c_int,
+) -> c_int {
+    let address = address.addr();
+    // SAFETY: the caller's promise.
+    let change =
+        || unsafe { syscalls::syscall!(Sysno::pkey_mprotect, address, length, protection, key) };
+    number(match areas() {
+        Some(areas) => memory::special(areas, address, length, change),
+        None => change(),
+    })
+}
+
+/// madvise(2).
+///
+/// # Safety
+/// As of madvise.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn madvise(
+    address: *mut c_void,
+    length: usize,
+    advice: c_int,
+) -> c_int {
+    let address = address.addr();
+    // SAFETY: the caller's promise.
+    number(unsafe {
+        match areas() {
+            Some(areas) => memory::advise(areas, address, length, advice),
+            None => sys::madvise(Span { start: address, length }, advice),
+        }
+    })
+}
+
+/// mbind(2).
+///
+/// # Safety
+/// As of mbind.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mbind(
+    address: *mut c_void,
+    length: usize,
+    mode: c_int,
+    nodes: *const usize,
+    most: usize,
+    flags: u32,
+) -> c_long {
+    let address = address.addr();
+    // SAFETY: the caller's promise.
+    let change =
+        || unsafe { syscalls::syscall!(Sysno::mbind, address, length, mode, nodes, most, flags) };
+    let done = match areas() {
+        Some(areas) => memory::special(areas, address, length, change),
+        None => change(),
+    };
+    c_long::from(number(done))
+}
+
+/// remap_file_pages(2).
+///
+/// # Safety
+/// As of remap_file_pages.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn remap_file_pages(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    offset: usize,
+    flags: c_int,
+) -> c_int {
+    let address = address.addr();
+    // SAFETY: the caller's promise.
+    let change = || unsafe {
+        syscalls::syscall!(Sysno::remap_file_pages, address, length, protection, offset, flags)
+    };
+    number(match areas() {
+        Some(areas) => memory::special(areas, address, length, change),
+        None => change(),
+    })
+}
+
+/// fork(2): refused with ENOMEM where a gigantic page cannot be copied for the child.
+///
+/// # Safety
+/// As of fork.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn fork() -> c_int {
+    if let Some(Err(errno)) = areas().map(fork::prepare) {
+        return number(Err(errno));
+    }
+    static NEXT: Next = Next::new(c"fork");
+    // SAFETY: libc's fork has this type.
+    NEXT.get().map_or(-1, |fork| unsafe {
+        core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(fork)()
+    })
+}
+
+/// `_Fork(3)`, of which the handlers of pthread_atfork do not hear.
+///
+/// # Safety
+/// As of `_Fork`.
+#[cfg_attr(test, expect(non_snake_case, reason = "libc calls it so"))]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn _Fork() -> c_int {
+    static NEXT: Next = Next::new(c"_Fork");
+    let call = || {
+        let next = NEXT.get().ok_or(Errno::ENOSYS)?;
+        // SAFETY: libc's _Fork has this type.
+        let fork = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(next) };
+        // SAFETY: errno is the calling thread's.
+        usize::try_from(fork()).map_err(|_| Errno::new(unsafe { *libc::__errno_location() }))
+    };
+    number(match areas() {
+        Some(areas) => fork::unheard(areas, call),
+        None => call(),
+    })
+}
+
+/// syscall(2): calls that change memory are treated as the functions above.
+///
+/// # Safety
+/// As of the call with this number.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn syscall(
+    call: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    // SAFETY: the caller's promise.
+    let pass = || unsafe { sys::any(sys::to_usize(call.cast_unsigned()), [a, b, c, d, e, f]) };
+    let Some(areas) = areas() else { return long(pass()) };
+    // SAFETY: the caller's promise.
+    let done = unsafe {
+        match call {
+            libc::SYS_mmap => {
+                let asked = Mmap {
+                    address: a,
+                    length: b,
+                    protection: sys::int(c),
+                    flags: sys::int(d),
+                    descriptor: sys::int(e),
+                    offset: f as i64,
+                };
+                memory::map(areas, asked)
+            }
+            libc::SYS_munmap => memory::unmap(areas, a, b),
+            libc::SYS_mremap => memory::remap(areas, a, b, c, sys::int(d), e),
+            libc::SYS_mprotect => memory::protect(areas, a, b, sys::int(c), pass),
+            libc::SYS_madvise => memory::advise(areas, a, b, sys::int(c)),
+            libc::SYS_pkey_mprotect | libc::SYS_mbind | libc::SYS_remap_file_pages => {
+                memory::special(areas, a, b, pass)
+            }
+            libc::SYS_fork => fork::unheard(areas, pass),
+            libc::SYS_clone if a & libc::CLONE_VM as usize == 0 && b == 0 => {
+                fork::unheard(areas, pass)
+            }
+            _ => pass(),
+        }
+    };
+    long(done)
+}
+
+fn long(done: Result<usize>) -> c_long {
+    answer(done, |value| value as c_long, -1)
+}
+
+/// A function of this name in the next library, which is libc's.
+struct Next {
+    name: &'static core::ffi::CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    const fn new(name: &'static core::ffi::CStr) -> Self {
+        Self { name, found: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    fn get(&self) -> Option<*mut c_void> {
+        let found = self.found.load(Acquire);
+        if !found.is_null() {
+            return Some(found);
+        }
+        let name: *const c_char = self.name.as_ptr();
+        // SAFETY: the name ends with a zero.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
+        self.found.store(found, Release);
+        (!found.is_null()).then_some(found)
+    }
+}

@@ -1,0 +1,93 @@
+//! fork: gigantic pages are copied to smaller ones first.
+//!
+//! A child would share them, and the first write on either side would take another one from the kernel's
+//! pool, or kill the child where the pool is empty. vfork and posix_spawn share nothing and need nothing.
+
+#![expect(unsafe_code, reason = "keeps a lock across fork, and tells libc what to call")]
+
+use crate::areas::{Areas, areas};
+use crate::lock::Lock;
+use crate::service::Answer;
+use crate::slot::State;
+use crate::sys::{Errno, Result, SignalMask};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What was blocked before a fork, while the lock of the space is held across it. One thread forks at a
+/// time, because it holds that lock.
+static MASK: AtomicU64 = AtomicU64::new(0);
+
+/// Has libc call the handlers at each fork, also of `daemon` and `forkpty`.
+pub(crate) fn watch() -> Result<()> {
+    // SAFETY: the handlers live as long as the library, which is never unloaded.
+    match unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) } {
+        0 => Ok(()),
+        error => Err(Errno::new(error)),
+    }
+}
+
+extern "C" fn before() {
+    let Some(areas) = areas() else { return };
+    let space = areas.space.take();
+    areas.about_to_fork();
+    // What cannot be demoted here stays: this kind of fork cannot be refused.
+    let _ = demote_all(areas);
+    MASK.store(Lock::keep(space), Relaxed);
+}
+
+extern "C" fn in_parent() {
+    let Some(areas) = areas() else { return };
+    areas.forked();
+    give_back(areas);
+}
+
+extern "C" fn in_child() {
+    let Some(areas) = areas() else { return };
+    areas.in_child();
+    give_back(areas);
+}
+
+fn give_back(areas: &Areas) {
+    let mask: SignalMask = MASK.load(Relaxed);
+    areas.space.give_back_held(mask);
+}
+
+fn demote_all(areas: &Areas) -> Result<()> {
+    for slot in 0..areas.slots.count() {
+        if areas.slots.state(slot) == State::Gigantic
+            && areas.make_ordinary(slot) == Answer::Refused
+        {
+            return Err(Errno::ENOMEM);
+        }
+    }
+    Ok(())
+}
+
+/// Makes the process ready for a fork that libc's handlers hear of as well.
+///
+/// # Errors
+/// ENOMEM if a gigantic page cannot be demoted.
+pub(crate) fn prepare(areas: &Areas) -> Result<()> {
+    let _space = areas.space.take();
+    areas.about_to_fork();
+    let done = demote_all(areas);
+    areas.forked();
+    done
+}
+
+/// A fork that libc's handlers do not hear of: `fork` is the call.
+///
+/// # Errors
+/// ENOMEM if a gigantic page cannot be demoted, and what the call answers.
+pub(crate) fn unheard(areas: &Areas, fork: impl FnOnce() -> Result<usize>) -> Result<usize> {
+    let space = areas.space.take();
+    areas.about_to_fork();
+    let done = demote_all(areas).and_then(|()| fork());
+    if done == Ok(0) {
+        areas.in_child();
+    } else {
+        areas.forked();
+    }
+    drop(space);
+    done
+}

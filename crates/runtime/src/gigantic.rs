@@ -1,0 +1,116 @@
+//! Gigantic pages that nobody uses yet: taken from the kernel's pool and zeroed, ready to be moved over a
+//! slot.
+
+#![expect(unsafe_code, reason = "maps memory")]
+
+use crate::sys::{self, Errno, Mmap, Result, Span};
+use core::ffi::CStr;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+
+const MAP_HUGE_1GB: i32 = 30 << 26;
+const FREE: &CStr = c"/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages";
+const RESERVED: &CStr = c"/sys/kernel/mm/hugepages/hugepages-1048576kB/resv_hugepages";
+
+/// The most that are kept ready.
+pub(crate) const MOST: usize = 16; // chosen: more would be a pool of its own
+
+/// Gigantic pages in the kernel's pool that nobody has or was promised.
+pub(crate) fn in_pool() -> u64 {
+    let count = |path| sys::number(path).unwrap_or_default();
+    count(FREE).saturating_sub(count(RESERVED))
+}
+
+/// A gigantic page of zeroes that is mapped somewhere, and nobody's.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gigantic(usize);
+
+impl Gigantic {
+    /// Takes one from the kernel's pool and zeroes it, which takes 50 to 130 ms.
+    ///
+    /// # Errors
+    /// ENOMEM if there is none, or a limit stands against it.
+    pub(crate) fn prepare() -> Result<Self> {
+        let flags = libc::MAP_HUGETLB | MAP_HUGE_1GB;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses an unused place.
+        let start = unsafe { sys::mmap(Mmap::anywhere(sys::GIGANTIC, protection, flags)) }?;
+        let page = Self(start);
+        let span = Span::gigantic(start);
+        // A child that had it mapped would take another page from the pool when it is written to.
+        // SAFETY: it was just mapped, and holds nothing.
+        unsafe { sys::madvise(span, libc::MADV_DONTFORK) }?;
+        // SAFETY: as above. An error, where a touch would be a signal.
+        match unsafe { sys::madvise(span, libc::MADV_POPULATE_WRITE) } {
+            Ok(_) => Ok(page),
+            Err(errno) => {
+                page.free();
+                Err(if errno == Errno::EFAULT { Errno::ENOMEM } else { errno })
+            }
+        }
+    }
+
+    /// Moves it over a slot. Whatever was there is gone, at once for all threads.
+    ///
+    /// # Errors
+    /// What the kernel says; the page is free again then.
+    ///
+    /// # Safety
+    /// The slot must hold nothing, or nothing that is still needed.
+    pub(crate) unsafe fn move_over(self, slot: Span) -> Result<()> {
+        // SAFETY: the caller's promise.
+        if let Err(errno) = unsafe { sys::move_over(self.0, slot.start) } {
+            self.free();
+            return Err(errno);
+        }
+        // SAFETY: advice that keeps what is there.
+        let _ = unsafe { sys::madvise(slot, libc::MADV_DOFORK) };
+        Ok(())
+    }
+
+    /// Gives it back to the pool.
+    pub(crate) fn free(self) {
+        // SAFETY: nobody uses it.
+        let _ = unsafe { sys::munmap(self.0, sys::GIGANTIC) };
+    }
+}
+
+/// Gigantic pages that are ready.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    wanted: usize,
+    pages: [AtomicUsize; MOST],
+}
+
+impl Ready {
+    /// None yet, and so many wanted.
+    pub(crate) fn new(wanted: u32) -> Self {
+        let wanted = usize::try_from(wanted).unwrap_or(MOST).min(MOST);
+        Self { wanted, pages: [const { AtomicUsize::new(0) }; MOST] }
+    }
+
+    /// How many are wanted.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.wanted as u64
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.pages.iter().filter(|page| page.load(Acquire) != 0).count() as u64
+    }
+
+    /// Takes one.
+    pub(crate) fn take(&self) -> Option<Gigantic> {
+        let taken = self.pages.iter().map(|page| page.swap(0, AcqRel)).find(|start| *start != 0);
+        taken.map(Gigantic)
+    }
+
+    /// Adds one; it is free again if there is no room for it.
+    pub(crate) fn add(&self, page: Gigantic) {
+        let swap =
+            |place: &&AtomicUsize| place.compare_exchange(0, page.0, AcqRel, Acquire).is_ok();
+        if self.pages.iter().take(self.wanted).find(swap).is_none() {
+            page.free();
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! `libsuperpage.so`: page sizes by policy from inside an unmodified program (Trident).
+//!
+//! `superpage run` has the dynamic linker load it before the program's own libraries. It takes the place of
+//! the functions by which a program changes its memory ([`export`]), packs large private anonymous mappings
+//! into areas of its own ([`space`]), and serves the first touch of each GiB as the policy decides
+//! ([`fault`], [`machine`]). A process that `superpage run` did not start itself is left alone.
+//!
+//! It is a guest in somebody's process. Nothing in it may take the program down, and no byte of the
+//! program's memory may be another than without it. [`areas`] says which thread does what.
+
+extern crate alloc;
+
+mod areas;
+mod background;
+mod demote;
+mod export;
+mod fault;
+mod fork;
+mod gigantic;
+mod heap;
+mod lock;
+mod machine;
+mod memory;
+mod pins;
+mod room;
+mod service;
+mod slot;
+mod space;
+mod start;
+mod supply;
+mod sys;
+mod thread;
+mod uffd;
+
+/// Tests of parts of the library run in a process that is not managed, with an allocator of its own.
+#[cfg_attr(not(test), global_allocator)]
+#[cfg_attr(test, expect(dead_code, reason = "the test's allocator is another"))]
+static HEAP: heap::Heap = heap::Heap::new();

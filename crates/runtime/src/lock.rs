@@ -1,0 +1,126 @@
+//! A lock of the program's threads, with all signals blocked while it is held.
+//!
+//! A signal handler of the program may map memory, and so may come here while the thread it interrupted
+//! is here: with signals blocked it cannot. The library's own threads never take such a lock (a thread of
+//! the program may hold it while it waits for them).
+
+#![expect(unsafe_code, reason = "hands out what the lock protects")]
+
+use crate::sys::{self, SignalMask};
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const WAITED_FOR: u32 = 2;
+
+/// A futex.
+#[derive(Debug, Default)]
+pub(crate) struct RawLock(AtomicU32);
+
+impl RawLock {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(FREE))
+    }
+
+    pub(crate) fn take(&self) {
+        if self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
+            return;
+        }
+        while self.0.swap(WAITED_FOR, Acquire) != FREE {
+            sys::futex_wait(&self.0, WAITED_FOR);
+        }
+    }
+
+    pub(crate) fn give_back(&self) {
+        if self.0.swap(FREE, Release) == WAITED_FOR {
+            sys::futex_wake(&self.0);
+        }
+    }
+}
+
+/// All signals.
+const ALL: SignalMask = SignalMask::MAX;
+
+/// The calling thread has all signals blocked while this lives.
+#[derive(Debug)]
+pub(crate) struct SignalsBlocked(SignalMask);
+
+impl SignalsBlocked {
+    pub(crate) fn now() -> Self {
+        Self(sys::set_signal_mask(ALL))
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        sys::set_signal_mask(self.0);
+    }
+}
+
+/// A value that one thread of the program uses at a time, with all signals blocked.
+#[derive(Debug)]
+pub(crate) struct Lock<T> {
+    raw: RawLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through the lock only.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { raw: RawLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    pub(crate) fn take(&self) -> Guard<'_, T> {
+        let signals = SignalsBlocked::now();
+        self.raw.take();
+        Guard { lock: self, _signals: signals }
+    }
+
+    /// Leaves the lock held, past the end of `guard`: until [`Lock::give_back_held`].
+    pub(crate) fn keep(guard: Guard<'_, T>) -> SignalMask {
+        let mask = guard._signals.0;
+        core::mem::forget(guard);
+        mask
+    }
+
+    /// Gives a lock back that [`Lock::keep`] left held. In the child of a fork nobody waits for it.
+    pub(crate) fn give_back_held(&self, mask: SignalMask) {
+        self.raw.give_back();
+        sys::set_signal_mask(mask);
+    }
+}
+
+/// The value, while the lock is held.
+#[derive(Debug)]
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+    _signals: SignalsBlocked,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held, and `self` is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        // The lock goes first, then the signals are let in.
+        self.lock.raw.give_back();
+    }
+}

@@ -1,0 +1,235 @@
+//! The process as a machine of the policy crate: what a policy sees of it, and how its answers are carried
+//! out.
+
+#![expect(unsafe_code, reason = "keeps the policy behind a lock, and moves memory over slots")]
+
+use crate::areas::Areas;
+use crate::gigantic;
+use crate::lock::RawLock;
+use crate::supply;
+use crate::sys::{self, Errno, GIGANTIC, Span};
+use alloc::boxed::Box;
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering::Relaxed;
+use superpage_launch::{Cause, Counters};
+use superpage_policy::free_memory::FreeMemory;
+use superpage_policy::promotion::{
+    Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, Policy, RangeView, Step,
+    View, Zeroed, drive,
+};
+use superpage_units::{
+    Advice, Bytes, Growth, Nanos, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma, VmaKind,
+};
+
+/// The process itself, which is the only one there is.
+const OURSELVES: ProcessKey = ProcessKey(0);
+
+/// The policy, which one of the library's threads asks at a time.
+#[derive(Debug)]
+pub(crate) struct Decider {
+    lock: RawLock,
+    policy: UnsafeCell<Box<dyn Policy>>,
+}
+
+// SAFETY: the policy is reached with the lock held only, and can be sent between threads.
+unsafe impl Sync for Decider {}
+
+impl Decider {
+    pub(crate) fn new(policy: Box<dyn Policy>) -> Self {
+        Self { lock: RawLock::new(), policy: UnsafeCell::new(policy) }
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&mut dyn Policy) -> T) -> T {
+        self.lock.take();
+        // SAFETY: the lock is held.
+        let answer = question(unsafe { &mut **self.policy.get() });
+        self.lock.give_back();
+        answer
+    }
+
+    /// Has the first touch of a slot served as the policy decides; the size of the page that it got.
+    pub(crate) fn serve(&self, areas: &Areas, slot: Span, address: usize) -> PageSize {
+        let fault = Fault {
+            process: OURSELVES,
+            address: VirtAddr(address as u64),
+            vma: vma(slot),
+            range: RangeView::default(),
+            gigantic_is_empty: Some(true),
+        };
+        let mut machine = Inside::new(areas);
+        let served = self.ask(|policy| drive::serve(policy, &mut machine, &fault));
+        served.map_or(PageSize::Base, |served| served.size)
+    }
+
+    /// Lets the policy do one thing in the background; how long it may rest, and how long the work took.
+    pub(crate) fn step(&self, areas: &Areas) -> Stepped {
+        let mut machine = Inside::new(areas);
+        match self.ask(|policy| policy.background(&mut machine)) {
+            Step::Act(action) => {
+                let begun = sys::now();
+                // The policy can be asked meanwhile: faults do not wait for a page to be zeroed.
+                if let Carried::Now(outcome) = machine.carry_out(&action) {
+                    self.ask(|policy| policy.learn(&action, outcome));
+                }
+                Stepped::Worked(Nanos(sys::now().0 - begun.0))
+            }
+            Step::Scanned(_) => Stepped::Worked(Nanos(0)),
+            Step::Rest(until) => Stepped::Rests(until),
+        }
+    }
+}
+
+/// What a step in the background came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stepped {
+    /// It took so long.
+    Worked(Nanos),
+    /// Nothing is to be done until this time, or until there is news.
+    Rests(Option<Time>),
+}
+
+/// A slot, or several, as a VMA: private anonymous memory that wants superpages.
+fn vma(span: Span) -> Vma {
+    Vma {
+        start: VirtAddr(span.start as u64),
+        end: VirtAddr(span.end() as u64),
+        kind: VmaKind::Anonymous,
+        growth: Growth::Fixed,
+        advice: Advice::Huge,
+    }
+}
+
+/// The process, at one moment.
+#[derive(Debug)]
+struct Inside<'a> {
+    areas: &'a Areas,
+    free: FreeMemory,
+}
+
+impl<'a> Inside<'a> {
+    fn new(areas: &'a Areas) -> Self {
+        let mut free = FreeMemory::NONE;
+        free.zeroed_gigantic = areas.ready.count();
+        let chunks = &mut free.chunks[usize::from(PageSize::Gigantic.order())];
+        *chunks = free.zeroed_gigantic;
+        // A small program needs none: what is to be had is shown once it is large.
+        if areas.counters.most_mapped.load(Relaxed) >= GIGANTIC as u64 && areas.may_use_gigantic() {
+            let more = gigantic::in_pool() + u64::from(supply::can_ask(areas.counters));
+            *chunks = areas.ready.wanted().min(*chunks + more);
+        }
+        Self { areas, free }
+    }
+
+    /// Maps a gigantic page over the slot that holds this address.
+    fn map_gigantic(&self, address: VirtAddr, zeroed: Zeroed) -> Option<PageSize> {
+        let counters = self.areas.counters;
+        if !self.areas.may_use_gigantic() {
+            counters.refused.add(Cause::Forked);
+            return None;
+        }
+        let (page, is_prepared) = match (self.areas.ready.take(), zeroed) {
+            (Some(page), _) => (page, true),
+            (None, Zeroed::Required) => return None,
+            (None, Zeroed::Preferred) => (refuse(counters, supply::prepare(counters))?, false),
+        };
+        let slots = &self.areas.slots;
+        let slot = slots.span(slots.containing(usize::try_from(address.0).ok()?));
+        // SAFETY: the slot is being served: nothing was ever touched in it.
+        refuse(counters, unsafe { page.move_over(slot) })?;
+        counters.add_gigantic();
+        counters.first_touches.fetch_add(1, Relaxed);
+        counters.prepared.fetch_add(is_prepared.into(), Relaxed);
+        Some(PageSize::Gigantic)
+    }
+
+    /// Leaves the slot that holds this address to the kernel.
+    fn leave(&self, address: VirtAddr, size: PageSize) -> Option<PageSize> {
+        let slots = &self.areas.slots;
+        let slot = slots.span(slots.containing(usize::try_from(address.0).ok()?));
+        if size == PageSize::Base {
+            // SAFETY: the advice concerns page sizes only.
+            let _ = unsafe { sys::madvise(slot, libc::MADV_NOHUGEPAGE) };
+        }
+        self.areas.uffd().and_then(|uffd| uffd.unregister(slot).ok())?;
+        self.areas.counters.left_to_smaller.fetch_add(1, Relaxed);
+        Some(size)
+    }
+}
+
+/// Counts a refusal by its cause.
+fn refuse<T>(counters: &Counters, done: sys::Result<T>) -> Option<T> {
+    done.inspect_err(|errno| {
+        let is_short = *errno == Errno::ENOMEM;
+        counters.refused.add(if is_short { Cause::PoolEmpty } else { Cause::Kernel });
+    })
+    .ok()
+}
+
+impl View for Inside<'_> {
+    fn now(&self) -> Time {
+        Time(sys::now().0)
+    }
+
+    fn free_memory(&self) -> &FreeMemory {
+        &self.free
+    }
+
+    fn processes(&self) -> &[ProcessKey] {
+        &[OURSELVES]
+    }
+
+    fn footprint(&self, _: ProcessKey) -> Footprint {
+        let gigantic = self.areas.counters.gigantic.load(Relaxed);
+        Footprint { gigantic: Some(gigantic), ..Footprint::default() }
+    }
+
+    fn vmas(&self, _: ProcessKey) -> &[Vma] {
+        &[] // there is no promotion yet, so nothing is scanned
+    }
+
+    fn range(&self, _: ProcessKey, _: PmdRange) -> RangeView {
+        RangeView::default()
+    }
+
+    fn next_mapped(&self, _: ProcessKey, _: VirtAddr) -> Option<PmdRange> {
+        None
+    }
+}
+
+impl Machine for Inside<'_> {
+    fn attempt(&mut self, fault: &Fault, attempt: Attempt, _: &mut dyn Policy) -> Option<PageSize> {
+        match attempt {
+            Attempt::Map { size: PageSize::Gigantic, zeroed, .. } => {
+                self.map_gigantic(fault.address, zeroed)
+            }
+            Attempt::Map { size, .. } => self.leave(fault.address, size),
+            Attempt::Base => self.leave(fault.address, PageSize::Base),
+            Attempt::Reserve | Attempt::InPlace | Attempt::Complete => None,
+        }
+    }
+
+    fn carry_out(&mut self, action: &Action) -> Carried {
+        Carried::Now(match action.act {
+            Act::Zero(PageSize::Gigantic) => match supply::prepare(self.areas.counters) {
+                Ok(page) => {
+                    self.areas.ready.add(page);
+                    Outcome::Done
+                }
+                Err(_) => Outcome::NoFrame,
+            },
+            _ => Outcome::Stale,
+        })
+    }
+}
+
+/// Notes how much memory the program has in the areas now.
+pub(crate) fn note_mapped(areas: &Areas, bytes: usize) {
+    if !areas.has_threads() {
+        return; // a child of the program has the counters mapped too
+    }
+    let before = areas.counters.most_mapped.load(Relaxed);
+    areas.counters.mapped(Bytes(bytes as u64));
+    if before < GIGANTIC as u64 && bytes >= GIGANTIC {
+        areas.tell_background();
+    }
+}

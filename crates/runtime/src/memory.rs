@@ -1,0 +1,502 @@
+//! The program's mappings: what its threads ask of the kernel, carried out so that the areas stay whole.
+//!
+//! Mappings that may become gigantic pages are placed in the areas. Every change to a part of the areas
+//! passes here: a slot that is to be changed in part is made ordinary first, and memory that the program
+//! gives back becomes reserved memory again, never a hole (the kernel would put another mapping there).
+//! Everything else goes to the kernel as it is.
+
+#![expect(unsafe_code, reason = "carries out the program's own changes to its memory")]
+
+use crate::areas::Areas;
+use crate::lock::Guard;
+use crate::machine::note_mapped;
+use crate::service::Answer;
+use crate::slot::State;
+use crate::space::{Space, Use};
+use crate::sys::{self, Errno, GIGANTIC, Mmap, PAGE, Result, Span};
+use libc::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
+    MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE, PROT_READ, PROT_WRITE,
+};
+
+/// The smallest mapping that is placed in the areas. CPython maps 1 MiB at a time and glibc 256 KiB from
+/// where on it maps at all. Chosen, not measured.
+const LEAST: usize = 256 * 1024;
+const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
+
+/// What the areas hold of a mapping with this protection.
+const fn used(protection: i32) -> Use {
+    match protection {
+        READ_WRITE => Use::Plain,
+        PROT_NONE => Use::Reserved,
+        _ => Use::Protected,
+    }
+}
+
+/// The whole pages of a range; nothing if it does not begin with a page, is empty, or has no end.
+fn pages(address: usize, length: usize) -> Option<Span> {
+    let length = length.checked_next_multiple_of(PAGE)?;
+    address.checked_add(length)?;
+    (address.is_multiple_of(PAGE) && length > 0).then_some(Span { start: address, length })
+}
+
+/// mmap(2).
+///
+/// # Safety
+/// As of mmap.
+pub(crate) unsafe fn map(areas: &Areas, asked: Mmap) -> Result<usize> {
+    let fixed = asked.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    if fixed {
+        if let Some((span, _)) = within(areas, asked.address, asked.length) {
+            // SAFETY: the caller's promise.
+            return unsafe { map_fixed(areas, asked, span) };
+        }
+    } else if let Some(length) = may_be_placed(areas, asked)
+        && let Some(done) = place(areas, asked, length)
+    {
+        return done;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { sys::mmap(asked) }
+}
+
+/// The length of the mapping in whole pages, if it may go where the library likes and be what it likes.
+fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
+    const WANTED: i32 = MAP_PRIVATE | MAP_ANONYMOUS;
+    const ALLOWED: i32 = WANTED | MAP_NORESERVE | MAP_POPULATE | MAP_STACK;
+    let is_anonymous = asked.flags & !ALLOWED == 0 && asked.flags & WANTED == WANTED;
+    let has_no_place = asked.address == 0 || areas.span.contains(asked.address);
+    let is_ours = is_anonymous && has_no_place && asked.length >= LEAST;
+    is_ours.then(|| asked.length.checked_next_multiple_of(PAGE)).flatten()
+}
+
+/// Places a new mapping; nothing if the areas have no room for it.
+fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
+    let mut space = areas.space.take();
+    let hint = asked.address.next_multiple_of(PAGE);
+    let span = space.find(length, hint)?;
+    if asked.protection != PROT_NONE {
+        // SAFETY: free pages of the areas are reserved memory that nobody uses.
+        if let Err(errno) = unsafe { sys::mprotect(span, asked.protection) } {
+            return Some(Err(errno));
+        }
+        advise_huge(span);
+    }
+    space.set(span, used(asked.protection));
+    note_mapped(areas, space.taken());
+    register_untouched(areas, &mut space, span);
+    drop(space);
+    if asked.flags & MAP_POPULATE != 0 {
+        // mmap says nothing of what could not be populated.
+        // SAFETY: the memory is the program's and holds nothing yet.
+        let _ = unsafe { sys::madvise(span, libc::MADV_POPULATE_WRITE) };
+    }
+    Some(Ok(span.start))
+}
+
+/// Has the first touch told of the slots that a change to this span has just made the program's plain
+/// memory whole.
+fn register_untouched(areas: &Areas, space: &mut Space, span: Span) {
+    for slot in space.slots_of(span) {
+        if space.take_untouched(slot) {
+            areas.register(slot..slot + 1);
+        }
+    }
+}
+
+/// mmap(2) at a place in the areas.
+///
+/// # Safety
+/// As of mmap.
+unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span) -> Result<usize> {
+    let mut space = areas.space.take();
+    let Some(inside) = areas.span.overlap(span) else { return Err(Errno::EINVAL) };
+    let mut asked = asked;
+    if asked.flags & MAP_FIXED_NOREPLACE != 0 {
+        if inside != span || !space.is_free(span) {
+            return Err(Errno::EEXIST);
+        }
+        // The reserved memory there is no mapping of the program's.
+        asked.flags = asked.flags & !MAP_FIXED_NOREPLACE | MAP_FIXED;
+    }
+    make_ordinary(areas, &space, inside)?;
+    // SAFETY: the caller's promise.
+    let start = unsafe { sys::mmap(asked) }?;
+    let is_plain = asked.flags & (MAP_PRIVATE | MAP_ANONYMOUS) == MAP_PRIVATE | MAP_ANONYMOUS
+        && asked.flags & libc::MAP_HUGETLB == 0;
+    let used = if is_plain { used(asked.protection) } else { Use::Special };
+    // New memory holds nothing, whatever was there.
+    space.set(inside, Use::Free);
+    space.set(inside, used);
+    if is_plain {
+        advise_huge(inside);
+    }
+    note_mapped(areas, space.taken());
+    register_untouched(areas, &mut space, inside);
+    Ok(start)
+}
+
+/// Makes all slots of a span ordinary.
+///
+/// # Errors
+/// ENOMEM if a gigantic page could not be demoted.
+fn make_ordinary(areas: &Areas, space: &Guard<'_, Space>, span: Span) -> Result<()> {
+    for slot in space.slots_of(span) {
+        if areas.make_ordinary(slot) == Answer::Refused {
+            return Err(Errno::ENOMEM);
+        }
+    }
+    Ok(())
+}
+
+/// Asks for huge pages, which new mappings do not have by themselves. Reserved memory has none, so that
+/// khugepaged does not look through all of it.
+fn advise_huge(span: Span) {
+    // SAFETY: the advice concerns page sizes only.
+    let _ = unsafe { sys::madvise(span, libc::MADV_HUGEPAGE) };
+}
+
+/// As [`advise_huge`], of memory that may have been reserved before: unless a part of it is special, for
+/// which the program may have asked for none.
+fn advise_reserved(space: &Space, span: Span) {
+    if space.is_plain(span) {
+        advise_huge(span);
+    }
+}
+
+/// munmap(2).
+///
+/// # Safety
+/// As of munmap.
+pub(crate) unsafe fn unmap(areas: &Areas, address: usize, length: usize) -> Result<usize> {
+    let Some((span, inside)) =
+        pages(address, length).and_then(|span| Some((span, areas.span.overlap(span)?)))
+    else {
+        // SAFETY: the caller's promise.
+        return unsafe { sys::munmap(address, length) };
+    };
+    for (start, end) in [(span.start, inside.start), (inside.end(), span.end())] {
+        if start < end {
+            // SAFETY: the caller's promise.
+            unsafe { sys::munmap(start, end - start) }?;
+        }
+    }
+    let mut space = areas.space.take();
+    for slot in space.slots_of(inside) {
+        if let Some(part) = areas.slots.span(slot).overlap(inside) {
+            give_back(areas, &mut space, slot, part)?;
+        }
+    }
+    Ok(0)
+}
+
+/// Makes a part of a slot reserved memory again.
+fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Span) -> Result<()> {
+    let is_whole = part.length == GIGANTIC;
+    if is_whole && areas.slots.wait(slot) == State::Gigantic {
+        discard_gigantic(areas, space, slot, PROT_NONE)?;
+    } else {
+        if areas.make_ordinary(slot) == Answer::Refused {
+            return keep_zeroed(space, part);
+        }
+        reserve(part)?;
+    }
+    space.set(part, Use::Free);
+    Ok(())
+}
+
+/// Reserved memory, over whatever is there.
+fn reserve(part: Span) -> Result<()> {
+    // SAFETY: the program has given it back, or never had it.
+    unsafe { sys::mmap(Mmap::fixed(part, PROT_NONE)) }.map(|_| ())
+}
+
+/// A part of a gigantic page that cannot be demoted, and that the program gives back: it is emptied, and
+/// not used again until all of its slot is given back.
+fn keep_zeroed(space: &mut Guard<'_, Space>, part: Span) -> Result<()> {
+    zero(part);
+    space.set(part, Use::Special);
+    Ok(())
+}
+
+fn zero(part: Span) {
+    // SAFETY: a gigantic page of the program's may be written, and the program wants this part emptied.
+    unsafe { core::ptr::write_bytes(part.start as *mut u8, 0, part.length) };
+}
+
+/// Gives the gigantic page of a slot back to the pool, and maps ordinary memory there.
+fn discard_gigantic(
+    areas: &Areas,
+    space: &Guard<'_, Space>,
+    slot: usize,
+    protection: i32,
+) -> Result<()> {
+    let _ = space; // nobody else changes a slot meanwhile
+    if !areas.slots.begin(slot, State::Gigantic, State::Changing) {
+        return Err(Errno::ENOMEM);
+    }
+    let span = areas.slots.span(slot);
+    // SAFETY: the program wants all of it gone.
+    let done = unsafe { sys::mmap(Mmap::fixed(span, protection)) };
+    if done.is_ok() {
+        if protection != PROT_NONE {
+            advise_huge(span);
+        }
+        areas.counters.remove_gigantic();
+    }
+    areas.slots.settle(slot, if done.is_ok() { State::Ordinary } else { State::Gigantic });
+    done.map(|_| ())
+}
+
+/// mprotect(2) and pkey_mprotect(2): `change` is the call.
+pub(crate) fn protect(
+    areas: &Areas,
+    address: usize,
+    length: usize,
+    protection: i32,
+    change: impl FnOnce() -> Result<usize>,
+) -> Result<usize> {
+    let Some((span, inside)) = within(areas, address, length) else { return change() };
+    let mut space = areas.space.take();
+    if space.has_free(inside) {
+        return Err(Errno::ENOMEM);
+    }
+    let is_plain = protection == READ_WRITE;
+    let mut has_change = inside != span;
+    for slot in space.slots_of(inside) {
+        // Memory that is already as it is wanted is left alone.
+        let is_as_wanted = is_plain
+            && matches!(areas.slots.wait(slot), State::Gigantic | State::Fresh)
+            && areas.slots.span(slot).overlap(inside).is_some_and(|part| space.is_plain(part));
+        if !is_as_wanted {
+            has_change = true;
+            if areas.make_ordinary(slot) == Answer::Refused {
+                return Err(Errno::ENOMEM);
+            }
+        }
+    }
+    if !has_change {
+        return Ok(0);
+    }
+    let done = change()?;
+    space.protect(inside, used(protection));
+    if is_plain {
+        advise_reserved(&space, inside);
+        register_untouched(areas, &mut space, inside);
+    }
+    Ok(done)
+}
+
+/// A range as whole pages, and what of it lies in the areas; nothing if none does.
+fn within(areas: &Areas, address: usize, length: usize) -> Option<(Span, Span)> {
+    let span = pages(address, length)?;
+    Some((span, areas.span.overlap(span)?))
+}
+
+/// Any call that changes what a range of memory is, in a way that a gigantic page does not allow or that
+/// the library does not follow: its slots become ordinary and stay so.
+pub(crate) fn special(
+    areas: &Areas,
+    address: usize,
+    length: usize,
+    change: impl FnOnce() -> Result<usize>,
+) -> Result<usize> {
+    let floor = address & !(PAGE - 1);
+    let Some((_, inside)) = within(areas, floor, length.saturating_add(address - floor)) else {
+        return change();
+    };
+    let mut space = areas.space.take();
+    if space.has_free(inside) {
+        return Err(Errno::ENOMEM);
+    }
+    make_ordinary(areas, &space, inside)?;
+    let done = change()?;
+    space.set(inside, Use::Special);
+    Ok(done)
+}
+
+/// What a kind of advice asks of a gigantic page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// The memory is to hold zeroes.
+    Empties,
+    /// Nothing that a program could see; a gigantic page does not take it.
+    Hint,
+    /// Something that works on gigantic pages as on others.
+    AsItIs,
+    /// Anything else.
+    Special,
+}
+
+fn effect(advice: i32) -> Effect {
+    match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED => Effect::Empties,
+        libc::MADV_NORMAL
+        | libc::MADV_RANDOM
+        | libc::MADV_SEQUENTIAL
+        | libc::MADV_WILLNEED
+        | libc::MADV_HUGEPAGE
+        | libc::MADV_COLLAPSE
+        | libc::MADV_COLD
+        | libc::MADV_PAGEOUT
+        | libc::MADV_MERGEABLE
+        | libc::MADV_UNMERGEABLE
+        | libc::MADV_DODUMP
+        | libc::MADV_DOFORK => Effect::Hint,
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Effect::AsItIs,
+        _ => Effect::Special,
+    }
+}
+
+/// madvise(2).
+///
+/// # Safety
+/// As of madvise.
+pub(crate) unsafe fn advise(
+    areas: &Areas,
+    address: usize,
+    length: usize,
+    advice: i32,
+) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    let ask = |span: Span| unsafe { sys::madvise(span, advice) };
+    let Some((span, inside)) = within(areas, address, length) else {
+        return ask(Span { start: address, length });
+    };
+    match effect(advice) {
+        Effect::Special => return special(areas, address, length, || ask(span)),
+        Effect::AsItIs => return ask(span),
+        Effect::Empties | Effect::Hint => {}
+    }
+    let mut space = areas.space.take();
+    if space.has_free(inside) {
+        return Err(Errno::ENOMEM);
+    }
+    for (start, end) in [(span.start, inside.start), (inside.end(), span.end())] {
+        if start < end {
+            ask(Span { start, length: end - start })?;
+        }
+    }
+    for slot in space.slots_of(inside) {
+        let Some(part) = areas.slots.span(slot).overlap(inside) else { continue };
+        match (areas.slots.wait(slot), effect(advice)) {
+            (State::Gigantic, Effect::Hint) => {}
+            (State::Gigantic, _) if part.length == GIGANTIC => {
+                discard_gigantic(areas, &space, slot, READ_WRITE)?;
+                space.set(part, Use::Free);
+                space.set(part, Use::Plain);
+                register_untouched(areas, &mut space, part);
+            }
+            (State::Gigantic, _) => match areas.make_ordinary(slot) {
+                Answer::Done => ask(part).map(|_| ())?,
+                Answer::Refused => zero(part),
+            },
+            _ => ask(part).map(|_| ())?,
+        }
+    }
+    Ok(0)
+}
+
+/// mremap(2).
+///
+/// # Safety
+/// As of mremap.
+pub(crate) unsafe fn remap(
+    areas: &Areas,
+    old: usize,
+    old_length: usize,
+    length: usize,
+    flags: i32,
+    to: usize,
+) -> Result<usize> {
+    let plain = Span { start: old, length: old_length };
+    // SAFETY: the caller's promise.
+    let ask = || unsafe { sys::mremap(plain, length, flags, to) };
+    let Some(length) = length.checked_next_multiple_of(PAGE) else { return ask() };
+    let source = pages(old, old_length);
+    let target = (flags & MREMAP_FIXED != 0).then(|| pages(to, length)).flatten();
+    let touches = |span: Option<Span>| span.and_then(|span| areas.span.overlap(span));
+    if touches(source).is_none() && touches(target).is_none() {
+        return ask();
+    }
+    let mut space = areas.space.take();
+    if let Some(inside) = touches(source) {
+        if source != Some(inside) || space.has_free(inside) {
+            return Err(Errno::EFAULT);
+        }
+        make_ordinary(areas, &space, inside)?;
+        if flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 {
+            if length <= inside.length {
+                return shrink(areas, &mut space, inside, length);
+            }
+            if flags & MREMAP_MAYMOVE == 0 {
+                return Err(Errno::ENOMEM);
+            }
+            if space.is_plain(inside)
+                && let Some(to) = space.find(length, 0)
+            {
+                return grow(&mut space, inside, to);
+            }
+        }
+    }
+    if let Some(inside) = touches(target) {
+        make_ordinary(areas, &space, inside)?;
+    }
+    let done = ask()?;
+    if let Some(inside) = touches(source).filter(|_| flags & MREMAP_DONTUNMAP == 0) {
+        let moved = Span { start: done, length };
+        if moved.overlap(inside).is_none() {
+            reserve_hole(&mut space, inside);
+        }
+    }
+    if let Some(inside) = touches(target) {
+        space.set(inside, Use::Special);
+    }
+    Ok(done)
+}
+
+fn shrink(areas: &Areas, space: &mut Guard<'_, Space>, from: Span, length: usize) -> Result<usize> {
+    let tail = Span { start: from.start + length, length: from.length - length };
+    if tail.length > 0 {
+        for slot in space.slots_of(tail) {
+            if let Some(part) = areas.slots.span(slot).overlap(tail) {
+                give_back(areas, space, slot, part)?;
+            }
+        }
+    }
+    Ok(from.start)
+}
+
+/// Moves a plain mapping to a larger place in the areas. The old place stays mapped all the time.
+fn grow(space: &mut Guard<'_, Space>, from: Span, to: Span) -> Result<usize> {
+    let tail = Span { start: to.start + from.length, length: to.length - from.length };
+    // SAFETY: free pages of the areas are reserved memory that nobody uses.
+    unsafe { sys::mprotect(tail, READ_WRITE) }?;
+    advise_huge(tail);
+    let flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    // SAFETY: the program asked for the move; the new place is free.
+    if let Err(errno) = unsafe { sys::mremap(from, from.length, flags, to.start) } {
+        reserve(to)?;
+        return Err(errno);
+    }
+    space.set(to, Use::Plain);
+    for slot in space.slots_of(to) {
+        space.take_untouched(slot); // it holds what was moved
+    }
+    reserve(from)?;
+    space.set(from, Use::Free);
+    Ok(to.start)
+}
+
+/// Reserves a place that the kernel has just unmapped. If it has put another mapping there meanwhile, the
+/// place is lost to the areas.
+fn reserve_hole(space: &mut Guard<'_, Space>, hole: Span) {
+    let mut again = Mmap::fixed(hole, PROT_NONE);
+    again.flags = again.flags & !MAP_FIXED | MAP_FIXED_NOREPLACE;
+    // SAFETY: it replaces nothing.
+    let used = match unsafe { sys::mmap(again) } {
+        Ok(_) => Use::Free,
+        Err(_) => Use::Special,
+    };
+    space.set(hole, used);
+}

@@ -1,0 +1,80 @@
+//! How much ordinary memory the program can still have: the machine's, and its cgroups'.
+
+use crate::sys;
+use core::ffi::CStr;
+use superpage_units::Bytes;
+
+const MEMINFO: &CStr = c"/proc/meminfo";
+const CGROUP: &CStr = c"/proc/self/cgroup";
+/// How much of a file is read.
+const ROOM: usize = 600;
+const CGROUPS: &[u8] = b"/sys/fs/cgroup";
+
+/// Memory that can be had without taking it from anybody. None where that cannot be found out.
+pub(crate) fn available() -> Bytes {
+    machine().unwrap_or_default().min(cgroups().unwrap_or(Bytes(u64::MAX)))
+}
+
+/// What the kernel says is available.
+fn machine() -> Option<Bytes> {
+    let mut text = [0; ROOM]; // it is the third line
+    let file = sys::open(MEMINFO, libc::O_RDONLY).ok()?;
+    let length = sys::read(&file, &mut text).ok()?;
+    available_in(text.get(..length)?)
+}
+
+fn available_in(text: &[u8]) -> Option<Bytes> {
+    let text = core::str::from_utf8(text).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes(kilobytes * 1024))
+}
+
+/// What the cgroups of the process leave, each of them and those around it; nothing without cgroup v2.
+fn cgroups() -> Option<Bytes> {
+    let mut text = [0; ROOM];
+    let file = sys::open(CGROUP, libc::O_RDONLY).ok()?;
+    let length = sys::read(&file, &mut text).ok()?;
+    let line = text
+        .get(..length)?
+        .split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"0::"))?;
+    let mut group = line;
+    let mut least = Bytes(u64::MAX);
+    loop {
+        if let (Some(limit), Some(used)) =
+            (value(group, b"/memory.max"), value(group, b"/memory.current"))
+        {
+            least = least.min(Bytes(limit.saturating_sub(used)));
+        }
+        let Some(parent) = group.iter().rposition(|byte| *byte == b'/').filter(|at| *at > 0) else {
+            return Some(least);
+        };
+        group = group.get(..parent)?;
+    }
+}
+
+/// The number in a file of a cgroup; nothing if there is none, such as `max`.
+fn value(group: &[u8], file: &[u8]) -> Option<u64> {
+    let mut path = [0; ROOM + 40];
+    let mut end = 0;
+    for part in [CGROUPS, group, file] {
+        path.get_mut(end..end + part.len())?.copy_from_slice(part);
+        end += part.len();
+    }
+    sys::number(CStr::from_bytes_until_nul(&path).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn available_memory_is_read() {
+        let text = b"MemTotal:       24683956 kB\nMemFree: 1 kB\nMemAvailable:   23533000 kB\nBuffers: 2 kB\n";
+        assert_eq!(available_in(text), Some(Bytes(23_533_000 * 1024)));
+        assert_eq!(available_in(b"MemTotal: 1 kB\n"), None);
+        assert!(machine().is_some_and(|bytes| bytes > Bytes(1 << 20)));
+        assert!(available() <= machine().unwrap_or_default().max(available()));
+    }
+}

@@ -1,0 +1,171 @@
+//! The service thread: does for threads of the program what needs the library's descriptors, or what may
+//! not be done on a stack whose writes are held.
+//!
+//! A thread of the program asks with the lock of the space held, so there is one request at a time.
+
+use crate::areas::Areas;
+use crate::demote;
+use crate::slot::State;
+use crate::sys;
+use core::ops::Range;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
+use superpage_launch::Cause;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Kind {
+    /// Register ordinary slots that hold nothing: they become fresh.
+    Register = 1,
+    /// Leave a fresh slot to the kernel.
+    Release = 2,
+    /// Copy a gigantic page to smaller ones.
+    Demote = 3,
+}
+
+const IDLE: u32 = 0;
+const DONE: u32 = 10;
+const REFUSED: u32 = 11;
+
+/// One request and its answer.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    /// [`IDLE`], a [`Kind`], [`DONE`], or [`REFUSED`].
+    state: AtomicU32,
+    first: AtomicUsize,
+    count: AtomicUsize,
+}
+
+/// Whether a request was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It was.
+    Done,
+    /// It was not, and nothing was changed.
+    Refused,
+}
+
+impl Mailbox {
+    fn ask(&self, kind: Kind, slots: Range<usize>) -> Answer {
+        self.first.store(slots.start, Relaxed);
+        self.count.store(slots.len(), Relaxed);
+        self.state.store(kind as u32, Release);
+        sys::futex_wake(&self.state);
+        loop {
+            match self.state.load(Acquire) {
+                DONE | REFUSED => break,
+                state => sys::futex_wait(&self.state, state),
+            }
+        }
+        match self.state.swap(IDLE, Acquire) {
+            DONE => Answer::Done,
+            _ => Answer::Refused,
+        }
+    }
+
+    fn next(&self) -> (Kind, Range<usize>) {
+        loop {
+            let state = self.state.load(Acquire);
+            let kinds = [Kind::Register, Kind::Release, Kind::Demote];
+            if let Some(kind) = kinds.into_iter().find(|kind| *kind as u32 == state) {
+                let first = self.first.load(Relaxed);
+                return (kind, first..first + self.count.load(Relaxed));
+            }
+            sys::futex_wait(&self.state, state);
+        }
+    }
+
+    fn answer(&self, answer: Answer) {
+        let word = if answer == Answer::Done { DONE } else { REFUSED };
+        self.state.store(word, Release);
+        sys::futex_wake(&self.state);
+    }
+}
+
+impl Areas {
+    /// Has the first touch of these slots told. They must be ordinary, the program's plain memory, and
+    /// hold nothing; the caller holds the lock of the space.
+    pub(crate) fn register(&self, slots: Range<usize>) -> Answer {
+        if self.has_threads() && self.uffd().is_some() {
+            return self.mailbox.ask(Kind::Register, slots);
+        }
+        Answer::Refused
+    }
+
+    /// Makes a slot ordinary, whatever it is. The caller holds the lock of the space, so it stays so.
+    pub(crate) fn make_ordinary(&self, slot: usize) -> Answer {
+        loop {
+            let kind = match self.slots.wait(slot) {
+                State::Ordinary => return Answer::Done,
+                State::Fresh => Kind::Release,
+                State::Gigantic => Kind::Demote,
+                State::Serving | State::Changing => continue,
+            };
+            if !self.has_threads() {
+                return Answer::Refused;
+            }
+            let answer = self.mailbox.ask(kind, slot..slot + 1);
+            if kind == Kind::Demote && answer == Answer::Refused {
+                return Answer::Refused;
+            }
+        }
+    }
+}
+
+/// Carries out requests for ever.
+pub(crate) fn run(areas: &Areas) {
+    loop {
+        let (kind, slots) = areas.mailbox.next();
+        let answer = match kind {
+            Kind::Register => register(areas, slots),
+            Kind::Release => release(areas, slots.start),
+            Kind::Demote => demote(areas, slots.start),
+        };
+        areas.mailbox.answer(answer);
+    }
+}
+
+fn register(areas: &Areas, slots: Range<usize>) -> Answer {
+    let Some(uffd) = areas.uffd() else { return Answer::Refused };
+    for slot in slots {
+        // Nobody can touch it before the program hears of it.
+        if uffd.register(areas.slots.span(slot)).is_err() {
+            areas.counters.refused.add(Cause::Kernel);
+            return Answer::Refused;
+        }
+        areas.slots.begin(slot, State::Ordinary, State::Fresh);
+    }
+    Answer::Done
+}
+
+fn release(areas: &Areas, slot: usize) -> Answer {
+    let Some(uffd) = areas.uffd() else { return Answer::Refused };
+    if !areas.slots.begin(slot, State::Fresh, State::Changing) {
+        return Answer::Refused;
+    }
+    let span = areas.slots.span(slot);
+    let _ = uffd.unregister(span);
+    areas.slots.settle(slot, State::Ordinary);
+    uffd.wake(span);
+    Answer::Done
+}
+
+fn demote(areas: &Areas, slot: usize) -> Answer {
+    let Some(uffd) = areas.uffd() else { return Answer::Refused };
+    if !areas.slots.begin(slot, State::Gigantic, State::Changing) {
+        return Answer::Refused;
+    }
+    let span = areas.slots.span(slot);
+    let done = demote::demote(areas.counters, uffd, span);
+    let (state, answer) = match done {
+        Ok(()) => (State::Ordinary, Answer::Done),
+        Err(cause) => {
+            areas.counters.refused.add(cause);
+            (State::Gigantic, Answer::Refused)
+        }
+    };
+    areas.slots.settle(slot, state);
+    uffd.wake(span);
+    answer
+}

@@ -1,0 +1,149 @@
+//! The state of each slot: what maps it, and who is changing that.
+//!
+//! ```text
+//!              mmap                first touch
+//!   Ordinary ────────▶ Fresh ─────▶ Serving ─────▶ Gigantic
+//!      ▲  ▲              │             │               │
+//!      │  └── released ──┘             │               │ a part is changed, a fork
+//!      ├──── no gigantic page was free ┘               ▼
+//!      └────────────────────────────────────────── Changing
+//! ```
+//!
+//! Threads change a state by one compare-and-exchange, and hold no lock meanwhile: a thread of the
+//! program may stop anywhere, waiting for a fault that another thread must serve.
+
+use crate::sys::{self, GIGANTIC, Span};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::SeqCst;
+
+/// What maps a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum State {
+    /// Whatever the kernel has mapped: nothing, base pages, huge pages. All zero bytes are this.
+    Ordinary = 0,
+    /// Nothing; the first touch is told to the library.
+    Fresh = 1,
+    /// A fault thread serves its first touch.
+    Serving = 2,
+    /// One gigantic page.
+    Gigantic = 3,
+    /// Somebody unmaps its gigantic page or copies it to smaller pages.
+    Changing = 4,
+}
+
+impl State {
+    const ALL: [Self; 5] =
+        [Self::Ordinary, Self::Fresh, Self::Serving, Self::Gigantic, Self::Changing];
+
+    fn of(word: u32) -> Self {
+        Self::ALL.into_iter().find(|state| *state as u32 == word).unwrap_or(Self::Ordinary)
+    }
+
+    /// Whether it lasts until somebody changes it, so that there is nobody to wait for.
+    pub(crate) const fn is_settled(self) -> bool {
+        matches!(self, Self::Ordinary | Self::Fresh | Self::Gigantic)
+    }
+}
+
+/// The states of all slots.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    base: usize,
+    states: &'static [AtomicU32],
+}
+
+impl Slots {
+    /// Slots from `base` on, all ordinary: the words are all zero.
+    pub(crate) const fn new(base: usize, states: &'static [AtomicU32]) -> Self {
+        Self { base, states }
+    }
+
+    /// How many there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.states.len()
+    }
+
+    /// The slot that holds this address.
+    pub(crate) const fn containing(&self, address: usize) -> usize {
+        (address - self.base) / GIGANTIC
+    }
+
+    /// Where a slot is.
+    pub(crate) const fn span(&self, slot: usize) -> Span {
+        Span::gigantic(self.base + slot * GIGANTIC)
+    }
+
+    /// Its state; that of a slot that does not exist is ordinary.
+    pub(crate) fn state(&self, slot: usize) -> State {
+        self.states.get(slot).map_or(State::Ordinary, |word| State::of(word.load(SeqCst)))
+    }
+
+    /// Changes the state, if it is `from`.
+    pub(crate) fn begin(&self, slot: usize, from: State, to: State) -> bool {
+        self.states.get(slot).is_some_and(|word| {
+            word.compare_exchange(from as u32, to as u32, SeqCst, SeqCst).is_ok()
+        })
+    }
+
+    /// Ends a change: those who wait for it go on.
+    pub(crate) fn settle(&self, slot: usize, state: State) {
+        if let Some(word) = self.states.get(slot) {
+            word.store(state as u32, SeqCst);
+            sys::futex_wake(word);
+        }
+    }
+
+    /// The state, once nobody is changing it.
+    pub(crate) fn wait(&self, slot: usize) -> State {
+        loop {
+            let state = self.state(slot);
+            if state.is_settled() {
+                return state;
+            }
+            if let Some(word) = self.states.get(slot) {
+                sys::futex_wait(word, state as u32);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn slots(count: usize) -> Slots {
+        let states: Vec<AtomicU32> = (0..count).map(|_| AtomicU32::new(0)).collect();
+        Slots::new(3 * GIGANTIC, states.leak())
+    }
+
+    #[test]
+    fn one_of_two_changes_a_state() {
+        let slots = slots(2);
+        assert_eq!(slots.state(1), State::Ordinary);
+        assert!(slots.begin(1, State::Ordinary, State::Fresh));
+        assert!(slots.begin(1, State::Fresh, State::Serving));
+        assert!(!slots.begin(1, State::Fresh, State::Serving));
+        assert_eq!((slots.state(0), slots.state(1)), (State::Ordinary, State::Serving));
+        assert_eq!(slots.state(7), State::Ordinary);
+    }
+
+    #[test]
+    fn who_waits_goes_on_when_the_state_is_settled() {
+        let slots = slots(1);
+        assert!(slots.begin(0, State::Ordinary, State::Changing));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| slots.wait(0));
+            slots.settle(0, State::Gigantic);
+            assert_eq!(waiting.join().expect("it does not panic"), State::Gigantic);
+        });
+    }
+
+    #[test]
+    fn an_address_is_in_the_slot_whose_span_holds_it() {
+        let slots = slots(4);
+        let address = 5 * GIGANTIC + 17;
+        assert!(slots.span(slots.containing(address)).contains(address));
+    }
+}

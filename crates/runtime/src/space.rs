@@ -1,0 +1,414 @@
+//! Which pages of the areas are the program's: where a new mapping goes, and whether a slot is full.
+//!
+//! The areas are one reservation, cut into slots of 1 GiB. Mappings of the program are packed into slots,
+//! because only a slot that is full of plain memory can be mapped by a gigantic page. This is a bitmap
+//! and says nothing of what the kernel has mapped.
+
+use crate::sys::{GIGANTIC, HUGE, PAGE, Span};
+use core::ops::Range;
+
+/// Base pages in a slot.
+pub(crate) const PAGES: usize = GIGANTIC / PAGE;
+const WORDS: usize = PAGES / 64;
+
+/// What the program has of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Nothing: it may be given to a new mapping.
+    Free,
+    /// Private anonymous memory that nobody may read or write (PROT_NONE).
+    Reserved,
+    /// Private anonymous memory with a protection other than that and [`Use::Plain`].
+    Protected,
+    /// Private anonymous memory that may be read and written, with nothing special asked of it.
+    Plain,
+    /// Anything else, such as a file, until it is unmapped.
+    Special,
+}
+
+impl Use {
+    /// The two bits that a page has of it. What is reserved and what is protected become plain alike.
+    const fn bits(self) -> (bool, bool) {
+        match self {
+            Self::Free => (false, false),
+            Self::Reserved | Self::Protected => (true, false),
+            Self::Plain => (true, true),
+            Self::Special => (false, true),
+        }
+    }
+}
+
+/// Which pages of a span get another use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    /// All of them.
+    All,
+    /// All but the special ones.
+    AllButSpecial,
+}
+
+/// The pages of a slot.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct SlotPages {
+    /// Set for private anonymous memory.
+    anonymous: [u64; WORDS],
+    /// Set for plain memory, and, of what is not anonymous, for special memory.
+    marked: [u64; WORDS],
+    taken_count: u32,
+    plain_count: u32,
+    /// Whether the program may have touched memory in it since the slot was wholly free.
+    may_hold: bool,
+}
+
+/// A set of pages of a slot, by the two bits of a page.
+type Kind = fn(u64, u64) -> u64;
+
+const TAKEN: Kind = |anonymous, marked| anonymous | marked;
+const FREE: Kind = |anonymous, marked| !(anonymous | marked);
+const PLAIN: Kind = |anonymous, marked| anonymous & marked;
+const NOT_PLAIN: Kind = |anonymous, marked| !(anonymous & marked);
+
+impl SlotPages {
+    /// Whether no page of it is the program's.
+    pub(crate) fn is_free(&self) -> bool {
+        self.taken_count == 0
+    }
+
+    /// Whether all of it is the program's plain memory.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain_count as usize == PAGES
+    }
+
+    /// Sets the use of pages.
+    fn set(&mut self, pages: Range<usize>, used: Use, which: Which) {
+        // A slot that becomes plain in one step is asked for by `Space::take_untouched` before the program
+        // hears of it.
+        self.may_hold |= match used {
+            Use::Free | Use::Reserved => false,
+            Use::Plain => pages.len() < PAGES,
+            Use::Protected | Use::Special => true,
+        };
+        let (anonymous, marked) = used.bits();
+        for (index, mask) in masks(pages) {
+            let (Some(a), Some(m)) = (self.anonymous.get_mut(index), self.marked.get_mut(index))
+            else {
+                continue;
+            };
+            let special = if which == Which::AllButSpecial { !*a & *m } else { 0 };
+            let mask = mask & !special;
+            *a = if anonymous { *a | mask } else { *a & !mask };
+            *m = if marked { *m | mask } else { *m & !mask };
+        }
+        self.taken_count = self.count(TAKEN);
+        self.plain_count = self.count(PLAIN);
+        self.may_hold &= !self.is_free();
+    }
+
+    fn count(&self, kind: Kind) -> u32 {
+        let words = self.anonymous.iter().zip(&self.marked);
+        words.map(|(anonymous, marked)| kind(*anonymous, *marked).count_ones()).sum()
+    }
+
+    /// The first page of this kind among these.
+    fn first(&self, kind: Kind, pages: Range<usize>) -> Option<usize> {
+        masks(pages).find_map(|(index, mask)| {
+            let found = kind(*self.anonymous.get(index)?, *self.marked.get(index)?) & mask;
+            (found != 0).then(|| index * 64 + found.trailing_zeros() as usize)
+        })
+    }
+
+    /// The first run of so many free pages that begins at a multiple of `align` pages.
+    fn find(&self, pages: usize, align: usize) -> Option<usize> {
+        if PAGES - (self.taken_count as usize) < pages {
+            return None;
+        }
+        let mut start = 0;
+        while start + pages <= PAGES {
+            match self.first(TAKEN, start..start + pages) {
+                None => return Some(start),
+                Some(taken) => start = (taken + 1).next_multiple_of(align),
+            }
+        }
+        None
+    }
+}
+
+/// The words that hold these bits, each with the mask of its part.
+fn masks(bits: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let words = bits.start / 64..bits.end.div_ceil(64);
+    words.map(move |word| {
+        let low = bits.start.saturating_sub(word * 64).min(64);
+        let high = (bits.end - word * 64).min(64);
+        let below = |bit: usize| if bit == 64 { u64::MAX } else { (1 << bit) - 1 };
+        (word, below(high) & !below(low))
+    })
+}
+
+/// The areas, as the program's mappings fill them.
+#[derive(Debug)]
+pub(crate) struct Space {
+    base: usize,
+    slots: &'static mut [SlotPages],
+    /// Pages that are the program's.
+    taken: usize,
+}
+
+impl Space {
+    /// Areas that begin at `base`, a multiple of 1 GiB, all free: the slots are all zero.
+    pub(crate) fn new(base: usize, slots: &'static mut [SlotPages]) -> Self {
+        Self { base, slots, taken: 0 }
+    }
+
+    /// All of it.
+    pub(crate) fn span(&self) -> Span {
+        Span { start: self.base, length: self.slots.len() * GIGANTIC }
+    }
+
+    /// A slot.
+    pub(crate) fn slot(&self, index: usize) -> Option<&SlotPages> {
+        self.slots.get(index)
+    }
+
+    /// The slots that a span in the areas touches.
+    pub(crate) fn slots_of(&self, span: Span) -> Range<usize> {
+        (span.start - self.base) / GIGANTIC..(span.end() - self.base).div_ceil(GIGANTIC)
+    }
+
+    /// Whether the slot has just become the program's plain memory in one step, and holds nothing yet. It
+    /// is told once: from then on the program may touch it.
+    pub(crate) fn take_untouched(&mut self, index: usize) -> bool {
+        let Some(slot) = self.slots.get_mut(index) else { return false };
+        slot.is_plain() && !core::mem::replace(&mut slot.may_hold, true)
+    }
+
+    /// Room for a new mapping of so many bytes: at `hint` if that is free, else where it fits first. From
+    /// 1 GiB on it begins with a slot, the last that are free; smaller ones are packed from the front.
+    pub(crate) fn find(&self, length: usize, hint: usize) -> Option<Span> {
+        let hinted = Span { start: hint, length };
+        if self.is_free(hinted) {
+            return Some(hinted);
+        }
+        let start = if length >= GIGANTIC { self.whole(length) } else { self.packed(length) }?;
+        Some(Span { start, length })
+    }
+
+    fn whole(&self, length: usize) -> Option<usize> {
+        let wanted = length.div_ceil(GIGANTIC);
+        let mut run = 0;
+        for (index, slot) in self.slots.iter().enumerate().rev() {
+            run = if slot.is_free() { run + 1 } else { 0 };
+            if run == wanted {
+                return Some(self.base + index * GIGANTIC);
+            }
+        }
+        None
+    }
+
+    fn packed(&self, length: usize) -> Option<usize> {
+        // A mapping that has room for a huge page begins where one can.
+        let align = if length >= HUGE { HUGE / PAGE } else { 1 };
+        let found = |(index, slot): (usize, &SlotPages)| {
+            let page = slot.find(length / PAGE, align)?;
+            Some(self.base + index * GIGANTIC + page * PAGE)
+        };
+        self.slots.iter().enumerate().find_map(found)
+    }
+
+    /// Whether any page of a span in the areas is free, so that the program has nothing there.
+    pub(crate) fn has_free(&self, span: Span) -> bool {
+        self.parts(span).any(|(index, pages)| {
+            self.slot(index).is_none_or(|slot| slot.first(FREE, pages).is_some())
+        })
+    }
+
+    /// Whether all of a span in the areas is the program's plain memory.
+    pub(crate) fn is_plain(&self, span: Span) -> bool {
+        self.parts(span).all(|(index, pages)| {
+            self.slot(index).is_some_and(|slot| slot.first(NOT_PLAIN, pages).is_none())
+        })
+    }
+
+    /// Whether all of a span lies in the areas and is free.
+    pub(crate) fn is_free(&self, span: Span) -> bool {
+        self.span().overlap(span) == Some(span)
+            && self.parts(span).all(|(index, pages)| {
+                self.slot(index).is_some_and(|slot| slot.first(TAKEN, pages).is_none())
+            })
+    }
+
+    /// Notes what the program has of a span in the areas, which was mapped or unmapped.
+    pub(crate) fn set(&mut self, span: Span, used: Use) {
+        self.change(span, used, Which::All);
+    }
+
+    /// Notes that a span in the areas has another protection now. What is special stays so.
+    pub(crate) fn protect(&mut self, span: Span, used: Use) {
+        self.change(span, used, Which::AllButSpecial);
+    }
+
+    fn change(&mut self, span: Span, used: Use, which: Which) {
+        for (index, pages) in self.parts(span) {
+            if let Some(slot) = self.slots.get_mut(index) {
+                self.taken -= slot.taken_count as usize;
+                slot.set(pages, used, which);
+                self.taken += slot.taken_count as usize;
+            }
+        }
+    }
+
+    /// The slots that a span in the areas touches, and which of their pages.
+    fn parts(&self, span: Span) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+        let first = (span.start - self.base) / PAGE;
+        let last = (span.end() - self.base) / PAGE;
+        self.slots_of(span).map(move |index| {
+            let start = index * PAGES;
+            (index, first.saturating_sub(start)..(last - start).min(PAGES))
+        })
+    }
+
+    /// The bytes that are the program's.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken * PAGE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    const BASE: usize = 7 * GIGANTIC;
+
+    fn space(slots: usize) -> Space {
+        let empty = || SlotPages {
+            anonymous: [0; WORDS],
+            marked: [0; WORDS],
+            taken_count: 0,
+            plain_count: 0,
+            may_hold: false,
+        };
+        let slots: Vec<SlotPages> = std::iter::repeat_with(empty).take(slots).collect();
+        Space::new(BASE, slots.leak())
+    }
+
+    fn take(space: &mut Space, length: usize) -> Span {
+        let span = space.find(length, 0).expect("there is room");
+        space.set(span, Use::Plain);
+        span
+    }
+
+    #[test]
+    fn small_mappings_fill_a_slot_and_large_ones_begin_one() {
+        let mut space = space(4);
+        let first = take(&mut space, HUGE);
+        let second = take(&mut space, HUGE + PAGE);
+        assert_eq!((first.start, second.start), (BASE, BASE + HUGE));
+        let large = take(&mut space, 2 * GIGANTIC);
+        assert_eq!(large.start, BASE + 2 * GIGANTIC);
+        assert!(space.take_untouched(2) && space.take_untouched(3) && !space.take_untouched(0));
+        assert!(!space.take_untouched(2), "it is told once");
+        // Behind the second, only pages that begin no huge page are left until the next border.
+        assert_eq!(take(&mut space, PAGE).start, second.end());
+        assert_eq!(take(&mut space, HUGE).start, BASE + 3 * HUGE);
+    }
+
+    #[test]
+    fn a_slot_that_was_filled_in_parts_may_hold_something() {
+        let mut space = space(1);
+        for _ in 0..2 {
+            take(&mut space, GIGANTIC / 2);
+        }
+        assert!(space.slot(0).is_some_and(SlotPages::is_plain) && !space.take_untouched(0));
+        space.set(space.span(), Use::Free);
+        take(&mut space, GIGANTIC);
+        assert!(space.take_untouched(0));
+    }
+
+    #[test]
+    fn memory_that_was_reserved_first_is_untouched_and_what_was_plain_before_is_not() {
+        let mut space = space(1);
+        let all = space.span();
+        space.set(all, Use::Reserved);
+        assert!(!space.take_untouched(0));
+        space.set(all, Use::Plain);
+        assert!(space.take_untouched(0));
+        for used in [Use::Reserved, Use::Protected] {
+            space.protect(all, used);
+            space.protect(all, Use::Plain);
+            assert!(!space.take_untouched(0), "it may hold what was written before");
+        }
+    }
+
+    #[test]
+    fn what_is_special_stays_so_until_it_is_mapped_anew() {
+        let mut space = space(1);
+        let all = space.span();
+        let file = Span { start: BASE + HUGE, length: PAGE };
+        space.set(all, Use::Plain);
+        space.set(file, Use::Special);
+        space.protect(all, Use::Plain);
+        assert!(!space.is_plain(all) && !space.has_free(all));
+        space.set(file, Use::Plain);
+        assert!(space.is_plain(all));
+    }
+
+    #[test]
+    fn a_span_is_free_plain_or_neither() {
+        let mut space = space(2);
+        let across = Span { start: BASE + GIGANTIC - PAGE, length: 2 * PAGE };
+        let second = Span { start: BASE + GIGANTIC, length: PAGE };
+        assert!(space.is_free(across) && space.has_free(across) && !space.is_plain(across));
+        space.set(across, Use::Plain);
+        assert!(!space.is_free(across) && !space.has_free(across) && space.is_plain(across));
+        space.set(second, Use::Special);
+        assert!(!space.has_free(across) && !space.is_plain(across));
+    }
+
+    #[test]
+    fn a_hint_is_followed_where_it_is_free() {
+        let mut space = space(2);
+        let hint = BASE + GIGANTIC - HUGE;
+        let span = space.find(2 * HUGE, hint).expect("there is room");
+        assert_eq!(span.start, hint);
+        space.set(span, Use::Special);
+        assert_eq!(space.find(PAGE, hint).map(|span| span.start), Some(BASE));
+        assert_eq!(space.find(3 * GIGANTIC, 0), None);
+        assert!(!space.is_free(Span { start: BASE - PAGE, length: PAGE }));
+    }
+
+    proptest! {
+        /// Against a map of pages: what is found is free, first, and nothing else is changed.
+        #[test]
+        fn it_agrees_with_a_map_of_pages(
+            steps in prop::collection::vec((1_usize..600, any::<bool>(), any::<prop::sample::Index>()), 1..60),
+        ) {
+            let mut space = space(2);
+            let mut model: BTreeMap<usize, Use> = BTreeMap::new();
+            let mut spans: Vec<Span> = Vec::new();
+            for (pages, gives_back, index) in steps {
+                let (span, used) = if gives_back && !spans.is_empty() {
+                    (spans.swap_remove(index.index(spans.len())), Use::Free)
+                } else {
+                    let used = if pages % 3 == 0 { Use::Special } else { Use::Plain };
+                    (space.find(pages * PAGE, 0).expect("there is room"), used)
+                };
+                let pages = (span.start..span.end()).step_by(PAGE);
+                if used != Use::Free {
+                    prop_assert!(pages.clone().all(|page| !model.contains_key(&page)));
+                    spans.push(span);
+                }
+                space.set(span, used);
+                for page in pages {
+                    if used == Use::Free { model.remove(&page); } else { model.insert(page, used); }
+                }
+                prop_assert_eq!(space.taken(), model.len() * PAGE);
+                let plain = model.values().filter(|used| **used == Use::Plain).count();
+                let counted: u32 = space.slots.iter().map(|slot| slot.plain_count).sum();
+                prop_assert_eq!(counted as usize, plain);
+            }
+        }
+    }
+}

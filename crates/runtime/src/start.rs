@@ -1,0 +1,195 @@
+//! The beginning: before the program's own code, the library finds out whether it is to manage the process,
+//! reserves the areas and starts its threads. Where anything fails the program runs unmanaged.
+
+#![expect(unsafe_code, reason = "runs before main, and maps what lives for ever")]
+
+use crate::areas::{self, Areas};
+use crate::gigantic::Ready;
+use crate::machine::Decider;
+use crate::slot::Slots;
+use crate::space::{SlotPages, Space};
+use crate::sys::{self, GIGANTIC, Mmap, PAGE, Result, Span};
+use crate::thread::{self, Descriptors};
+use crate::uffd::Userfaultfd;
+use crate::{background, fault, fork, service};
+use alloc::boxed::Box;
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use superpage_launch::{Cause, Config, Counters, FORMAT, MAX_PATH, Policy, VARIABLE};
+use superpage_policy::promotion::list;
+
+/// The slots of the areas: 1 TiB of address space, more than the memory of machines we know of; less if a
+/// limit stands against it.
+const SLOTS: usize = 1024;
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// libc calls this with the arguments of main.
+type Constructor = extern "C" fn(c_int, *const *const c_char, *const *const c_char);
+
+#[used]
+#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
+static CONSTRUCTOR: Constructor = constructor;
+
+extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    // SAFETY: libc passes the environment, which ends with a null pointer.
+    let Some(text) = (unsafe { variable(environment) }) else { return };
+    let Some(config) = text.to_str().ok().and_then(Config::parse) else {
+        sys::complain("superpage: the library and `superpage run` are of different builds\n");
+        return;
+    };
+    // A child of the program has the same environment, and another parent.
+    if config.parent.0 == sys::parent() {
+        let _ = begin(&config);
+    }
+}
+
+/// Our variable in this environment.
+///
+/// # Safety
+/// It must be an environment as main gets it, and live for ever.
+unsafe fn variable(environment: *const *const c_char) -> Option<&'static CStr> {
+    for index in 0.. {
+        // SAFETY: the caller's promise; the loop ends at the null pointer.
+        let entry = unsafe { *environment.add(index) };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let entry = unsafe { CStr::from_ptr(entry) };
+        if let Some(b"=") =
+            entry.to_bytes().strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.get(..1))
+        {
+            let skipped = VARIABLE.len() + 1;
+            let value = entry.to_bytes_with_nul().get(skipped..)?;
+            return CStr::from_bytes_with_nul(value).ok();
+        }
+    }
+    None
+}
+
+fn begin(config: &Config<'_>) -> Result<()> {
+    let counters = map_counters(config.counters)?;
+    counters.gigantic.store(0, Relaxed); // of the program that this one has replaced
+    counters.format.store(FORMAT, Relaxed);
+    counters.starts.fetch_add(1, Relaxed);
+    let Policy::Named(name) = config.policy else { return Ok(()) };
+    let Some(policy) = list::find(name.as_str()) else { return Ok(()) };
+    let (span, slots) = reserve()?;
+    // SAFETY: zero bytes are slots of which all pages are free.
+    let pages = unsafe { zeroed::<SlotPages>(slots) }?;
+    // SAFETY: zero bytes are ordinary slots.
+    let states = unsafe { zeroed::<AtomicU32>(slots) }?;
+    let areas = Box::leak(Box::new(Areas::new(
+        Space::new(span.start, pages),
+        Slots::new(span.start, states),
+        Ready::new(config.ready),
+        Decider::new((policy.build)()),
+        counters,
+    )));
+    fork::watch()?;
+    areas::publish(areas);
+    start_threads(areas)
+}
+
+/// The counters, in the file of `superpage run`.
+fn map_counters(path: &str) -> Result<&'static Counters> {
+    let mut with_zero = [0; MAX_PATH + 1];
+    if let Some(place) = with_zero.get_mut(..path.len()) {
+        place.copy_from_slice(path.as_bytes());
+    }
+    let path = CStr::from_bytes_until_nul(&with_zero).map_err(|_| sys::Errno::EINVAL)?;
+    let file = sys::open(path, libc::O_RDWR)?;
+    let asked = Mmap {
+        address: 0,
+        length: PAGE,
+        protection: READ_WRITE,
+        flags: libc::MAP_SHARED,
+        descriptor: file.0,
+        offset: 0,
+    };
+    // SAFETY: the kernel chooses an unused place.
+    let start = unsafe { sys::mmap(asked) }?;
+    // SAFETY: the file has a page, any bytes are counters, and it stays mapped for ever.
+    Ok(unsafe { &*(start as *const Counters) })
+}
+
+/// Reserves address space for as many slots as there may be.
+fn reserve() -> Result<(Span, usize)> {
+    let mut slots = SLOTS;
+    loop {
+        // One slot more, so that an aligned part of the right length lies inside.
+        let length = (slots + 1) * GIGANTIC;
+        let asked = Mmap::anywhere(length, libc::PROT_NONE, libc::MAP_NORESERVE);
+        // SAFETY: the kernel chooses an unused place.
+        match unsafe { sys::mmap(asked) } {
+            Ok(mapped) => {
+                let span =
+                    Span { start: mapped.next_multiple_of(GIGANTIC), length: slots * GIGANTIC };
+                return Ok((span, slots));
+            }
+            Err(errno) if slots == 1 => return Err(errno),
+            Err(_) => slots /= 2,
+        }
+    }
+}
+
+/// Zero bytes that live for ever, as so many values.
+///
+/// # Safety
+/// Zero bytes must be a value.
+unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
+    let length = (count * size_of::<T>()).next_multiple_of(PAGE);
+    // SAFETY: the kernel chooses an unused place.
+    let start = unsafe { sys::mmap(Mmap::anywhere(length, READ_WRITE, libc::MAP_NORESERVE)) }?;
+    // SAFETY: it was just mapped, holds zero bytes, and is never unmapped.
+    Ok(unsafe { core::slice::from_raw_parts_mut(start as *mut T, count) })
+}
+
+const STARTING: u32 = 0;
+const STARTED: u32 = 1;
+static STATE: AtomicU32 = AtomicU32::new(STARTING);
+
+/// Starts the library's threads, and waits until faults are served.
+fn start_threads(areas: &Areas) -> Result<()> {
+    thread::start(service_thread, Descriptors::Own)?;
+    while STATE.load(Acquire) == STARTING {
+        sys::futex_wait(&STATE, STARTING);
+    }
+    areas.threads_run();
+    Ok(())
+}
+
+/// The first thread, in whose table of descriptors the others are.
+extern "C" fn service_thread() {
+    let Some(areas) = areas::areas() else { return };
+    match Userfaultfd::open() {
+        Ok(uffd) => {
+            let uffd = Box::leak(Box::new(uffd));
+            // The program's descriptors are not ours to keep open.
+            sys::close_all_but(uffd.descriptor());
+            areas.set_uffd(uffd);
+            let works: [extern "C" fn(); 3] = [fault_thread, fault_thread, background_thread];
+            let all = works.map(|work| thread::start(work, Descriptors::Callers).is_ok());
+            if all != [true; 3] {
+                areas.counters.refused.add(Cause::Kernel);
+            }
+        }
+        Err(_) => areas.counters.refused.add(Cause::NoRights),
+    }
+    STATE.store(STARTED, Release);
+    sys::futex_wake(&STATE);
+    service::run(areas);
+}
+
+extern "C" fn fault_thread() {
+    if let Some((areas, uffd)) = areas::areas().and_then(|areas| Some((areas, areas.uffd()?))) {
+        fault::run(areas, uffd);
+    }
+}
+
+extern "C" fn background_thread() {
+    if let Some(areas) = areas::areas() {
+        background::run(areas);
+    }
+}

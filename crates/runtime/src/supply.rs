@@ -1,0 +1,53 @@
+//! Where gigantic pages come from: the kernel's pool, which `superpage run` enlarges when it is asked.
+
+use crate::gigantic::Gigantic;
+use crate::sys::{self, Errno, Result};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use superpage_launch::Counters;
+use superpage_units::Nanos;
+
+/// How long a request may take. The kernel needs 20 to 260 ms to make a gigantic page.
+const LIMIT: Nanos = Nanos(1_000_000_000);
+/// How long nothing is asked after a request was of no use. Chosen, not measured.
+const COOLDOWN: Nanos = Nanos(10_000_000_000);
+
+/// When a request was of no use, on the monotonic clock; zero if none was.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Whether there is somebody to ask.
+pub(crate) fn can_ask(counters: &Counters) -> bool {
+    let refused = REFUSED.load(Relaxed);
+    let has_cooled_down = refused == 0 || sys::now().0 > refused + COOLDOWN.0;
+    counters.supply.load(Relaxed) != 0 && has_cooled_down
+}
+
+/// Prepares a gigantic page, after asking for one more in the pool if there is none.
+///
+/// # Errors
+/// As of [`Gigantic::prepare`].
+pub(crate) fn prepare(counters: &Counters) -> Result<Gigantic> {
+    match Gigantic::prepare() {
+        Err(Errno::ENOMEM) if can_ask(counters) => {
+            ask(counters);
+            Gigantic::prepare().inspect_err(|_| REFUSED.store(sys::now().0, Relaxed))
+        }
+        done => done,
+    }
+}
+
+/// Asks for one more, and waits until the request was dealt with.
+fn ask(counters: &Counters) {
+    let ticket = counters.asked.fetch_add(1, SeqCst).wrapping_add(1);
+    sys::shared_futex_wake(&counters.asked);
+    let begun = sys::now();
+    loop {
+        let answered = counters.answered.load(Acquire);
+        let waited = Nanos(sys::now().0 - begun.0);
+        if answered.wrapping_sub(ticket) < u32::MAX / 2 || waited >= LIMIT {
+            return;
+        }
+        let rest = Nanos(LIMIT.0 - waited.0);
+        sys::shared_futex_wait_for(&counters.answered, answered, rest);
+    }
+}

@@ -1,0 +1,311 @@
+//! The system calls that the library makes, without libc: no errno, no cancellation point, no lock.
+//!
+//! The library's threads may not call libc, which may allocate from memory that the library manages; and
+//! libc's `mmap` is the library's own. Every call here is one instruction.
+
+#![expect(unsafe_code, reason = "every function here is a system call")]
+
+use core::ffi::CStr;
+use core::sync::atomic::AtomicU32;
+use superpage_units::{GIGANTIC_PAGE_BYTES, Nanos};
+use syscalls::{Sysno, syscall};
+
+pub(crate) use syscalls::Errno;
+
+pub(crate) type Result<T> = core::result::Result<T, Errno>;
+
+/// The size of a base page.
+pub(crate) const PAGE: usize = to_usize(superpage_units::BASE_PAGE_BYTES);
+/// The size of a huge page.
+pub(crate) const HUGE: usize = to_usize(superpage_units::HUGE_PAGE_BYTES);
+/// The size of a gigantic page.
+pub(crate) const GIGANTIC: usize = to_usize(GIGANTIC_PAGE_BYTES);
+
+/// A number as an address or a length: the library is for x86-64 only.
+#[expect(clippy::cast_possible_truncation, reason = "64-bit machines only")]
+pub(crate) const fn to_usize(number: u64) -> usize {
+    number as usize
+}
+
+/// The `int` in a register: its upper half is of no meaning.
+#[expect(clippy::cast_possible_truncation, reason = "that is what an int in a register is")]
+pub(crate) const fn int(register: usize) -> i32 {
+    register as i32
+}
+
+/// A part of the address space, in whole base pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Its first byte.
+    pub(crate) start: usize,
+    /// Its length in bytes.
+    pub(crate) length: usize,
+}
+
+impl Span {
+    /// A gigantic page's worth.
+    pub(crate) const fn gigantic(start: usize) -> Self {
+        Self { start, length: GIGANTIC }
+    }
+
+    /// The first byte behind it.
+    pub(crate) const fn end(self) -> usize {
+        self.start + self.length
+    }
+
+    /// Whether the address lies in it.
+    pub(crate) const fn contains(self, address: usize) -> bool {
+        self.start <= address && address < self.end()
+    }
+
+    /// What both have; nothing if that is empty.
+    pub(crate) fn overlap(self, other: Self) -> Option<Self> {
+        let start = self.start.max(other.start);
+        let end = self.end().min(other.end());
+        (start < end).then(|| Self { start, length: end - start })
+    }
+}
+
+/// Arguments of mmap, as a program gives them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mmap {
+    pub(crate) address: usize,
+    pub(crate) length: usize,
+    pub(crate) protection: i32,
+    pub(crate) flags: i32,
+    pub(crate) descriptor: i32,
+    pub(crate) offset: i64,
+}
+
+impl Mmap {
+    /// Private anonymous memory at this place, over whatever is there.
+    pub(crate) const fn fixed(span: Span, protection: i32) -> Self {
+        Self {
+            address: span.start,
+            length: span.length,
+            protection,
+            flags: libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
+            descriptor: -1,
+            offset: 0,
+        }
+    }
+
+    /// Private anonymous memory anywhere.
+    pub(crate) const fn anywhere(length: usize, protection: i32, flags: i32) -> Self {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+        Self { address: 0, length, protection, flags, descriptor: -1, offset: 0 }
+    }
+}
+
+/// mmap(2).
+///
+/// # Safety
+/// What is mapped there already, if the place is fixed, must be nobody's or the caller's to replace.
+pub(crate) unsafe fn mmap(a: Mmap) -> Result<usize> {
+    let Mmap { address, length, protection, flags, descriptor, offset } = a;
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(Sysno::mmap, address, length, protection, flags, descriptor, offset) }
+}
+
+/// munmap(2).
+///
+/// # Safety
+/// Nothing may use the memory any more.
+pub(crate) unsafe fn munmap(address: usize, length: usize) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(Sysno::munmap, address, length) }
+}
+
+/// mprotect(2).
+///
+/// # Safety
+/// Nothing of the library's own may lie there.
+pub(crate) unsafe fn mprotect(span: Span, protection: i32) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(Sysno::mprotect, span.start, span.length, protection) }
+}
+
+/// madvise(2).
+///
+/// # Safety
+/// Advice that drops what memory holds must be what the owner of the memory wants.
+pub(crate) unsafe fn madvise(span: Span, advice: i32) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(Sysno::madvise, span.start, span.length, advice) }
+}
+
+/// mremap(2), with all arguments.
+///
+/// # Safety
+/// As of [`munmap`] for where the memory was, and of [`mmap`] for where it goes.
+pub(crate) unsafe fn mremap(old: Span, length: usize, flags: i32, to: usize) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(Sysno::mremap, old.start, old.length, length, flags, to) }
+}
+
+/// Moves the mapping of one gigantic page's worth of memory over another place, in one step for all
+/// threads.
+///
+/// # Safety
+/// What is mapped at `to` must be the library's to replace.
+pub(crate) unsafe fn move_over(from: usize, to: usize) -> Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the caller's promise; nothing refers to where it was.
+    unsafe { mremap(Span::gigantic(from), GIGANTIC, flags, to) }.map(|_| ())
+}
+
+/// Waits while `word` holds `value`. Returns at once if it does not, and sometimes for no reason.
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32) {
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel reads the word, which lives as long as the reference.
+    let _ = unsafe { syscall!(Sysno::futex, word.as_ptr(), operation, value, 0) };
+}
+
+/// As [`futex_wait`], at most so long.
+pub(crate) fn futex_wait_for(word: &AtomicU32, value: u32, time: Nanos) {
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let time = [time.0 / 1_000_000_000, time.0 % 1_000_000_000];
+    // SAFETY: as above; the time is a timespec of this architecture.
+    let _ = unsafe { syscall!(Sysno::futex, word.as_ptr(), operation, value, time.as_ptr()) };
+}
+
+/// As [`futex_wait_for`], for a word in memory that other processes have mapped too.
+pub(crate) fn shared_futex_wait_for(word: &AtomicU32, value: u32, time: Nanos) {
+    let time = [time.0 / 1_000_000_000, time.0 % 1_000_000_000];
+    // SAFETY: the kernel reads the word, which lives as long as the reference; the time is a timespec of
+    // this architecture.
+    let _ =
+        unsafe { syscall!(Sysno::futex, word.as_ptr(), libc::FUTEX_WAIT, value, time.as_ptr()) };
+}
+
+/// As [`futex_wake`], for a word in memory that other processes have mapped too.
+pub(crate) fn shared_futex_wake(word: &AtomicU32) {
+    // SAFETY: the kernel only uses the address.
+    let _ = unsafe { syscall!(Sysno::futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+/// Wakes all who wait for `word`.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel only uses the address.
+    let _ = unsafe { syscall!(Sysno::futex, word.as_ptr(), operation, i32::MAX) };
+}
+
+/// The signals that a thread has blocked.
+pub(crate) type SignalMask = u64;
+
+/// Blocks the signals of `mask` and no others; what was blocked before.
+pub(crate) fn set_signal_mask(mask: SignalMask) -> SignalMask {
+    let mut before: SignalMask = 0;
+    let size = size_of::<SignalMask>();
+    // SAFETY: both masks are of the kernel's size for this architecture.
+    let _ = unsafe {
+        syscall!(Sysno::rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut before, size)
+    };
+    before
+}
+
+/// The monotonic clock.
+pub(crate) fn now() -> Nanos {
+    let mut time = [0_u64; 2];
+    // SAFETY: the kernel writes a timespec of this architecture.
+    let _ = unsafe { syscall!(Sysno::clock_gettime, libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
+    Nanos(time[0] * 1_000_000_000 + time[1])
+}
+
+/// The process that started this one.
+pub(crate) fn parent() -> u32 {
+    // SAFETY: it only answers.
+    unsafe { syscall!(Sysno::getppid) }.map_or(0, |pid| int(pid).unsigned_abs())
+}
+
+/// A file descriptor, closed when dropped.
+#[derive(Debug)]
+pub(crate) struct Descriptor(pub(crate) i32);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this value's alone.
+        let _ = unsafe { syscall!(Sysno::close, self.0) };
+    }
+}
+
+/// Opens a file, closed again by exec.
+pub(crate) fn open(path: &CStr, flags: i32) -> Result<Descriptor> {
+    let flags = flags | libc::O_CLOEXEC;
+    // SAFETY: the path ends with a zero.
+    let opened = unsafe { syscall!(Sysno::openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) }?;
+    Ok(Descriptor(int(opened)))
+}
+
+/// Reads once.
+pub(crate) fn read(descriptor: &Descriptor, into: &mut [u8]) -> Result<usize> {
+    // SAFETY: the kernel writes no more than there is room for.
+    unsafe { syscall!(Sysno::read, descriptor.0, into.as_mut_ptr(), into.len()) }
+}
+
+/// The number in a file such as those of sysfs; nothing if it cannot be read.
+pub(crate) fn number(path: &CStr) -> Option<u64> {
+    let file = open(path, libc::O_RDONLY).ok()?;
+    let mut text = [0; 32];
+    let length = read(&file, &mut text).ok()?;
+    core::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
+}
+
+/// Writes to standard error, for what the user must know and no counter can say.
+pub(crate) fn complain(text: &str) {
+    // SAFETY: the kernel reads the text.
+    let _ = unsafe { syscall!(Sysno::write, 2, text.as_ptr(), text.len()) };
+}
+
+/// Closes all descriptors of the calling thread's table but one.
+pub(crate) fn close_all_but(kept: &Descriptor) {
+    for (first, last) in [(0, kept.0 - 1), (kept.0 + 1, i32::MAX)] {
+        if first <= last {
+            // SAFETY: the table is the calling thread's alone, and nothing in it is used any more.
+            let _ = unsafe { syscall!(Sysno::close_range, first, last, 0) };
+        }
+    }
+}
+
+/// getdents64(2): the next entries of a directory, as the kernel writes them; none at its end.
+pub(crate) fn entries(directory: &Descriptor, into: &mut [u8]) -> Result<usize> {
+    // SAFETY: the kernel writes no more than there is room for.
+    unsafe { syscall!(Sysno::getdents64, directory.0, into.as_mut_ptr(), into.len()) }
+}
+
+/// Where a link in a directory leads; its name ends with a zero. What there is no room for is cut off.
+pub(crate) fn read_link(directory: &Descriptor, name: &[u8], into: &mut [u8]) -> Result<usize> {
+    if name.last() != Some(&0) {
+        return Err(Errno::EINVAL);
+    }
+    let (room, length) = (into.as_mut_ptr(), into.len());
+    // SAFETY: the name ends with a zero, and the kernel writes no more than there is room for.
+    unsafe { syscall!(Sysno::readlinkat, directory.0, name.as_ptr(), room, length) }
+}
+
+/// A call of any number, also one that was added to the kernel since.
+///
+/// # Safety
+/// As of the call with this number.
+pub(crate) unsafe fn any(call: usize, arguments: [usize; 6]) -> Result<usize> {
+    let [a, b, c, d, e, f] = arguments;
+    let answer: usize;
+    // SAFETY: the caller's promise; these are the registers of the system calls of this architecture.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") call => answer,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
+            in("r8") e,
+            in("r9") f,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    Errno::from_ret(answer)
+}

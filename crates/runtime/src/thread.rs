@@ -1,0 +1,129 @@
+//! The library's own threads.
+//!
+//! libc knows nothing of them: the program ends when its own last thread does, whatever these do. They
+//! block all signals, have stacks of their own with every page present, and never touch memory that the
+//! library manages. The first has a table of descriptors of its own, which the others share, so that the
+//! program can neither see nor close what they have open.
+//!
+//! They have a block for thread-local variables as well, because Rust's panics use some; nothing else
+//! here does.
+
+#![expect(unsafe_code, reason = "makes a thread without libc")]
+
+use crate::sys::{self, Mmap, PAGE, Result, SignalMask, Span};
+use core::arch::{asm, naked_asm};
+use superpage_units::Pid;
+use syscalls::Errno;
+
+const STACK: usize = 256 * 1024; // chosen, not measured; the deepest call is a policy's
+const LOCALS: usize = 64 * 1024; // more than the thread-local variables of any library we know
+/// Entries of the table through which thread-local variables are found, one for each library.
+const MODULES: usize = PAGE / 16 - 2;
+
+/// Which descriptors a thread sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Descriptors {
+    /// A table of its own, at first a copy of the caller's.
+    Own,
+    /// The caller's table.
+    Callers,
+}
+
+/// The memory of a thread: a page that nobody may touch, its stack, its thread-local variables.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    stack_end: usize,
+    block: usize,
+}
+
+impl Room {
+    fn map() -> Result<Self> {
+        let length = PAGE + STACK + LOCALS + 2 * PAGE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses an unused place.
+        let start = unsafe { sys::mmap(Mmap::anywhere(length, protection, libc::MAP_POPULATE)) }?;
+        // SAFETY: the first page of what was just mapped.
+        unsafe { sys::mprotect(Span { start, length: PAGE }, libc::PROT_NONE) }?;
+        let room = Self { stack_end: start + PAGE + STACK, block: start + PAGE + STACK + LOCALS };
+        room.write_block();
+        Ok(room)
+    }
+
+    /// Writes what x86-64's ABI and glibc look for at the thread pointer: the pointer itself, the table of
+    /// the libraries' variables, the guard of stacks. Every library finds the same zeroes.
+    fn write_block(self) {
+        let block = self.block as *mut usize;
+        let table = (self.block + PAGE) as *mut usize;
+        let variables = self.block - LOCALS;
+        // SAFETY: the block and the table are a page each, in memory that was just mapped; the caller's
+        // thread pointer is glibc's, whose table begins with its generation.
+        unsafe {
+            let (callers_table, guard): (*const usize, usize);
+            asm!("mov {}, fs:[8]", out(reg) callers_table, options(nostack, readonly));
+            asm!("mov {}, fs:[0x28]", out(reg) guard, options(nostack, readonly));
+            block.write(self.block);
+            block.add(1).write(table.add(2) as usize);
+            block.add(2).write(self.block);
+            block.add(5).write(guard);
+            table.write(MODULES);
+            table.add(2).write(callers_table.read());
+            for module in 1..MODULES {
+                table.add(2 + 2 * module).write(variables);
+            }
+        }
+    }
+}
+
+/// What a new thread is to do.
+type Work = extern "C" fn();
+
+/// All but those that libc uses among threads.
+const SIGNALS: SignalMask = SignalMask::MAX;
+
+/// Starts a thread.
+pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<Pid> {
+    let room = Room::map()?;
+    let mut flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_SETTLS;
+    if descriptors == Descriptors::Callers {
+        flags |= libc::CLONE_FILES;
+    }
+    // The thread inherits what is blocked.
+    let before = sys::set_signal_mask(SIGNALS);
+    // SAFETY: the stack and the block are the new thread's alone.
+    let made = unsafe { clone(flags as usize, room.stack_end, room.block, work) };
+    sys::set_signal_mask(before);
+    match u32::try_from(made) {
+        Ok(thread) => Ok(Pid(thread)),
+        Err(_) => Err(Errno::new(sys::int(made.unsigned_abs()))),
+    }
+}
+
+/// clone(2) with a new stack: the caller gets the answer, the new thread calls `work` and ends.
+///
+/// # Safety
+/// The stack and the block of thread-local variables must be the new thread's alone, for ever.
+#[unsafe(naked)]
+unsafe extern "C" fn clone(flags: usize, stack_end: usize, block: usize, work: Work) -> isize {
+    naked_asm!(
+        "mov r9, rcx",  // work; the system call overwrites rcx
+        "mov r8, rdx",  // the block
+        "xor edx, edx", // nobody is told the number
+        "xor r10d, r10d",
+        "mov eax, 56", // clone
+        "syscall",
+        "test rax, rax",
+        "jnz 2f",
+        "xor ebp, ebp", // the end of the stack, for debuggers
+        "call r9",
+        "xor edi, edi",
+        "mov eax, 60", // exit, of this thread alone
+        "syscall",
+        "ud2",
+        "2: ret",
+    )
+}

@@ -1,0 +1,135 @@
+//! userfaultfd(2): faults of the program's threads, told to the library's.
+//!
+//! Always the full kind: one that hears of faults in user mode only lets `read(2)` into such memory fail.
+//! [userfaultfd](https://docs.kernel.org/admin-guide/mm/userfaultfd.html).
+
+#![expect(unsafe_code, reason = "system calls, and one union that the kernel fills")]
+
+use crate::sys::{self, Descriptor, Errno, Result, Span};
+use linux_raw_sys::{general as raw, ioctl};
+use syscalls::{Sysno, syscall};
+
+/// Where a process that may not call userfaultfd(2) can still get one.
+const DEVICE: &core::ffi::CStr = c"/dev/userfaultfd";
+const USERFAULTFD_IOC_NEW: u32 = 0xAA00; // _IO(0xAA, 0x00)
+
+/// What a fault needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing is mapped there.
+    Missing,
+    /// Writes are held there.
+    WriteProtected,
+}
+
+/// A fault of a thread of the program, which waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The base page.
+    pub(crate) address: usize,
+    pub(crate) kind: Kind,
+}
+
+/// A userfaultfd. It lives in the table of descriptors of the library's threads, where the program cannot
+/// close it.
+#[derive(Debug)]
+pub(crate) struct Userfaultfd(Descriptor);
+
+impl Userfaultfd {
+    /// A new one, that tells of missing pages and of held writes to all kinds of memory.
+    pub(crate) fn open() -> Result<Self> {
+        // SAFETY: it makes a descriptor.
+        let made = unsafe { syscall!(Sysno::userfaultfd, libc::O_CLOEXEC) };
+        let descriptor = match made {
+            Ok(descriptor) => Descriptor(sys::int(descriptor)),
+            Err(Errno::EPERM) => Self::from_device()?,
+            Err(errno) => return Err(errno),
+        };
+        let features = raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+        let mut api =
+            raw::uffdio_api { api: raw::UFFD_API.into(), features: features.into(), ioctls: 0 };
+        let uffd = Self(descriptor);
+        uffd.call(ioctl::UFFDIO_API, &mut api)?;
+        Ok(uffd)
+    }
+
+    fn from_device() -> Result<Descriptor> {
+        let device = sys::open(DEVICE, libc::O_RDWR).map_err(|_| Errno::EPERM)?;
+        // SAFETY: it makes a descriptor.
+        let made =
+            unsafe { syscall!(Sysno::ioctl, device.0, USERFAULTFD_IOC_NEW, libc::O_CLOEXEC) }?;
+        Ok(Descriptor(sys::int(made)))
+    }
+
+    /// Its descriptor.
+    pub(crate) fn descriptor(&self) -> &Descriptor {
+        &self.0
+    }
+
+    fn call<T>(&self, request: u32, argument: &mut T) -> Result<()> {
+        // SAFETY: each caller passes the structure that belongs to the request.
+        unsafe { syscall!(Sysno::ioctl, self.0.0, request, core::ptr::from_mut(argument)) }
+            .map(|_| ())
+    }
+
+    /// Has the first touch of each page in a span told.
+    pub(crate) fn register(&self, span: Span) -> Result<()> {
+        self.register_for(span, raw::UFFDIO_REGISTER_MODE_MISSING)
+    }
+
+    fn register_for(&self, span: Span, mode: u32) -> Result<()> {
+        let mut argument =
+            raw::uffdio_register { range: range(span), mode: mode.into(), ioctls: 0 };
+        self.call(ioctl::UFFDIO_REGISTER, &mut argument)
+    }
+
+    /// Leaves a span to the kernel again. Threads that wait for a fault there go on.
+    pub(crate) fn unregister(&self, span: Span) -> Result<()> {
+        self.call(ioctl::UFFDIO_UNREGISTER, &mut range(span))
+    }
+
+    /// Holds all writes to a gigantic page, from threads of the program and from elsewhere, until its
+    /// memory is replaced or [released](Self::release_writes).
+    pub(crate) fn hold_writes(&self, span: Span) -> Result<()> {
+        self.register_for(span, raw::UFFDIO_REGISTER_MODE_WP)?;
+        let mode = 1; // UFFDIO_WRITEPROTECT_MODE_WP
+        self.call(
+            ioctl::UFFDIO_WRITEPROTECT,
+            &mut raw::uffdio_writeprotect { range: range(span), mode },
+        )
+    }
+
+    /// Lets writes that [were held](Self::hold_writes) go on, and leaves the span to the kernel.
+    pub(crate) fn release_writes(&self, span: Span) {
+        let mut argument = raw::uffdio_writeprotect { range: range(span), mode: 0 };
+        let _ = self.call(ioctl::UFFDIO_WRITEPROTECT, &mut argument);
+        let _ = self.unregister(span);
+    }
+
+    /// Threads that wait for a fault in a span go on, and fault again if nothing is there.
+    pub(crate) fn wake(&self, span: Span) {
+        let _ = self.call(ioctl::UFFDIO_WAKE, &mut range(span));
+    }
+
+    /// The next fault, after waiting for it; nothing for anything else the kernel tells.
+    pub(crate) fn next(&self) -> Result<Option<Fault>> {
+        // SAFETY: zero bytes are a message of no kind.
+        let mut message: raw::uffd_msg = unsafe { core::mem::zeroed() };
+        let room = size_of::<raw::uffd_msg>();
+        let into = core::ptr::from_mut(&mut message);
+        // SAFETY: the kernel writes one message.
+        let got = unsafe { syscall!(Sysno::read, self.0.0, into, room) }?;
+        if got != room || u32::from(message.event) != raw::UFFD_EVENT_PAGEFAULT {
+            return Ok(None);
+        }
+        // SAFETY: the event says which part of the union the kernel filled.
+        let fault = unsafe { message.arg.pagefault };
+        let is_held = fault.flags & u64::from(raw::UFFD_PAGEFAULT_FLAG_WP) != 0;
+        let kind = if is_held { Kind::WriteProtected } else { Kind::Missing };
+        Ok(usize::try_from(fault.address).ok().map(|address| Fault { address, kind }))
+    }
+}
+
+fn range(span: Span) -> raw::uffdio_range {
+    raw::uffdio_range { start: span.start as u64, len: span.length as u64 }
+}
