@@ -18,7 +18,7 @@ use superpage_units::Pid;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 18] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
@@ -28,6 +28,7 @@ const COMMANDS: [&[&str]; 17] = [
     &["promote"],
     &["record"],
     &["restore"],
+    &["run"],
     &["sim"],
     &["lab"],
     &["lab", "list"],

@@ -31,6 +31,10 @@ pub const STATE_DIRECTORY: &str = "/run/superpage";
 /// that daemon changes lies above what the program changed, and is put back first.
 pub const INNER: &str = "inner";
 
+/// Where `superpage run` keeps its state: below the machine's, so that it hinders no daemon. Only it
+/// changes the kernel's pool of gigantic pages.
+pub const RUN: &str = "run";
+
 const JOURNAL: &str = "settings.json";
 const LOCK: &str = "settings.lock";
 const JOURNAL_FORMAT: u32 = 1;
@@ -180,8 +184,12 @@ impl Settings {
     /// # Errors
     /// As [`Settings::open`], but for [`Error::Busy`].
     pub fn left_behind(state: &Path) -> Result<Vec<Change>> {
-        let inner = state.join(INNER);
-        let mut left = if has_journal(&inner) { Self::left_behind(&inner)? } else { Vec::new() };
+        let mut left = Vec::new();
+        for below in [RUN, INNER].map(|name| state.join(name)) {
+            if has_journal(&below) {
+                left.extend(Self::left_behind(&below)?);
+            }
+        }
         if !has_journal(state) {
             return Ok(left);
         }

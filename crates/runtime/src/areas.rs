@@ -21,7 +21,7 @@ use crate::space::Space;
 use crate::sys::{self, Span};
 use crate::uffd::Userfaultfd;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use superpage_launch::Counters;
 use superpage_units::Nanos;
 
@@ -44,14 +44,27 @@ pub(crate) struct Areas {
     pub(crate) counters: &'static Counters,
     /// Set by the service thread, in whose table of descriptors it is; null without the right to it.
     uffd: AtomicPtr<Userfaultfd>,
-    /// Whether the library's threads run. They do not in a child of fork.
-    has_threads: AtomicBool,
+    /// Whether the library's threads run, a [`Threads`].
+    threads: AtomicU32,
     /// How many threads are about to fork.
     forks: AtomicU32,
     /// When the program forked last, on the monotonic clock; zero if it never did.
     forked: AtomicU64,
     /// Changed when the background thread has something new to look at.
     pub(crate) news: AtomicU32,
+}
+
+/// Whether the library's threads run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Threads {
+    /// They have not been needed: the program has not mapped 1 GiB. A program with one thread may do what
+    /// one with several may not, such as entering a user namespace.
+    NotYet = 0,
+    /// They run.
+    Run = 1,
+    /// They could not be started, or this is a child of a fork, which has none of its parent's threads.
+    Never = 2,
 }
 
 static AREAS: AtomicPtr<Areas> = AtomicPtr::new(core::ptr::null_mut());
@@ -88,7 +101,7 @@ impl Areas {
             decider,
             counters,
             uffd: AtomicPtr::default(),
-            has_threads: AtomicBool::new(false),
+            threads: AtomicU32::new(Threads::NotYet as u32),
             forks: AtomicU32::new(0),
             forked: AtomicU64::new(0),
             news: AtomicU32::new(0),
@@ -107,13 +120,15 @@ impl Areas {
     }
 
     /// Whether the library's threads run.
-    pub(crate) fn has_threads(&self) -> bool {
-        self.has_threads.load(Acquire)
+    pub(crate) fn threads(&self) -> Threads {
+        let word = self.threads.load(Acquire);
+        let all = [Threads::NotYet, Threads::Run];
+        all.into_iter().find(|threads| *threads as u32 == word).unwrap_or(Threads::Never)
     }
 
-    /// The library's threads run.
-    pub(crate) fn threads_run(&self) {
-        self.has_threads.store(true, Release);
+    /// Notes whether the library's threads run.
+    pub(crate) fn set_threads(&self, threads: Threads) {
+        self.threads.store(threads as u32, Release);
     }
 
     /// Whether a first touch may get a gigantic page: not while the program forks, and not soon after.
@@ -141,7 +156,7 @@ impl Areas {
     /// This is the child of a fork. It has none of the library's threads, and none of its memory is
     /// registered.
     pub(crate) fn in_child(&self) {
-        self.has_threads.store(false, Release);
+        self.set_threads(Threads::Never);
         for slot in 0..self.slots.count() {
             if !matches!(self.slots.state(slot), State::Ordinary | State::Gigantic) {
                 self.slots.settle(slot, State::Ordinary);

@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "keeps the policy behind a lock, and moves memory over slots")]
 
-use crate::areas::Areas;
+use crate::areas::{Areas, Threads};
 use crate::gigantic;
 use crate::lock::RawLock;
 use crate::supply;
@@ -224,7 +224,7 @@ impl Machine for Inside<'_> {
 
 /// Notes how much memory the program has in the areas now.
 pub(crate) fn note_mapped(areas: &Areas, bytes: usize) {
-    if !areas.has_threads() {
+    if areas.threads() == Threads::Never {
         return; // a child of the program has the counters mapped too
     }
     let before = areas.counters.most_mapped.load(Relaxed);

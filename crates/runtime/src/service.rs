@@ -3,9 +3,10 @@
 //!
 //! A thread of the program asks with the lock of the space held, so there is one request at a time.
 
-use crate::areas::Areas;
+use crate::areas::{Areas, Threads};
 use crate::demote;
 use crate::slot::State;
+use crate::start;
 use crate::sys;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -87,7 +88,11 @@ impl Areas {
     /// Has the first touch of these slots told. They must be ordinary, the program's plain memory, and
     /// hold nothing; the caller holds the lock of the space.
     pub(crate) fn register(&self, slots: Range<usize>) -> Answer {
-        if self.has_threads() && self.uffd().is_some() {
+        if self.threads() == Threads::NotYet {
+            let started = start::start_threads();
+            self.set_threads(if started.is_ok() { Threads::Run } else { Threads::Never });
+        }
+        if self.threads() == Threads::Run && self.uffd().is_some() {
             return self.mailbox.ask(Kind::Register, slots);
         }
         Answer::Refused
@@ -102,7 +107,7 @@ impl Areas {
                 State::Gigantic => Kind::Demote,
                 State::Serving | State::Changing => continue,
             };
-            if !self.has_threads() {
+            if self.threads() != Threads::Run {
                 return Answer::Refused;
             }
             let answer = self.mailbox.ask(kind, slot..slot + 1);

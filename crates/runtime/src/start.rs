@@ -1,5 +1,6 @@
 //! The beginning: before the program's own code, the library finds out whether it is to manage the process,
-//! reserves the areas and starts its threads. Where anything fails the program runs unmanaged.
+//! and reserves the areas. Its threads start when the program first maps 1 GiB. Where anything fails the
+//! program runs unmanaged.
 
 #![expect(unsafe_code, reason = "runs before main, and maps what lives for ever")]
 
@@ -89,7 +90,7 @@ fn begin(config: &Config<'_>) -> Result<()> {
     )));
     fork::watch()?;
     areas::publish(areas);
-    start_threads(areas)
+    Ok(())
 }
 
 /// The counters, in the file of `superpage run`.
@@ -150,13 +151,16 @@ const STARTING: u32 = 0;
 const STARTED: u32 = 1;
 static STATE: AtomicU32 = AtomicU32::new(STARTING);
 
-/// Starts the library's threads, and waits until faults are served.
-fn start_threads(areas: &Areas) -> Result<()> {
+/// Starts the library's threads, and waits until faults are served. Once in a process, with the lock of the
+/// space held.
+///
+/// # Errors
+/// What making a thread fails with. That the process may have no userfaultfd is none: it is counted.
+pub(crate) fn start_threads() -> Result<()> {
     thread::start(service_thread, Descriptors::Own)?;
     while STATE.load(Acquire) == STARTING {
         sys::futex_wait(&STATE, STARTING);
     }
-    areas.threads_run();
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use crate::args::Restore;
 use crate::exit::{Failure, Outcome};
 use crate::show;
+use superpage_kernel::Error;
 use superpage_kernel::settings::{self, Lock, Mode, Settings};
 
 const NOTHING: &str = "Nothing was left changed.\n";
@@ -14,7 +15,16 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
     }
     // A daemon with another state may go by what was left.
     let _machine = Lock::of_machine()?;
-    let (_settings, repairs) = Settings::open(&arguments.state, Mode::Apply)?;
+    let (_settings, mut repairs) = Settings::open(&arguments.state, Mode::Apply)?;
+    let run = arguments.state.join(settings::RUN);
+    if run.try_exists()? {
+        match Settings::open(&run, Mode::Apply) {
+            Ok((_settings, more)) => repairs.extend(more),
+            // A program runs: what was changed for it is put back at its end.
+            Err(Error::Busy { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     if repairs.is_empty() {
         return show::print(NOTHING);
     }

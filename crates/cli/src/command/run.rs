@@ -21,7 +21,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::Release;
 use superpage_kernel::shared_page::SharedPage;
 use superpage_launch::{Config, Counters, Name, Policy, VARIABLE};
 use superpage_units::Pid;
@@ -179,7 +179,8 @@ fn attend(mut child: Child, counters: &Counters, arguments: &Run) -> Result<Exit
             scope.spawn(move || supply.serve(counters, ended));
         }
         let status = child.wait();
-        ended.store(true, Relaxed);
+        ended.store(true, Release);
+        supply::wake(counters);
         handle.close();
         Ok(status?)
     })

@@ -4,8 +4,7 @@ use rustix::thread::futex;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::Duration;
-use superpage_kernel::settings::{Mode, STATE_DIRECTORY, Settings};
+use superpage_kernel::settings::{Mode, RUN, STATE_DIRECTORY, Settings};
 use superpage_kernel::{hugetlb, meminfo};
 use superpage_launch::Counters;
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
@@ -14,8 +13,14 @@ use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
 /// measured.
 const KEPT: u64 = 8; // an eighth
 
-/// How often the end of the program is looked for while nothing is asked.
-const LOOK: Duration = Duration::from_millis(200);
+/// So many waiting threads are woken.
+const ALL: u32 = u32::MAX >> 1;
+
+/// Has [`Supply::serve`] look whether the program has ended, by what looks like one more request.
+pub(super) fn wake(counters: &Counters) {
+    counters.asked.fetch_add(1, Release);
+    let _ = futex::wake(&counters.asked, futex::Flags::empty(), ALL);
+}
 
 /// The gate to the kernel's settings, while the pool may be enlarged through it. Put back when dropped.
 #[derive(Debug)]
@@ -27,24 +32,26 @@ impl Supply {
     /// The right to enlarge the pool; the reason, as a sentence, if there is none.
     pub(super) fn open() -> Result<Self, String> {
         hugetlb::read(Path::new("/sys")).map_err(|error| format!("there is no pool: {error}"))?;
-        let (settings, _) = Settings::open(Path::new(STATE_DIRECTORY), Mode::Apply)
+        let (settings, _) = Settings::open(&Path::new(STATE_DIRECTORY).join(RUN), Mode::Apply)
             .map_err(|error| format!("the pool cannot be enlarged: {error}"))?;
         Ok(Self { settings })
     }
 
-    /// Answers the library's requests until `ended` is set.
+    /// Answers the library's requests until `ended` is set and [`wake`] is called.
     pub(super) fn serve(&mut self, counters: &Counters, ended: &AtomicBool) {
         counters.supply.store(1, Relaxed);
-        let look = futex::Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
-        while !ended.load(Relaxed) {
+        loop {
             let asked = counters.asked.load(Acquire);
+            if ended.load(Acquire) {
+                return;
+            }
             if counters.answered.load(Relaxed) == asked {
-                let _ = futex::wait(&counters.asked, futex::Flags::empty(), asked, Some(&look));
+                let _ = futex::wait(&counters.asked, futex::Flags::empty(), asked, None);
                 continue;
             }
             self.enlarge();
             counters.answered.store(asked, Release);
-            let _ = futex::wake(&counters.answered, futex::Flags::empty(), i32::MAX as u32);
+            let _ = futex::wake(&counters.answered, futex::Flags::empty(), ALL);
         }
     }
 
