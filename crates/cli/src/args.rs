@@ -4,6 +4,7 @@ use crate::command::log;
 use crate::exit;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::ffi::OsString;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -182,7 +183,7 @@ pub(crate) struct Run {
     /// The program and its arguments
     #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true,
           allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
-    pub(crate) command: Vec<String>,
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Arguments of `daemon`.

@@ -42,6 +42,10 @@ fn tests() -> Vec<Test> {
         ("signal_handlers_map_and_touch", able.clone(), || plays(&["signals"])),
         ("a_stack_may_lie_in_a_gigantic_page", able.clone(), || plays(&["stacks"])),
         ("a_limit_of_address_space_is_kept", able.clone(), || plays(&["limited"])),
+        ("writes_before_the_library_looks_stay", able.clone(), || plays(&["races"])),
+        ("wrong_arguments_change_nothing", able.clone(), || plays(&["errors"])),
+        ("a_cloned_child_is_a_fork", able.clone(), || plays(&["clones"])),
+        ("the_last_thread_ends_the_process", able.clone(), the_last_thread_ends_the_process),
         ("random_changes_leave_no_wrong_byte", able, random_changes_leave_no_wrong_byte),
         ("a_program_ends_as_without", parts.clone(), a_program_ends_as_without),
         ("signals_are_passed_on", parts.clone(), signals_are_passed_on),
@@ -194,6 +198,12 @@ fn random_changes_leave_no_wrong_byte() -> Ended {
 
 // ---------------------------------------------------------------- the program's end
 
+fn the_last_thread_ends_the_process() -> Ended {
+    let said = run(&["--quiet"], &["leaves"])?;
+    ensure!(said.code == Some(3), "{said:?}");
+    Ok(())
+}
+
 fn a_program_ends_as_without() -> Ended {
     for code in [0, 1, 42, 255] {
         let said = run(&["--quiet"], &["exit", &code.to_string()])?;
@@ -204,6 +214,12 @@ fn a_program_ends_as_without() -> Ended {
         let status = command(&["--quiet"], &[&words[0], &words[1]])?.status()?;
         ensure!(status.signal() == Some(signal.as_raw()), "{signal:?}: {status:?}");
     }
+    let file = ["run", "--report", "/nowhere/report.json", "true"];
+    let said: Said = Command::new(PROGRAM).args(file).output()?.into();
+    ensure!(said.code == Some(2) && said.err.contains("cannot be written"), "{said:?}");
+    let mut elsewhere = command(&[], &["exit", "5"])?;
+    let said: Said = elsewhere.env("TMPDIR", "/nowhere").output()?.into();
+    ensure!(said.code == Some(5) && said.err.contains("runs unmanaged"), "{said:?}");
     let said: Said = Command::new(PROGRAM).args(["run", "no-such-program"]).output()?.into();
     ensure!(said.code == Some(127) && said.err.contains("was not found"), "{said:?}");
     let said: Said = Command::new(PROGRAM).args(["run", "/etc/passwd"]).output()?.into();

@@ -41,7 +41,9 @@ impl SharedPage {
             .mode(0o600)
             .open(path)
             .map_err(|error| failed(&error))?;
-        file.set_len(BASE_PAGE_BYTES).map_err(|error| failed(&error))?;
+        // Where there is no room for it, writing to the mapping would be a signal.
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, BASE_PAGE_BYTES)
+            .map_err(|errno| failed(&errno.into()))?;
         let length = to_usize(BASE_PAGE_BYTES);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let anywhere = std::ptr::null_mut();

@@ -21,6 +21,8 @@ pub enum Cause {
     /// A device or the kernel may write to memory of the program without its page tables, so a copy
     /// could miss what it writes.
     MayPin,
+    /// A limit stands against the library's address space (RLIMIT_AS), so the program runs unmanaged.
+    Limited,
     /// The process may not have a userfaultfd, so no first touch is told to the library.
     NoRights,
     /// The kernel refused a step.
@@ -42,6 +44,9 @@ impl Cause {
                 "the program has a descriptor for direct I/O (O_DIRECT, io_uring, AIO, VFIO, RDMA, KVM)"
             }
             Self::NoMemory => "there was no memory to copy a gigantic page to",
+            Self::Limited => {
+                "the address space is limited (RLIMIT_AS), so the program ran unmanaged"
+            }
             Self::NoRights => "the program may not have a userfaultfd",
             Self::Kernel => "the kernel refused a step",
         }
@@ -55,6 +60,7 @@ impl Cause {
             Self::Forked => "forked",
             Self::NoMemory => "no_memory",
             Self::MayPin => "may_pin",
+            Self::Limited => "limited",
             Self::NoRights => "no_rights",
             Self::Kernel => "kernel",
         }

@@ -15,13 +15,14 @@
 use crate::gigantic::Ready;
 use crate::lock::Lock;
 use crate::machine::Decider;
+use crate::room;
 use crate::service::Mailbox;
 use crate::slot::{Slots, State};
 use crate::space::Space;
 use crate::sys::{self, Span};
 use crate::uffd::Userfaultfd;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use superpage_launch::Counters;
 use superpage_units::Nanos;
 
@@ -40,6 +41,8 @@ pub(crate) struct Areas {
     pub(crate) ready: Ready,
     /// The policy.
     pub(crate) decider: Decider,
+    /// The longest mapping that is placed: one of more than all memory is for the kernel to judge.
+    pub(crate) most_at_once: usize,
     /// What `superpage run` reports.
     pub(crate) counters: &'static Counters,
     /// Set by the service thread, in whose table of descriptors it is; null without the right to it.
@@ -50,6 +53,10 @@ pub(crate) struct Areas {
     forks: AtomicU32,
     /// When the program forked last, on the monotonic clock; zero if it never did.
     forked: AtomicU64,
+    /// Zero in a child of a fork that the child has not noticed: the kernel wipes its page there.
+    parent: &'static AtomicU32,
+    /// Whether no first touch is to be told any more: the program has a userfaultfd of its own.
+    is_left_alone: AtomicBool,
     /// Changed when the background thread has something new to look at.
     pub(crate) news: AtomicU32,
 }
@@ -71,6 +78,17 @@ static AREAS: AtomicPtr<Areas> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The program's areas; nothing in a process that is not managed.
 pub(crate) fn areas() -> Option<&'static Areas> {
+    let areas = shared()?;
+    if areas.parent.load(Relaxed) == 0 {
+        // A fork that nobody heard of. What was held by a thread of the parent is held by nobody.
+        areas.in_child();
+        areas.space.forget_holder();
+    }
+    Some(areas)
+}
+
+/// As [`areas`], in the middle of a fork.
+pub(crate) fn shared() -> Option<&'static Areas> {
     // SAFETY: it is null, or was made by `publish` and lives for ever.
     unsafe { AREAS.load(Acquire).as_ref() }
 }
@@ -91,7 +109,9 @@ impl Areas {
         ready: Ready,
         decider: Decider,
         counters: &'static Counters,
+        parent: &'static AtomicU32,
     ) -> Self {
+        parent.store(1, Relaxed);
         Self {
             span: space.span(),
             space: Lock::new(space),
@@ -99,11 +119,14 @@ impl Areas {
             mailbox: Mailbox::default(),
             ready,
             decider,
+            most_at_once: sys::to_usize(room::total().0),
             counters,
             uffd: AtomicPtr::default(),
             threads: AtomicU32::new(Threads::NotYet as u32),
             forks: AtomicU32::new(0),
             forked: AtomicU64::new(0),
+            parent,
+            is_left_alone: AtomicBool::new(false),
             news: AtomicU32::new(0),
         }
     }
@@ -156,6 +179,7 @@ impl Areas {
     /// This is the child of a fork. It has none of the library's threads, and none of its memory is
     /// registered.
     pub(crate) fn in_child(&self) {
+        self.parent.store(1, Relaxed);
         self.set_threads(Threads::Never);
         for slot in 0..self.slots.count() {
             if !matches!(self.slots.state(slot), State::Ordinary | State::Gigantic) {
@@ -163,6 +187,23 @@ impl Areas {
             }
         }
         self.forks.store(0, SeqCst);
+    }
+
+    /// Whether first touches may still be told to the library.
+    pub(crate) fn may_register(&self) -> bool {
+        !self.is_left_alone.load(Relaxed)
+    }
+
+    /// Leaves all memory to the kernel from now on: what is fresh is released, what is gigantic demoted if it
+    /// can be.
+    pub(crate) fn leave_alone(&self) {
+        let _space = self.space.take();
+        self.is_left_alone.store(true, Relaxed);
+        for slot in 0..self.slots.count() {
+            if self.slots.state(slot) != State::Ordinary {
+                let _ = self.make_ordinary(slot);
+            }
+        }
     }
 
     /// Tells the background thread that there is something to look at.

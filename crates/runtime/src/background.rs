@@ -1,6 +1,7 @@
 //! The background thread: does what the policy wants done while nobody waits.
 
 use crate::areas::Areas;
+use crate::end;
 use crate::machine::Stepped;
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
@@ -16,6 +17,7 @@ const LOOK: Nanos = Nanos(1_000_000_000);
 pub(crate) fn run(areas: &Areas) {
     loop {
         let news = areas.news.load(Relaxed);
+        end::with_the_program();
         match areas.decider.step(areas) {
             Stepped::Worked(time) => rest(Nanos(time.0.saturating_mul(REST))),
             Stepped::Rests(_) => sys::futex_wait_for(&areas.news, news, LOOK),

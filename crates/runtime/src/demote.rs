@@ -18,12 +18,18 @@ use superpage_units::{Bytes, Nanos};
 /// Memory that is left free beside what a demotion takes. Chosen, not measured.
 const MARGIN: Bytes = Bytes(256 << 20);
 
-/// Copies the gigantic page that maps this slot to smaller pages. The slot must be nobody else's to change.
+/// Copies the gigantic page that maps this slot to smaller pages, for a thread of the program that asks. The
+/// slot must be nobody else's to change.
 ///
 /// # Errors
 /// Why not. The gigantic page is still there then, and nothing has changed.
-pub(crate) fn demote(counters: &Counters, uffd: &Userfaultfd, slot: Span) -> Result<(), Cause> {
-    if pins::may_be() {
+pub(crate) fn demote(
+    counters: &Counters,
+    uffd: &Userfaultfd,
+    slot: Span,
+    asking: u32,
+) -> Result<(), Cause> {
+    if pins::may_be(asking) {
         return Err(Cause::MayPin);
     }
     if room::available() < Bytes(GIGANTIC as u64 + MARGIN.0) {
@@ -31,7 +37,7 @@ pub(crate) fn demote(counters: &Counters, uffd: &Userfaultfd, slot: Span) -> Res
     }
     let staging = Staging::map().ok_or(Cause::NoMemory)?;
     let begun = sys::now();
-    let done = held(uffd, slot, &staging);
+    let done = held(uffd, slot, &staging, asking);
     if done.is_err() {
         uffd.release_writes(slot);
         return done;
@@ -43,10 +49,10 @@ pub(crate) fn demote(counters: &Counters, uffd: &Userfaultfd, slot: Span) -> Res
     Ok(())
 }
 
-fn held(uffd: &Userfaultfd, slot: Span, staging: &Staging) -> Result<(), Cause> {
+fn held(uffd: &Userfaultfd, slot: Span, staging: &Staging, asking: u32) -> Result<(), Cause> {
     uffd.hold_writes(slot).map_err(|_| Cause::Kernel)?;
     // A descriptor that was opened since the first look may have a write under way by now.
-    if pins::may_be() {
+    if pins::may_be(asking) {
         return Err(Cause::MayPin);
     }
     for offset in (0..GIGANTIC).step_by(HUGE) {

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "C functions that programs call")]
 #![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
 
-use crate::areas::areas;
+use crate::areas::{Areas, areas};
 use crate::sys::{Errno, Mmap, Result, Span};
 use crate::{fork, memory, sys};
 use core::ffi::{c_char, c_int, c_long, c_void};
@@ -126,7 +126,7 @@ pub(crate) unsafe extern "C" fn mprotect(
     // SAFETY: the caller's promise.
     let change = || unsafe { sys::mprotect(Span { start: address, length }, protection) };
     number(match areas() {
-        Some(areas) => memory::protect(areas, address, length, protection, change),
+        Some(areas) => memory::protect(areas, address, length, protection, &change),
         None => change(),
     })
 }
@@ -219,6 +219,230 @@ pub(crate) unsafe extern "C" fn remap_file_pages(
     })
 }
 
+/// process_madvise(2): what it is about, if that is our own memory, becomes ordinary first.
+///
+/// # Safety
+/// As of process_madvise.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn process_madvise(
+    process: c_int,
+    parts: *const libc::iovec,
+    count: usize,
+    advice: c_int,
+    flags: u32,
+) -> isize {
+    // SAFETY: the caller's promise.
+    let change = || unsafe {
+        syscalls::syscall!(Sysno::process_madvise, process, parts, count, advice, flags)
+    };
+    if let Some(areas) = areas() {
+        // SAFETY: the caller's promise.
+        unsafe { make_ordinary(areas, parts, count) };
+    }
+    answer(change(), usize::cast_signed, -1)
+}
+
+/// Makes parts of our own memory ordinary that a call with addresses of some process is about.
+///
+/// # Safety
+/// There must be so many parts.
+unsafe fn make_ordinary(areas: &Areas, parts: *const libc::iovec, count: usize) {
+    const MOST: usize = 1024; // as many as the kernel takes
+    if parts.is_null() || count > MOST {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    for part in unsafe { core::slice::from_raw_parts(parts, count) } {
+        let _ = memory::special(areas, part.iov_base.addr(), part.iov_len, || Ok(0));
+    }
+}
+
+/// mlockall(2): what is reserved would be locked, and what is placed later would not.
+///
+/// # Safety
+/// As of mlockall.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    if let Some(areas) = areas() {
+        memory::close(areas);
+    }
+    // SAFETY: the caller's promise.
+    number(unsafe { syscalls::syscall!(Sysno::mlockall, flags) })
+}
+
+/// prlimit(2), which all calls that set limits come to.
+unsafe fn set_limit(
+    process: c_int,
+    resource: c_int,
+    new: *const libc::rlimit64,
+    old: *mut libc::rlimit64,
+) -> c_int {
+    if resource == sys::int(libc::RLIMIT_AS as usize)
+        && !new.is_null()
+        && (process == 0 || process.unsigned_abs() == sys::process())
+        && let Some(areas) = areas()
+    {
+        memory::close(areas);
+    }
+    // SAFETY: the caller's promise.
+    number(unsafe { syscalls::syscall!(Sysno::prlimit64, process, resource, new, old) })
+}
+
+/// setrlimit(2).
+///
+/// # Safety
+/// As of setrlimit.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn setrlimit(resource: c_int, new: *const libc::rlimit64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { set_limit(0, resource, new, core::ptr::null_mut()) }
+}
+
+/// setrlimit64(3): the same on this architecture.
+///
+/// # Safety
+/// As of setrlimit.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn setrlimit64(resource: c_int, new: *const libc::rlimit64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { set_limit(0, resource, new, core::ptr::null_mut()) }
+}
+
+/// prlimit(2).
+///
+/// # Safety
+/// As of prlimit.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn prlimit(
+    process: c_int,
+    resource: c_int,
+    new: *const libc::rlimit64,
+    old: *mut libc::rlimit64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { set_limit(process, resource, new, old) }
+}
+
+/// prlimit64(3): the same on this architecture.
+///
+/// # Safety
+/// As of prlimit.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn prlimit64(
+    process: c_int,
+    resource: c_int,
+    new: *const libc::rlimit64,
+    old: *mut libc::rlimit64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { set_limit(process, resource, new, old) }
+}
+
+/// What a child of `clone` is to do.
+struct Child {
+    work: extern "C" fn(*mut c_void) -> c_int,
+    argument: *mut c_void,
+}
+
+extern "C" fn begin_child(child: *mut c_void) -> c_int {
+    fork::in_child();
+    // SAFETY: it is a copy of the parent's, which `clone` made.
+    let child = unsafe { &*child.cast::<Child>() };
+    (child.work)(child.argument)
+}
+
+/// clone(2): one that copies memory is a fork, of which libc's handlers do not hear.
+///
+/// # Safety
+/// As of clone.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn clone(
+    work: extern "C" fn(*mut c_void) -> c_int,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parents: *mut c_void,
+    locals: *mut c_void,
+    childs: *mut c_void,
+) -> c_int {
+    type Clone = extern "C" fn(
+        extern "C" fn(*mut c_void) -> c_int,
+        *mut c_void,
+        c_int,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+    ) -> c_int;
+    let Some(next) = CLONE.get() else { return number(Err(Errno::ENOSYS)) };
+    // SAFETY: libc's clone has this type, with its last arguments optional.
+    let next = unsafe { core::mem::transmute::<*mut c_void, Clone>(next) };
+    let Some(areas) = areas().filter(|_| flags & libc::CLONE_VM == 0) else {
+        return next(work, stack, flags, argument, parents, locals, childs);
+    };
+    if let Err(errno) = fork::prepare(areas) {
+        return number(Err(errno));
+    }
+    let mut child = Child { work, argument };
+    let child = core::ptr::from_mut(&mut child).cast();
+    fork::before();
+    let made = next(begin_child, stack, flags, child, parents, locals, childs);
+    fork::in_parent();
+    made
+}
+
+/// daemon(3), which forks and cannot say that it may not: refused as [`fork`] is.
+///
+/// # Safety
+/// As of daemon.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn daemon(stays: c_int, keeps: c_int) -> c_int {
+    if let Some(Err(errno)) = areas().map(fork::prepare) {
+        return number(Err(errno));
+    }
+    // SAFETY: libc's daemon has this type.
+    DAEMON.get().map_or(-1, |daemon| unsafe {
+        core::mem::transmute::<*mut c_void, extern "C" fn(c_int, c_int) -> c_int>(daemon)(
+            stays, keeps,
+        )
+    })
+}
+
+/// forkpty(3), which forks and cannot say that it may not: refused as [`fork`] is.
+///
+/// # Safety
+/// As of forkpty.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn forkpty(
+    master: *mut c_int,
+    name: *mut c_char,
+    terminal: *const c_void,
+    size: *const c_void,
+) -> c_int {
+    type ForkPty = extern "C" fn(*mut c_int, *mut c_char, *const c_void, *const c_void) -> c_int;
+    if let Some(Err(errno)) = areas().map(fork::prepare) {
+        return number(Err(errno));
+    }
+    // SAFETY: libc's forkpty has this type.
+    FORKPTY.get().map_or(-1, |forkpty| unsafe {
+        core::mem::transmute::<*mut c_void, ForkPty>(forkpty)(master, name, terminal, size)
+    })
+}
+
+static FORKPTY: Next = Next::new(c"forkpty");
+static FORK: Next = Next::new(c"fork");
+static UNHEARD_FORK: Next = Next::new(c"_Fork");
+static CLONE: Next = Next::new(c"clone");
+static DAEMON: Next = Next::new(c"daemon");
+
+/// Finds the functions of libc that are called here. Later the dynamic linker's lock may be held by a thread
+/// that waits for this one.
+pub(crate) fn resolve() {
+    for next in [&FORK, &UNHEARD_FORK, &CLONE, &DAEMON, &FORKPTY] {
+        next.get();
+    }
+}
+
 /// fork(2): refused with ENOMEM where a gigantic page cannot be copied for the child.
 ///
 /// # Safety
@@ -228,9 +452,8 @@ pub(crate) unsafe extern "C" fn fork() -> c_int {
     if let Some(Err(errno)) = areas().map(fork::prepare) {
         return number(Err(errno));
     }
-    static NEXT: Next = Next::new(c"fork");
     // SAFETY: libc's fork has this type.
-    NEXT.get().map_or(-1, |fork| unsafe {
+    FORK.get().map_or(-1, |fork| unsafe {
         core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(fork)()
     })
 }
@@ -242,9 +465,8 @@ pub(crate) unsafe extern "C" fn fork() -> c_int {
 #[cfg_attr(test, expect(non_snake_case, reason = "libc calls it so"))]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _Fork() -> c_int {
-    static NEXT: Next = Next::new(c"_Fork");
     let call = || {
-        let next = NEXT.get().ok_or(Errno::ENOSYS)?;
+        let next = UNHEARD_FORK.get().ok_or(Errno::ENOSYS)?;
         // SAFETY: libc's _Fork has this type.
         let fork = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(next) };
         // SAFETY: errno is the calling thread's.
@@ -289,10 +511,23 @@ pub(crate) unsafe extern "C" fn syscall(
             }
             libc::SYS_munmap => memory::unmap(areas, a, b),
             libc::SYS_mremap => memory::remap(areas, a, b, c, sys::int(d), e),
-            libc::SYS_mprotect => memory::protect(areas, a, b, sys::int(c), pass),
+            libc::SYS_mprotect => memory::protect(areas, a, b, sys::int(c), &pass),
             libc::SYS_madvise => memory::advise(areas, a, b, sys::int(c)),
             libc::SYS_pkey_mprotect | libc::SYS_mbind | libc::SYS_remap_file_pages => {
                 memory::special(areas, a, b, pass)
+            }
+            SYS_MSEAL => memory::special(areas, a, b, pass),
+            libc::SYS_process_madvise => {
+                make_ordinary(areas, b as *const libc::iovec, c);
+                pass()
+            }
+            libc::SYS_userfaultfd => {
+                areas.leave_alone();
+                pass()
+            }
+            libc::SYS_mlockall => {
+                memory::close(areas);
+                pass()
             }
             libc::SYS_fork => fork::unheard(areas, pass),
             libc::SYS_clone if a & libc::CLONE_VM as usize == 0 && b == 0 => {
@@ -303,6 +538,8 @@ pub(crate) unsafe extern "C" fn syscall(
     };
     long(done)
 }
+
+const SYS_MSEAL: c_long = 462;
 
 fn long(done: Result<usize>) -> c_long {
     answer(done, |value| value as c_long, -1)

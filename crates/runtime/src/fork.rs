@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "keeps a lock across fork, and tells libc what to call")]
 
-use crate::areas::{Areas, areas};
+use crate::areas::{Areas, shared};
 use crate::lock::Lock;
 use crate::service::Answer;
 use crate::slot::State;
@@ -26,8 +26,9 @@ pub(crate) fn watch() -> Result<()> {
     }
 }
 
-extern "C" fn before() {
-    let Some(areas) = areas() else { return };
+/// Before a fork.
+pub(crate) extern "C" fn before() {
+    let Some(areas) = shared() else { return };
     let space = areas.space.take();
     areas.about_to_fork();
     // What cannot be demoted here stays: this kind of fork cannot be refused.
@@ -35,14 +36,16 @@ extern "C" fn before() {
     MASK.store(Lock::keep(space), Relaxed);
 }
 
-extern "C" fn in_parent() {
-    let Some(areas) = areas() else { return };
+/// After a fork, in the parent.
+pub(crate) extern "C" fn in_parent() {
+    let Some(areas) = shared() else { return };
     areas.forked();
     give_back(areas);
 }
 
-extern "C" fn in_child() {
-    let Some(areas) = areas() else { return };
+/// After a fork, in the child.
+pub(crate) extern "C" fn in_child() {
+    let Some(areas) = shared() else { return };
     areas.in_child();
     give_back(areas);
 }

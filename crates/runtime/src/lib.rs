@@ -13,6 +13,7 @@ extern crate alloc;
 mod areas;
 mod background;
 mod demote;
+mod end;
 mod export;
 mod fault;
 mod fork;

@@ -88,6 +88,11 @@ impl<T> Lock<T> {
         mask
     }
 
+    /// Gives the lock back for a thread of the parent that held it at a fork.
+    pub(crate) fn forget_holder(&self) {
+        self.raw.give_back();
+    }
+
     /// Gives a lock back that [`Lock::keep`] left held. In the child of a fork nobody waits for it.
     pub(crate) fn give_back_held(&self, mask: SignalMask) {
         self.raw.give_back();

@@ -6,8 +6,9 @@
 use crate::areas::{Areas, Threads};
 use crate::gigantic;
 use crate::lock::RawLock;
+use crate::pins;
 use crate::supply;
-use crate::sys::{self, Errno, GIGANTIC, Span};
+use crate::sys::{self, Errno, GIGANTIC, Mmap, Span};
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -127,6 +128,11 @@ impl<'a> Inside<'a> {
             counters.refused.add(Cause::Forked);
             return None;
         }
+        // It could not be demoted again.
+        if pins::may_be(sys::process()) {
+            counters.refused.add(Cause::MayPin);
+            return None;
+        }
         let (page, is_prepared) = match (self.areas.ready.take(), zeroed) {
             (Some(page), _) => (page, true),
             (None, Zeroed::Required) => return None,
@@ -150,7 +156,11 @@ impl<'a> Inside<'a> {
             // SAFETY: the advice concerns page sizes only.
             let _ = unsafe { sys::madvise(slot, libc::MADV_NOHUGEPAGE) };
         }
-        self.areas.uffd().and_then(|uffd| uffd.unregister(slot).ok())?;
+        if self.areas.uffd().and_then(|uffd| uffd.unregister(slot).ok()).is_none() {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: the slot is being served: nothing was ever touched in it.
+            unsafe { sys::mmap(Mmap::fixed(slot, protection)) }.ok()?;
+        }
         self.areas.counters.left_to_smaller.fetch_add(1, Relaxed);
         Some(size)
     }

@@ -12,7 +12,7 @@ use crate::lock::Guard;
 use crate::machine::note_mapped;
 use crate::service::Answer;
 use crate::slot::State;
-use crate::space::{Space, Use};
+use crate::space::{SlotPages, Space, Use};
 use crate::sys::{self, Errno, GIGANTIC, Mmap, PAGE, Result, Span};
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
@@ -23,6 +23,7 @@ use libc::{
 /// where on it maps at all. Chosen, not measured.
 const LEAST: usize = 256 * 1024;
 const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
+const ALL_RIGHTS: i32 = READ_WRITE | libc::PROT_EXEC;
 
 /// What the areas hold of a mapping with this protection.
 const fn used(protection: i32) -> Use {
@@ -66,7 +67,10 @@ fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
     const ALLOWED: i32 = WANTED | MAP_NORESERVE | MAP_POPULATE | MAP_STACK;
     let is_anonymous = asked.flags & !ALLOWED == 0 && asked.flags & WANTED == WANTED;
     let has_no_place = asked.address == 0 || areas.span.contains(asked.address);
-    let is_ours = is_anonymous && has_no_place && asked.length >= LEAST;
+    let is_usual = asked.protection & !ALL_RIGHTS == 0
+        && asked.offset.unsigned_abs().is_multiple_of(PAGE as u64)
+        && asked.length <= areas.most_at_once;
+    let is_ours = is_anonymous && is_usual && has_no_place && asked.length >= LEAST;
     is_ours.then(|| asked.length.checked_next_multiple_of(PAGE)).flatten()
 }
 
@@ -77,16 +81,15 @@ fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
     let span = space.find(length, hint)?;
     if asked.protection != PROT_NONE {
         // SAFETY: free pages of the areas are reserved memory that nobody uses.
-        if let Err(errno) = unsafe { sys::mprotect(span, asked.protection) } {
-            return Some(Err(errno));
-        }
+        // The kernel says itself what stands against it.
+        unsafe { sys::mprotect(span, asked.protection) }.ok()?;
         advise_huge(span);
     }
     space.set(span, used(asked.protection));
     note_mapped(areas, space.taken());
     register_untouched(areas, &mut space, span);
     drop(space);
-    if asked.flags & MAP_POPULATE != 0 {
+    if asked.flags & MAP_POPULATE != 0 && asked.protection & PROT_WRITE != 0 {
         // mmap says nothing of what could not be populated.
         // SAFETY: the memory is the program's and holds nothing yet.
         let _ = unsafe { sys::madvise(span, libc::MADV_POPULATE_WRITE) };
@@ -199,9 +202,35 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Spa
         if areas.make_ordinary(slot) == Answer::Refused {
             return keep_zeroed(space, part);
         }
-        reserve(part)?;
+        // Reserved memory is a VMA, of which there may be no more; a hole is none.
+        if reserve(part) == Err(Errno::ENOMEM) {
+            return lose(space, part);
+        }
     }
     space.set(part, Use::Free);
+    if space.is_closed() {
+        return lose(space, part);
+    }
+    Ok(())
+}
+
+/// Gives the reserved memory of the areas up, and places nothing there any more: the program limits its
+/// address space or locks all its memory, and what is reserved would count.
+pub(crate) fn close(areas: &Areas) {
+    let mut space = areas.space.take();
+    space.close();
+    for slot in 0..areas.slots.count() {
+        if space.slot(slot).is_some_and(SlotPages::is_free) {
+            let _ = lose(&mut space, areas.slots.span(slot));
+        }
+    }
+}
+
+/// Unmaps reserved memory. The kernel may use the place for anything.
+fn lose(space: &mut Guard<'_, Space>, part: Span) -> Result<()> {
+    // SAFETY: nobody uses it.
+    unsafe { sys::munmap(part.start, part.length) }?;
+    space.set(part, Use::Special);
     Ok(())
 }
 
@@ -254,11 +283,19 @@ pub(crate) fn protect(
     address: usize,
     length: usize,
     protection: i32,
-    change: impl FnOnce() -> Result<usize>,
+    change: &dyn Fn() -> Result<usize>,
 ) -> Result<usize> {
     let Some((span, inside)) = within(areas, address, length) else { return change() };
     let mut space = areas.space.take();
     if space.has_free(inside) {
+        let first = space.first_run(inside).filter(|run| run.start == span.start);
+        drop(space);
+        // The kernel changes what lies before the first hole.
+        if let Some(run) = first {
+            // SAFETY: the program asked for it.
+            let change = || unsafe { sys::mprotect(run, protection) };
+            protect(areas, run.start, run.length, protection, &change)?;
+        }
         return Err(Errno::ENOMEM);
     }
     let is_plain = protection == READ_WRITE;
@@ -363,6 +400,23 @@ pub(crate) unsafe fn advise(
     let Some((span, inside)) = within(areas, address, length) else {
         return ask(Span { start: address, length });
     };
+    let mut rest = Some(inside);
+    let mut has_hole = false;
+    while let Some(span) = rest.filter(|span| areas.space.take().has_free(*span)) {
+        // The kernel advises what lies around holes, and then says that there were some.
+        has_hole = true;
+        let run = areas.space.take().first_run(span);
+        if let Some(run) = run {
+            // SAFETY: the caller's promise.
+            unsafe { self::advise(areas, run.start, run.length, advice) }?;
+        }
+        rest = run
+            .filter(|run| run.end() < span.end())
+            .map(|run| Span { start: run.end(), length: span.end() - run.end() });
+    }
+    if has_hole {
+        return Err(Errno::ENOMEM);
+    }
     match effect(advice) {
         Effect::Special => return special(areas, address, length, || ask(span)),
         Effect::AsItIs => return ask(span),
@@ -380,7 +434,7 @@ pub(crate) unsafe fn advise(
     for slot in space.slots_of(inside) {
         let Some(part) = areas.slots.span(slot).overlap(inside) else { continue };
         match (areas.slots.wait(slot), effect(advice)) {
-            (State::Gigantic, Effect::Hint) => {}
+            (State::Gigantic, Effect::Hint) | (State::Fresh, _) => {}
             (State::Gigantic, _) if part.length == GIGANTIC => {
                 discard_gigantic(areas, &space, slot, READ_WRITE)?;
                 space.set(part, Use::Free);
@@ -412,7 +466,11 @@ pub(crate) unsafe fn remap(
     let plain = Span { start: old, length: old_length };
     // SAFETY: the caller's promise.
     let ask = || unsafe { sys::mremap(plain, length, flags, to) };
-    let Some(length) = length.checked_next_multiple_of(PAGE) else { return ask() };
+    let is_known = flags & !(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) == 0;
+    let Some(length) = length.checked_next_multiple_of(PAGE).filter(|_| is_known && length > 0)
+    else {
+        return ask();
+    };
     let source = pages(old, old_length);
     let target = (flags & MREMAP_FIXED != 0).then(|| pages(to, length)).flatten();
     let touches = |span: Option<Span>| span.and_then(|span| areas.span.overlap(span));
@@ -475,9 +533,14 @@ fn grow(space: &mut Guard<'_, Space>, from: Span, to: Span) -> Result<usize> {
     advise_huge(tail);
     let flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
     // SAFETY: the program asked for the move; the new place is free.
-    if let Err(errno) = unsafe { sys::mremap(from, from.length, flags, to.start) } {
-        reserve(to)?;
-        return Err(errno);
+    match unsafe { sys::mremap(from, from.length, flags, to.start) } {
+        Ok(_) => {}
+        // Kernels before 6.17 move one VMA at a time.
+        Err(Errno::EFAULT) => copy(from, to)?,
+        Err(errno) => {
+            reserve(to)?;
+            return Err(errno);
+        }
     }
     space.set(to, Use::Plain);
     for slot in space.slots_of(to) {
@@ -486,6 +549,18 @@ fn grow(space: &mut Guard<'_, Space>, from: Span, to: Span) -> Result<usize> {
     reserve(from)?;
     space.set(from, Use::Free);
     Ok(to.start)
+}
+
+/// Copies a plain mapping to a place in the areas.
+fn copy(from: Span, to: Span) -> Result<()> {
+    let target = Span { length: from.length, ..to };
+    // SAFETY: free pages of the areas are reserved memory that nobody uses.
+    unsafe { sys::mprotect(target, READ_WRITE) }?;
+    advise_huge(target);
+    let (source, place) = (from.start as *const u8, to.start as *mut u8);
+    // SAFETY: both may be read and written, and do not overlap; the program uses neither during the call.
+    unsafe { core::ptr::copy_nonoverlapping(source, place, from.length) };
+    Ok(())
 }
 
 /// Reserves a place that the kernel has just unmapped. If it has put another mapping there meanwhile, the

@@ -1,47 +1,87 @@
 //! Whether somebody may write to the program's memory without its page tables: direct I/O, io_uring, AIO,
-//! VFIO, RDMA, KVM. What they write while memory is copied is lost, and no check afterwards shows it.
+//! VFIO, RDMA, KVM, a graphics card. What they write while memory is copied is lost, and no check
+//! afterwards shows it.
 //!
-//! Seen by the descriptors that such writes need. A program that has one open but reads nothing by it is
-//! refused as well.
+//! Such writes need a descriptor, so a program is refused that has one which is not known to be harmless. One
+//! that has it open and reads nothing by it is refused as well.
 
 use crate::sys::{self, Descriptor, Errno};
 use core::ffi::CStr;
 
-const DESCRIPTORS: &CStr = c"/proc/self/fd";
-const MAPS: &CStr = c"/proc/self/maps";
-/// What the links of descriptors that allow such writes begin with.
-const LINKS: [&[u8]; 7] = [
-    b"anon_inode:[io_uring]",
-    b"anon_inode:kvm",
-    b"anon_inode:[vfio",
-    b"/dev/kvm",
-    b"/dev/vfio",
-    b"/dev/infiniband",
-    b"/dev/vhost",
+const TASKS: &CStr = c"/proc/self/task";
+/// The library's threads share the program's memory, and live while the program's first thread may not.
+const MAPS: &CStr = c"/proc/thread-self/maps";
+/// What the links of harmless descriptors begin with, beside those of files.
+const HARMLESS: [&[u8]; 18] = [
+    b"pipe:[",
+    b"socket:[",
+    b"anon_inode:[eventfd]",
+    b"anon_inode:[eventpoll]",
+    b"anon_inode:[signalfd]",
+    b"anon_inode:[timerfd]",
+    b"anon_inode:[pidfd]",
+    b"anon_inode:[userfaultfd]",
+    b"anon_inode:inotify",
+    b"/dev/null",
+    b"/dev/zero",
+    b"/dev/full",
+    b"/dev/random",
+    b"/dev/urandom",
+    b"/dev/tty",
+    b"/dev/pts/",
+    b"/dev/shm/",
+    b"/dev/console",
 ];
+/// Mappings that such writes need: the ring of an AIO context, those of a socket that shares memory with a
+/// network card.
+const MAPPED: [&[u8]; 2] = [b"[aio]", b"socket:["];
+/// The length of the longest of their names.
+const LONGEST: usize = b"socket:[".len();
 /// How much of a file or a directory is read at a time.
-const ROOM: usize = crate::sys::PAGE;
-/// The ring of an AIO context, as it stands in the memory map.
-const AIO: &[u8] = b"[aio]";
+const ROOM: usize = sys::PAGE;
 
-/// Whether somebody may. Where it cannot be found out, somebody may.
-pub(crate) fn may_be() -> bool {
-    any_descriptor(is_direct).unwrap_or(true) || has_aio().unwrap_or(true)
+/// Whether somebody may; `asking` is a thread of the program. Where it cannot be found out, somebody may.
+pub(crate) fn may_be(asking: u32) -> bool {
+    any_task(asking).unwrap_or(true) || is_mapped().unwrap_or(true)
 }
 
-/// Whether any descriptor of the program is such. `/proc/self` is the process, so it shows the program's
-/// table and not that of the library's threads.
-fn any_descriptor(is_such: fn(&Descriptor, &[u8]) -> bool) -> sys::Result<bool> {
-    let directory = sys::open(DESCRIPTORS, libc::O_RDONLY | libc::O_DIRECTORY)?;
+/// Whether any table of descriptors of the process has one that is not harmless. Most threads share one, and
+/// it is read once.
+fn any_task(asking: u32) -> sys::Result<bool> {
+    if any_descriptor(asking)? {
+        return Ok(true);
+    }
+    let tasks = sys::open(TASKS, libc::O_RDONLY | libc::O_DIRECTORY)?;
+    any_entry(&tasks, |name| {
+        let Some(task) = number(name) else { return false };
+        task != asking
+            && !sys::share_descriptors(asking, task)
+            // A thread that has ended meanwhile has none.
+            && !matches!(any_descriptor(task), Ok(false) | Err(Errno::ENOENT | Errno::ESRCH))
+    })
+}
+
+fn any_descriptor(task: u32) -> sys::Result<bool> {
+    let mut path = Path::new();
+    path.add(b"/proc/self/task/").ok_or(Errno::ENAMETOOLONG)?;
+    path.add_number(task).ok_or(Errno::ENAMETOOLONG)?;
+    let base = path;
+    path.add(b"/fd").ok_or(Errno::ENAMETOOLONG)?;
+    let directory = sys::open(path.as_c_str(), libc::O_RDONLY | libc::O_DIRECTORY)?;
+    any_entry(&directory, |name| !is_harmless(&directory, base, name))
+}
+
+/// Whether any entry of a directory that begins with a digit is such.
+fn any_entry(directory: &Descriptor, is_such: impl Fn(&[u8]) -> bool) -> sys::Result<bool> {
     let mut entries = [0; ROOM];
     loop {
-        let length = sys::entries(&directory, &mut entries)?;
+        let length = sys::entries(directory, &mut entries)?;
         let mut rest = entries.get(..length).unwrap_or_default();
         if rest.is_empty() {
             return Ok(false);
         }
         while let Some((name, next)) = entry(rest) {
-            if name.first().is_some_and(u8::is_ascii_digit) && is_such(&directory, name) {
+            if name.first().is_some_and(u8::is_ascii_digit) && is_such(name) {
                 return Ok(true);
             }
             rest = next;
@@ -49,8 +89,53 @@ fn any_descriptor(is_such: fn(&Descriptor, &[u8]) -> bool) -> sys::Result<bool> 
     }
 }
 
+/// The number that a name with its zero is.
+fn number(name: &[u8]) -> Option<u32> {
+    core::str::from_utf8(name.split_last()?.1).ok()?.parse().ok()
+}
+
+/// A path of bounded length.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl Path {
+    const fn new() -> Self {
+        Self { bytes: [0; 64], length: 0 }
+    }
+
+    /// Adds a part, and keeps a zero behind it.
+    fn add(&mut self, part: &[u8]) -> Option<()> {
+        let end = self.length + part.len();
+        if end >= self.bytes.len() {
+            return None;
+        }
+        self.bytes.get_mut(self.length..end)?.copy_from_slice(part);
+        self.length = end;
+        Some(())
+    }
+
+    fn add_number(&mut self, number: u32) -> Option<()> {
+        let mut digits = [0; 10];
+        let mut rest = number;
+        let mut first = digits.len();
+        while rest > 0 || first == digits.len() {
+            first -= 1;
+            *digits.get_mut(first)? = b'0' + u8::try_from(rest % 10).ok()?;
+            rest /= 10;
+        }
+        self.add(digits.get(first..)?)
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+}
+
 /// The name of the first entry of a directory as getdents64 tells them, with its zero, and the rest.
-fn entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = entries.get(16..18)?;
     let length = usize::from(u16::from_ne_bytes([*length.first()?, *length.get(1)?]));
     let name = entries.get(19..length)?;
@@ -58,31 +143,31 @@ fn entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name.get(..end)?, entries.get(length..)?))
 }
 
-fn is_direct(directory: &Descriptor, name: &[u8]) -> bool {
+fn is_harmless(directory: &Descriptor, task: Path, name: &[u8]) -> bool {
     let mut link = [0; 64];
-    match sys::read_link(directory, name, &mut link) {
+    let length = match sys::read_link(directory, name, &mut link) {
         // Closed meanwhile.
-        Err(Errno::ENOENT) => return false,
-        Err(_) => return true,
-        Ok(length) => {
-            let link = link.get(..length).unwrap_or_default();
-            if LINKS.iter().any(|begin| link.starts_with(begin)) {
-                return true;
-            }
-        }
+        Err(Errno::ENOENT) => return true,
+        Err(_) => return false,
+        Ok(length) => length,
+    };
+    let link = link.get(..length).unwrap_or_default();
+    if HARMLESS.iter().any(|begin| link.starts_with(begin)) {
+        return true;
     }
-    flags(name).is_none_or(|flags| flags & libc::O_DIRECT as u64 != 0)
+    let is_file = link.starts_with(b"/") && !link.starts_with(b"/dev/");
+    is_file && flags(task, name).is_some_and(|flags| flags & DIRECT == 0)
 }
 
-/// The flags that a descriptor was opened with; those of one that was closed meanwhile are none.
-fn flags(name: &[u8]) -> Option<u64> {
-    const PREFIX: &[u8] = b"/proc/self/fdinfo/";
-    let mut path = [0; 40];
-    path.get_mut(..PREFIX.len())?.copy_from_slice(PREFIX);
-    path.get_mut(PREFIX.len()..PREFIX.len() + name.len())?.copy_from_slice(name);
-    let path = CStr::from_bytes_until_nul(&path).ok()?;
+const DIRECT: u64 = libc::O_DIRECT.unsigned_abs() as u64;
+
+/// The flags that a descriptor of a task was opened with; those of one that was closed meanwhile are none.
+fn flags(task: Path, name: &[u8]) -> Option<u64> {
+    let mut path = task;
+    path.add(b"/fdinfo/")?;
+    path.add(name.split_last()?.1)?;
     let mut text = [0; 256];
-    let length = match sys::open(path, libc::O_RDONLY) {
+    let length = match sys::open(path.as_c_str(), libc::O_RDONLY) {
         Err(Errno::ENOENT) => return Some(0),
         Err(_) => return None,
         Ok(file) => match sys::read(&file, &mut text) {
@@ -100,8 +185,8 @@ fn flags_in(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(line.trim(), 8).ok()
 }
 
-/// Whether the memory map shows a ring of AIO.
-fn has_aio() -> sys::Result<bool> {
+/// Whether the memory map shows a mapping that such writes need.
+fn is_mapped() -> sys::Result<bool> {
     let maps = sys::open(MAPS, libc::O_RDONLY)?;
     let mut text = [0; ROOM];
     let mut kept = 0;
@@ -109,14 +194,14 @@ fn has_aio() -> sys::Result<bool> {
         let room = text.get_mut(kept..).unwrap_or_default();
         let read = sys::read(&maps, room)?;
         let seen = text.get(..kept + read).unwrap_or_default();
-        if seen.windows(AIO.len()).any(|window| window == AIO) {
+        if MAPPED.iter().any(|name| seen.windows(name.len()).any(|window| window == *name)) {
             return Ok(true);
         }
         if read == 0 {
             return Ok(false);
         }
         // The name may begin in one piece and end in the next.
-        let tail = seen.len().min(AIO.len() - 1);
+        let tail = seen.len().min(LONGEST - 1);
         let start = seen.len() - tail;
         text.copy_within(start..start + tail, 0);
         kept = tail;
@@ -139,6 +224,7 @@ mod tests {
     #[test]
     fn a_file_that_is_open_for_direct_io_is_seen() {
         // Other tests of this binary open files too, but none of them for direct I/O.
+        let may_be = || may_be(sys::thread());
         assert!(!may_be());
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let path = directory.join("Cargo.toml");
@@ -147,5 +233,14 @@ mod tests {
         assert!(may_be());
         drop(direct);
         assert!(!may_be());
+    }
+
+    #[test]
+    fn a_path_ends_with_a_zero_and_has_an_end() {
+        let mut path = Path::new();
+        assert!(path.add(b"/proc/").is_some() && path.add_number(1_203).is_some());
+        assert_eq!(path.as_c_str(), c"/proc/1203");
+        assert!(path.add_number(0).is_some() && path.add(&[b'x'; 60]).is_none());
+        assert_eq!(path.as_c_str(), c"/proc/12030");
     }
 }

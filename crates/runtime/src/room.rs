@@ -23,9 +23,21 @@ fn machine() -> Option<Bytes> {
     available_in(text.get(..length)?)
 }
 
+/// All memory of the machine; nothing where that cannot be found out.
+pub(crate) fn total() -> Bytes {
+    let mut text = [0; ROOM]; // it is the first line
+    let file = sys::open(MEMINFO, libc::O_RDONLY);
+    let length = file.and_then(|file| sys::read(&file, &mut text)).unwrap_or_default();
+    text.get(..length).and_then(|text| field(text, "MemTotal:")).unwrap_or_default()
+}
+
 fn available_in(text: &[u8]) -> Option<Bytes> {
+    field(text, "MemAvailable:")
+}
+
+fn field(text: &[u8], name: &str) -> Option<Bytes> {
     let text = core::str::from_utf8(text).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(Bytes(kilobytes * 1024))
 }

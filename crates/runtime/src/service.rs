@@ -36,6 +36,8 @@ pub(crate) struct Mailbox {
     state: AtomicU32,
     first: AtomicUsize,
     count: AtomicUsize,
+    /// The thread that asks.
+    asking: AtomicU32,
 }
 
 /// Whether a request was carried out.
@@ -51,6 +53,7 @@ impl Mailbox {
     fn ask(&self, kind: Kind, slots: Range<usize>) -> Answer {
         self.first.store(slots.start, Relaxed);
         self.count.store(slots.len(), Relaxed);
+        self.asking.store(sys::thread(), Relaxed);
         self.state.store(kind as u32, Release);
         sys::futex_wake(&self.state);
         loop {
@@ -92,7 +95,7 @@ impl Areas {
             let started = start::start_threads();
             self.set_threads(if started.is_ok() { Threads::Run } else { Threads::Never });
         }
-        if self.threads() == Threads::Run && self.uffd().is_some() {
+        if self.threads() == Threads::Run && self.may_register() && self.uffd().is_some() {
             return self.mailbox.ask(Kind::Register, slots);
         }
         Answer::Refused
@@ -134,12 +137,20 @@ pub(crate) fn run(areas: &Areas) {
 fn register(areas: &Areas, slots: Range<usize>) -> Answer {
     let Some(uffd) = areas.uffd() else { return Answer::Refused };
     for slot in slots {
-        // Nobody can touch it before the program hears of it.
-        if uffd.register(areas.slots.span(slot)).is_err() {
+        let span = areas.slots.span(slot);
+        if uffd.register(span).is_err() {
             areas.counters.refused.add(Cause::Kernel);
             return Answer::Refused;
         }
-        areas.slots.begin(slot, State::Ordinary, State::Fresh);
+        // Another thread, or the kernel (MAP_POPULATE, mlockall), may have touched it before it was
+        // registered. From here on nothing can come unseen.
+        if sys::is_empty(span) == Ok(true) {
+            areas.slots.begin(slot, State::Ordinary, State::Fresh);
+        } else {
+            let _ = uffd.unregister(span);
+        }
+        // Whoever faulted in between is to fault again.
+        uffd.wake(span);
     }
     Answer::Done
 }
@@ -162,7 +173,8 @@ fn demote(areas: &Areas, slot: usize) -> Answer {
         return Answer::Refused;
     }
     let span = areas.slots.span(slot);
-    let done = demote::demote(areas.counters, uffd, span);
+    let asking = areas.mailbox.asking.load(Relaxed);
+    let done = demote::demote(areas.counters, uffd, span, asking);
     let (state, answer) = match done {
         Ok(()) => (State::Ordinary, Answer::Done),
         Err(cause) => {

@@ -97,17 +97,13 @@ impl SlotPages {
             };
             let special = if which == Which::AllButSpecial { !*a & *m } else { 0 };
             let mask = mask & !special;
+            let before = (TAKEN(*a, *m).count_ones(), PLAIN(*a, *m).count_ones());
             *a = if anonymous { *a | mask } else { *a & !mask };
             *m = if marked { *m | mask } else { *m & !mask };
+            self.taken_count = self.taken_count + TAKEN(*a, *m).count_ones() - before.0;
+            self.plain_count = self.plain_count + PLAIN(*a, *m).count_ones() - before.1;
         }
-        self.taken_count = self.count(TAKEN);
-        self.plain_count = self.count(PLAIN);
         self.may_hold &= !self.is_free();
-    }
-
-    fn count(&self, kind: Kind) -> u32 {
-        let words = self.anonymous.iter().zip(&self.marked);
-        words.map(|(anonymous, marked)| kind(*anonymous, *marked).count_ones()).sum()
     }
 
     /// The first page of this kind among these.
@@ -127,7 +123,7 @@ impl SlotPages {
         while start + pages <= PAGES {
             match self.first(TAKEN, start..start + pages) {
                 None => return Some(start),
-                Some(taken) => start = (taken + 1).next_multiple_of(align),
+                Some(taken) => start = self.first(FREE, taken..PAGES)?.next_multiple_of(align),
             }
         }
         None
@@ -152,12 +148,23 @@ pub(crate) struct Space {
     slots: &'static mut [SlotPages],
     /// Pages that are the program's.
     taken: usize,
+    is_closed: bool,
 }
 
 impl Space {
     /// Areas that begin at `base`, a multiple of 1 GiB, all free: the slots are all zero.
     pub(crate) fn new(base: usize, slots: &'static mut [SlotPages]) -> Self {
-        Self { base, slots, taken: 0 }
+        Self { base, slots, taken: 0, is_closed: false }
+    }
+
+    /// From now on nothing is placed.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Whether nothing is placed any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// All of it.
@@ -185,6 +192,9 @@ impl Space {
     /// Room for a new mapping of so many bytes: at `hint` if that is free, else where it fits first. From
     /// 1 GiB on it begins with a slot, the last that are free; smaller ones are packed from the front.
     pub(crate) fn find(&self, length: usize, hint: usize) -> Option<Span> {
+        if self.is_closed {
+            return None;
+        }
         let hinted = Span { start: hint, length };
         if self.is_free(hinted) {
             return Some(hinted);
@@ -220,6 +230,20 @@ impl Space {
         self.parts(span).any(|(index, pages)| {
             self.slot(index).is_none_or(|slot| slot.first(FREE, pages).is_some())
         })
+    }
+
+    /// The first part of a span in the areas that the program has, without a hole in it.
+    pub(crate) fn first_run(&self, span: Span) -> Option<Span> {
+        let address = |(slot, page): (usize, usize)| self.base + slot * GIGANTIC + page * PAGE;
+        let start = address(self.first(TAKEN, span)?);
+        let rest = Span { start, length: span.end() - start };
+        let end = self.first(FREE, rest).map_or(span.end(), address);
+        Some(Span { start, length: end - start })
+    }
+
+    fn first(&self, kind: Kind, span: Span) -> Option<(usize, usize)> {
+        self.parts(span)
+            .find_map(|(index, pages)| Some((index, self.slot(index)?.first(kind, pages)?)))
     }
 
     /// Whether all of a span in the areas is the program's plain memory.
@@ -405,6 +429,9 @@ mod tests {
                     if used == Use::Free { model.remove(&page); } else { model.insert(page, used); }
                 }
                 prop_assert_eq!(space.taken(), model.len() * PAGE);
+                let whole = space.span();
+                let first = model.keys().next().copied();
+                prop_assert_eq!(space.first_run(whole).map(|run| run.start), first);
                 let plain = model.values().filter(|used| **used == Use::Plain).count();
                 let counted: u32 = space.slots.iter().map(|slot| slot.plain_count).sum();
                 prop_assert_eq!(counted as usize, plain);

@@ -12,11 +12,11 @@ use crate::space::{SlotPages, Space};
 use crate::sys::{self, GIGANTIC, Mmap, PAGE, Result, Span};
 use crate::thread::{self, Descriptors};
 use crate::uffd::Userfaultfd;
-use crate::{background, fault, fork, service};
+use crate::{background, export, fault, fork, service};
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32};
 use superpage_launch::{Cause, Config, Counters, FORMAT, MAX_PATH, Policy, VARIABLE};
 use superpage_policy::promotion::list;
 
@@ -76,6 +76,11 @@ fn begin(config: &Config<'_>) -> Result<()> {
     counters.starts.fetch_add(1, Relaxed);
     let Policy::Named(name) = config.policy else { return Ok(()) };
     let Some(policy) = list::find(name.as_str()) else { return Ok(()) };
+    // The reservation would count against it.
+    if sys::limit(libc::RLIMIT_AS).is_some() {
+        counters.refused.add(Cause::Limited);
+        return Ok(());
+    }
     let (span, slots) = reserve()?;
     // SAFETY: zero bytes are slots of which all pages are free.
     let pages = unsafe { zeroed::<SlotPages>(slots) }?;
@@ -87,7 +92,9 @@ fn begin(config: &Config<'_>) -> Result<()> {
         Ready::new(config.ready),
         Decider::new((policy.build)()),
         counters,
+        parents_mark()?,
     )));
+    export::resolve();
     fork::watch()?;
     areas::publish(areas);
     Ok(())
@@ -135,6 +142,17 @@ fn reserve() -> Result<(Span, usize)> {
     }
 }
 
+/// A word that is zero again in a child of any fork.
+fn parents_mark() -> Result<&'static AtomicU32> {
+    // SAFETY: zero bytes are a word.
+    let words = unsafe { zeroed::<AtomicU32>(1) }?;
+    let word = words.first().ok_or(sys::Errno::EINVAL)?;
+    let page = Span { start: core::ptr::from_ref(word).addr(), length: PAGE };
+    // SAFETY: the page is the word's alone.
+    unsafe { sys::madvise(page, libc::MADV_WIPEONFORK) }?;
+    Ok(word)
+}
+
 /// Zero bytes that live for ever, as so many values.
 ///
 /// # Safety
@@ -146,6 +164,9 @@ unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
     // SAFETY: it was just mapped, holds zero bytes, and is never unmapped.
     Ok(unsafe { core::slice::from_raw_parts_mut(start as *mut T, count) })
 }
+
+/// How many threads the library has, once they run.
+pub(crate) const THREADS: usize = 4;
 
 const STARTING: u32 = 0;
 const STARTED: u32 = 1;
@@ -166,34 +187,47 @@ pub(crate) fn start_threads() -> Result<()> {
 
 /// The first thread, in whose table of descriptors the others are.
 extern "C" fn service_thread() {
-    let Some(areas) = areas::areas() else { return };
+    let Some(areas) = areas::shared() else { return };
     match Userfaultfd::open() {
         Ok(uffd) => {
             let uffd = Box::leak(Box::new(uffd));
-            // The program's descriptors are not ours to keep open.
+            // The program's descriptors are not ours to keep open, nor are its rights ours to keep when it
+            // gives them up.
             sys::close_all_but(uffd.descriptor());
-            areas.set_uffd(uffd);
+            sys::drop_rights();
+            OPENED.store(uffd, Release);
             let works: [extern "C" fn(); 3] = [fault_thread, fault_thread, background_thread];
-            let all = works.map(|work| thread::start(work, Descriptors::Callers).is_ok());
-            if all != [true; 3] {
-                areas.counters.refused.add(Cause::Kernel);
+            let started = works.map(|work| thread::start(work, Descriptors::Callers));
+            match started {
+                // Nothing is registered before those run who serve it.
+                [Ok(_), Ok(_), Ok(_)] => areas.set_uffd(uffd),
+                _ => areas.counters.refused.add(Cause::Kernel),
             }
         }
-        Err(_) => areas.counters.refused.add(Cause::NoRights),
+        Err(_) => {
+            sys::close_all();
+            sys::drop_rights();
+            areas.counters.refused.add(Cause::NoRights);
+        }
     }
     STATE.store(STARTED, Release);
     sys::futex_wake(&STATE);
     service::run(areas);
 }
 
+/// The userfaultfd, before it is known that faults will be served.
+static OPENED: AtomicPtr<Userfaultfd> = AtomicPtr::new(core::ptr::null_mut());
+
 extern "C" fn fault_thread() {
-    if let Some((areas, uffd)) = areas::areas().and_then(|areas| Some((areas, areas.uffd()?))) {
+    // SAFETY: it was leaked before this thread was started.
+    let uffd = unsafe { OPENED.load(Acquire).as_ref() };
+    if let (Some(areas), Some(uffd)) = (areas::shared(), uffd) {
         fault::run(areas, uffd);
     }
 }
 
 extern "C" fn background_thread() {
-    if let Some(areas) = areas::areas() {
+    if let Some(areas) = areas::shared() {
         background::run(areas);
     }
 }

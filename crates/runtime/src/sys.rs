@@ -213,6 +213,12 @@ pub(crate) fn now() -> Nanos {
     Nanos(time[0] * 1_000_000_000 + time[1])
 }
 
+/// This process, which is also the number of its first thread.
+pub(crate) fn process() -> u32 {
+    // SAFETY: it only answers.
+    unsafe { syscall!(Sysno::getpid) }.map_or(0, |pid| int(pid).unsigned_abs())
+}
+
 /// The process that started this one.
 pub(crate) fn parent() -> u32 {
     // SAFETY: it only answers.
@@ -256,6 +262,32 @@ pub(crate) fn number(path: &CStr) -> Option<u64> {
 pub(crate) fn complain(text: &str) {
     // SAFETY: the kernel reads the text.
     let _ = unsafe { syscall!(Sysno::write, 2, text.as_ptr(), text.len()) };
+}
+
+/// Closes all descriptors of the calling thread's table.
+pub(crate) fn close_all() {
+    // SAFETY: as of `close_all_but`.
+    let _ = unsafe { syscall!(Sysno::close_range, 0, i32::MAX, 0) };
+}
+
+/// Gives up the calling thread's rights, if it has root's: it becomes nobody. The other threads keep theirs.
+pub(crate) fn drop_rights() {
+    const NOBODY: u32 = 65_534;
+    let none = core::ptr::null::<u32>();
+    // SAFETY: these calls concern the calling thread alone, but for the last: a change of the user makes the
+    // kernel forbid core dumps of the whole process, which is undone.
+    unsafe {
+        if syscall!(Sysno::geteuid) != Ok(0) {
+            return;
+        }
+        let dumpable = syscall!(Sysno::prctl, libc::PR_GET_DUMPABLE);
+        let _ = syscall!(Sysno::setgroups, 0, none);
+        let _ = syscall!(Sysno::setresgid, NOBODY, NOBODY, NOBODY);
+        let _ = syscall!(Sysno::setresuid, NOBODY, NOBODY, NOBODY);
+        if dumpable == Ok(1) {
+            let _ = syscall!(Sysno::prctl, libc::PR_SET_DUMPABLE, 1);
+        }
+    }
 }
 
 /// Closes all descriptors of the calling thread's table but one.
@@ -308,4 +340,79 @@ pub(crate) unsafe fn any(call: usize, arguments: [usize; 6]) -> Result<usize> {
         );
     }
     Errno::from_ret(answer)
+}
+
+/// What PAGEMAP_SCAN is asked, `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    found: u64,
+    room: u64,
+    most_pages: u64,
+    inverted: u64,
+    all_of: u64,
+    any_of: u64,
+    told: u64,
+}
+
+const PAGEMAP_SCAN: u32 = 0xC060_6610; // _IOWR('f', 16, struct pm_scan_arg)
+const PRESENT_OR_SWAPPED: u64 = 1 << 3 | 1 << 4; // PAGE_IS_PRESENT, PAGE_IS_SWAPPED
+
+/// Whether nothing is mapped in a span, and nothing of it is swapped out.
+///
+/// # Errors
+/// What the kernel says where it cannot tell.
+pub(crate) fn is_empty(span: Span) -> Result<bool> {
+    let pagemap = open(c"/proc/thread-self/pagemap", libc::O_RDONLY)?;
+    let mut found = [0_u64; 3];
+    let mut scan = Scan {
+        size: size_of::<Scan>() as u64,
+        start: span.start as u64,
+        end: span.end() as u64,
+        found: found.as_mut_ptr() as u64,
+        room: 1,
+        most_pages: 1,
+        any_of: PRESENT_OR_SWAPPED,
+        told: PRESENT_OR_SWAPPED,
+        ..Scan::default()
+    };
+    // SAFETY: the structure is the request's, and has room for one range.
+    let ranges =
+        unsafe { syscall!(Sysno::ioctl, pagemap.0, PAGEMAP_SCAN, core::ptr::from_mut(&mut scan)) }?;
+    Ok(ranges == 0)
+}
+
+/// Whether two tasks have the same table of descriptors; where the kernel does not say, they have not.
+pub(crate) fn share_descriptors(one: u32, other: u32) -> bool {
+    const KCMP_FILES: u32 = 2;
+    // SAFETY: it only answers.
+    unsafe { syscall!(Sysno::kcmp, one, other, KCMP_FILES, 0, 0) }.is_ok_and(|order| order == 0)
+}
+
+/// The calling thread.
+pub(crate) fn thread() -> u32 {
+    // SAFETY: it only answers.
+    unsafe { syscall!(Sysno::gettid) }.map_or(0, |thread| int(thread).unsigned_abs())
+}
+
+/// Ends the process.
+pub(crate) fn end_process(code: i32) -> ! {
+    loop {
+        // SAFETY: nothing runs after it.
+        let _ = unsafe { syscall!(Sysno::exit_group, code) };
+    }
+}
+
+/// A limit of this process; nothing if there is none.
+pub(crate) fn limit(resource: u32) -> Option<u64> {
+    let mut limits = [0_u64; 2];
+    let none = core::ptr::null::<u64>();
+    // SAFETY: the kernel writes a pair of limits.
+    let done = unsafe { syscall!(Sysno::prlimit64, 0, resource, none, limits.as_mut_ptr()) };
+    (done.is_ok() && limits[0] != u64::MAX).then_some(limits[0])
 }

@@ -13,17 +13,23 @@ use crate::show;
 use anyhow::Context;
 use program::ProgramError;
 use report::Report;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::consts::{
+    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
+    SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause as Sent;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Release;
 use superpage_kernel::shared_page::SharedPage;
-use superpage_launch::{Config, Counters, Name, Policy, VARIABLE};
+use superpage_launch::{Config, Counters, MAX_PATH, Name, Policy, VARIABLE};
 use superpage_units::Pid;
 use supply::Supply;
 use tempfile::TempDir;
@@ -39,29 +45,57 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let (name, rest) = arguments.command.split_first().ok_or_else(|| {
         Failure::Usage("say which program to run: superpage run -- PROGRAM ARGUMENTS".into())
     })?;
-    let path = std::env::var("PATH").unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let file = program::find(name, &path).map_err(|error| not_startable(&error))?;
     let mut command = Command::new(&file);
     command.args(rest);
     std::os::unix::process::CommandExt::arg0(&mut command, name);
-    if let Some(why) = program::kind(&file).why_not() {
-        show::note(&format!("{name} {why}; it runs unmanaged"));
-        return end_as(start(&mut command, name)?.wait()?);
+    let mut report = arguments.report.as_deref().map(open_report).transpose()?;
+    let shared = match why_not(&file) {
+        Some(why) => Err(format!("{} {why}", name.display())),
+        None => Shared::create().and_then(|shared| {
+            shared.pass_on(&mut command, arguments)?;
+            Ok(shared)
+        }),
+    };
+    let shared = shared.inspect_err(|why| show::note(&format!("{why}; it runs unmanaged"))).ok();
+    // From here on nothing may fail while the program runs.
+    let signals = SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
+    let child = start(&mut command, &file, rest)?;
+    let none = Counters::default();
+    let counters = shared.as_ref().map_or(&none, Shared::counters);
+    let supply = shared.as_ref().filter(|_| arguments.policy != Policy::OFF);
+    let supply = supply.and_then(|_| Supply::open().ok());
+    let status = attend(child, signals, counters, supply)?;
+    let seen = Report::of(counters);
+    if let Some(file) = &mut report
+        && let Err(error) = writeln!(file, "{}", seen.as_json())
+    {
+        show::note(&format!("the report could not be written: {error}"));
     }
-    let shared = Shared::create()?;
-    shared.pass_on(&mut command, arguments)?;
-    let child = start(&mut command, name)?;
-    let status = attend(child, shared.counters(), arguments)?;
-    let report = Report::of(shared.counters());
+    if !arguments.quiet && shared.is_some() {
+        show::report(&seen.in_words());
+    }
     drop(shared);
-    if let Some(path) = &arguments.report {
-        let text = format!("{}\n", report.as_json());
-        std::fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
-    }
-    if !arguments.quiet {
-        show::report(&report.in_words());
-    }
     end_as(status)
+}
+
+/// Where programs are looked for without PATH.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// The file for the report, before the program is started.
+fn open_report(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| {
+        Failure::Usage(format!("the report cannot be written to {}: {error}", path.display()))
+    })
+}
+
+/// Why the library cannot be loaded into the program, as the end of a sentence.
+fn why_not(file: &Path) -> Option<&'static str> {
+    let others = std::env::var_os(PRELOAD).unwrap_or_default();
+    let is_sanitized = others.to_string_lossy().contains("libasan");
+    let first = "is run with AddressSanitizer in LD_PRELOAD, which has to be the first library";
+    program::kind(file).why_not().or(is_sanitized.then_some(first))
 }
 
 fn not_startable(error: &ProgramError) -> Failure {
@@ -72,10 +106,21 @@ fn not_startable(error: &ProgramError) -> Failure {
     Failure::Program { code, why: error.to_string() }
 }
 
-fn start(command: &mut Command, name: &str) -> Result<Child, Failure> {
-    command.spawn().map_err(|error| Failure::Program {
-        code: NOT_EXECUTABLE,
-        why: format!("{name} could not be started: {error}"),
+/// Starts the program; a text that is no program is given to a shell, as shells do.
+fn start(command: &mut Command, file: &Path, rest: &[OsString]) -> Result<Child, Failure> {
+    const NO_PROGRAM: i32 = 8; // ENOEXEC
+    let started = command.spawn().or_else(|error| {
+        if error.raw_os_error() != Some(NO_PROGRAM) {
+            return Err(error);
+        }
+        let mut shell = Command::new("/bin/sh");
+        let variables = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
+        shell.arg(file).args(rest).envs(variables).spawn()
+    });
+    started.map_err(|error| {
+        let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+        let code = if is_missing { NOT_FOUND } else { NOT_EXECUTABLE };
+        Failure::Program { code, why: format!("{} could not be started: {error}", file.display()) }
     })
 }
 
@@ -88,10 +133,14 @@ struct Shared {
 }
 
 impl Shared {
-    fn create() -> Result<Self, Failure> {
+    /// The reason, as a sentence, if there is no library or no room for the file.
+    fn create() -> Result<Self, String> {
         let library = library()?;
-        let directory = TempDir::with_prefix("superpage-run-").context("make a directory")?;
-        let page = SharedPage::create(&Self::file(&directory))?;
+        let directory = TempDir::with_prefix("superpage-run-").map_err(|error| {
+            format!("no directory can be made in {}: {error}", std::env::temp_dir().display())
+        })?;
+        let page =
+            SharedPage::create(&Self::file(&directory)).map_err(|error| error.to_string())?;
         Ok(Self { directory, page, library })
     }
 
@@ -104,15 +153,15 @@ impl Shared {
     }
 
     /// Has the command load the library, and tells the library what is wanted.
-    fn pass_on(&self, command: &mut Command, arguments: &Run) -> Result<(), Failure> {
+    fn pass_on(&self, command: &mut Command, arguments: &Run) -> Result<(), String> {
         let policy = match arguments.policy.as_str() {
             Policy::OFF => Policy::Off,
-            name => Name::new(name)
-                .map(Policy::Named)
-                .ok_or_else(|| Failure::Usage(format!("there is no policy {name}")))?,
+            name => Name::new(name).map(Policy::Named).ok_or("there is no such policy")?,
         };
         let file = Self::file(&self.directory);
-        let counters = file.to_str().context("the directory for temporary files is no text")?;
+        let counters = file.to_str().filter(|path| path.len() <= MAX_PATH).ok_or(
+            "the path of the directory for temporary files (TMPDIR) is too long, or no text",
+        )?;
         let parent = Pid(std::process::id());
         let config = Config { parent, policy, ready: arguments.ready, counters };
         command.env(VARIABLE, config.to_string());
@@ -127,50 +176,55 @@ impl Shared {
 }
 
 /// The library: beside this program, or where `make install` puts it.
-fn library() -> Result<PathBuf, Failure> {
-    let program = std::env::current_exe().context("find this program")?;
+fn library() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
     let beside = program.parent().unwrap_or(Path::new("/"));
     let places = [beside.join(LIBRARY), beside.join("../lib/superpage").join(LIBRARY)];
     let found = places.iter().find_map(|place| place.canonicalize().ok()).ok_or_else(|| {
-        Failure::NotPossible(format!(
-            "{LIBRARY} is neither beside {} nor in ../lib/superpage: build or install it as well",
+        format!(
+            "{LIBRARY} is neither beside {} nor in ../lib/superpage (build or install it as well)",
             program.display()
-        ))
+        )
     })?;
     let text = found.to_string_lossy();
     if text.contains([' ', ':']) {
-        return Err(Failure::NotPossible(format!(
-            "the dynamic linker cannot load {text}: the path has a space or a colon; move it"
-        )));
+        return Err(format!(
+            "the dynamic linker cannot load {text}, whose path has a space or a colon"
+        ));
     }
     Ok(found)
 }
 
+/// What is passed on to the program; SIGCHLD is here because a caller may have had it ignored, and then no
+/// process can be waited for.
+const SIGNALS: [i32; 15] = [
+    SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH, SIGALRM, SIGVTALRM,
+    SIGPROF, SIGXCPU, SIGXFSZ, SIGIO, SIGCHLD,
+];
+
 /// Waits for the program, passing on signals and supplying gigantic pages meanwhile.
-fn attend(mut child: Child, counters: &Counters, arguments: &Run) -> Result<ExitStatus, Failure> {
-    let signals = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH];
-    let mut signals =
-        SignalsInfo::<WithOrigin>::new(signals).context("signals cannot be set up")?;
+fn attend(
+    mut child: Child,
+    mut signals: SignalsInfo<WithOrigin>,
+    counters: &Counters,
+    supply: Option<Supply>,
+) -> Result<ExitStatus, Failure> {
     let handle = signals.handle();
     // The number of a process that was waited for may be another's; its descriptor never is.
-    let process = rustix::process::pidfd_open(
-        rustix::process::Pid::from_child(&child),
-        rustix::process::PidfdFlags::empty(),
-    )
-    .context("watch the program")?;
+    let pid = rustix::process::Pid::from_child(&child);
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok();
     let ended = AtomicBool::new(false);
-    let supply = match arguments.policy.as_str() {
-        Policy::OFF => None,
-        _ => Supply::open().ok(),
-    };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for origin in &mut signals {
                 // What a terminal sends, it sends to the program as well.
                 let is_for_all = matches!(origin.cause, Sent::Kernel);
                 let signal = rustix::process::Signal::from_named_raw(origin.signal);
-                if let Some(signal) = signal.filter(|_| !is_for_all) {
-                    let _ = rustix::process::pidfd_send_signal(&process, signal);
+                let is_for_us = origin.signal == SIGCHLD;
+                if let (Some(signal), Some(process), false, false) =
+                    (signal, &process, is_for_all, is_for_us)
+                {
+                    let _ = rustix::process::pidfd_send_signal(process, signal);
                 }
             }
         });
@@ -195,7 +249,10 @@ fn end_as(status: ExitStatus) -> Outcome {
             // A core dump of this process would say nothing of the program.
             let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
             let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
-            let _ = signal_hook::low_level::emulate_default_handler(signal);
+            if std::process::id() != 1 {
+                // The first process of a container is not ended by signals.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
             std::process::exit(128 + signal)
         }
         (None, None) => Ok(()),

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -345,6 +346,106 @@ static int limited(void) {
     return 0;
 }
 
+// Another thread writes to memory that it may not write to yet, again and again, until it may: what it wrote
+// is there whatever happens to the rest of that GiB afterwards.
+static char *awaited;
+static volatile int wrote;
+
+static void try_again(int signal) {
+    (void)signal;
+    sched_yield();
+}
+
+static void *write_when_possible(void *argument) {
+    (void)argument;
+    *(volatile char *)(awaited + 5 * MIB) = 42;
+    wrote = 1;
+    return NULL;
+}
+
+static int races(void) {
+    struct sigaction action = {.sa_handler = try_again};
+    CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
+    for (int round = 0; round < 5; round++) {
+        awaited = mmap(NULL, GIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        CHECK(awaited != MAP_FAILED);
+        wrote = 0;
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, write_when_possible, NULL) == 0);
+        usleep(20000);
+        CHECK(mprotect(awaited, GIB, PROT_READ | PROT_WRITE) == 0);
+        pthread_join(thread, NULL);
+        awaited[GIB - 1] = 1;
+        CHECK(wrote && awaited[5 * MIB] == 42);
+        CHECK(munmap(awaited, GIB) == 0);
+    }
+    // What the kernel has populated is not emptied by a later touch.
+    char *memory = mmap(NULL, GIB, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    fill(memory, 0, GIB, 17);
+    char *again = mmap(memory, GIB, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_POPULATE, -1, 0);
+    CHECK(again == memory);
+    fill(memory, 0, GIB, 18);
+    CHECK(madvise(memory + 8 * MIB, 4 * MIB, MADV_DONTNEED) == 0);
+    expect_zero(memory, 8 * MIB, 12 * MIB);
+    expect(memory, 0, 8 * MIB, 18);
+    expect(memory, 12 * MIB, GIB, 18);
+    return 0;
+}
+
+// Wrong arguments are answered as the kernel answers them, and change nothing.
+static int errors(void) {
+    char *memory = map(4 * MIB);
+    fill(memory, 0, 4 * MIB, 19);
+    CHECK(mremap(memory, 4 * MIB, 0, MREMAP_MAYMOVE) == MAP_FAILED && errno == EINVAL);
+    CHECK(mremap(memory, 4 * MIB, MIB, 0x70) == MAP_FAILED && errno == EINVAL);
+    expect(memory, 0, 4 * MIB, 19);
+    CHECK(munmap(memory + MIB, MIB) == 0);
+    // The part before a hole is changed, and those around it are emptied.
+    CHECK(madvise(memory, 4 * MIB, MADV_DONTNEED) == -1 && errno == ENOMEM);
+    expect_zero(memory, 0, MIB);
+    expect_zero(memory, 2 * MIB, 4 * MIB);
+    CHECK(mmap(NULL, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 1) == MAP_FAILED);
+    CHECK(errno == EINVAL);
+    CHECK(mmap(NULL, 1UL << 46, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+          MAP_FAILED);
+    CHECK(munmap(memory + 1, MIB) == -1 && errno == EINVAL);
+    CHECK(unshare(CLONE_FS) == 0);
+    return 0;
+}
+
+static int child_of_clone(void *memory) {
+    expect(memory, 0, GIB, 20);
+    fill(memory, 0, MIB, 21);
+    char *own = map(GIB);
+    fill(own, 0, GIB, 22);
+    return 7;
+}
+
+// A child that libc's handlers of forks do not hear of.
+static int clones(void) {
+    char *memory = map(GIB);
+    fill(memory, 0, GIB, 20);
+    char *stack = map(8 * MIB);
+    pid_t child = clone(child_of_clone, stack + 8 * MIB, SIGCHLD, memory);
+    CHECK(child > 0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    expect(memory, 0, GIB, 20);
+    return 0;
+}
+
+// The last thread of the program leaves, and no other.
+static int leaves(void) {
+    char *memory = map(GIB);
+    fill(memory, 0, MIB, 23);
+    syscall(SYS_exit, 3);
+    return 0;
+}
+
 // Random changes to memory, each of which the program knows the outcome of, until the time is over.
 #define PIECES 48
 static struct Piece {
@@ -453,6 +554,10 @@ int main(int count, char **words) {
     if (!strcmp(part, "signals")) return signals();
     if (!strcmp(part, "stacks")) return stacks();
     if (!strcmp(part, "limited")) return limited();
+    if (!strcmp(part, "races")) return races();
+    if (!strcmp(part, "errors")) return errors();
+    if (!strcmp(part, "clones")) return clones();
+    if (!strcmp(part, "leaves")) return leaves();
     if (!strcmp(part, "integrity")) return integrity(number);
     if (!strcmp(part, "exit")) return number;
     if (!strcmp(part, "die")) raise(number);

@@ -3,8 +3,9 @@
 use object::elf::{PT_INTERP, SHT_PROGBITS};
 use object::read::elf::{ElfFile64, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSection};
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ pub(super) enum Kind {
     Privileged,
     /// It is written in Go, which calls the kernel without libc.
     Go,
+    /// It has another C library than glibc.
+    OtherLibc,
+    /// It wants to be loaded before every other library (AddressSanitizer).
+    Sanitized,
     /// It is no 64-bit program of this architecture, or nothing that we understand.
     Foreign,
 }
@@ -34,6 +39,10 @@ impl Kind {
                 Some("runs with other rights (setuid or setgid), so no library is loaded into it")
             }
             Self::Go => Some("is written in Go, which maps its memory without libc"),
+            Self::OtherLibc => Some("is linked with another C library than glibc"),
+            Self::Sanitized => {
+                Some("is built with AddressSanitizer, which has to be the first library")
+            }
             Self::Foreign => Some("is no 64-bit ELF program or script that we can read"),
         }
     }
@@ -43,18 +52,19 @@ impl Kind {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProgramError {
     /// There is none.
-    #[error("{0} was not found; give its path, or put its directory into PATH")]
+    #[error("{0:?} was not found; give its path, or put its directory into PATH")]
     NotFound(String),
     /// There is one that may not be run.
-    #[error("{0} may not be executed: it is no file, or lacks the permission (`chmod +x`)")]
+    #[error("{0:?} may not be executed: it is no file, or lacks the permission (`chmod +x`)")]
     NotExecutable(String),
 }
 
 /// The file that a command's first word stands for: as shells look for it.
-pub(super) fn find(name: &str, path: &str) -> Result<PathBuf, ProgramError> {
-    let places: Vec<PathBuf> = match name.contains('/') {
-        true => vec![PathBuf::from(name)],
-        false => path.split(':').map(|directory| Path::new(directory).join(name)).collect(),
+pub(super) fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, ProgramError> {
+    let places: Vec<PathBuf> = match (name.is_empty(), name.as_bytes().contains(&b'/')) {
+        (true, _) => Vec::new(),
+        (false, true) => vec![PathBuf::from(name)],
+        (false, false) => std::env::split_paths(path).map(|found| found.join(name)).collect(),
     };
     let is_there = |place: &&PathBuf| place.metadata().is_ok();
     let is_runnable = |place: &&PathBuf| place.metadata().is_ok_and(|found| may_run(&found));
@@ -62,8 +72,8 @@ pub(super) fn find(name: &str, path: &str) -> Result<PathBuf, ProgramError> {
         return Ok(found.clone());
     }
     Err(match places.iter().any(|place| is_there(&place)) {
-        true => ProgramError::NotExecutable(name.to_owned()),
-        false => ProgramError::NotFound(name.to_owned()),
+        true => ProgramError::NotExecutable(name.to_string_lossy().into_owned()),
+        false => ProgramError::NotFound(name.to_string_lossy().into_owned()),
     })
 }
 
@@ -85,8 +95,8 @@ pub(super) fn kind(file: &Path) -> Kind {
         let Ok(begin) = beginning(&file) else { return Kind::Foreign };
         match interpreter(&begin) {
             Some(interpreter) => file = interpreter,
-            // An executable text without an interpreter is run by a shell.
-            None if !begin.starts_with(b"\x7fELF") => return Kind::Foreign,
+            // A text without an interpreter is one of a shell.
+            None if !begin.starts_with(b"\x7fELF") => return Kind::Manageable,
             None => return std::fs::read(&file).map_or(Kind::Foreign, |bytes| elf(&bytes)),
         }
     }
@@ -104,32 +114,41 @@ fn changes_rights(metadata: &Metadata) -> bool {
 fn beginning(file: &Path) -> std::io::Result<Vec<u8>> {
     let mut begin = Vec::new();
     File::open(file)?.take(256).read_to_end(&mut begin)?;
-    match begin.is_empty() {
-        true => Err(ErrorKind::UnexpectedEof.into()),
-        false => Ok(begin),
-    }
+    Ok(begin)
 }
 
 /// The interpreter that the first line of a script names.
 fn interpreter(begin: &[u8]) -> Option<PathBuf> {
     let line = begin.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let word = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
-    Some(PathBuf::from(std::ffi::OsStr::from_bytes(word)))
+    Some(PathBuf::from(OsStr::from_bytes(word)))
 }
+
+/// The name of glibc's dynamic linker.
+const GLIBC: &[u8] = b"ld-linux-x86-64.so";
 
 fn elf(bytes: &[u8]) -> Kind {
     let Ok(elf) = ElfFile64::<Endianness>::parse(bytes) else { return Kind::Foreign };
     let endian = elf.endian();
-    let has_linker =
-        elf.elf_program_headers().iter().any(|header| header.p_type(endian) == PT_INTERP);
-    if !has_linker {
-        return Kind::Static;
+    let linker = elf.elf_program_headers().iter().find(|header| header.p_type(endian) == PT_INTERP);
+    let Some(linker) = linker else { return Kind::Static };
+    let name = linker.data(endian, bytes).unwrap_or_default();
+    if !name.windows(GLIBC.len()).any(|part| part == GLIBC) {
+        return Kind::OtherLibc;
     }
     let is_go = elf.sections().any(|section| {
         section.name() == Ok(".go.buildinfo")
             && section.elf_section_header().sh_type(endian) == SHT_PROGBITS
     });
-    if is_go { Kind::Go } else { Kind::Manageable }
+    let is_sanitized = elf.section_by_name(".dynstr").is_some_and(|names| {
+        let names = names.data().unwrap_or_default();
+        names.split(|byte| *byte == 0).any(|name| name.starts_with(b"libasan.so"))
+    });
+    match (is_go, is_sanitized) {
+        (true, _) => Kind::Go,
+        (false, true) => Kind::Sanitized,
+        (false, false) => Kind::Manageable,
+    }
 }
 
 #[cfg(test)]
@@ -155,8 +174,8 @@ mod tests {
         let endless = directory.path().join("endless");
         let text = format!("#!{}\n", endless.display());
         assert_eq!(kind(&at("endless", text.as_bytes(), 0o755)), Kind::Foreign);
-        assert_eq!(kind(&at("empty", b"", 0o755)), Kind::Foreign);
-        assert_eq!(kind(&at("text", b"echo\n", 0o755)), Kind::Foreign);
+        assert_eq!(kind(&at("empty", b"", 0o755)), Kind::Manageable);
+        assert_eq!(kind(&at("text", b"echo\n", 0o755)), Kind::Manageable);
         assert_eq!(kind(&at("cut", b"\x7fELF", 0o755)), Kind::Foreign);
     }
 
@@ -165,10 +184,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("there is room");
         executable(directory.path(), "plain", b"x", 0o644);
         let path = format!("/nowhere:{}:/bin", directory.path().display());
-        assert_eq!(find("sh", &path).expect("it is there"), Path::new("/bin/sh"));
-        assert!(matches!(find("plain", &path), Err(ProgramError::NotExecutable(_))));
-        assert!(matches!(find("none-such", &path), Err(ProgramError::NotFound(_))));
-        assert!(matches!(find("/nowhere/sh", &path), Err(ProgramError::NotFound(_))));
-        assert!(matches!(find("/bin", &path), Err(ProgramError::NotExecutable(_))));
+        let find = |name: &str| find(OsStr::new(name), OsStr::new(&path));
+        assert_eq!(find("sh").expect("it is there"), Path::new("/bin/sh"));
+        assert!(matches!(find("plain"), Err(ProgramError::NotExecutable(_))));
+        assert!(matches!(find("none-such"), Err(ProgramError::NotFound(_))));
+        assert!(matches!(find("/nowhere/sh"), Err(ProgramError::NotFound(_))));
+        assert!(matches!(find(""), Err(ProgramError::NotFound(_))));
+        assert!(matches!(find("/bin"), Err(ProgramError::NotExecutable(_))));
     }
 }

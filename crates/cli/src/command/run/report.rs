@@ -67,7 +67,8 @@ impl Report {
             );
         }
         for (cause, count) in &self.refused {
-            text += &format!("superpage: refused {count} times: {}\n", cause.as_str());
+            let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
+            text += &format!("superpage: refused {times}: {}\n", cause.as_str());
         }
         text
     }

@@ -1,0 +1,61 @@
+//! The end of a program whose threads leave one by one.
+//!
+//! A process lives while any thread does, and the library's own would keep it alive for ever.
+
+use crate::start;
+use crate::sys;
+
+const STAT: &core::ffi::CStr = c"/proc/self/stat";
+const TASKS: &core::ffi::CStr = c"/proc/self/task";
+
+/// Ends the process, as the kernel would have, if all threads of the program have ended.
+pub(crate) fn with_the_program() {
+    if let Some(code) = only_ours().and_then(|()| exit_code()) {
+        sys::end_process(code);
+    }
+}
+
+/// Whether there is nobody but the library's threads and the program's first one.
+fn only_ours() -> Option<()> {
+    let tasks = sys::open(TASKS, libc::O_RDONLY | libc::O_DIRECTORY).ok()?;
+    let mut entries = [0; 1024]; // more than these few take
+    let length = sys::entries(&tasks, &mut entries).ok()?;
+    let mut rest = entries.get(..length)?;
+    let mut count = 0;
+    while let Some((name, next)) = crate::pins::entry(rest) {
+        count += usize::from(name.first().is_some_and(u8::is_ascii_digit));
+        rest = next;
+    }
+    (count == start::THREADS + 1).then_some(())
+}
+
+/// The exit code of the program's first thread; nothing if that has not ended.
+fn exit_code() -> Option<i32> {
+    let mut text = [0; 1024];
+    let file = sys::open(STAT, libc::O_RDONLY).ok()?;
+    let length = sys::read(&file, &mut text).ok()?;
+    exit_code_in(text.get(..length)?)
+}
+
+fn exit_code_in(stat: &[u8]) -> Option<i32> {
+    // The name may hold anything, also spaces and brackets.
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
+    let mut fields = core::str::from_utf8(stat.get(after..)?).ok()?.split_whitespace();
+    if fields.next()? != "Z" {
+        return None;
+    }
+    let status: i32 = fields.next_back()?.parse().ok()?;
+    Some(status >> 8 & 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_first_thread_that_has_ended_has_an_exit_code() {
+        assert_eq!(exit_code_in(b"7 (a) b) Z 1 7 0 0 1792\n"), Some(7));
+        assert_eq!(exit_code_in(b"7 (Z 1) S 1 7 0 0 0\n"), None);
+        assert_eq!(exit_code_in(b"7"), None);
+    }
+}
