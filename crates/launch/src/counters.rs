@@ -31,8 +31,15 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 6] =
-        [Self::PoolEmpty, Self::Forked, Self::NoMemory, Self::MayPin, Self::NoRights, Self::Kernel];
+    pub const ALL: [Self; 7] = [
+        Self::PoolEmpty,
+        Self::Forked,
+        Self::NoMemory,
+        Self::MayPin,
+        Self::Limited,
+        Self::NoRights,
+        Self::Kernel,
+    ];
 
     /// The cause as part of a sentence.
     #[must_use]
