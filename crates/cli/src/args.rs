@@ -164,7 +164,7 @@ pub(crate) struct Promote {
                   stays available, and put back at the end."
 )]
 pub(crate) struct Run {
-    /// What decides on page sizes: trident-faults-only gives 1 GiB pages at the first touch, else 2 MiB,
+    /// The policy of page sizes: trident-faults-only gives 1 GiB pages at the first touch, else 2 MiB,
     /// else 4 KiB (Trident without its later promotion); off changes nothing
     #[arg(long, value_name = "POLICY", default_value = "trident-faults-only",
           value_parser = ["trident-faults-only", "off"])]

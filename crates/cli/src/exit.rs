@@ -36,7 +36,7 @@ pub(crate) enum Failure {
     Program {
         /// 126 or 127.
         code: u8,
-        /// What went wrong.
+        /// The message.
         why: String,
     },
 }

@@ -63,12 +63,12 @@ fn tests() -> Vec<Test> {
     ]
 }
 
-/// Why no program can be run with the library.
+/// The reason why no program can be run with the library here.
 fn without_library() -> Option<String> {
     program().as_ref().err().cloned()
 }
 
-/// Why no gigantic page can be had: the kernel is asked for one, which is given back.
+/// The reason why no gigantic page can be had here: the kernel is asked for one, which is given back.
 fn without_gigantic() -> Option<String> {
     let said = run(&["--quiet", "--ready", "0"], &["touch", "1"]);
     let gigantic = said.ok().and_then(|said| said.out.trim().parse::<u64>().ok());

@@ -1,6 +1,6 @@
 //! The kernel's pool of gigantic pages (hugetlb), `/sys/kernel/mm/hugepages/hugepages-1048576kB`.
 //!
-//! How many there are is a setting. The kernel moves what lies in the way when it is raised, and may find
+//! The number of pages is a setting. The kernel moves what lies in the way when it is raised, and may find
 //! fewer than it was told.
 //! [hugetlbpage](https://docs.kernel.org/admin-guide/mm/hugetlbpage.html).
 
@@ -15,7 +15,7 @@ const GIGANTIC: &str = "kernel/mm/hugepages/hugepages-1048576kB";
 pub struct Pool {
     /// All pages in it.
     pub size: u64,
-    /// Those of them that nobody uses.
+    /// The pages in it that nobody uses.
     pub free: u64,
 }
 

@@ -31,7 +31,7 @@ impl SharedPage {
     /// Creates a file of one page of zeroes, for this user alone, and maps it.
     ///
     /// # Errors
-    /// What creating and mapping the file fails with, as when it exists already.
+    /// [`Error::Failed`] if the file exists already, or cannot be created or mapped.
     pub fn create(path: &Path) -> Result<Self> {
         let failed = |error: &std::io::Error| Error::from_io(error, "create", path);
         let file = OpenOptions::new()

@@ -1,4 +1,4 @@
-//! What `superpage run` tells the library, as the text of one environment variable.
+//! The configuration that `superpage run` gives the library, as the text of one environment variable.
 
 use core::fmt;
 use superpage_units::Pid;
@@ -69,7 +69,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// What `superpage run` tells the library.
+/// The configuration that `superpage run` gives the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config<'a> {
     /// The process of `superpage run`. The program is its child; a process with another parent is a
@@ -84,7 +84,7 @@ pub struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    /// What [`Config`]'s `Display` wrote; nothing if it is anything else.
+    /// Reads the text that [`Config`]'s `Display` wrote; `None` for any other text.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         let mut fields = text.splitn(5, ',');

@@ -1,4 +1,4 @@
-//! What the library counts and asks, in a file that `superpage run` has mapped as well.
+//! The counters and requests of the library, in a file that `superpage run` has mapped as well.
 
 #![expect(unsafe_code, reason = "looks at the words of the file as counters")]
 
@@ -8,7 +8,7 @@ use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
 /// The layout of [`Counters`], which both sides compare before they read a number.
 pub const FORMAT: u64 = 1;
 
-/// Why the library refused or gave up something.
+/// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Cause {
@@ -30,7 +30,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// All of them, in the order of their counters.
+    /// All causes, in the order of their counters.
     pub const ALL: [Self; 7] = [
         Self::PoolEmpty,
         Self::Forked,
@@ -74,7 +74,7 @@ impl Cause {
     }
 }
 
-/// How often something was refused, by cause.
+/// The number of refusals, by cause.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Refused([AtomicU64; Cause::ALL.len()]);
@@ -93,7 +93,7 @@ impl Refused {
     }
 }
 
-/// What the library counts. All zeroes where it was never loaded.
+/// The counters of the library. All are zero where it was never loaded.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Counters {
@@ -104,11 +104,11 @@ pub struct Counters {
     pub starts: AtomicU64,
     /// Gigantic pages that map memory of the program now.
     pub gigantic: AtomicU64,
-    /// The most that ever did.
+    /// The most gigantic pages that ever mapped memory of the program.
     pub most_gigantic: AtomicU64,
     /// First touches that a gigantic page served.
     pub first_touches: AtomicU64,
-    /// Those of them that found a gigantic page zeroed ahead of time.
+    /// First touches that found a gigantic page zeroed ahead of time.
     pub prepared: AtomicU64,
     /// First touches of room for a gigantic page that were left to smaller pages.
     pub left_to_smaller: AtomicU64,
@@ -125,9 +125,9 @@ pub struct Counters {
     pub refused: Refused,
     /// Whether `superpage run` can enlarge the kernel's pool of gigantic pages: 0 or 1.
     pub supply: AtomicU32,
-    /// How often the library has asked for one more gigantic page in the pool: a futex.
+    /// The number of requests for one more gigantic page in the pool: a futex.
     pub asked: AtomicU32,
-    /// How many of those requests `superpage run` has dealt with: a futex.
+    /// The number of those requests that `superpage run` has dealt with: a futex.
     pub answered: AtomicU32,
 }
 
@@ -168,7 +168,7 @@ impl Counters {
     }
 }
 
-// What `Counters::of` rests on.
+// `Counters::of` rests on these.
 const _: () = assert!(size_of::<Counters>() <= size_of::<Words>());
 const _: () = assert!(align_of::<Counters>() <= align_of::<Words>());
 

@@ -1,4 +1,4 @@
-//! What `superpage run` and the library inside the program tell each other.
+//! The interface between `superpage run` and the library inside the program.
 //!
 //! The command tells the library its [`Config`] through an environment variable. The library keeps
 //! [`Counters`] in a file that both have mapped, so that the report survives a program that is killed,

@@ -1,4 +1,4 @@
-//! What the threads share: the areas, their slots, the gigantic pages that are ready, the counters.
+//! The state that all threads share: the areas, their slots, the gigantic pages that are ready, the counters.
 //!
 //! | thread | what it does | what it waits for |
 //! |---|---|---|
@@ -26,16 +26,16 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use superpage_launch::Counters;
 use superpage_units::Nanos;
 
-/// All that the threads share.
+/// The state that all threads share.
 #[derive(Debug)]
 pub(crate) struct Areas {
-    /// Where they are.
+    /// The place of the areas.
     pub(crate) span: Span,
-    /// Which pages are the program's.
+    /// The pages that are the program's.
     pub(crate) space: Lock<Space>,
-    /// What maps each slot.
+    /// The state of each slot.
     pub(crate) slots: Slots,
-    /// What threads of the program ask of the service thread.
+    /// The request of a thread of the program to the service thread.
     pub(crate) mailbox: Mailbox,
     /// Gigantic pages that nobody uses yet.
     pub(crate) ready: Ready,
@@ -43,13 +43,13 @@ pub(crate) struct Areas {
     pub(crate) decider: Decider,
     /// The longest mapping that is placed: one of more than all memory is for the kernel to judge.
     pub(crate) most_at_once: usize,
-    /// What `superpage run` reports.
+    /// The counters that `superpage run` reports.
     pub(crate) counters: &'static Counters,
     /// Set by the service thread, in whose table of descriptors it is; null without the right to it.
     uffd: AtomicPtr<Userfaultfd>,
     /// Whether the library's threads run, a [`Threads`].
     threads: AtomicU32,
-    /// How many threads are about to fork.
+    /// The number of threads that are about to fork.
     forks: AtomicU32,
     /// When the program forked last, on the monotonic clock; zero if it never did.
     forked: AtomicU64,
@@ -65,12 +65,12 @@ pub(crate) struct Areas {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Threads {
-    /// They have not been needed: the program has not mapped 1 GiB. A program with one thread may do what
+    /// The threads have not been needed: the program has not mapped 1 GiB. A program with one thread may do what
     /// one with several may not, such as entering a user namespace.
     NotYet = 0,
-    /// They run.
+    /// The threads run.
     Run = 1,
-    /// They could not be started, or this is a child of a fork, which has none of its parent's threads.
+    /// The threads could not be started, or this is a child of a fork, which has none of its parent's threads.
     Never = 2,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn publish(areas: &'static Areas) {
     AREAS.store(core::ptr::from_ref(areas).cast_mut(), Release);
 }
 
-/// How long after a fork first touches are left to smaller pages: a program that forks will fork again, and
+/// The time after a fork in which first touches are left to smaller pages: a program that forks will fork again, and
 /// each gigantic page that it has then must be copied first. Chosen, not measured.
 const AFTER_FORK: Nanos = Nanos(60_000_000_000);
 
@@ -176,7 +176,7 @@ impl Areas {
         self.forks.fetch_sub(1, SeqCst);
     }
 
-    /// This is the child of a fork. It has none of the library's threads, and none of its memory is
+    /// Makes this the state of the child of a fork, which has none of the library's threads, and none of its memory is
     /// registered.
     pub(crate) fn in_child(&self) {
         self.parent.store(1, Relaxed);

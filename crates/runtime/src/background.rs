@@ -7,10 +7,10 @@ use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Nanos;
 
-/// It rests so many times as long as it worked, so that it takes a tenth of a core at most. Chosen, not
-/// measured.
+/// The thread rests so many times as long as it worked, so that it takes a tenth of a core at most. Chosen,
+/// not measured.
 const REST: u64 = 9;
-/// It looks at the kernel's pool again after this time even if nothing was told. Chosen, not measured.
+/// The thread looks at the kernel's pool again after this time even without news. Chosen, not measured.
 const LOOK: Nanos = Nanos(1_000_000_000);
 
 /// Works for ever.

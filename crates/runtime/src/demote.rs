@@ -22,7 +22,7 @@ const MARGIN: Bytes = Bytes(256 << 20);
 /// slot must be nobody else's to change.
 ///
 /// # Errors
-/// Why not. The gigantic page is still there then, and nothing has changed.
+/// The cause. The gigantic page is still there then, and nothing has changed.
 pub(crate) fn demote(
     counters: &Counters,
     uffd: &Userfaultfd,

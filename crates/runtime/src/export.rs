@@ -15,7 +15,7 @@ use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use syscalls::Sysno;
 
-/// What C functions return for an error, with errno set.
+/// The result of a C function: the value, or `failed` with errno set.
 fn answer<T>(done: Result<usize>, convert: impl FnOnce(usize) -> T, failed: T) -> T {
     match done {
         Ok(value) => convert(value),
@@ -338,7 +338,7 @@ pub(crate) unsafe extern "C" fn prlimit64(
     unsafe { set_limit(process, resource, new, old) }
 }
 
-/// What a child of `clone` is to do.
+/// The work of a child of `clone`.
 struct Child {
     work: extern "C" fn(*mut c_void) -> c_int,
     argument: *mut c_void,

@@ -40,8 +40,8 @@ fn serve(areas: &Areas, uffd: &Userfaultfd, fault: Fault) {
         areas.tell_background();
         return;
     }
-    // Who is at work in the slot wakes everybody at the end; otherwise the work was done before this
-    // fault was read.
+    // The thread at work in the slot wakes all waiters at its end; in a settled slot the work was done before
+    // this fault was read.
     if areas.slots.state(slot).is_settled() {
         uffd.wake(span);
     }

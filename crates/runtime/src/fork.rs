@@ -13,7 +13,7 @@ use crate::sys::{Errno, Result, SignalMask};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What was blocked before a fork, while the lock of the space is held across it. One thread forks at a
+/// The signals that were blocked before a fork, while the lock of the space is held across it. One thread forks at a
 /// time, because it holds that lock.
 static MASK: AtomicU64 = AtomicU64::new(0);
 
@@ -31,7 +31,7 @@ pub(crate) extern "C" fn before() {
     let Some(areas) = shared() else { return };
     let space = areas.space.take();
     areas.about_to_fork();
-    // What cannot be demoted here stays: this kind of fork cannot be refused.
+    // A gigantic page that cannot be demoted stays: this kind of fork cannot be refused.
     let _ = demote_all(areas);
     MASK.store(Lock::keep(space), Relaxed);
 }

@@ -53,7 +53,7 @@ impl Gigantic {
     /// Moves it over a slot. Whatever was there is gone, at once for all threads.
     ///
     /// # Errors
-    /// What the kernel says; the page is free again then.
+    /// The error of the kernel; the page is free again then.
     ///
     /// # Safety
     /// The slot must hold nothing, or nothing that is still needed.
@@ -89,12 +89,12 @@ impl Ready {
         Self { wanted, pages: [const { AtomicUsize::new(0) }; MOST] }
     }
 
-    /// How many are wanted.
+    /// The number of pages that are wanted.
     pub(crate) fn wanted(&self) -> u64 {
         self.wanted as u64
     }
 
-    /// How many there are.
+    /// The number of pages that are ready.
     pub(crate) fn count(&self) -> u64 {
         self.pages.iter().filter(|page| page.load(Acquire) != 0).count() as u64
     }

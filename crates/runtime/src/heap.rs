@@ -12,7 +12,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use dlmalloc::{Allocator, Dlmalloc};
 
-/// What Rust's own collections in the library allocate from.
+/// The allocator of Rust's collections in the library.
 #[derive(Debug)]
 pub(crate) struct Heap {
     lock: RawLock,

@@ -5,7 +5,7 @@
 //! into areas of its own ([`space`]), and serves the first touch of each GiB as the policy decides
 //! ([`fault`], [`machine`]). A process that `superpage run` did not start itself is left alone.
 //!
-//! It is a guest in somebody's process. Nothing in it may take the program down, and no byte of the
+//! The library is a guest in somebody's process. Nothing in it may take the program down, and no byte of the
 //! program's memory may be another than without it. [`areas`] says which thread does what.
 
 extern crate alloc;

@@ -80,10 +80,10 @@ impl Decider {
     }
 }
 
-/// What a step in the background came to.
+/// The outcome of a step in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stepped {
-    /// It took so long.
+    /// The step took so long.
     Worked(Nanos),
     /// Nothing is to be done until this time, or until there is news.
     Rests(Option<Time>),
@@ -128,7 +128,7 @@ impl<'a> Inside<'a> {
             counters.refused.add(Cause::Forked);
             return None;
         }
-        // It could not be demoted again.
+        // The page could not be demoted again.
         if pins::may_be(sys::process()) {
             counters.refused.add(Cause::MayPin);
             return None;

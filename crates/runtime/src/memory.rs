@@ -25,7 +25,7 @@ const LEAST: usize = 256 * 1024;
 const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
 const ALL_RIGHTS: i32 = READ_WRITE | libc::PROT_EXEC;
 
-/// What the areas hold of a mapping with this protection.
+/// The use of pages with this protection in the areas.
 const fn used(protection: i32) -> Use {
     match protection {
         READ_WRITE => Use::Plain,
@@ -352,14 +352,14 @@ pub(crate) fn special(
     Ok(done)
 }
 
-/// What a kind of advice asks of a gigantic page.
+/// The effect of a kind of advice on a gigantic page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     /// The memory is to hold zeroes.
     Empties,
     /// Nothing that a program could see; a gigantic page does not take it.
     Hint,
-    /// Something that works on gigantic pages as on others.
+    /// The advice works on gigantic pages as on others.
     AsItIs,
     /// Anything else.
     Special,

@@ -11,7 +11,7 @@ use core::ffi::CStr;
 const TASKS: &CStr = c"/proc/self/task";
 /// The library's threads share the program's memory, and live while the program's first thread may not.
 const MAPS: &CStr = c"/proc/thread-self/maps";
-/// What the links of harmless descriptors begin with, beside those of files.
+/// The beginnings of the links of harmless descriptors, beside those of files.
 const HARMLESS: [&[u8]; 18] = [
     b"pipe:[",
     b"socket:[",
@@ -37,7 +37,7 @@ const HARMLESS: [&[u8]; 18] = [
 const MAPPED: [&[u8]; 2] = [b"[aio]", b"socket:["];
 /// The length of the longest of their names.
 const LONGEST: usize = b"socket:[".len();
-/// How much of a file or a directory is read at a time.
+/// The bytes of a file or a directory that are read at a time.
 const ROOM: usize = sys::PAGE;
 
 /// Whether somebody may; `asking` is a thread of the program. Where it cannot be found out, somebody may.

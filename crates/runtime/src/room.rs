@@ -1,4 +1,5 @@
-//! How much ordinary memory the program can still have: the machine's, and its cgroups'.
+//! The ordinary memory that the program can still have: the machine's, and its cgroups'. `kernel` reads the
+//! same files with allocations, which threads of a guest may not make.
 
 use crate::sys;
 use core::ffi::CStr;
@@ -6,7 +7,7 @@ use superpage_units::Bytes;
 
 const MEMINFO: &CStr = c"/proc/meminfo";
 const CGROUP: &CStr = c"/proc/self/cgroup";
-/// How much of a file is read.
+/// The bytes of a file that are read.
 const ROOM: usize = 600;
 const CGROUPS: &[u8] = b"/sys/fs/cgroup";
 
@@ -15,7 +16,7 @@ pub(crate) fn available() -> Bytes {
     machine().unwrap_or_default().min(cgroups().unwrap_or(Bytes(u64::MAX)))
 }
 
-/// What the kernel says is available.
+/// The memory that the kernel says is available.
 fn machine() -> Option<Bytes> {
     let mut text = [0; ROOM]; // it is the third line
     let file = sys::open(MEMINFO, libc::O_RDONLY).ok()?;
@@ -23,7 +24,7 @@ fn machine() -> Option<Bytes> {
     available_in(text.get(..length)?)
 }
 
-/// All memory of the machine; nothing where that cannot be found out.
+/// The memory of the machine; zero where it cannot be found out.
 pub(crate) fn total() -> Bytes {
     let mut text = [0; ROOM]; // it is the first line
     let file = sys::open(MEMINFO, libc::O_RDONLY);
@@ -42,7 +43,7 @@ fn field(text: &[u8], name: &str) -> Option<Bytes> {
     Some(Bytes(kilobytes * 1024))
 }
 
-/// What the cgroups of the process leave, each of them and those around it; nothing without cgroup v2.
+/// The memory that the cgroups of the process leave, each of them and those around it; nothing without cgroup v2.
 fn cgroups() -> Option<Bytes> {
     let mut text = [0; ROOM];
     let file = sys::open(CGROUP, libc::O_RDONLY).ok()?;

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use superpage_launch::Cause;
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Kind {
@@ -43,9 +43,9 @@ pub(crate) struct Mailbox {
 /// Whether a request was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It was.
+    /// The request was carried out.
     Done,
-    /// It was not, and nothing was changed.
+    /// The request was refused, and nothing was changed.
     Refused,
 }
 

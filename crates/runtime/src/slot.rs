@@ -16,7 +16,7 @@ use crate::sys::{self, GIGANTIC, Span};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
 
-/// What maps a slot.
+/// The mapping of a slot, and who is changing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum State {
@@ -40,7 +40,7 @@ impl State {
         Self::ALL.into_iter().find(|state| *state as u32 == word).unwrap_or(Self::Ordinary)
     }
 
-    /// Whether it lasts until somebody changes it, so that there is nobody to wait for.
+    /// Whether the state lasts until somebody changes it, so that there is nobody to wait for.
     pub(crate) const fn is_settled(self) -> bool {
         matches!(self, Self::Ordinary | Self::Fresh | Self::Gigantic)
     }
@@ -59,7 +59,7 @@ impl Slots {
         Self { base, states }
     }
 
-    /// How many there are.
+    /// The number of slots.
     pub(crate) const fn count(&self) -> usize {
         self.states.len()
     }

@@ -1,4 +1,4 @@
-//! Which pages of the areas are the program's: where a new mapping goes, and whether a slot is full.
+//! The pages of the areas that are the program's: where a new mapping goes, and whether a slot is full.
 //!
 //! The areas are one reservation, cut into slots of 1 GiB. Mappings of the program are packed into slots,
 //! because only a slot that is full of plain memory can be mapped by a gigantic page. This is a bitmap
@@ -11,7 +11,7 @@ use core::ops::Range;
 pub(crate) const PAGES: usize = GIGANTIC / PAGE;
 const WORDS: usize = PAGES / 64;
 
-/// What the program has of a page.
+/// The use that the program has of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Nothing: it may be given to a new mapping.
@@ -38,7 +38,7 @@ impl Use {
     }
 }
 
-/// Which pages of a span get another use.
+/// The pages of a span that get another use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     /// All of them.

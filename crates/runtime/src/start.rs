@@ -48,7 +48,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
 /// Our variable in this environment.
 ///
 /// # Safety
-/// It must be an environment as main gets it, and live for ever.
+/// The pointer must be to an environment as main gets it, and live for ever.
 unsafe fn variable(environment: *const *const c_char) -> Option<&'static CStr> {
     for index in 0.. {
         // SAFETY: the caller's promise; the loop ends at the null pointer.
@@ -165,7 +165,7 @@ unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
     Ok(unsafe { core::slice::from_raw_parts_mut(start as *mut T, count) })
 }
 
-/// How many threads the library has, once they run.
+/// The number of threads that the library has, once they run.
 pub(crate) const THREADS: usize = 4;
 
 const STARTING: u32 = 0;
@@ -176,7 +176,7 @@ static STATE: AtomicU32 = AtomicU32::new(STARTING);
 /// space held.
 ///
 /// # Errors
-/// What making a thread fails with. That the process may have no userfaultfd is none: it is counted.
+/// The error of making a thread. A process that may have no userfaultfd is no error: it is counted.
 pub(crate) fn start_threads() -> Result<()> {
     thread::start(service_thread, Descriptors::Own)?;
     while STATE.load(Acquire) == STARTING {
@@ -199,7 +199,7 @@ extern "C" fn service_thread() {
             let works: [extern "C" fn(); 3] = [fault_thread, fault_thread, background_thread];
             let started = works.map(|work| thread::start(work, Descriptors::Callers));
             match started {
-                // Nothing is registered before those run who serve it.
+                // Slots are registered only once the threads that serve them run.
                 [Ok(_), Ok(_), Ok(_)] => areas.set_uffd(uffd),
                 _ => areas.counters.refused.add(Cause::Kernel),
             }

@@ -7,9 +7,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use superpage_launch::Counters;
 use superpage_units::Nanos;
 
-/// How long a request may take. The kernel needs 20 to 260 ms to make a gigantic page.
+/// The time that a request may take. The kernel needs 20 to 260 ms to make a gigantic page.
 const LIMIT: Nanos = Nanos(1_000_000_000);
-/// How long nothing is asked after a request was of no use. Chosen, not measured.
+/// The time in which nothing is asked after a request was of no use. Chosen, not measured.
 const COOLDOWN: Nanos = Nanos(10_000_000_000);
 
 /// When a request was of no use, on the monotonic clock; zero if none was.

@@ -58,7 +58,7 @@ impl Span {
         self.start <= address && address < self.end()
     }
 
-    /// What both have; nothing if that is empty.
+    /// The part that both have; `None` if it is empty.
     pub(crate) fn overlap(self, other: Self) -> Option<Self> {
         let start = self.start.max(other.start);
         let end = self.end().min(other.end());
@@ -100,7 +100,7 @@ impl Mmap {
 /// mmap(2).
 ///
 /// # Safety
-/// What is mapped there already, if the place is fixed, must be nobody's or the caller's to replace.
+/// Memory that is mapped there already, if the place is fixed, must be the caller's to replace.
 pub(crate) unsafe fn mmap(a: Mmap) -> Result<usize> {
     let Mmap { address, length, protection, flags, descriptor, offset } = a;
     // SAFETY: the caller's promise.
@@ -147,7 +147,7 @@ pub(crate) unsafe fn mremap(old: Span, length: usize, flags: i32, to: usize) -> 
 /// threads.
 ///
 /// # Safety
-/// What is mapped at `to` must be the library's to replace.
+/// The memory at `to` must be the library's to replace.
 pub(crate) unsafe fn move_over(from: usize, to: usize) -> Result<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the caller's promise; nothing refers to where it was.
@@ -342,7 +342,7 @@ pub(crate) unsafe fn any(call: usize, arguments: [usize; 6]) -> Result<usize> {
     Errno::from_ret(answer)
 }
 
-/// What PAGEMAP_SCAN is asked, `struct pm_scan_arg`.
+/// The argument of PAGEMAP_SCAN, `struct pm_scan_arg`.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Scan {

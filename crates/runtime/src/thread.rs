@@ -74,7 +74,7 @@ impl Room {
     }
 }
 
-/// What a new thread is to do.
+/// The work of a new thread.
 type Work = extern "C" fn();
 
 /// All but those that libc uses among threads.

@@ -13,7 +13,7 @@ use syscalls::{Sysno, syscall};
 const DEVICE: &core::ffi::CStr = c"/dev/userfaultfd";
 const USERFAULTFD_IOC_NEW: u32 = 0xAA00; // _IO(0xAA, 0x00)
 
-/// What a fault needs.
+/// The reason of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing is mapped there.

@@ -90,7 +90,7 @@ fn open_report(path: &Path) -> Result<File, Failure> {
     })
 }
 
-/// Why the library cannot be loaded into the program, as the end of a sentence.
+/// The reason why the library cannot be loaded into the program, as the end of a sentence.
 fn why_not(file: &Path) -> Option<&'static str> {
     let others = std::env::var_os(PRELOAD).unwrap_or_default();
     let is_sanitized = others.to_string_lossy().contains("libasan");
@@ -195,8 +195,8 @@ fn library() -> Result<PathBuf, String> {
     Ok(found)
 }
 
-/// What is passed on to the program; SIGCHLD is here because a caller may have had it ignored, and then no
-/// process can be waited for.
+/// The signals that are passed on to the program, and SIGCHLD: where a caller has had it ignored, no process
+/// can be waited for.
 const SIGNALS: [i32; 15] = [
     SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH, SIGALRM, SIGVTALRM,
     SIGPROF, SIGXCPU, SIGXFSZ, SIGIO, SIGCHLD,
@@ -217,7 +217,7 @@ fn attend(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for origin in &mut signals {
-                // What a terminal sends, it sends to the program as well.
+                // A terminal sends its signals to the program as well.
                 let is_for_all = matches!(origin.cause, Sent::Kernel);
                 let signal = rustix::process::Signal::from_named_raw(origin.signal);
                 let is_for_us = origin.signal == SIGCHLD;

@@ -118,7 +118,7 @@ static int parts(void) {
     expect_zero(other, 16 * MIB, 19 * MIB);
     expect(other, 19 * MIB, GIB, 5);
 
-    // All of it: nothing is left, and it can be used again.
+    // A whole GiB that is emptied can be used again.
     char *whole = map(GIB);
     fill(whole, 0, GIB, 6);
     CHECK(madvise(whole, GIB, MADV_DONTNEED) == 0);
@@ -379,7 +379,7 @@ static int races(void) {
         CHECK(wrote && awaited[5 * MIB] == 42);
         CHECK(munmap(awaited, GIB) == 0);
     }
-    // What the kernel has populated is not emptied by a later touch.
+    // Memory that the kernel has populated is not emptied by a later touch.
     char *memory = mmap(NULL, GIB, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     CHECK(memory != MAP_FAILED);

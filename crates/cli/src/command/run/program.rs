@@ -1,4 +1,4 @@
-//! What kind of program is to be started: whether the dynamic linker will load our library into it.
+//! The kind of a program: whether the dynamic linker will load our library into it.
 
 use object::elf::{PT_INTERP, SHT_PROGBITS};
 use object::read::elf::{ElfFile64, ProgramHeader, SectionHeader};
@@ -13,24 +13,24 @@ use std::path::{Path, PathBuf};
 /// Whether a program can be managed, or why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It is linked dynamically, or a script for such a program.
+    /// The program is linked dynamically, or a script for such a program.
     Manageable,
-    /// It has no dynamic linker.
+    /// The program has no dynamic linker.
     Static,
-    /// It runs with the rights of its owner or group, so the dynamic linker loads nothing of ours.
+    /// The program runs with the rights of its owner or group, so the dynamic linker loads nothing of ours.
     Privileged,
-    /// It is written in Go, which calls the kernel without libc.
+    /// The program is written in Go, which calls the kernel without libc.
     Go,
-    /// It has another C library than glibc.
+    /// The program has another C library than glibc.
     OtherLibc,
-    /// It wants to be loaded before every other library (AddressSanitizer).
+    /// The program has a library that must be the first one (AddressSanitizer).
     Sanitized,
-    /// It is no 64-bit program of this architecture, or nothing that we understand.
+    /// The file is no 64-bit program of this architecture, or cannot be understood.
     Foreign,
 }
 
 impl Kind {
-    /// Why it runs unmanaged, as the end of a sentence; nothing if it does not.
+    /// The reason why a program of this kind runs unmanaged, as the end of a sentence; `None` if it does not.
     pub(super) fn why_not(self) -> Option<&'static str> {
         match self {
             Self::Manageable => None,
@@ -48,13 +48,13 @@ impl Kind {
     }
 }
 
-/// Why a program cannot be started.
+/// The reason why a program cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProgramError {
-    /// There is none.
+    /// No such file was found.
     #[error("{0:?} was not found; give its path, or put its directory into PATH")]
     NotFound(String),
-    /// There is one that may not be run.
+    /// The file may not be run.
     #[error("{0:?} may not be executed: it is no file, or lacks the permission (`chmod +x`)")]
     NotExecutable(String),
 }
@@ -84,7 +84,7 @@ fn may_run(found: &Metadata) -> bool {
 /// The interpreters that a script may name one after the other; the kernel follows as many.
 const DEPTH: usize = 4;
 
-/// What kind of program a file is. A script is what its interpreter is.
+/// The kind of a program, from its file. A script has the kind of its interpreter.
 pub(super) fn kind(file: &Path) -> Kind {
     let mut file = file.to_owned();
     for _ in 0..DEPTH {

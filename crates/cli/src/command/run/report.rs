@@ -1,4 +1,4 @@
-//! What became of a program's memory, in words and as JSON.
+//! The report on a program's memory, in words and as JSON.
 
 use crate::show;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Counters, FORMAT};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, Nanos};
 
-/// What was counted, once the program has ended.
+/// The counters, once the program has ended.
 #[derive(Debug)]
 pub(super) struct Report {
     is_managed: bool,
@@ -22,7 +22,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// What was counted.
+    /// The report on these counters.
     pub(super) fn of(counters: &Counters) -> Self {
         Self {
             is_managed: counters.format.load(Relaxed) == FORMAT,
