@@ -11,63 +11,8 @@ pub const MAX_PATH: usize = 200; // /run, /tmp and a name of ours are far shorte
 
 const VERSION: &str = "1";
 
-/// What decides on page sizes in the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// A policy of the policy crate, by its name there.
-    Named(Name),
-    /// Nothing: the library is loaded and leaves all memory to the kernel.
-    Off,
-}
-
-/// The name of a policy: a few dozen bytes, without an allocation.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Name {
-    bytes: [u8; Self::LONGEST],
-    length: usize,
-}
-
-impl Name {
-    const LONGEST: usize = 32; // the longest of the policy crate's has 22
-
-    /// This name; nothing if it is longer than all of the policy crate's.
-    #[must_use]
-    pub fn new(text: &str) -> Option<Self> {
-        let mut bytes = [0; Self::LONGEST];
-        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
-        Some(Self { bytes, length: text.len() })
-    }
-
-    /// As text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.bytes.get(..self.length).and_then(|b| core::str::from_utf8(b).ok()).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_str().fmt(f)
-    }
-}
-
-impl Policy {
-    /// What `superpage run --policy off` says.
-    pub const OFF: &str = "off";
-
-    fn parse(text: &str) -> Option<Self> {
-        if text == Self::OFF { Some(Self::Off) } else { Name::new(text).map(Self::Named) }
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Named(name) => name.as_str(),
-            Self::Off => Self::OFF,
-        })
-    }
-}
+/// The name of no policy: the library is loaded and leaves all memory to the kernel.
+pub const OFF: &str = "off";
 
 /// The configuration that `superpage run` gives the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +20,8 @@ pub struct Config<'a> {
     /// The process of `superpage run`. The program is its child; a process with another parent is a
     /// child of the program.
     pub parent: Pid,
-    /// What decides on page sizes.
-    pub policy: Policy,
+    /// The policy of page sizes, by its name in the policy crate, or [`OFF`].
+    pub policy: &'a str,
     /// Gigantic pages that are zeroed ahead of the first touch.
     pub ready: u32,
     /// The file of the [`Counters`](crate::Counters).
@@ -93,7 +38,7 @@ impl<'a> Config<'a> {
             return None;
         }
         let parent = Pid(field()?.parse().ok()?);
-        let policy = Policy::parse(field()?)?;
+        let policy = field()?;
         let ready = field()?.parse().ok()?;
         let counters = field().filter(|path| path.len() <= MAX_PATH)?;
         Some(Self { parent, policy, ready, counters })
@@ -114,11 +59,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let trident = Policy::Named(Name::new("trident").expect("it is short"));
-        for policy in [trident, Policy::Off] {
-            let config = Config { parent: Pid(7), policy, ready: 2, counters: "/run/a,b c" };
-            assert_eq!(Config::parse(&config.to_string()), Some(config));
-        }
+        let config = Config { parent: Pid(7), policy: "trident", ready: 2, counters: "/run/a,b c" };
+        assert_eq!(Config::parse(&config.to_string()), Some(config));
     }
 
     #[test]
@@ -128,6 +70,5 @@ mod tests {
         {
             assert_eq!(Config::parse(text), None, "{text}");
         }
-        assert_eq!(Name::new(&"x".repeat(33)), None);
     }
 }

@@ -99,9 +99,6 @@ impl Refused {
 pub struct Counters {
     /// [`FORMAT`], written by the library.
     pub format: AtomicU64,
-    /// How often the library took charge of a program: once, and once more for each program that was
-    /// run in its place.
-    pub starts: AtomicU64,
     /// Gigantic pages that map memory of the program now.
     pub gigantic: AtomicU64,
     /// The most gigantic pages that ever mapped memory of the program.

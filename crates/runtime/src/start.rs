@@ -17,7 +17,7 @@ use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
-use superpage_launch::{Cause, Config, Counters, FORMAT, MAX_PATH, Policy, VARIABLE};
+use superpage_launch::{Cause, Config, Counters, FORMAT, MAX_PATH, VARIABLE};
 use superpage_policy::promotion::list;
 
 /// The slots of the areas: 1 TiB of address space, more than the memory of machines we know of; less if a
@@ -73,9 +73,7 @@ fn begin(config: &Config<'_>) -> Result<()> {
     let counters = map_counters(config.counters)?;
     counters.gigantic.store(0, Relaxed); // of the program that this one has replaced
     counters.format.store(FORMAT, Relaxed);
-    counters.starts.fetch_add(1, Relaxed);
-    let Policy::Named(name) = config.policy else { return Ok(()) };
-    let Some(policy) = list::find(name.as_str()) else { return Ok(()) };
+    let Some(policy) = list::find(config.policy) else { return Ok(()) }; // such as `OFF`
     // The reservation would count against it.
     if sys::limit(libc::RLIMIT_AS).is_some() {
         counters.refused.add(Cause::Limited);
@@ -200,7 +198,7 @@ extern "C" fn service_thread() {
             let started = works.map(|work| thread::start(work, Descriptors::Callers));
             match started {
                 // Slots are registered only once the threads that serve them run.
-                [Ok(_), Ok(_), Ok(_)] => areas.set_uffd(uffd),
+                [Ok(()), Ok(()), Ok(())] => areas.set_uffd(uffd),
                 _ => areas.counters.refused.add(Cause::Kernel),
             }
         }

@@ -29,7 +29,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Release;
 use superpage_kernel::shared_page::SharedPage;
-use superpage_launch::{Config, Counters, MAX_PATH, Name, Policy, VARIABLE};
+use superpage_launch::{Config, Counters, MAX_PATH, OFF, VARIABLE};
 use superpage_units::Pid;
 use supply::Supply;
 use tempfile::TempDir;
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let child = start(&mut command, &file, rest)?;
     let none = Counters::default();
     let counters = shared.as_ref().map_or(&none, Shared::counters);
-    let supply = shared.as_ref().filter(|_| arguments.policy != Policy::OFF);
+    let supply = shared.as_ref().filter(|_| arguments.policy != OFF);
     let supply = supply.and_then(|_| Supply::open().ok());
     let status = attend(child, signals, counters, supply)?;
     let seen = Report::of(counters);
@@ -154,16 +154,13 @@ impl Shared {
 
     /// Has the command load the library, and tells the library what is wanted.
     fn pass_on(&self, command: &mut Command, arguments: &Run) -> Result<(), String> {
-        let policy = match arguments.policy.as_str() {
-            Policy::OFF => Policy::Off,
-            name => Name::new(name).map(Policy::Named).ok_or("there is no such policy")?,
-        };
         let file = Self::file(&self.directory);
         let counters = file.to_str().filter(|path| path.len() <= MAX_PATH).ok_or(
             "the path of the directory for temporary files (TMPDIR) is too long, or no text",
         )?;
         let parent = Pid(std::process::id());
-        let config = Config { parent, policy, ready: arguments.ready, counters };
+        let Run { policy, ready, .. } = arguments;
+        let config = Config { parent, policy, ready: *ready, counters };
         command.env(VARIABLE, config.to_string());
         let mut preload = self.library.clone().into_os_string();
         if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
