@@ -270,8 +270,32 @@ pub(crate) unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     number(unsafe { syscalls::syscall!(Sysno::mlockall, flags) })
 }
 
-/// prlimit(2), which all calls that set limits come to.
-unsafe fn set_limit(
+/// setrlimit(2).
+///
+/// # Safety
+/// As of setrlimit.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn setrlimit(resource: c_int, new: *const libc::rlimit64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { prlimit(0, resource, new, core::ptr::null_mut()) }
+}
+
+/// setrlimit64(3): the same on this architecture.
+///
+/// # Safety
+/// As of setrlimit.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn setrlimit64(resource: c_int, new: *const libc::rlimit64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { setrlimit(resource, new) }
+}
+
+/// prlimit(2), to which all calls that set limits come.
+///
+/// # Safety
+/// As of prlimit.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn prlimit(
     process: c_int,
     resource: c_int,
     new: *const libc::rlimit64,
@@ -288,41 +312,6 @@ unsafe fn set_limit(
     number(unsafe { syscalls::syscall!(Sysno::prlimit64, process, resource, new, old) })
 }
 
-/// setrlimit(2).
-///
-/// # Safety
-/// As of setrlimit.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn setrlimit(resource: c_int, new: *const libc::rlimit64) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { set_limit(0, resource, new, core::ptr::null_mut()) }
-}
-
-/// setrlimit64(3): the same on this architecture.
-///
-/// # Safety
-/// As of setrlimit.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn setrlimit64(resource: c_int, new: *const libc::rlimit64) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { set_limit(0, resource, new, core::ptr::null_mut()) }
-}
-
-/// prlimit(2).
-///
-/// # Safety
-/// As of prlimit.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn prlimit(
-    process: c_int,
-    resource: c_int,
-    new: *const libc::rlimit64,
-    old: *mut libc::rlimit64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { set_limit(process, resource, new, old) }
-}
-
 /// prlimit64(3): the same on this architecture.
 ///
 /// # Safety
@@ -335,7 +324,7 @@ pub(crate) unsafe extern "C" fn prlimit64(
     old: *mut libc::rlimit64,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { set_limit(process, resource, new, old) }
+    unsafe { prlimit(process, resource, new, old) }
 }
 
 /// The work of a child of `clone`.
@@ -513,10 +502,9 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_mremap => memory::remap(areas, a, b, c, sys::int(d), e),
             libc::SYS_mprotect => memory::protect(areas, a, b, sys::int(c), &pass),
             libc::SYS_madvise => memory::advise(areas, a, b, sys::int(c)),
-            libc::SYS_pkey_mprotect | libc::SYS_mbind | libc::SYS_remap_file_pages => {
+            libc::SYS_pkey_mprotect | libc::SYS_mbind | libc::SYS_remap_file_pages | SYS_MSEAL => {
                 memory::special(areas, a, b, pass)
             }
-            SYS_MSEAL => memory::special(areas, a, b, pass),
             libc::SYS_process_madvise => {
                 make_ordinary(areas, b as *const libc::iovec, c);
                 pass()

@@ -80,8 +80,8 @@ fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
     let hint = asked.address.next_multiple_of(PAGE);
     let span = space.find(length, hint)?;
     if asked.protection != PROT_NONE {
+        // Where the kernel refuses it, it refuses the whole mapping with an error of its own.
         // SAFETY: free pages of the areas are reserved memory that nobody uses.
-        // The kernel says itself what stands against it.
         unsafe { sys::mprotect(span, asked.protection) }.ok()?;
         advise_huge(span);
     }
@@ -102,7 +102,7 @@ fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
 fn register_untouched(areas: &Areas, space: &mut Space, span: Span) {
     for slot in space.slots_of(span) {
         if space.take_untouched(slot) {
-            areas.register(slot..slot + 1);
+            areas.register(slot);
         }
     }
 }
@@ -172,9 +172,7 @@ fn advise_reserved(space: &Space, span: Span) {
 /// # Safety
 /// As of munmap.
 pub(crate) unsafe fn unmap(areas: &Areas, address: usize, length: usize) -> Result<usize> {
-    let Some((span, inside)) =
-        pages(address, length).and_then(|span| Some((span, areas.span.overlap(span)?)))
-    else {
+    let Some((span, inside)) = within(areas, address, length) else {
         // SAFETY: the caller's promise.
         return unsafe { sys::munmap(address, length) };
     };
@@ -197,7 +195,7 @@ pub(crate) unsafe fn unmap(areas: &Areas, address: usize, length: usize) -> Resu
 fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Span) -> Result<()> {
     let is_whole = part.length == GIGANTIC;
     if is_whole && areas.slots.wait(slot) == State::Gigantic {
-        discard_gigantic(areas, space, slot, PROT_NONE)?;
+        discard_gigantic(areas, slot, PROT_NONE)?;
     } else {
         if areas.make_ordinary(slot) == Answer::Refused {
             return keep_zeroed(space, part);
@@ -253,14 +251,9 @@ fn zero(part: Span) {
     unsafe { core::ptr::write_bytes(part.start as *mut u8, 0, part.length) };
 }
 
-/// Gives the gigantic page of a slot back to the pool, and maps ordinary memory there.
-fn discard_gigantic(
-    areas: &Areas,
-    space: &Guard<'_, Space>,
-    slot: usize,
-    protection: i32,
-) -> Result<()> {
-    let _ = space; // nobody else changes a slot meanwhile
+/// Gives the gigantic page of a slot back to the pool, and maps ordinary memory there. The caller holds the
+/// lock of the space.
+fn discard_gigantic(areas: &Areas, slot: usize, protection: i32) -> Result<()> {
     if !areas.slots.begin(slot, State::Gigantic, State::Changing) {
         return Err(Errno::ENOMEM);
     }
@@ -277,7 +270,7 @@ fn discard_gigantic(
     done.map(|_| ())
 }
 
-/// mprotect(2) and pkey_mprotect(2): `change` is the call.
+/// mprotect(2): `change` is the call.
 pub(crate) fn protect(
     areas: &Areas,
     address: usize,
@@ -400,22 +393,11 @@ pub(crate) unsafe fn advise(
     let Some((span, inside)) = within(areas, address, length) else {
         return ask(Span { start: address, length });
     };
-    let mut rest = Some(inside);
-    let mut has_hole = false;
-    while let Some(span) = rest.filter(|span| areas.space.take().has_free(*span)) {
-        // The kernel advises what lies around holes, and then says that there were some.
-        has_hole = true;
-        let run = areas.space.take().first_run(span);
-        if let Some(run) = run {
-            // SAFETY: the caller's promise.
-            unsafe { self::advise(areas, run.start, run.length, advice) }?;
-        }
-        rest = run
-            .filter(|run| run.end() < span.end())
-            .map(|run| Span { start: run.end(), length: span.end() - run.end() });
-    }
-    if has_hole {
-        return Err(Errno::ENOMEM);
+    if areas.space.take().has_free(inside) {
+        // SAFETY: the caller's promise.
+        return around_holes(areas, inside, |run| unsafe {
+            self::advise(areas, run.start, run.length, advice)
+        });
     }
     match effect(advice) {
         Effect::Special => return special(areas, address, length, || ask(span)),
@@ -436,7 +418,7 @@ pub(crate) unsafe fn advise(
         match (areas.slots.wait(slot), effect(advice)) {
             (State::Gigantic, Effect::Hint) | (State::Fresh, _) => {}
             (State::Gigantic, _) if part.length == GIGANTIC => {
-                discard_gigantic(areas, &space, slot, READ_WRITE)?;
+                discard_gigantic(areas, slot, READ_WRITE)?;
                 space.set(part, Use::Free);
                 space.set(part, Use::Plain);
                 register_untouched(areas, &mut space, part);
@@ -449,6 +431,23 @@ pub(crate) unsafe fn advise(
         }
     }
     Ok(0)
+}
+
+/// Advises what the program has of a span with holes in it, and then says, as the kernel does, that there
+/// were some.
+fn around_holes(
+    areas: &Areas,
+    span: Span,
+    advise: impl Fn(Span) -> Result<usize>,
+) -> Result<usize> {
+    let mut rest = span;
+    loop {
+        // In a statement of its own, so that the lock is given back before the run is advised.
+        let run = areas.space.take().first_run(rest);
+        let Some(run) = run else { return Err(Errno::ENOMEM) };
+        advise(run)?;
+        rest = Span { start: run.end(), length: span.end() - run.end() };
+    }
 }
 
 /// mremap(2).

@@ -8,7 +8,6 @@ use crate::demote;
 use crate::slot::State;
 use crate::start;
 use crate::sys;
-use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use superpage_launch::Cause;
@@ -17,7 +16,7 @@ use superpage_launch::Cause;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Kind {
-    /// Register ordinary slots that hold nothing: they become fresh.
+    /// Register an ordinary slot that holds nothing: it becomes fresh.
     Register = 1,
     /// Leave a fresh slot to the kernel.
     Release = 2,
@@ -34,8 +33,7 @@ const REFUSED: u32 = 11;
 pub(crate) struct Mailbox {
     /// [`IDLE`], a [`Kind`], [`DONE`], or [`REFUSED`].
     state: AtomicU32,
-    first: AtomicUsize,
-    count: AtomicUsize,
+    slot: AtomicUsize,
     /// The thread that asks.
     asking: AtomicU32,
 }
@@ -50,9 +48,8 @@ pub(crate) enum Answer {
 }
 
 impl Mailbox {
-    fn ask(&self, kind: Kind, slots: Range<usize>) -> Answer {
-        self.first.store(slots.start, Relaxed);
-        self.count.store(slots.len(), Relaxed);
+    fn ask(&self, kind: Kind, slot: usize) -> Answer {
+        self.slot.store(slot, Relaxed);
         self.asking.store(sys::thread(), Relaxed);
         self.state.store(kind as u32, Release);
         sys::futex_wake(&self.state);
@@ -68,13 +65,12 @@ impl Mailbox {
         }
     }
 
-    fn next(&self) -> (Kind, Range<usize>) {
+    fn next(&self) -> (Kind, usize) {
         loop {
             let state = self.state.load(Acquire);
             let kinds = [Kind::Register, Kind::Release, Kind::Demote];
             if let Some(kind) = kinds.into_iter().find(|kind| *kind as u32 == state) {
-                let first = self.first.load(Relaxed);
-                return (kind, first..first + self.count.load(Relaxed));
+                return (kind, self.slot.load(Relaxed));
             }
             sys::futex_wait(&self.state, state);
         }
@@ -88,15 +84,15 @@ impl Mailbox {
 }
 
 impl Areas {
-    /// Has the first touch of these slots told. They must be ordinary, the program's plain memory, and
+    /// Has the first touch of a slot told. It must be ordinary, the program's plain memory, and
     /// hold nothing; the caller holds the lock of the space.
-    pub(crate) fn register(&self, slots: Range<usize>) -> Answer {
+    pub(crate) fn register(&self, slot: usize) -> Answer {
         if self.threads() == Threads::NotYet {
             let started = start::start_threads();
             self.set_threads(if started.is_ok() { Threads::Run } else { Threads::Never });
         }
         if self.threads() == Threads::Run && self.may_register() && self.uffd().is_some() {
-            return self.mailbox.ask(Kind::Register, slots);
+            return self.mailbox.ask(Kind::Register, slot);
         }
         Answer::Refused
     }
@@ -113,7 +109,7 @@ impl Areas {
             if self.threads() != Threads::Run {
                 return Answer::Refused;
             }
-            let answer = self.mailbox.ask(kind, slot..slot + 1);
+            let answer = self.mailbox.ask(kind, slot);
             if kind == Kind::Demote && answer == Answer::Refused {
                 return Answer::Refused;
             }
@@ -124,34 +120,32 @@ impl Areas {
 /// Carries out requests for ever.
 pub(crate) fn run(areas: &Areas) {
     loop {
-        let (kind, slots) = areas.mailbox.next();
+        let (kind, slot) = areas.mailbox.next();
         let answer = match kind {
-            Kind::Register => register(areas, slots),
-            Kind::Release => release(areas, slots.start),
-            Kind::Demote => demote(areas, slots.start),
+            Kind::Register => register(areas, slot),
+            Kind::Release => release(areas, slot),
+            Kind::Demote => demote(areas, slot),
         };
         areas.mailbox.answer(answer);
     }
 }
 
-fn register(areas: &Areas, slots: Range<usize>) -> Answer {
+fn register(areas: &Areas, slot: usize) -> Answer {
     let Some(uffd) = areas.uffd() else { return Answer::Refused };
-    for slot in slots {
-        let span = areas.slots.span(slot);
-        if uffd.register(span).is_err() {
-            areas.counters.refused.add(Cause::Kernel);
-            return Answer::Refused;
-        }
-        // Another thread, or the kernel (MAP_POPULATE, mlockall), may have touched it before it was
-        // registered. From here on nothing can come unseen.
-        if sys::is_empty(span) == Ok(true) {
-            areas.slots.begin(slot, State::Ordinary, State::Fresh);
-        } else {
-            let _ = uffd.unregister(span);
-        }
-        // Whoever faulted in between is to fault again.
-        uffd.wake(span);
+    let span = areas.slots.span(slot);
+    if uffd.register(span).is_err() {
+        areas.counters.refused.add(Cause::Kernel);
+        return Answer::Refused;
     }
+    // Another thread, or the kernel (MAP_POPULATE, mlockall), may have touched the slot before it was
+    // registered. From here on nothing can come unseen.
+    if sys::is_empty(span) == Ok(true) {
+        areas.slots.begin(slot, State::Ordinary, State::Fresh);
+    } else {
+        let _ = uffd.unregister(span);
+    }
+    // A thread that faulted in between has to fault again.
+    uffd.wake(span);
     Answer::Done
 }
 

@@ -10,9 +10,9 @@
 
 #![expect(unsafe_code, reason = "makes a thread without libc")]
 
-use crate::sys::{self, Mmap, PAGE, Result, SignalMask, Span};
+use crate::lock::SignalsBlocked;
+use crate::sys::{self, Mmap, PAGE, Result, Span};
 use core::arch::{asm, naked_asm};
-use superpage_units::Pid;
 use syscalls::Errno;
 
 const STACK: usize = 256 * 1024; // chosen, not measured; the deepest call is a policy's
@@ -77,11 +77,8 @@ impl Room {
 /// The work of a new thread.
 type Work = extern "C" fn();
 
-/// All but those that libc uses among threads.
-const SIGNALS: SignalMask = SignalMask::MAX;
-
 /// Starts a thread.
-pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<Pid> {
+pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
     let room = Room::map()?;
     let mut flags = libc::CLONE_VM
         | libc::CLONE_FS
@@ -93,14 +90,10 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<Pid> {
         flags |= libc::CLONE_FILES;
     }
     // The thread inherits what is blocked.
-    let before = sys::set_signal_mask(SIGNALS);
+    let _signals = SignalsBlocked::now();
     // SAFETY: the stack and the block are the new thread's alone.
     let made = unsafe { clone(flags as usize, room.stack_end, room.block, work) };
-    sys::set_signal_mask(before);
-    match u32::try_from(made) {
-        Ok(thread) => Ok(Pid(thread)),
-        Err(_) => Err(Errno::new(sys::int(made.unsigned_abs()))),
-    }
+    Errno::from_ret(made).map(|_| ())
 }
 
 /// clone(2) with a new stack: the caller gets the answer, the new thread calls `work` and ends.
@@ -108,7 +101,7 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<Pid> {
 /// # Safety
 /// The stack and the block of thread-local variables must be the new thread's alone, for ever.
 #[unsafe(naked)]
-unsafe extern "C" fn clone(flags: usize, stack_end: usize, block: usize, work: Work) -> isize {
+unsafe extern "C" fn clone(flags: usize, stack_end: usize, block: usize, work: Work) -> usize {
     naked_asm!(
         "mov r9, rcx",  // work; the system call overwrites rcx
         "mov r8, rdx",  // the block
