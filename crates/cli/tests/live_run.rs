@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
 use superpage_kernel::hugetlb;
+use superpage_kernel::settings::{Mode, Settings};
 use superpage_units::GIGANTIC_PAGE_BYTES;
 use tempfile::TempDir;
 
@@ -151,7 +152,19 @@ fn bytes(said: &Said) -> Result<u64, Failed> {
 
 // ---------------------------------------------------------------- memory
 
+/// Gigantic pages in the kernel's pool, put back when dropped. A request of the library waits for one second,
+/// and a kernel may need longer.
+fn take_gigantic(count: u64) -> Result<(Settings, TempDir), Failed> {
+    let state = TempDir::new()?;
+    let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
+    settings.change(&hugetlb::setting(Path::new("/sys")), &count.to_string())?;
+    let pool = hugetlb::read(Path::new("/sys"))?;
+    ensure!(pool.free >= count, "the kernel found no {count} GiB: {pool:?}");
+    Ok((settings, state))
+}
+
 fn first_touches_get_gigantic_pages() -> Ended {
+    let _taken = take_gigantic(1)?;
     let (said, report) = report(&["touch", "1"])?;
     ensure!(bytes(&said)? == GIGANTIC_PAGE_BYTES, "{said:?}");
     ensure!(report["most_gigantic_pages"] == 1 && report["first_touches"] == 2, "{report}");
@@ -171,6 +184,7 @@ fn the_pool_is_put_back() -> Ended {
 }
 
 fn all_threads_keep_what_they_write() -> Ended {
+    let _taken = take_gigantic(1)?;
     let (said, report) = report(&["threads", "2"])?;
     ensure!(
         report["first_touches"].as_u64() == Some(bytes(&said)? / GIGANTIC_PAGE_BYTES),
