@@ -31,12 +31,13 @@ fn serve(areas: &Areas, uffd: &Userfaultfd, fault: Fault) {
             PageSize::Gigantic => State::Gigantic,
             PageSize::Huge | PageSize::Base => State::Ordinary,
         };
-        areas.slots.settle(slot, state);
-        uffd.wake(span);
+        // The program may end as soon as its thread goes on.
         let time = Nanos(sys::now().0 - begun.0);
         if state == State::Gigantic {
             Counters::waited(&areas.counters.longest_first_touch, time);
         }
+        areas.slots.settle(slot, state);
+        uffd.wake(span);
         areas.tell_background();
         return;
     }

@@ -61,11 +61,11 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let shared = shared.inspect_err(|why| show::note(&format!("{why}; it runs unmanaged"))).ok();
     // From here on nothing may fail while the program runs.
     let signals = SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
-    let child = start(&mut command, &file, rest)?;
     let none = Counters::default();
     let counters = shared.as_ref().map_or(&none, Shared::counters);
     let supply = shared.as_ref().filter(|_| arguments.policy != OFF);
-    let supply = supply.and_then(|_| Supply::open().ok());
+    let supply = supply.and_then(|_| Supply::open(counters).ok());
+    let child = start(&mut command, &file, rest)?;
     let status = attend(child, signals, counters, supply)?;
     let seen = Report::of(counters);
     if let Some(file) = &mut report

@@ -30,16 +30,17 @@ pub(super) struct Supply {
 
 impl Supply {
     /// The right to enlarge the pool; the reason, as a sentence, if there is none.
-    pub(super) fn open() -> Result<Self, String> {
+    /// Before the program starts: the library asks nobody unless the counters say that there is a supply.
+    pub(super) fn open(counters: &Counters) -> Result<Self, String> {
         hugetlb::read(Path::new("/sys")).map_err(|error| format!("there is no pool: {error}"))?;
         let (settings, _) = Settings::open(&Path::new(STATE_DIRECTORY).join(RUN), Mode::Apply)
             .map_err(|error| format!("the pool cannot be enlarged: {error}"))?;
+        counters.supply.store(1, Relaxed);
         Ok(Self { settings })
     }
 
     /// Answers the library's requests until `ended` is set and [`wake`] is called.
     pub(super) fn serve(&mut self, counters: &Counters, ended: &AtomicBool) {
-        counters.supply.store(1, Relaxed);
         loop {
             let asked = counters.asked.load(Acquire);
             if ended.load(Acquire) {
@@ -55,8 +56,7 @@ impl Supply {
         }
     }
 
-    /// Adds a page to the pool, unless one is free or memory is short. That it failed is seen by the
-    /// library, which finds none.
+    /// Adds a page to the pool, unless memory is short. The library sees that this failed when it finds none.
     fn enlarge(&mut self) {
         let Ok(pool) = hugetlb::read(Path::new("/sys")) else { return };
         let Ok(memory) = meminfo::read(Path::new("/proc")) else { return };
