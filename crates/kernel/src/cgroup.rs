@@ -249,6 +249,21 @@ impl Group {
         self.version
     }
 
+    /// The memory at which the kernel begins to reclaim from it, by a limit of its own; `None` without.
+    /// This reads one or two short files, where [`Group::usage`] has the kernel sum its accounts up.
+    ///
+    /// # Errors
+    /// As [`Group::usage`].
+    pub fn least_limit(&self) -> Result<Option<Bytes>> {
+        match self.version {
+            Version::V1 => self.limit_v1(),
+            Version::V2 => {
+                let limits = [self.limit_v2("memory.max")?, self.limit_v2("memory.high")?];
+                Ok(limits.into_iter().flatten().min())
+            }
+        }
+    }
+
     /// What it uses and may use now.
     ///
     /// # Errors
@@ -610,6 +625,9 @@ mod tests {
         assert_eq!((redis.limit, redis.high), (None, None));
         let slice = group(&v1(), "system.slice").usage().expect("good");
         assert_eq!(slice.limit, Some(Bytes::from_mib(256)));
+        let least = |name| group(&v1(), name).least_limit();
+        assert_eq!(least("system.slice"), Ok(slice.limit));
+        assert_eq!(least("system.slice/redis.service"), Ok(None));
         assert_eq!(group(&v1(), "system.slice").processes(), Ok(vec![Pid(4201)]));
     }
 
@@ -621,6 +639,9 @@ mod tests {
         assert_eq!((app.limit, app.high), (Some(Bytes::from_gib(8)), None));
         let redis = group(&v2(), "app.slice/redis.service").usage().expect("good");
         assert_eq!((redis.limit, redis.high), (None, Some(Bytes::from_mib(4608))));
+        let least = |name| group(&v2(), name).least_limit();
+        assert_eq!(least("app.slice"), Ok(app.limit));
+        assert_eq!(least("app.slice/redis.service"), Ok(redis.high));
         // Descendants too; no number twice, none of another pid namespace.
         let pids = group(&v2(), "app.slice").processes();
         assert_eq!(pids, Ok([811, 812, 900, 901].map(Pid).to_vec()));

@@ -51,9 +51,9 @@ pub fn usage_of_machine(proc_root: &Path) -> Result<Usage> {
 /// # Errors
 /// As [`Group::open`] and [`Group::usage`].
 pub fn usage_of_cgroup(directory: &Path) -> Result<Option<Usage>> {
-    let usage = Group::open(directory)?.usage()?;
-    let total = usage.limit.into_iter().chain(usage.high).min();
-    Ok(total.map(|total| Usage { used: usage.working, total }))
+    let group = Group::open(directory)?;
+    let Some(total) = group.least_limit()? else { return Ok(None) };
+    Ok(Some(Usage { used: group.usage()?.working, total }))
 }
 
 /// The fullest of the limits that hold in a memory cgroup: its own, and those of the groups it is in;
