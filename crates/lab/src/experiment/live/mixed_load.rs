@@ -15,6 +15,7 @@ use super::support_regime::{Khugepaged, Regime, called, set_enabled};
 use super::support_told::{Follower, Told};
 use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
 use crate::workload::PageSize;
+use procfs::{CurrentSI, KernelStats};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -37,6 +38,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("policy", "policy"),
         ("round", "round"),
         ("seconds", "s"),
+        ("stolen", "CPU time stolen"),
         ("most_used", "most used"),
         ("seconds_above_high", "s above high"),
         ("last_used", "used at its end"),
@@ -89,6 +91,7 @@ struct Row {
     policy: &'static str,
     round: u32,
     seconds: f64,
+    stolen: f64,
     high: f64,
     low: f64,
     most_used: f64,
@@ -233,7 +236,7 @@ impl Trial<'_> {
         go_on: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let length = if daemon.is_some() { self.pacing.round } else { self.pacing.other };
-        let (start, watch) = (Instant::now(), Watch::begin()?);
+        let (start, watch, processors) = (Instant::now(), Watch::begin()?, Processors::read()?);
         programs.renew(self.setting)?;
         let mut seen = Seen::nothing()?;
         while start.elapsed() < length {
@@ -245,6 +248,7 @@ impl Trial<'_> {
             }
         }
         let (seconds, used) = (start.elapsed().as_secs_f64(), watch.end()?);
+        let stolen = Processors::read()?.stolen_since(&processors);
         let redis = memory_of(programs.redis())?;
         let throughput = seen.closed.throughput();
         let base = *self.base.get_or_insert(throughput);
@@ -255,6 +259,7 @@ impl Trial<'_> {
             policy: regime.name(),
             round,
             seconds: rounded(seconds, 1),
+            stolen: rounded(stolen.get(), 4),
             high: rounded(self.marks.high().get(), 4),
             low: rounded(self.marks.low().get(), 4),
             most_used: rounded(used.iter().max().copied().unwrap_or_default().get(), 3),
@@ -298,6 +303,31 @@ impl Followed {
         row.daemon_bytes = memory_of(self.daemon.pid())?.resident.0;
         (self.told, self.cpu, self.since) = (told, cpu, now);
         Ok(())
+    }
+}
+
+/// The time of all processors since the machine's start, in ticks.
+struct Processors {
+    /// All of it.
+    all: u64,
+    /// Of that, what the host of a virtual machine gave to others while a processor had work.
+    stolen: u64,
+}
+
+impl Processors {
+    fn read() -> Result<Self> {
+        let now = KernelStats::current()
+            .map_err(|error| Error::NotPossible(format!("/proc/stat cannot be read: {error}")))?
+            .total;
+        let stolen = now.steal.unwrap_or_default();
+        let kernel = now.system + now.irq.unwrap_or_default() + now.softirq.unwrap_or_default();
+        let idle = now.idle + now.iowait.unwrap_or_default();
+        Ok(Self { all: now.user + now.nice + kernel + idle + stolen, stolen })
+    }
+
+    fn stolen_since(&self, before: &Self) -> Share {
+        let stolen = self.stolen.saturating_sub(before.stolen) as f64;
+        Share::clamped(stolen / self.all.saturating_sub(before.all).max(1) as f64)
     }
 }
 
