@@ -154,12 +154,8 @@ impl ManagedProcess {
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`].
     pub fn vmas(&self) -> Result<Vec<PromotableVma>> {
-        let known = self.known()?;
         let found = maps::of(&self.process)?;
-        let others = match known.habits.need_care() {
-            true => smaps_flags::in_other_hands(&self.process)?,
-            false => BTreeSet::new(),
-        };
+        let others = self.in_other_hands()?;
         let maps_files = |vma: &maps::Vma| vma.sharing == Sharing::Shared && !is_known_shared(vma);
         let tmpfs = if found.iter().any(maps_files) { self.tmpfs() } else { BTreeSet::new() };
         let mut vmas = Vec::new();
@@ -173,12 +169,29 @@ impl ManagedProcess {
         Ok(vmas)
     }
 
-    /// Its anonymous huge pages now.
+    /// The starts of its VMAs that KSM merges, or that are registered with a userfaultfd: what is missing there
+    /// is not to be asked for from outside, which waits for as long as its program is stopped.
+    fn in_other_hands(&self) -> Result<BTreeSet<VirtAddr>> {
+        match self.known()?.habits.need_care() {
+            true => smaps_flags::in_other_hands(&self.process),
+            false => Ok(BTreeSet::new()),
+        }
+    }
+
+    /// Its VMAs but those in other hands.
+    fn own_vmas(&self) -> Result<Vec<maps::Vma>> {
+        let mut vmas = maps::of(&self.process)?;
+        let others = self.in_other_hands()?;
+        vmas.retain(|vma| !others.contains(&vma.start));
+        Ok(vmas)
+    }
+
+    /// Its anonymous huge pages now, but for memory that KSM merges or that is registered with a userfaultfd.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
     pub fn huge_pages(&self) -> Result<Vec<PmdRange>> {
-        self.pagemap.huge_pages(&maps::of(&self.process)?)
+        self.pagemap.huge_pages(&self.own_vmas()?)
     }
 
     /// As [`ManagedProcess::huge_pages`]; `after_stride` is called after each part of the walk, about a
@@ -190,7 +203,7 @@ impl ManagedProcess {
         &self,
         after_stride: &mut dyn FnMut(Duration) -> ControlFlow<()>,
     ) -> Result<Vec<PmdRange>> {
-        self.pagemap.huge_pages_in_strides(&maps::of(&self.process)?, after_stride)
+        self.pagemap.huge_pages_in_strides(&self.own_vmas()?, after_stride)
     }
 
     /// Those of `ranges` (in address order) for which the program asked for huge pages.
