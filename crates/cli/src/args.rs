@@ -164,10 +164,11 @@ pub(crate) struct Promote {
                   stays available, and put back at the end."
 )]
 pub(crate) struct Run {
-    /// The policy of page sizes: trident-faults-only gives 1 GiB pages at the first touch, else 2 MiB,
-    /// else 4 KiB (Trident without its later promotion); off changes nothing
-    #[arg(long, value_name = "POLICY", default_value = "trident-faults-only",
-          value_parser = ["trident-faults-only", "off"])]
+    /// The policy of page sizes: trident gives 1 GiB pages at the first touch, else 2 MiB, else 4 KiB, and
+    /// promotes to 1 GiB later; trident-1g-only does without 2 MiB, trident-faults-only never promotes; off
+    /// changes nothing
+    #[arg(long, value_name = "POLICY", default_value = "trident",
+          value_parser = ["trident", "trident-1g-only", "trident-faults-only", "off"])]
     pub(crate) policy: String,
     /// 1 GiB pages that are kept zeroed ahead of the program's first touches, once it has 1 GiB of memory;
     /// at most 16

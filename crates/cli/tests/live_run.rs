@@ -17,7 +17,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::OnceLock;
+use superpage_kernel::habits;
 use superpage_kernel::hugetlb;
+use superpage_kernel::process::Process;
 use superpage_kernel::settings::{Mode, Settings};
 use superpage_units::GIGANTIC_PAGE_BYTES;
 use tempfile::TempDir;
@@ -35,6 +37,8 @@ fn tests() -> Vec<Test> {
     vec![
         ("first_touches_get_gigantic_pages", gigantic.clone(), first_touches_get_gigantic_pages),
         ("the_pool_is_put_back", gigantic.clone(), the_pool_is_put_back),
+        ("full_slots_are_promoted_later", gigantic.clone(), full_slots_are_promoted_later),
+        ("promotions_lose_no_write", gigantic.clone(), promotions_lose_no_write),
         ("all_threads_keep_what_they_write", gigantic.clone(), all_threads_keep_what_they_write),
         ("closed_descriptors_lose_nothing", gigantic.clone(), closed_descriptors_lose_nothing),
         ("parts_of_a_gigantic_page_can_be_changed", able.clone(), || plays(&["parts"])),
@@ -50,6 +54,7 @@ fn tests() -> Vec<Test> {
         ("random_changes_leave_no_wrong_byte", able, random_changes_leave_no_wrong_byte),
         ("a_program_ends_as_without", parts.clone(), a_program_ends_as_without),
         ("signals_are_passed_on", parts.clone(), signals_are_passed_on),
+        ("others_know_a_managed_program", parts.clone(), others_know_a_managed_program),
         (
             "who_cannot_be_managed_runs_unmanaged",
             parts.clone(),
@@ -64,9 +69,10 @@ fn tests() -> Vec<Test> {
     ]
 }
 
-/// The reason why no program can be run with the library here.
+/// The reason why no program can be built here. Where one does not compile, the tests fail.
 fn without_library() -> Option<String> {
-    program().as_ref().err().cloned()
+    let compiler = Command::new("cc").arg("--version").output();
+    compiler.err().map(|error| format!("there is no C compiler (cc): {error}"))
 }
 
 /// The reason why no gigantic page can be had here: the kernel is asked for one, which is given back.
@@ -203,6 +209,23 @@ fn closed_descriptors_lose_nothing() -> Ended {
     Ok(())
 }
 
+fn full_slots_are_promoted_later() -> Ended {
+    let _taken = take_gigantic(1)?;
+    let (said, report) = report(&["packed"])?;
+    ensure!(bytes(&said)? >= GIGANTIC_PAGE_BYTES, "{said:?} {report}");
+    ensure!(report["promotions"].as_u64() >= Some(1) && report["first_touches"] == 0, "{report}");
+    Ok(())
+}
+
+/// Threads of the program, direct reads and another process write while a GiB is promoted and demoted.
+fn promotions_lose_no_write() -> Ended {
+    let _taken = take_gigantic(1)?;
+    let (said, report) = report(&["promotes", INTEGRITY])?;
+    ensure!(report["promotions"].as_u64() >= Some(10), "{said:?} {report}");
+    ensure!(report["demotions"].as_u64() >= Some(10), "{said:?} {report}");
+    Ok(())
+}
+
 /// So long, in seconds.
 const INTEGRITY: &str = "20";
 
@@ -249,6 +272,20 @@ fn signals_are_passed_on() -> Ended {
     kill_process(Pid::from_child(&child), Signal::USR1)?;
     let status = child.wait()?;
     ensure!(status.signal() == Some(Signal::USR1.as_raw()), "{status:?}");
+    Ok(())
+}
+
+/// The daemon and `scan` ask this before they read or change memory.
+fn others_know_a_managed_program() -> Ended {
+    let mut child = command(&["--quiet"], &["wait"])?.stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    let of_us = format!("/proc/{0}/task/{0}/children", child.id());
+    let program = std::fs::read_to_string(of_us)?.trim().parse()?;
+    let habits = habits::of(&Process::open(superpage_units::Pid(program))?)?;
+    kill_process(Pid::from_child(&child), Signal::TERM)?;
+    child.wait()?;
+    ensure!(habits.fills_itself && habits.need_care(), "{habits:?}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 1;
+pub const FORMAT: u64 = 2;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,9 @@ pub enum Cause {
     /// A device or the kernel may write to memory of the program without its page tables, so a copy
     /// could miss what it writes.
     MayPin,
+    /// A device or another process was writing to a page without the page tables, or a child shares it, so
+    /// the page could not be moved.
+    Pinned,
     /// A limit stands against the library's address space (RLIMIT_AS), so the program runs unmanaged.
     Limited,
     /// The process may not have a userfaultfd, so no first touch is told to the library.
@@ -31,11 +34,12 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PoolEmpty,
         Self::Forked,
         Self::NoMemory,
         Self::MayPin,
+        Self::Pinned,
         Self::Limited,
         Self::NoRights,
         Self::Kernel,
@@ -50,6 +54,7 @@ impl Cause {
             Self::MayPin => {
                 "the program has a descriptor for direct I/O (O_DIRECT, io_uring, AIO, VFIO, RDMA, KVM)"
             }
+            Self::Pinned => "a page was pinned, or shared with a child",
             Self::NoMemory => "there was no memory to copy a gigantic page to",
             Self::Limited => {
                 "the address space is limited (RLIMIT_AS), so the program ran unmanaged"
@@ -67,6 +72,7 @@ impl Cause {
             Self::Forked => "forked",
             Self::NoMemory => "no_memory",
             Self::MayPin => "may_pin",
+            Self::Pinned => "pinned",
             Self::Limited => "limited",
             Self::NoRights => "no_rights",
             Self::Kernel => "kernel",
@@ -109,11 +115,15 @@ pub struct Counters {
     pub prepared: AtomicU64,
     /// First touches of room for a gigantic page that were left to smaller pages.
     pub left_to_smaller: AtomicU64,
+    /// Slots whose smaller pages were copied to a gigantic page later.
+    pub promotions: AtomicU64,
     /// Gigantic pages that were copied to smaller ones, because the program changed a part of one or
     /// forked.
     pub demotions: AtomicU64,
     /// The longest time that a first touch waited for a gigantic page, in nanoseconds.
     pub longest_first_touch: AtomicU64,
+    /// The longest time that accesses were held while a slot was promoted, in nanoseconds.
+    pub longest_promotion: AtomicU64,
     /// The longest time that writes were held while a gigantic page was demoted, in nanoseconds.
     pub longest_demotion: AtomicU64,
     /// The most memory of the program that the library had in its areas, in bytes.

@@ -3,6 +3,7 @@
 use crate::areas::Areas;
 use crate::end;
 use crate::machine::Stepped;
+use crate::survey::Survey;
 use crate::sys;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Nanos;
@@ -15,12 +16,21 @@ const LOOK: Nanos = Nanos(1_000_000_000);
 
 /// Works for ever.
 pub(crate) fn run(areas: &Areas) {
+    let mut survey = Survey::default();
     loop {
+        let begun = sys::now();
         let news = areas.news.load(Relaxed);
         end::with_the_program();
-        match areas.decider.step(areas) {
-            Stepped::Worked(time) => rest(Nanos(time.0.saturating_mul(REST))),
-            Stepped::Rests(_) => sys::futex_wait_for(&areas.news, news, LOOK),
+        if areas.decider.promotes() {
+            survey.refresh(areas);
+        }
+        let stepped = areas.decider.step(areas, &survey);
+        if stepped == Stepped::Acted {
+            survey.forget();
+        }
+        rest(Nanos((sys::now().0 - begun.0).saturating_mul(REST)));
+        if let Stepped::Rests(_) = stepped {
+            sys::futex_wait_for(&areas.news, news, LOOK);
         }
     }
 }

@@ -68,7 +68,7 @@ fn held(uffd: &Userfaultfd, slot: Span, staging: &Staging, asking: u32) -> Resul
 ///
 /// # Safety
 /// Both must be mapped, and nobody may write to them.
-unsafe fn copy(from: usize, to: usize) {
+pub(crate) unsafe fn copy(from: usize, to: usize) {
     // SAFETY: the caller's promise.
     let source = unsafe { core::slice::from_raw_parts(from as *const u64, HUGE / 8) };
     if source.iter().any(|word| *word != 0) {
@@ -79,12 +79,13 @@ unsafe fn copy(from: usize, to: usize) {
 
 /// Memory to copy to: a slot's worth, aligned for huge pages. It goes unless it was moved.
 #[derive(Debug)]
-struct Staging {
+pub(crate) struct Staging {
     span: Span,
 }
 
 impl Staging {
-    fn map() -> Option<Self> {
+    /// Maps it, empty.
+    pub(crate) fn map() -> Option<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses an unused place.
         let mapped =
@@ -101,6 +102,11 @@ impl Staging {
         // SAFETY: the advice concerns page sizes only. Without huge pages base pages will do.
         let _ = unsafe { sys::madvise(span, libc::MADV_HUGEPAGE) };
         Some(Self { span })
+    }
+
+    /// Where it is.
+    pub(crate) const fn span(&self) -> Span {
+        self.span
     }
 }
 

@@ -68,6 +68,11 @@ impl Gigantic {
         Ok(())
     }
 
+    /// Where it is.
+    pub(crate) const fn start(&self) -> usize {
+        self.0
+    }
+
     /// Gives it back to the pool.
     pub(crate) fn free(self) {
         // SAFETY: nobody uses it.

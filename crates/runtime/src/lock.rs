@@ -1,7 +1,7 @@
 //! A lock of the program's threads, with all signals blocked while it is held.
 //!
 //! A signal handler of the program may map memory, and so may come here while the thread it interrupted
-//! is here: with signals blocked it cannot. The library's own threads never take such a lock (a thread of
+//! is here: with signals blocked it cannot. The library's own threads never wait for such a lock (a thread of
 //! the program may hold it while it waits for them).
 
 #![expect(unsafe_code, reason = "hands out what the lock protects")]
@@ -32,6 +32,11 @@ impl RawLock {
         while self.0.swap(WAITED_FOR, Acquire) != FREE {
             sys::futex_wait(&self.0, WAITED_FOR);
         }
+    }
+
+    /// Takes it if it is free; whether it was.
+    pub(crate) fn try_take(&self) -> bool {
+        self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
     }
 
     pub(crate) fn give_back(&self) {
@@ -79,6 +84,12 @@ impl<T> Lock<T> {
         let signals = SignalsBlocked::now();
         self.raw.take();
         Guard { lock: self, _signals: signals }
+    }
+
+    /// The value, if nobody has it.
+    pub(crate) fn try_take(&self) -> Option<Guard<'_, T>> {
+        let signals = SignalsBlocked::now();
+        self.raw.try_take().then(|| Guard { lock: self, _signals: signals })
     }
 
     /// Leaves the lock held, past the end of `guard`: until [`Lock::give_back_held`].

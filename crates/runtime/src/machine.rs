@@ -7,20 +7,24 @@ use crate::areas::{Areas, Threads};
 use crate::gigantic;
 use crate::lock::RawLock;
 use crate::pins;
+use crate::promote::{self, Failure};
 use crate::supply;
-use crate::sys::{self, Errno, GIGANTIC, Mmap, Span};
+use crate::survey::{Survey, vma};
+use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, Span};
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Cause, Counters};
 use superpage_policy::free_memory::FreeMemory;
+use superpage_policy::promotion::life::Allocation;
 use superpage_policy::promotion::{
     Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, Policy, RangeView, Step,
     View, Zeroed, drive,
 };
-use superpage_units::{
-    Advice, Bytes, Growth, Nanos, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma, VmaKind,
-};
+use superpage_units::{Bytes, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma};
+
+/// PMD ranges that the policy looks at before faults have their turn. Chosen: some 10 us.
+const AT_ONCE: usize = 64;
 
 /// The process itself, which is the only one there is.
 const OURSELVES: ProcessKey = ProcessKey(0);
@@ -28,6 +32,8 @@ const OURSELVES: ProcessKey = ProcessKey(0);
 /// The policy, which one of the library's threads asks at a time.
 #[derive(Debug)]
 pub(crate) struct Decider {
+    /// Whether it promotes what first touches left to smaller pages.
+    promotes: bool,
     lock: RawLock,
     policy: UnsafeCell<Box<dyn Policy>>,
 }
@@ -37,7 +43,14 @@ unsafe impl Sync for Decider {}
 
 impl Decider {
     pub(crate) fn new(policy: Box<dyn Policy>) -> Self {
-        Self { lock: RawLock::new(), policy: UnsafeCell::new(policy) }
+        let allocation = policy.life().allocation;
+        let promotes = matches!(allocation, Allocation::FirstTouch { later: Some(_), .. });
+        Self { promotes, lock: RawLock::new(), policy: UnsafeCell::new(policy) }
+    }
+
+    /// Whether it promotes what first touches left to smaller pages.
+    pub(crate) fn promotes(&self) -> bool {
+        self.promotes
     }
 
     fn ask<T>(&self, question: impl FnOnce(&mut dyn Policy) -> T) -> T {
@@ -57,25 +70,30 @@ impl Decider {
             range: RangeView::default(),
             gigantic_is_empty: Some(true),
         };
-        let mut machine = Inside::new(areas);
+        let none = Survey::default();
+        let mut machine = Inside::new(areas, &none);
         let served = self.ask(|policy| drive::serve(policy, &mut machine, &fault));
         served.map_or(PageSize::Base, |served| served.size)
     }
 
-    /// Lets the policy do one thing in the background; how long it may rest, and how long the work took.
-    pub(crate) fn step(&self, areas: &Areas) -> Stepped {
-        let mut machine = Inside::new(areas);
-        match self.ask(|policy| policy.background(&mut machine)) {
-            Step::Act(action) => {
-                let begun = sys::now();
+    /// Lets the policy do one thing in the background.
+    pub(crate) fn step(&self, areas: &Areas, survey: &Survey) -> Stepped {
+        let mut machine = Inside::new(areas, survey);
+        let step = self.ask(|policy| {
+            // What is looked at and left alone costs little; a fault waits for the policy meanwhile.
+            let mut steps = (0..AT_ONCE).map(|_| policy.background(&mut machine));
+            steps.find(|step| !matches!(step, Step::Scanned(_)))
+        });
+        match step {
+            Some(Step::Act(action)) => {
                 // The policy can be asked meanwhile: faults do not wait for a page to be zeroed.
                 if let Carried::Now(outcome) = machine.carry_out(&action) {
                     self.ask(|policy| policy.learn(&action, outcome));
                 }
-                Stepped::Worked(Nanos(sys::now().0 - begun.0))
+                Stepped::Acted
             }
-            Step::Scanned(_) => Stepped::Worked(Nanos(0)),
-            Step::Rest(until) => Stepped::Rests(until),
+            Some(Step::Rest(until)) => Stepped::Rests(until),
+            Some(Step::Scanned(_)) | None => Stepped::Scanned,
         }
     }
 }
@@ -83,32 +101,24 @@ impl Decider {
 /// The outcome of a step in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stepped {
-    /// The step took so long.
-    Worked(Nanos),
+    /// Something was done.
+    Acted,
+    /// Memory was looked at, and nothing was to be done.
+    Scanned,
     /// Nothing is to be done until this time, or until there is news.
     Rests(Option<Time>),
-}
-
-/// A slot, or several, as a VMA: private anonymous memory that wants superpages.
-fn vma(span: Span) -> Vma {
-    Vma {
-        start: VirtAddr(span.start as u64),
-        end: VirtAddr(span.end() as u64),
-        kind: VmaKind::Anonymous,
-        growth: Growth::Fixed,
-        advice: Advice::Huge,
-    }
 }
 
 /// The process, at one moment.
 #[derive(Debug)]
 struct Inside<'a> {
     areas: &'a Areas,
+    survey: &'a Survey,
     free: FreeMemory,
 }
 
 impl<'a> Inside<'a> {
-    fn new(areas: &'a Areas) -> Self {
+    fn new(areas: &'a Areas, survey: &'a Survey) -> Self {
         let mut free = FreeMemory::NONE;
         free.zeroed_gigantic = areas.ready.count();
         let chunks = &mut free.chunks[usize::from(PageSize::Gigantic.order())];
@@ -118,7 +128,7 @@ impl<'a> Inside<'a> {
             let more = gigantic::in_pool() + u64::from(supply::can_ask(areas.counters));
             *chunks = areas.ready.wanted().min(*chunks + more);
         }
-        Self { areas, free }
+        Self { areas, survey, free }
     }
 
     /// Maps a gigantic page over the slot that holds this address.
@@ -166,6 +176,29 @@ impl<'a> Inside<'a> {
     }
 }
 
+impl Inside<'_> {
+    fn promote(&self, page: Page) -> Outcome {
+        let Ok(start) = usize::try_from(page.start().0) else { return Outcome::Stale };
+        if page.size() != PageSize::Gigantic {
+            let range = Span { start, length: HUGE };
+            // SAFETY: the advice concerns page sizes only.
+            let done = unsafe { sys::madvise(range, libc::MADV_COLLAPSE) };
+            return match done {
+                Ok(_) => Outcome::Done,
+                Err(Errno::ENOMEM) => Outcome::NoFrame,
+                Err(_) => Outcome::Stale,
+            };
+        }
+        let Err(failure) = promote::promote(self.areas, self.areas.slots.containing(start)) else {
+            return Outcome::Done;
+        };
+        if let Some(cause) = failure.cause() {
+            self.areas.counters.refused.add(cause);
+        }
+        if failure == Failure::NoPage { Outcome::NoFrame } else { Outcome::Stale }
+    }
+}
+
 /// Counts a refusal by its cause.
 fn refuse<T>(counters: &Counters, done: sys::Result<T>) -> Option<T> {
     done.inspect_err(|errno| {
@@ -194,15 +227,15 @@ impl View for Inside<'_> {
     }
 
     fn vmas(&self, _: ProcessKey) -> &[Vma] {
-        &[] // there is no promotion yet, so nothing is scanned
+        self.survey.vmas()
     }
 
-    fn range(&self, _: ProcessKey, _: PmdRange) -> RangeView {
-        RangeView::default()
+    fn range(&self, _: ProcessKey, range: PmdRange) -> RangeView {
+        self.survey.range(range)
     }
 
-    fn next_mapped(&self, _: ProcessKey, _: VirtAddr) -> Option<PmdRange> {
-        None
+    fn next_mapped(&self, _: ProcessKey, from: VirtAddr) -> Option<PmdRange> {
+        self.survey.next_mapped(from)
     }
 }
 
@@ -227,6 +260,7 @@ impl Machine for Inside<'_> {
                 }
                 Err(_) => Outcome::NoFrame,
             },
+            Act::Promote { page, .. } => self.promote(page),
             _ => Outcome::Stale,
         })
     }

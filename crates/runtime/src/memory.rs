@@ -87,6 +87,9 @@ fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
     }
     space.set(span, used(asked.protection));
     note_mapped(areas, space.taken());
+    if space.taken() >= GIGANTIC && areas.decider.promotes() {
+        areas.start_threads();
+    }
     register_untouched(areas, &mut space, span);
     drop(space);
     if asked.flags & MAP_POPULATE != 0 && asked.protection & PROT_WRITE != 0 {
@@ -417,6 +420,11 @@ pub(crate) unsafe fn advise(
         let Some(part) = areas.slots.span(slot).overlap(inside) else { continue };
         match (areas.slots.wait(slot), effect(advice)) {
             (State::Gigantic, Effect::Hint) | (State::Fresh, _) => {}
+            (State::Ordinary, _)
+                if advice == libc::MADV_COLLAPSE
+                    && space.slot(slot).is_some_and(SlotPages::is_plain)
+                    && part.length == GIGANTIC
+                    && areas.promote(slot) == Answer::Done => {}
             (State::Gigantic, _) if part.length == GIGANTIC => {
                 discard_gigantic(areas, slot, READ_WRITE)?;
                 space.set(part, Use::Free);

@@ -5,6 +5,7 @@
 
 use crate::areas::{Areas, Threads};
 use crate::demote;
+use crate::promote;
 use crate::slot::State;
 use crate::start;
 use crate::sys;
@@ -22,6 +23,8 @@ enum Kind {
     Release = 2,
     /// Copy a gigantic page to smaller ones.
     Demote = 3,
+    /// Copy the smaller pages of a slot to a gigantic one.
+    Promote = 4,
 }
 
 const IDLE: u32 = 0;
@@ -68,7 +71,7 @@ impl Mailbox {
     fn next(&self) -> (Kind, usize) {
         loop {
             let state = self.state.load(Acquire);
-            let kinds = [Kind::Register, Kind::Release, Kind::Demote];
+            let kinds = [Kind::Register, Kind::Release, Kind::Demote, Kind::Promote];
             if let Some(kind) = kinds.into_iter().find(|kind| *kind as u32 == state) {
                 return (kind, self.slot.load(Relaxed));
             }
@@ -87,12 +90,26 @@ impl Areas {
     /// Has the first touch of a slot told. It must be ordinary, the program's plain memory, and
     /// hold nothing; the caller holds the lock of the space.
     pub(crate) fn register(&self, slot: usize) -> Answer {
+        self.start_threads();
+        if self.threads() == Threads::Run && self.may_register() && self.uffd().is_some() {
+            return self.mailbox.ask(Kind::Register, slot);
+        }
+        Answer::Refused
+    }
+
+    /// Starts the library's threads, if they have not been needed so far. The caller holds the lock of the space.
+    pub(crate) fn start_threads(&self) {
         if self.threads() == Threads::NotYet {
             let started = start::start_threads();
             self.set_threads(if started.is_ok() { Threads::Run } else { Threads::Never });
         }
-        if self.threads() == Threads::Run && self.may_register() && self.uffd().is_some() {
-            return self.mailbox.ask(Kind::Register, slot);
+    }
+
+    /// Has a slot promoted that is full of plain memory, if the policy promotes at all. The caller holds the lock
+    /// of the space.
+    pub(crate) fn promote(&self, slot: usize) -> Answer {
+        if self.threads() == Threads::Run && self.decider.promotes() {
+            return self.mailbox.ask(Kind::Promote, slot);
         }
         Answer::Refused
     }
@@ -125,6 +142,7 @@ pub(crate) fn run(areas: &Areas) {
             Kind::Register => register(areas, slot),
             Kind::Release => release(areas, slot),
             Kind::Demote => demote(areas, slot),
+            Kind::Promote => promote(areas, slot),
         };
         areas.mailbox.answer(answer);
     }
@@ -159,6 +177,18 @@ fn release(areas: &Areas, slot: usize) -> Answer {
     areas.slots.settle(slot, State::Ordinary);
     uffd.wake(span);
     Answer::Done
+}
+
+fn promote(areas: &Areas, slot: usize) -> Answer {
+    match promote::promote_asked(areas, slot) {
+        Ok(()) => Answer::Done,
+        Err(failure) => {
+            if let Some(cause) = failure.cause() {
+                areas.counters.refused.add(cause);
+            }
+            Answer::Refused
+        }
+    }
 }
 
 fn demote(areas: &Areas, slot: usize) -> Answer {

@@ -361,30 +361,91 @@ struct Scan {
 }
 
 const PAGEMAP_SCAN: u32 = 0xC060_6610; // _IOWR('f', 16, struct pm_scan_arg)
-const PRESENT_OR_SWAPPED: u64 = 1 << 3 | 1 << 4; // PAGE_IS_PRESENT, PAGE_IS_SWAPPED
+/// Kinds of pages that a scan finds.
+pub(crate) const PRESENT: u64 = 1 << 3; // PAGE_IS_PRESENT
+/// Pages that are swapped out.
+pub(crate) const SWAPPED: u64 = 1 << 4; // PAGE_IS_SWAPPED
+/// Pages that map the kernel's page of zeroes.
+pub(crate) const ZERO: u64 = 1 << 5; // PAGE_IS_PFNZERO
+/// Base pages of huge pages.
+pub(crate) const HUGE_PAGE: u64 = 1 << 6; // PAGE_IS_HUGE
+
+/// A run of pages of the same kinds, as the kernel writes it (`struct page_region`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    start: u64,
+    end: u64,
+    kinds: u64,
+}
+
+impl Found {
+    /// Where it is.
+    pub(crate) const fn span(&self) -> Span {
+        Span { start: to_usize(self.start), length: to_usize(self.end - self.start) }
+    }
+
+    /// Whether its pages are of all these kinds.
+    pub(crate) const fn is(&self, kinds: u64) -> bool {
+        self.kinds & kinds == kinds
+    }
+}
+
+/// Runs of pages that are told at a time.
+const RUNS: usize = 128;
+
+/// Tells the pages of a span that are of any of these kinds, in address order.
+///
+/// # Errors
+/// What the kernel says where it cannot tell.
+pub(crate) fn scan(span: Span, kinds: u64, mut tell: impl FnMut(&Found)) -> Result<()> {
+    let mut runs = [Found::default(); RUNS];
+    scan_by(span, kinds, &mut runs, 0, |found| found.iter().for_each(&mut tell))
+}
 
 /// Whether nothing is mapped in a span, and nothing of it is swapped out.
 ///
 /// # Errors
-/// What the kernel says where it cannot tell.
+/// As of [`scan`].
 pub(crate) fn is_empty(span: Span) -> Result<bool> {
+    let mut is_empty = true;
+    let mut run = [Found::default()];
+    scan_by(span, PRESENT | SWAPPED, &mut run, 1, |found| is_empty &= found.is_empty())?;
+    Ok(is_empty)
+}
+
+/// Scans with so much room; at most so many pages, if that is not 0.
+fn scan_by(
+    span: Span,
+    kinds: u64,
+    runs: &mut [Found],
+    most_pages: u64,
+    mut tell: impl FnMut(&[Found]),
+) -> Result<()> {
     let pagemap = open(c"/proc/thread-self/pagemap", libc::O_RDONLY)?;
-    let mut found = [0_u64; 3];
-    let mut scan = Scan {
-        size: size_of::<Scan>() as u64,
-        start: span.start as u64,
-        end: span.end() as u64,
-        found: found.as_mut_ptr() as u64,
-        room: 1,
-        most_pages: 1,
-        any_of: PRESENT_OR_SWAPPED,
-        told: PRESENT_OR_SWAPPED,
-        ..Scan::default()
-    };
-    // SAFETY: the structure is the request's, and has room for one range.
-    let ranges =
-        unsafe { syscall!(Sysno::ioctl, pagemap.0, PAGEMAP_SCAN, core::ptr::from_mut(&mut scan)) }?;
-    Ok(ranges == 0)
+    let mut start = span.start as u64;
+    while start < span.end() as u64 {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            start,
+            end: span.end() as u64,
+            found: runs.as_mut_ptr() as u64,
+            room: runs.len() as u64,
+            most_pages,
+            any_of: kinds,
+            told: PRESENT | SWAPPED | ZERO | HUGE_PAGE,
+            ..Scan::default()
+        };
+        let argument = core::ptr::from_mut(&mut scan);
+        // SAFETY: the structure is the request's, and says how much room there is.
+        let count = unsafe { syscall!(Sysno::ioctl, pagemap.0, PAGEMAP_SCAN, argument) }?;
+        tell(runs.get(..count).unwrap_or_default());
+        if most_pages > 0 {
+            break;
+        }
+        start = scan.walk_end.max(start + PAGE as u64);
+    }
+    Ok(())
 }
 
 /// Whether two tasks have the same table of descriptors; where the kernel does not say, they have not.

@@ -11,6 +11,7 @@ use syscalls::{Sysno, syscall};
 
 /// Where a process that may not call userfaultfd(2) can still get one.
 const DEVICE: &core::ffi::CStr = c"/dev/userfaultfd";
+const UFFDIO_MOVE: u32 = 0xC028_AA05; // _IOWR(0xAA, 0x05, struct uffdio_move)
 const USERFAULTFD_IOC_NEW: u32 = 0xAA00; // _IO(0xAA, 0x00)
 
 /// The reason of a fault.
@@ -45,7 +46,9 @@ impl Userfaultfd {
             Err(Errno::EPERM) => Self::from_device()?,
             Err(errno) => return Err(errno),
         };
-        let features = raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+        let features = raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
+            | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+            | raw::UFFD_FEATURE_MOVE;
         let mut api =
             raw::uffdio_api { api: raw::UFFD_API.into(), features: features.into(), ioctls: 0 };
         let uffd = Self(descriptor);
@@ -104,6 +107,35 @@ impl Userfaultfd {
         let mut argument = raw::uffdio_writeprotect { range: range(span), mode: 0 };
         let _ = self.call(ioctl::UFFDIO_WRITEPROTECT, &mut argument);
         let _ = self.unregister(span);
+    }
+
+    /// Moves the pages of a span to another place, which is registered and has none there. What is missing stays
+    /// so; threads that wait for it go on waiting.
+    ///
+    /// # Errors
+    /// EINVAL where either side is more than one VMA; otherwise the error of the first page that could not be
+    /// moved. What lies before has moved.
+    pub(crate) fn move_pages(&self, from: Span, to: usize) -> Result<()> {
+        const DONT_WAKE: u64 = 1; // UFFDIO_MOVE_MODE_DONTWAKE
+        const ALLOW_HOLES: u64 = 2; // UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES
+        let mut done = 0;
+        while done < from.length {
+            let mut argument = raw::uffdio_move {
+                dst: (to + done) as u64,
+                src: (from.start + done) as u64,
+                len: (from.length - done) as u64,
+                mode: DONT_WAKE | ALLOW_HOLES,
+                move_: 0,
+            };
+            let answer = self.call(UFFDIO_MOVE, &mut argument);
+            match (answer, usize::try_from(argument.move_)) {
+                (Ok(()), _) => return Ok(()),
+                // The kernel says how far it came, and the next call says why not further.
+                (Err(_), Ok(moved)) if moved > 0 => done += moved,
+                (Err(errno), _) => return Err(errno),
+            }
+        }
+        Ok(())
     }
 
     /// Threads that wait for a fault in a span go on, and fault again if nothing is there.

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,14 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 // glibc before 2.37 does not know it
+#endif
 
 #define GIB (1UL << 30)
 #define MIB (1UL << 20)
@@ -66,19 +72,22 @@ static void expect_zero(const char *memory, size_t from, size_t to) {
     }
 }
 
-// Bytes of this process that 1 GiB pages map.
-static size_t on_gigantic(void) {
+// Bytes of this process that 1 GiB pages map, in the mapping that holds an address, or in all if it is null.
+static size_t gigantic_at(const void *address) {
     FILE *smaps = fopen("/proc/self/smaps", "r");
     CHECK(smaps);
     char line[512];
     size_t start, end, size = 0, kib, sum = 0;
     while (fgets(line, sizeof line, smaps)) {
         if (sscanf(line, "%zx-%zx ", &start, &end) == 2) size = end - start;
-        if (sscanf(line, "KernelPageSize: %zu kB", &kib) == 1 && kib == 1 << 20) sum += size;
+        int counts = !address || (start <= (size_t)address && (size_t)address < end);
+        if (sscanf(line, "KernelPageSize: %zu kB", &kib) == 1 && kib == 1 << 20 && counts) sum += size;
     }
     fclose(smaps);
     return sum;
 }
+
+static size_t on_gigantic(void) { return gigantic_at(NULL); }
 
 // Fills so many GiB, checks them, and prints how much of it 1 GiB pages map.
 static int touch(size_t gib) {
@@ -542,6 +551,140 @@ static int integrity(long seconds) {
     return 0;
 }
 
+// Fills memory that is mapped piece by piece, so that no first touch is one of a whole GiB, and waits until
+// the policy has promoted some.
+static int packed(void) {
+    enum { LAST = 2304 };
+    static char *piece[LAST];
+    for (int i = 0; i < LAST; i++) {
+        piece[i] = map(MIB);
+        fill(piece[i], 0, MIB, i);
+    }
+    const char *middle = piece[LAST / 2];
+    for (int tenth = 0; tenth < 600 && !gigantic_at(middle); tenth++) usleep(100000);
+    for (int i = 0; i < LAST; i++) expect(piece[i], 0, MIB, i);
+    printf("%zu\n", gigantic_at(middle));
+    for (int i = 0; i < LAST; i += 2) CHECK(munmap(piece[i], MIB) == 0);
+    for (int i = 1; i < LAST; i += 2) expect(piece[i], 0, MIB, i);
+    return 0;
+}
+
+// Words of one GiB that threads of the program, the kernel and another process write to, while it is promoted
+// and demoted. Each page belongs to one of them.
+enum { WRITERS = 3, DIRECT = WRITERS, OUTSIDE, OWNERS };
+static char *shared;
+static volatile int is_over;
+static long writes[WRITERS];
+
+static volatile uint64_t *owned(size_t owner, size_t index) {
+    size_t pages = GIB / PAGE / OWNERS;
+    return (volatile uint64_t *)(shared + (index % pages * OWNERS + owner) * PAGE);
+}
+
+static void *write_words(void *argument) {
+    size_t owner = (size_t)argument, pages = GIB / PAGE / OWNERS;
+    uint64_t *expected = calloc(pages, sizeof *expected), state = 88172645463325252UL + owner;
+    CHECK(expected);
+    while (!is_over) {
+        size_t index = next(&state) % pages;
+        volatile uint64_t *word = owned(owner, index);
+        CHECK(word[3] == expected[index]);
+        word[3] = ++expected[index];
+        writes[owner]++;
+    }
+    for (size_t i = 0; i < pages; i++) CHECK(owned(owner, i)[3] == expected[i]);
+    free(expected);
+    return NULL;
+}
+
+// Reads a file past the page cache into the memory. The descriptor is open at times only, because no program
+// that has one is promoted.
+static void *read_directly(void *argument) {
+    const char *path = argument;
+    for (size_t round = 0; !is_over; round++) {
+        usleep(3000);
+        int file = open(path, O_RDONLY | O_DIRECT);
+        if (file < 0) return NULL; // a file system without
+        for (size_t i = 0; i < 8; i++) {
+            char *page = (char *)owned(DIRECT, round * 8 + i);
+            memset(page, 0, PAGE);
+            CHECK(pread(file, page, PAGE, 0) == (ssize_t)PAGE);
+            for (size_t at = 0; at < PAGE; at += 8) CHECK(*(uint64_t *)(page + at) == word(24, at));
+        }
+        close(file);
+    }
+    return NULL;
+}
+
+// Another process, which writes to this one.
+static int writes_outside(char **words) {
+    pid_t process = atoi(words[2]);
+    shared = (char *)strtoul(words[3], NULL, 0);
+    for (uint64_t value = 1; getppid() == process; value++) {
+        uint64_t seen = 0;
+        void *place = (void *)owned(OUTSIDE, value);
+        struct iovec local = {&value, sizeof value}, remote = {place, sizeof value};
+        if (process_vm_writev(process, &local, 1, &remote, 1, 0) != sizeof value) return 0;
+        local.iov_base = &seen;
+        if (process_vm_readv(process, &local, 1, &remote, 1, 0) != sizeof value) return 0;
+        if (seen != value) {
+            fprintf(stderr, "another process wrote %lu and reads %lu\n", value, seen);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+// Has one GiB promoted and demoted again and again, until the time is over.
+static int promotes(long seconds) {
+    // The whole of it is touched only when it is in parts, so that no first touch is told.
+    shared = map(GIB);
+    CHECK(munmap(shared + GIB / 2, GIB / 2) == 0);
+    CHECK(mmap(shared + GIB / 2, GIB / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+               0) == shared + GIB / 2);
+    for (size_t at = 0; at < GIB; at += PAGE) ((uint64_t *)(shared + at))[9] = word(25, at / PAGE);
+
+    char path[] = "/var/tmp/superpage-direct-XXXXXX", block[PAGE] __attribute__((aligned(4096)));
+    for (size_t at = 0; at < PAGE; at += 8) *(uint64_t *)(block + at) = word(24, at);
+    int file = mkstemp(path);
+    CHECK(file >= 0 && write(file, block, PAGE) == (ssize_t)PAGE && fsync(file) == 0);
+    close(file);
+
+    char process[32], place[32];
+    snprintf(process, sizeof process, "%d", getpid());
+    snprintf(place, sizeof place, "%p", shared);
+    char *arguments[] = {"program", "writes-outside", process, place, NULL};
+    pid_t outside;
+    CHECK(posix_spawn(&outside, "/proc/self/exe", NULL, NULL, arguments, environ) == 0);
+
+    pthread_t thread[WRITERS + 1];
+    for (size_t i = 0; i < WRITERS; i++)
+        CHECK(pthread_create(&thread[i], NULL, write_words, (void *)i) == 0);
+    CHECK(pthread_create(&thread[WRITERS], NULL, read_directly, path) == 0);
+
+    long promotions = 0, demotions = 0;
+    time_t end = time(NULL) + seconds;
+    while (time(NULL) < end) {
+        madvise(shared, GIB, MADV_COLLAPSE);
+        promotions += gigantic_at(shared) == GIB;
+        usleep(20000);
+        // Refused while a descriptor for direct reads is open.
+        int changed = mprotect(shared + 5 * PAGE, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC) == 0;
+        if (changed) CHECK(mprotect(shared + 5 * PAGE, PAGE, PROT_READ | PROT_WRITE) == 0);
+        demotions += changed;
+    }
+    is_over = 1;
+    for (size_t i = 0; i <= WRITERS; i++) pthread_join(thread[i], NULL);
+    int status = 0;
+    CHECK(waitpid(outside, &status, WNOHANG) == 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    kill(outside, SIGKILL);
+    for (size_t at = 0; at < GIB; at += PAGE)
+        if (at / PAGE % OWNERS != DIRECT) CHECK(((uint64_t *)(shared + at))[9] == word(25, at / PAGE));
+    unlink(path);
+    printf("%ld %ld %ld\n", promotions, demotions, writes[0] + writes[1] + writes[2]);
+    return 0;
+}
+
 int main(int count, char **words) {
     const char *part = count > 1 ? words[1] : "";
     long number = count > 2 ? atol(words[2]) : 1;
@@ -559,6 +702,9 @@ int main(int count, char **words) {
     if (!strcmp(part, "clones")) return clones();
     if (!strcmp(part, "leaves")) return leaves();
     if (!strcmp(part, "integrity")) return integrity(number);
+    if (!strcmp(part, "packed")) return packed();
+    if (!strcmp(part, "promotes")) return promotes(number);
+    if (!strcmp(part, "writes-outside") && count > 3) return writes_outside(words);
     if (!strcmp(part, "exit")) return number;
     if (!strcmp(part, "die")) raise(number);
     if (!strcmp(part, "wait")) {

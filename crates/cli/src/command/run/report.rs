@@ -15,8 +15,10 @@ pub(super) struct Report {
     first_touches: u64,
     prepared: u64,
     left_to_smaller: u64,
+    promotions: u64,
     demotions: u64,
     longest_first_touch: Nanos,
+    longest_promotion: Nanos,
     longest_demotion: Nanos,
     refused: Vec<(superpage_launch::Cause, u64)>,
 }
@@ -31,8 +33,10 @@ impl Report {
             first_touches: counters.first_touches.load(Relaxed),
             prepared: counters.prepared.load(Relaxed),
             left_to_smaller: counters.left_to_smaller.load(Relaxed),
+            promotions: counters.promotions.load(Relaxed),
             demotions: counters.demotions.load(Relaxed),
             longest_first_touch: Nanos(counters.longest_first_touch.load(Relaxed)),
+            longest_promotion: Nanos(counters.longest_promotion.load(Relaxed)),
             longest_demotion: Nanos(counters.longest_demotion.load(Relaxed)),
             refused: counters.refused.counts().filter(|(_, count)| *count > 0).collect(),
         }
@@ -57,6 +61,13 @@ impl Report {
                 self.prepared,
                 show::time(self.longest_first_touch),
                 self.left_to_smaller,
+            );
+        }
+        if self.promotions > 0 {
+            text += &format!(
+                "superpage: {} GiB were copied to 1 GiB pages later, accesses held for {} at most\n",
+                self.promotions,
+                show::time(self.longest_promotion),
             );
         }
         if self.demotions > 0 {
@@ -84,8 +95,10 @@ impl Report {
             "first_touches": self.first_touches,
             "first_touches_prepared": self.prepared,
             "first_touches_left_to_smaller": self.left_to_smaller,
+            "promotions": self.promotions,
             "demotions": self.demotions,
             "longest_first_touch_ns": self.longest_first_touch.0,
+            "longest_promotion_ns": self.longest_promotion.0,
             "longest_demotion_ns": self.longest_demotion.0,
             "refused": refused,
         })

@@ -1,0 +1,248 @@
+//! Promotion: puts a gigantic page in the place of a slot's smaller pages, while all accesses to the slot are
+//! held ("full stop").
+//!
+//! The slot's pages are first moved to a place that nobody else knows (`UFFDIO_MOVE`), and copied from there.
+//! The kernel refuses to move a page that a device or another process is writing to without the page tables,
+//! and once the pages are moved nobody can begin to. So no write is lost, whoever writes. The price is a pause
+//! as long as the copy for every thread that touches the slot.
+//!
+//! | step | held | where it fails |
+//! |---|---|---|
+//! | a gigantic page is prepared | nothing | nothing has changed |
+//! | the slot is registered | first touches | unregistered |
+//! | its pages are moved away | all accesses | moved back |
+//! | they are copied, the gigantic page is moved over the slot | all accesses | moved back |
+
+#![expect(unsafe_code, reason = "moves and copies memory and replaces mappings")]
+
+use crate::areas::Areas;
+use crate::demote::{self, Staging};
+use crate::gigantic::Gigantic;
+use crate::pins;
+use crate::slot::State;
+use crate::space::SlotPages;
+use crate::supply;
+use crate::sys::{self, Errno, GIGANTIC, HUGE, PAGE, Span};
+use crate::uffd::Userfaultfd;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use superpage_launch::{Cause, Counters};
+use superpage_units::Nanos;
+
+/// The reason why a slot was not promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The slot is not full of plain memory any more, or somebody is changing it.
+    Changed,
+    /// No gigantic page could be had.
+    NoPage,
+    /// The library or the kernel refused.
+    Refused(Cause),
+}
+
+impl Failure {
+    /// The cause that is counted, if the library wanted to promote and could not.
+    pub(crate) const fn cause(self) -> Option<Cause> {
+        match self {
+            Self::Changed => None,
+            Self::NoPage => Some(Cause::PoolEmpty),
+            Self::Refused(cause) => Some(cause),
+        }
+    }
+}
+
+/// Promotes a slot, for the background thread.
+///
+/// # Errors
+/// [`Failure`]. The slot is as it was then.
+pub(crate) fn promote(areas: &Areas, slot: usize) -> Result<(), Failure> {
+    let uffd = areas.uffd().ok_or(Failure::Refused(Cause::NoRights))?;
+    let page = prepared(areas)?;
+    if !begin(areas, slot) {
+        areas.ready.add(page);
+        return Err(Failure::Changed);
+    }
+    carry_out(areas, uffd, slot, page)
+}
+
+/// As [`promote`], for a thread of the program that asks and holds the lock of the space, so that the slot stays
+/// full of plain memory.
+///
+/// # Errors
+/// As of [`promote`].
+pub(crate) fn promote_asked(areas: &Areas, slot: usize) -> Result<(), Failure> {
+    let uffd = areas.uffd().ok_or(Failure::Refused(Cause::NoRights))?;
+    let page = prepared(areas)?;
+    if !areas.slots.begin(slot, State::Ordinary, State::Changing) {
+        areas.ready.add(page);
+        return Err(Failure::Changed);
+    }
+    carry_out(areas, uffd, slot, page)
+}
+
+/// A gigantic page of zeroes, if the program is one that may have it.
+fn prepared(areas: &Areas) -> Result<Gigantic, Failure> {
+    permitted(areas).map_err(Failure::Refused)?;
+    let ready = areas.ready.take().map(Ok);
+    ready.unwrap_or_else(|| supply::prepare(areas.counters)).map_err(|_| Failure::NoPage)
+}
+
+/// Takes the slot over, if it is full of plain memory and nobody changes it. A thread of the program changes
+/// ordinary slots with the lock of the space held only, and waits for one that is taken over.
+fn begin(areas: &Areas, slot: usize) -> bool {
+    // Waiting for the lock could take for ever: who holds it may wait for this thread.
+    let Some(space) = areas.space.try_take() else { return false };
+    space.slot(slot).is_some_and(SlotPages::is_plain)
+        && areas.slots.begin(slot, State::Ordinary, State::Changing)
+}
+
+/// Promotes a slot that was taken over, and lets go of it.
+fn carry_out(
+    areas: &Areas,
+    uffd: &Userfaultfd,
+    slot: usize,
+    page: Gigantic,
+) -> Result<(), Failure> {
+    let span = areas.slots.span(slot);
+    // Unmapped at the end, when nobody waits any more.
+    let staging = match allowed(areas, span) {
+        Ok(staging) => staging,
+        Err(cause) => {
+            areas.ready.add(page);
+            areas.slots.settle(slot, State::Ordinary);
+            return Err(Failure::Refused(cause));
+        }
+    };
+    let counters = areas.counters;
+    let begun = sys::now();
+    let done = held(uffd, span, staging.span(), page);
+    let state = if done.is_ok() { State::Gigantic } else { State::Ordinary };
+    if state == State::Ordinary {
+        let _ = uffd.unregister(span);
+    } else {
+        // The program may end as soon as its threads go on.
+        Counters::waited(&counters.longest_promotion, Nanos(sys::now().0 - begun.0));
+        counters.promotions.fetch_add(1, Relaxed);
+        counters.add_gigantic();
+    }
+    areas.slots.settle(slot, state);
+    uffd.wake(span);
+    done.map_err(|(cause, page)| {
+        if let Some(page) = page {
+            areas.ready.add(page);
+        }
+        Failure::Refused(cause)
+    })
+}
+
+/// Whether the program neither forks nor has a descriptor for direct I/O.
+fn permitted(areas: &Areas) -> Result<(), Cause> {
+    if !areas.may_use_gigantic() {
+        return Err(Cause::Forked);
+    }
+    // The gigantic page could not be demoted again.
+    if pins::may_be(sys::process()) { Err(Cause::MayPin) } else { Ok(()) }
+}
+
+/// A place to move the slot's pages to, if the slot may be promoted.
+fn allowed(areas: &Areas, slot: Span) -> Result<Staging, Cause> {
+    // Since it was taken over, a thread that is about to fork waits for it.
+    permitted(areas)?;
+    populate_zeroes(slot)?;
+    let staging = Staging::map().ok_or(Cause::NoMemory)?;
+    // A child would keep what it inherits of it for ever.
+    // SAFETY: the memory is the library's, and holds nothing yet.
+    let _ = unsafe { sys::madvise(staging.span(), libc::MADV_DONTFORK) };
+    Ok(staging)
+}
+
+/// Gives memory to the huge pages that the program has only read: the kernel's one huge page of zeroes should
+/// not be moved (kernels before 2026 lose track of it).
+fn populate_zeroes(slot: Span) -> Result<(), Cause> {
+    let mut populated = Ok(0);
+    sys::scan(slot, sys::ZERO, |found| {
+        if found.is(sys::ZERO | sys::HUGE_PAGE) && populated.is_ok() {
+            // SAFETY: the advice keeps what is there.
+            populated = unsafe { sys::madvise(found.span(), libc::MADV_POPULATE_WRITE) };
+        }
+    })
+    .and(populated)
+    .map(|_| ())
+    .map_err(|_| Cause::Kernel)
+}
+
+/// The cause of a failure, and the gigantic page if it still holds zeroes.
+type Failed = (Cause, Option<Gigantic>);
+
+fn held(uffd: &Userfaultfd, slot: Span, staging: Span, page: Gigantic) -> Result<(), Failed> {
+    if uffd.register(slot).and_then(|()| uffd.register(staging)).is_err() {
+        return Err((Cause::Kernel, Some(page)));
+    }
+    // From here on no page of zeroes can come.
+    let mut has_zeroes = false;
+    let scanned =
+        sys::scan(slot, sys::ZERO, |found| has_zeroes |= found.is(sys::ZERO | sys::HUGE_PAGE));
+    if scanned.is_err() || has_zeroes {
+        return Err((Cause::Kernel, Some(page)));
+    }
+    if let Err(errno) = move_pages(uffd, slot, staging) {
+        move_back(uffd, staging, slot);
+        let is_pinned = matches!(errno, Errno::EBUSY | Errno::EAGAIN);
+        return Err((if is_pinned { Cause::Pinned } else { Cause::Kernel }, Some(page)));
+    }
+    // Reading what is missing there would wait for a thread of ours.
+    if uffd.unregister(staging).is_err() || sys::is_empty(slot) != Ok(true) {
+        move_back(uffd, staging, slot);
+        return Err((Cause::Kernel, Some(page)));
+    }
+    for offset in (0..GIGANTIC).step_by(HUGE) {
+        // SAFETY: both are mapped, and nobody else knows where.
+        unsafe { demote::copy(staging.start + offset, page.start() + offset) };
+    }
+    // SAFETY: everything that the slot held has been copied.
+    if unsafe { page.move_over(slot) }.is_err() {
+        move_back(uffd, staging, slot);
+        return Err((Cause::Kernel, None));
+    }
+    Ok(())
+}
+
+/// Moves all pages of a span to another, which must be registered and hold none of them. What is missing stays
+/// so.
+///
+/// # Errors
+/// EBUSY for a page that is pinned, or shared with a child; EAGAIN for one that the kernel has in its hands.
+/// Some pages have moved then.
+fn move_pages(uffd: &Userfaultfd, from: Span, to: Span) -> Result<(), Errno> {
+    match uffd.move_pages(from, to.start) {
+        // One call is about one VMA on each side; the borders of VMAs are not known here.
+        Err(Errno::EINVAL) if from.length > PAGE => {
+            let half = (from.length / 2).next_multiple_of(PAGE);
+            for (start, length) in [(0, half), (half, from.length - half)] {
+                let part = |span: Span| Span { start: span.start + start, length };
+                move_pages(uffd, part(from), part(to))?;
+            }
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// Moves back what was moved away, however often the kernel has to be asked: it is the program's memory.
+fn move_back(uffd: &Userfaultfd, staging: Span, slot: Span) {
+    const MOMENT: Nanos = Nanos(1_000_000); // chosen, not measured
+    let nobody = AtomicU32::new(0);
+    loop {
+        // Run by run: where nothing was moved away, the slot may hold a huge page, over which the kernel moves
+        // nothing, not even a hole.
+        let moved = sys::scan(staging, sys::PRESENT | sys::SWAPPED, |found| {
+            let run = found.span();
+            let place = Span { start: slot.start + (run.start - staging.start), ..run };
+            let _ = move_pages(uffd, run, place);
+        });
+        if moved.is_ok() && sys::is_empty(staging) == Ok(true) {
+            return;
+        }
+        sys::futex_wait_for(&nobody, 0, MOMENT);
+    }
+}

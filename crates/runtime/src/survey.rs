@@ -1,0 +1,139 @@
+//! A survey: what the program has mapped in the slots that could be promoted, for the policy.
+//!
+//! Only slots that are full of plain memory are looked at: in others no gigantic page fits, and their huge pages
+//! are the kernel's to make.
+
+use crate::areas::Areas;
+use crate::slot::State;
+use crate::space::SlotPages;
+use crate::sys::{self, HUGE, PAGE, Span};
+use alloc::vec;
+use alloc::vec::Vec;
+use superpage_policy::promotion::RangeView;
+use superpage_units::{
+    Advice, BasePages, Growth, HugePages, Mapping, Nanos, PmdRange, VirtAddr, Vma, VmaKind,
+};
+
+/// A survey is made again after this time. Chosen, not measured: it takes up to 1.6 ms for each GiB.
+const AGE: Nanos = Nanos(5_000_000_000);
+
+/// The slots that could be promoted, as they were lately.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// When it was made; zero if it was not.
+    made: Nanos,
+    /// The slots, in address order.
+    vmas: Vec<Vma>,
+    /// The ranges of each of those.
+    ranges: Vec<Vec<Seen>>,
+}
+
+/// What was seen of a PMD range.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    present: BasePages,
+    swapped: BasePages,
+    is_huge: bool,
+}
+
+impl Survey {
+    /// Makes it again, if it is old.
+    pub(crate) fn refresh(&mut self, areas: &Areas) {
+        let now = sys::now();
+        if self.made != Nanos(0) && now < Nanos(self.made.0 + AGE.0) {
+            return;
+        }
+        // While a thread of the program changes its mappings, the last one will do.
+        let Some(space) = areas.space.try_take() else { return };
+        let is_candidate = |slot: &usize| {
+            areas.slots.state(*slot) == State::Ordinary
+                && space.slot(*slot).is_some_and(SlotPages::is_plain)
+        };
+        let slots: Vec<usize> = (0..areas.slots.count()).filter(is_candidate).collect();
+        drop(space);
+        self.made = now;
+        self.vmas = slots.iter().map(|slot| vma(areas.slots.span(*slot))).collect();
+        self.ranges = slots.iter().map(|slot| seen(areas.slots.span(*slot))).collect();
+    }
+
+    /// Forgets it: something has changed.
+    pub(crate) fn forget(&mut self) {
+        self.made = Nanos(0);
+    }
+
+    /// The slots, as VMAs.
+    pub(crate) fn vmas(&self) -> &[Vma] {
+        &self.vmas
+    }
+
+    /// A PMD range; empty if it is in none of the slots.
+    pub(crate) fn range(&self, range: PmdRange) -> RangeView {
+        self.seen(range.start()).map_or_else(RangeView::default, |seen| RangeView {
+            mapping: match seen {
+                Seen { is_huge: true, .. } => Mapping::Huge,
+                _ if seen.is_empty() => Mapping::Empty,
+                _ => Mapping::Base,
+            },
+            present: seen.present,
+            swapped: seen.swapped,
+            ..RangeView::default()
+        })
+    }
+
+    /// The first range at or after `from` with anything in it.
+    pub(crate) fn next_mapped(&self, from: VirtAddr) -> Option<PmdRange> {
+        self.vmas.iter().filter(|vma| vma.end > from).find_map(|vma| {
+            let mut ranges = PmdRange::within(vma.start.max(from), vma.end);
+            ranges.find(|range| self.seen(range.start()).is_some_and(|seen| !seen.is_empty()))
+        })
+    }
+
+    fn seen(&self, address: VirtAddr) -> Option<&Seen> {
+        let index = self.vmas.partition_point(|vma| vma.end <= address);
+        let vma = self.vmas.get(index).filter(|vma| vma.start <= address)?;
+        let offset = address.since(vma.start).0 / HUGE as u64;
+        self.ranges.get(index)?.get(usize::try_from(offset).ok()?)
+    }
+}
+
+impl Seen {
+    fn is_empty(&self) -> bool {
+        self.present.is_zero() && self.swapped.is_zero()
+    }
+}
+
+/// A slot as the policy sees it.
+pub(crate) fn vma(slot: Span) -> Vma {
+    Vma {
+        start: VirtAddr(slot.start as u64),
+        end: VirtAddr(slot.end() as u64),
+        kind: VmaKind::Anonymous,
+        growth: Growth::Fixed,
+        advice: Advice::Huge,
+    }
+}
+
+/// The ranges of a slot; all are empty where the kernel does not say.
+fn seen(slot: Span) -> Vec<Seen> {
+    let mut ranges = vec![Seen::default(); slot.length / HUGE];
+    let _ = sys::scan(slot, sys::PRESENT | sys::SWAPPED, |found| {
+        let span = found.span();
+        let mut start = span.start;
+        while start < span.end() {
+            let index = (start - slot.start) / HUGE;
+            let end = span.end().min(slot.start + (index + 1) * HUGE);
+            let pages = BasePages(((end - start) / PAGE) as u64);
+            if let Some(seen) = ranges.get_mut(index) {
+                let counter = match found.is(sys::SWAPPED) {
+                    true => &mut seen.swapped,
+                    false => &mut seen.present,
+                };
+                *counter += pages;
+                let is_whole = pages == HugePages(1).base_pages();
+                seen.is_huge |= is_whole && found.is(sys::HUGE_PAGE) && !found.is(sys::ZERO);
+            }
+            start = end;
+        }
+    });
+    ranges
+}
