@@ -4,6 +4,7 @@
 //! As with workloads the program starts itself again; the two exchange JSON lines.
 
 mod fragmenter;
+mod gigantic;
 mod growing;
 mod heap;
 mod shared;
@@ -22,7 +23,7 @@ use superpage_units::{HugePages, Nanos, Pid};
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Casting {
-    /// The pid of the process that starts it.
+    /// The pid of the process that starts it; 0 for whoever does, such as `superpage run`.
     pub(crate) parent: u32,
     pub(crate) part: Part,
 }
@@ -67,6 +68,15 @@ pub(crate) enum Part {
         #[serde(with = "plain")]
         size: HugePages,
     },
+    /// A program that touches a GiB for the first time, again and again.
+    FirstTouch { from: Origin },
+    /// A program that writes to a GiB while it is promoted.
+    Written {
+        threads: usize,
+        /// Writes a second, of all threads together; 0 for reading as fast as possible, nothing for
+        /// writing as fast as possible.
+        writes: Option<u64>,
+    },
     /// The memfd of another process, mapped too.
     Guest {
         #[serde(with = "plain")]
@@ -75,6 +85,16 @@ pub(crate) enum Part {
         #[serde(with = "plain")]
         size: HugePages,
     },
+}
+
+/// Where a program has a GiB from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Origin {
+    /// The kernel's pool of gigantic pages.
+    Pool,
+    /// Ordinary memory.
+    Ordinary,
 }
 
 /// By which system call a heap grows.
@@ -95,10 +115,12 @@ pub(crate) enum Order {
     Advise,
     /// Read so many words at random.
     Read { count: u64, seed: u64 },
+    /// End.
+    End,
 }
 
 /// What it answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub(crate) enum Answer {
     /// The helper has its memory. With the number of its memfd, if it made one.
@@ -108,8 +130,27 @@ pub(crate) enum Answer {
     /// From a range's threshold to its huge page, for each range in the order of touching; none
     /// where there was no huge page in time.
     Mapped { nanos: Vec<Option<u64>> },
+    /// A GiB was promoted and demoted again.
+    Promoted(Promoted),
     /// It did not work.
     Failed { message: String },
+}
+
+/// What a program saw of a promotion.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Promoted {
+    /// The longest access from its beginning on.
+    #[serde(with = "plain")]
+    pub(crate) pause: Nanos,
+    /// From asking for it to its end.
+    #[serde(with = "plain")]
+    pub(crate) took: Nanos,
+    /// Accesses a second before it.
+    pub(crate) accesses_per_s: f64,
+    /// Words that were compared with what was written before.
+    pub(crate) accesses: u64,
+    /// Those that were wrong.
+    pub(crate) wrong: u64,
 }
 
 /// What a part can do. Messages are in words: nobody but a reader needs to tell them apart.
@@ -129,7 +170,15 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts it and waits until it has its memory.
     pub(crate) fn start(launcher: &Launcher, part: Part) -> Result<Self> {
-        let casting = Casting { parent: std::process::id(), part };
+        Self::start_as(launcher, Casting { parent: std::process::id(), part })
+    }
+
+    /// As [`Helper::start`], by a launcher that starts the program that starts the helper.
+    pub(crate) fn start_under(launcher: &Launcher, part: Part) -> Result<Self> {
+        Self::start_as(launcher, Casting { parent: 0, part })
+    }
+
+    fn start_as(launcher: &Launcher, casting: Casting) -> Result<Self> {
         let mut helper = Self { pipe: Pipe::spawn(launcher, &casting)?, fd: None };
         helper.fd = helper.expect("ready", |answer| match answer {
             Answer::Ready { fd } => Some(fd),
@@ -154,6 +203,20 @@ impl Helper {
             Answer::Done { nanos } => Some(Nanos(nanos)),
             _ => None,
         })
+    }
+
+    /// Waits until it was promoted.
+    pub(crate) fn promoted(&mut self) -> Result<Promoted> {
+        self.expect("promoted", |answer| match answer {
+            Answer::Promoted(promoted) => Some(promoted),
+            _ => None,
+        })
+    }
+
+    /// Ends it in good order, and whoever started it.
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.order(Order::End)?;
+        self.pipe.ended_well()
     }
 
     /// Waits for what it has taken down.
@@ -189,6 +252,9 @@ pub(crate) fn play(
         let line = line.map_err(|error| ChildError::Pipe { detail: error.to_string() })?;
         let order = protocol::from_line(line.as_bytes())
             .map_err(|error| ChildError::Message { detail: error.to_string() })?;
+        if order == Order::End {
+            break;
+        }
         let answer = player.obey(order).unwrap_or_else(|message| Answer::Failed { message });
         tell(&mut answers, &answer)?;
     }
@@ -209,6 +275,10 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
         Part::Host { size } => {
             let (host, fd) = shared::Shared::create(size)?;
             (Box::new(host), Answer::Ready { fd: Some(fd) })
+        }
+        Part::FirstTouch { from } => (Box::new(gigantic::FirstTouch::new(from)?), plain),
+        Part::Written { threads, writes } => {
+            (Box::new(gigantic::Written::new(threads, writes)?), plain)
         }
         Part::Guest { of, fd, size } => (Box::new(shared::Shared::join(of, fd, size)?), plain),
     })

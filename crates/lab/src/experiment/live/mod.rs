@@ -10,6 +10,8 @@ mod emd_fig8;
 mod emd_table1;
 mod emd_table3;
 mod fill_and_read;
+mod gigantic_fault;
+mod gigantic_promotion;
 mod growing_heap;
 mod guest_memory;
 mod jvm_pretouch;
@@ -24,6 +26,7 @@ mod support_fragments;
 mod support_mix;
 mod support_redis;
 mod support_regime;
+mod support_run;
 mod support_sweep;
 mod support_told;
 
@@ -48,4 +51,6 @@ pub const ALL: &[&Experiment] = &[
     &fill_and_read::EXPERIMENT,
     &jvm_pretouch::EXPERIMENT,
     &at_rest::EXPERIMENT,
+    &gigantic_fault::EXPERIMENT,
+    &gigantic_promotion::EXPERIMENT,
 ];
