@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 10] {
+fn tests() -> [Test; 11] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
@@ -36,6 +36,7 @@ fn tests() -> [Test; 10] {
         ("redis_on_fragmented_memory", much, redis_on_fragmented_memory),
         ("latency_of_promotion", able.clone(), latency_of_promotion),
         ("a_heap_that_grows", able.clone(), a_heap_that_grows),
+        ("gigantic_pages_at_first_touches", able.clone().or_else(without_gigantic), gigantic_fault),
         ("memory_of_a_guest", able, memory_of_a_guest),
         ("the_daemon_beside_mixed_load", servers, the_daemon_beside_mixed_load),
         ("a_jvm_that_touched_its_heap", java, a_jvm_that_touched_its_heap),
@@ -59,6 +60,13 @@ fn without_java() -> Option<String> {
 fn without_much_memory() -> Option<String> {
     let full = std::env::var_os("SUPERPAGE_FULL").is_some_and(|full| full == "1");
     (!full).then(|| "it takes nearly all memory: SUPERPAGE_FULL=1 runs it".into())
+}
+
+/// The experiments on 1 GiB pages are not made smaller: they take half a minute and pages that a machine in use
+/// may not have.
+fn without_gigantic() -> Option<String> {
+    let full = std::env::var_os("SUPERPAGE_FULL").is_some_and(|full| full == "1");
+    (!full).then(|| "it takes 1 GiB pages from the kernel: SUPERPAGE_FULL=1 runs it".into())
 }
 
 /// Runs an experiment, which must leave the kernel's settings as they were; its rows.
@@ -125,6 +133,14 @@ fn redis_filled_and_read() -> Ended {
     }
     let huge = number(&rows, "GET", "no daemon", "huge_pages")?;
     ensure!(huge > 0.0, "the first touch gave no huge pages: {rows:?}");
+    Ok(())
+}
+
+fn gigantic_fault() -> Ended {
+    let rows = run("gigantic-fault", "1G")?;
+    let kernel = number(&rows, "kernel", "hugetlb-1g", "ms")?;
+    let prepared = number(&rows, "prepared", "trident", "ms")?;
+    ensure!(prepared > 0.0 && prepared * 10.0 < kernel, "{rows:?}");
     Ok(())
 }
 

@@ -197,11 +197,11 @@ impl Areas {
     /// Leaves all memory to the kernel from now on: what is fresh is released, what is gigantic demoted if it
     /// can be.
     pub(crate) fn leave_alone(&self) {
-        let _space = self.space.take();
+        let space = self.space.take();
         self.is_left_alone.store(true, Relaxed);
         for slot in 0..self.slots.count() {
             if self.slots.state(slot) != State::Ordinary {
-                let _ = self.make_ordinary(slot);
+                let _ = self.make_ordinary(&space, slot);
             }
         }
     }

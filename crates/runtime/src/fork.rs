@@ -9,6 +9,7 @@ use crate::areas::{Areas, shared};
 use crate::lock::Lock;
 use crate::service::Answer;
 use crate::slot::State;
+use crate::space::Space;
 use crate::sys::{Errno, Result, SignalMask};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -32,7 +33,7 @@ pub(crate) extern "C" fn before() {
     let space = areas.space.take();
     areas.about_to_fork();
     // A gigantic page that cannot be demoted stays: this kind of fork cannot be refused.
-    let _ = demote_all(areas);
+    let _ = demote_all(areas, &space);
     MASK.store(Lock::keep(space), Relaxed);
 }
 
@@ -55,10 +56,10 @@ fn give_back(areas: &Areas) {
     areas.space.give_back_held(mask);
 }
 
-fn demote_all(areas: &Areas) -> Result<()> {
+fn demote_all(areas: &Areas, space: &Space) -> Result<()> {
     for slot in 0..areas.slots.count() {
         if areas.slots.state(slot) == State::Gigantic
-            && areas.make_ordinary(slot) == Answer::Refused
+            && areas.make_ordinary(space, slot) == Answer::Refused
         {
             return Err(Errno::ENOMEM);
         }
@@ -71,9 +72,9 @@ fn demote_all(areas: &Areas) -> Result<()> {
 /// # Errors
 /// ENOMEM if a gigantic page cannot be demoted.
 pub(crate) fn prepare(areas: &Areas) -> Result<()> {
-    let _space = areas.space.take();
+    let space = areas.space.take();
     areas.about_to_fork();
-    let done = demote_all(areas);
+    let done = demote_all(areas, &space);
     areas.forked();
     done
 }
@@ -85,7 +86,7 @@ pub(crate) fn prepare(areas: &Areas) -> Result<()> {
 pub(crate) fn unheard(areas: &Areas, fork: impl FnOnce() -> Result<usize>) -> Result<usize> {
     let space = areas.space.take();
     areas.about_to_fork();
-    let done = demote_all(areas).and_then(|()| fork());
+    let done = demote_all(areas, &space).and_then(|()| fork());
     if done == Ok(0) {
         areas.in_child();
     } else {

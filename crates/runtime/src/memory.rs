@@ -78,12 +78,12 @@ fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
 fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
     let mut space = areas.space.take();
     let hint = asked.address.next_multiple_of(PAGE);
-    let span = space.find(length, hint)?;
-    if asked.protection != PROT_NONE {
+    // Of a gigantic page no part can be protected otherwise.
+    let may = |slot| asked.protection == READ_WRITE || areas.slots.wait(slot) != State::Gigantic;
+    let span = space.find(length, hint, &may)?;
+    if asked.protection != PROT_NONE && open(areas, &space, span, asked.protection).is_err() {
         // Where the kernel refuses it, it refuses the whole mapping with an error of its own.
-        // SAFETY: free pages of the areas are reserved memory that nobody uses.
-        unsafe { sys::mprotect(span, asked.protection) }.ok()?;
-        advise_huge(span);
+        return None;
     }
     space.set(span, used(asked.protection));
     note_mapped(areas, space.taken());
@@ -98,6 +98,35 @@ fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
         let _ = unsafe { sys::madvise(span, libc::MADV_POPULATE_WRITE) };
     }
     Some(Ok(span.start))
+}
+
+/// Makes free pages of the areas memory that holds zeroes.
+///
+/// # Errors
+/// The error of mprotect; the pages are reserved memory then.
+fn open(areas: &Areas, space: &Space, span: Span, protection: i32) -> Result<()> {
+    let parts = || {
+        space.slots_of(span).filter_map(|slot| {
+            let part = areas.slots.span(slot).overlap(span)?;
+            Some((part, areas.slots.wait(slot) == State::Gigantic))
+        })
+    };
+    for (part, is_gigantic) in parts() {
+        if is_gigantic {
+            // Nobody has anything there, but a stray write may have gone to it.
+            zero(part);
+            continue;
+        }
+        // SAFETY: free pages of the areas are reserved memory that nobody uses.
+        if let Err(errno) = unsafe { sys::mprotect(part, protection) } {
+            for (part, _) in parts().filter(|(_, is_gigantic)| !is_gigantic) {
+                let _ = reserve(part);
+            }
+            return Err(errno);
+        }
+        advise_huge(part);
+    }
+    Ok(())
 }
 
 /// Has the first touch told of the slots that a change to this span has just made the program's plain
@@ -148,7 +177,7 @@ unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span) -> Result<usize> {
 /// ENOMEM if a gigantic page could not be demoted.
 fn make_ordinary(areas: &Areas, space: &Guard<'_, Space>, span: Span) -> Result<()> {
     for slot in space.slots_of(span) {
-        if areas.make_ordinary(slot) == Answer::Refused {
+        if areas.make_ordinary(space, slot) == Answer::Refused {
             return Err(Errno::ENOMEM);
         }
     }
@@ -200,7 +229,7 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Spa
     if is_whole && areas.slots.wait(slot) == State::Gigantic {
         discard_gigantic(areas, slot, PROT_NONE)?;
     } else {
-        if areas.make_ordinary(slot) == Answer::Refused {
+        if areas.make_ordinary(space, slot) == Answer::Refused {
             return keep_zeroed(space, part);
         }
         // Reserved memory is a VMA, of which there may be no more; a hole is none.
@@ -303,7 +332,7 @@ pub(crate) fn protect(
             && areas.slots.span(slot).overlap(inside).is_some_and(|part| space.is_plain(part));
         if !is_as_wanted {
             has_change = true;
-            if areas.make_ordinary(slot) == Answer::Refused {
+            if areas.make_ordinary(&space, slot) == Answer::Refused {
                 return Err(Errno::ENOMEM);
             }
         }
@@ -431,7 +460,7 @@ pub(crate) unsafe fn advise(
                 space.set(part, Use::Plain);
                 register_untouched(areas, &mut space, part);
             }
-            (State::Gigantic, _) => match areas.make_ordinary(slot) {
+            (State::Gigantic, _) => match areas.make_ordinary(&space, slot) {
                 Answer::Done => ask(part).map(|_| ())?,
                 Answer::Refused => zero(part),
             },
@@ -498,7 +527,8 @@ pub(crate) unsafe fn remap(
                 return Err(Errno::ENOMEM);
             }
             if space.is_plain(inside)
-                && let Some(to) = space.find(length, 0)
+                && let Some(to) =
+                    space.find(length, 0, &|slot| areas.slots.wait(slot) != State::Gigantic)
             {
                 return grow(&mut space, inside, to);
             }

@@ -20,10 +20,10 @@ use crate::demote::{self, Staging};
 use crate::gigantic::Gigantic;
 use crate::pins;
 use crate::slot::State;
-use crate::space::SlotPages;
 use crate::supply;
-use crate::sys::{self, Errno, GIGANTIC, HUGE, PAGE, Span};
+use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, PAGE, Span};
 use crate::uffd::Userfaultfd;
+use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Cause, Counters};
@@ -32,7 +32,7 @@ use superpage_units::Nanos;
 /// The reason why a slot was not promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The slot is not full of plain memory any more, or somebody is changing it.
+    /// The slot is not nearly full of plain memory any more, or somebody is changing it.
     Changed,
     /// No gigantic page could be had.
     NoPage,
@@ -58,11 +58,11 @@ impl Failure {
 pub(crate) fn promote(areas: &Areas, slot: usize) -> Result<(), Failure> {
     let uffd = areas.uffd().ok_or(Failure::Refused(Cause::NoRights))?;
     let page = prepared(areas)?;
-    if !begin(areas, slot) {
+    let Some(holes) = begin(areas, slot) else {
         areas.ready.add(page);
         return Err(Failure::Changed);
-    }
-    carry_out(areas, uffd, slot, page)
+    };
+    carry_out(areas, uffd, slot, &holes, page)
 }
 
 /// As [`promote`], for a thread of the program that asks and holds the lock of the space, so that the slot stays
@@ -77,7 +77,7 @@ pub(crate) fn promote_asked(areas: &Areas, slot: usize) -> Result<(), Failure> {
         areas.ready.add(page);
         return Err(Failure::Changed);
     }
-    carry_out(areas, uffd, slot, page)
+    carry_out(areas, uffd, slot, &[], page)
 }
 
 /// A gigantic page of zeroes, if the program is one that may have it.
@@ -87,13 +87,14 @@ fn prepared(areas: &Areas) -> Result<Gigantic, Failure> {
     ready.unwrap_or_else(|| supply::prepare(areas.counters)).map_err(|_| Failure::NoPage)
 }
 
-/// Takes the slot over, if it is full of plain memory and nobody changes it. A thread of the program changes
-/// ordinary slots with the lock of the space held only, and waits for one that is taken over.
-fn begin(areas: &Areas, slot: usize) -> bool {
+/// Takes the slot over, if it is nearly full of plain memory and nobody changes it; the holes in it. A thread of the
+/// program changes ordinary slots with the lock of the space held only, and waits for one that is taken over.
+fn begin(areas: &Areas, slot: usize) -> Option<Vec<Span>> {
     // Waiting for the lock could take for ever: who holds it may wait for this thread.
-    let Some(space) = areas.space.try_take() else { return false };
-    space.slot(slot).is_some_and(SlotPages::is_plain)
-        && areas.slots.begin(slot, State::Ordinary, State::Changing)
+    let space = areas.space.try_take()?;
+    space.slot(slot).filter(|pages| pages.is_nearly_full())?;
+    let holes = space.free_runs(slot).collect();
+    areas.slots.begin(slot, State::Ordinary, State::Changing).then_some(holes)
 }
 
 /// Promotes a slot that was taken over, and lets go of it.
@@ -101,13 +102,15 @@ fn carry_out(
     areas: &Areas,
     uffd: &Userfaultfd,
     slot: usize,
+    holes: &[Span],
     page: Gigantic,
 ) -> Result<(), Failure> {
     let span = areas.slots.span(slot);
     // Unmapped at the end, when nobody waits any more.
-    let staging = match allowed(areas, span) {
+    let staging = match allowed(areas, span).and_then(|staging| open(holes).map(|()| staging)) {
         Ok(staging) => staging,
         Err(cause) => {
+            reserve(holes);
             areas.ready.add(page);
             areas.slots.settle(slot, State::Ordinary);
             return Err(Failure::Refused(cause));
@@ -119,6 +122,7 @@ fn carry_out(
     let state = if done.is_ok() { State::Gigantic } else { State::Ordinary };
     if state == State::Ordinary {
         let _ = uffd.unregister(span);
+        reserve(holes);
     } else {
         // The program may end as soon as its threads go on.
         Counters::waited(&counters.longest_promotion, Nanos(sys::now().0 - begun.0));
@@ -133,6 +137,22 @@ fn carry_out(
         }
         Failure::Refused(cause)
     })
+}
+
+/// Makes the holes of a slot what the rest of it is, because all of it is to be moved.
+fn open(holes: &[Span]) -> Result<(), Cause> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: free pages of the areas are reserved memory that nobody uses.
+    let mut done = holes.iter().map(|hole| unsafe { sys::mprotect(*hole, protection) });
+    if done.all(|done| done.is_ok()) { Ok(()) } else { Err(Cause::Kernel) }
+}
+
+/// Reserves the holes of a slot again.
+fn reserve(holes: &[Span]) {
+    for hole in holes {
+        // SAFETY: nobody has anything there.
+        let _ = unsafe { sys::mmap(Mmap::fixed(*hole, libc::PROT_NONE)) };
+    }
 }
 
 /// Whether the program neither forks nor has a descriptor for direct I/O.

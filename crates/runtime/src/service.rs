@@ -3,12 +3,15 @@
 //!
 //! A thread of the program asks with the lock of the space held, so there is one request at a time.
 
+#![expect(unsafe_code, reason = "reserves what nobody uses")]
+
 use crate::areas::{Areas, Threads};
 use crate::demote;
 use crate::promote;
 use crate::slot::State;
+use crate::space::Space;
 use crate::start;
-use crate::sys;
+use crate::sys::{self, Mmap};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use superpage_launch::Cause;
@@ -115,7 +118,7 @@ impl Areas {
     }
 
     /// Makes a slot ordinary, whatever it is. The caller holds the lock of the space, so it stays so.
-    pub(crate) fn make_ordinary(&self, slot: usize) -> Answer {
+    pub(crate) fn make_ordinary(&self, space: &Space, slot: usize) -> Answer {
         loop {
             let kind = match self.slots.wait(slot) {
                 State::Ordinary => return Answer::Done,
@@ -127,8 +130,14 @@ impl Areas {
                 return Answer::Refused;
             }
             let answer = self.mailbox.ask(kind, slot);
-            if kind == Kind::Demote && answer == Answer::Refused {
-                return Answer::Refused;
+            match (kind, answer) {
+                (Kind::Demote, Answer::Refused) => return Answer::Refused,
+                // A gigantic page covers free pages of its slot as well.
+                (Kind::Demote, Answer::Done) => space.free_runs(slot).for_each(|run| {
+                    // SAFETY: nobody has anything there.
+                    let _ = unsafe { sys::mmap(Mmap::fixed(run, libc::PROT_NONE)) };
+                }),
+                _ => {}
             }
         }
     }

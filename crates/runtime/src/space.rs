@@ -4,12 +4,15 @@
 //! because only a slot that is full of plain memory can be mapped by a gigantic page. This is a bitmap
 //! and says nothing of what the kernel has mapped.
 
-use crate::sys::{GIGANTIC, HUGE, PAGE, Span};
+use crate::sys::{GIGANTIC, PAGE, Span};
 use core::ops::Range;
 
 /// Base pages in a slot.
 pub(crate) const PAGES: usize = GIGANTIC / PAGE;
 const WORDS: usize = PAGES / 64;
+/// The free pages that a slot may have when it is promoted: holes that mappings of the program have left. Chosen: a
+/// sixteenth, which is memory that the gigantic page takes for nothing.
+const MOST_FREE: usize = PAGES / 16;
 
 /// The use that the program has of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +83,11 @@ impl SlotPages {
         self.plain_count as usize == PAGES
     }
 
+    /// Whether a gigantic page may map it: nothing in it is other than plain or free, and little of it is free.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.taken_count == self.plain_count && self.plain_count as usize >= PAGES - MOST_FREE
+    }
+
     /// Sets the use of pages.
     fn set(&mut self, pages: Range<usize>, used: Use, which: Which) {
         // A slot that becomes plain in one step is asked for by `Space::take_untouched` before the program
@@ -114,8 +122,22 @@ impl SlotPages {
         })
     }
 
-    /// The first run of so many free pages that begins at a multiple of `align` pages.
-    fn find(&self, pages: usize, align: usize) -> Option<usize> {
+    /// The free pages at its end.
+    fn free_at_end(&self) -> usize {
+        let words = self.anonymous.iter().zip(&self.marked).rev();
+        let taken = words.map(|(anonymous, marked)| TAKEN(*anonymous, *marked));
+        let mut free = 0;
+        for word in taken {
+            free += word.leading_zeros() as usize;
+            if word != 0 {
+                break;
+            }
+        }
+        free
+    }
+
+    /// The first run of so many free pages.
+    fn find(&self, pages: usize) -> Option<usize> {
         if PAGES - (self.taken_count as usize) < pages {
             return None;
         }
@@ -123,7 +145,7 @@ impl SlotPages {
         while start + pages <= PAGES {
             match self.first(TAKEN, start..start + pages) {
                 None => return Some(start),
-                Some(taken) => start = self.first(FREE, taken..PAGES)?.next_multiple_of(align),
+                Some(taken) => start = self.first(FREE, taken..PAGES)?,
             }
         }
         None
@@ -190,16 +212,23 @@ impl Space {
     }
 
     /// Room for a new mapping of so many bytes: at `hint` if that is free, else where it fits first. From
-    /// 1 GiB on it begins with a slot, the last that are free; smaller ones are packed from the front.
-    pub(crate) fn find(&self, length: usize, hint: usize) -> Option<Span> {
+    /// 1 GiB on it begins with a slot, the last that are free; smaller ones are packed from the front, in slots
+    /// that `may` have it.
+    pub(crate) fn find(
+        &self,
+        length: usize,
+        hint: usize,
+        may: &dyn Fn(usize) -> bool,
+    ) -> Option<Span> {
         if self.is_closed {
             return None;
         }
         let hinted = Span { start: hint, length };
-        if self.is_free(hinted) {
+        if self.is_free(hinted) && self.slots_of(hinted).all(may) {
             return Some(hinted);
         }
-        let start = if length >= GIGANTIC { self.whole(length) } else { self.packed(length) }?;
+        let is_whole = length >= GIGANTIC;
+        let start = if is_whole { self.whole(length) } else { self.packed(length, may) }?;
         Some(Span { start, length })
     }
 
@@ -215,12 +244,19 @@ impl Space {
         None
     }
 
-    fn packed(&self, length: usize) -> Option<usize> {
-        // A mapping that has room for a huge page begins where one can.
-        let align = if length >= HUGE { HUGE / PAGE } else { 1 };
+    /// Side by side, without regard to huge pages: those lie across neighbours, and a hole between two would keep
+    /// the slot from ever being full.
+    fn packed(&self, length: usize, may: &dyn Fn(usize) -> bool) -> Option<usize> {
+        let pages = length / PAGE;
         let found = |(index, slot): (usize, &SlotPages)| {
-            let page = slot.find(length / PAGE, align)?;
-            Some(self.base + index * GIGANTIC + page * PAGE)
+            let across = || {
+                let free = slot.free_at_end();
+                let next = self.slots.get(index + 1).filter(|_| free > 0)?;
+                next.first(TAKEN, 0..pages - free).is_none().then_some(PAGES - free)
+            };
+            let page = slot.find(pages).or_else(across)?;
+            let end = (index * PAGES + page + pages).div_ceil(PAGES);
+            (index..end).all(may).then_some(self.base + index * GIGANTIC + page * PAGE)
         };
         self.slots.iter().enumerate().find_map(found)
     }
@@ -259,6 +295,18 @@ impl Space {
             && self.parts(span).all(|(index, pages)| {
                 self.slot(index).is_some_and(|slot| slot.first(TAKEN, pages).is_none())
             })
+    }
+
+    /// The runs of free pages of a slot.
+    pub(crate) fn free_runs(&self, index: usize) -> impl Iterator<Item = Span> {
+        let base = self.base + index * GIGANTIC;
+        let mut from = 0;
+        core::iter::from_fn(move || {
+            let slot = self.slot(index)?;
+            let start = slot.first(FREE, from..PAGES)?;
+            from = slot.first(TAKEN, start..PAGES).unwrap_or(PAGES);
+            Some(Span { start: base + start * PAGE, length: (from - start) * PAGE })
+        })
     }
 
     /// Notes what the program has of a span in the areas, which was mapped or unmapped.
@@ -300,11 +348,13 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::HUGE;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::vec::Vec;
 
     const BASE: usize = 7 * GIGANTIC;
+    const ANYWHERE: &dyn Fn(usize) -> bool = &|_| true;
 
     fn space(slots: usize) -> Space {
         let empty = || SlotPages {
@@ -319,7 +369,7 @@ mod tests {
     }
 
     fn take(space: &mut Space, length: usize) -> Span {
-        let span = space.find(length, 0).expect("there is room");
+        let span = space.find(length, 0, ANYWHERE).expect("there is room");
         space.set(span, Use::Plain);
         span
     }
@@ -334,9 +384,46 @@ mod tests {
         assert_eq!(large.start, BASE + 2 * GIGANTIC);
         assert!(space.take_untouched(2) && space.take_untouched(3) && !space.take_untouched(0));
         assert!(!space.take_untouched(2), "it is told once");
-        // Behind the second, only pages that begin no huge page are left until the next border.
-        assert_eq!(take(&mut space, PAGE).start, second.end());
-        assert_eq!(take(&mut space, HUGE).start, BASE + 3 * HUGE);
+        assert_eq!(take(&mut space, HUGE).start, second.end());
+    }
+
+    #[test]
+    fn a_slot_with_few_holes_is_nearly_full_and_the_holes_are_told() {
+        let mut space = space(2);
+        let slot = Span::gigantic(BASE);
+        space.set(slot, Use::Plain);
+        let holes = [
+            Span { start: BASE, length: HUGE },
+            Span { start: BASE + 70 * PAGE + HUGE, length: PAGE },
+            Span { start: slot.end() - 3 * PAGE, length: 3 * PAGE },
+        ];
+        for hole in holes {
+            space.set(hole, Use::Free);
+        }
+        assert!(space.slot(0).is_some_and(SlotPages::is_nearly_full));
+        assert_eq!(space.free_runs(0).collect::<Vec<_>>(), holes);
+        let not_here = |slot| slot != 0;
+        assert_eq!(space.find(PAGE, 0, &not_here).map(|span| span.start), Some(BASE + GIGANTIC));
+        for used in [Use::Reserved, Use::Special] {
+            space.set(holes[1], used);
+            assert!(!space.slot(0).is_some_and(SlotPages::is_nearly_full), "{used:?}");
+        }
+        space.set(slot, Use::Free);
+        assert_eq!(space.free_runs(0).collect::<Vec<_>>(), [slot]);
+        assert!(!space.slot(0).is_some_and(SlotPages::is_nearly_full));
+    }
+
+    #[test]
+    fn a_small_mapping_may_lie_in_two_slots() {
+        let mut space = space(3);
+        take(&mut space, GIGANTIC - 5 * PAGE);
+        let across = take(&mut space, 7 * PAGE);
+        assert_eq!(across.start, BASE + GIGANTIC - 5 * PAGE);
+        assert!(space.slot(0).is_some_and(SlotPages::is_plain) && !space.take_untouched(0));
+        space.set(across, Use::Free);
+        space.set(Span { start: BASE + GIGANTIC, length: PAGE }, Use::Special);
+        assert_eq!(take(&mut space, 6 * PAGE).start, BASE + GIGANTIC + PAGE);
+        assert_eq!(take(&mut space, 5 * PAGE).start, across.start);
     }
 
     #[test]
@@ -395,11 +482,11 @@ mod tests {
     fn a_hint_is_followed_where_it_is_free() {
         let mut space = space(2);
         let hint = BASE + GIGANTIC - HUGE;
-        let span = space.find(2 * HUGE, hint).expect("there is room");
+        let span = space.find(2 * HUGE, hint, ANYWHERE).expect("there is room");
         assert_eq!(span.start, hint);
         space.set(span, Use::Special);
-        assert_eq!(space.find(PAGE, hint).map(|span| span.start), Some(BASE));
-        assert_eq!(space.find(3 * GIGANTIC, 0), None);
+        assert_eq!(space.find(PAGE, hint, ANYWHERE).map(|span| span.start), Some(BASE));
+        assert_eq!(space.find(3 * GIGANTIC, 0, ANYWHERE), None);
         assert!(!space.is_free(Span { start: BASE - PAGE, length: PAGE }));
     }
 
@@ -417,7 +504,7 @@ mod tests {
                     (spans.swap_remove(index.index(spans.len())), Use::Free)
                 } else {
                     let used = if pages % 3 == 0 { Use::Special } else { Use::Plain };
-                    (space.find(pages * PAGE, 0).expect("there is room"), used)
+                    (space.find(pages * PAGE, 0, ANYWHERE).expect("there is room"), used)
                 };
                 let pages = (span.start..span.end()).step_by(PAGE);
                 if used != Use::Free {

@@ -2,23 +2,29 @@
 
 use crate::gigantic::Gigantic;
 use crate::sys::{self, Errno, Result};
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use superpage_launch::Counters;
 use superpage_units::Nanos;
 
 /// The time that a request may take. The kernel needs 20 to 260 ms to make a gigantic page.
 const LIMIT: Nanos = Nanos(1_000_000_000);
-/// The time in which nothing is asked after a request was of no use. Chosen, not measured.
+/// The time in which nothing is asked after a request was of no use; twice as long after each further one in a
+/// row. Chosen, not measured: the kernel looks through all of memory for contiguous pages.
 const COOLDOWN: Nanos = Nanos(10_000_000_000);
+/// The cooldown is doubled so often at the most, to some ten minutes.
+const DOUBLED: u32 = 6;
 
 /// When a request was of no use, on the monotonic clock; zero if none was.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
+/// The number of requests in a row that were of no use.
+static IN_A_ROW: AtomicU32 = AtomicU32::new(0);
 
 /// Whether there is somebody to ask.
 pub(crate) fn can_ask(counters: &Counters) -> bool {
     let refused = REFUSED.load(Relaxed);
-    let has_cooled_down = refused == 0 || sys::now().0 > refused + COOLDOWN.0;
+    let times = IN_A_ROW.load(Relaxed).saturating_sub(1).min(DOUBLED);
+    let has_cooled_down = refused == 0 || sys::now().0 > refused + (COOLDOWN.0 << times);
     counters.supply.load(Relaxed) != 0 && has_cooled_down
 }
 
@@ -30,10 +36,14 @@ pub(crate) fn prepare(counters: &Counters) -> Result<Gigantic> {
     match Gigantic::prepare() {
         Err(Errno::ENOMEM) if can_ask(counters) => {
             ask(counters);
-            Gigantic::prepare().inspect_err(|_| REFUSED.store(sys::now().0, Relaxed))
+            Gigantic::prepare().inspect_err(|_| {
+                REFUSED.store(sys::now().0, Relaxed);
+                IN_A_ROW.fetch_add(1, Relaxed);
+            })
         }
         done => done,
     }
+    .inspect(|_| IN_A_ROW.store(0, Relaxed))
 }
 
 /// Asks for one more, and waits until the request was dealt with.

@@ -1,7 +1,7 @@
 //! A survey: what the program has mapped in the slots that could be promoted, for the policy.
 //!
-//! Only slots that are full of plain memory are looked at: in others no gigantic page fits, and their huge pages
-//! are the kernel's to make.
+//! Only slots that are nearly full of plain memory are looked at: in others no gigantic page fits, and their huge
+//! pages are the kernel's to make.
 
 use crate::areas::Areas;
 use crate::slot::State;
@@ -47,7 +47,7 @@ impl Survey {
         let Some(space) = areas.space.try_take() else { return };
         let is_candidate = |slot: &usize| {
             areas.slots.state(*slot) == State::Ordinary
-                && space.slot(*slot).is_some_and(SlotPages::is_plain)
+                && space.slot(*slot).is_some_and(SlotPages::is_nearly_full)
         };
         let slots: Vec<usize> = (0..areas.slots.count()).filter(is_candidate).collect();
         drop(space);

@@ -551,21 +551,43 @@ static int integrity(long seconds) {
     return 0;
 }
 
-// Fills memory that is mapped piece by piece, so that no first touch is one of a whole GiB, and waits until
-// the policy has promoted some.
+// Whether memory can be read, by the kernel's answer.
+static int is_readable(const char *memory) {
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    int done = write(ends[1], memory, 1) == 1;
+    CHECK(done || errno == EFAULT);
+    close(ends[0]);
+    close(ends[1]);
+    return done;
+}
+
+// Fills memory that is mapped piece by piece, so that no first touch is one of a whole GiB, gives a piece back,
+// and waits until the policy has promoted the GiB around it.
 static int packed(void) {
-    enum { LAST = 2304 };
+    enum { LAST = 2304, MIDDLE = LAST / 2, HOLE = MIDDLE + 3 };
     static char *piece[LAST];
     for (int i = 0; i < LAST; i++) {
         piece[i] = map(MIB);
         fill(piece[i], 0, MIB, i);
     }
-    const char *middle = piece[LAST / 2];
-    for (int tenth = 0; tenth < 600 && !gigantic_at(middle); tenth++) usleep(100000);
-    for (int i = 0; i < LAST; i++) expect(piece[i], 0, MIB, i);
-    printf("%zu\n", gigantic_at(middle));
+    CHECK(munmap(piece[HOLE], MIB) == 0 && !is_readable(piece[HOLE]));
+    for (int tenth = 0; tenth < 600 && !gigantic_at(piece[MIDDLE]); tenth++) usleep(100000);
+    for (int i = 0; i < LAST; i++)
+        if (i != HOLE) expect(piece[i], 0, MIB, i);
+    size_t promoted = gigantic_at(piece[MIDDLE]);
+    // The hole is used again.
+    char *again = map(MIB);
+    expect_zero(again, 0, MIB);
+    fill(again, 0, MIB, HOLE);
+    CHECK(again == piece[HOLE] && gigantic_at(again) == promoted);
+    char *unreadable = mmap(NULL, MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(unreadable != MAP_FAILED && !is_readable(unreadable));
+    // Parts of the GiB go, and the GiB is demoted.
     for (int i = 0; i < LAST; i += 2) CHECK(munmap(piece[i], MIB) == 0);
+    for (int i = 0; i < LAST; i += 2) CHECK(!is_readable(piece[i]));
     for (int i = 1; i < LAST; i += 2) expect(piece[i], 0, MIB, i);
+    printf("%zu\n", promoted);
     return 0;
 }
 
