@@ -39,6 +39,7 @@ fn tests() -> Vec<Test> {
         ("the_pool_is_put_back", gigantic.clone(), the_pool_is_put_back),
         ("full_slots_are_promoted_later", gigantic.clone(), full_slots_are_promoted_later),
         ("promotions_lose_no_write", gigantic.clone(), promotions_lose_no_write),
+        ("refused_promotions_change_nothing", gigantic.clone(), || plays(&["refuses"])),
         ("all_threads_keep_what_they_write", gigantic.clone(), all_threads_keep_what_they_write),
         ("closed_descriptors_lose_nothing", gigantic.clone(), closed_descriptors_lose_nothing),
         ("parts_of_a_gigantic_page_can_be_changed", able.clone(), || plays(&["parts"])),

@@ -70,9 +70,9 @@ fn holds_userfaultfd(process: &Process) -> Result<bool> {
 
 /// Whether the library of `superpage run` is loaded.
 fn has_library(process: &Process) -> Result<bool> {
-    const LIBRARY: &[u8] = b"/libsuperpage.so";
+    const LIBRARY: &[u8] = b"/libsuperpage.so"; // with " (deleted)" behind it after an update
     let maps = process.read_file("maps")?;
-    Ok(text::lines(&maps).any(|(_, line)| line.ends_with(LIBRARY)))
+    Ok(maps.windows(LIBRARY.len()).any(|part| part == LIBRARY))
 }
 
 #[cfg(test)]

@@ -28,13 +28,15 @@ pub enum Cause {
     Limited,
     /// The process may not have a userfaultfd, so no first touch is told to the library.
     NoRights,
+    /// The program has a userfaultfd of its own, or limits or locks its memory.
+    NotWanted,
     /// The kernel refused a step.
     Kernel,
 }
 
 impl Cause {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::PoolEmpty,
         Self::Forked,
         Self::NoMemory,
@@ -42,6 +44,7 @@ impl Cause {
         Self::Pinned,
         Self::Limited,
         Self::NoRights,
+        Self::NotWanted,
         Self::Kernel,
     ];
 
@@ -54,12 +57,15 @@ impl Cause {
             Self::MayPin => {
                 "the program has a descriptor for direct I/O (O_DIRECT, io_uring, AIO, VFIO, RDMA, KVM)"
             }
-            Self::Pinned => "a page was pinned, or shared with a child",
+            Self::Pinned => "a page was pinned, merged, or shared with a child",
             Self::NoMemory => "there was no memory to copy a gigantic page to",
             Self::Limited => {
                 "the address space is limited (RLIMIT_AS), so the program ran unmanaged"
             }
             Self::NoRights => "the program may not have a userfaultfd",
+            Self::NotWanted => {
+                "the program has a userfaultfd of its own, or limits or locks its memory"
+            }
             Self::Kernel => "the kernel refused a step",
         }
     }
@@ -75,6 +81,7 @@ impl Cause {
             Self::Pinned => "pinned",
             Self::Limited => "limited",
             Self::NoRights => "no_rights",
+            Self::NotWanted => "not_wanted",
             Self::Kernel => "kernel",
         }
     }

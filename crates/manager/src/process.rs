@@ -169,8 +169,8 @@ impl ManagedProcess {
         Ok(vmas)
     }
 
-    /// The starts of its VMAs that KSM merges, or that are registered with a userfaultfd: what is missing there
-    /// is not to be asked for from outside, which waits for as long as its program is stopped.
+    /// The starts of its VMAs that KSM merges, or that are registered with a userfaultfd: whoever reads a missing
+    /// page of those from outside waits for as long as the program is stopped.
     fn in_other_hands(&self) -> Result<BTreeSet<VirtAddr>> {
         match self.known()?.habits.need_care() {
             true => smaps_flags::in_other_hands(&self.process),

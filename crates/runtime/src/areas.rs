@@ -3,9 +3,9 @@
 //! | thread | what it does | what it waits for |
 //! |---|---|---|
 //! | a thread of the program, in an interposed function | places mappings ([`memory`](crate::memory)), one at a time, with the lock of the space | the service thread |
-//! | `service` | registers, releases and demotes slots for them ([`service`](crate::service)) | nobody |
+//! | `service` | registers, releases, promotes and demotes slots for them ([`service`](crate::service)) | nobody |
 //! | two fault threads | serve first touches as the policy decides ([`fault`](crate::fault)) | each other, for the policy |
-//! | `background` | has gigantic pages ready as the policy decides ([`background`](crate::background)) | nobody |
+//! | `background` | has gigantic pages ready and promotes slots as the policy decides ([`background`](crate::background)) | nobody |
 //!
 //! A thread of the program may stop at any instruction, because its own stack may lie in a slot whose
 //! writes are held. So the library's threads never wait for one.
@@ -57,15 +57,53 @@ pub(crate) struct Areas {
     parent: &'static AtomicU32,
     /// Whether no first touch is to be told any more: the program has a userfaultfd of its own.
     is_left_alone: AtomicBool,
+    /// Whether nothing is placed any more: the program limits its address space or locks all its memory.
+    is_closed: AtomicBool,
+    /// The cooldown of each slot after a promotion that was refused.
+    cooldowns: &'static [Cooldown],
     /// Changed when the background thread has something new to look at.
     pub(crate) news: AtomicU32,
+}
+
+/// How long a slot is not promoted after that was refused: twice as long each time. All zero bytes are one of a slot
+/// that never was.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Cooldown {
+    /// Until when, on the monotonic clock, in nanoseconds.
+    until: AtomicU64,
+    /// How long the last one was, in nanoseconds.
+    length: AtomicU64,
+}
+
+impl Cooldown {
+    // Chosen, not measured: a refusal may have held the program for some 100 ms.
+    const FIRST: Nanos = Nanos(20_000_000_000);
+    const LONGEST: Nanos = Nanos(1_280_000_000_000);
+
+    /// Whether it is over.
+    pub(crate) fn is_over(&self) -> bool {
+        sys::now() >= Nanos(self.until.load(Relaxed))
+    }
+
+    /// A promotion was refused.
+    pub(crate) fn begin(&self) {
+        let length = (2 * self.length.load(Relaxed)).clamp(Self::FIRST.0, Self::LONGEST.0);
+        self.length.store(length, Relaxed);
+        self.until.store(sys::now().0 + length, Relaxed);
+    }
+
+    /// A promotion was made.
+    pub(crate) fn forget(&self) {
+        self.length.store(0, Relaxed);
+    }
 }
 
 /// Whether the library's threads run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Threads {
-    /// The threads have not been needed: the program has not mapped 1 GiB. A program with one thread may do what
+    /// The threads have not been needed: no slot is full of the program's memory. A program with one thread may do what
     /// one with several may not, such as entering a user namespace.
     NotYet = 0,
     /// The threads run.
@@ -110,6 +148,7 @@ impl Areas {
         decider: Decider,
         counters: &'static Counters,
         parent: &'static AtomicU32,
+        cooldowns: &'static [Cooldown],
     ) -> Self {
         parent.store(1, Relaxed);
         Self {
@@ -127,6 +166,8 @@ impl Areas {
             forked: AtomicU64::new(0),
             parent,
             is_left_alone: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            cooldowns,
             news: AtomicU32::new(0),
         }
     }
@@ -192,6 +233,21 @@ impl Areas {
     /// Whether first touches may still be told to the library.
     pub(crate) fn may_register(&self) -> bool {
         !self.is_left_alone.load(Relaxed)
+    }
+
+    /// Nothing is placed or promoted any more.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Relaxed);
+    }
+
+    /// Whether memory may be registered and copied for a promotion.
+    pub(crate) fn may_promote(&self) -> bool {
+        self.may_register() && !self.is_closed.load(Relaxed)
+    }
+
+    /// The cooldown of a slot.
+    pub(crate) fn cooldown(&self, slot: usize) -> Option<&Cooldown> {
+        self.cooldowns.get(slot)
     }
 
     /// Leaves all memory to the kernel from now on: what is fresh is released, what is gigantic demoted if it

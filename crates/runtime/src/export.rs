@@ -257,6 +257,56 @@ unsafe fn make_ordinary(areas: &Areas, parts: *const libc::iovec, count: usize) 
     }
 }
 
+/// mlock(2): what is locked is not promoted, because locked pages cannot be moved.
+///
+/// # Safety
+/// As of mlock.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mlock(address: *const c_void, length: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { mlock2(address, length, 0) }
+}
+
+/// mlock2(2), as [`mlock`].
+///
+/// # Safety
+/// As of mlock2.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mlock2(
+    address: *const c_void,
+    length: usize,
+    flags: core::ffi::c_uint,
+) -> c_int {
+    let address = address.addr();
+    // SAFETY: the caller's promise.
+    let change = || unsafe { syscalls::syscall!(Sysno::mlock2, address, length, flags) };
+    number(match areas() {
+        Some(areas) => memory::special(areas, address, length, change),
+        None => change(),
+    })
+}
+
+/// pthread_attr_setstack(3): the memory becomes a stack of the program's choice and stays ordinary. What the kernel
+/// writes there when the thread ends is lost while accesses are held.
+///
+/// # Safety
+/// As of pthread_attr_setstack.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pthread_attr_setstack(
+    attributes: *mut c_void,
+    stack: *mut c_void,
+    length: usize,
+) -> c_int {
+    type SetStack = extern "C" fn(*mut c_void, *mut c_void, usize) -> c_int;
+    if let Some(areas) = areas() {
+        let _ = memory::special(areas, stack.addr(), length, || Ok(0));
+    }
+    // SAFETY: libc's pthread_attr_setstack has this type.
+    SET_STACK.get().map_or(libc::ENOSYS, |set| unsafe {
+        core::mem::transmute::<*mut c_void, SetStack>(set)(attributes, stack, length)
+    })
+}
+
 /// mlockall(2): what is reserved would be locked, and what is placed later would not.
 ///
 /// # Safety
@@ -423,11 +473,12 @@ static FORK: Next = Next::new(c"fork");
 static UNHEARD_FORK: Next = Next::new(c"_Fork");
 static CLONE: Next = Next::new(c"clone");
 static DAEMON: Next = Next::new(c"daemon");
+static SET_STACK: Next = Next::new(c"pthread_attr_setstack");
 
 /// Finds the functions of libc that are called here. Later the dynamic linker's lock may be held by a thread
 /// that waits for this one.
 pub(crate) fn resolve() {
-    for next in [&FORK, &UNHEARD_FORK, &CLONE, &DAEMON, &FORKPTY] {
+    for next in [&FORK, &UNHEARD_FORK, &CLONE, &DAEMON, &FORKPTY, &SET_STACK] {
         next.get();
     }
 }
@@ -502,9 +553,12 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_mremap => memory::remap(areas, a, b, c, sys::int(d), e),
             libc::SYS_mprotect => memory::protect(areas, a, b, sys::int(c), &pass),
             libc::SYS_madvise => memory::advise(areas, a, b, sys::int(c)),
-            libc::SYS_pkey_mprotect | libc::SYS_mbind | libc::SYS_remap_file_pages | SYS_MSEAL => {
-                memory::special(areas, a, b, pass)
-            }
+            libc::SYS_pkey_mprotect
+            | libc::SYS_mbind
+            | libc::SYS_remap_file_pages
+            | libc::SYS_mlock
+            | libc::SYS_mlock2
+            | SYS_MSEAL => memory::special(areas, a, b, pass),
             libc::SYS_process_madvise => {
                 make_ordinary(areas, b as *const libc::iovec, c);
                 pass()
@@ -521,6 +575,8 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_clone if a & libc::CLONE_VM as usize == 0 && b == 0 => {
                 fork::unheard(areas, pass)
             }
+            // The flags are the first of its arguments, and the stack is the sixth.
+            libc::SYS_clone3 if clone3_is_fork(a as *const u64, b) => fork::unheard(areas, pass),
             _ => pass(),
         }
     };
@@ -528,6 +584,20 @@ pub(crate) unsafe extern "C" fn syscall(
 }
 
 const SYS_MSEAL: c_long = 462;
+
+/// Whether clone3(2) with so many bytes of arguments makes a child with memory of its own, which goes on here.
+///
+/// # Safety
+/// As of clone3.
+unsafe fn clone3_is_fork(arguments: *const u64, length: usize) -> bool {
+    const STACK: usize = 5;
+    if arguments.is_null() || length < (STACK + 1) * size_of::<u64>() {
+        return false;
+    }
+    // SAFETY: the caller's promise; there are so many words.
+    let (flags, stack) = unsafe { (arguments.read(), arguments.add(STACK).read()) };
+    flags & libc::CLONE_VM as u64 == 0 && stack == 0
+}
 
 fn long(done: Result<usize>) -> c_long {
     answer(done, |value| value as c_long, -1)

@@ -23,6 +23,9 @@ pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) {
 }
 
 fn serve(areas: &Areas, uffd: &Userfaultfd, fault: Fault) {
+    if !areas.span.contains(fault.address) {
+        return; // memory that the library moves pages to, which nobody else touches
+    }
     let slot = areas.slots.containing(fault.address);
     let span = areas.slots.span(slot);
     if fault.kind == Kind::Missing && areas.slots.begin(slot, State::Fresh, State::Serving) {

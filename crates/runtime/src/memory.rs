@@ -87,9 +87,6 @@ fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
     }
     space.set(span, used(asked.protection));
     note_mapped(areas, space.taken());
-    if space.taken() >= GIGANTIC && areas.decider.promotes() {
-        areas.start_threads();
-    }
     register_untouched(areas, &mut space, span);
     drop(space);
     if asked.flags & MAP_POPULATE != 0 && asked.protection & PROT_WRITE != 0 {
@@ -130,9 +127,12 @@ fn open(areas: &Areas, space: &Space, span: Span, protection: i32) -> Result<()>
 }
 
 /// Has the first touch told of the slots that a change to this span has just made the program's plain
-/// memory whole.
+/// memory whole; and has the threads run that promote, once there is something to promote.
 fn register_untouched(areas: &Areas, space: &mut Space, span: Span) {
     for slot in space.slots_of(span) {
+        if areas.decider.promotes() && space.slot(slot).is_some_and(SlotPages::is_nearly_full) {
+            areas.start_threads();
+        }
         if space.take_untouched(slot) {
             areas.register(slot);
         }
@@ -249,6 +249,7 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Spa
 pub(crate) fn close(areas: &Areas) {
     let mut space = areas.space.take();
     space.close();
+    areas.close();
     for slot in 0..areas.slots.count() {
         if space.slot(slot).is_some_and(SlotPages::is_free) {
             let _ = lose(&mut space, areas.slots.span(slot));

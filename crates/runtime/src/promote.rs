@@ -3,8 +3,9 @@
 //!
 //! The slot's pages are first moved to a place that nobody else knows (`UFFDIO_MOVE`), and copied from there.
 //! The kernel refuses to move a page that a device or another process is writing to without the page tables,
-//! and once the pages are moved nobody can begin to. So no write is lost, whoever writes. The price is a pause
-//! as long as the copy for every thread that touches the slot.
+//! and once the pages are moved nobody can begin to. So no write is lost but one that the kernel makes for a thread
+//! that is ending, which cannot wait: stacks that the program chose itself stay on smaller pages for that. The
+//! price is a pause as long as the copy for every thread that touches the slot.
 //!
 //! | step | held | where it fails |
 //! |---|---|---|
@@ -19,15 +20,16 @@ use crate::areas::Areas;
 use crate::demote::{self, Staging};
 use crate::gigantic::Gigantic;
 use crate::pins;
+use crate::room;
 use crate::slot::State;
 use crate::supply;
-use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, PAGE, Span};
+use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, PAGE, Pagemap, Span};
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Cause, Counters};
-use superpage_units::Nanos;
+use superpage_units::{Bytes, Nanos};
 
 /// The reason why a slot was not promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +58,7 @@ impl Failure {
 /// # Errors
 /// [`Failure`]. The slot is as it was then.
 pub(crate) fn promote(areas: &Areas, slot: usize) -> Result<(), Failure> {
-    let uffd = areas.uffd().ok_or(Failure::Refused(Cause::NoRights))?;
-    let page = prepared(areas)?;
-    let Some(holes) = begin(areas, slot) else {
-        areas.ready.add(page);
-        return Err(Failure::Changed);
-    };
-    carry_out(areas, uffd, slot, &holes, page)
+    promote_by(areas, slot, || begin(areas, slot))
 }
 
 /// As [`promote`], for a thread of the program that asks and holds the lock of the space, so that the slot stays
@@ -71,13 +67,27 @@ pub(crate) fn promote(areas: &Areas, slot: usize) -> Result<(), Failure> {
 /// # Errors
 /// As of [`promote`].
 pub(crate) fn promote_asked(areas: &Areas, slot: usize) -> Result<(), Failure> {
+    promote_by(areas, slot, || {
+        areas.slots.begin(slot, State::Ordinary, State::Changing).then(Vec::new)
+    })
+}
+
+fn promote_by(
+    areas: &Areas,
+    slot: usize,
+    begin: impl FnOnce() -> Option<Vec<Span>>,
+) -> Result<(), Failure> {
     let uffd = areas.uffd().ok_or(Failure::Refused(Cause::NoRights))?;
     let page = prepared(areas)?;
-    if !areas.slots.begin(slot, State::Ordinary, State::Changing) {
+    let Some(holes) = begin() else {
         areas.ready.add(page);
         return Err(Failure::Changed);
+    };
+    let done = carry_out(areas, uffd, slot, &holes, page);
+    if let Some(cooldown) = areas.cooldown(slot) {
+        if done.is_ok() { cooldown.forget() } else { cooldown.begin() }
     }
-    carry_out(areas, uffd, slot, &[], page)
+    done
 }
 
 /// A gigantic page of zeroes, if the program is one that may have it.
@@ -93,7 +103,10 @@ fn begin(areas: &Areas, slot: usize) -> Option<Vec<Span>> {
     // Waiting for the lock could take for ever: who holds it may wait for this thread.
     let space = areas.space.try_take()?;
     space.slot(slot).filter(|pages| pages.is_nearly_full())?;
-    let holes = space.free_runs(slot).collect();
+    let mut holes = Vec::new();
+    // A program that is short of memory is not to end here.
+    holes.try_reserve_exact(space.free_runs(slot).count()).ok()?;
+    holes.extend(space.free_runs(slot));
     areas.slots.begin(slot, State::Ordinary, State::Changing).then_some(holes)
 }
 
@@ -107,8 +120,9 @@ fn carry_out(
 ) -> Result<(), Failure> {
     let span = areas.slots.span(slot);
     // Unmapped at the end, when nobody waits any more.
-    let staging = match allowed(areas, span).and_then(|staging| open(holes).map(|()| staging)) {
-        Ok(staging) => staging,
+    let allowed = allowed(areas, span).and_then(|place| open(holes).map(|()| place));
+    let (staging, pagemap) = match allowed {
+        Ok(place) => place,
         Err(cause) => {
             reserve(holes);
             areas.ready.add(page);
@@ -118,7 +132,7 @@ fn carry_out(
     };
     let counters = areas.counters;
     let begun = sys::now();
-    let done = held(uffd, span, staging.span(), page);
+    let done = Hold { uffd, pagemap, slot: span, staging: staging.span() }.promote(page);
     let state = if done.is_ok() { State::Gigantic } else { State::Ordinary };
     if state == State::Ordinary {
         let _ = uffd.unregister(span);
@@ -160,78 +174,155 @@ fn permitted(areas: &Areas) -> Result<(), Cause> {
     if !areas.may_use_gigantic() {
         return Err(Cause::Forked);
     }
+    if !areas.may_promote() {
+        return Err(Cause::NotWanted);
+    }
     // The gigantic page could not be demoted again.
     if pins::may_be(sys::process()) { Err(Cause::MayPin) } else { Ok(()) }
 }
 
-/// A place to move the slot's pages to, if the slot may be promoted.
-fn allowed(areas: &Areas, slot: Span) -> Result<Staging, Cause> {
+/// A place to move the slot's pages to, if the slot may be promoted, and the page tables.
+fn allowed(areas: &Areas, slot: Span) -> Result<(Staging, Pagemap), Cause> {
     // Since it was taken over, a thread that is about to fork waits for it.
     permitted(areas)?;
-    populate_zeroes(slot)?;
+    let pagemap = Pagemap::open().map_err(|_| Cause::Kernel)?;
+    populate_zeroes(&pagemap, slot)?;
     let staging = Staging::map().ok_or(Cause::NoMemory)?;
+    // The kernel may lock and populate all that is mapped (mlockall).
+    if pagemap.is_empty(staging.span()) != Ok(true) {
+        return Err(Cause::Kernel);
+    }
     // A child would keep what it inherits of it for ever.
     // SAFETY: the memory is the library's, and holds nothing yet.
     let _ = unsafe { sys::madvise(staging.span(), libc::MADV_DONTFORK) };
-    Ok(staging)
+    Ok((staging, pagemap))
 }
 
+/// Memory that is left free beside what a promotion takes. Chosen, not measured.
+const MARGIN: Bytes = Bytes(256 << 20);
+
 /// Gives memory to the huge pages that the program has only read: the kernel's one huge page of zeroes should
-/// not be moved (kernels before 2026 lose track of it).
-fn populate_zeroes(slot: Span) -> Result<(), Cause> {
+/// not be moved (kernels before 2026 do so wrongly). What is swapped out comes back when it is copied, so there
+/// must be memory for both.
+fn populate_zeroes(pagemap: &Pagemap, slot: Span) -> Result<(), Cause> {
+    const HUGE_ZERO: u64 = sys::ZERO | sys::HUGE_PAGE;
+    let mut needed = 0;
+    let count = pagemap.scan(slot, sys::ZERO | sys::SWAPPED, |found| {
+        if found.is(HUGE_ZERO) || found.is(sys::SWAPPED) {
+            needed += found.span().length;
+        }
+    });
+    count.map_err(|_| Cause::Kernel)?;
+    if needed > 0 && room::available() < Bytes(needed as u64 + MARGIN.0) {
+        return Err(Cause::NoMemory);
+    }
     let mut populated = Ok(0);
-    sys::scan(slot, sys::ZERO, |found| {
-        if found.is(sys::ZERO | sys::HUGE_PAGE) && populated.is_ok() {
+    let scanned = pagemap.scan(slot, sys::ZERO, |found| {
+        if found.is(HUGE_ZERO) && populated.is_ok() {
             // SAFETY: the advice keeps what is there.
             populated = unsafe { sys::madvise(found.span(), libc::MADV_POPULATE_WRITE) };
         }
-    })
-    .and(populated)
-    .map(|_| ())
-    .map_err(|_| Cause::Kernel)
+    });
+    scanned.and(populated).map(|_| ()).map_err(|_| Cause::Kernel)
 }
 
 /// The cause of a failure, and the gigantic page if it still holds zeroes.
 type Failed = (Cause, Option<Gigantic>);
 
-fn held(uffd: &Userfaultfd, slot: Span, staging: Span, page: Gigantic) -> Result<(), Failed> {
-    if uffd.register(slot).and_then(|()| uffd.register(staging)).is_err() {
-        return Err((Cause::Kernel, Some(page)));
+/// A slot whose pages are moved away, and where they are moved to.
+struct Hold<'a> {
+    uffd: &'a Userfaultfd,
+    pagemap: Pagemap,
+    slot: Span,
+    staging: Span,
+}
+
+impl Hold<'_> {
+    fn promote(&self, page: Gigantic) -> Result<(), Failed> {
+        let Self { uffd, slot, staging, .. } = *self;
+        if uffd.register(slot).and_then(|()| uffd.register(staging)).is_err() {
+            return Err((Cause::Kernel, Some(page)));
+        }
+        // From here on no huge page of zeroes can come.
+        let mut has_zeroes = false;
+        let scanned = self.pagemap.scan(slot, sys::ZERO, |found| {
+            has_zeroes |= found.is(sys::ZERO | sys::HUGE_PAGE);
+        });
+        if scanned.is_err() || has_zeroes {
+            return Err((Cause::Kernel, Some(page)));
+        }
+        if let Err(cause) = self.move_away() {
+            self.move_back();
+            return Err((cause, Some(page)));
+        }
+        for offset in (0..GIGANTIC).step_by(HUGE) {
+            // SAFETY: both are mapped, and nobody else knows where.
+            unsafe { demote::copy(staging.start + offset, page.start() + offset) };
+        }
+        // SAFETY: everything that the slot held has been copied.
+        if unsafe { page.move_over(slot) }.is_err() {
+            self.move_back();
+            return Err((Cause::Kernel, None));
+        }
+        Ok(())
     }
-    // From here on no page of zeroes can come.
-    let mut has_zeroes = false;
-    let scanned =
-        sys::scan(slot, sys::ZERO, |found| has_zeroes |= found.is(sys::ZERO | sys::HUGE_PAGE));
-    if scanned.is_err() || has_zeroes {
-        return Err((Cause::Kernel, Some(page)));
+
+    fn move_away(&self) -> Result<(), Cause> {
+        move_pages(self.uffd, self.slot, self.staging).map_err(|errno| match errno {
+            Errno::EBUSY | Errno::EAGAIN => Cause::Pinned,
+            _ => Cause::Kernel,
+        })?;
+        // Some file systems write by other means than pins.
+        if pins::may_be(sys::process()) {
+            return Err(Cause::MayPin);
+        }
+        // Reading what is missing there would wait for a thread of ours. The call also waits for writes by
+        // `/proc/PID/mem` that are under way.
+        self.uffd.unregister(self.staging).map_err(|_| Cause::Kernel)?;
+        match self.pagemap.is_empty(self.slot) {
+            Ok(true) => Ok(()),
+            _ => Err(Cause::Kernel),
+        }
     }
-    if let Err(errno) = move_pages(uffd, slot, staging) {
-        move_back(uffd, staging, slot);
-        let is_pinned = matches!(errno, Errno::EBUSY | Errno::EAGAIN);
-        return Err((if is_pinned { Cause::Pinned } else { Cause::Kernel }, Some(page)));
+
+    /// Moves back what was moved away, however often the kernel has to be asked: it is the program's memory.
+    fn move_back(&self) {
+        const MOMENT: Nanos = Nanos(1_000_000); // chosen, not measured
+        let nobody = AtomicU32::new(0);
+        loop {
+            // Run by run: where nothing was moved away, the slot may hold a huge page, over which the kernel
+            // moves nothing, not even a hole.
+            let scanned = self.pagemap.scan(self.staging, sys::PRESENT | sys::SWAPPED, |found| {
+                self.move_run_back(found.span());
+            });
+            if scanned.is_ok() && self.pagemap.is_empty(self.staging) == Ok(true) {
+                return;
+            }
+            sys::futex_wait_for(&nobody, 0, MOMENT);
+        }
     }
-    // Reading what is missing there would wait for a thread of ours.
-    if uffd.unregister(staging).is_err() || sys::is_empty(slot) != Ok(true) {
-        move_back(uffd, staging, slot);
-        return Err((Cause::Kernel, Some(page)));
+
+    fn move_run_back(&self, run: Span) {
+        let place = Span { start: self.slot.start + (run.start - self.staging.start), ..run };
+        match move_pages(self.uffd, run, place) {
+            Ok(()) | Err(Errno::EAGAIN) => {}
+            // The memory was locked meanwhile, or its pages are merged: its page tables move instead.
+            Err(_) => {
+                let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+                // SAFETY: nothing is in that place, from where the pages were moved away.
+                let _ = unsafe { sys::mremap(run, run.length, flags, place.start) };
+                // SAFETY: advice that keeps what is there.
+                let _ = unsafe { sys::madvise(place, libc::MADV_DOFORK) };
+            }
+        }
     }
-    for offset in (0..GIGANTIC).step_by(HUGE) {
-        // SAFETY: both are mapped, and nobody else knows where.
-        unsafe { demote::copy(staging.start + offset, page.start() + offset) };
-    }
-    // SAFETY: everything that the slot held has been copied.
-    if unsafe { page.move_over(slot) }.is_err() {
-        move_back(uffd, staging, slot);
-        return Err((Cause::Kernel, None));
-    }
-    Ok(())
 }
 
 /// Moves all pages of a span to another, which must be registered and hold none of them. What is missing stays
 /// so.
 ///
 /// # Errors
-/// EBUSY for a page that is pinned, or shared with a child; EAGAIN for one that the kernel has in its hands.
+/// EBUSY for a page that is pinned, shared with a child or merged; EAGAIN for one that the kernel is using.
 /// Some pages have moved then.
 fn move_pages(uffd: &Userfaultfd, from: Span, to: Span) -> Result<(), Errno> {
     match uffd.move_pages(from, to.start) {
@@ -245,24 +336,5 @@ fn move_pages(uffd: &Userfaultfd, from: Span, to: Span) -> Result<(), Errno> {
             Ok(())
         }
         done => done,
-    }
-}
-
-/// Moves back what was moved away, however often the kernel has to be asked: it is the program's memory.
-fn move_back(uffd: &Userfaultfd, staging: Span, slot: Span) {
-    const MOMENT: Nanos = Nanos(1_000_000); // chosen, not measured
-    let nobody = AtomicU32::new(0);
-    loop {
-        // Run by run: where nothing was moved away, the slot may hold a huge page, over which the kernel moves
-        // nothing, not even a hole.
-        let moved = sys::scan(staging, sys::PRESENT | sys::SWAPPED, |found| {
-            let run = found.span();
-            let place = Span { start: slot.start + (run.start - staging.start), ..run };
-            let _ = move_pages(uffd, run, place);
-        });
-        if moved.is_ok() && sys::is_empty(staging) == Ok(true) {
-            return;
-        }
-        sys::futex_wait_for(&nobody, 0, MOMENT);
     }
 }

@@ -166,7 +166,7 @@ fn register(areas: &Areas, slot: usize) -> Answer {
     }
     // Another thread, or the kernel (MAP_POPULATE, mlockall), may have touched the slot before it was
     // registered. From here on nothing can come unseen.
-    if sys::is_empty(span) == Ok(true) {
+    if sys::Pagemap::open().and_then(|pagemap| pagemap.is_empty(span)) == Ok(true) {
         areas.slots.begin(slot, State::Ordinary, State::Fresh);
     } else {
         let _ = uffd.unregister(span);

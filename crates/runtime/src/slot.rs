@@ -6,7 +6,8 @@
 //!      ▲  ▲              │             │               │
 //!      │  └── released ──┘             │               │ a part is changed, a fork
 //!      ├──── no gigantic page was free ┘               ▼
-//!      └────────────────────────────────────────── Changing
+//!      ├────────────────────────────────────────── Changing ──▶ Gigantic
+//!      └───────────── promotion ──────────────────────▲
 //! ```
 //!
 //! Threads change a state by one compare-and-exchange, and hold no lock meanwhile: a thread of the
@@ -28,7 +29,7 @@ pub(crate) enum State {
     Serving = 2,
     /// One gigantic page.
     Gigantic = 3,
-    /// Somebody unmaps its gigantic page or copies it to smaller pages.
+    /// Somebody unmaps its gigantic page, copies it to smaller pages, or copies smaller pages to a gigantic one.
     Changing = 4,
 }
 

@@ -1,10 +1,10 @@
 //! The beginning: before the program's own code, the library finds out whether it is to manage the process,
-//! and reserves the areas. Its threads start when the program first maps 1 GiB. Where anything fails the
+//! and reserves the areas. Its threads start when the program's memory first fills a slot. Where anything fails the
 //! program runs unmanaged.
 
 #![expect(unsafe_code, reason = "runs before main, and maps what lives for ever")]
 
-use crate::areas::{self, Areas};
+use crate::areas::{self, Areas, Cooldown};
 use crate::gigantic::Ready;
 use crate::machine::Decider;
 use crate::slot::Slots;
@@ -91,6 +91,8 @@ fn begin(config: &Config<'_>) -> Result<()> {
         Decider::new((policy.build)()),
         counters,
         parents_mark()?,
+        // SAFETY: zero bytes are cooldowns that are over.
+        unsafe { zeroed::<Cooldown>(slots) }?,
     )));
     export::resolve();
     fork::watch()?;

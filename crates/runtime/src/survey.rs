@@ -3,11 +3,10 @@
 //! Only slots that are nearly full of plain memory are looked at: in others no gigantic page fits, and their huge
 //! pages are the kernel's to make.
 
-use crate::areas::Areas;
+use crate::areas::{Areas, Cooldown};
 use crate::slot::State;
 use crate::space::SlotPages;
-use crate::sys::{self, HUGE, PAGE, Span};
-use alloc::vec;
+use crate::sys::{self, GIGANTIC, HUGE, PAGE, Span};
 use alloc::vec::Vec;
 use superpage_policy::promotion::RangeView;
 use superpage_units::{
@@ -17,6 +16,9 @@ use superpage_units::{
 /// A survey is made again after this time. Chosen, not measured: it takes up to 1.6 ms for each GiB.
 const AGE: Nanos = Nanos(5_000_000_000);
 
+/// PMD ranges in a slot.
+const RANGES: usize = GIGANTIC / HUGE;
+
 /// The slots that could be promoted, as they were lately.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
@@ -24,8 +26,8 @@ pub(crate) struct Survey {
     made: Nanos,
     /// The slots, in address order.
     vmas: Vec<Vma>,
-    /// The ranges of each of those.
-    ranges: Vec<Vec<Seen>>,
+    /// The ranges of those, [`RANGES`] of each.
+    ranges: Vec<Seen>,
 }
 
 /// What was seen of a PMD range.
@@ -48,12 +50,22 @@ impl Survey {
         let is_candidate = |slot: &usize| {
             areas.slots.state(*slot) == State::Ordinary
                 && space.slot(*slot).is_some_and(SlotPages::is_nearly_full)
+                && areas.cooldown(*slot).is_some_and(Cooldown::is_over)
         };
-        let slots: Vec<usize> = (0..areas.slots.count()).filter(is_candidate).collect();
-        drop(space);
+        let slots = || (0..areas.slots.count()).filter(is_candidate);
         self.made = now;
-        self.vmas = slots.iter().map(|slot| vma(areas.slots.span(*slot))).collect();
-        self.ranges = slots.iter().map(|slot| seen(areas.slots.span(*slot))).collect();
+        self.vmas.clear();
+        self.ranges.clear();
+        // A program that is short of memory is not to end because of a survey.
+        let count = slots().count();
+        if self.vmas.try_reserve(count).is_ok() && self.ranges.try_reserve(count * RANGES).is_ok() {
+            self.vmas.extend(slots().map(|slot| vma(areas.slots.span(slot))));
+            self.ranges.resize(count * RANGES, Seen::default());
+        }
+        drop(space);
+        for (vma, ranges) in self.vmas.iter().zip(self.ranges.chunks_exact_mut(RANGES)) {
+            look(Span::gigantic(sys::to_usize(vma.start.0)), ranges);
+        }
     }
 
     /// Forgets it: something has changed.
@@ -92,7 +104,7 @@ impl Survey {
         let index = self.vmas.partition_point(|vma| vma.end <= address);
         let vma = self.vmas.get(index).filter(|vma| vma.start <= address)?;
         let offset = address.since(vma.start).0 / HUGE as u64;
-        self.ranges.get(index)?.get(usize::try_from(offset).ok()?)
+        self.ranges.get(index * RANGES + usize::try_from(offset).ok()?)
     }
 }
 
@@ -113,10 +125,10 @@ pub(crate) fn vma(slot: Span) -> Vma {
     }
 }
 
-/// The ranges of a slot; all are empty where the kernel does not say.
-fn seen(slot: Span) -> Vec<Seen> {
-    let mut ranges = vec![Seen::default(); slot.length / HUGE];
-    let _ = sys::scan(slot, sys::PRESENT | sys::SWAPPED, |found| {
+/// Looks at the ranges of a slot, which are empty so far, and stay so where the kernel does not say.
+fn look(slot: Span, ranges: &mut [Seen]) {
+    let Ok(pagemap) = sys::Pagemap::open() else { return };
+    let _ = pagemap.scan(slot, sys::PRESENT | sys::SWAPPED, |found| {
         let span = found.span();
         let mut start = span.start;
         while start < span.end() {
@@ -135,5 +147,4 @@ fn seen(slot: Span) -> Vec<Seen> {
             start = end;
         }
     });
-    ranges
 }

@@ -394,35 +394,47 @@ impl Found {
 /// Runs of pages that are told at a time.
 const RUNS: usize = 128;
 
-/// Tells the pages of a span that are of any of these kinds, in address order.
-///
-/// # Errors
-/// What the kernel says where it cannot tell.
-pub(crate) fn scan(span: Span, kinds: u64, mut tell: impl FnMut(&Found)) -> Result<()> {
-    let mut runs = [Found::default(); RUNS];
-    scan_by(span, kinds, &mut runs, 0, |found| found.iter().for_each(&mut tell))
-}
+/// The page tables of the process. Kept open where a later open could be refused: the program may give up rights.
+#[derive(Debug)]
+pub(crate) struct Pagemap(Descriptor);
 
-/// Whether nothing is mapped in a span, and nothing of it is swapped out.
-///
-/// # Errors
-/// As of [`scan`].
-pub(crate) fn is_empty(span: Span) -> Result<bool> {
-    let mut is_empty = true;
-    let mut run = [Found::default()];
-    scan_by(span, PRESENT | SWAPPED, &mut run, 1, |found| is_empty &= found.is_empty())?;
-    Ok(is_empty)
+impl Pagemap {
+    /// Opens it.
+    pub(crate) fn open() -> Result<Self> {
+        Ok(Self(open(c"/proc/thread-self/pagemap", libc::O_RDONLY)?))
+    }
+
+    /// Tells the pages of a span that are of any of these kinds, in address order.
+    ///
+    /// # Errors
+    /// What the kernel says where it cannot tell.
+    pub(crate) fn scan(&self, span: Span, kinds: u64, mut tell: impl FnMut(&Found)) -> Result<()> {
+        let mut runs = [Found::default(); RUNS];
+        scan_by(self, span, kinds, &mut runs, 0, |found| found.iter().for_each(&mut tell))
+    }
+
+    /// Whether nothing is mapped in a span, and nothing of it is swapped out.
+    ///
+    /// # Errors
+    /// As of [`Pagemap::scan`].
+    pub(crate) fn is_empty(&self, span: Span) -> Result<bool> {
+        let mut is_empty = true;
+        let mut run = [Found::default()];
+        let kinds = PRESENT | SWAPPED;
+        scan_by(self, span, kinds, &mut run, 1, |found| is_empty &= found.is_empty())?;
+        Ok(is_empty)
+    }
 }
 
 /// Scans with so much room; at most so many pages, if that is not 0.
 fn scan_by(
+    pagemap: &Pagemap,
     span: Span,
     kinds: u64,
     runs: &mut [Found],
     most_pages: u64,
     mut tell: impl FnMut(&[Found]),
 ) -> Result<()> {
-    let pagemap = open(c"/proc/thread-self/pagemap", libc::O_RDONLY)?;
     let mut start = span.start as u64;
     while start < span.end() as u64 {
         let mut scan = Scan {
@@ -438,7 +450,7 @@ fn scan_by(
         };
         let argument = core::ptr::from_mut(&mut scan);
         // SAFETY: the structure is the request's, and says how much room there is.
-        let count = unsafe { syscall!(Sysno::ioctl, pagemap.0, PAGEMAP_SCAN, argument) }?;
+        let count = unsafe { syscall!(Sysno::ioctl, pagemap.0.0, PAGEMAP_SCAN, argument) }?;
         tell(runs.get(..count).unwrap_or_default());
         if most_pages > 0 {
             break;

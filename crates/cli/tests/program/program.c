@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -646,24 +647,53 @@ static int writes_outside(char **words) {
         uint64_t seen = 0;
         void *place = (void *)owned(OUTSIDE, value);
         struct iovec local = {&value, sizeof value}, remote = {place, sizeof value};
-        if (process_vm_writev(process, &local, 1, &remote, 1, 0) != sizeof value) return 0;
+        if (process_vm_writev(process, &local, 1, &remote, 1, 0) != sizeof value) break;
         local.iov_base = &seen;
-        if (process_vm_readv(process, &local, 1, &remote, 1, 0) != sizeof value) return 0;
+        if (process_vm_readv(process, &local, 1, &remote, 1, 0) != sizeof value) break;
         if (seen != value) {
             fprintf(stderr, "another process wrote %lu and reads %lu\n", value, seen);
             return 1;
         }
     }
+    // Otherwise the calls failed.
+    return getppid() != process ? 0 : 1;
+}
+
+// One GiB that is touched only when it is in parts, so that no first touch is told.
+static char *map_in_parts(void) {
+    char *memory = map(GIB);
+    CHECK(munmap(memory + GIB / 2, GIB / 2) == 0);
+    CHECK(mmap(memory + GIB / 2, GIB / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+               0) == memory + GIB / 2);
+    return memory;
+}
+
+// Asks for promotions that are refused, each for another reason: what memory holds is the same after each.
+static int refuses(void) {
+    char *memory = map_in_parts(), *locked = map_in_parts();
+    fill(memory, 0, GIB, 26);
+    fill(locked, 0, GIB, 27);
+    CHECK(mlock(locked + 3 * MIB, PAGE) == 0);
+    madvise(locked, GIB, MADV_COLLAPSE);
+    CHECK(gigantic_at(locked) == 0);
+    expect(locked, 0, GIB, 27);
+    CHECK(munlock(locked + 3 * MIB, PAGE) == 0);
+    // The library's threads may not look at the page tables any more.
+    CHECK(prctl(PR_SET_DUMPABLE, 0) == 0);
+    madvise(memory, GIB, MADV_COLLAPSE);
+    expect(memory, 0, GIB, 26);
+    CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
+    CHECK(mlockall(MCL_FUTURE) == 0);
+    madvise(memory, GIB, MADV_COLLAPSE);
+    CHECK(gigantic_at(memory) == 0);
+    expect(memory, 0, GIB, 26);
+    expect(locked, 0, GIB, 27);
     return 0;
 }
 
 // Has one GiB promoted and demoted again and again, until the time is over.
 static int promotes(long seconds) {
-    // The whole of it is touched only when it is in parts, so that no first touch is told.
-    shared = map(GIB);
-    CHECK(munmap(shared + GIB / 2, GIB / 2) == 0);
-    CHECK(mmap(shared + GIB / 2, GIB / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-               0) == shared + GIB / 2);
+    shared = map_in_parts();
     for (size_t at = 0; at < GIB; at += PAGE) ((uint64_t *)(shared + at))[9] = word(25, at / PAGE);
 
     char path[] = "/var/tmp/superpage-direct-XXXXXX", block[PAGE] __attribute__((aligned(4096)));
@@ -726,6 +756,7 @@ int main(int count, char **words) {
     if (!strcmp(part, "integrity")) return integrity(number);
     if (!strcmp(part, "packed")) return packed();
     if (!strcmp(part, "promotes")) return promotes(number);
+    if (!strcmp(part, "refuses")) return refuses();
     if (!strcmp(part, "writes-outside") && count > 3) return writes_outside(words);
     if (!strcmp(part, "exit")) return number;
     if (!strcmp(part, "die")) raise(number);
