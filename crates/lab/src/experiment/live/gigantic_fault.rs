@@ -9,7 +9,9 @@ use super::support_run::{Managed, take_gigantic};
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::helper::{Helper, Order, Origin, Part};
 use serde::Serialize;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use superpage_kernel::hugetlb;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "gigantic-fault",
@@ -30,8 +32,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// First touches in a round. Chosen.
 const TOUCHES: usize = 8;
-/// From one touch to the next: the library zeroes the next page meanwhile, in a tenth of the time at most.
-const REST: Duration = Duration::from_secs(3);
+/// The library zeroes the next page in a tenth of the time at most, so this long it may be at rest before that.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// From the moment in which the page is the library's until it is zeroed, and some more.
+const ZEROING: Duration = Duration::from_secs(4);
 /// One is touched, one is being zeroed.
 const PAGES: u64 = 2;
 
@@ -95,7 +99,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     }
     report.notes.push(
         "Medians of single first touches, the pages taken into the kernel's pool before. Prepared: the library \
-         had zeroed a page since the touch before, 3 s ago."
+         had zeroed a page since the touch before."
             .to_owned(),
     );
     Ok(report)
@@ -113,7 +117,7 @@ fn trial(setting: &Setting, case: Case) -> Result<Vec<f64>> {
     let mut times = Vec::new();
     for _ in 0..TOUCHES {
         if case == Case::Prepared {
-            std::thread::sleep(REST);
+            wait_until_ready()?;
         }
         times.push(touch(&mut managed.helper)?);
     }
@@ -126,6 +130,16 @@ fn trial(setting: &Setting, case: Case) -> Result<Vec<f64>> {
             "of {TOUCHES} first touches {served} got a 1 GiB page, {prepared} one that was zeroed ahead"
         ))),
     }
+}
+
+/// Waits until the library has taken a page, and zeroed it.
+fn wait_until_ready() -> Result<()> {
+    let start = Instant::now();
+    while hugetlb::read(Path::new("/sys"))?.free >= PAGES && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(ZEROING);
+    Ok(())
 }
 
 fn touch(helper: &mut Helper) -> Result<f64> {
