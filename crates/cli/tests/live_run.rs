@@ -222,8 +222,9 @@ fn full_slots_are_promoted_later() -> Ended {
 fn promotions_lose_no_write() -> Ended {
     let _taken = take_gigantic(1)?;
     let (said, report) = report(&["promotes", INTEGRITY])?;
-    ensure!(report["promotions"].as_u64() >= Some(10), "{said:?} {report}");
-    ensure!(report["demotions"].as_u64() >= Some(10), "{said:?} {report}");
+    // Many are refused, because a descriptor for direct reads is open.
+    ensure!(report["promotions"].as_u64() >= Some(4), "{said:?} {report}");
+    ensure!(report["demotions"].as_u64() >= Some(4), "{said:?} {report}");
     Ok(())
 }
 

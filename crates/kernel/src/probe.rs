@@ -5,6 +5,7 @@
 
 use crate::cgroup;
 use crate::error::{Error, Result};
+use crate::hugetlb;
 use crate::maps;
 use crate::own_child::OwnChild;
 use crate::own_memory::{OwnMemory, Wish};
@@ -48,11 +49,15 @@ pub enum Ability {
     Cgroups,
     /// The kernel's own de-bloater, to compare with.
     UnderusedShrinker,
+    /// Hearing of first touches, for `superpage run`.
+    HearFirstTouches,
+    /// Gigantic pages, for `superpage run`.
+    GiganticPages,
 }
 
 impl Ability {
     /// All of them, in the order to show them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::HoldProcesses,
         Self::FindHugePages,
         Self::ReadMemory,
@@ -64,6 +69,8 @@ impl Ability {
         Self::Pressure,
         Self::Cgroups,
         Self::UnderusedShrinker,
+        Self::HearFirstTouches,
+        Self::GiganticPages,
     ];
 
     /// What de-bloating cannot do without.
@@ -85,6 +92,8 @@ impl Ability {
             Self::Pressure => "pressure",
             Self::Cgroups => "cgroups",
             Self::UnderusedShrinker => "underused-shrinker",
+            Self::HearFirstTouches => "hear-first-touches",
+            Self::GiganticPages => "gigantic-pages",
         }
     }
 
@@ -103,6 +112,10 @@ impl Ability {
             Self::Pressure => "be woken by memory pressure (PSI)",
             Self::Cgroups => "watch memory by cgroup",
             Self::UnderusedShrinker => "compare with the kernel's own de-bloater",
+            Self::HearFirstTouches => {
+                "serve a program's first touches (userfaultfd, `superpage run`)"
+            }
+            Self::GiganticPages => "have 1 GiB pages for programs (hugetlb, `superpage run`)",
         }
     }
 }
@@ -163,6 +176,8 @@ pub fn probe(ability: Ability) -> Finding {
         Ability::Pressure => pressure_stall(Path::new("/proc")),
         Ability::Cgroups => cgroups(),
         Ability::UnderusedShrinker => underused_shrinker(),
+        Ability::HearFirstTouches => hear_first_touches(),
+        Ability::GiganticPages => gigantic_pages(Path::new("/sys")),
     };
     Finding { ability, answer, why, advice }
 }
@@ -376,6 +391,45 @@ fn underused_shrinker() -> Verdict {
             Answer::No,
             error.to_string(),
             Some("Only the comparison with the kernel's own de-bloater needs it."),
+        ),
+    }
+}
+
+/// The device gives whoever may open it the kind of userfaultfd that hears of faults in the kernel as well.
+fn hear_first_touches() -> Verdict {
+    const DEVICE: &str = "/dev/userfaultfd";
+    const ADVICE: &str = "Run as root, or let a group open it by a udev rule such as \
+                          KERNEL==\"userfaultfd\", GROUP=\"superpage\", MODE=\"0660\".";
+    match access(Path::new(DEVICE), Access::READ_OK | Access::WRITE_OK) {
+        Ok(()) => (Answer::Yes, format!("{DEVICE} can be opened"), None),
+        Err(errno) => {
+            let error = Error::from_errno(errno, format!("open {DEVICE}"));
+            (Answer::No, error.to_string(), Some(ADVICE))
+        }
+    }
+}
+
+/// Whether more than what is in the pool could be had is only known by taking it.
+fn gigantic_pages(sys_root: &Path) -> Verdict {
+    match hugetlb::read(sys_root) {
+        Ok(pool) if pool.free > 0 => (
+            Answer::Yes,
+            format!("{} of {} in the kernel's pool are free", pool.free, pool.size),
+            None,
+        ),
+        Ok(pool) => (
+            Answer::CouldNotTell,
+            format!("none of {} in the kernel's pool is free", pool.size),
+            Some(
+                "As root, `superpage run` takes them from free memory as they are needed. Where its report \
+                 says that none was to be had, boot with hugetlb_cma=SIZE (a part of memory that stays \
+                 movable) or hugepagesz=1G hugepages=NUMBER.",
+            ),
+        ),
+        Err(error) => (
+            Answer::No,
+            error.to_string(),
+            Some("This processor or kernel has no 1 GiB pages; all else works without."),
         ),
     }
 }

@@ -28,7 +28,8 @@ pub enum Cause {
     Limited,
     /// The process may not have a userfaultfd, so no first touch is told to the library.
     NoRights,
-    /// The program has a userfaultfd of its own, or limits or locks its memory.
+    /// The program has a userfaultfd of its own, limits or locks its memory, or has mutexes that the kernel changes
+    /// (robust ones, priority inheritance).
     NotWanted,
     /// The kernel refused a step.
     Kernel,
@@ -64,7 +65,7 @@ impl Cause {
             }
             Self::NoRights => "the program may not have a userfaultfd",
             Self::NotWanted => {
-                "the program has a userfaultfd of its own, or limits or locks its memory"
+                "the program has a userfaultfd or robust mutexes, or limits or locks its memory"
             }
             Self::Kernel => "the kernel refused a step",
         }

@@ -57,7 +57,8 @@ pub(crate) struct Areas {
     parent: &'static AtomicU32,
     /// Whether no first touch is to be told any more: the program has a userfaultfd of its own.
     is_left_alone: AtomicBool,
-    /// Whether nothing is placed any more: the program limits its address space or locks all its memory.
+    /// Whether nothing is promoted any more: the program limits its address space, locks all its memory, or has
+    /// mutexes that the kernel changes.
     is_closed: AtomicBool,
     /// The cooldown of each slot after a promotion that was refused.
     cooldowns: &'static [Cooldown],
@@ -65,7 +66,7 @@ pub(crate) struct Areas {
     pub(crate) news: AtomicU32,
 }
 
-/// How long a slot is not promoted after that was refused: twice as long each time. All zero bytes are one of a slot
+/// How long a slot is not promoted after that was refused, or after a demotion: twice as long each time. All zero bytes are one of a slot
 /// that never was.
 #[derive(Debug)]
 #[repr(C)]
@@ -86,7 +87,7 @@ impl Cooldown {
         sys::now() >= Nanos(self.until.load(Relaxed))
     }
 
-    /// A promotion was refused.
+    /// A promotion was refused, or what was promoted was demoted.
     pub(crate) fn begin(&self) {
         let length = (2 * self.length.load(Relaxed)).clamp(Self::FIRST.0, Self::LONGEST.0);
         self.length.store(length, Relaxed);
@@ -235,7 +236,7 @@ impl Areas {
         !self.is_left_alone.load(Relaxed)
     }
 
-    /// Nothing is placed or promoted any more.
+    /// Nothing is promoted any more.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Relaxed);
     }

@@ -279,10 +279,60 @@ pub(crate) unsafe extern "C" fn mlock2(
 ) -> c_int {
     let address = address.addr();
     // SAFETY: the caller's promise.
-    let change = || unsafe { syscalls::syscall!(Sysno::mlock2, address, length, flags) };
+    let change = || unsafe {
+        match flags {
+            0 => syscalls::syscall!(Sysno::mlock, address, length),
+            _ => syscalls::syscall!(Sysno::mlock2, address, length, flags),
+        }
+    };
     number(match areas() {
-        Some(areas) => memory::special(areas, address, length, change),
+        Some(areas) => memory::special_and_slow(areas, address, length, change),
         None => change(),
+    })
+}
+
+/// pthread_mutexattr_setprotocol(3): nothing is promoted any more. The kernel changes such mutexes in ways that do
+/// not wait for a page that is held.
+///
+/// # Safety
+/// As of pthread_mutexattr_setprotocol.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pthread_mutexattr_setprotocol(
+    attributes: *mut c_void,
+    protocol: c_int,
+) -> c_int {
+    if let Some(areas) = areas() {
+        areas.close();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { set_attribute(&SET_PROTOCOL, attributes, protocol) }
+}
+
+/// pthread_mutexattr_setrobust(3), as [`pthread_mutexattr_setprotocol`].
+///
+/// # Safety
+/// As of pthread_mutexattr_setrobust.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pthread_mutexattr_setrobust(
+    attributes: *mut c_void,
+    robustness: c_int,
+) -> c_int {
+    if let Some(areas) = areas() {
+        areas.close();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { set_attribute(&SET_ROBUST, attributes, robustness) }
+}
+
+/// Calls a function of libc that sets an attribute.
+///
+/// # Safety
+/// As of that function.
+unsafe fn set_attribute(function: &Next, attributes: *mut c_void, value: c_int) -> c_int {
+    type Set = extern "C" fn(*mut c_void, c_int) -> c_int;
+    // SAFETY: the caller's promise.
+    function.get().map_or(libc::ENOSYS, |set| unsafe {
+        core::mem::transmute::<*mut c_void, Set>(set)(attributes, value)
     })
 }
 
@@ -474,11 +524,15 @@ static UNHEARD_FORK: Next = Next::new(c"_Fork");
 static CLONE: Next = Next::new(c"clone");
 static DAEMON: Next = Next::new(c"daemon");
 static SET_STACK: Next = Next::new(c"pthread_attr_setstack");
+static SET_PROTOCOL: Next = Next::new(c"pthread_mutexattr_setprotocol");
+static SET_ROBUST: Next = Next::new(c"pthread_mutexattr_setrobust");
 
 /// Finds the functions of libc that are called here. Later the dynamic linker's lock may be held by a thread
 /// that waits for this one.
 pub(crate) fn resolve() {
-    for next in [&FORK, &UNHEARD_FORK, &CLONE, &DAEMON, &FORKPTY, &SET_STACK] {
+    let all =
+        [&FORK, &UNHEARD_FORK, &CLONE, &DAEMON, &FORKPTY, &SET_STACK, &SET_PROTOCOL, &SET_ROBUST];
+    for next in all {
         next.get();
     }
 }
@@ -553,12 +607,10 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_mremap => memory::remap(areas, a, b, c, sys::int(d), e),
             libc::SYS_mprotect => memory::protect(areas, a, b, sys::int(c), &pass),
             libc::SYS_madvise => memory::advise(areas, a, b, sys::int(c)),
-            libc::SYS_pkey_mprotect
-            | libc::SYS_mbind
-            | libc::SYS_remap_file_pages
-            | libc::SYS_mlock
-            | libc::SYS_mlock2
-            | SYS_MSEAL => memory::special(areas, a, b, pass),
+            libc::SYS_pkey_mprotect | libc::SYS_mbind | libc::SYS_remap_file_pages | SYS_MSEAL => {
+                memory::special(areas, a, b, pass)
+            }
+            libc::SYS_mlock | libc::SYS_mlock2 => memory::special_and_slow(areas, a, b, pass),
             libc::SYS_process_madvise => {
                 make_ordinary(areas, b as *const libc::iovec, c);
                 pass()

@@ -7,7 +7,7 @@
 
 #![expect(unsafe_code, reason = "carries out the program's own changes to its memory")]
 
-use crate::areas::Areas;
+use crate::areas::{Areas, Threads};
 use crate::lock::Guard;
 use crate::machine::note_mapped;
 use crate::service::Answer;
@@ -78,8 +78,7 @@ fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
 fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
     let mut space = areas.space.take();
     let hint = asked.address.next_multiple_of(PAGE);
-    // Of a gigantic page no part can be protected otherwise.
-    let may = |slot| asked.protection == READ_WRITE || areas.slots.wait(slot) != State::Gigantic;
+    let may = |slot| may_hold(areas, slot, asked.protection);
     let span = space.find(length, hint, &may)?;
     if asked.protection != PROT_NONE && open(areas, &space, span, asked.protection).is_err() {
         // Where the kernel refuses it, it refuses the whole mapping with an error of its own.
@@ -95,6 +94,16 @@ fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
         let _ = unsafe { sys::madvise(span, libc::MADV_POPULATE_WRITE) };
     }
     Some(Ok(span.start))
+}
+
+/// Whether a mapping may be placed in a slot beside others: nobody is changing it, and if a gigantic page maps it,
+/// that is what the mapping may be. Of a gigantic page no part can be protected otherwise, and in a child of a fork
+/// its parent has it too.
+fn may_hold(areas: &Areas, slot: usize, protection: i32) -> bool {
+    match areas.slots.state(slot) {
+        State::Gigantic => protection == READ_WRITE && areas.threads() == Threads::Run,
+        state => state.is_settled(),
+    }
 }
 
 /// Makes free pages of the areas memory that holds zeroes.
@@ -225,7 +234,8 @@ pub(crate) unsafe fn unmap(areas: &Areas, address: usize, length: usize) -> Resu
 
 /// Makes a part of a slot reserved memory again.
 fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Span) -> Result<()> {
-    let is_whole = part.length == GIGANTIC;
+    // Nothing is copied where nothing is left.
+    let is_whole = part.length == GIGANTIC || space.is_all_of(slot, part);
     if is_whole && areas.slots.wait(slot) == State::Gigantic {
         discard_gigantic(areas, slot, PROT_NONE)?;
     } else {
@@ -378,6 +388,17 @@ pub(crate) fn special(
     Ok(done)
 }
 
+/// As [`special`], of a call that may take long, or wait for a thread of the program: the lock is not held meanwhile.
+pub(crate) fn special_and_slow(
+    areas: &Areas,
+    address: usize,
+    length: usize,
+    change: impl FnOnce() -> Result<usize>,
+) -> Result<usize> {
+    special(areas, address, length, || Ok(0))?;
+    change()
+}
+
 /// The effect of a kind of advice on a gigantic page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
@@ -528,8 +549,7 @@ pub(crate) unsafe fn remap(
                 return Err(Errno::ENOMEM);
             }
             if space.is_plain(inside)
-                && let Some(to) =
-                    space.find(length, 0, &|slot| areas.slots.wait(slot) != State::Gigantic)
+                && let Some(to) = space.find(length, 0, &|slot| may_hold(areas, slot, PROT_NONE))
             {
                 return grow(&mut space, inside, to);
             }

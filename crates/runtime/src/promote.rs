@@ -138,13 +138,16 @@ fn carry_out(
         let _ = uffd.unregister(span);
         reserve(holes);
     } else {
-        // The program may end as soon as its threads go on.
-        Counters::waited(&counters.longest_promotion, Nanos(sys::now().0 - begun.0));
         counters.promotions.fetch_add(1, Relaxed);
         counters.add_gigantic();
     }
+    // The program may end as soon as its threads go on. A promotion that failed has held them as well.
+    Counters::waited(&counters.longest_promotion, Nanos(sys::now().0 - begun.0));
     areas.slots.settle(slot, state);
     uffd.wake(span);
+    // The kernel may have been asked to populate all memory meanwhile (mlockall).
+    let _ = uffd.unregister(staging.span());
+    uffd.wake(staging.span());
     done.map_err(|(cause, page)| {
         if let Some(page) = page {
             areas.ready.add(page);
@@ -156,8 +159,12 @@ fn carry_out(
 /// Makes the holes of a slot what the rest of it is, because all of it is to be moved.
 fn open(holes: &[Span]) -> Result<(), Cause> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: free pages of the areas are reserved memory that nobody uses.
-    let mut done = holes.iter().map(|hole| unsafe { sys::mprotect(*hole, protection) });
+    // SAFETY: free pages of the areas are reserved memory that nobody uses. With the advice that its neighbours
+    // have, a hole is one VMA with them.
+    let mut done = holes.iter().map(|hole| unsafe {
+        let _ = sys::madvise(*hole, libc::MADV_HUGEPAGE);
+        sys::mprotect(*hole, protection)
+    });
     if done.all(|done| done.is_ok()) { Ok(()) } else { Err(Cause::Kernel) }
 }
 
@@ -305,15 +312,17 @@ impl Hold<'_> {
     fn move_run_back(&self, run: Span) {
         let place = Span { start: self.slot.start + (run.start - self.staging.start), ..run };
         match move_pages(self.uffd, run, place) {
-            Ok(()) | Err(Errno::EAGAIN) => {}
-            // The memory was locked meanwhile, or its pages are merged: its page tables move instead.
-            Err(_) => {
-                let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-                // SAFETY: nothing is in that place, from where the pages were moved away.
-                let _ = unsafe { sys::mremap(run, run.length, flags, place.start) };
-                // SAFETY: advice that keeps what is there.
-                let _ = unsafe { sys::madvise(place, libc::MADV_DOFORK) };
-            }
+            Ok(()) | Err(Errno::EAGAIN) => return,
+            Err(_) => {}
+        }
+        // The memory was locked meanwhile, or its pages are merged: its page tables move instead. Where a part of
+        // the run has come back, the next look tells the rest as a run of its own.
+        if self.pagemap.is_empty(place) == Ok(true) {
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+            // SAFETY: nothing is in that place, from where the pages were moved away.
+            let _ = unsafe { sys::mremap(run, run.length, flags, place.start) };
+            // SAFETY: advice that keeps what is there.
+            let _ = unsafe { sys::madvise(place, libc::MADV_DOFORK) };
         }
     }
 }

@@ -133,10 +133,16 @@ impl Areas {
             match (kind, answer) {
                 (Kind::Demote, Answer::Refused) => return Answer::Refused,
                 // A gigantic page covers free pages of its slot as well.
-                (Kind::Demote, Answer::Done) => space.free_runs(slot).for_each(|run| {
-                    // SAFETY: nobody has anything there.
-                    let _ = unsafe { sys::mmap(Mmap::fixed(run, libc::PROT_NONE)) };
-                }),
+                (Kind::Demote, Answer::Done) => {
+                    for run in space.free_runs(slot) {
+                        // SAFETY: nobody has anything there.
+                        let _ = unsafe { sys::mmap(Mmap::fixed(run, libc::PROT_NONE)) };
+                    }
+                    // What is changed in parts will be again.
+                    if let Some(cooldown) = self.cooldown(slot) {
+                        cooldown.begin();
+                    }
+                }
                 _ => {}
             }
         }

@@ -297,6 +297,16 @@ impl Space {
             })
     }
 
+    /// Whether the program has nothing in a slot but in this part of it.
+    pub(crate) fn is_all_of(&self, index: usize, part: Span) -> bool {
+        let slot = Span::gigantic(self.base + index * GIGANTIC);
+        let others = [
+            Span { start: slot.start, length: part.start - slot.start },
+            Span { start: part.end(), length: slot.end() - part.end() },
+        ];
+        others.into_iter().all(|other| self.first(TAKEN, other).is_none())
+    }
+
     /// The runs of free pages of a slot.
     pub(crate) fn free_runs(&self, index: usize) -> impl Iterator<Item = Span> {
         let base = self.base + index * GIGANTIC;

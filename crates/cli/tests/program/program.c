@@ -625,7 +625,7 @@ static void *write_words(void *argument) {
 static void *read_directly(void *argument) {
     const char *path = argument;
     for (size_t round = 0; !is_over; round++) {
-        usleep(3000);
+        usleep(30000);
         int file = open(path, O_RDONLY | O_DIRECT);
         if (file < 0) return NULL; // a file system without
         for (size_t i = 0; i < 8; i++) {
