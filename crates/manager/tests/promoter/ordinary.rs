@@ -316,6 +316,8 @@ fn what_comes_apart_rests_and_is_found_again() -> Ended {
     let range = memory.range(0);
     program.touch(memory, 0, PAGES)?;
     program.wait_for_huge(range)?;
+    // The promoter looks at what became of it; one that is split before that was not promoted.
+    std::thread::sleep(Duration::from_secs(1));
     process_madvise::split(&program.process()?, &[range.start()])?;
     let apart = Instant::now();
     program.touch(memory, PAGES, 64)?;
@@ -337,6 +339,7 @@ fn what_was_taken_back_comes_back_full() -> Ended {
     let range = memory.range(0);
     program.touch(memory, 0, 100)?;
     program.wait_for_huge(range)?;
+    std::thread::sleep(Duration::from_secs(1)); // as above
     process_madvise::split(&program.process()?, &[range.start()])?;
     let seen = program.survey(range)?;
     ensure!(!seen.is_huge && seen.present == BasePages(100), "it was not split: {seen:?}");
