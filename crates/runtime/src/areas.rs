@@ -59,21 +59,21 @@ pub(crate) struct Areas {
     is_left_alone: AtomicBool,
     /// Whether nothing is promoted any more: the program limits its address space, locks all its memory, or has
     /// mutexes that the kernel changes.
-    is_closed: AtomicBool,
+    has_stopped_promoting: AtomicBool,
     /// The cooldown of each slot after a promotion that was refused.
     cooldowns: &'static [Cooldown],
     /// Changed when the background thread has something new to look at.
     pub(crate) news: AtomicU32,
 }
 
-/// How long a slot is not promoted after that was refused, or after a demotion: twice as long each time. All zero bytes are one of a slot
-/// that never was.
+/// The time for which a slot is not promoted after a promotion was refused, or after a demotion: twice as long each
+/// time. Zero bytes are the cooldown of a slot that never had one.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Cooldown {
-    /// Until when, on the monotonic clock, in nanoseconds.
+    /// The end of the last one on the monotonic clock, in nanoseconds.
     until: AtomicU64,
-    /// How long the last one was, in nanoseconds.
+    /// The length of the last one, in nanoseconds.
     length: AtomicU64,
 }
 
@@ -167,7 +167,7 @@ impl Areas {
             forked: AtomicU64::new(0),
             parent,
             is_left_alone: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
+            has_stopped_promoting: AtomicBool::new(false),
             cooldowns,
             news: AtomicU32::new(0),
         }
@@ -237,13 +237,13 @@ impl Areas {
     }
 
     /// Nothing is promoted any more.
-    pub(crate) fn close(&self) {
-        self.is_closed.store(true, Relaxed);
+    pub(crate) fn stop_promoting(&self) {
+        self.has_stopped_promoting.store(true, Relaxed);
     }
 
     /// Whether memory may be registered and copied for a promotion.
     pub(crate) fn may_promote(&self) -> bool {
-        self.may_register() && !self.is_closed.load(Relaxed)
+        self.may_register() && !self.has_stopped_promoting.load(Relaxed)
     }
 
     /// The cooldown of a slot.

@@ -15,8 +15,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Cause, Counters};
 use superpage_units::{Bytes, Nanos};
 
-/// Memory that is left free beside what a demotion takes. Chosen, not measured.
-const MARGIN: Bytes = Bytes(256 << 20);
+/// Memory that is left free beside what a demotion or a promotion takes. Chosen, not measured.
+pub(crate) const MARGIN: Bytes = Bytes(256 << 20);
 
 /// Copies the gigantic page that maps this slot to smaller pages, for a thread of the program that asks. The
 /// slot must be nobody else's to change.
@@ -104,7 +104,7 @@ impl Staging {
         Some(Self { span })
     }
 
-    /// Where it is.
+    /// The place of the memory.
     pub(crate) const fn span(&self) -> Span {
         self.span
     }

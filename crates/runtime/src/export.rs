@@ -302,7 +302,7 @@ pub(crate) unsafe extern "C" fn pthread_mutexattr_setprotocol(
     protocol: c_int,
 ) -> c_int {
     if let Some(areas) = areas() {
-        areas.close();
+        areas.stop_promoting();
     }
     // SAFETY: the caller's promise.
     unsafe { set_attribute(&SET_PROTOCOL, attributes, protocol) }
@@ -318,7 +318,7 @@ pub(crate) unsafe extern "C" fn pthread_mutexattr_setrobust(
     robustness: c_int,
 ) -> c_int {
     if let Some(areas) = areas() {
-        areas.close();
+        areas.stop_promoting();
     }
     // SAFETY: the caller's promise.
     unsafe { set_attribute(&SET_ROBUST, attributes, robustness) }

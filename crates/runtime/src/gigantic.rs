@@ -68,7 +68,7 @@ impl Gigantic {
         Ok(())
     }
 
-    /// Where it is.
+    /// The address at which the page is mapped.
     pub(crate) const fn start(&self) -> usize {
         self.0
     }

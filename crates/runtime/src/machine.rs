@@ -80,7 +80,7 @@ impl Decider {
     pub(crate) fn step(&self, areas: &Areas, survey: &Survey) -> Stepped {
         let mut machine = Inside::new(areas, survey);
         let step = self.ask(|policy| {
-            // What is looked at and left alone costs little; a fault waits for the policy meanwhile.
+            // A look that finds nothing to do is cheap, and a fault waits for the policy meanwhile.
             let mut steps = (0..AT_ONCE).map(|_| policy.background(&mut machine));
             steps.find(|step| !matches!(step, Step::Scanned(_)))
         });
@@ -189,13 +189,11 @@ impl Inside<'_> {
                 Err(_) => Outcome::Stale,
             };
         }
-        let Err(failure) = promote::promote(self.areas, self.areas.slots.containing(start)) else {
-            return Outcome::Done;
-        };
-        if let Some(cause) = failure.cause() {
-            self.areas.counters.refused.add(cause);
+        match promote::promote(self.areas, self.areas.slots.containing(start)) {
+            Ok(()) => Outcome::Done,
+            Err(Failure::NoPage) => Outcome::NoFrame,
+            Err(Failure::Changed | Failure::Refused(_)) => Outcome::Stale,
         }
-        if failure == Failure::NoPage { Outcome::NoFrame } else { Outcome::Stale }
     }
 }
 

@@ -259,7 +259,7 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Spa
 pub(crate) fn close(areas: &Areas) {
     let mut space = areas.space.take();
     space.close();
-    areas.close();
+    areas.stop_promoting();
     for slot in 0..areas.slots.count() {
         if space.slot(slot).is_some_and(SlotPages::is_free) {
             let _ = lose(&mut space, areas.slots.span(slot));
@@ -278,7 +278,7 @@ fn lose(space: &mut Guard<'_, Space>, part: Span) -> Result<()> {
 /// Reserved memory, over whatever is there.
 fn reserve(part: Span) -> Result<()> {
     // SAFETY: the program has given it back, or never had it.
-    unsafe { sys::mmap(Mmap::fixed(part, PROT_NONE)) }.map(|_| ())
+    unsafe { sys::reserve(part) }
 }
 
 /// A part of a gigantic page that cannot be demoted, and that the program gives back: it is emptied, and

@@ -17,13 +17,13 @@
 #![expect(unsafe_code, reason = "moves and copies memory and replaces mappings")]
 
 use crate::areas::Areas;
-use crate::demote::{self, Staging};
+use crate::demote::{self, MARGIN, Staging};
 use crate::gigantic::Gigantic;
 use crate::pins;
 use crate::room;
 use crate::slot::State;
 use crate::supply;
-use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, PAGE, Pagemap, Span};
+use crate::sys::{self, Errno, GIGANTIC, HUGE, PAGE, Pagemap, Span};
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
@@ -42,23 +42,12 @@ pub(crate) enum Failure {
     Refused(Cause),
 }
 
-impl Failure {
-    /// The cause that is counted, if the library wanted to promote and could not.
-    pub(crate) const fn cause(self) -> Option<Cause> {
-        match self {
-            Self::Changed => None,
-            Self::NoPage => Some(Cause::PoolEmpty),
-            Self::Refused(cause) => Some(cause),
-        }
-    }
-}
-
 /// Promotes a slot, for the background thread.
 ///
 /// # Errors
 /// [`Failure`]. The slot is as it was then.
 pub(crate) fn promote(areas: &Areas, slot: usize) -> Result<(), Failure> {
-    promote_by(areas, slot, || begin(areas, slot))
+    count(areas, promote_by(areas, slot, || begin(areas, slot)))
 }
 
 /// As [`promote`], for a thread of the program that asks and holds the lock of the space, so that the slot stays
@@ -67,9 +56,18 @@ pub(crate) fn promote(areas: &Areas, slot: usize) -> Result<(), Failure> {
 /// # Errors
 /// As of [`promote`].
 pub(crate) fn promote_asked(areas: &Areas, slot: usize) -> Result<(), Failure> {
-    promote_by(areas, slot, || {
-        areas.slots.begin(slot, State::Ordinary, State::Changing).then(Vec::new)
-    })
+    let begin = || areas.slots.begin(slot, State::Ordinary, State::Changing).then(Vec::new);
+    count(areas, promote_by(areas, slot, begin))
+}
+
+/// Counts a refusal by its cause. A slot that has changed was not refused.
+fn count(areas: &Areas, done: Result<(), Failure>) -> Result<(), Failure> {
+    match done {
+        Err(Failure::NoPage) => areas.counters.refused.add(Cause::PoolEmpty),
+        Err(Failure::Refused(cause)) => areas.counters.refused.add(cause),
+        Ok(()) | Err(Failure::Changed) => {}
+    }
+    done
 }
 
 fn promote_by(
@@ -172,7 +170,7 @@ fn open(holes: &[Span]) -> Result<(), Cause> {
 fn reserve(holes: &[Span]) {
     for hole in holes {
         // SAFETY: nobody has anything there.
-        let _ = unsafe { sys::mmap(Mmap::fixed(*hole, libc::PROT_NONE)) };
+        let _ = unsafe { sys::reserve(*hole) };
     }
 }
 
@@ -204,9 +202,6 @@ fn allowed(areas: &Areas, slot: Span) -> Result<(Staging, Pagemap), Cause> {
     let _ = unsafe { sys::madvise(staging.span(), libc::MADV_DONTFORK) };
     Ok((staging, pagemap))
 }
-
-/// Memory that is left free beside what a promotion takes. Chosen, not measured.
-const MARGIN: Bytes = Bytes(256 << 20);
 
 /// Gives memory to the huge pages that the program has only read: the kernel's one huge page of zeroes should
 /// not be moved (kernels before 2026 do so wrongly). What is swapped out comes back when it is copied, so there

@@ -11,7 +11,7 @@ use crate::promote;
 use crate::slot::State;
 use crate::space::Space;
 use crate::start;
-use crate::sys::{self, Mmap};
+use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use superpage_launch::Cause;
@@ -136,9 +136,9 @@ impl Areas {
                 (Kind::Demote, Answer::Done) => {
                     for run in space.free_runs(slot) {
                         // SAFETY: nobody has anything there.
-                        let _ = unsafe { sys::mmap(Mmap::fixed(run, libc::PROT_NONE)) };
+                        let _ = unsafe { sys::reserve(run) };
                     }
-                    // What is changed in parts will be again.
+                    // A program that changes parts of its memory will do so again.
                     if let Some(cooldown) = self.cooldown(slot) {
                         cooldown.begin();
                     }
@@ -197,12 +197,7 @@ fn release(areas: &Areas, slot: usize) -> Answer {
 fn promote(areas: &Areas, slot: usize) -> Answer {
     match promote::promote_asked(areas, slot) {
         Ok(()) => Answer::Done,
-        Err(failure) => {
-            if let Some(cause) = failure.cause() {
-                areas.counters.refused.add(cause);
-            }
-            Answer::Refused
-        }
+        Err(_) => Answer::Refused,
     }
 }
 

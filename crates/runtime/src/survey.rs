@@ -22,7 +22,7 @@ const RANGES: usize = GIGANTIC / HUGE;
 /// The slots that could be promoted, as they were lately.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// When it was made; zero if it was not.
+    /// The time of the survey; zero before the first.
     made: Nanos,
     /// The slots, in address order.
     vmas: Vec<Vma>,
@@ -30,7 +30,7 @@ pub(crate) struct Survey {
     ranges: Vec<Seen>,
 }
 
-/// What was seen of a PMD range.
+/// The pages of a PMD range, as a scan found them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     present: BasePages,

@@ -107,6 +107,15 @@ pub(crate) unsafe fn mmap(a: Mmap) -> Result<usize> {
     unsafe { syscall!(Sysno::mmap, address, length, protection, flags, descriptor, offset) }
 }
 
+/// Makes a span memory that nobody may access, over whatever is there.
+///
+/// # Safety
+/// As of [`mmap`] at a fixed place.
+pub(crate) unsafe fn reserve(span: Span) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { mmap(Mmap::fixed(span, libc::PROT_NONE)) }.map(|_| ())
+}
+
 /// munmap(2).
 ///
 /// # Safety
@@ -361,7 +370,8 @@ struct Scan {
 }
 
 const PAGEMAP_SCAN: u32 = 0xC060_6610; // _IOWR('f', 16, struct pm_scan_arg)
-/// Kinds of pages that a scan finds.
+
+/// Pages that are in memory.
 pub(crate) const PRESENT: u64 = 1 << 3; // PAGE_IS_PRESENT
 /// Pages that are swapped out.
 pub(crate) const SWAPPED: u64 = 1 << 4; // PAGE_IS_SWAPPED
@@ -380,7 +390,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Where it is.
+    /// The place of the run.
     pub(crate) const fn span(&self) -> Span {
         Span { start: to_usize(self.start), length: to_usize(self.end - self.start) }
     }
