@@ -17,7 +17,7 @@ use rustix::fs::{Dir, readlinkat};
 pub struct Habits {
     /// It has memory that may be merged with equal pages of others.
     pub merges: bool,
-    /// It holds a userfaultfd, or runs under `superpage run`, whose library hides the one that it holds.
+    /// The process holds a userfaultfd, or runs under `superpage run`, whose library hides the one that it holds.
     pub fills_itself: bool,
     /// It forbade itself huge pages (`PR_SET_THP_DISABLE`); nobody can give it any.
     pub refuses_huge_pages: bool,

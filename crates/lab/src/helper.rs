@@ -87,7 +87,7 @@ pub(crate) enum Part {
     },
 }
 
-/// Where a program has a GiB from.
+/// The memory from which a program maps a GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Origin {
@@ -136,20 +136,20 @@ pub(crate) enum Answer {
     Failed { message: String },
 }
 
-/// What a program saw of a promotion.
+/// A promotion as the promoted program saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Promoted {
     /// The longest access from its beginning on.
     #[serde(with = "plain")]
     pub(crate) pause: Nanos,
-    /// From asking for it to its end.
+    /// The time from the request to the end.
     #[serde(with = "plain")]
     pub(crate) took: Nanos,
     /// Accesses a second before it.
     pub(crate) accesses_per_s: f64,
     /// Words that were compared with what was written before.
     pub(crate) accesses: u64,
-    /// Those that were wrong.
+    /// Words among those that were wrong.
     pub(crate) wrong: u64,
 }
 

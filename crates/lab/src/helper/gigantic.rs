@@ -83,14 +83,14 @@ fn nanos(time: Duration) -> u64 {
 pub(super) struct Written {
     memory: *mut u8,
     threads: usize,
-    /// From one write of a thread to the next; nothing for as fast as possible.
+    /// The time from one write of a thread to its next; `None` for as fast as possible.
     pace: Option<Duration>,
-    /// What each page should hold; no thread writes where another does.
+    /// The number that the first word of each page should hold. Each page is one thread's.
     expected: Vec<AtomicU64>,
     seed: u64,
 }
 
-/// How long writes are counted before a promotion. Chosen.
+/// The time in which writes are counted before a promotion. Chosen.
 const BEFORE: Duration = Duration::from_millis(200);
 
 impl Written {
@@ -117,7 +117,7 @@ impl Written {
     }
 }
 
-/// What the threads have in common while they run.
+/// The state that the threads share while they run.
 #[derive(Debug, Default)]
 struct Run {
     is_over: AtomicBool,
@@ -182,7 +182,7 @@ impl Written {
     }
 }
 
-/// What a thread needs to know of [`Written`].
+/// The parts of [`Written`] that a thread uses.
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     threads: usize,

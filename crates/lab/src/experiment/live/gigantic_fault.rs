@@ -34,9 +34,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const TOUCHES: usize = 8;
 /// The library zeroes the next page in a tenth of the time at most, so this long it may be at rest before that.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From the moment in which the page is the library's until it is zeroed, and some more.
+/// The time that the library gets to zero a page once it has taken it.
 const ZEROING: Duration = Duration::from_secs(4);
-/// One is touched, one is being zeroed.
+/// Gigantic pages in the pool: a program touches one while the library zeroes another.
 const PAGES: u64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

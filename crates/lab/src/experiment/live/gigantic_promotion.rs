@@ -35,7 +35,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const LEAST: Nanos = Nanos(20_000_000);
 /// Promotions of one program in a round. Chosen.
 const PROMOTIONS: usize = 10;
-/// One is used, one is made ready.
+/// Gigantic pages in the pool: the program uses one while the library zeroes another.
 const PAGES: u64 = 2;
 const THREADS: [(&str, usize); 2] = [("1", 1), ("2", 2)];
 /// Writes a second; 0 is reading as fast as possible, nothing is writing as fast as possible.

@@ -308,7 +308,7 @@ impl Followed {
 
 /// The time of all processors since the machine's start, in ticks.
 struct Processors {
-    /// All of it.
+    /// The whole time, idle or not.
     all: u64,
     /// Of that, what the host of a virtual machine gave to others while a processor had work.
     stolen: u64,
