@@ -56,9 +56,10 @@ $(BINARY): $(SOURCES)
 	$(CARGO) build --release
 	@touch -c $@
 
-install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, library, man pages, completions, unit, dashboard
+install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, libraries, man pages, completions, unit, dashboard
 	install -D -m 755 $(BINARY) $(bin)/superpage
-	install -D -m 644 $(dir $(BINARY))libsuperpage.so $(library)/libsuperpage.so
+	install -d $(library)
+	install -m 644 $(dir $(BINARY))libsuperpage.so $(dir $(BINARY))libsuperpage_malloc.so $(library)
 	install -d $(man)
 	$(BINARY) man $(man)
 	chmod 644 $(man)/superpage*.1
@@ -72,7 +73,7 @@ install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, library, man
 	test -e $(config) || install -D -m 644 packaging/superpage.toml $(config)
 
 uninstall: ## what install put there, but for /etc/superpage, which may have been edited
-	rm -f $(bin)/superpage $(library)/libsuperpage.so $(man)/superpage.1 $(man)/superpage-*.1
+	rm -f $(bin)/superpage $(library)/libsuperpage*.so $(man)/superpage.1 $(man)/superpage-*.1
 	rm -f $(bash)/superpage $(zsh)/_superpage $(fish)/superpage.fish
 	rm -f $(systemd)/superpage.service $(share)/grafana/superpage.json $(share)/superpage.toml
 

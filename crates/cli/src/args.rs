@@ -175,6 +175,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=16),
           allow_negative_numbers = true)]
     pub(crate) ready: u32,
+    /// The allocator of the program: mimalloc on memory that can be on 1 GiB pages, unless the program is linked with
+    /// jemalloc, tcmalloc or mimalloc; keep leaves every program its own
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "mimalloc")]
+    pub(crate) malloc: Malloc,
     /// Write what was done as JSON into this file, at the program's end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
@@ -185,6 +189,17 @@ pub(crate) struct Run {
     #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true,
           allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// The allocators that a program can be run with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Malloc {
+    /// mimalloc, unless the program is linked with another allocator than libc's.
+    #[value(help = None)]
+    Mimalloc,
+    /// The program's own.
+    #[value(help = None)]
+    Keep,
 }
 
 /// Arguments of `daemon`.

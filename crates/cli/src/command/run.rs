@@ -7,7 +7,7 @@ mod program;
 mod report;
 mod supply;
 
-use crate::args::Run;
+use crate::args::{Malloc, Run};
 use crate::exit::{Failure, Outcome};
 use crate::show;
 use anyhow::Context;
@@ -20,7 +20,7 @@ use signal_hook::consts::{
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::Cause as Sent;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -35,6 +35,8 @@ use supply::Supply;
 use tempfile::TempDir;
 
 const LIBRARY: &str = "libsuperpage.so";
+/// malloc by mimalloc, for programs that do not keep theirs.
+const MALLOC: &str = "libsuperpage_malloc.so";
 const PRELOAD: &str = "LD_PRELOAD";
 /// The exit codes of shells for a program that is not there, or may not be run.
 const NOT_FOUND: u8 = 127;
@@ -53,7 +55,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let mut report = arguments.report.as_deref().map(open_report).transpose()?;
     let shared = match why_not(&file) {
         Some(why) => Err(format!("{} {why}", name.display())),
-        None => Shared::create().and_then(|shared| {
+        None => Shared::create(arguments.malloc).and_then(|shared| {
             shared.pass_on(&mut command, arguments)?;
             Ok(shared)
         }),
@@ -129,19 +131,23 @@ fn start(command: &mut Command, file: &Path, rest: &[OsString]) -> Result<Child,
 struct Shared {
     directory: TempDir,
     page: SharedPage,
-    library: PathBuf,
+    /// In the order in which the dynamic linker is to load them.
+    libraries: Vec<PathBuf>,
 }
 
 impl Shared {
     /// The reason, as a sentence, if there is no library or no room for the file.
-    fn create() -> Result<Self, String> {
-        let library = library()?;
+    fn create(malloc: Malloc) -> Result<Self, String> {
+        let mut libraries = vec![library(LIBRARY)?];
+        if malloc == Malloc::Mimalloc {
+            libraries.push(library(MALLOC)?);
+        }
         let directory = TempDir::with_prefix("superpage-run-").map_err(|error| {
             format!("no directory can be made in {}: {error}", std::env::temp_dir().display())
         })?;
         let page =
             SharedPage::create(&Self::file(&directory)).map_err(|error| error.to_string())?;
-        Ok(Self { directory, page, library })
+        Ok(Self { directory, page, libraries })
     }
 
     fn file(directory: &TempDir) -> PathBuf {
@@ -162,24 +168,21 @@ impl Shared {
         let Run { policy, ready, .. } = arguments;
         let config = Config { parent, policy, ready: *ready, counters };
         command.env(VARIABLE, config.to_string());
-        let mut preload = self.library.clone().into_os_string();
-        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
-            preload.push(":");
-            preload.push(others);
-        }
-        command.env(PRELOAD, preload);
+        let mut preload: Vec<OsString> = self.libraries.iter().map(OsString::from).collect();
+        preload.extend(std::env::var_os(PRELOAD).filter(|others| !others.is_empty()));
+        command.env(PRELOAD, preload.join(OsStr::new(":")));
         Ok(())
     }
 }
 
-/// The library: beside this program, or where `make install` puts it.
-fn library() -> Result<PathBuf, String> {
+/// A library of ours: beside this program, or where `make install` puts it.
+fn library(name: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
     let beside = program.parent().unwrap_or(Path::new("/"));
-    let places = [beside.join(LIBRARY), beside.join("../lib/superpage").join(LIBRARY)];
+    let places = [beside.join(name), beside.join("../lib/superpage").join(name)];
     let found = places.iter().find_map(|place| place.canonicalize().ok()).ok_or_else(|| {
         format!(
-            "{LIBRARY} is neither beside {} nor in ../lib/superpage (build or install it as well)",
+            "{name} is neither beside {} nor in ../lib/superpage (build or install it as well)",
             program.display()
         )
     })?;

@@ -1,0 +1,7 @@
+//! mimalloc's calls of these functions come to this library first ([`arena`](src/arena.rs), [`gate`](src/gate.rs)).
+
+fn main() {
+    for function in ["mmap", "pthread_mutex_lock", "pthread_mutex_unlock"] {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,--wrap={function}");
+    }
+}

@@ -1,0 +1,108 @@
+//! Where mimalloc gets its memory: arenas that fill the areas of `libsuperpage.so` from the front.
+//!
+//! | memory that it has asked for | the next arena |
+//! |---|---|
+//! | under 1 GiB | 64 MiB, and twice as much after every eight: many small mappings fill a slot |
+//! | 1 GiB and more | whole slots, whose first touches a gigantic page may serve |
+//!
+//! A block of 512 MiB or more is a mapping of its own, which goes when it is freed, as with glibc's malloc.
+
+#![expect(unsafe_code, reason = "stands between mimalloc and the kernel")]
+
+use core::ffi::{c_int, c_long, c_void};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+const GIGANTIC: usize = 1024 * MIB;
+
+/// The size of the first arenas. Chosen, not measured: mimalloc takes 32 MiB at least.
+const SMALL: usize = 64 * MIB;
+/// The smallest block that is a mapping of its own. Chosen, not measured: from here on most of a slot is its own.
+const LARGE: usize = 512 * MIB;
+/// What is free is given back to the kernel in pieces of this size: less would split huge pages.
+const PURGED: usize = 2 * MIB;
+/// mimalloc doubles the size of arenas after so many.
+const DOUBLED: usize = 8;
+
+// The places of mimalloc 3's options in `mi_option_e`, some of which libmimalloc-sys does not name.
+const ARENA_RESERVE: c_int = 23;
+const MINIMAL_PURGE_SIZE: c_int = 44;
+const ARENA_MAX_OBJECT_SIZE: c_int = 45;
+
+unsafe extern "C" {
+    fn mi_option_set_default(option: c_int, value: c_long);
+    fn mi_option_set(option: c_int, value: c_long);
+    fn mi_option_get(option: c_int) -> c_long;
+    fn __real_mmap(
+        address: *mut c_void,
+        length: usize,
+        protection: c_int,
+        flags: c_int,
+        descriptor: c_int,
+        offset: i64,
+    ) -> *mut c_void;
+}
+
+/// A size as mimalloc's options have it.
+const fn option(size: usize) -> c_long {
+    (size / KIB) as c_long
+}
+
+#[used]
+#[unsafe(link_section = ".init_array.00101")]
+static CONSTRUCTOR: extern "C" fn() = set_options;
+
+/// Sets the options that the environment (`MIMALLOC_`) does not. mimalloc makes no arena before its own constructor,
+/// which runs after this one.
+extern "C" fn set_options() {
+    for (name, size) in
+        [(ARENA_RESERVE, SMALL), (ARENA_MAX_OBJECT_SIZE, LARGE), (MINIMAL_PURGE_SIZE, PURGED)]
+    {
+        // SAFETY: these options have sizes.
+        unsafe { mi_option_set_default(name, option(size)) };
+    }
+}
+
+/// The memory that mimalloc has asked for in pieces of the size of arenas, and the number of those.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+static ARENAS: AtomicUsize = AtomicUsize::new(0);
+
+/// mmap(2) for mimalloc. The place that it would like is forgotten: `libsuperpage.so` knows a better one.
+///
+/// # Safety
+/// As of mmap.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_mmap(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    descriptor: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let is_fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+    let address = if is_fixed { address } else { core::ptr::null_mut() };
+    // SAFETY: the caller's promise.
+    let mapped = unsafe { __real_mmap(address, length, protection, flags, descriptor, offset) };
+    if mapped != libc::MAP_FAILED && length >= SMALL {
+        count(length);
+    }
+    mapped
+}
+
+/// Counts an arena, and has the next ones be whole slots once there is enough memory.
+fn count(length: usize) {
+    let before = ASKED.fetch_add(length, Relaxed);
+    let arenas = ARENAS.fetch_add(1, Relaxed) + 1;
+    // SAFETY: the option is a size, and stays as it is if the environment has set another.
+    unsafe {
+        let set = mi_option_get(ARENA_RESERVE);
+        let is_ours = set == option(SMALL) || before >= GIGANTIC;
+        if is_ours && before + length >= GIGANTIC {
+            let slot = GIGANTIC >> (arenas / DOUBLED).min(4);
+            mi_option_set(ARENA_RESERVE, option(slot.max(SMALL)));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! C's functions of memory, as glibc exports them.
+//!
+//! C++'s operators come here through libstdc++.
+
+#![expect(unsafe_code, reason = "C functions that programs call")]
+
+use crate::chosen::{Next, is_ours};
+use core::ffi::{c_int, c_void};
+
+type Pointer = *mut c_void;
+
+unsafe extern "C" {
+    fn mi_malloc(size: usize) -> Pointer;
+    fn mi_calloc(count: usize, size: usize) -> Pointer;
+    fn mi_realloc(block: Pointer, size: usize) -> Pointer;
+    fn mi_reallocarray(block: Pointer, count: usize, size: usize) -> Pointer;
+    fn mi_memalign(alignment: usize, size: usize) -> Pointer;
+    fn mi_aligned_alloc(alignment: usize, size: usize) -> Pointer;
+    fn mi_posix_memalign(to: *mut Pointer, alignment: usize, size: usize) -> c_int;
+    fn mi_valloc(size: usize) -> Pointer;
+    fn mi_pvalloc(size: usize) -> Pointer;
+    fn mi_usable_size(block: Pointer) -> usize;
+    fn mi_free(block: Pointer);
+    fn mi_collect(force: bool);
+}
+
+/// A C function with the name of one of glibc's: mimalloc's, or that of the next library.
+macro_rules! function {
+    ($(#[$doc:meta])* $name:ident, $text:literal, ($($argument:ident: $type:ty),*) $(-> $result:ty)?,
+     $ours:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As of the function of this name.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+            static OTHER: Next = Next::new($text);
+            if is_ours() {
+                // SAFETY: the caller's promise.
+                return unsafe { $ours };
+            }
+            // SAFETY: the next library's function has the type of ours.
+            unsafe {
+                core::mem::transmute::<Pointer, unsafe extern "C" fn($($type),*) $(-> $result)?>(
+                    OTHER.get(),
+                )($($argument),*)
+            }
+        }
+    };
+}
+
+/// The block, or none with errno set.
+#[inline]
+fn or_none(block: Pointer) -> Pointer {
+    if block.is_null() {
+        fail(libc::ENOMEM);
+    }
+    block
+}
+
+#[cold]
+fn fail(errno: c_int) {
+    // SAFETY: errno is the calling thread's.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// The block at this alignment, which must be a power of two.
+/// # Safety
+/// As of `allocate`.
+unsafe fn aligned(alignment: usize, allocate: impl FnOnce() -> Pointer) -> Pointer {
+    if alignment.is_power_of_two() {
+        return or_none(allocate());
+    }
+    fail(libc::EINVAL);
+    core::ptr::null_mut()
+}
+
+function!(
+    /// malloc(3).
+    malloc, c"malloc", (size: usize) -> Pointer, or_none(mi_malloc(size)));
+function!(
+    /// calloc(3).
+    calloc, c"calloc", (count: usize, size: usize) -> Pointer, or_none(mi_calloc(count, size)));
+function!(
+    /// realloc(3).
+    realloc, c"realloc", (block: Pointer, size: usize) -> Pointer, resize(block, size));
+function!(
+    /// reallocarray(3).
+    reallocarray, c"reallocarray", (block: Pointer, count: usize, size: usize) -> Pointer,
+    or_none(mi_reallocarray(block, count, size)));
+function!(
+    /// free(3).
+    free, c"free", (block: Pointer), mi_free(block));
+function!(
+    /// memalign(3).
+    memalign, c"memalign", (alignment: usize, size: usize) -> Pointer,
+    aligned(alignment, || mi_memalign(alignment, size)));
+function!(
+    /// aligned_alloc(3).
+    aligned_alloc, c"aligned_alloc", (alignment: usize, size: usize) -> Pointer,
+    aligned(alignment, || mi_aligned_alloc(alignment, size)));
+function!(
+    /// posix_memalign(3).
+    posix_memalign, c"posix_memalign", (to: *mut Pointer, alignment: usize, size: usize) -> c_int,
+    mi_posix_memalign(to, alignment, size));
+function!(
+    /// valloc(3).
+    valloc, c"valloc", (size: usize) -> Pointer, or_none(mi_valloc(size)));
+function!(
+    /// pvalloc(3).
+    pvalloc, c"pvalloc", (size: usize) -> Pointer, or_none(mi_pvalloc(size)));
+function!(
+    /// malloc_usable_size(3).
+    malloc_usable_size, c"malloc_usable_size", (block: Pointer) -> usize, mi_usable_size(block));
+function!(
+    /// malloc_trim(3): always says that memory was given back.
+    malloc_trim, c"malloc_trim", (_left: usize) -> c_int, trim());
+
+/// As glibc's: a block that is resized to nothing is freed.
+///
+/// # Safety
+/// As of realloc.
+unsafe fn resize(block: Pointer, size: usize) -> Pointer {
+    if size == 0 && !block.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { mi_free(block) };
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    or_none(unsafe { mi_realloc(block, size) })
+}
+
+/// # Safety
+/// None: it gives back what nobody uses.
+unsafe fn trim() -> c_int {
+    // SAFETY: as said.
+    unsafe { mi_collect(true) };
+    1
+}
