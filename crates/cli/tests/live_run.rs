@@ -91,15 +91,16 @@ fn program() -> &'static Result<(TempDir, PathBuf), String> {
         let directory = TempDir::new().map_err(|error| error.to_string())?;
         let program = directory.path().join("program");
         build(&program, &[])?;
-        build_library()?;
+        build_libraries()?;
         Ok((directory, program))
     })
 }
 
-/// Builds the library beside the program that is tested: no crate depends on it, so cargo has not.
-fn build_library() -> Result<(), String> {
+/// Builds the libraries beside the program that is tested: no crate depends on them, so cargo has not.
+fn build_libraries() -> Result<(), String> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--locked", "--package", "superpage-runtime"]);
+    cargo.args(["build", "--quiet", "--locked"]);
+    cargo.args(["--package", "superpage-runtime", "--package", "superpage-malloc"]);
     let beside = Path::new(PROGRAM).parent();
     if beside.is_some_and(|directory| directory.ends_with("release")) {
         cargo.arg("--release");

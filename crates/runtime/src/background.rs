@@ -1,6 +1,7 @@
 //! The background thread: does what the policy wants done while nobody waits.
 
 use crate::areas::Areas;
+use crate::bloat::Hand;
 use crate::end;
 use crate::machine::Stepped;
 use crate::survey::Survey;
@@ -17,10 +18,12 @@ const LOOK: Nanos = Nanos(1_000_000_000);
 /// Works for ever.
 pub(crate) fn run(areas: &Areas) {
     let mut survey = Survey::default();
+    let mut hand = Hand::default();
     loop {
         let begun = sys::now();
         let news = areas.news.load(Relaxed);
         end::with_the_program();
+        hand.reclaim(areas);
         if areas.decider.promotes() {
             survey.refresh(areas);
         }

@@ -19,7 +19,7 @@ use superpage_units::{Bytes, Nanos};
 pub(crate) const MARGIN: Bytes = Bytes(256 << 20);
 
 /// Copies the gigantic page that maps this slot to smaller pages, for a thread of the program that asks. The
-/// slot must be nobody else's to change.
+/// slot must be nobody else's to change. `needed` is the part of it that is not zero.
 ///
 /// # Errors
 /// The cause. The gigantic page is still there then, and nothing has changed.
@@ -28,11 +28,12 @@ pub(crate) fn demote(
     uffd: &Userfaultfd,
     slot: Span,
     asking: u32,
+    needed: Bytes,
 ) -> Result<(), Cause> {
     if pins::may_be(asking) {
         return Err(Cause::MayPin);
     }
-    if room::available() < Bytes(GIGANTIC as u64 + MARGIN.0) {
+    if room::available() < Bytes(needed.0 + MARGIN.0) {
         return Err(Cause::NoMemory);
     }
     let staging = Staging::map().ok_or(Cause::NoMemory)?;
@@ -62,6 +63,15 @@ fn held(uffd: &Userfaultfd, slot: Span, staging: &Staging, asking: u32) -> Resul
     }
     // SAFETY: everything that the slot holds has been copied.
     unsafe { sys::move_over(staging.span.start, slot.start) }.map_err(|_| Cause::Kernel)
+}
+
+/// Whether a huge page's worth of memory is zero.
+///
+/// # Safety
+/// It must be mapped.
+pub(crate) unsafe fn is_zero(start: usize) -> bool {
+    // SAFETY: the caller's promise. A thread of the program may write to it meanwhile.
+    (0..HUGE / 8).all(|word| unsafe { (start as *const u64).add(word).read_volatile() } == 0)
 }
 
 /// Copies a huge page's worth of memory, unless it is zero.

@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod areas;
 mod background;
+mod bloat;
 mod demote;
 mod end;
 mod export;

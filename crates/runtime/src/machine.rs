@@ -8,6 +8,7 @@ use crate::gigantic;
 use crate::lock::RawLock;
 use crate::pins;
 use crate::promote::{self, Failure};
+use crate::room;
 use crate::supply;
 use crate::survey::{Survey, vma};
 use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, Span};
@@ -124,7 +125,10 @@ impl<'a> Inside<'a> {
         let chunks = &mut free.chunks[usize::from(PageSize::Gigantic.order())];
         *chunks = free.zeroed_gigantic;
         // A small program needs none: what is to be had is shown once it is large.
-        if areas.counters.most_mapped.load(Relaxed) >= GIGANTIC as u64 && areas.may_use_gigantic() {
+        if areas.counters.most_mapped.load(Relaxed) >= GIGANTIC as u64
+            && areas.may_use_gigantic()
+            && !room::is_short()
+        {
             let more = gigantic::in_pool() + u64::from(supply::can_ask(areas.counters));
             *chunks = areas.ready.wanted().min(*chunks + more);
         }

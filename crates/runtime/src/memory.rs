@@ -482,9 +482,12 @@ pub(crate) unsafe fn advise(
                 space.set(part, Use::Plain);
                 register_untouched(areas, &mut space, part);
             }
-            (State::Gigantic, _) => match areas.make_ordinary(&space, slot) {
-                Answer::Done => ask(part).map(|_| ())?,
-                Answer::Refused => zero(part),
+            // Emptied memory will mostly be used again, so the gigantic page stays until half of it was.
+            (State::Gigantic, _) => match space.note_emptied(slot, part) {
+                true if areas.make_ordinary(&space, slot) == Answer::Done => {
+                    ask(part).map(|_| ())?
+                }
+                _ => zero(part),
             },
             _ => ask(part).map(|_| ())?,
         }

@@ -16,6 +16,13 @@ pub(crate) fn available() -> Bytes {
     machine().unwrap_or_default().min(cgroups().unwrap_or(Bytes(u64::MAX)))
 }
 
+/// Whether memory is short on the machine: less than an eighth of it is available. Gigantic pages are no charge to the
+/// process's cgroup, whose limit does not count here.
+pub(crate) fn is_short() -> bool {
+    const KEPT: u64 = 8; // as in `superpage run`, which takes nothing for gigantic pages below it
+    machine().is_some_and(|available| available.0 < total().0 / KEPT)
+}
+
 /// The memory that the kernel says is available.
 fn machine() -> Option<Bytes> {
     let mut text = [0; ROOM]; // it is the third line

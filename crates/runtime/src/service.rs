@@ -11,10 +11,11 @@ use crate::promote;
 use crate::slot::State;
 use crate::space::Space;
 use crate::start;
-use crate::sys;
+use crate::sys::{self, GIGANTIC};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use superpage_launch::Cause;
+use superpage_units::Bytes;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,19 +133,22 @@ impl Areas {
             let answer = self.mailbox.ask(kind, slot);
             match (kind, answer) {
                 (Kind::Demote, Answer::Refused) => return Answer::Refused,
-                // A gigantic page covers free pages of its slot as well.
-                (Kind::Demote, Answer::Done) => {
-                    for run in space.free_runs(slot) {
-                        // SAFETY: nobody has anything there.
-                        let _ = unsafe { sys::reserve(run) };
-                    }
-                    // A program that changes parts of its memory will do so again.
-                    if let Some(cooldown) = self.cooldown(slot) {
-                        cooldown.begin();
-                    }
-                }
+                (Kind::Demote, Answer::Done) => self.was_demoted(space, slot),
                 _ => {}
             }
+        }
+    }
+
+    /// A slot was demoted, with the lock of the space held.
+    pub(crate) fn was_demoted(&self, space: &Space, slot: usize) {
+        // A gigantic page covers free pages of its slot as well.
+        for run in space.free_runs(slot) {
+            // SAFETY: nobody has anything there.
+            let _ = unsafe { sys::reserve(run) };
+        }
+        // What made it so will mostly do so again.
+        if let Some(cooldown) = self.cooldown(slot) {
+            cooldown.begin();
         }
     }
 }
@@ -202,21 +206,33 @@ fn promote(areas: &Areas, slot: usize) -> Answer {
 }
 
 fn demote(areas: &Areas, slot: usize) -> Answer {
-    let Some(uffd) = areas.uffd() else { return Answer::Refused };
+    match demote_for(areas, slot, areas.mailbox.asking.load(Relaxed), Bytes(GIGANTIC as u64)) {
+        Ok(()) => Answer::Done,
+        Err(_) => Answer::Refused,
+    }
+}
+
+/// Copies the gigantic page of a slot to smaller ones, for a thread of the program; of the page `needed` is not zero.
+/// The lock of the space is held.
+///
+/// # Errors
+/// The cause, which is counted; nothing has changed then.
+pub(crate) fn demote_for(
+    areas: &Areas,
+    slot: usize,
+    asking: u32,
+    needed: Bytes,
+) -> Result<(), Cause> {
+    let uffd = areas.uffd().ok_or(Cause::NoRights)?;
     if !areas.slots.begin(slot, State::Gigantic, State::Changing) {
-        return Answer::Refused;
+        return Err(Cause::Kernel);
     }
     let span = areas.slots.span(slot);
-    let asking = areas.mailbox.asking.load(Relaxed);
-    let done = demote::demote(areas.counters, uffd, span, asking);
-    let (state, answer) = match done {
-        Ok(()) => (State::Ordinary, Answer::Done),
-        Err(cause) => {
-            areas.counters.refused.add(cause);
-            (State::Gigantic, Answer::Refused)
-        }
-    };
-    areas.slots.settle(slot, state);
+    let done = demote::demote(areas.counters, uffd, span, asking, needed);
+    if let Err(cause) = done {
+        areas.counters.refused.add(cause);
+    }
+    areas.slots.settle(slot, if done.is_ok() { State::Ordinary } else { State::Gigantic });
     uffd.wake(span);
-    answer
+    done
 }

@@ -60,6 +60,8 @@ pub(crate) struct SlotPages {
     marked: [u64; WORDS],
     taken_count: u32,
     plain_count: u32,
+    /// The pages that were emptied in place, counted each time.
+    emptied_count: usize,
     /// Whether the program may have touched memory in it since the slot was wholly free.
     may_hold: bool,
 }
@@ -202,6 +204,18 @@ impl Space {
     /// The slots that a span in the areas touches.
     pub(crate) fn slots_of(&self, span: Span) -> Range<usize> {
         (span.start - self.base) / GIGANTIC..(span.end() - self.base).div_ceil(GIGANTIC)
+    }
+
+    /// Notes that a part of a slot was emptied by writing zeroes; whether half of the slot has been by now. It counts
+    /// from the beginning then.
+    pub(crate) fn note_emptied(&mut self, index: usize, part: Span) -> bool {
+        let Some(slot) = self.slots.get_mut(index) else { return false };
+        slot.emptied_count += part.length / PAGE;
+        let is_half = slot.emptied_count >= PAGES / 2;
+        if is_half {
+            slot.emptied_count = 0;
+        }
+        is_half
     }
 
     /// Whether the slot has just become the program's plain memory in one step, and holds nothing yet. It
@@ -372,6 +386,7 @@ mod tests {
             marked: [0; WORDS],
             taken_count: 0,
             plain_count: 0,
+            emptied_count: 0,
             may_hold: false,
         };
         let slots: Vec<SlotPages> = std::iter::repeat_with(empty).take(slots).collect();

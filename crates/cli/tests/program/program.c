@@ -123,10 +123,17 @@ static int parts(void) {
 
     char *other = map(GIB);
     fill(other, 0, GIB, 5);
+    size_t gigantic = gigantic_at(other);
     CHECK(madvise(other + 16 * MIB, 3 * MIB, MADV_DONTNEED) == 0);
     expect(other, 0, 16 * MIB, 5);
     expect_zero(other, 16 * MIB, 19 * MIB);
     expect(other, 19 * MIB, GIB, 5);
+    CHECK(gigantic_at(other) == gigantic); // a part of it is no reason to give the page up
+    CHECK(madvise(other + 100 * MIB, 600 * MIB, MADV_DONTNEED) == 0);
+    expect(other, 19 * MIB, 100 * MIB, 5);
+    expect_zero(other, 100 * MIB, 700 * MIB);
+    expect(other, 700 * MIB, GIB, 5);
+    CHECK(gigantic_at(other) == 0); // but most of it is
 
     // A whole GiB that is emptied can be used again.
     char *whole = map(GIB);

@@ -1,0 +1,70 @@
+//! Bloat: gives back what gigantic pages hold for nothing, once memory is short.
+//!
+//! Trident's authors recover the bloat of 1 GiB pages by HawkEye's technique (Trident, section 8): pages that are large
+//! and hold zeroes are demoted, and what is zero becomes free. Here a page that is ready goes first, because nobody
+//! uses it. A gigantic page is worth demoting from an eighth of zeroes on.
+//!
+//! Deviations: HawkEye looks for base pages of zeroes and takes the process with the most first; here it is huge pages
+//! of zeroes of one process, in the order of addresses. Base pages of zeroes in the huge pages that remain are for
+//! de-bloating (`superpage daemon`).
+
+#![expect(unsafe_code, reason = "reads the program's memory")]
+
+use crate::areas::Areas;
+use crate::demote;
+use crate::room;
+use crate::service;
+use crate::slot::State;
+use crate::sys::{self, GIGANTIC, HUGE};
+use core::sync::atomic::Ordering::Relaxed;
+use superpage_units::Bytes;
+
+/// The zeroes that a gigantic page must hold to be demoted. Chosen, not measured: copying the rest takes some 100 ms.
+const LEAST: usize = GIGANTIC / 8;
+
+/// The slot that is looked at next.
+#[derive(Debug, Default)]
+pub(crate) struct Hand(usize);
+
+impl Hand {
+    /// Gives one thing back, if memory is short and there is one.
+    pub(crate) fn reclaim(&mut self, areas: &Areas) {
+        if areas.counters.gigantic.load(Relaxed) == 0 && areas.ready.count() == 0
+            || !room::is_short()
+        {
+            return;
+        }
+        if let Some(page) = areas.ready.take() {
+            page.free();
+            return;
+        }
+        for _ in 0..areas.slots.count() {
+            let slot = self.0 % areas.slots.count();
+            self.0 = slot + 1;
+            if areas.slots.state(slot) == State::Gigantic {
+                demote_bloated(areas, slot);
+                return;
+            }
+        }
+    }
+}
+
+/// Demotes a slot that holds enough zeroes. A thread of the program that changes its mappings waits meanwhile.
+fn demote_bloated(areas: &Areas, slot: usize) {
+    // Waiting for the lock could take for ever: who holds it may wait for this thread.
+    let Some(space) = areas.space.try_take() else { return };
+    if areas.slots.state(slot) != State::Gigantic {
+        return;
+    }
+    let start = areas.slots.span(slot).start;
+    let ranges = (0..GIGANTIC).step_by(HUGE);
+    // SAFETY: with the lock held the slot stays mapped by its gigantic page.
+    let zeroes = ranges.filter(|offset| unsafe { demote::is_zero(start + offset) }).count() * HUGE;
+    if zeroes < LEAST {
+        return;
+    }
+    let needed = Bytes((GIGANTIC - zeroes) as u64);
+    if service::demote_for(areas, slot, sys::process(), needed).is_ok() {
+        areas.was_demoted(&space, slot);
+    }
+}
