@@ -1,7 +1,7 @@
 //! Programs under `superpage run`: what they hold, what they see of it, and how they end.
 //!
-//! The program is `program/program.c`, built here by the C compiler that Rust links with. It checks every
-//! byte that it wrote; a wrong one is its exit code 1.
+//! The programs are `program/program.c` and, for malloc, `program/allocator.c`, built here by the C compiler that Rust
+//! links with. They check every byte that they wrote; a wrong one is exit code 1.
 
 #![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
 
@@ -25,6 +25,7 @@ use superpage_units::GIGANTIC_PAGE_BYTES;
 use tempfile::TempDir;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/program.c");
+const ALLOCATOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/allocator.c");
 
 fn main() -> ExitCode {
     machine::run(tests()).exit_code()
@@ -52,6 +53,7 @@ fn tests() -> Vec<Test> {
         ("wrong_arguments_change_nothing", able.clone(), || plays(&["errors"])),
         ("a_cloned_child_is_a_fork", able.clone(), || plays(&["clones"])),
         ("the_last_thread_ends_the_process", able.clone(), the_last_thread_ends_the_process),
+        ("allocated_memory_gets_gigantic_pages", gigantic, allocated_memory_gets_gigantic_pages),
         ("random_changes_leave_no_wrong_byte", able, random_changes_leave_no_wrong_byte),
         ("a_program_ends_as_without", parts.clone(), a_program_ends_as_without),
         ("signals_are_passed_on", parts.clone(), signals_are_passed_on),
@@ -66,6 +68,9 @@ fn tests() -> Vec<Test> {
             parts.clone(),
             scripts_are_followed_and_children_left,
         ),
+        ("malloc_does_what_c_says", parts.clone(), malloc_does_what_c_says),
+        ("a_child_can_allocate", parts.clone(), a_child_can_allocate),
+        ("an_allocator_of_its_own_is_kept", parts.clone(), an_allocator_of_its_own_is_kept),
         ("off_leaves_memory_to_the_kernel", parts, off_leaves_memory_to_the_kernel),
     ]
 }
@@ -90,7 +95,7 @@ fn program() -> &'static Result<(TempDir, PathBuf), String> {
     BUILT.get_or_init(|| {
         let directory = TempDir::new().map_err(|error| error.to_string())?;
         let program = directory.path().join("program");
-        build(&program, &[])?;
+        build(SOURCE, &program, &[])?;
         build_libraries()?;
         Ok((directory, program))
     })
@@ -112,11 +117,11 @@ fn build_libraries() -> Result<(), String> {
     }
 }
 
-fn build(program: &Path, options: &[&str]) -> Result<(), String> {
+fn build(source: &str, program: &Path, options: &[&str]) -> Result<(), String> {
     let output = Command::new("cc")
         .args(["-O2", "-pthread", "-Wall", "-Werror", "-o"])
         .arg(program)
-        .arg(SOURCE)
+        .arg(source)
         .args(options)
         .output();
     match output {
@@ -295,7 +300,7 @@ fn others_know_a_managed_program() -> Ended {
 fn who_cannot_be_managed_runs_unmanaged() -> Ended {
     let directory = TempDir::new()?;
     let linked = directory.path().join("static");
-    build(&linked, &["-static"])?;
+    build(SOURCE, &linked, &["-static"])?;
     let said: Said =
         Command::new(PROGRAM).arg("run").arg(&linked).args(["exit", "7"]).output()?.into();
     ensure!(said.code == Some(7) && said.err.contains("linked statically"), "{said:?}");
@@ -320,6 +325,55 @@ fn scripts_are_followed_and_children_left() -> Ended {
         report["most_mapped_bytes"].as_u64() < Some(expected + GIGANTIC_PAGE_BYTES),
         "{report}"
     );
+    Ok(())
+}
+
+// ---------------------------------------------------------------- malloc
+
+/// Runs a part of `allocator.c`, built with these options, to its good end; what it said, and the report.
+fn allocates(built: &[&str], options: &[&str], words: &[&str]) -> Result<(Said, Value), Failed> {
+    program().as_ref()?; // and the libraries
+    let directory = TempDir::new()?;
+    let program = directory.path().join("allocator");
+    build(ALLOCATOR, &program, built)?;
+    let file = directory.path().join("report.json");
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--ready", "0", "--report"]).arg(&file).args(options);
+    let said = Said::from(command.arg("--").arg(&program).args(words).output()?).done()?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    ensure!(report["managed"] == true, "not managed: {report}");
+    Ok((said, report))
+}
+
+fn allocated_memory_gets_gigantic_pages() -> Ended {
+    let _taken = take_gigantic(1)?;
+    let (said, report) = allocates(&[], &[], &["fills", "2200"])?;
+    ensure!(bytes(&said)? >= GIGANTIC_PAGE_BYTES, "{said:?} {report}");
+    Ok(())
+}
+
+fn malloc_does_what_c_says() -> Ended {
+    allocates(&[], &[], &["functions"]).map(|_| ())
+}
+
+/// Of a thread that is in the middle of getting memory when another forks.
+fn a_child_can_allocate() -> Ended {
+    allocates(&["-rdynamic", "-DSLOW"], &[], &["forks"]).map(|_| ())
+}
+
+/// 64 MiB is mimalloc's first arena, which lies in the areas; glibc's memory does not.
+fn an_allocator_of_its_own_is_kept() -> Ended {
+    let mapped = |built: &[&str], options: &[&str]| -> Result<u64, Failed> {
+        let (_, report) = allocates(built, options, &["fills", "200"])?;
+        report["most_mapped_bytes"].as_u64().ok_or_else(|| format!("{report}").into())
+    };
+    let arena = 64 << 20;
+    ensure!(mapped(&[], &[])? >= arena, "mimalloc's memory is not in the areas");
+    for (built, options) in [(["-rdynamic", "-DOWN"], &[][..]), (["-O2"; 2], &["--malloc", "keep"])]
+    {
+        let mapped = mapped(&built, options)?;
+        ensure!(mapped < arena, "{built:?} {options:?}: {mapped}");
+    }
     Ok(())
 }
 
