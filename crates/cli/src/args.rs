@@ -165,10 +165,11 @@ pub(crate) struct Promote {
 )]
 pub(crate) struct Run {
     /// The policy of page sizes: trident gives 1 GiB pages at the first touch, else 2 MiB, else 4 KiB, and
-    /// promotes to 1 GiB later; trident-1g-only does without 2 MiB, trident-faults-only never promotes; off
-    /// changes nothing
+    /// promotes to 1 GiB later; trident-1g-only does without 2 MiB, trident-faults-only never promotes; hugetlb-1g has
+    /// all memory on 1 GiB pages from the start; linux does what the kernel does under THP always; off changes
+    /// nothing
     #[arg(long, value_name = "POLICY", default_value = "trident",
-          value_parser = ["trident", "trident-1g-only", "trident-faults-only", "off"])]
+          value_parser = ["trident", "trident-1g-only", "trident-faults-only", "hugetlb-1g", "linux", "off"])]
     pub(crate) policy: String,
     /// 1 GiB pages that are kept zeroed ahead of the program's first touches, once it has 1 GiB of memory;
     /// at most 16
@@ -179,6 +180,9 @@ pub(crate) struct Run {
     /// jemalloc, tcmalloc or mimalloc; keep leaves every program its own
     #[arg(long, value_enum, value_name = "WHICH", default_value = "mimalloc")]
     pub(crate) malloc: Malloc,
+    /// Manage the program's children too, each by itself; the report adds up what they did
+    #[arg(long)]
+    pub(crate) children: bool,
     /// Write what was done as JSON into this file, at the program's end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,

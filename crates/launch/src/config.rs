@@ -9,7 +9,7 @@ pub const VARIABLE: &str = "SUPERPAGE_RUN";
 /// The longest path of the counters' file, in bytes.
 pub const MAX_PATH: usize = 200; // /run, /tmp and a name of ours are far shorter
 
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// The name of no policy: the library is loaded and leaves all memory to the kernel.
 pub const OFF: &str = "off";
@@ -20,6 +20,8 @@ pub struct Config<'a> {
     /// The process of `superpage run`. The program is its child; a process with another parent is a
     /// child of the program.
     pub parent: Pid,
+    /// Whether children of the program are managed as well.
+    pub children: bool,
     /// The policy of page sizes, by its name in the policy crate, or [`OFF`].
     pub policy: &'a str,
     /// Gigantic pages that are zeroed ahead of the first touch.
@@ -32,23 +34,37 @@ impl<'a> Config<'a> {
     /// Reads the text that [`Config`]'s `Display` wrote; `None` for any other text.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
-        let mut fields = text.splitn(5, ',');
+        let mut fields = text.splitn(6, ',');
         let mut field = || fields.next();
         if field()? != VERSION {
             return None;
         }
         let parent = Pid(field()?.parse().ok()?);
+        let children = match field()? {
+            "alone" => false,
+            "children" => true,
+            _ => return None,
+        };
         let policy = field()?;
         let ready = field()?.parse().ok()?;
         let counters = field().filter(|path| path.len() <= MAX_PATH)?;
-        Some(Self { parent, policy, ready, counters })
+        Some(Self { parent, children, policy, ready, counters })
+    }
+}
+
+impl Config<'_> {
+    /// Whether a process with this parent is to be managed.
+    #[must_use]
+    pub fn manages(&self, parent: Pid) -> bool {
+        self.children || self.parent == parent
     }
 }
 
 impl fmt::Display for Config<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { parent, policy, ready, counters } = self;
-        write!(f, "{VERSION},{parent},{policy},{ready},{counters}")
+        let Self { parent, children, policy, ready, counters } = self;
+        let whom = if *children { "children" } else { "alone" };
+        write!(f, "{VERSION},{parent},{whom},{policy},{ready},{counters}")
     }
 }
 
@@ -59,15 +75,26 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let config = Config { parent: Pid(7), policy: "trident", ready: 2, counters: "/run/a,b c" };
-        assert_eq!(Config::parse(&config.to_string()), Some(config));
+        for children in [false, true] {
+            let counters = "/run/a,b c";
+            let config = Config { parent: Pid(7), children, policy: "trident", ready: 2, counters };
+            assert_eq!(Config::parse(&config.to_string()), Some(config));
+            assert!(config.manages(Pid(7)) && config.manages(Pid(8)) == children);
+        }
     }
 
     #[test]
     fn anything_else_is_nothing() {
-        let long = std::format!("1,7,trident,2,/{}", "x".repeat(MAX_PATH));
-        for text in ["", "2,7,trident,2,/a", "1,7", "1,x,trident,2,/a", "1,7,trident,-1,/a", &long]
-        {
+        let long = std::format!("2,7,alone,trident,2,/{}", "x".repeat(MAX_PATH));
+        for text in [
+            "",
+            "1,7,alone,trident,2,/a",
+            "2,7",
+            "2,x,alone,trident,2,/a",
+            "2,7,some,trident,2,/a",
+            "2,7,alone,trident,-1,/a",
+            &long,
+        ] {
             assert_eq!(Config::parse(text), None, "{text}");
         }
     }

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 3;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,9 +113,7 @@ impl Refused {
 pub struct Counters {
     /// [`FORMAT`], written by the library.
     pub format: AtomicU64,
-    /// Gigantic pages that map memory of the program now.
-    pub gigantic: AtomicU64,
-    /// The most gigantic pages that ever mapped memory of the program.
+    /// The most gigantic pages that ever mapped memory of one process.
     pub most_gigantic: AtomicU64,
     /// First touches that a gigantic page served.
     pub first_touches: AtomicU64,
@@ -134,7 +132,7 @@ pub struct Counters {
     pub longest_promotion: AtomicU64,
     /// The longest time that writes were held while a gigantic page was demoted, in nanoseconds.
     pub longest_demotion: AtomicU64,
-    /// The most memory of the program that the library had in its areas, in bytes.
+    /// The most memory of one process that the library had in its areas, in bytes.
     pub most_mapped: AtomicU64,
     /// Where no gigantic page could be used or demoted, by cause.
     pub refused: Refused,
@@ -161,18 +159,12 @@ impl Counters {
         unsafe { &*core::ptr::from_ref(words).cast() }
     }
 
-    /// Counts one more gigantic page.
-    pub fn add_gigantic(&self) {
-        let now = self.gigantic.fetch_add(1, Relaxed) + 1;
+    /// Notes how many gigantic pages map memory of a process now.
+    pub fn gigantic(&self, now: u64) {
         self.most_gigantic.fetch_max(now, Relaxed);
     }
 
-    /// Counts one gigantic page less.
-    pub fn remove_gigantic(&self) {
-        self.gigantic.fetch_sub(1, Relaxed);
-    }
-
-    /// Notes how much memory is mapped now.
+    /// Notes how much memory a process has mapped now.
     pub fn mapped(&self, now: Bytes) {
         self.most_mapped.fetch_max(now.0, Relaxed);
     }
@@ -194,10 +186,8 @@ mod tests {
     #[test]
     fn the_most_is_kept() {
         let counters = Counters::default();
-        counters.add_gigantic();
-        counters.add_gigantic();
-        counters.remove_gigantic();
-        assert_eq!(counters.gigantic.load(Relaxed), 1);
+        counters.gigantic(2);
+        counters.gigantic(1);
         assert_eq!(counters.most_gigantic.load(Relaxed), 2);
     }
 

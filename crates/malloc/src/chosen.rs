@@ -13,6 +13,7 @@ use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Config, VARIABLE};
+use superpage_units::Pid;
 
 const UNKNOWN: u32 = 0;
 const OURS: u32 = 1;
@@ -36,12 +37,12 @@ fn choose() -> bool {
     is_ours
 }
 
-/// Whether `superpage run` started this process: not a child of the program, which has the environment too.
+/// Whether this process is one that `superpage run` wants managed: a child of the program has the environment too.
 fn is_managed() -> bool {
     // SAFETY: it takes nothing and cannot fail.
     let parent = unsafe { libc::getppid() };
     let config = variable().and_then(|text| Config::parse(text.to_str().ok()?));
-    config.is_some_and(|config| config.parent.0.cast_signed() == parent)
+    config.is_some_and(|config| config.manages(Pid(parent.cast_unsigned())))
 }
 
 unsafe extern "C" {

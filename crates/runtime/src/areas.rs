@@ -43,6 +43,8 @@ pub(crate) struct Areas {
     pub(crate) decider: Decider,
     /// The longest mapping that is placed: one of more than all memory is for the kernel to judge.
     pub(crate) most_at_once: usize,
+    /// The gigantic pages that map memory of the program now.
+    gigantic: AtomicU64,
     /// The counters that `superpage run` reports.
     pub(crate) counters: &'static Counters,
     /// Set by the service thread, in whose table of descriptors it is; null without the right to it.
@@ -160,6 +162,7 @@ impl Areas {
             ready,
             decider,
             most_at_once: sys::to_usize(room::total().0),
+            gigantic: AtomicU64::new(0),
             counters,
             uffd: AtomicPtr::default(),
             threads: AtomicU32::new(Threads::NotYet as u32),
@@ -194,6 +197,21 @@ impl Areas {
     /// Notes whether the library's threads run.
     pub(crate) fn set_threads(&self, threads: Threads) {
         self.threads.store(threads as u32, Release);
+    }
+
+    /// The gigantic pages that map memory of the program now.
+    pub(crate) fn gigantic(&self) -> u64 {
+        self.gigantic.load(Relaxed)
+    }
+
+    /// Counts one more.
+    pub(crate) fn add_gigantic(&self) {
+        self.counters.gigantic(self.gigantic.fetch_add(1, Relaxed) + 1);
+    }
+
+    /// Counts one less.
+    pub(crate) fn remove_gigantic(&self) {
+        self.gigantic.fetch_sub(1, Relaxed);
     }
 
     /// Whether a first touch may get a gigantic page: not while the program forks, and not soon after.

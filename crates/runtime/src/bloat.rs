@@ -16,7 +16,6 @@ use crate::room;
 use crate::service;
 use crate::slot::State;
 use crate::sys::{self, GIGANTIC, HUGE};
-use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Bytes;
 
 /// The zeroes that a gigantic page must hold to be demoted. Chosen, not measured: copying the rest takes some 100 ms.
@@ -29,9 +28,7 @@ pub(crate) struct Hand(usize);
 impl Hand {
     /// Gives one thing back, if memory is short and there is one.
     pub(crate) fn reclaim(&mut self, areas: &Areas) {
-        if areas.counters.gigantic.load(Relaxed) == 0 && areas.ready.count() == 0
-            || !room::is_short()
-        {
+        if areas.gigantic() == 0 && areas.ready.count() == 0 || !room::is_short() {
             return;
         }
         if let Some(page) = areas.ready.take() {

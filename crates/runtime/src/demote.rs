@@ -7,6 +7,7 @@
 
 #![expect(unsafe_code, reason = "copies memory and replaces mappings")]
 
+use crate::areas::Areas;
 use crate::pins;
 use crate::room;
 use crate::sys::{self, GIGANTIC, HUGE, Mmap, Span};
@@ -24,7 +25,7 @@ pub(crate) const MARGIN: Bytes = Bytes(256 << 20);
 /// # Errors
 /// The cause. The gigantic page is still there then, and nothing has changed.
 pub(crate) fn demote(
-    counters: &Counters,
+    areas: &Areas,
     uffd: &Userfaultfd,
     slot: Span,
     asking: u32,
@@ -44,9 +45,10 @@ pub(crate) fn demote(
         return done;
     }
     core::mem::forget(staging); // its memory is the slot's now
+    let counters = areas.counters;
     Counters::waited(&counters.longest_demotion, Nanos(sys::now().0 - begun.0));
     counters.demotions.fetch_add(1, Relaxed);
-    counters.remove_gigantic();
+    areas.remove_gigantic();
     Ok(())
 }
 

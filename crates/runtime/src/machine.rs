@@ -9,6 +9,7 @@ use crate::lock::RawLock;
 use crate::pins;
 use crate::promote::{self, Failure};
 use crate::room;
+use crate::slot::State;
 use crate::supply;
 use crate::survey::{Survey, vma};
 use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, Span};
@@ -17,7 +18,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Cause, Counters};
 use superpage_policy::free_memory::FreeMemory;
-use superpage_policy::promotion::life::Allocation;
+use superpage_policy::promotion::life::{Allocation, Life, Preparation};
 use superpage_policy::promotion::{
     Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, Policy, RangeView, Step,
     View, Zeroed, drive,
@@ -35,6 +36,8 @@ const OURSELVES: ProcessKey = ProcessKey(0);
 pub(crate) struct Decider {
     /// Whether it promotes what first touches left to smaller pages.
     promotes: bool,
+    /// Whether all memory is to be on gigantic pages from the start.
+    maps_at_once: bool,
     lock: RawLock,
     policy: UnsafeCell<Box<dyn Policy>>,
 }
@@ -44,14 +47,33 @@ unsafe impl Sync for Decider {}
 
 impl Decider {
     pub(crate) fn new(policy: Box<dyn Policy>) -> Self {
-        let allocation = policy.life().allocation;
+        let Life { allocation, preparation, .. } = policy.life();
         let promotes = matches!(allocation, Allocation::FirstTouch { later: Some(_), .. });
-        Self { promotes, lock: RawLock::new(), policy: UnsafeCell::new(policy) }
+        let maps_at_once = preparation == Preparation::AtOnce
+            && matches!(allocation, Allocation::FirstTouch { largest: PageSize::Gigantic, .. });
+        Self { promotes, maps_at_once, lock: RawLock::new(), policy: UnsafeCell::new(policy) }
     }
 
     /// Whether it promotes what first touches left to smaller pages.
     pub(crate) fn promotes(&self) -> bool {
         self.promotes
+    }
+
+    /// Maps a gigantic page over a slot in which nobody has anything, if the policy has all memory on such pages from
+    /// the start (pages set aside before); whether it did. The caller holds the lock of the space.
+    pub(crate) fn map_at_once(&self, areas: &Areas, slot: usize) -> bool {
+        if !self.maps_at_once {
+            return false;
+        }
+        areas.start_threads(); // which it takes to demote the page
+        if !areas.slots.begin(slot, State::Ordinary, State::Serving) {
+            return false;
+        }
+        let address = VirtAddr(areas.slots.span(slot).start as u64);
+        let none = Survey::default();
+        let mapped = Inside::new(areas, &none).map_gigantic(address, Zeroed::Preferred).is_some();
+        areas.slots.settle(slot, if mapped { State::Gigantic } else { State::Ordinary });
+        mapped
     }
 
     fn ask<T>(&self, question: impl FnOnce(&mut dyn Policy) -> T) -> T {
@@ -156,7 +178,7 @@ impl<'a> Inside<'a> {
         let slot = slots.span(slots.containing(usize::try_from(address.0).ok()?));
         // SAFETY: the slot is being served: nothing was ever touched in it.
         refuse(counters, unsafe { page.move_over(slot) })?;
-        counters.add_gigantic();
+        self.areas.add_gigantic();
         counters.first_touches.fetch_add(1, Relaxed);
         counters.prepared.fetch_add(is_prepared.into(), Relaxed);
         Some(PageSize::Gigantic)
@@ -224,7 +246,7 @@ impl View for Inside<'_> {
     }
 
     fn footprint(&self, _: ProcessKey) -> Footprint {
-        let gigantic = self.areas.counters.gigantic.load(Relaxed);
+        let gigantic = self.areas.gigantic();
         Footprint { gigantic: Some(gigantic), ..Footprint::default() }
     }
 

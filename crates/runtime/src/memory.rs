@@ -123,6 +123,11 @@ fn open(areas: &Areas, space: &Space, span: Span, protection: i32) -> Result<()>
             zero(part);
             continue;
         }
+        let slot = areas.slots.containing(part.start);
+        let is_free = space.slot(slot).is_some_and(SlotPages::is_free);
+        if protection == READ_WRITE && is_free && areas.decider.map_at_once(areas, slot) {
+            continue;
+        }
         // SAFETY: free pages of the areas are reserved memory that nobody uses.
         if let Err(errno) = unsafe { sys::mprotect(part, protection) } {
             for (part, _) in parts().filter(|(_, is_gigantic)| !is_gigantic) {
@@ -307,7 +312,7 @@ fn discard_gigantic(areas: &Areas, slot: usize, protection: i32) -> Result<()> {
         if protection != PROT_NONE {
             advise_huge(span);
         }
-        areas.counters.remove_gigantic();
+        areas.remove_gigantic();
     }
     areas.slots.settle(slot, if done.is_ok() { State::Ordinary } else { State::Gigantic });
     done.map(|_| ())

@@ -137,7 +137,7 @@ fn carry_out(
         reserve(holes);
     } else {
         counters.promotions.fetch_add(1, Relaxed);
-        counters.add_gigantic();
+        areas.add_gigantic();
     }
     // The program may end as soon as its threads go on. A promotion that failed has held them as well.
     Counters::waited(&counters.longest_promotion, Nanos(sys::now().0 - begun.0));

@@ -228,7 +228,7 @@ pub(crate) fn demote_for(
         return Err(Cause::Kernel);
     }
     let span = areas.slots.span(slot);
-    let done = demote::demote(areas.counters, uffd, span, asking, needed);
+    let done = demote::demote(areas, uffd, span, asking, needed);
     if let Err(cause) = done {
         areas.counters.refused.add(cause);
     }

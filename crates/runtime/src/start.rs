@@ -19,6 +19,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 use superpage_launch::{Cause, Config, Counters, FORMAT, MAX_PATH, VARIABLE};
 use superpage_policy::promotion::list;
+use superpage_units::Pid;
 
 /// The slots of the areas: 1 TiB of address space, more than the memory of machines we know of; less if a
 /// limit stands against it.
@@ -40,7 +41,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
         return;
     };
     // A child of the program has the same environment, and another parent.
-    if config.parent.0 == sys::parent() {
+    if config.manages(Pid(sys::parent())) {
         let _ = begin(&config);
     }
 }
@@ -71,7 +72,6 @@ unsafe fn variable(environment: *const *const c_char) -> Option<&'static CStr> {
 
 fn begin(config: &Config<'_>) -> Result<()> {
     let counters = map_counters(config.counters)?;
-    counters.gigantic.store(0, Relaxed); // of the program that this one has replaced
     counters.format.store(FORMAT, Relaxed);
     let Some(policy) = list::find(config.policy) else { return Ok(()) }; // such as `OFF`
     // The reservation would count against it.
