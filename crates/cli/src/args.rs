@@ -176,6 +176,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=16),
           allow_negative_numbers = true)]
     pub(crate) ready: u32,
+    /// How smaller pages become 1 GiB pages after the first touch. safe: accesses to a GiB are held while it is copied,
+    /// 150 to 200 ms; live: only writes are, for some ms, but what other processes or devices write to it meanwhile
+    /// is lost, so only for programs to whose memory nobody else writes (no direct I/O, no debugger); off: never
+    #[arg(long, value_enum, value_name = "HOW", default_value = "safe")]
+    pub(crate) promote: Copying,
     /// The allocator of the program: mimalloc on memory that can be on 1 GiB pages, unless the program is linked with
     /// jemalloc, tcmalloc or mimalloc; keep leaves every program its own
     #[arg(long, value_enum, value_name = "WHICH", default_value = "mimalloc")]
@@ -193,6 +198,30 @@ pub(crate) struct Run {
     #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true,
           allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// The ways to copy smaller pages to 1 GiB pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Copying {
+    /// With accesses held.
+    #[value(help = None)]
+    Safe,
+    /// While the program writes on.
+    #[value(help = None)]
+    Live,
+    /// Not at all.
+    #[value(help = None)]
+    Off,
+}
+
+impl From<Copying> for superpage_launch::Promote {
+    fn from(copying: Copying) -> Self {
+        match copying {
+            Copying::Safe => Self::Safe,
+            Copying::Live => Self::Live,
+            Copying::Off => Self::Off,
+        }
+    }
 }
 
 /// The allocators that a program can be run with.

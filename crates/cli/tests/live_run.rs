@@ -40,6 +40,11 @@ fn tests() -> Vec<Test> {
         ("the_pool_is_put_back", gigantic.clone(), the_pool_is_put_back),
         ("full_slots_are_promoted_later", gigantic.clone(), full_slots_are_promoted_later),
         ("promotions_lose_no_write", gigantic.clone(), promotions_lose_no_write),
+        (
+            "promotions_while_the_program_writes_lose_nothing",
+            gigantic.clone(),
+            promotions_while_the_program_writes_lose_nothing,
+        ),
         ("refused_promotions_change_nothing", gigantic.clone(), || plays(&["refuses"])),
         ("all_threads_keep_what_they_write", gigantic.clone(), all_threads_keep_what_they_write),
         ("closed_descriptors_lose_nothing", gigantic.clone(), closed_descriptors_lose_nothing),
@@ -144,11 +149,17 @@ fn run(options: &[&str], words: &[&str]) -> Result<Said, Failed> {
 
 /// Runs a part to its good end, and gives what it said and the report.
 fn report(words: &[&str]) -> Result<(Said, Value), Failed> {
+    report_with(&[], words)
+}
+
+/// As [`report`], with options of `superpage run`.
+fn report_with(options: &[&str], words: &[&str]) -> Result<(Said, Value), Failed> {
     let directory = TempDir::new()?;
     let file = directory.path().join("report.json");
     let file = file.to_str().ok_or("no text")?;
     // Pages that are ready would count among those that the program sees mapped.
-    let said = run(&["--ready", "0", "--report", file], words)?.done()?;
+    let options = [&["--ready", "0", "--report", file], options].concat();
+    let said = run(&options, words)?.done()?;
     let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
     ensure!(report["managed"] == true, "not managed: {report}");
     Ok((said, report))
@@ -229,6 +240,16 @@ fn promotions_lose_no_write() -> Ended {
     let _taken = take_gigantic(1)?;
     let (said, report) = report(&["promotes", INTEGRITY])?;
     // Many are refused, because a descriptor for direct reads is open.
+    ensure!(report["promotions"].as_u64() >= Some(4), "{said:?} {report}");
+    ensure!(report["demotions"].as_u64() >= Some(4), "{said:?} {report}");
+    Ok(())
+}
+
+/// Threads of the program write while a GiB is copied without holding them, and is demoted.
+fn promotions_while_the_program_writes_lose_nothing() -> Ended {
+    let _taken = take_gigantic(1)?;
+    let options = ["--promote", "live"];
+    let (said, report) = report_with(&options, &["promotes-alone", INTEGRITY])?;
     ensure!(report["promotions"].as_u64() >= Some(4), "{said:?} {report}");
     ensure!(report["demotions"].as_u64() >= Some(4), "{said:?} {report}");
     Ok(())

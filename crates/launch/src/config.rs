@@ -14,6 +14,29 @@ const VERSION: &str = "2";
 /// The name of no policy: the library is loaded and leaves all memory to the kernel.
 pub const OFF: &str = "off";
 
+/// How smaller pages are copied to a gigantic page, after the first touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promote {
+    /// With all accesses held for as long as the copy takes.
+    Safe,
+    /// While the program writes on. What devices and other processes write meanwhile is lost.
+    Live,
+    /// Not at all.
+    Off,
+}
+
+impl Promote {
+    const ALL: [Self; 3] = [Self::Safe, Self::Live, Self::Off];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Live => "live",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// The configuration that `superpage run` gives the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config<'a> {
@@ -24,6 +47,8 @@ pub struct Config<'a> {
     pub children: bool,
     /// The policy of page sizes, by its name in the policy crate, or [`OFF`].
     pub policy: &'a str,
+    /// How smaller pages are copied to gigantic ones.
+    pub promote: Promote,
     /// Gigantic pages that are zeroed ahead of the first touch.
     pub ready: u32,
     /// The file of the [`Counters`](crate::Counters).
@@ -34,7 +59,7 @@ impl<'a> Config<'a> {
     /// Reads the text that [`Config`]'s `Display` wrote; `None` for any other text.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
-        let mut fields = text.splitn(6, ',');
+        let mut fields = text.splitn(7, ',');
         let mut field = || fields.next();
         if field()? != VERSION {
             return None;
@@ -46,9 +71,11 @@ impl<'a> Config<'a> {
             _ => return None,
         };
         let policy = field()?;
+        let promote = field()?;
+        let promote = Promote::ALL.into_iter().find(|each| each.name() == promote)?;
         let ready = field()?.parse().ok()?;
         let counters = field().filter(|path| path.len() <= MAX_PATH)?;
-        Some(Self { parent, children, policy, ready, counters })
+        Some(Self { parent, children, policy, promote, ready, counters })
     }
 }
 
@@ -62,9 +89,9 @@ impl Config<'_> {
 
 impl fmt::Display for Config<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { parent, children, policy, ready, counters } = self;
+        let Self { parent, children, policy, promote, ready, counters } = self;
         let whom = if *children { "children" } else { "alone" };
-        write!(f, "{VERSION},{parent},{whom},{policy},{ready},{counters}")
+        write!(f, "{VERSION},{parent},{whom},{policy},{},{ready},{counters}", promote.name())
     }
 }
 
@@ -77,22 +104,28 @@ mod tests {
     fn what_is_written_is_read() {
         for children in [false, true] {
             let counters = "/run/a,b c";
-            let config = Config { parent: Pid(7), children, policy: "trident", ready: 2, counters };
-            assert_eq!(Config::parse(&config.to_string()), Some(config));
+            let (parent, policy) = (Pid(7), "trident");
+            for promote in Promote::ALL {
+                let config = Config { parent, children, policy, promote, ready: 2, counters };
+                assert_eq!(Config::parse(&config.to_string()), Some(config));
+            }
+            let promote = Promote::Safe;
+            let config = Config { parent, children, policy, promote, ready: 2, counters };
             assert!(config.manages(Pid(7)) && config.manages(Pid(8)) == children);
         }
     }
 
     #[test]
     fn anything_else_is_nothing() {
-        let long = std::format!("2,7,alone,trident,2,/{}", "x".repeat(MAX_PATH));
+        let long = std::format!("2,7,alone,trident,safe,2,/{}", "x".repeat(MAX_PATH));
         for text in [
             "",
-            "1,7,alone,trident,2,/a",
+            "1,7,alone,trident,safe,2,/a",
             "2,7",
-            "2,x,alone,trident,2,/a",
-            "2,7,some,trident,2,/a",
-            "2,7,alone,trident,-1,/a",
+            "2,x,alone,trident,safe,2,/a",
+            "2,7,some,trident,safe,2,/a",
+            "2,7,alone,trident,x,2,/a",
+            "2,7,alone,trident,safe,-1,/a",
             &long,
         ] {
             assert_eq!(Config::parse(text), None, "{text}");

@@ -31,13 +31,15 @@ pub enum Cause {
     /// The program has a userfaultfd of its own, limits or locks its memory, or has mutexes that the kernel changes
     /// (robust ones, priority inheritance).
     NotWanted,
+    /// The program wrote to memory faster than it could be copied.
+    Written,
     /// The kernel refused a step.
     Kernel,
 }
 
 impl Cause {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::PoolEmpty,
         Self::Forked,
         Self::NoMemory,
@@ -46,6 +48,7 @@ impl Cause {
         Self::Limited,
         Self::NoRights,
         Self::NotWanted,
+        Self::Written,
         Self::Kernel,
     ];
 
@@ -67,6 +70,7 @@ impl Cause {
             Self::NotWanted => {
                 "the program has a userfaultfd or robust mutexes, or limits or locks its memory"
             }
+            Self::Written => "the program wrote faster than a page could be copied",
             Self::Kernel => "the kernel refused a step",
         }
     }
@@ -83,6 +87,7 @@ impl Cause {
             Self::Limited => "limited",
             Self::NoRights => "no_rights",
             Self::NotWanted => "not_wanted",
+            Self::Written => "written",
             Self::Kernel => "kernel",
         }
     }

@@ -15,6 +15,7 @@
 use crate::gigantic::Ready;
 use crate::lock::Lock;
 use crate::machine::Decider;
+use crate::pre_copy::PreCopy;
 use crate::room;
 use crate::service::Mailbox;
 use crate::slot::{Slots, State};
@@ -41,6 +42,8 @@ pub(crate) struct Areas {
     pub(crate) ready: Ready,
     /// The policy.
     pub(crate) decider: Decider,
+    /// The slot that is copied while the program writes to it.
+    pub(crate) pre_copy: PreCopy,
     /// The longest mapping that is placed: one of more than all memory is for the kernel to judge.
     pub(crate) most_at_once: usize,
     /// The gigantic pages that map memory of the program now.
@@ -161,6 +164,7 @@ impl Areas {
             mailbox: Mailbox::default(),
             ready,
             decider,
+            pre_copy: PreCopy::new(),
             most_at_once: sys::to_usize(room::total().0),
             gigantic: AtomicU64::new(0),
             counters,

@@ -16,7 +16,7 @@ use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, Span};
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
-use superpage_launch::{Cause, Counters};
+use superpage_launch::{Cause, Counters, Promote};
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::life::{Allocation, Life, Preparation};
 use superpage_policy::promotion::{
@@ -36,6 +36,8 @@ const OURSELVES: ProcessKey = ProcessKey(0);
 pub(crate) struct Decider {
     /// Whether it promotes what first touches left to smaller pages.
     promotes: bool,
+    /// How that is done.
+    promote: Promote,
     /// Whether all memory is to be on gigantic pages from the start.
     maps_at_once: bool,
     lock: RawLock,
@@ -46,17 +48,29 @@ pub(crate) struct Decider {
 unsafe impl Sync for Decider {}
 
 impl Decider {
-    pub(crate) fn new(policy: Box<dyn Policy>) -> Self {
+    pub(crate) fn new(policy: Box<dyn Policy>, promote: Promote) -> Self {
         let Life { allocation, preparation, .. } = policy.life();
-        let promotes = matches!(allocation, Allocation::FirstTouch { later: Some(_), .. });
+        let promotes = promote != Promote::Off
+            && matches!(allocation, Allocation::FirstTouch { later: Some(_), .. });
         let maps_at_once = preparation == Preparation::AtOnce
             && matches!(allocation, Allocation::FirstTouch { largest: PageSize::Gigantic, .. });
-        Self { promotes, maps_at_once, lock: RawLock::new(), policy: UnsafeCell::new(policy) }
+        Self {
+            promotes,
+            promote,
+            maps_at_once,
+            lock: RawLock::new(),
+            policy: UnsafeCell::new(policy),
+        }
     }
 
     /// Whether it promotes what first touches left to smaller pages.
     pub(crate) fn promotes(&self) -> bool {
         self.promotes
+    }
+
+    /// How smaller pages are copied to a gigantic page.
+    pub(crate) fn how_to_promote(&self) -> Promote {
+        self.promote
     }
 
     /// Maps a gigantic page over a slot in which nobody has anything, if the policy has all memory on such pages from

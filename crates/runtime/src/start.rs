@@ -88,7 +88,7 @@ fn begin(config: &Config<'_>) -> Result<()> {
         Space::new(span.start, pages),
         Slots::new(span.start, states),
         Ready::new(config.ready),
-        Decider::new((policy.build)()),
+        Decider::new((policy.build)(), config.promote),
         counters,
         parents_mark()?,
         // SAFETY: zero bytes are cooldowns that are over.

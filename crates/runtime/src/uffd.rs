@@ -48,6 +48,7 @@ impl Userfaultfd {
         };
         let features = raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
             | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+            | raw::UFFD_FEATURE_WP_UNPOPULATED
             | raw::UFFD_FEATURE_MOVE;
         let mut api =
             raw::uffdio_api { api: raw::UFFD_API.into(), features: features.into(), ioctls: 0 };
@@ -91,21 +92,31 @@ impl Userfaultfd {
         self.call(ioctl::UFFDIO_UNREGISTER, &mut range(span))
     }
 
-    /// Holds all writes to a gigantic page, from threads of the program and from elsewhere, until its
-    /// memory is replaced or [released](Self::release_writes).
+    /// Holds all writes to a span, of which a gigantic page is whole, from threads of the program and from elsewhere,
+    /// until its memory is replaced or [released](Self::release_writes).
     pub(crate) fn hold_writes(&self, span: Span) -> Result<()> {
         self.register_for(span, raw::UFFDIO_REGISTER_MODE_WP)?;
+        self.protect(span)
+    }
+
+    /// Holds writes to a part of a span of which [all were held](Self::hold_writes).
+    pub(crate) fn protect(&self, part: Span) -> Result<()> {
         let mode = 1; // UFFDIO_WRITEPROTECT_MODE_WP
         self.call(
             ioctl::UFFDIO_WRITEPROTECT,
-            &mut raw::uffdio_writeprotect { range: range(span), mode },
+            &mut raw::uffdio_writeprotect { range: range(part), mode },
         )
+    }
+
+    /// Lets writes to a part of such a span go on.
+    pub(crate) fn allow_writes(&self, part: Span) {
+        let mut argument = raw::uffdio_writeprotect { range: range(part), mode: 0 };
+        let _ = self.call(ioctl::UFFDIO_WRITEPROTECT, &mut argument);
     }
 
     /// Lets writes that [were held](Self::hold_writes) go on, and leaves the span to the kernel.
     pub(crate) fn release_writes(&self, span: Span) {
-        let mut argument = raw::uffdio_writeprotect { range: range(span), mode: 0 };
-        let _ = self.call(ioctl::UFFDIO_WRITEPROTECT, &mut argument);
+        self.allow_writes(span);
         let _ = self.unregister(span);
     }
 

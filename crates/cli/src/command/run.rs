@@ -165,8 +165,15 @@ impl Shared {
             "the path of the directory for temporary files (TMPDIR) is too long, or no text",
         )?;
         let parent = Pid(std::process::id());
-        let Run { children, policy, ready, .. } = arguments;
-        let config = Config { parent, children: *children, policy, ready: *ready, counters };
+        let Run { children, policy, promote, ready, .. } = arguments;
+        let config = Config {
+            parent,
+            children: *children,
+            policy,
+            promote: (*promote).into(),
+            ready: *ready,
+            counters,
+        };
         command.env(VARIABLE, config.to_string());
         let mut preload: Vec<OsString> = self.libraries.iter().map(OsString::from).collect();
         preload.extend(std::env::var_os(PRELOAD).filter(|others| !others.is_empty()));

@@ -698,8 +698,8 @@ static int refuses(void) {
     return 0;
 }
 
-// Has one GiB promoted and demoted again and again, until the time is over.
-static int promotes(long seconds) {
+// Has one GiB promoted and demoted again and again, until the time is over; alone, without others that write to it.
+static int promotes(long seconds, int alone) {
     shared = map_in_parts();
     for (size_t at = 0; at < GIB; at += PAGE) ((uint64_t *)(shared + at))[9] = word(25, at / PAGE);
 
@@ -713,13 +713,13 @@ static int promotes(long seconds) {
     snprintf(process, sizeof process, "%d", getpid());
     snprintf(place, sizeof place, "%p", shared);
     char *arguments[] = {"program", "writes-outside", process, place, NULL};
-    pid_t outside;
-    CHECK(posix_spawn(&outside, "/proc/self/exe", NULL, NULL, arguments, environ) == 0);
+    pid_t outside = 0;
+    CHECK(alone || posix_spawn(&outside, "/proc/self/exe", NULL, NULL, arguments, environ) == 0);
 
     pthread_t thread[WRITERS + 1];
     for (size_t i = 0; i < WRITERS; i++)
         CHECK(pthread_create(&thread[i], NULL, write_words, (void *)i) == 0);
-    CHECK(pthread_create(&thread[WRITERS], NULL, read_directly, path) == 0);
+    CHECK(alone || pthread_create(&thread[WRITERS], NULL, read_directly, path) == 0);
 
     long promotions = 0, demotions = 0;
     time_t end = time(NULL) + seconds;
@@ -733,10 +733,12 @@ static int promotes(long seconds) {
         demotions += changed;
     }
     is_over = 1;
-    for (size_t i = 0; i <= WRITERS; i++) pthread_join(thread[i], NULL);
-    int status = 0;
-    CHECK(waitpid(outside, &status, WNOHANG) == 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
-    kill(outside, SIGKILL);
+    for (size_t i = 0; i < WRITERS + !alone; i++) pthread_join(thread[i], NULL);
+    if (!alone) {
+        int status = 0;
+        CHECK(waitpid(outside, &status, WNOHANG) == 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+        kill(outside, SIGKILL);
+    }
     for (size_t at = 0; at < GIB; at += PAGE)
         if (at / PAGE % OWNERS != DIRECT) CHECK(((uint64_t *)(shared + at))[9] == word(25, at / PAGE));
     unlink(path);
@@ -762,7 +764,8 @@ int main(int count, char **words) {
     if (!strcmp(part, "leaves")) return leaves();
     if (!strcmp(part, "integrity")) return integrity(number);
     if (!strcmp(part, "packed")) return packed();
-    if (!strcmp(part, "promotes")) return promotes(number);
+    if (!strcmp(part, "promotes")) return promotes(number, 0);
+    if (!strcmp(part, "promotes-alone")) return promotes(number, 1);
     if (!strcmp(part, "refuses")) return refuses();
     if (!strcmp(part, "writes-outside") && count > 3) return writes_outside(words);
     if (!strcmp(part, "exit")) return number;
