@@ -96,10 +96,11 @@ fn program() -> &'static Result<(TempDir, PathBuf), String> {
     })
 }
 
-/// Builds the library beside the program that is tested: no crate depends on it, so cargo has not.
+/// Builds the libraries beside the program that is tested: no crate depends on them, so cargo has not.
 fn build_library() -> Result<(), String> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--locked", "--package", "superpage-runtime"]);
+    cargo.args(["build", "--quiet", "--locked"]);
+    cargo.args(["--package", "superpage-runtime", "--package", "superpage-malloc"]);
     let beside = Path::new(PROGRAM).parent();
     if beside.is_some_and(|directory| directory.ends_with("release")) {
         cargo.arg("--release");
