@@ -15,12 +15,11 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::OnceLock;
-use superpage_kernel::habits;
 use superpage_kernel::hugetlb;
-use superpage_kernel::process::Process;
 use superpage_kernel::settings::{Mode, Settings};
+use superpage_manager::find;
 use superpage_units::GIGANTIC_PAGE_BYTES;
 use tempfile::TempDir;
 
@@ -278,19 +277,51 @@ fn signals_are_passed_on() -> Ended {
     Ok(())
 }
 
+// ---------------------------------------------------------------- seen from outside
+
+/// A program under `superpage run` that waits; killed when dropped.
+struct Managed {
+    run: Child,
+    program: Pid,
+}
+
+impl Managed {
+    /// Starts a part, and waits until it is ready.
+    fn start(words: &[&str]) -> Result<Self, Failed> {
+        let mut run =
+            command(&["--quiet", "--ready", "0"], words)?.stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(run.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+        ensure!(line == "ready\n", "{line:?}");
+        let children = format!("/proc/{0}/task/{0}/children", run.id());
+        let program = std::fs::read_to_string(children)?.trim().parse()?;
+        Ok(Self { run, program: Pid::from_raw(program).ok_or("no process")? })
+    }
+
+    fn pid(&self) -> String {
+        self.program.as_raw_nonzero().to_string()
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        // It may be gone by itself.
+        let _ = kill_process(self.program, Signal::KILL);
+        let _ = self.run.wait();
+    }
+}
+
 /// The daemon and `scan` ask this before they read or change memory.
 fn others_know_a_managed_program() -> Ended {
-    let mut child = command(&["--quiet"], &["wait"])?.stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-    let of_us = format!("/proc/{0}/task/{0}/children", child.id());
-    let program = std::fs::read_to_string(of_us)?.trim().parse()?;
-    let habits = habits::of(&Process::open(superpage_units::Pid(program))?)?;
-    kill_process(Pid::from_child(&child), Signal::TERM)?;
-    child.wait()?;
-    ensure!(habits.fills_itself && habits.need_care(), "{habits:?}");
+    let managed = Managed::start(&["wait"])?;
+    let pid = managed.pid().parse()?;
+    ensure!(find::hold(superpage_units::Pid(pid))?.excludes_memory()?, "taken for another program");
+    let us = superpage_units::Pid(managed.run.id());
+    ensure!(!find::hold(us)?.excludes_memory()?, "`superpage run` itself manages no memory");
     Ok(())
 }
+
+// ---------------------------------------------------------------- who is managed
 
 fn who_cannot_be_managed_runs_unmanaged() -> Ended {
     let directory = TempDir::new()?;
