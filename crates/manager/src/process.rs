@@ -16,8 +16,8 @@ use superpage_kernel::pagemap::{Found, Pagemap};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
 use superpage_kernel::status::{self, Stat};
-use superpage_kernel::{Error, Result, mounts, smaps_flags};
-use superpage_units::{Bytes, Pid, PmdRange, ProcessKey, VirtAddr};
+use superpage_kernel::{Error, Result, mounts, smaps, smaps_flags, smaps_hugetlb};
+use superpage_units::{Bytes, PageSize, Pid, PmdRange, ProcessKey, VirtAddr};
 
 /// How long an answer about KSM, userfaultfd and tmpfs mounts is believed. Chosen, not measured: a
 /// process with 100,000 descriptors takes some 100 ms to answer.
@@ -57,6 +57,20 @@ pub struct Survey {
     pub vmas: Vec<PromotableVma>,
     /// What is mapped in them and in the holes between them, in address order.
     pub found: Vec<Found>,
+}
+
+/// The memory of a process by the size of the pages that map it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BySize {
+    /// Resident: all but hugetlb, so without `gigantic`.
+    pub resident: Bytes,
+    /// Resident and mapped by base pages.
+    pub base: Bytes,
+    /// Anonymous, mapped by huge pages. Those of files and shared memory are only in `resident`; hugetlb's are
+    /// nowhere.
+    pub huge: Bytes,
+    /// Mapped by gigantic pages.
+    pub gigantic: Bytes,
 }
 
 /// Whether `error` only concerns the process at hand, so that the work can go on with others.
@@ -131,6 +145,26 @@ impl ManagedProcess {
     /// [`Error::Gone`].
     pub fn refuses_huge_pages(&self) -> Result<bool> {
         Ok(self.known()?.habits.refuses_huge_pages)
+    }
+
+    /// Its memory by the size of pages.
+    ///
+    /// The kernel walks all of its page tables for it ([`smaps`]), and once more if it has a GiB of hugetlb memory.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+    pub fn by_size(&self) -> Result<BySize> {
+        let rollup = smaps::of(&self.process)?;
+        let may_be_gigantic = rollup.hugetlb.is_some_and(|all| all >= PageSize::Gigantic.bytes());
+        Ok(BySize {
+            resident: rollup.rss,
+            base: rollup.on_base_pages(),
+            huge: rollup.anon_huge_pages.unwrap_or_default(),
+            gigantic: match may_be_gigantic {
+                true => smaps_hugetlb::gigantic(&self.process)?,
+                false => Bytes::ZERO,
+            },
+        })
     }
 
     /// Whether some of its memory is neither read nor changed: what KSM merges, what is registered with a
