@@ -8,20 +8,19 @@
 mod common;
 
 use common::machine::{self, Test};
-use common::{Ended, PROGRAM, Said};
+use common::{Ended, PROGRAM, Said, number, superpage};
 use libtest_mimic::Failed;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::OnceLock;
-use superpage_kernel::habits;
 use superpage_kernel::hugetlb;
-use superpage_kernel::process::Process;
 use superpage_kernel::settings::{Mode, Settings};
-use superpage_units::GIGANTIC_PAGE_BYTES;
+use superpage_manager::find;
+use superpage_units::{GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES};
 use tempfile::TempDir;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/program.c");
@@ -63,6 +62,9 @@ fn tests() -> Vec<Test> {
         ("a_program_ends_as_without", parts.clone(), a_program_ends_as_without),
         ("signals_are_passed_on", parts.clone(), signals_are_passed_on),
         ("others_know_a_managed_program", parts.clone(), others_know_a_managed_program),
+        ("others_see_three_sizes_of_pages", gigantic.clone(), others_see_three_sizes_of_pages),
+        ("a_small_process_with_a_gigantic_page_is_seen", gigantic, a_small_process_is_seen),
+        ("nobody_waits_for_a_stopped_program", parts.clone(), nobody_waits_for_a_stopped_program),
         (
             "who_cannot_be_managed_runs_unmanaged",
             parts.clone(),
@@ -304,19 +306,132 @@ fn signals_are_passed_on() -> Ended {
     Ok(())
 }
 
-/// The daemon and `scan` ask this before they read or change memory.
-fn others_know_a_managed_program() -> Ended {
-    let mut child = command(&["--quiet"], &["wait"])?.stdout(Stdio::piped()).spawn()?;
+// ---------------------------------------------------------------- seen from outside
+
+/// A program under `superpage run` that waits; killed when dropped.
+struct Managed {
+    run: Child,
+    program: Pid,
+}
+
+impl Managed {
+    /// Starts a part, and waits until it is ready.
+    fn start(words: &[&str]) -> Result<Self, Failed> {
+        let mut run =
+            command(&["--quiet", "--ready", "0"], words)?.stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(run.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+        ensure!(line == "ready\n", "{line:?}");
+        let children = format!("/proc/{0}/task/{0}/children", run.id());
+        let program = std::fs::read_to_string(children)?.trim().parse()?;
+        Ok(Self { run, program: Pid::from_raw(program).ok_or("no process")? })
+    }
+
+    fn pid(&self) -> String {
+        self.program.as_raw_nonzero().to_string()
+    }
+
+    /// The row about it in `superpage scan --json`.
+    fn scanned(&self) -> Result<Value, Failed> {
+        scanned(self.program)
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        // It may be gone by itself.
+        let _ = kill_process(self.program, Signal::KILL);
+        let _ = self.run.wait();
+    }
+}
+
+/// The row about a process in `superpage scan --json`.
+fn scanned(program: Pid) -> Result<Value, Failed> {
+    let rows = superpage(&["scan", "--json"])?.done()?.rows()?;
+    let own = rows.into_iter().find(|row| row["pid"] == program.as_raw_nonzero().get());
+    Ok(own.ok_or("not in the list")?)
+}
+
+/// Hugetlb memory is not resident, so such a process is smaller than those that are looked at otherwise.
+fn a_small_process_is_seen() -> Ended {
+    let _taken = take_gigantic(1)?;
+    let (_, program) = program().as_ref()?;
+    let mut child = Command::new(program).arg("hugetlb").stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-    let of_us = format!("/proc/{0}/task/{0}/children", child.id());
-    let program = std::fs::read_to_string(of_us)?.trim().parse()?;
-    let habits = habits::of(&Process::open(superpage_units::Pid(program))?)?;
-    kill_process(Pid::from_child(&child), Signal::TERM)?;
+    let row = scanned(Pid::from_child(&child));
+    child.kill()?;
     child.wait()?;
-    ensure!(habits.fills_itself && habits.need_care(), "{habits:?}");
+    let row = row?;
+    ensure!(number(&row, "gigantic_bytes")? == GIGANTIC_PAGE_BYTES, "{row}");
+    ensure!(
+        number(&row, "huge_pages")? == 0 && number(&row, "left_alone_huge_bytes")? == 0,
+        "{row}"
+    );
     Ok(())
 }
+
+/// The daemon and `scan` ask this before they read or change memory.
+fn others_know_a_managed_program() -> Ended {
+    let managed = Managed::start(&["wait"])?;
+    let pid = managed.pid().parse()?;
+    ensure!(find::hold(superpage_units::Pid(pid))?.excludes_memory()?, "taken for another program");
+    let us = superpage_units::Pid(managed.run.id());
+    ensure!(!find::hold(us)?.excludes_memory()?, "`superpage run` itself manages no memory");
+    Ok(())
+}
+
+fn others_see_three_sizes_of_pages() -> Ended {
+    let _taken = take_gigantic(1)?;
+    let managed = Managed::start(&["holds", "1"])?;
+    let row = managed.scanned()?;
+    ensure!(number(&row, "gigantic_bytes")? == GIGANTIC_PAGE_BYTES, "{row}");
+    ensure!(number(&row, "left_alone_huge_bytes")? >= HUGE_PAGE_BYTES, "{row}");
+    ensure!(number(&row, "base_bytes")? > 0 && number(&row, "huge_pages")? == 0, "{row}");
+    let pid = managed.pid();
+    for arguments in [&["scan"][..], &["scan", &pid]] {
+        let text = superpage(arguments)?.done()?.out;
+        ensure!(text.contains("in 1 GiB pages") && text.contains("1.0 GiB"), "{text}");
+    }
+    let state = TempDir::new()?;
+    let state = state.path().to_str().ok_or("no text")?;
+    let text = superpage(&["top", "--once", "--state", state])?.done()?.out;
+    let row = text.lines().find(|line| line.contains(&format!(" {pid} ")));
+    ensure!(text.contains("GIGANTIC") && row.is_some_and(|r| r.contains("1.0 GiB")), "{text}");
+    Ok(())
+}
+
+/// Whoever read memory that the stopped program is to fill would wait until it goes on.
+fn nobody_waits_for_a_stopped_program() -> Ended {
+    let managed = Managed::start(&["holds", "1"])?;
+    kill_process(managed.program, Signal::STOP)?;
+    let before = number(&managed.scanned()?, "left_alone_huge_bytes")?;
+    let pid = managed.pid();
+    let directory = TempDir::new()?;
+    let path = |name| directory.path().join(name).to_str().map(str::to_owned);
+    let (state, trace) = (path("").ok_or("no text")?, path("a.trace").ok_or("no text")?);
+    let within_a_minute = |arguments: &[&str]| -> Result<Said, Failed> {
+        let run = Command::new("timeout").args(["60", PROGRAM]).args(arguments).output()?;
+        Said::from(run).done()
+    };
+    for arguments in [
+        &["scan"][..],
+        &["scan", &pid, "--exact"],
+        &["top", "--once", "--state", &state],
+        &["record", &pid, "--duration", "1s", "--exact", "-o", &trace],
+    ] {
+        within_a_minute(arguments)?;
+    }
+    let row = &within_a_minute(&["debloat", &pid, "--all", "--json"])?.rows()?[0];
+    ensure!(number(row, "huge_pages")? == 0 && number(row, "split")? == 0, "{row}");
+    let row = &within_a_minute(&["promote", &pid, "--json"])?.rows()?[0];
+    ensure!(number(row, "were_huge")? == 0 && number(row, "promoted")? == 0, "{row}");
+    let after = number(&managed.scanned()?, "left_alone_huge_bytes")?;
+    ensure!(before == after && before >= HUGE_PAGE_BYTES, "{before} bytes, then {after}");
+    Ok(())
+}
+
+// ---------------------------------------------------------------- who is managed
 
 fn who_cannot_be_managed_runs_unmanaged() -> Ended {
     let directory = TempDir::new()?;

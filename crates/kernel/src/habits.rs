@@ -17,7 +17,8 @@ use rustix::fs::{Dir, readlinkat};
 pub struct Habits {
     /// It has memory that may be merged with equal pages of others.
     pub merges: bool,
-    /// The process holds a userfaultfd, or runs under `superpage run`, whose library hides the one that it holds.
+    /// The process holds a userfaultfd that can be seen: the library of `superpage run` hides the one that it
+    /// holds.
     pub fills_itself: bool,
     /// It forbade itself huge pages (`PR_SET_THP_DISABLE`); nobody can give it any.
     pub refuses_huge_pages: bool,
@@ -44,8 +45,7 @@ pub fn of(process: &Process) -> Result<Habits> {
         merges: merging
             || field(&ksm, b"ksm_mergeable:") == Some(b"yes")
             || field(&ksm, b"ksm_merge_any:") == Some(b"yes"),
-        fills_itself: holds_userfaultfd(process).unwrap_or(false)
-            || has_library(process).unwrap_or(false),
+        fills_itself: holds_userfaultfd(process).unwrap_or(false),
         refuses_huge_pages: field(&status, b"THP_enabled:") == Some(b"0"),
     })
 }
@@ -66,13 +66,6 @@ fn holds_userfaultfd(process: &Process) -> Result<bool> {
             .is_ok_and(|target| target.as_bytes() == b"anon_inode:[userfaultfd]")
     };
     Ok(entries.filter_map(std::result::Result::ok).any(|entry| is_one(entry.file_name())))
-}
-
-/// Whether the library of `superpage run` is loaded.
-fn has_library(process: &Process) -> Result<bool> {
-    const LIBRARY: &[u8] = b"/libsuperpage.so"; // with " (deleted)" behind it after an update
-    let maps = process.read_file("maps")?;
-    Ok(maps.windows(LIBRARY.len()).any(|part| part == LIBRARY))
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub mod settings;
 pub mod shared_page;
 pub mod smaps;
 pub mod smaps_flags;
+pub mod smaps_hugetlb;
 pub mod status;
 pub mod text;
 pub mod thp;

@@ -18,6 +18,8 @@ pub struct Meminfo {
     pub free: Bytes,
     /// What new programs could have without swapping: free memory and what can be dropped.
     pub available: Bytes,
+    /// Anonymous memory that is mapped, by pages of all sizes but hugetlb's.
+    pub anonymous: Bytes,
     /// Anonymous memory that is mapped by huge pages; `None` on a kernel built without them.
     pub anon_huge_pages: Option<Bytes>,
     /// All swap space.
@@ -53,6 +55,7 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Meminfo> {
         total: fields.size("MemTotal")?,
         free: fields.size("MemFree")?,
         available: fields.size("MemAvailable")?,
+        anonymous: fields.size("AnonPages")?,
         anon_huge_pages: fields.optional_size("AnonHugePages")?,
         swap_total: fields.size("SwapTotal")?,
         swap_free: fields.size("SwapFree")?,
@@ -126,6 +129,7 @@ mod tests {
         assert_eq!(info.total, Bytes::from_kib(24_684_096));
         assert_eq!(info.free, Bytes::from_kib(24_263_696));
         assert_eq!(info.available, Bytes::from_kib(24_315_960));
+        assert_eq!(info.anonymous, Bytes::from_kib(346_236));
         assert_eq!(info.anon_huge_pages, Some(Bytes::from_mib(4)));
         assert_eq!(info.used(), info.total - info.available);
     }
@@ -133,7 +137,8 @@ mod tests {
     #[test]
     fn a_kernel_without_huge_pages_reads_too() {
         let text =
-            b"MemTotal: 4 kB\nMemFree: 3 kB\nMemAvailable: 2 kB\nSwapTotal: 1 kB\nSwapFree: 0 kB\n";
+            b"MemTotal: 4 kB\nMemFree: 3 kB\nMemAvailable: 2 kB\nSwapTotal: 1 kB\nSwapFree: 0 kB\n\
+              AnonPages: 1 kB\n";
         let info = parsed(text).expect("nothing that is required is missing");
         assert_eq!(info.anon_huge_pages, None);
         assert_eq!(info.swap_total, Bytes::from_kib(1));
@@ -167,17 +172,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(sizes: [u32; 5]) {
-            let [total, free, available, huge, swap] = sizes;
+        fn what_is_written_is_read(sizes: [u32; 6]) {
+            let [total, free, available, anonymous, huge, swap] = sizes;
             let text = format!(
                 "MemTotal: {total} kB\nMemFree:{free} kB\nMemAvailable:  {available} kB\n\
-                 SwapTotal: {swap} kB\nSwapFree: {swap} kB\nAnonHugePages: {huge} kB\n"
+                 SwapTotal: {swap} kB\nSwapFree: {swap} kB\nAnonPages: {anonymous} kB\n\
+                 AnonHugePages: {huge} kB\n"
             );
             let size = |kib: u32| Bytes::from_kib(kib.into());
             prop_assert_eq!(parsed(text.as_bytes()), Ok(Meminfo {
                 total: size(total),
                 free: size(free),
                 available: size(available),
+                anonymous: size(anonymous),
                 anon_huge_pages: Some(size(huge)),
                 swap_total: size(swap),
                 swap_free: size(swap),

@@ -24,8 +24,21 @@ pub struct Rollup {
     pub anon_huge_pages: Option<Bytes>,
     /// Shared memory (tmpfs, memfd) mapped by huge pages; `None` on a kernel that does not say.
     pub shmem_huge_pages: Option<Bytes>,
+    /// Files mapped by huge pages; `None` on a kernel that does not say.
+    pub file_huge_pages: Option<Bytes>,
+    /// Hugetlb pages of all sizes, which are not resident; `None` on a kernel that does not say.
+    pub hugetlb: Option<Bytes>,
     /// Swapped out; `None` on a kernel that does not say.
     pub swap: Option<Bytes>,
+}
+
+impl Rollup {
+    /// Resident memory that is mapped by base pages.
+    #[must_use]
+    pub fn on_base_pages(&self) -> Bytes {
+        let huge = [self.anon_huge_pages, self.shmem_huge_pages, self.file_huge_pages];
+        self.rss.saturating_sub(huge.into_iter().flatten().sum())
+    }
 }
 
 /// The memory of `process` now.
@@ -49,8 +62,16 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Rollup> {
         anonymous: fields.size("Anonymous")?,
         anon_huge_pages: fields.optional_size("AnonHugePages")?,
         shmem_huge_pages: fields.optional_size("ShmemPmdMapped")?,
+        file_huge_pages: fields.optional_size("FilePmdMapped")?,
+        hugetlb: hugetlb(fields)?,
         swap: fields.optional_size("Swap")?,
     })
+}
+
+fn hugetlb(fields: Fields<'_>) -> Result<Option<Bytes>> {
+    let private = fields.optional_size("Private_Hugetlb")?;
+    let shared = fields.optional_size("Shared_Hugetlb")?;
+    Ok(private.map(|private| private + shared.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -76,6 +97,8 @@ mod tests {
                 anonymous: Bytes::from_kib(100),
                 anon_huge_pages: Some(Bytes::ZERO),
                 shmem_huge_pages: Some(Bytes::ZERO),
+                file_huge_pages: Some(Bytes::ZERO),
+                hugetlb: Some(Bytes::ZERO),
                 swap: Some(Bytes::ZERO),
             })
         );
@@ -84,7 +107,8 @@ mod tests {
     #[test]
     fn some_lines_may_be_missing_and_some_not() {
         let small = parsed(b"Rss: 8 kB\nPss: 4 kB\nAnonymous: 4 kB\n").expect("enough");
-        assert_eq!((small.anon_huge_pages, small.swap), (None, None));
+        assert_eq!((small.anon_huge_pages, small.swap, small.hugetlb), (None, None, None));
+        assert_eq!(small.on_base_pages(), Bytes::from_kib(8));
         let missing = parsed(b"Rss: 8 kB\n").expect_err("no Pss");
         assert!(missing.to_string().contains("Pss"), "{missing}");
         assert!(matches!(parsed(b"Rss: x kB\n"), Err(Error::Malformed { line: 1, .. })));
@@ -107,21 +131,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(rss: u32, pss: u32, anonymous: u32, huge: u32, swap: u32, shmem: u32) {
+        fn what_is_written_is_read(rss: u32, pss: u32, anonymous: u32, swap: u32, huge: [u32; 5]) {
+            let [huge, shmem, file, private, shared] = huge;
             let text = format!(
                 "1000-2000 ---p 00000000 00:00 0 [rollup]\nRss: {rss:8} kB\nPss: {pss:8} kB\n\
                  Anonymous: {anonymous} kB\nAnonHugePages: {huge} kB\nSwap: {swap} kB\n\
-                 ShmemPmdMapped: {shmem} kB\n"
+                 ShmemPmdMapped: {shmem} kB\nFilePmdMapped: {file} kB\n\
+                 Shared_Hugetlb: {shared} kB\nPrivate_Hugetlb: {private} kB\n"
             );
             let size = |kib: u32| Bytes::from_kib(kib.into());
-            prop_assert_eq!(parsed(text.as_bytes()), Ok(Rollup {
+            let rollup = parsed(text.as_bytes()).expect("good");
+            let by_size = rollup.on_base_pages() + size(huge) + size(shmem) + size(file);
+            prop_assert_eq!(by_size, size(rss).max(size(huge) + size(shmem) + size(file)));
+            prop_assert_eq!(rollup, Rollup {
                 rss: size(rss),
                 pss: size(pss),
                 anonymous: size(anonymous),
                 anon_huge_pages: Some(size(huge)),
                 shmem_huge_pages: Some(size(shmem)),
+                file_huge_pages: Some(size(file)),
+                hugetlb: Some(size(private) + size(shared)),
                 swap: Some(size(swap)),
-            }));
+            });
         }
     }
 }

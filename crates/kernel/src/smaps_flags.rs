@@ -8,7 +8,7 @@
 use crate::error::Result;
 use crate::process::Process;
 use crate::text;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use superpage_units::VirtAddr;
 
 /// What a program asked for.
@@ -28,14 +28,15 @@ pub fn of(process: &Process) -> Result<BTreeMap<VirtAddr, Wish>> {
     Ok(parse(&process.read_file("smaps")?))
 }
 
-/// The VMAs of `process`, by their start, that others have a hand in: the program wants equal
-/// pages in them merged (KSM), or fills them itself (userfaultfd).
+/// The memory of `process` that others have a hand in, because the program wants equal pages in it merged
+/// (KSM), or fills it itself (userfaultfd): the first address of each VMA and the first one after it, in
+/// address order.
 ///
 /// # Errors
 /// As [`of`].
-pub fn in_other_hands(process: &Process) -> Result<BTreeSet<VirtAddr>> {
+pub fn in_other_hands(process: &Process) -> Result<Vec<(VirtAddr, VirtAddr)>> {
     let found = flagged(&process.read_file("smaps")?, other_hands);
-    Ok(found.into_iter().map(|vma| vma.start).collect())
+    Ok(found.into_iter().map(|vma| (vma.start, vma.end)).collect())
 }
 
 /// The memory for which `process` asked for huge pages (`MADV_HUGEPAGE`): the first address of each

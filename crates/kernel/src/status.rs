@@ -44,6 +44,8 @@ pub struct Status {
     pub swap: Option<Bytes>,
     /// Memory locked by mlock(2), which is not to be touched.
     pub locked: Option<Bytes>,
+    /// Hugetlb pages of all sizes, which are not in `rss` (Linux 4.4).
+    pub hugetlb: Option<Bytes>,
 }
 
 /// What `status` says about `process`.
@@ -65,6 +67,17 @@ pub fn resident(proc_root: &Path, pid: Pid) -> Result<Bytes> {
     let pages = text::words(&text).nth(1).and_then(text::decimal);
     let pages = pages.ok_or_else(|| Error::malformed(&path, 1, "sizes in pages", &text))?;
     Ok(BasePages(pages).bytes())
+}
+
+/// The hugetlb memory of process `pid`, from its `status` under `proc_root` (normally `/proc`); none for a
+/// thread of the kernel.
+///
+/// # Errors
+/// [`Error::Missing`] if there is no such process, [`Error::Denied`], [`Error::Malformed`].
+pub fn hugetlb(proc_root: &Path, pid: Pid) -> Result<Bytes> {
+    let path = proc_root.join(pid.to_string()).join("status");
+    let text = text::read(&path)?;
+    Ok(Fields::of(&text, &path).optional_size("HugetlbPages")?.unwrap_or_default())
 }
 
 /// Understands the text of a `status` file; `path` is for the message if it cannot be.
@@ -92,6 +105,7 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Status> {
         rss_anon: fields.optional_size("RssAnon")?,
         swap: fields.optional_size("VmSwap")?,
         locked: fields.optional_size("VmLck")?,
+        hugetlb: fields.optional_size("HugetlbPages")?,
     })
 }
 
@@ -274,6 +288,7 @@ mod tests {
         assert_eq!(status.rss, Some(Bytes::from_kib(2128)));
         assert_eq!(status.rss_anon, Some(Bytes::from_kib(156)));
         assert_eq!(status.locked, Some(Bytes::from_kib(64)));
+        assert_eq!(status.hugetlb, Some(Bytes::ZERO));
     }
 
     #[test]
@@ -313,6 +328,7 @@ mod tests {
         assert_eq!(status.tgid, me.pid());
         assert_eq!(status.effective_uid, Uid(rustix::process::geteuid().as_raw()));
         assert_eq!(comm(&me), Ok(stat.comm.clone()));
+        assert_eq!(hugetlb(Path::new("/proc"), me.pid()), Ok(Bytes::ZERO));
         assert!(!stat.is_kernel_thread());
         let theirs = procfs::process::Process::myself().and_then(|me| me.stat());
         let theirs = theirs.expect("procfs reads it too");

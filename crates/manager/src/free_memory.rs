@@ -74,6 +74,7 @@ mod tests {
             total: Bytes::from_gib(8),
             free: Bytes::from_gib(1),
             available: Bytes::from_gib(3),
+            anonymous: Bytes::ZERO,
             anon_huge_pages: None,
             swap_total: Bytes::ZERO,
             swap_free: Bytes::ZERO,

@@ -10,7 +10,7 @@
 mod serve;
 
 use crate::history::{Entry, What};
-use crate::status::Status;
+use crate::status::{BySize, Status};
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -68,6 +68,7 @@ struct Known {
     watermark: Family<Labels, Float>,
     free_huge_pages: Whole,
     fragmentation: Float,
+    anonymous: Family<Labels, Whole>,
     processes: Family<Labels, Whole>,
     waiting: Whole,
     pause: Float,
@@ -156,6 +157,10 @@ impl Metrics {
         known.cpu.inner().store(status.cpu_s.to_bits(), Ordering::Relaxed);
         known.free_huge_pages.set(status.free_huge_pages.0);
         known.fragmentation.set(status.fragmentation.get());
+        let BySize { base, huge, gigantic } = status.anonymous;
+        for (size, bytes) in [("base", base), ("huge", huge), ("gigantic", gigantic)] {
+            known.anonymous.get_or_create(&vec![("page_size", size.to_owned())]).set(bytes.0);
+        }
         known.waiting.set(status.waiting);
         known.pause.set(status.pause_ms / 1e3);
         known.resident.set(status.resident.0);
@@ -237,6 +242,7 @@ impl Known {
             watermark: Default::default(),
             free_huge_pages: Default::default(),
             fragmentation: Default::default(),
+            anonymous: Default::default(),
             processes: Default::default(),
             waiting: Default::default(),
             pause: Default::default(),
@@ -332,6 +338,11 @@ impl Known {
             "fragmentation_ratio",
             "The share of free memory that lies in smaller pieces than a huge page",
             &self.fragmentation,
+        );
+        add.metric(
+            "anonymous_memory_bytes",
+            "Anonymous memory of all programs, by the size of the pages that map it",
+            &self.anonymous,
         );
         add.metric("processes", "Managed processes, by promotion policy", &self.processes);
         add.metric("promotions_waiting", "Promotions that wait for their turn", &self.waiting);

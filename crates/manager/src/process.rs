@@ -3,6 +3,7 @@
 //! Looking at a process changes nothing in it. [`crate::promote`] and [`crate::split`] change what is
 //! mapped in one; which processes are managed is [`crate::registry`]'s to say.
 
+use crate::exclude::{self, Excluded};
 use crate::select::Identity;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -15,8 +16,8 @@ use superpage_kernel::pagemap::{Found, Pagemap};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
 use superpage_kernel::status::{self, Stat};
-use superpage_kernel::{Error, Result, mounts, smaps_flags};
-use superpage_units::{Bytes, Pid, PmdRange, ProcessKey, VirtAddr};
+use superpage_kernel::{Error, Result, mounts, smaps, smaps_flags, smaps_hugetlb};
+use superpage_units::{Bytes, PageSize, Pid, PmdRange, ProcessKey, VirtAddr};
 
 /// How long an answer about KSM, userfaultfd and tmpfs mounts is believed. Chosen, not measured: a
 /// process with 100,000 descriptors takes some 100 ms to answer.
@@ -56,6 +57,20 @@ pub struct Survey {
     pub vmas: Vec<PromotableVma>,
     /// What is mapped in them and in the holes between them, in address order.
     pub found: Vec<Found>,
+}
+
+/// The memory of a process by the size of the pages that map it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BySize {
+    /// Resident: all but hugetlb, so without `gigantic`.
+    pub resident: Bytes,
+    /// Resident and mapped by base pages.
+    pub base: Bytes,
+    /// Anonymous, mapped by huge pages. Those of files and shared memory are only in `resident`; hugetlb's are
+    /// nowhere.
+    pub huge: Bytes,
+    /// Mapped by gigantic pages.
+    pub gigantic: Bytes,
 }
 
 /// Whether `error` only concerns the process at hand, so that the work can go on with others.
@@ -132,6 +147,35 @@ impl ManagedProcess {
         Ok(self.known()?.habits.refuses_huge_pages)
     }
 
+    /// Its memory by the size of pages.
+    ///
+    /// The kernel walks all of its page tables for it ([`smaps`]), and once more if it has a GiB of hugetlb memory.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+    pub fn by_size(&self) -> Result<BySize> {
+        let rollup = smaps::of(&self.process)?;
+        let may_be_gigantic = rollup.hugetlb.is_some_and(|all| all >= PageSize::Gigantic.bytes());
+        Ok(BySize {
+            resident: rollup.rss,
+            base: rollup.on_base_pages(),
+            huge: rollup.anon_huge_pages.unwrap_or_default(),
+            gigantic: match may_be_gigantic {
+                true => smaps_hugetlb::gigantic(&self.process)?,
+                false => Bytes::ZERO,
+            },
+        })
+    }
+
+    /// Whether some of its memory is neither read nor changed: what KSM merges, what is registered with a
+    /// userfaultfd, and what the library of `superpage run` manages.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+    pub fn excludes_memory(&self) -> Result<bool> {
+        Ok(!self.excluded(&maps::of(&self.process)?)?.is_empty())
+    }
+
     fn known(&self) -> Result<Known> {
         let mut known = self.habits.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.as_ref().filter(|known| known.since.elapsed() < HABITS_HOLD) {
@@ -149,19 +193,20 @@ impl ManagedProcess {
     }
 
     /// Its VMAs in which huge pages can be made. Left out: files, stacks of threads, memory that
-    /// cannot be accessed, memory that KSM merges, and memory registered with a userfaultfd.
+    /// cannot be accessed, memory that KSM merges, memory registered with a userfaultfd, and the areas of a program
+    /// under `superpage run`.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`].
     pub fn vmas(&self) -> Result<Vec<PromotableVma>> {
         let found = maps::of(&self.process)?;
-        let others = self.in_other_hands()?;
+        let excluded = self.excluded(&found)?;
         let maps_files = |vma: &maps::Vma| vma.sharing == Sharing::Shared && !is_known_shared(vma);
         let tmpfs = if found.iter().any(maps_files) { self.tmpfs() } else { BTreeSet::new() };
         let mut vmas = Vec::new();
         let mut below: Option<&maps::Vma> = None;
         for vma in &found {
-            if !others.contains(&vma.start) && !is_stack(vma, below) {
+            if !excluded.overlaps(vma.start, vma.end) && !is_stack(vma, below) {
                 vmas.extend(promotable(vma, &tmpfs));
             }
             below = Some(vma);
@@ -169,24 +214,26 @@ impl ManagedProcess {
         Ok(vmas)
     }
 
-    /// The starts of its VMAs that KSM merges, or that are registered with a userfaultfd: whoever reads a missing
-    /// page of those from outside waits for as long as the program is stopped.
-    fn in_other_hands(&self) -> Result<BTreeSet<VirtAddr>> {
-        match self.known()?.habits.need_care() {
-            true => smaps_flags::in_other_hands(&self.process),
-            false => Ok(BTreeSet::new()),
+    /// The memory of the process that is neither read nor changed, by all its VMAs.
+    pub(crate) fn excluded(&self, vmas: &[maps::Vma]) -> Result<Excluded> {
+        let mut parts = exclude::areas(vmas);
+        // The library of `superpage run` registers some memory outside the areas too.
+        if !parts.is_empty() || self.known()?.habits.need_care() {
+            parts.extend(smaps_flags::in_other_hands(&self.process)?);
         }
+        Ok(Excluded::new(parts))
     }
 
-    /// Its VMAs but those in other hands.
+    /// Its VMAs but those that are left alone.
     fn own_vmas(&self) -> Result<Vec<maps::Vma>> {
         let mut vmas = maps::of(&self.process)?;
-        let others = self.in_other_hands()?;
-        vmas.retain(|vma| !others.contains(&vma.start));
+        let excluded = self.excluded(&vmas)?;
+        vmas.retain(|vma| !excluded.overlaps(vma.start, vma.end));
         Ok(vmas)
     }
 
-    /// Its anonymous huge pages now, but for memory that KSM merges or that is registered with a userfaultfd.
+    /// Its anonymous huge pages now, but for memory that KSM merges, that is registered with a userfaultfd, or that
+    /// the library of `superpage run` manages.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].

@@ -3,13 +3,15 @@
 //!
 //! Looking changes nothing and stops nobody: VMAs, page tables and counters are read through
 //! `/proc`, contents through `process_vm_readv` a few pages at a time, and never what the process
-//! shares with another. Only private anonymous memory that can be accessed is recorded; files,
+//! shares with another, what is registered with a userfaultfd, or what `superpage run` manages: that counts as
+//! data. Only private anonymous memory that can be accessed is recorded; files,
 //! shared memory and reserved address space are not, though the resident size counts them.
 //!
 //! Contents are looked at where something changed, and everywhere at every tenth sample at the
 //! latest, always at the same base pages, so that an estimate changes only when contents do.
 
 use crate::budget::CpuBudget;
+use crate::exclude::Excluded;
 use crate::process::{ManagedProcess, is_about_one_process};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -126,7 +128,7 @@ pub fn record(
     };
     let failed = |error| RecordError::Write { path: path.to_owned(), error };
     let mut writer = Writer::new(BufWriter::new(&part.file), &header).map_err(failed)?;
-    let mut observer = Observer::new(&managed.process, options.contents);
+    let mut observer = Observer::new(managed, options.contents);
     let (began, cpu) = (Instant::now(), CpuTime::of_thread());
     let end = options.duration.map(|duration| began + duration);
     let mut resident = Bytes::ZERO;
@@ -240,6 +242,7 @@ impl Drop for Part {
 /// Looks at a process again and again.
 #[derive(Debug)]
 struct Observer<'a> {
+    managed: &'a ManagedProcess,
     process: &'a Process,
     contents: Contents,
     sampler: Sampler,
@@ -251,9 +254,10 @@ struct Observer<'a> {
 }
 
 impl<'a> Observer<'a> {
-    fn new(process: &'a Process, contents: Contents) -> Self {
+    fn new(managed: &'a ManagedProcess, contents: Contents) -> Self {
         Self {
-            process,
+            managed,
+            process: &managed.process,
             contents,
             sampler: Sampler::new(),
             looks: 0,
@@ -268,6 +272,7 @@ impl<'a> Observer<'a> {
     fn look(&mut self) -> Result<(Usage, Memory), Error> {
         let usage = self.usage()?;
         let mut vmas = maps::of(self.process)?;
+        let excluded = self.managed.excluded(&vmas)?;
         vmas.retain(|vma| {
             let can_be_accessed = vma.permissions.read || vma.permissions.write;
             vma.is_private_anonymous() && can_be_accessed
@@ -282,7 +287,7 @@ impl<'a> Observer<'a> {
             let unchanged = known.filter(|(before, _)| *before == populated && !is_due);
             let state = match unchanged {
                 Some((_, state)) => *state,
-                None => self.look_into(&pagemap, &populated)?,
+                None => self.look_into(&pagemap, &populated, &excluded)?,
             };
             ranges.insert(populated.range, (populated, state));
         }
@@ -338,10 +343,19 @@ impl<'a> Observer<'a> {
         }
     }
 
-    fn look_into(&mut self, pagemap: &Pagemap, populated: &Populated) -> Result<RangeState, Error> {
+    fn look_into(
+        &mut self,
+        pagemap: &Pagemap,
+        populated: &Populated,
+        excluded: &Excluded,
+    ) -> Result<RangeState, Error> {
         let present = populated.pages.count();
         let mapping = if populated.is_huge { Mapping::Huge } else { Mapping::Base };
-        let share = self.share_of_data(pagemap, populated)?;
+        let range = populated.range;
+        let share = match excluded.overlaps(range.start(), range.end()) {
+            true => None,
+            false => self.share_of_data(pagemap, populated)?,
+        };
         let data = match (share, self.known.get(&populated.range)) {
             (Some(share), _) => scaled(present, share),
             // Not to be read, or gone: what was known, or all.

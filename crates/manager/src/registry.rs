@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use superpage_kernel::{Error, Result, process, status};
-use superpage_units::{Bytes, Nanos, Pid, ProcessKey, Time};
+use superpage_units::{Bytes, Nanos, PageSize, Pid, ProcessKey, Time};
 use tracing::{debug, info, warn};
 
 /// A daemon does not manage smaller processes unless their number is named. Chosen, not measured: the
@@ -92,6 +92,8 @@ struct State {
 #[derive(Debug)]
 pub struct Registry {
     smallest: Bytes,
+    /// Whether a process with less memory is managed if it has a gigantic page.
+    counts_gigantic: bool,
     /// The most processes that are managed, so that some open files are left.
     most: usize,
     is_full: AtomicBool,
@@ -108,6 +110,7 @@ impl Registry {
         let most = raise_limit_of_files().saturating_sub(FILES_RESERVED) / FILES_EACH;
         let registry = Self {
             smallest,
+            counts_gigantic: false,
             most: usize::try_from(most).unwrap_or(usize::MAX),
             is_full: AtomicBool::new(false),
             describer: Describer::new(),
@@ -115,6 +118,13 @@ impl Registry {
         };
         registry.configure(selection);
         registry
+    }
+
+    /// The same registry, but of processes that have a gigantic page too: such pages are not resident, and a
+    /// program may have little other memory. To ask takes as long again as to ask a small process for its size.
+    #[must_use]
+    pub fn with_gigantic(self) -> Self {
+        Self { counts_gigantic: true, ..self }
     }
 
     /// Other processes are to be managed from now on; each is asked again who it is.
@@ -248,9 +258,7 @@ impl Registry {
     fn manage(&self, question: &Question) -> Result<Option<Arc<ManagedProcess>>> {
         let Question { pid, before, .. } = question;
         let selection = Arc::clone(&self.state().selection);
-        let is_large =
-            || status::resident(Path::new("/proc"), *pid).is_ok_and(|size| size >= self.smallest);
-        if before.is_none() && !selection.include.pids.contains(pid) && !is_large() {
+        if before.is_none() && !selection.include.pids.contains(pid) && !self.is_large(*pid) {
             return Ok(None);
         }
         if before.is_none() && self.is_full() {
@@ -266,6 +274,14 @@ impl Registry {
             Some(same) => Arc::clone(same),
             None => Arc::new(found.hold()?),
         }))
+    }
+
+    fn is_large(&self, pid: Pid) -> bool {
+        let proc = Path::new("/proc");
+        let hugetlb = || status::hugetlb(proc, pid);
+        status::resident(proc, pid).is_ok_and(|size| size >= self.smallest)
+            || self.counts_gigantic
+                && hugetlb().is_ok_and(|size| size >= PageSize::Gigantic.bytes())
     }
 
     /// Whether no further process can be managed.

@@ -5,7 +5,7 @@ use super::source;
 use super::tree::{Tree, Violation};
 
 /// Each crate and the crates of the workspace that it may use. What is not here is not allowed.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("units", &[]),
     ("launch", &["units"]),
     ("trace", &["units"]),
@@ -14,6 +14,7 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("sim", &["units", "policy", "trace"]),
     ("manager", &["units", "policy", "kernel", "trace"]),
     ("runtime", &["units", "policy", "launch"]),
+    ("malloc", &["units", "launch"]),
     ("graph", &["units", "policy", "kernel"]),
     ("lab", &["units", "policy", "kernel", "trace", "sim", "manager", "runtime", "graph"]),
     ("cli", &["units", "policy", "kernel", "launch", "trace", "sim", "manager", "graph", "lab"]),

@@ -1,4 +1,4 @@
-//! Where `unsafe` may be: in `kernel`, in `runtime`, and in a file of `lab` or `launch` that says so.
+//! Where `unsafe` may be: in `kernel`, in `runtime`, and in a file of `lab`, `launch` or `malloc` that says so.
 
 use super::source;
 use super::tree::{Tree, Violation};
@@ -23,7 +23,9 @@ fn may(path: &str, text: &str) -> bool {
     let opts_in = || text.split_whitespace().collect::<String>().contains("#![expect(unsafe_code");
     path.starts_with("crates/kernel/")
         || path.starts_with("crates/runtime/")
-        || (["crates/lab/", "crates/launch/"].iter().any(|home| path.starts_with(home))
+        || (["crates/lab/", "crates/launch/", "crates/malloc/"]
+            .iter()
+            .any(|home| path.starts_with(home))
             && opts_in())
 }
 

@@ -5,22 +5,26 @@ use crate::exit::Outcome;
 use crate::show;
 use anyhow::{Context, anyhow};
 use serde_json::json;
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 use superpage_kernel::rights::Hindrance;
+use superpage_kernel::status;
 use superpage_lab::picture;
 use superpage_manager::account::ProcessAccount;
 use superpage_manager::clock;
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::find;
 use superpage_manager::pass::{Options, Pass};
-use superpage_manager::process::ManagedProcess;
+use superpage_manager::process::{BySize, ManagedProcess};
 use superpage_manager::registry::Registry;
 use superpage_manager::select::Selection;
 use superpage_policy::bloat::{BloatMap, Bucket, Knowledge};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::SAMPLE;
-use superpage_units::{BasePages, HugePages, PageSize, Pid, PmdRange, Share, Time};
+use superpage_units::{
+    BasePages, Bytes, HugePages, PageSize, Pid, PmdRange, ProcessKey, Share, Time,
+};
 
 /// Shows all processes, or one.
 pub(super) fn run(arguments: &Scan) -> Outcome {
@@ -44,28 +48,72 @@ fn survey(
     Ok(pass)
 }
 
+/// What is shown of a process.
+struct Row<'a> {
+    account: &'a ProcessAccount,
+    /// Its huge pages that may be looked into.
+    map: &'a BloatMap,
+    memory: BySize,
+    /// What of its memory on huge pages may not be looked into: what KSM merges, what is registered with a
+    /// userfaultfd, and what `superpage run` manages.
+    left_alone: Bytes,
+}
+
+impl<'a> Row<'a> {
+    /// The row about a process; `None` if `pass` lost it.
+    fn new(
+        pass: &'a Pass,
+        process: &ManagedProcess,
+    ) -> Result<Option<Self>, superpage_kernel::Error> {
+        let key = &process.key;
+        let Some((account, map)) = pass.account().processes.get(key).zip(pass.maps().get(key))
+        else {
+            return Ok(None);
+        };
+        let memory = process.by_size()?;
+        let left_alone = match process.excludes_memory()? {
+            true => memory.huge.saturating_sub(map.len().bytes()),
+            false => Bytes::ZERO,
+        };
+        Ok(Some(Self { account, map, memory, left_alone }))
+    }
+}
+
+/// Whether a process without huge pages that may be looked into may have larger pages than base pages
+/// nevertheless. To ask for its memory by size takes longer.
+fn may_have_others(process: &ManagedProcess) -> bool {
+    let hugetlb = status::hugetlb(Path::new("/proc"), process.pid());
+    hugetlb.is_ok_and(|size| size >= PageSize::Gigantic.bytes())
+        || process.excludes_memory().unwrap_or(false)
+}
+
 fn all(arguments: &Scan, depth: Depth) -> Outcome {
-    let registry = Registry::new(Selection::default(), PageSize::Huge.bytes());
+    let registry = Registry::new(Selection::default(), PageSize::Huge.bytes()).with_gigantic();
     registry.refresh(clock::now())?;
     let denied = registry.denied();
     let pass = survey(registry.processes(), depth)?;
-    let mut rows: Vec<(&ProcessAccount, &BloatMap)> = pass
-        .account()
-        .processes
+    let holds_huge = |key: &ProcessKey| {
+        pass.account().processes.get(key).is_some_and(|account| !account.huge_pages.is_zero())
+    };
+    let mut rows: Vec<Row<'_>> = registry
+        .processes()
         .iter()
-        .filter_map(|(key, account)| Some((account, pass.maps().get(key)?)))
-        .filter(|(account, _)| !account.huge_pages.is_zero())
+        .filter(|process| holds_huge(&process.key) || may_have_others(process))
+        // One that exited meanwhile is left out.
+        .filter_map(|process| Row::new(&pass, process).ok().flatten())
+        .filter(|row| !(row.map.is_empty() && row.memory.huge + row.memory.gigantic == Bytes::ZERO))
         .collect();
-    rows.sort_by_key(|(_, map)| std::cmp::Reverse(map.total_zero_pages()));
+    rows.sort_by_key(|row| (Reverse(row.map.total_zero_pages()), row.map.is_empty()));
     if arguments.json {
         let lines: String =
-            rows.iter().map(|(a, map)| format!("{}\n", process_json(a, map, depth))).collect();
+            rows.iter().map(|row| format!("{}\n", process_json(row, depth))).collect();
         return show::print(&lines);
     }
     show::print(&process_table(&rows, depth, denied))
 }
 
-fn process_json(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> serde_json::Value {
+fn process_json(row: &Row<'_>, depth: Depth) -> serde_json::Value {
+    let Row { account, map, memory, left_alone } = row;
     json!({
         "pid": account.pid.0,
         "command": account.command,
@@ -75,31 +123,31 @@ fn process_json(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> serde
         "bloat_bytes": map.total_zero_pages().bytes().0,
         "bloat": bloat_share(map).get(),
         "shared_huge_pages": account.left_alone.shared.0,
+        "left_alone_huge_bytes": left_alone.0,
+        "base_bytes": memory.base.0,
+        "gigantic_bytes": memory.gigantic.0,
         "exact": depth == Depth::Exact,
     })
 }
 
-fn process_table(rows: &[(&ProcessAccount, &BloatMap)], depth: Depth, denied: usize) -> String {
+fn process_table(rows: &[Row<'_>], depth: Depth, denied: usize) -> String {
     let mut text = String::new();
     if rows.is_empty() {
         text.push_str("No process that we may look into holds huge pages.\n");
     } else {
-        let mut table = show::table(&["pid", "command", "in huge pages", "of it bloat", ""]);
-        for (account, map) in rows {
-            let share = bloat_share(map);
-            table.add_row([
-                account.pid.to_string(),
-                show::printable(&account.command),
-                map.len().bytes().to_string(),
-                format!("{} ({})", map.total_zero_pages().bytes(), share),
-                show::bar(share, 20),
-            ]);
-        }
-        text = format!("{table}\nBloat is {}.\n", how(depth));
-        let pid = rows[0].0.pid;
+        text = format!("{}\n", table(rows));
+    }
+    // The first has most bloat; where none of it may be looked into, nothing may.
+    if let Some(row) = rows.first().filter(|row| !row.map.is_empty()) {
+        let pid = row.account.pid;
         text.push_str(&format!(
-            "Look closer with `superpage scan {pid}`; try `superpage debloat {pid} --all --dry-run`.\n"
+            "Bloat is {}.\n\
+             Look closer with `superpage scan {pid}`; try `superpage debloat {pid} --all --dry-run`.\n",
+            how(depth)
         ));
+    }
+    if rows.iter().any(|row| !row.left_alone.is_zero()) {
+        text.push_str(LEFT_ALONE);
     }
     if denied > 0 {
         let hindrance = Hindrance::now();
@@ -109,6 +157,35 @@ fn process_table(rows: &[(&ProcessAccount, &BloatMap)], depth: Depth, denied: us
     }
     text
 }
+
+/// The table; with columns for the two other sizes of pages only where a process has gigantic ones, which few
+/// machines see.
+fn table(rows: &[Row<'_>]) -> comfy_table::Table {
+    let has_gigantic = rows.iter().any(|row| !row.memory.gigantic.is_zero());
+    let sizes: &[&str] = if has_gigantic { &["in 1 GiB pages", "in base pages"] } else { &[] };
+    let heads = [&["pid", "command"], sizes, &["in huge pages", "of it bloat", ""]].concat();
+    let mut table = show::table(&heads);
+    for row in rows {
+        let share = bloat_share(row.map);
+        let mut cells = vec![row.account.pid.to_string(), show::printable(&row.account.command)];
+        if has_gigantic {
+            cells.extend([row.memory.gigantic, row.memory.base].map(|bytes| bytes.to_string()));
+        }
+        cells.push((row.map.len().bytes() + row.left_alone).to_string());
+        if row.map.is_empty() {
+            cells.extend(["-".to_owned(), String::new()]);
+        } else {
+            let bloat = row.map.total_zero_pages().bytes();
+            cells.extend([format!("{bloat} ({share})"), show::bar(share, 20)]);
+        }
+        table.add_row(cells);
+    }
+    table
+}
+
+/// Why huge pages are in no estimate.
+const LEFT_ALONE: &str = "Left alone and not looked into: huge pages that `superpage run` manages, \
+                          that KSM merges, or that are registered with a userfaultfd.\n";
 
 fn how(depth: Depth) -> String {
     match depth {
@@ -124,12 +201,12 @@ fn bloat_share(map: &BloatMap) -> Share {
 }
 
 fn one(arguments: &Scan, pid: Pid, depth: Depth) -> Outcome {
-    let pass = survey(vec![find::hold(pid)?], depth)?;
-    let Some((account, map)) =
-        pass.account().processes.values().next().zip(pass.maps().values().next())
-    else {
+    let process = find::hold(pid)?;
+    let pass = survey(vec![Arc::clone(&process)], depth)?;
+    let Some(row) = Row::new(&pass, &process)? else {
         return Err(anyhow!("process {pid} exited while it was looked at").into());
     };
+    let Row { account, map, .. } = row;
     // Of no huge pages there is no picture; that there are none is said below.
     if let Some(path) = arguments.svg.as_ref().filter(|_| !map.is_empty()) {
         draw(path, account, map)?;
@@ -137,7 +214,7 @@ fn one(arguments: &Scan, pid: Pid, depth: Depth) -> Outcome {
     if arguments.json {
         return show::print(&map.by_address().map(range_json).collect::<String>());
     }
-    show::print(&map_report(account, map, depth))
+    show::print(&map_report(&row, depth))
 }
 
 fn draw(path: &Path, account: &ProcessAccount, map: &BloatMap) -> anyhow::Result<()> {
@@ -163,13 +240,25 @@ fn range_json((range, known): (PmdRange, Knowledge)) -> String {
     format!("{row}\n")
 }
 
-fn map_report(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> String {
-    let pid = account.pid;
-    if map.is_empty() {
-        return format!(
-            "Process {pid} ({}) holds no huge pages: nothing to show.\n",
-            show::printable(&account.command)
+fn map_report(row: &Row<'_>, depth: Depth) -> String {
+    let Row { account, map, memory, left_alone } = row;
+    let (pid, command) = (account.pid, show::printable(&account.command));
+    let mut by_size = String::new();
+    if !memory.gigantic.is_zero() || !left_alone.is_zero() {
+        by_size = format!(
+            "Process {pid} ({command}): {} in 1 GiB pages, {} in base pages, {} in huge pages, of \
+             that {left_alone} left alone.\n",
+            memory.gigantic, memory.base, memory.huge
         );
+    }
+    if !left_alone.is_zero() {
+        by_size.push_str(LEFT_ALONE);
+    }
+    if map.is_empty() {
+        if by_size.is_empty() {
+            return format!("Process {pid} ({command}) holds no huge pages: nothing to show.\n");
+        }
+        return by_size;
     }
     let shared = account.left_alone.shared;
     let not_looked_into = if shared.is_zero() {
@@ -179,10 +268,9 @@ fn map_report(account: &ProcessAccount, map: &BloatMap, depth: Depth) -> String 
     };
     let total = map.total_zero_pages();
     format!(
-        "Process {pid} ({}): {} huge pages ({}), of it bloat {} ({}), {}.\n\n{not_looked_into}\
+        "{by_size}Process {pid} ({command}): {} huge pages ({}), of it bloat {} ({}), {}.\n\n{not_looked_into}\
          By bucket (zero-filled base pages of 512):\n{}\n\n\
          By address, lowest first, each column the mean of {} huge pages:\n{}\n",
-        show::printable(&account.command),
         map.len(),
         map.len().bytes(),
         total.bytes(),

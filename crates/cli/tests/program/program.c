@@ -103,6 +103,31 @@ static int touch(size_t gib) {
     return 0;
 }
 
+// Holds so many GiB, one more that it never touches, and 64 MiB on huge pages that are nearly empty. Others
+// look at that, until a signal ends it.
+static int holds(size_t gib) {
+    fill(map(gib * GIB), 0, gib * GIB, 1);
+    map(GIB);
+    char *sparse = map(64 * MIB);
+    for (size_t at = 0; at < 64 * MIB; at += 2 * MIB) sparse[at] = 1;
+    puts("ready");
+    fflush(stdout);
+    pause();
+    return 0;
+}
+
+// Holds a 1 GiB page of the kernel's pool and next to nothing else, without `superpage run`.
+static int hugetlb(void) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | 30 << MAP_HUGE_SHIFT;
+    char *memory = mmap(NULL, GIB, PROT_READ | PROT_WRITE, flags, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    memory[0] = 1;
+    puts("ready");
+    fflush(stdout);
+    pause();
+    return 0;
+}
+
 // Changes parts of a GiB in each way there is.
 static int parts(void) {
     char *memory = map(GIB);
@@ -750,6 +775,8 @@ int main(int count, char **words) {
     const char *part = count > 1 ? words[1] : "";
     long number = count > 2 ? atol(words[2]) : 1;
     if (!strcmp(part, "touch")) return touch(number);
+    if (!strcmp(part, "holds")) return holds(number);
+    if (!strcmp(part, "hugetlb")) return hugetlb();
     if (!strcmp(part, "parts")) return parts();
     if (!strcmp(part, "threads")) return threads(number);
     if (!strcmp(part, "forks")) return forks();

@@ -2,7 +2,7 @@
 //! names and labels are those of the documentation is tested in `tests/documented_metrics.rs`.
 
 use super::*;
-use crate::status::Memory;
+use crate::status::{BySize, Memory};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -97,6 +97,7 @@ fn gauges_are_as_the_status_says_and_forget_what_is_gone() {
     let mut status = Status {
         watches: vec![memory("machine"), memory("/sys/fs/cgroup/a")],
         policies: vec![("ingens".to_owned(), 3)],
+        anonymous: BySize { gigantic: Bytes::from_gib(2), ..BySize::default() },
         surveys: 12,
         pause_ms: 250.0,
         cpu_s: 1.5,
@@ -106,6 +107,8 @@ fn gauges_are_as_the_status_says_and_forget_what_is_gone() {
     assert_eq!(value(&metrics, "superpage_memory_used_bytes{watch=\"machine\"}"), Some(600.0));
     let low = "superpage_memory_watermark_ratio{watch=\"machine\",mark=\"low\"}";
     assert_eq!(value(&metrics, low), Some(0.65));
+    let gigantic = "superpage_anonymous_memory_bytes{page_size=\"gigantic\"}";
+    assert_eq!(value(&metrics, gigantic), Some(2_147_483_648.0));
     assert_eq!(value(&metrics, "superpage_surveys_total"), Some(12.0));
     assert_eq!(value(&metrics, "superpage_promotion_pause_seconds"), Some(0.25));
     assert_eq!(value(&metrics, "superpage_daemon_cpu_seconds_total"), Some(1.5));

@@ -129,48 +129,94 @@ fn memory_line(memory: &Memory, width: u16) -> Line<'static> {
     ])
 }
 
-/// A column: its head, its width, the sort it stands for, and what is in it.
+/// A column: its head, its width, the sort it stands for, what is in it, and when it is there.
 struct Column {
     head: &'static str,
     width: u16,
     sort: Option<Sort>,
     text: fn(&Process, Rate) -> String,
+    when: When,
+}
+
+/// When a column is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// Where a process has gigantic pages, which few machines see.
+    Gigantic,
 }
 
 /// The columns, the first to be left out where it is narrow last.
-const COLUMNS: [Column; 8] = [
-    Column { head: "PID", width: 8, sort: Some(Sort::Pid), text: |p, _| number(p.pid) },
+const COLUMNS: [Column; 10] = [
+    Column {
+        head: "PID",
+        width: 8,
+        sort: Some(Sort::Pid),
+        text: |p, _| number(p.pid),
+        when: When::Always,
+    },
     Column {
         head: "COMMAND",
         width: 16,
         sort: Some(Sort::Command),
         text: |p, _| show::printable(&p.command),
+        when: When::Always,
     },
-    Column { head: "HUGE", width: 10, sort: Some(Sort::Huge), text: |p, _| p.huge.to_string() },
-    Column { head: "SHARE", width: 7, sort: None, text: |p, _| p.share_huge().to_string() },
+    Column {
+        head: "GIGANTIC",
+        width: 10,
+        sort: None,
+        text: |p, _| p.gigantic.to_string(),
+        when: When::Gigantic,
+    },
+    Column {
+        head: "HUGE",
+        width: 10,
+        sort: Some(Sort::Huge),
+        text: |p, _| p.huge.to_string(),
+        when: When::Always,
+    },
+    Column {
+        head: "SHARE",
+        width: 7,
+        sort: None,
+        text: |p, _| p.share_huge().to_string(),
+        when: When::Always,
+    },
     Column {
         head: "BLOAT",
         width: 10,
         sort: Some(Sort::Bloat),
         text: |p, _| bloat(p).map_or_else(|| "?".to_owned(), |bytes| bytes.to_string()),
+        when: When::Always,
+    },
+    Column {
+        head: "BASE",
+        width: 10,
+        sort: None,
+        text: |p, _| p.base.to_string(),
+        when: When::Gigantic,
     },
     Column {
         head: "RESIDENT",
         width: 11,
         sort: Some(Sort::Resident),
         text: |p, _| p.resident.to_string(),
+        when: When::Always,
     },
     Column {
         head: "PROMOTED/s",
         width: 11,
         sort: Some(Sort::Promoted),
         text: |_, rate| per_second(rate.promoted),
+        when: When::Always,
     },
     Column {
         head: "DEBLOATED/s",
         width: 12,
         sort: Some(Sort::Debloated),
         text: |_, rate| per_second(rate.debloated),
+        when: When::Always,
     },
 ];
 
@@ -197,8 +243,10 @@ fn table(model: &Model, area: Rect, buffer: &mut Buffer) {
         return Paragraph::new(text).render(area, buffer);
     }
     let mut left = area.width.saturating_sub(2);
+    let has_gigantic = model.snapshot.processes.iter().any(|row| !row.gigantic.is_zero());
     let columns: Vec<&Column> = COLUMNS
         .iter()
+        .filter(|column| column.when == When::Always || has_gigantic)
         .take_while(|column| {
             let fits = left >= column.width;
             left = left.saturating_sub(column.width + 1);

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use superpage_kernel::process::Process;
-use superpage_kernel::{Error, maps, meminfo, smaps};
+use superpage_kernel::{Error, maps, meminfo};
 use superpage_manager::clock;
 use superpage_manager::free_memory;
 use superpage_manager::history::{self, Entry, Tail};
 use superpage_manager::ledger::STATUS;
-use superpage_manager::process::ManagedProcess;
+use superpage_manager::process::{BySize, ManagedProcess};
 use superpage_manager::registry::Registry;
 use superpage_manager::select::Selection;
 use superpage_manager::split::{Look, Splitter};
@@ -70,7 +70,7 @@ impl Live {
             state: state.to_owned(),
             tail: Tail::new(state),
             actions: Vec::new(),
-            registry: Registry::new(Selection::default(), PageSize::Huge.bytes()),
+            registry: Registry::new(Selection::default(), PageSize::Huge.bytes()).with_gigantic(),
             known: BTreeMap::new(),
             looks: 0,
         }
@@ -237,16 +237,15 @@ fn read(
 ) -> Result<Option<(u64, Row)>, Error> {
     let stat = process.stat()?;
     let faults = stat.minor_faults + stat.major_faults;
-    // Memory is freed, and made huge, without a fault: what is in huge pages is read again.
-    let is_idle = |known: &&Known| known.faults == faults && known.row.huge.is_zero();
+    // Memory is freed, and made huge, without a fault: what is in larger pages is read again.
+    let is_idle = |known: &&Known| known.faults == faults && known.row.in_larger_pages().is_zero();
     if before.filter(is_idle).is_some() && when == When::Touched {
         return Ok(None);
     }
-    let rollup = smaps::of(&process.process)?;
-    let huge = rollup.anon_huge_pages.unwrap_or_default();
+    let BySize { resident, base, huge, gigantic } = process.by_size()?;
     let bloat = before.and_then(|known| known.bloat_of(huge));
     let command = process.command().to_owned();
-    let row = Row { pid: process.pid(), command, resident: rollup.rss, huge, bloat };
+    let row = Row { pid: process.pid(), command, resident, base, huge, gigantic, bloat };
     Ok(Some((faults, row)))
 }
 

@@ -121,7 +121,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// The view of `snapshot`, all processes, largest in huge pages first.
+    /// The view of `snapshot`, all processes, largest in huge and gigantic pages first.
     pub(super) fn new(snapshot: Snapshot, pace: Pace) -> Self {
         Self {
             snapshot,
@@ -272,7 +272,7 @@ impl Model {
 fn compare(sort: Sort, a: &(&Row, Rate), b: &(&Row, Rate)) -> Ordering {
     let largest = |a: f64, b: f64| b.total_cmp(&a);
     match sort {
-        Sort::Huge => b.0.huge.cmp(&a.0.huge),
+        Sort::Huge => b.0.in_larger_pages().cmp(&a.0.in_larger_pages()),
         Sort::Bloat => b.0.bloat.cmp(&a.0.bloat),
         Sort::Resident => b.0.resident.cmp(&a.0.resident),
         Sort::Promoted => largest(a.1.promoted, b.1.promoted),

@@ -4,7 +4,7 @@ use super::snapshot::{Ask, Map, Moved, Origin, Row, SeenRange, Size, Snapshot, S
 use crate::show;
 use superpage_manager::history::{Entry, What};
 use superpage_trace::{Memory, RangeState, Sample, Trace};
-use superpage_units::{BasePages, HugePages, Mapping, Pid};
+use superpage_units::{BasePages, Bytes, HugePages, Mapping, Pid};
 
 /// The number that stands for the recorded process, which the trace does not say.
 const PID: Pid = Pid(0);
@@ -87,11 +87,16 @@ fn is_huge(state: RangeState) -> bool {
 fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {
     let huge = || memory.ranges.values().filter(|state| is_huge(**state));
     let zero: BasePages = huge().map(|state| state.present.saturating_sub(state.data)).sum();
+    let resident = sample.map(|sample| sample.usage.resident).unwrap_or_default();
+    let in_huge = HugePages(huge().count() as u64).bytes();
     Row {
         pid: PID,
         command: command.to_owned(),
-        resident: sample.map(|sample| sample.usage.resident).unwrap_or_default(),
-        huge: HugePages(huge().count() as u64).bytes(),
+        resident,
+        base: resident.saturating_sub(in_huge),
+        huge: in_huge,
+        // Hugetlb memory is not recorded.
+        gigantic: Bytes::ZERO,
         bloat: Some(zero.bytes()),
     }
 }

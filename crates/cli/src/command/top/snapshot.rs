@@ -79,13 +79,22 @@ pub(super) struct Row {
     pub(super) pid: Pid,
     pub(super) command: String,
     pub(super) resident: Bytes,
-    /// In huge pages.
+    /// Of that in base pages.
+    pub(super) base: Bytes,
+    /// Of that in huge pages.
     pub(super) huge: Bytes,
+    /// In gigantic pages, which are not resident.
+    pub(super) gigantic: Bytes,
     /// Of that zero-filled; `None` if nobody has looked yet.
     pub(super) bloat: Option<Bytes>,
 }
 
 impl Row {
+    /// Its memory in huge and gigantic pages.
+    pub(super) fn in_larger_pages(&self) -> Bytes {
+        self.huge + self.gigantic
+    }
+
     /// The share of its memory in huge pages.
     pub(super) fn share_huge(&self) -> Share {
         self.huge.share_of(self.resident)

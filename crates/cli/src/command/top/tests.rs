@@ -33,7 +33,9 @@ fn entry(age_s: u64, what: What, kind: &str, pid: Pid, command: &str, pages: [u6
 
 fn process(pid: Pid, command: &str, mib: [u64; 3]) -> Row {
     let [resident, huge, bloat] = mib.map(Bytes::from_mib);
-    Row { pid, command: command.to_owned(), resident, huge, bloat: Some(bloat) }
+    let (base, gigantic) = (resident - huge, Bytes::ZERO);
+    let command = command.to_owned();
+    Row { pid, command, resident, base, huge, gigantic, bloat: Some(bloat) }
 }
 
 /// Two stretches: a heap of huge and mixed ranges, and one that is thinly used.
@@ -114,6 +116,18 @@ fn order(model: &Model) -> Vec<Pid> {
 #[test]
 fn the_machine_with_a_daemon() {
     assert_snapshot!(drawn(&mut model(), 110, 24));
+}
+
+#[test]
+fn gigantic_pages_get_columns_of_their_own() {
+    let mut snapshot = snapshot();
+    let managed = process(Pid(50), "graph", [300, 40, 0]);
+    snapshot.processes.push(Row { gigantic: Bytes::from_gib(12), bloat: None, ..managed });
+    let mut model = Model::new(snapshot, Pace::Running);
+    assert_snapshot!(drawn(&mut model, 120, 12));
+    press(&mut model, "\n");
+    let shown = drawn(&mut model, 120, 12);
+    assert!(shown.contains("in 1 GiB pages 12.0 GiB"), "{shown}");
 }
 
 #[test]

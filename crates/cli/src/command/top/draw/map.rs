@@ -51,12 +51,15 @@ fn heads(model: &Model, pid: Pid) -> Vec<Line<'static>> {
     let bloat = bloat(process).map_or("unknown".to_owned(), |bytes| bytes.to_string());
     let mut lines =
         vec![Line::styled(if pid == Pid(0) { name } else { format!("{name} ({pid})") }, bold)];
-    let numbers = format!(
+    let mut numbers = format!(
         "resident {}, in huge pages {} ({}), of it bloat {bloat}",
         process.resident,
         process.huge,
         process.share_huge(),
     );
+    if !process.gigantic.is_zero() {
+        numbers.push_str(&format!("; beside it in 1 GiB pages {}", process.gigantic));
+    }
     lines.push(Line::raw(numbers));
     lines.extend(model.snapshot.map.as_ref().map(|map| Line::raw(sums(map))));
     lines

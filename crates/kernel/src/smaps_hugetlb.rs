@@ -1,0 +1,77 @@
+//! `/proc/PID/smaps`, but only how much memory a process has mapped by gigantic pages.
+//!
+//! `HugetlbPages` of [`status`](crate::status) and [`smaps`](crate::smaps) add hugetlb pages of all sizes up;
+//! only here the size of a VMA's pages stands beside what is mapped. The kernel walks all of the process's page
+//! tables for the rest of the file, so this is to be asked only of a process that has a GiB of hugetlb memory.
+//! [proc_pid_smaps(5)](https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html).
+
+use crate::error::Result;
+use crate::process::Process;
+use crate::text;
+use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
+
+/// The memory that `process` has mapped by gigantic pages now, private and shared.
+///
+/// # Errors
+/// [`Error::Gone`](crate::Error::Gone), [`Error::Denied`](crate::Error::Denied).
+pub fn gigantic(process: &Process) -> Result<Bytes> {
+    Ok(parse(&process.read_file("smaps")?))
+}
+
+/// The sum over the VMAs in the text of a `smaps` file; what it does not understand is left out.
+#[must_use]
+pub fn parse(text: &[u8]) -> Bytes {
+    let mut page = Bytes::ZERO;
+    let mut sum = Bytes::ZERO;
+    for (_, line) in text::lines(text) {
+        let Some((name, size)) = size(line) else { continue };
+        match name {
+            // It stands before the other two.
+            b"KernelPageSize:" => page = size,
+            b"Private_Hugetlb:" | b"Shared_Hugetlb:" if page == Bytes(GIGANTIC_PAGE_BYTES) => {
+                sum += size;
+            }
+            _ => {}
+        }
+    }
+    sum
+}
+
+/// A line `Name:  size kB`.
+fn size(line: &[u8]) -> Option<(&[u8], Bytes)> {
+    let mut words = text::words(line);
+    let name = words.next()?;
+    let size = text::decimal(words.next()?)?;
+    (words.next() == Some(b"kB")).then_some((name, Bytes::from_kib(size)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[u8] =
+        b"1000-2000 rw-p 00000000 00:00 0 [heap]\nSize: 4 kB\nKernelPageSize: 4 kB\nRss: 4 kB\n\
+        Shared_Hugetlb: 0 kB\nPrivate_Hugetlb: 0 kB\nVmFlags: rd wr\n\
+        7f0000000000-7f0080000000 rw-p 00000000 00:10 5 /anon_hugepage (deleted)\n\
+        KernelPageSize:  1048576 kB\nRss: 0 kB\n\
+        Shared_Hugetlb:  1048576 kB\nPrivate_Hugetlb: 1048576 kB\nVmFlags: rd wr ht\n\
+        7f0080000000-7f0080400000 rw-p 00000000 00:11 6 /anon_hugepage (deleted)\n\
+        KernelPageSize: 2048 kB\nShared_Hugetlb: 0 kB\nPrivate_Hugetlb: 4096 kB\n";
+
+    #[test]
+    fn only_gigantic_pages_count() {
+        assert_eq!(parse(TEXT), Bytes::from_gib(2));
+        assert_eq!(parse(b"1000-2000 rw-p 0 00:00 0\nRss: 4 kB\n"), Bytes::ZERO);
+        assert_eq!(parse(b"KernelPageSize: 1048576 kB\nPrivate_Hugetlb: x kB\n"), Bytes::ZERO);
+    }
+
+    #[test]
+    fn we_have_none() {
+        assert_eq!(gigantic(&Process::current().expect("we run")), Ok(Bytes::ZERO));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic() {
+        text::fuzz::never_panics(TEXT, parse);
+    }
+}
