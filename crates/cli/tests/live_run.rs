@@ -57,7 +57,11 @@ fn tests() -> Vec<Test> {
         ("wrong_arguments_change_nothing", able.clone(), || plays(&["errors"])),
         ("a_cloned_child_is_a_fork", able.clone(), || plays(&["clones"])),
         ("the_last_thread_ends_the_process", able.clone(), the_last_thread_ends_the_process),
-        ("allocated_memory_gets_gigantic_pages", gigantic, allocated_memory_gets_gigantic_pages),
+        (
+            "allocated_memory_gets_gigantic_pages",
+            gigantic.clone(),
+            allocated_memory_gets_gigantic_pages,
+        ),
         ("random_changes_leave_no_wrong_byte", able, random_changes_leave_no_wrong_byte),
         ("a_program_ends_as_without", parts.clone(), a_program_ends_as_without),
         ("signals_are_passed_on", parts.clone(), signals_are_passed_on),

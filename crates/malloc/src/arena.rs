@@ -20,7 +20,7 @@ const GIGANTIC: usize = 1024 * MIB;
 /// The size of the first arenas. Chosen, not measured: mimalloc takes 32 MiB at least.
 const SMALL: usize = 64 * MIB;
 /// The smallest block that is a mapping of its own. Chosen, not measured: from here on most of a slot is its own.
-const LARGE: usize = 512 * MIB;
+const LARGE: usize = GIGANTIC / 2;
 /// What is free is given back to the kernel in pieces of this size: less would split huge pages.
 const PURGED: usize = 2 * MIB;
 /// mimalloc doubles the size of arenas after so many.
