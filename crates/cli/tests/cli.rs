@@ -517,7 +517,7 @@ fn lists_and_abilities_are_json_on_request() {
     for ability in abilities {
         let answer = ability["answer"].as_str().expect("an answer");
         assert!(["yes", "no", "could not tell"].contains(&answer), "{ability}");
-        assert_eq!(answer == "yes", ability["advice"].is_null(), "{ability}");
+        assert!(answer == "yes" || ability["advice"].is_string(), "{ability}");
         assert!(ability["why"].as_str().is_some_and(|why| !why.is_empty()), "{ability}");
     }
 }

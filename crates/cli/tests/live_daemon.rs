@@ -10,30 +10,35 @@ use common::machine::{self, Test};
 use common::subject::{self, Subject, half_used_of, next_order, say, say_whether_intact};
 use common::{Ended, Holds, huge_from, superpage, wait_for, worker};
 use libtest_mimic::Failed;
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use superpage_kernel::cgroup::{Group, Hierarchy, Scratch, Version};
+use superpage_kernel::hugetlb::{self, Pool};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::process::Process;
-use superpage_kernel::settings::{Mode, Settings};
+use superpage_kernel::settings::{Mode, RUN, STATE_DIRECTORY, Settings};
 use superpage_kernel::thp::{MAX_PTES_NONE, Thp};
 use superpage_kernel::{Error, meminfo, own_thp, status};
 use superpage_lab::worker::Worker;
 use superpage_lab::workload::WorkloadKind;
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, Pid, VirtAddr};
+use superpage_units::{
+    BASE_PAGE_BYTES, BasePages, Bytes, GIGANTIC_PAGE_BYTES, HugePages, Pid, VirtAddr,
+};
 
 fn main() -> ExitCode {
     subject::main(tests, &[("plain", be_plain), ("asking", be_asking), ("mixed", be_mixed)])
 }
 
-fn tests() -> [Test; 16] {
+fn tests() -> [Test; 18] {
     let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
+    let gigantic = settings.clone().or_else(without_gigantic);
     let able = able();
     [
         // Right after it was seen that nobody else is at the settings.
@@ -52,6 +57,12 @@ fn tests() -> [Test; 16] {
             "what_was_asked_for_stays_while_memory_is_free",
             settings,
             what_was_asked_for_stays_while_memory_is_free,
+        ),
+        ("gigantic_pages_are_kept_free", gigantic.clone(), gigantic_pages_are_kept_free),
+        (
+            "gigantic_pages_of_a_killed_one_are_given_back",
+            gigantic,
+            gigantic_pages_of_a_killed_one_are_given_back,
         ),
         (
             "what_was_asked_for_goes_only_above_high",
@@ -78,6 +89,22 @@ fn tests() -> [Test; 16] {
 
 fn without_groups() -> Option<String> {
     scratch("probe").err().map(|error| error.message().unwrap_or("no cgroups").to_owned())
+}
+
+/// Tried, because only that tells.
+fn without_gigantic() -> Option<String> {
+    let tried = || -> Result<bool, Failed> {
+        let state = tempfile::tempdir()?;
+        let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
+        let wanted = (pool()?.size + 1).to_string();
+        Ok(settings.change(&hugetlb::setting(Path::new("/sys")), &wanted).is_ok())
+    };
+    let found = tried().unwrap_or(false);
+    (!found).then(|| "the kernel finds no 1 GiB of contiguous memory".to_owned())
+}
+
+fn pool() -> Result<Pool, Failed> {
+    Ok(hugetlb::read(Path::new("/sys"))?)
 }
 
 const SIZE: Bytes = Bytes::from_mib(256);
@@ -614,5 +641,84 @@ fn a_killed_one_is_repaired_by_the_next() -> Ended {
     let after = Knob::now()?;
     ensure!(after == ORIGINAL, "it was left at {after}");
     ensure!(!home.journal().exists(), "the journal is still there");
+    Ok(())
+}
+
+/// A configuration that keeps one more gigantic page free than there is.
+fn one_more_than(before: Pool, config: &Config) -> String {
+    format!("{config}[gigantic]\nfree = {}\nmost = \"100%\"\n", before.free + 1)
+}
+
+fn wait_for_pool(wanted: Pool) -> Ended {
+    let is_so = || Ok((pool()? == wanted).then_some(()));
+    wait_for(&format!("the pool to be {wanted:?}"), PATIENCE, is_so)
+}
+
+fn gigantic_pages_are_kept_free() -> Ended {
+    let before = pool()?;
+    let with_more = Pool { size: before.size + 1, free: before.free + 1 };
+    let low = Config { marks: Some(("99.9%".into(), "99.8%".into())), ..Config::idle() };
+    let high = Config { marks: Some(("1%".into(), "0%".into())), ..Config::idle() };
+    let home = Home::with(&Config::idle())?;
+    home.configure(&one_more_than(before, &low))?;
+    let daemon = home.start()?;
+    wait_for_pool(with_more)?;
+    // Nobody else changes the pool meanwhile, `superpage run` included.
+    let record = Path::new(STATE_DIRECTORY).join(RUN);
+    let other = Settings::open(&record, Mode::Apply);
+    ensure!(matches!(other, Err(Error::Busy { .. })), "{other:?}");
+    // What memory is short for goes first.
+    let mark = daemon.mark();
+    home.configure(&one_more_than(before, &high))?;
+    daemon.signal(Signal::HUP)?;
+    wait_for_pool(before)?;
+    home.configure(&one_more_than(before, &low))?;
+    daemon.signal(Signal::HUP)?;
+    wait_for_pool(with_more)?;
+    // A program takes the page, and the daemon looks for another.
+    let taken = memfd_create("taken", MemfdFlags::HUGETLB | MemfdFlags::HUGE_1GB)?;
+    fallocate(&taken, FallocateFlags::empty(), 0, GIGANTIC_PAGE_BYTES)?;
+    let more = format!("{} -> {}", with_more.size, with_more.size + 1);
+    daemon.wait_since(mark, "it to look for another", |line| {
+        says(line, "the kernel finds no gigantic page")
+            || line["message"].as_str().is_some_and(|message| message.ends_with(&more))
+    })?;
+    daemon.stop()?;
+    // The page in use stays until it is freed, and nobody is asked to put it back.
+    ensure!(pool()? == before, "{:?}, before {before:?}", pool()?);
+    ensure!(!record.join("settings.json").exists(), "the journal is still there");
+    ensure!(all_of_pool()? == before.size + 1, "the kernel says {}", all_of_pool()?);
+    drop(taken);
+    ensure!(all_of_pool()? == before.size, "the kernel says {}", all_of_pool()?);
+    Ok(())
+}
+
+/// The pages in the pool, those in use beyond the setting included.
+fn all_of_pool() -> Result<u64, Failed> {
+    let text = std::fs::read_to_string(hugetlb::setting(Path::new("/sys")))?;
+    Ok(text.trim().parse()?)
+}
+
+fn gigantic_pages_of_a_killed_one_are_given_back() -> Ended {
+    let before = pool()?;
+    let with_more = Pool { size: before.size + 1, free: before.free + 1 };
+    let home = Home::with(&Config::idle())?;
+    home.configure(&one_more_than(before, &Config::idle()))?;
+    let daemon = home.start()?;
+    wait_for_pool(with_more)?;
+    daemon.kill()?;
+    ensure!(pool()? == with_more, "a killed daemon cannot put anything back");
+    let done = superpage(&["restore"])?.done()?;
+    let said = format!("{} -> {}, put back", with_more.size, before.size);
+    ensure!(done.out.contains(&said), "{done:?}");
+    ensure!(pool()? == before, "{:?}, before {before:?}", pool()?);
+    // The next daemon does the same, also if it keeps none.
+    let daemon = home.start()?;
+    wait_for_pool(with_more)?;
+    daemon.kill()?;
+    home.configure(&Config::idle().to_string())?;
+    let next = home.start()?;
+    wait_for_pool(before)?;
+    next.stop()?;
     Ok(())
 }

@@ -9,20 +9,23 @@ use crate::text;
 use std::path::{Path, PathBuf};
 
 const GIGANTIC: &str = "kernel/mm/hugepages/hugepages-1048576kB";
+const SETTING: &str = "nr_hugepages";
+/// The pages that are in use beyond the setting.
+const SURPLUS: &str = "surplus_hugepages";
 
 /// The pool of gigantic pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// All pages in it.
+    /// The pages that the setting asks for and the kernel has found.
     pub size: u64,
-    /// The pages in it that nobody uses.
+    /// The pages in it that nobody uses or has reserved.
     pub free: u64,
 }
 
 /// The file that sets how many gigantic pages there are, below `sys_root` (normally `/sys`).
 #[must_use]
 pub fn setting(sys_root: &Path) -> PathBuf {
-    sys_root.join(GIGANTIC).join("nr_hugepages")
+    sys_root.join(GIGANTIC).join(SETTING)
 }
 
 /// The pool now.
@@ -32,7 +35,21 @@ pub fn setting(sys_root: &Path) -> PathBuf {
 /// [`Error::Denied`](crate::Error::Denied) or [`Error::Malformed`](crate::Error::Malformed).
 pub fn read(sys_root: &Path) -> Result<Pool> {
     let number = |name: &str| text::read_decimal(&sys_root.join(GIGANTIC).join(name));
-    Ok(Pool { size: number("nr_hugepages")?, free: number("free_hugepages")? })
+    Ok(Pool {
+        size: number(SETTING)?.saturating_sub(number(SURPLUS)?),
+        free: number("free_hugepages")?.saturating_sub(number("resv_hugepages")?),
+    })
+}
+
+/// What the setting at `path` asks for, of the `all` pages that the file shows; `None` if it is another file.
+///
+/// Pages that are in use when the setting is lowered stay until they are freed, and the file counts them.
+pub(crate) fn asked_for(path: &Path, all: &str) -> Option<u64> {
+    if path.file_name()? != SETTING {
+        return None;
+    }
+    let surplus = text::read_decimal(&path.with_file_name(SURPLUS)).ok()?;
+    all.parse::<u64>().ok()?.checked_sub(surplus)
 }
 
 #[cfg(test)]
@@ -46,11 +63,17 @@ mod tests {
         assert!(matches!(read(root.path()), Err(Error::Missing { .. })));
         let pool = root.path().join(GIGANTIC);
         std::fs::create_dir_all(&pool).expect("there is room");
-        std::fs::write(pool.join("nr_hugepages"), "3\n").expect("there is room");
-        std::fs::write(pool.join("free_hugepages"), "1\n").expect("there is room");
+        let write = |name: &str, text: &str| {
+            std::fs::write(pool.join(name), text).expect("there is room");
+        };
+        let numbers = [(SETTING, "5\n"), (SURPLUS, "2\n"), ("resv_hugepages", "1\n")];
+        numbers.into_iter().for_each(|(name, text)| write(name, text));
+        write("free_hugepages", "2\n");
         assert_eq!(read(root.path()), Ok(Pool { size: 3, free: 1 }));
+        assert_eq!(asked_for(&pool.join(SETTING), "5"), Some(3));
+        assert_eq!(asked_for(&pool.join("free_hugepages"), "2"), None);
         assert_eq!(setting(root.path()), pool.join("nr_hugepages"));
-        std::fs::write(pool.join("free_hugepages"), "x\n").expect("there is room");
+        write("free_hugepages", "x\n");
         assert!(matches!(read(root.path()), Err(Error::Malformed { .. })));
     }
 }

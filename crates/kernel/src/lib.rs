@@ -13,6 +13,7 @@ pub mod cpuinfo;
 pub mod error;
 pub mod habits;
 pub mod hugetlb;
+pub mod kpageflags;
 pub mod maps;
 pub mod meminfo;
 pub mod mounts;

@@ -5,8 +5,10 @@
 
 use crate::cgroup;
 use crate::error::{Error, Result};
-use crate::hugetlb;
+use crate::hugetlb::{self, Pool};
+use crate::kpageflags::{self, Contiguous, ENOUGH};
 use crate::maps;
+use crate::meminfo;
 use crate::own_child::OwnChild;
 use crate::own_memory::{OwnMemory, Wish};
 use crate::pagemap::{Mapping, Pagemap};
@@ -20,8 +22,8 @@ use crate::width::to_usize;
 use rustix::fs::{Access, access};
 use std::path::Path;
 use superpage_units::{
-    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, PmdRange,
-    VirtAddr,
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, GIGANTIC_PAGE_BYTES, HugePages,
+    Nanos, PmdRange, VirtAddr,
 };
 
 /// Something that the rest of the program builds on.
@@ -155,7 +157,8 @@ const THP_NEVER: &str =
 const FIRST_TOUCH: &str = "Superpage can make them later all the same; programs that want them at first \
                            touch need transparent_hugepage/enabled at 'madvise' or 'always'.";
 
-/// Tries every ability. Takes a few milliseconds.
+/// Tries every ability. Takes a few milliseconds, and as root up to two seconds to look through
+/// physical memory.
 #[must_use]
 pub fn all() -> Vec<Finding> {
     Ability::ALL.into_iter().map(probe).collect()
@@ -177,7 +180,7 @@ pub fn probe(ability: Ability) -> Finding {
         Ability::Cgroups => cgroups(),
         Ability::UnderusedShrinker => underused_shrinker(),
         Ability::HearFirstTouches => hear_first_touches(),
-        Ability::GiganticPages => gigantic_pages(Path::new("/sys")),
+        Ability::GiganticPages => gigantic_pages(Path::new("/sys"), Path::new("/proc")),
     };
     Finding { ability, answer, why, advice }
 }
@@ -409,29 +412,52 @@ fn hear_first_touches() -> Verdict {
     }
 }
 
-/// Whether more than what is in the pool could be had is only known by taking it.
-fn gigantic_pages(sys_root: &Path) -> Verdict {
-    match hugetlb::read(sys_root) {
-        Ok(pool) if pool.free > 0 => (
-            Answer::Yes,
-            format!("{} of {} in the kernel's pool are free", pool.free, pool.size),
-            None,
-        ),
-        Ok(pool) => (
-            Answer::CouldNotTell,
-            format!("none of {} in the kernel's pool is free", pool.size),
-            Some(
-                "As root, `superpage run` takes them from free memory as they are needed. Where its report \
-                 says that none was to be had, boot with hugetlb_cma=SIZE (a part of memory that stays \
-                 movable) or hugepagesz=1G hugepages=NUMBER.",
-            ),
-        ),
-        Err(error) => (
-            Answer::No,
-            error.to_string(),
-            Some("This processor or kernel has no 1 GiB pages; all else works without."),
-        ),
+/// Below this part of what free memory would hold, gigantic pages are said to be few. Chosen.
+const FEW: u64 = 2; // a half
+
+const BOOT_WITH_CMA: &str = "Boot with hugetlb_cma=SIZE (such as 8G): the kernel then keeps so much memory contiguous, and \
+     lets only pages that it can move use it, until it is asked for 1 GiB pages. hugepagesz=1G \
+     hugepages=NUMBER keeps pages that nothing else can use.";
+
+/// What the pool holds, and what the kernel could add to it now.
+fn gigantic_pages(sys_root: &Path, proc_root: &Path) -> Verdict {
+    let pool = match hugetlb::read(sys_root) {
+        Ok(pool) => pool,
+        Err(error) => {
+            let advice = "This processor or kernel has no 1 GiB pages; all else works without.";
+            return (Answer::No, error.to_string(), Some(advice));
+        }
+    };
+    let held = format!("{} of {} in the kernel's pool are free", pool.free, pool.size);
+    let room = meminfo::read(proc_root).map(|memory| memory.available.0 / GIGANTIC_PAGE_BYTES);
+    let more = room.and_then(|room| Ok((room, kpageflags::contiguous(proc_root)?)));
+    match more {
+        Ok((room, found)) => with_more(pool, &held, room, found),
+        Err(error) => {
+            let advice = "Run as root to be told how many 1 GiB pages the kernel could make now.";
+            let answer = if pool.free > 0 { Answer::Yes } else { Answer::CouldNotTell };
+            (answer, format!("{held}; {error}"), Some(advice))
+        }
     }
+}
+
+/// The verdict on a pool where memory has room for so many more pages, of which so many were found.
+fn with_more(pool: Pool, held: &str, room: u64, found: Contiguous) -> Verdict {
+    let [least, most] = [found.movable, found.at_most].map(|count| count.min(room));
+    let number = match (least, most) {
+        (_, ENOUGH..) => format!("{least} or more"),
+        _ if least == most => least.to_string(),
+        _ => format!("{least} to {most}"),
+    };
+    let why =
+        format!("{held}; {number} more could be made now, of {room} that memory has room for");
+    let answer = match (pool.free + least, most) {
+        (1.., _) => Answer::Yes,
+        (0, 1..) => Answer::CouldNotTell,
+        (0, 0) => Answer::No,
+    };
+    let is_few = answer != Answer::Yes || least < room.min(ENOUGH) / FEW;
+    (answer, why, is_few.then_some(BOOT_WITH_CMA))
 }
 
 #[cfg(test)]
@@ -439,13 +465,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ability_gets_an_answer_and_a_no_comes_with_advice() {
+    fn every_ability_gets_an_answer_and_what_is_missing_comes_with_advice() {
         let findings = all();
         assert_eq!(findings.len(), Ability::ALL.len());
         for finding in findings {
             assert!(!finding.why.is_empty(), "{finding:?}");
-            assert_eq!(finding.answer == Answer::Yes, finding.advice.is_none(), "{finding:?}");
+            let is_there = finding.answer == Answer::Yes;
+            assert!(is_there || finding.advice.is_some(), "{finding:?}");
+            // There may be few of them.
+            let may_advise = finding.ability == Ability::GiganticPages;
+            assert!(!is_there || may_advise || finding.advice.is_none(), "{finding:?}");
         }
+    }
+
+    #[test]
+    fn gigantic_pages_are_counted_and_few_come_with_advice() {
+        let verdict = |free, movable, at_most| {
+            let found = Contiguous { movable, at_most };
+            let (answer, why, advice) = with_more(Pool { size: 3, free }, "", 8, found);
+            (answer, why.split(' ').nth(1).map(str::to_owned), advice.is_some())
+        };
+        let said = |answer, number: &str, advises| (answer, Some(number.to_owned()), advises);
+        assert_eq!(verdict(0, 0, 0), said(Answer::No, "0", true));
+        assert_eq!(verdict(0, 0, 2), said(Answer::CouldNotTell, "0", true));
+        assert_eq!(verdict(1, 0, 0), said(Answer::Yes, "0", true));
+        assert_eq!(verdict(0, 3, 5), said(Answer::Yes, "3", true));
+        assert_eq!(verdict(0, 4, 4), said(Answer::Yes, "4", false));
+        assert_eq!(
+            verdict(0, 20, 20),
+            said(Answer::Yes, "8", false),
+            "memory has no room for more"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html).
 
 use crate::error::{Error, Result};
+use crate::hugetlb;
 use crate::text;
 use rustix::fs::{FlockOperation, FsWord, OFlags, PROC_SUPER_MAGIC, flock, statfs};
 use rustix::io::Errno;
@@ -31,8 +32,8 @@ pub const STATE_DIRECTORY: &str = "/run/superpage";
 /// that daemon changes lies above what the program changed, and is put back first.
 pub const INNER: &str = "inner";
 
-/// Where `superpage run` keeps its state: below the machine's, so that it hinders no daemon. Only it
-/// changes the kernel's pool of gigantic pages.
+/// Where the record of the kernel's pool of gigantic pages is kept, below the machine's state. One process at a
+/// time changes the pool, and holds the lock there: a daemon that keeps pages free, or a `superpage run`.
 pub const RUN: &str = "run";
 
 const JOURNAL: &str = "settings.json";
@@ -667,7 +668,8 @@ fn boot_id(root: &Path) -> Result<String> {
     }
 }
 
-/// What the setting at `path` is: the word in brackets of a selector, else the whole text.
+/// What the setting at `path` is: the word in brackets of a selector, else the whole text. Of a number of
+/// hugetlb pages, those that were asked for, without those in use beyond it.
 ///
 /// # Errors
 /// [`Error::Missing`], [`Error::Denied`], [`Error::Failed`], or [`Error::Malformed`] if it is not
@@ -677,7 +679,7 @@ pub fn read_value(path: &Path) -> Result<String> {
     let value = selected(text.trim_ascii());
     let value = std::str::from_utf8(value)
         .map_err(|_| Error::malformed(path, 1, "text in UTF-8", value))?;
-    Ok(value.to_owned())
+    Ok(hugetlb::asked_for(path, value).map_or_else(|| value.to_owned(), |asked| asked.to_string()))
 }
 
 /// `b` of `a [b] c`; all of a text without such a word.

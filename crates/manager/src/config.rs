@@ -3,12 +3,15 @@
 //! Errors name the file, the line and what was expected. `packaging/superpage.toml` is the
 //! commented example; a test reads it.
 
+mod gigantic;
 mod promotion;
 
+pub use gigantic::GiganticConfig;
 pub use promotion::{HoldEnabled, PromotionConfig, Rule};
 
 use crate::budget::CpuBudget;
 use crate::select::{Filter, Selection};
+use gigantic::GiganticFile;
 use promotion::{MetricsFile, PromotionFile, ThpFile};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
@@ -52,6 +55,8 @@ pub struct Config {
     pub promotion: PromotionConfig,
     /// What is done about `transparent_hugepage/enabled`.
     pub hold_enabled: HoldEnabled,
+    /// Which gigantic pages are kept free.
+    pub gigantic: GiganticConfig,
     /// Where metrics can be fetched, if anywhere.
     pub metrics: Option<SocketAddr>,
 }
@@ -188,6 +193,7 @@ impl Config {
             max_ptes_none: file.khugepaged.max_ptes_none.resolve(worth(&policy, emd)),
             promotion: file.promotion.resolve(file.budget.promotion, &policies.promotion, text)?,
             hold_enabled: file.thp.enabled,
+            gigantic: file.gigantic.into(),
             metrics: file.metrics.listen,
         })
     }
@@ -229,6 +235,7 @@ struct File {
     processes: ProcessesFile,
     khugepaged: KhugepagedFile,
     thp: ThpFile,
+    gigantic: GiganticFile,
     metrics: MetricsFile,
     cgroup: Vec<CgroupFile>,
 }
@@ -532,6 +539,7 @@ mod tests {
         assert_eq!(config.emd.quantum, HugePages(100));
         assert_eq!(config.max_ptes_none, Some(BasePages(30)));
         assert_eq!(config.hold_enabled, HoldEnabled::Keep);
+        assert_eq!(config.gigantic, GiganticConfig { free: 0, most: Share::percent(25) });
     }
 
     /// The commented example says what the defaults are, so it must give them.
@@ -603,6 +611,8 @@ mod tests {
         );
         says("[thp]\nenabled = \"never\"\n", &["test.toml:2", "\"keep\" or \"madvise\""]);
         says("[thp]\nenabled = \"auto\"\n", &["test.toml:2", "write enabled = \"madvise\""]);
+        says("[gigantic]\nfree = \"2\"\n", &["test.toml:2", "u64"]);
+        says("[gigantic]\nmost = 25\n", &["test.toml:2", "string"]);
         says("[metrics]\nlisten = \"9466\"\n", &["test.toml:2", "socket address"]);
         says("[timing]\ncool_down = \"1000years\"\n", &["test.toml:2", "30days"]);
         says(

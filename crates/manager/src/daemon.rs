@@ -6,6 +6,7 @@
 //! beside it, and where it ends them it waits three seconds at most for each. SIGHUP reads the configuration again, SIGTERM and SIGINT have it
 //! leave (`leave`).
 
+mod gigantic;
 mod hold;
 mod leave;
 mod reclaim;
@@ -15,12 +16,14 @@ mod watch;
 
 use crate::clock;
 use crate::config::{self, Config, ConfigError};
+use crate::free_memory;
 use crate::history::What;
 use crate::ledger::{Ledger, entry};
 use crate::metrics::{self, Server};
 use crate::pass::End;
 use crate::promote::{self, Promoted, Promoter, Setup};
 use crate::registry::{self, Registry};
+use gigantic::Supply;
 use leave::{Restarts, Verdict};
 use reclaim::{Ended, Levels, Reclaimer, With};
 use report::Reporter;
@@ -195,6 +198,7 @@ struct Daemon {
     watches: Vec<Watch>,
     registry: Arc<Registry>,
     reclaimer: Reclaimer,
+    supply: Supply,
     /// Ranges that were huge, from an earlier run, until the promoter has them.
     remembered: Promoted,
     promoter: Option<Promoter>,
@@ -232,6 +236,9 @@ impl Daemon {
         let (its, cooling) = (Arc::clone(&registry), saved.cooling());
         let next_look = Instant::now() + config.interval;
         let reclaimer = Reclaimer::new(its, reporter.clone(), policy, cooling);
+        // The machine's pool has one record, wherever our state is.
+        let record = Path::new(settings::STATE_DIRECTORY).join(settings::RUN);
+        let supply = Supply::new(reporter.clone(), record);
         Ok(Self {
             watches,
             config: Arc::new(config),
@@ -241,6 +248,7 @@ impl Daemon {
             trigger,
             registry,
             reclaimer: reclaimer.map_err(DaemonError::Wakeup)?,
+            supply: supply.map_err(DaemonError::Wakeup)?,
             remembered: saved.remembered(),
             promoter: None,
             restarts: Restarts::default(),
@@ -263,8 +271,19 @@ impl Daemon {
         ));
         self.configure_reclaimer();
         self.hold();
+        self.supply.repair();
+        self.keep_gigantic();
         self.promote();
         self.listen();
+    }
+
+    /// Has the pool of gigantic pages changed where the configuration and free memory ask for it.
+    fn keep_gigantic(&mut self) {
+        let marks = self.config.machine.unwrap_or_default();
+        match free_memory::usage_of_machine(Path::new("/proc")) {
+            Ok(usage) => self.supply.look(self.config.gigantic, marks, usage),
+            Err(error) => warn!("the pool of gigantic pages is left as it is: {error}"),
+        }
     }
 
     /// Has passes made as the configuration wants them.
@@ -367,6 +386,9 @@ impl Daemon {
             if let Some(ended) = self.reclaimer.ended(&self.config) {
                 self.pass_ended(ended);
             }
+            if self.supply.has_ended() {
+                self.keep_gigantic();
+            }
             if is_pressed || Instant::now() >= self.next_look {
                 self.next_look = Instant::now() + self.config.interval;
                 self.look_around();
@@ -404,16 +426,18 @@ impl Daemon {
     /// is short.
     fn wait(&self, signals: &Signals) -> bool {
         let until_look = self.next_look.saturating_duration_since(Instant::now());
-        let most = if self.reclaimer.is_running() { WHILE_RUNNING } else { Duration::MAX };
+        let is_busy = self.reclaimer.is_running() || self.supply.is_changing();
+        let most = if is_busy { WHILE_RUNNING } else { Duration::MAX };
         let timeout = rustix::time::Timespec::try_from(until_look.min(most)).ok();
         let mut fds = vec![
             PollFd::new(&signals.wake, PollFlags::IN),
             PollFd::new(self.reclaimer.wakeup(), PollFlags::IN),
+            PollFd::new(self.supply.wakeup(), PollFlags::IN),
         ];
         fds.extend(self.trigger.as_ref().map(|trigger| PollFd::new(trigger, PollFlags::PRI)));
         // A signal may end the wait early; the flags say what to do.
         let _ = poll(&mut fds, timeout.as_ref());
-        fds.get(2).is_some_and(|trigger| trigger.revents().contains(PollFlags::PRI))
+        fds.get(3).is_some_and(|trigger| trigger.revents().contains(PollFlags::PRI))
     }
 
     fn reload(&mut self) {
@@ -421,6 +445,11 @@ impl Daemon {
             Ok(config) => {
                 self.end_pass();
                 let is_held = hold::wanted(&self.config) == hold::wanted(&config);
+                if config.gigantic != self.config.gigantic
+                    && let Err(error) = self.supply.end()
+                {
+                    warn!("{error}");
+                }
                 let earlier = std::mem::replace(&mut self.watches, watch::all(&config));
                 self.watches.iter_mut().for_each(|watch| watch.resume(&earlier));
                 self.registry.configure(config.processes.clone());
@@ -434,6 +463,7 @@ impl Daemon {
                 self.next_look = Instant::now();
                 self.next_idle = Instant::now();
                 self.hold();
+                self.keep_gigantic();
                 self.promote();
                 self.listen();
                 self.reporter.ledger.record(entry(What::Reloaded, "reload", "configuration read"));
@@ -454,12 +484,13 @@ impl Daemon {
         if Levels::now(&self.watches).is_any_high() {
             self.reclaimer.make_way();
         }
+        self.keep_gigantic();
         self.look_at_waiting();
     }
 
-    /// Looks at the watches whose turn it is, until a pass begins.
+    /// Looks at the watches whose turn it is, until a pass begins. Free gigantic pages are given back before.
     fn look_at_waiting(&mut self) {
-        while self.reclaimer.is_ready() {
+        while !self.supply.is_giving_back() && self.reclaimer.is_ready() {
             let Some(index) = self.waiting.pop_front() else { return };
             let Some(watch) = self.watches.get_mut(index) else { continue };
             match watch.step(clock::now()) {

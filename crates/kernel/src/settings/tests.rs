@@ -59,6 +59,20 @@ impl World {
 }
 
 #[test]
+fn hugetlb_pages_in_use_beyond_the_setting_do_not_count() {
+    let world = World::new();
+    world.put("surplus_hugepages", "0\n");
+    world.put("nr_hugepages", "1\n");
+    let (mut settings, _) = world.open();
+    settings.change(&world.file("nr_hugepages"), "3").expect("changed");
+    // As if it had been set to 1 while two more pages are in use.
+    world.put("surplus_hugepages", "2\n");
+    assert_eq!(world.value("nr_hugepages"), "1");
+    let repairs = settings.restore().expect("restored");
+    assert_eq!(World::outcomes(repairs), [Outcome::NothingToDo]);
+}
+
+#[test]
 fn a_change_is_recorded_made_and_put_back() {
     let world = World::new();
     let (mut settings, repairs) = world.open();

@@ -12,9 +12,9 @@ use superpage_kernel::Error;
 use superpage_kernel::settings::Outcome;
 use tracing::{error, info, warn};
 
-/// How long the daemon waits for a promoter or a pass to end, which may be stuck in the kernel. Chosen, not
+/// How long the daemon waits for a promoter, a pass or a change of the pool to end, which may be stuck in the kernel. Chosen, not
 /// measured: calls under way take milliseconds, and whoever stops a service waits for it.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The promoter may be started again so often within [`SPELL`]. Chosen: what goes wrong each time goes
 /// wrong within seconds.
@@ -51,7 +51,7 @@ impl Daemon {
     ) -> Result<(), DaemonError> {
         let ended = catch_unwind(AssertUnwindSafe(|| work(self)));
         let ended = ended.unwrap_or(Err(DaemonError::Panicked));
-        let put_back = self.put_back();
+        let put_back = self.put_back().and(self.supply.end());
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         self.end_pass();
         self.end_promoter();

@@ -12,6 +12,7 @@ mod emd_table3;
 mod fill_and_read;
 mod gigantic_fault;
 mod gigantic_promotion;
+mod gigantic_supply;
 mod growing_heap;
 mod guest_memory;
 mod jvm_pretouch;
@@ -53,4 +54,5 @@ pub const ALL: &[&Experiment] = &[
     &at_rest::EXPERIMENT,
     &gigantic_fault::EXPERIMENT,
     &gigantic_promotion::EXPERIMENT,
+    &gigantic_supply::EXPERIMENT,
 ];
