@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use xshell::{Shell, cmd};
 
 /// The Debian packages that some workloads and their tests need; their programs have the same names.
-const SERVERS: [&str; 2] = ["memcached", "redis-server"];
+const PROGRAMS: [&str; 3] = ["memcached", "redis-server", "stress-ng"];
 
 /// Installs a package without starting its service. `policy-rc.d` is Debian's own way to say
 /// so; ours stands only while apt-get runs, is removed however that ends, and is never put in
@@ -29,7 +29,7 @@ apt-get -o DPkg::Lock::Timeout=120 install -y -q --no-install-recommends "$1"
 /// Checks, installs, reports. Fails only where nothing could be built.
 pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
     let able = [toolchain(shell)?, linker(shell)];
-    SERVERS.into_iter().for_each(|server| workload(shell, server));
+    PROGRAMS.into_iter().for_each(|server| workload(shell, server));
     Ok(if able.contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

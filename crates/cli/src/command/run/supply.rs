@@ -1,6 +1,7 @@
-//! The supply of gigantic pages while a program runs: enlarges the kernel's pool when the library asks.
+//! The supply of gigantic pages while a program runs: enlarges the kernel's pool when the library asks, and gives free
+//! pages back when memory gets short.
 
-use rustix::thread::futex;
+use rustix::thread::futex::{self, Timespec};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -12,6 +13,9 @@ use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
 /// The part of memory that stays available: nothing is taken for gigantic pages below it. Chosen, not
 /// measured.
 const KEPT: u64 = 8; // an eighth
+
+/// The time between two looks at memory, while the pool is larger than it was. Chosen, not measured.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// So many waiting threads are woken.
 const ALL: u32 = u32::MAX >> 1;
@@ -26,6 +30,8 @@ pub(super) fn wake(counters: &Counters) {
 #[derive(Debug)]
 pub(super) struct Supply {
     settings: Settings,
+    /// The pages that were added to the pool and not given back.
+    added: u64,
 }
 
 impl Supply {
@@ -36,7 +42,7 @@ impl Supply {
         let (settings, _) = Settings::open(&Path::new(STATE_DIRECTORY).join(RUN), Mode::Apply)
             .map_err(|error| format!("the pool cannot be enlarged: {error}"))?;
         counters.supply.store(1, Relaxed);
-        Ok(Self { settings })
+        Ok(Self { settings, added: 0 })
     }
 
     /// Answers the library's requests until `ended` is set and [`wake`] is called.
@@ -44,10 +50,14 @@ impl Supply {
         loop {
             let asked = counters.asked.load(Acquire);
             if ended.load(Acquire) {
+                // A child may live on, and ask.
+                counters.supply.store(0, Relaxed);
                 return;
             }
             if counters.answered.load(Relaxed) == asked {
-                let _ = futex::wait(&counters.asked, futex::Flags::empty(), asked, None);
+                let limit = (self.added > 0).then_some(&LOOK);
+                let _ = futex::wait(&counters.asked, futex::Flags::empty(), asked, limit);
+                self.give_back();
                 continue;
             }
             self.enlarge();
@@ -59,12 +69,35 @@ impl Supply {
     /// Adds a page to the pool, unless memory is short. The library sees that this failed when it finds none.
     fn enlarge(&mut self) {
         let Ok(pool) = hugetlb::read(Path::new("/sys")) else { return };
-        let Ok(memory) = meminfo::read(Path::new("/proc")) else { return };
-        let left = memory.available.0.saturating_sub(GIGANTIC_PAGE_BYTES);
-        if Bytes(left) < Bytes(memory.total.0 / KEPT) {
+        if is_short(Bytes(GIGANTIC_PAGE_BYTES)) {
             return;
         }
-        let wanted = (pool.size + 1).to_string();
-        let _ = self.settings.change(&hugetlb::setting(Path::new("/sys")), &wanted);
+        self.set(pool.size + 1);
+        self.added +=
+            u64::from(hugetlb::read(Path::new("/sys")).is_ok_and(|now| now.size > pool.size));
     }
+
+    /// Takes a free page out of the pool that was added to it, if memory is short. The library demotes what holds
+    /// little and lets go of what is ready then.
+    fn give_back(&mut self) {
+        if self.added == 0 || !is_short(Bytes(0)) {
+            return;
+        }
+        let Ok(pool) = hugetlb::read(Path::new("/sys")) else { return };
+        if pool.free > 0 && pool.size > 0 {
+            self.set(pool.size - 1);
+            self.added -= 1;
+        }
+    }
+
+    fn set(&mut self, pages: u64) {
+        let setting = hugetlb::setting(Path::new("/sys"));
+        let _ = self.settings.change(&setting, &pages.to_string());
+    }
+}
+
+/// Whether too little memory would be available if so much more were taken; also where that cannot be found out.
+fn is_short(more: Bytes) -> bool {
+    meminfo::read(Path::new("/proc"))
+        .map_or(true, |memory| memory.available.0.saturating_sub(more.0) < memory.total.0 / KEPT)
 }
