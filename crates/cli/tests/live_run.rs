@@ -44,6 +44,7 @@ fn tests() -> Vec<Test> {
             gigantic.clone(),
             promotions_while_the_program_writes_lose_nothing,
         ),
+        ("forks_and_promotions_race", gigantic.clone(), forks_and_promotions_race),
         ("refused_promotions_change_nothing", gigantic.clone(), || plays(&["refuses"])),
         ("all_threads_keep_what_they_write", gigantic.clone(), all_threads_keep_what_they_write),
         ("closed_descriptors_lose_nothing", gigantic.clone(), closed_descriptors_lose_nothing),
@@ -276,6 +277,21 @@ fn promotions_while_the_program_writes_lose_nothing() -> Ended {
     // A round takes some seconds where the writers leave the copying thread little of the processors.
     ensure!(report["promotions"].as_u64() >= Some(1), "{said:?} {report}");
     ensure!(report["demotions"].as_u64() >= Some(1), "{said:?} {report}");
+    Ok(())
+}
+
+/// A promotion takes some 300 ms, so forks come before it, at each of its steps, and after it.
+fn forks_and_promotions_race() -> Ended {
+    let _taken = take_gigantic(1)?;
+    let mut promotions = 0;
+    for way in ["safe", "live"] {
+        for step in 0..10 {
+            let words = ["forks-meanwhile", &(step * 50).to_string()];
+            let (_, report) = report_with(&["--promote", way], &words)?;
+            promotions += report["promotions"].as_u64().unwrap_or_default();
+        }
+    }
+    ensure!(promotions > 0, "no fork met a promotion");
     Ok(())
 }
 

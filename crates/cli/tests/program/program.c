@@ -771,6 +771,44 @@ static int promotes(long seconds, int alone) {
     return 0;
 }
 
+static void expect_shared(void) {
+    for (size_t at = 0; at < GIB; at += PAGE) CHECK(((uint64_t *)(shared + at))[9] == word(25, at / PAGE));
+}
+
+static void *promote_and_demote(void *unused) {
+    while (!is_over) {
+        madvise(shared, GIB, MADV_COLLAPSE);
+        CHECK(mprotect(shared, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC) == 0);
+        CHECK(mprotect(shared, PAGE, PROT_READ | PROT_WRITE) == 0);
+    }
+    return unused;
+}
+
+// Forks so many milliseconds after one GiB is first promoted and demoted by another thread, while others write to it.
+static int forks_meanwhile(long milliseconds) {
+    shared = map_in_parts();
+    for (size_t at = 0; at < GIB; at += PAGE) ((uint64_t *)(shared + at))[9] = word(25, at / PAGE);
+    pthread_t thread[WRITERS];
+    for (size_t i = 0; i < WRITERS - 1; i++)
+        CHECK(pthread_create(&thread[i], NULL, write_words, (void *)i) == 0);
+    CHECK(pthread_create(&thread[WRITERS - 1], NULL, promote_and_demote, NULL) == 0);
+    usleep(milliseconds * 1000);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        expect_shared();
+        memset(shared, 1, GIB / 4);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    is_over = 1;
+    for (size_t i = 0; i < WRITERS; i++) CHECK(pthread_join(thread[i], NULL) == 0);
+    expect_shared();
+    return 0;
+}
+
 int main(int count, char **words) {
     const char *part = count > 1 ? words[1] : "";
     long number = count > 2 ? atol(words[2]) : 1;
@@ -793,6 +831,7 @@ int main(int count, char **words) {
     if (!strcmp(part, "packed")) return packed();
     if (!strcmp(part, "promotes")) return promotes(number, 0);
     if (!strcmp(part, "promotes-alone")) return promotes(number, 1);
+    if (!strcmp(part, "forks-meanwhile")) return forks_meanwhile(number);
     if (!strcmp(part, "refuses")) return refuses();
     if (!strcmp(part, "writes-outside") && count > 3) return writes_outside(words);
     if (!strcmp(part, "exit")) return number;
