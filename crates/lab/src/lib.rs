@@ -14,6 +14,7 @@ mod helper;
 pub mod jvm;
 pub mod load;
 pub mod picture;
+mod program;
 mod server;
 pub mod turn;
 mod width;
