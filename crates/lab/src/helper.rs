@@ -225,6 +225,15 @@ impl Helper {
         })
     }
 
+    /// Has it do so many operations: how long they took, and their result.
+    pub(crate) fn work(&mut self, operations: u64, seed: u64) -> Result<(Nanos, u64)> {
+        self.order(Order::Work { operations, seed })?;
+        self.expect("worked", |answer| match answer {
+            Answer::Worked { nanos, result } => Some((Nanos(nanos), result)),
+            _ => None,
+        })
+    }
+
     /// Ends it in good order, and whoever started it.
     pub(crate) fn end(mut self) -> Result<()> {
         self.order(Order::End)?;

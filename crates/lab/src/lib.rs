@@ -12,6 +12,7 @@ pub mod calibrate;
 pub mod experiment;
 mod helper;
 pub mod jvm;
+mod liblinear;
 pub mod load;
 pub mod picture;
 mod program;
