@@ -1,5 +1,5 @@
-//! Is this machine able to build and test the project? Says so, and installs the two Debian
-//! packages that the tests can use. Touches nothing else.
+//! Is this machine able to build and test the project? Says so, and installs the Debian
+//! packages that the tests and experiments can use. Touches nothing else.
 
 use crate::tidy::manifest;
 use anyhow::{Context, Result};
@@ -7,8 +7,15 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use xshell::{Shell, cmd};
 
-/// The Debian packages that some workloads and their tests need; their programs have the same names.
-const PROGRAMS: [&str; 3] = ["memcached", "redis-server", "stress-ng"];
+/// The Debian packages that some workloads and their tests need, and what of each is looked for: a program in
+/// `PATH`, or a file.
+const PACKAGES: [(&str, &str); 5] = [
+    ("memcached", "memcached"),
+    ("redis-server", "redis-server"),
+    ("stress-ng", "stress-ng"),
+    ("liblinear-tools", "liblinear-train"),
+    ("libmimalloc2.0", "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"),
+];
 
 /// Installs a package without starting its service. `policy-rc.d` is Debian's own way to say
 /// so; ours stands only while apt-get runs, is removed however that ends, and is never put in
@@ -29,7 +36,7 @@ apt-get -o DPkg::Lock::Timeout=120 install -y -q --no-install-recommends "$1"
 /// Checks, installs, reports. Fails only where nothing could be built.
 pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
     let able = [toolchain(shell)?, linker(shell)];
-    PROGRAMS.into_iter().for_each(|server| workload(shell, server));
+    PACKAGES.into_iter().for_each(|(package, file)| workload(shell, package, file));
     Ok(if able.contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -79,35 +86,35 @@ fn linker(shell: &Shell) -> bool {
     found.is_ok()
 }
 
-/// Sees to it that a server is there, if that can be done; goes on without it if not.
-fn workload(shell: &Shell, server: &str) {
-    const WITHOUT: &str = "its workload, experiments and tests will be skipped";
-    if let Some(path) = in_path(server) {
+/// Sees to it that a package is there, if that can be done; goes on without it if not.
+fn workload(shell: &Shell, package: &str, file: &str) {
+    const WITHOUT: &str = "what needs it of experiments and tests will be skipped";
+    if let Some(path) = in_path(file) {
         println!("setup: {}", path.display());
     } else if !is_root() {
-        println!("setup: {server} is missing and only root can install it: {WITHOUT}");
+        println!("setup: {package} is missing and only root can install it: {WITHOUT}");
     } else if in_path("apt-get").is_none() {
-        println!("setup: {server} is missing and there is no apt-get to install it: {WITHOUT}");
-    } else if let Err(error) = install(shell, server) {
-        println!("setup: {server} could not be installed, {WITHOUT}: {error:#}");
+        println!("setup: {package} is missing and there is no apt-get to install it: {WITHOUT}");
+    } else if let Err(error) = install(shell, package) {
+        println!("setup: {package} could not be installed, {WITHOUT}: {error:#}");
     }
 }
 
-/// Installs a server, with fresh package lists where the ones at hand do not lead to it.
-fn install(shell: &Shell, server: &str) -> Result<()> {
-    let known = cmd!(shell, "apt-cache madison {server}").quiet().read();
+/// Installs a package, with fresh package lists where the ones at hand do not lead to it.
+fn install(shell: &Shell, package: &str) -> Result<()> {
+    let known = cmd!(shell, "apt-cache madison {package}").quiet().read();
     let mut updated = false;
     if known.unwrap_or_default().trim().is_empty() {
         update()?;
         updated = true;
     }
-    println!("setup: installing the Debian package {server}, without starting its service");
-    let first = quietly("sh", &["-c", INSTALL, "sh", server]);
+    println!("setup: installing the Debian package {package}, without starting its service");
+    let first = quietly("sh", &["-c", INSTALL, "sh", package]);
     if updated || first.is_ok() {
         return first;
     }
     update()?;
-    quietly("sh", &["-c", INSTALL, "sh", server])
+    quietly("sh", &["-c", INSTALL, "sh", package])
 }
 
 fn update() -> Result<()> {
@@ -134,7 +141,7 @@ fn quietly(program: &str, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Where `PATH` has `program`.
+/// Where `PATH` has `program`, or the file of that path.
 fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

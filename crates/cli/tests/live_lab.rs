@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 11] {
+fn tests() -> [Test; 12] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
@@ -37,6 +37,7 @@ fn tests() -> [Test; 11] {
         ("latency_of_promotion", able.clone(), latency_of_promotion),
         ("a_heap_that_grows", able.clone(), a_heap_that_grows),
         ("gigantic_pages_at_first_touches", able.clone().or_else(without_gigantic), gigantic_fault),
+        ("programs_on_all_pages", able.clone().or_else(without_gigantic), programs_on_all_pages),
         ("memory_of_a_guest", able, memory_of_a_guest),
         ("the_daemon_beside_mixed_load", servers, the_daemon_beside_mixed_load),
         ("a_jvm_that_touched_its_heap", java, a_jvm_that_touched_its_heap),
@@ -141,6 +142,22 @@ fn gigantic_fault() -> Ended {
     let kernel = number(&rows, "kernel", "hugetlb-1g", "ms")?;
     let prepared = number(&rows, "prepared", "trident", "ms")?;
     ensure!(prepared > 0.0 && prepared * 10.0 < kernel, "{rows:?}");
+    Ok(())
+}
+
+fn programs_on_all_pages() -> Ended {
+    let rows = run("trident-fig9", "256M")?;
+    for case in ["gups", "btree", "xsbench", "canneal"] {
+        for policy in ["linux-4k", "linux", "glibc-hugetlb-1", "glibc-hugetlb-2", "trident"] {
+            for key in ["seconds", "over_4k", "rss_bytes"] {
+                ensure!(number(&rows, case, policy, key)? > 0.0, "{key} of {policy} in {rows:?}");
+            }
+        }
+        ensure!(number(&rows, case, "linux-4k", "bytes_2m")? == 0.0, "huge pages: {rows:?}");
+    }
+    for policy in ["linux", "glibc-hugetlb-1", "glibc-hugetlb-2"] {
+        ensure!(number(&rows, "gups", policy, "bytes_2m")? > 2e8, "no huge pages: {rows:?}");
+    }
     Ok(())
 }
 

@@ -7,17 +7,19 @@ mod fragmenter;
 mod gigantic;
 mod growing;
 mod heap;
+mod program;
 mod shared;
 mod toucher;
 
 pub(crate) use toucher::Threshold;
 
+use crate::program::Program;
 use crate::worker::protocol;
 use crate::worker::{ChildError, Error, Launcher, Pipe, Result, tell};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use superpage_manager::plain;
-use superpage_units::{HugePages, Nanos, Pid};
+use superpage_units::{Bytes, HugePages, Nanos, Pid};
 
 /// How a helper is started.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -77,6 +79,12 @@ pub(crate) enum Part {
         /// writing as fast as possible.
         writes: Option<u64>,
     },
+    /// A program of a paper, on memory of malloc's.
+    Program {
+        program: Program,
+        #[serde(with = "plain")]
+        size: Bytes,
+    },
     /// The memfd of another process, mapped too.
     Guest {
         #[serde(with = "plain")]
@@ -115,6 +123,8 @@ pub(crate) enum Order {
     Advise,
     /// Read so many words at random.
     Read { count: u64, seed: u64 },
+    /// Do so many of the program's operations.
+    Work { operations: u64, seed: u64 },
     /// End.
     End,
 }
@@ -132,6 +142,8 @@ pub(crate) enum Answer {
     Mapped { nanos: Vec<Option<u64>> },
     /// A GiB was promoted and demoted again.
     Promoted(Promoted),
+    /// The operations were done, took so long, and have this result.
+    Worked { nanos: u64, result: u64 },
     /// It did not work.
     Failed { message: String },
 }
@@ -213,6 +225,15 @@ impl Helper {
         })
     }
 
+    /// Has it do so many operations: how long they took, and their result.
+    pub(crate) fn work(&mut self, operations: u64, seed: u64) -> Result<(Nanos, u64)> {
+        self.order(Order::Work { operations, seed })?;
+        self.expect("worked", |answer| match answer {
+            Answer::Worked { nanos, result } => Some((Nanos(nanos), result)),
+            _ => None,
+        })
+    }
+
     /// Ends it in good order, and whoever started it.
     pub(crate) fn end(mut self) -> Result<()> {
         self.order(Order::End)?;
@@ -280,6 +301,7 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
         Part::Written { threads, writes } => {
             (Box::new(gigantic::Written::new(threads, writes)?), plain)
         }
+        Part::Program { program, size } => (Box::new(program::Worker::new(program, size)), plain),
         Part::Guest { of, fd, size } => (Box::new(shared::Shared::join(of, fd, size)?), plain),
     })
 }
@@ -340,6 +362,15 @@ mod tests {
             assert!(matches!(read, Ok(Answer::Done { .. })), "{read:?}");
         }
         assert!(shared::Shared::join(superpage_kernel::process::own_pid(), 9999, SIZE).is_err());
+    }
+
+    #[test]
+    fn a_program_works_and_tells_its_result() {
+        let part = Part::Program { program: Program::Gups, size: SIZE.bytes() };
+        let line = protocol::to_line(&Order::Work { operations: 100, seed: 1 });
+        let answers = talk(part, &line);
+        let [_, Answer::Worked { result, .. }] = answers[..] else { panic!("{answers:?}") };
+        assert_ne!(result, 0);
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Jvm {
         let directory = Directory::create()?;
         let (source, ready) = (directory.file("Idle.java"), directory.file("ready"));
         std::fs::write(&source, IDLE).map_err(|error| failed(JAVA.starting, &error))?;
-        let around = Surroundings { pages: PageSize::Huge, cores };
+        let around = Surroundings::new(PageSize::Huge, cores);
         let mut server = Server::start(JAVA, arguments(heap, &source, &ready), around)?;
         server.wait(|| std::fs::metadata(&ready))?;
         Ok(Self { server, _directory: directory })

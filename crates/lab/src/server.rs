@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "what a child does between fork and exec is the caller's promise")]
 
 use crate::workload::{Error, PageSize, Result};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 use rustix::thread::{
     CpuSet, disable_transparent_huge_pages, sched_getaffinity, sched_setaffinity,
 };
@@ -25,6 +25,9 @@ use superpage_units::Pid;
 /// that compiles its program and touches its heap some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A program that was told to end (SIGTERM) gets so long to give its memory back. Chosen.
+const ENDING: Duration = Duration::from_secs(20);
+
 /// A program that can be started; a server's name is that of its Debian package too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
@@ -40,6 +43,36 @@ pub(crate) struct Program {
 pub(crate) struct Surroundings {
     pub(crate) pages: PageSize,
     pub(crate) cores: CpuSet,
+    /// The words of a command that starts the program given after them, such as `superpage run --` or
+    /// `env NAME=VALUE`. It must pass SIGTERM on. None: the program is started by us.
+    pub(crate) under: Vec<String>,
+}
+
+impl Surroundings {
+    /// Those of a program that starts by itself.
+    pub(crate) fn new(pages: PageSize, cores: CpuSet) -> Self {
+        Self { pages, cores, under: Vec::new() }
+    }
+
+    /// Those of a program that is started by a command, on all cores that we may use.
+    pub(crate) fn under(words: &[String]) -> Result<Self> {
+        let cores = sched_getaffinity(None)
+            .map_err(|errno| failed("see which cores there are", &errno.into()))?;
+        Ok(Self { under: words.to_vec(), ..Self::new(PageSize::Huge, cores) })
+    }
+
+    /// The command that starts `program`.
+    fn command(&self, program: &Path) -> Command {
+        let Some((first, rest)) = self.under.split_first() else { return Command::new(program) };
+        let mut command = Command::new(first);
+        command.args(rest).arg(program);
+        command
+    }
+
+    /// What ends it. A command that is killed could not pass that on.
+    fn ending(&self) -> Signal {
+        if self.under.is_empty() { Signal::KILL } else { Signal::TERM }
+    }
 }
 
 /// A running server. Dropping it kills it.
@@ -47,6 +80,7 @@ pub(crate) struct Surroundings {
 pub(crate) struct Server {
     child: Child,
     program: Program,
+    ending: Signal,
 }
 
 impl Server {
@@ -56,7 +90,8 @@ impl Server {
         arguments: impl IntoIterator<Item = String>,
         around: Surroundings,
     ) -> Result<Self> {
-        let mut command = Command::new(find(program.name)?);
+        let mut command = around.command(&find(program.name)?);
+        let ending = around.ending();
         command.args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let parent = getpid();
@@ -66,7 +101,7 @@ impl Server {
             command.pre_exec(move || prepare(parent, &around));
         }
         let child = command.spawn().map_err(|error| failed(program.starting, &error))?;
-        Ok(Self { child, program })
+        Ok(Self { child, program, ending })
     }
 
     /// The server's process.
@@ -80,8 +115,17 @@ impl Server {
     }
 
     /// Makes the attempt until it works, or the server has ended, or we lose patience.
-    pub(crate) fn wait<T>(&mut self, mut attempt: impl FnMut() -> io::Result<T>) -> Result<T> {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) fn wait<T>(&mut self, attempt: impl FnMut() -> io::Result<T>) -> Result<T> {
+        self.wait_for(PATIENCE, attempt)
+    }
+
+    /// As [`Server::wait`], with so much patience.
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        patience: Duration,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> Result<T> {
+        let deadline = Instant::now() + patience;
         loop {
             let error = match attempt() {
                 Ok(made) => return Ok(made),
@@ -106,7 +150,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both only fail if it has already ended and been reaped.
+        // All of these only fail if it has already ended and been reaped.
+        if self.ending == Signal::TERM {
+            let _ = kill_process(rustix::process::Pid::from_child(&self.child), Signal::TERM);
+            let deadline = Instant::now() + ENDING;
+            while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -114,7 +165,7 @@ impl Drop for Server {
 
 /// The child's last steps before it becomes the server.
 fn prepare(parent: rustix::process::Pid, around: &Surroundings) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+    set_parent_process_death_signal(Some(around.ending()))?;
     if getppid() != Some(parent) {
         return Err(rustix::io::Errno::SRCH.into());
     }

@@ -237,7 +237,7 @@ fn cell(key: &str, value: &Value) -> String {
         }
         Value::Number(number) => {
             let number = number.as_f64().unwrap_or(f64::NAN);
-            if key.ends_with("_bytes") {
+            if key.ends_with("_bytes") || key.starts_with("bytes_") {
                 Bytes(1).scaled(number).to_string()
             } else if is_share(key) {
                 show::percent(number)

@@ -41,10 +41,25 @@ impl Redis {
     /// As [`Redis::start`].
     pub fn start_with(connections: NonZeroUsize, items: Items) -> Result<(Self, Client)> {
         let (core, _) = cores(None)?;
+        Self::start_in(Surroundings::new(PageSize::Huge, core), connections, items)
+    }
+
+    /// As [`Redis::start`], by a command such as `superpage run --`, and on all cores that we may use.
+    ///
+    /// # Errors
+    /// As [`Redis::start`].
+    pub fn start_under(words: &[String], items: Items) -> Result<(Self, Client)> {
+        Self::start_in(Surroundings::under(words)?, CONNECTIONS, items)
+    }
+
+    fn start_in(
+        around: Surroundings,
+        connections: NonZeroUsize,
+        items: Items,
+    ) -> Result<(Self, Client)> {
         // It is gone as soon as we are connected.
         let directory = Directory::create()?;
         let socket = directory.socket();
-        let around = Surroundings { pages: PageSize::Huge, cores: core };
         let mut server = Server::start(REDIS, arguments(&socket), around)?;
         let connections: Result<Vec<UnixStream>> =
             (0..connections.get()).map(|_| server.connect(&socket)).collect();

@@ -22,9 +22,10 @@ mod server;
 use super::clock::Stopwatch;
 use super::rng::{Rng, mix};
 use super::{Checked, Error, PageSize, Result, Timing, Workload, WorkloadSpec};
-use crate::server::Server;
+use crate::server::{Server, Surroundings};
 use client::Client;
-use server::Options;
+use server::{Options, Slabs};
+use std::os::unix::net::UnixStream;
 use superpage_units::{BasePages, Bytes, Pid};
 
 /// What the server takes from its arena at a time.
@@ -83,6 +84,10 @@ impl Plan {
             (ours * end / 100 - ours * start / 100) * (SLAB.0 / range.chunk.0)
         });
         Self { slabs, keys }
+    }
+
+    fn options(&self, slabs: Slabs) -> Options {
+        Options { arena: SLAB * self.slabs, keys: self.count(), slabs }
     }
 
     /// The base pages that values lie on.
@@ -160,9 +165,22 @@ impl Memcached {
     /// [`Error::MissingProgram`], [`Error::Server`], [`Error::Protocol`].
     pub fn populate(spec: &WorkloadSpec) -> Result<Self> {
         let plan = Plan::new(spec.size);
-        let arena = SLAB * plan.slabs;
-        let options = Options { arena, keys: plan.count(), pages: spec.pages, cpu: spec.cpu };
-        let (server, socket) = server::start(options)?;
+        let options = plan.options(Slabs::Ahead);
+        Self::fill(plan, server::start_apart(options, spec.pages, spec.cpu)?)
+    }
+
+    /// Starts a server by a command such as `superpage run --`, with the memory that it gets by itself, on all
+    /// cores that we may use, and fills it.
+    ///
+    /// # Errors
+    /// As [`Memcached::populate`].
+    pub fn populate_under(words: &[String], size: Bytes) -> Result<Self> {
+        let plan = Plan::new(size);
+        let around = Surroundings::under(words)?;
+        Self::fill(plan, server::start(plan.options(Slabs::AsNeeded), around)?)
+    }
+
+    fn fill(plan: Plan, (server, socket): (Server, UnixStream)) -> Result<Self> {
         let mut client = Client::new(socket)?;
         client.store((0..plan.count()).map(|key| plan.item(key)))?;
         let stored = client.stored()?;

@@ -24,12 +24,16 @@ mod support_bench;
 mod support_daemon;
 mod support_fairness;
 mod support_fragments;
+mod support_mapped;
 mod support_mix;
+mod support_programs;
 mod support_redis;
 mod support_regime;
 mod support_run;
 mod support_sweep;
 mod support_told;
+mod trident_fig10;
+mod trident_fig9;
 
 use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
 
@@ -55,4 +59,6 @@ pub const ALL: &[&Experiment] = &[
     &gigantic_fault::EXPERIMENT,
     &gigantic_promotion::EXPERIMENT,
     &gigantic_supply::EXPERIMENT,
+    &trident_fig9::EXPERIMENT,
+    &trident_fig10::EXPERIMENT,
 ];

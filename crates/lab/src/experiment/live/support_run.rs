@@ -39,16 +39,18 @@ impl Managed {
     /// Ends it; the report.
     pub(super) fn end(self) -> Result<Value> {
         self.helper.end()?;
-        let explain = |error: &dyn std::fmt::Display| Error::Child(format!("the report: {error}"));
-        let path = self.directory.path().join(REPORT);
-        let text = std::fs::read_to_string(path).map_err(|error| explain(&error))?;
-        let report: Value = serde_json::from_str(&text).map_err(|error| explain(&error))?;
-        match report["managed"] == true {
-            true => Ok(report),
-            false => {
-                Err(Error::NotPossible("the program ran unmanaged: build the library too".into()))
-            }
-        }
+        read_report(&self.directory.path().join(REPORT))
+    }
+}
+
+/// The report that `superpage run` has written at the end of a program.
+pub(super) fn read_report(path: &Path) -> Result<Value> {
+    let explain = |error: &dyn std::fmt::Display| Error::Child(format!("the report: {error}"));
+    let text = std::fs::read_to_string(path).map_err(|error| explain(&error))?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| explain(&error))?;
+    match report["managed"] == true {
+        true => Ok(report),
+        false => Err(Error::NotPossible("the program ran unmanaged: build the library too".into())),
     }
 }
 

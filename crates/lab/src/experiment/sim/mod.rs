@@ -63,6 +63,8 @@ use serde::Serialize;
 use serde_json::Value;
 use superpage_policy::promotion::{Policy, list};
 pub(super) use support_pictures::pictures;
+pub(super) use trident_fig9::paper as paper_of_trident_fig9;
+pub(super) use trident_fig10::paper as paper_of_trident_fig10;
 
 /// All of them, in the order of the papers.
 pub const ALL: &[&Experiment] = &[

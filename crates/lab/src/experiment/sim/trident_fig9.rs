@@ -27,6 +27,12 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
+/// Trident's performance over THP, by the paper's name of a program.
+pub(in crate::experiment) fn paper(program: &str) -> Option<f64> {
+    let program = Program::SENSITIVE.into_iter().find(|known| known.name() == program)?;
+    performance(program, "trident")
+}
+
 /// From the text of section 7.
 fn performance(program: Program, policy: &str) -> Option<f64> {
     match (program, policy) {

@@ -9,6 +9,15 @@ use superpage_units::Bytes;
 const MEMCACHED: Program =
     Program { name: "memcached", starting: "start memcached", connecting: "connect to memcached" };
 
+/// When the server gets memory for items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slabs {
+    /// All of it at its start, as one arena (`-L`).
+    Ahead,
+    /// A MiB at a time from malloc, as it does without options.
+    AsNeeded,
+}
+
 /// What a server is started with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
@@ -16,9 +25,7 @@ pub(super) struct Options {
     pub(super) arena: Bytes,
     /// How many keys its hash table should expect.
     pub(super) keys: u64,
-    pub(super) pages: PageSize,
-    /// The core to stay on.
-    pub(super) cpu: Option<u32>,
+    pub(super) slabs: Slabs,
 }
 
 /// Whether it is installed here.
@@ -26,18 +33,28 @@ pub(super) fn is_installed() -> bool {
     crate::server::find(MEMCACHED.name).is_ok()
 }
 
+/// Starts a server on a core (the first one we may use, without a wish), keeps us on another one, and
+/// connects to it once it listens.
+pub(super) fn start_apart(
+    options: Options,
+    pages: PageSize,
+    cpu: Option<u32>,
+) -> Result<(Server, UnixStream)> {
+    let (server_core, client_core) = cores(cpu)?;
+    let started = start(options, Surroundings::new(pages, server_core))?;
+    sched_setaffinity(None, &client_core)
+        .map_err(|errno| failed("keep the client on its core", &errno.into()))?;
+    Ok(started)
+}
+
 /// Starts a server, and connects to it once it listens.
-pub(super) fn start(options: Options) -> Result<(Server, UnixStream)> {
-    let (server_core, client_core) = cores(options.cpu)?;
+pub(super) fn start(options: Options, around: Surroundings) -> Result<(Server, UnixStream)> {
     let directory = Directory::create()?;
     let socket = directory.socket();
     let mut line = arguments(&options);
     line.extend(["-s".to_owned(), socket.to_string_lossy().into_owned()]);
-    let around = Surroundings { pages: options.pages, cores: server_core };
     let mut server = Server::start(MEMCACHED, line, around)?;
     let stream = server.connect(&socket)?;
-    sched_setaffinity(None, &client_core)
-        .map_err(|errno| failed("keep the client on its core", &errno.into()))?;
     Ok((server, stream))
 }
 
@@ -56,7 +73,8 @@ fn arguments(options: &Options) -> Vec<String> {
          no_lru_crawler,no_lru_maintainer"
     );
     let megabytes = options.arena.0 >> 20;
-    format!("-L -M -C -t 1 -u root -m {megabytes} -o {extended}")
+    let large = if options.slabs == Slabs::Ahead { "-L " } else { "" };
+    format!("{large}-M -C -t 1 -u root -m {megabytes} -o {extended}")
         .split(' ')
         .map(str::to_owned)
         .collect()
@@ -69,10 +87,12 @@ mod tests {
     #[test]
     fn the_command_line_has_the_classes_of_the_ranges() {
         let arena = Bytes::from_gib(1);
-        let options = Options { arena, keys: 200_000, pages: PageSize::Huge, cpu: None };
+        let options = Options { arena, keys: 200_000, slabs: Slabs::Ahead };
         let line = arguments(&options).join(" ");
         for part in ["-L ", "-m 1024 ", "slab_sizes=256-8192-131072,", "hashpower=18,"] {
             assert!(line.contains(part), "{part} in {line}");
         }
+        let line = arguments(&Options { slabs: Slabs::AsNeeded, ..options });
+        assert!(!line.contains(&"-L".to_owned()), "{line:?}");
     }
 }
