@@ -44,6 +44,11 @@ fn tests() -> Vec<Test> {
             gigantic.clone(),
             promotions_while_the_program_writes_lose_nothing,
         ),
+        (
+            "all_memory_is_on_gigantic_pages_at_once",
+            gigantic.clone(),
+            all_memory_is_on_gigantic_pages_at_once,
+        ),
         ("forks_and_promotions_race", gigantic.clone(), forks_and_promotions_race),
         ("refused_promotions_change_nothing", gigantic.clone(), || plays(&["refuses"])),
         ("all_threads_keep_what_they_write", gigantic.clone(), all_threads_keep_what_they_write),
@@ -277,6 +282,18 @@ fn promotions_while_the_program_writes_lose_nothing() -> Ended {
     // A round takes some seconds where the writers leave the copying thread little of the processors.
     ensure!(report["promotions"].as_u64() >= Some(1), "{said:?} {report}");
     ensure!(report["demotions"].as_u64() >= Some(1), "{said:?} {report}");
+    Ok(())
+}
+
+fn all_memory_is_on_gigantic_pages_at_once() -> Ended {
+    let options = ["--policy", "hugetlb-1g"];
+    let taken = take_gigantic(2)?;
+    let (said, report) = report_with(&options, &["touch", "1"])?;
+    ensure!(bytes(&said)? >= GIGANTIC_PAGE_BYTES, "{said:?} {report}");
+    drop(taken);
+    for part in ["parts", "forks", "clones"] {
+        report_with(&options, &[part])?;
+    }
     Ok(())
 }
 

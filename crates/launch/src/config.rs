@@ -9,7 +9,7 @@ pub const VARIABLE: &str = "SUPERPAGE_RUN";
 /// The longest path of the counters' file, in bytes.
 pub const MAX_PATH: usize = 200; // /run, /tmp and a name of ours are far shorter
 
-const VERSION: &str = "2";
+const VERSION: &str = "3";
 
 /// The name of no policy: the library is loaded and leaves all memory to the kernel.
 pub const OFF: &str = "off";
@@ -117,15 +117,15 @@ mod tests {
 
     #[test]
     fn anything_else_is_nothing() {
-        let long = std::format!("2,7,alone,trident,safe,2,/{}", "x".repeat(MAX_PATH));
+        let long = std::format!("3,7,alone,trident,safe,2,/{}", "x".repeat(MAX_PATH));
         for text in [
             "",
             "1,7,alone,trident,safe,2,/a",
-            "2,7",
-            "2,x,alone,trident,safe,2,/a",
-            "2,7,some,trident,safe,2,/a",
-            "2,7,alone,trident,x,2,/a",
-            "2,7,alone,trident,safe,-1,/a",
+            "3,7",
+            "3,x,alone,trident,safe,2,/a",
+            "3,7,some,trident,safe,2,/a",
+            "3,7,alone,trident,x,2,/a",
+            "3,7,alone,trident,safe,-1,/a",
             &long,
         ] {
             assert_eq!(Config::parse(text), None, "{text}");

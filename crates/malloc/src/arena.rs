@@ -10,8 +10,8 @@
 #![expect(unsafe_code, reason = "stands between mimalloc and the kernel")]
 
 use core::ffi::{c_int, c_long, c_void};
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -63,7 +63,12 @@ extern "C" fn set_options() {
         // SAFETY: these options have sizes.
         unsafe { mi_option_set_default(name, option(size)) };
     }
+    // SAFETY: as above.
+    IS_OURS.store(unsafe { mi_option_get(ARENA_RESERVE) } == option(SMALL), Relaxed);
 }
+
+/// Whether the size of arenas is ours to set: the environment has not.
+static IS_OURS: AtomicBool = AtomicBool::new(false);
 
 /// The memory that mimalloc has asked for in pieces of the size of arenas, and the number of those.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
@@ -86,7 +91,9 @@ unsafe extern "C" fn __wrap_mmap(
     let address = if is_fixed { address } else { core::ptr::null_mut() };
     // SAFETY: the caller's promise.
     let mapped = unsafe { __real_mmap(address, length, protection, flags, descriptor, offset) };
-    if mapped != libc::MAP_FAILED && length >= SMALL {
+    // A block of its own is not that large, or not a whole number of GiB.
+    let is_arena = (SMALL..LARGE).contains(&length) || length.is_multiple_of(GIGANTIC);
+    if mapped != libc::MAP_FAILED && is_arena && IS_OURS.load(Relaxed) {
         count(length);
     }
     mapped
@@ -96,13 +103,9 @@ unsafe extern "C" fn __wrap_mmap(
 fn count(length: usize) {
     let before = ASKED.fetch_add(length, Relaxed);
     let arenas = ARENAS.fetch_add(1, Relaxed) + 1;
-    // SAFETY: the option is a size, and stays as it is if the environment has set another.
-    unsafe {
-        let set = mi_option_get(ARENA_RESERVE);
-        let is_ours = set == option(SMALL) || before >= GIGANTIC;
-        if is_ours && before + length >= GIGANTIC {
-            let slot = GIGANTIC >> (arenas / DOUBLED).min(4);
-            mi_option_set(ARENA_RESERVE, option(slot.max(SMALL)));
-        }
+    if before + length >= GIGANTIC {
+        let slot = GIGANTIC >> (arenas / DOUBLED).min(4);
+        // SAFETY: the option is a size.
+        unsafe { mi_option_set(ARENA_RESERVE, option(slot.max(SMALL))) };
     }
 }

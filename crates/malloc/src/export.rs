@@ -13,7 +13,6 @@ unsafe extern "C" {
     fn mi_malloc(size: usize) -> Pointer;
     fn mi_calloc(count: usize, size: usize) -> Pointer;
     fn mi_realloc(block: Pointer, size: usize) -> Pointer;
-    fn mi_reallocarray(block: Pointer, count: usize, size: usize) -> Pointer;
     fn mi_memalign(alignment: usize, size: usize) -> Pointer;
     fn mi_aligned_alloc(alignment: usize, size: usize) -> Pointer;
     fn mi_posix_memalign(to: *mut Pointer, alignment: usize, size: usize) -> c_int;
@@ -87,14 +86,14 @@ function!(
 function!(
     /// reallocarray(3).
     reallocarray, c"reallocarray", (block: Pointer, count: usize, size: usize) -> Pointer,
-    or_none(mi_reallocarray(block, count, size)));
+    resize_array(block, count, size));
 function!(
     /// free(3).
     free, c"free", (block: Pointer), mi_free(block));
 function!(
     /// memalign(3).
     memalign, c"memalign", (alignment: usize, size: usize) -> Pointer,
-    aligned(alignment, || mi_memalign(alignment, size)));
+    aligned_at_least(alignment, size));
 function!(
     /// aligned_alloc(3).
     aligned_alloc, c"aligned_alloc", (alignment: usize, size: usize) -> Pointer,
@@ -128,6 +127,32 @@ unsafe fn resize(block: Pointer, size: usize) -> Pointer {
     }
     // SAFETY: the caller's promise.
     or_none(unsafe { mi_realloc(block, size) })
+}
+
+/// As glibc's: the product may be nothing.
+///
+/// # Safety
+/// As of reallocarray.
+unsafe fn resize_array(block: Pointer, count: usize, size: usize) -> Pointer {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(all) => unsafe { resize(block, all) },
+        None => or_none(core::ptr::null_mut()),
+    }
+}
+
+/// As glibc's: an alignment that is no power of two is the next one.
+///
+/// # Safety
+/// None: it allocates.
+unsafe fn aligned_at_least(alignment: usize, size: usize) -> Pointer {
+    const LEAST: usize = 16; // of any block
+    let Some(alignment) = alignment.max(LEAST).checked_next_power_of_two() else {
+        fail(libc::EINVAL);
+        return core::ptr::null_mut();
+    };
+    // SAFETY: it is a power of two.
+    or_none(unsafe { mi_memalign(alignment, size) })
 }
 
 /// # Safety

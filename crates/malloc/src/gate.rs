@@ -1,23 +1,30 @@
 //! A fork finds none of mimalloc's locks held: the child would wait for them for ever.
 //!
 //! mimalloc takes a lock when a thread begins or ends and when it needs a new arena, never for a block. Each such lock
-//! is counted here, and before a fork the count must be zero and stays so.
+//! is counted here, and before a fork the count must be zero and stays so. The handlers of forks that libraries have
+//! may allocate, or wait for who does, so this comes after theirs: `libsuperpage.so` calls it, whose own handlers are
+//! the last before a fork and the first after it.
 
 #![expect(unsafe_code, reason = "stands between mimalloc and its locks")]
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
 
 /// The locks that are held, or [`FORKING`].
 static HELD: AtomicU32 = AtomicU32::new(0);
 const FORKING: u32 = u32::MAX;
-/// The thread that forks. It may allocate meanwhile.
-static FORKER: AtomicU32 = AtomicU32::new(0);
+
+/// A fork waits no longer than this. A signal handler that forks may have interrupted who holds a lock, and waits for
+/// itself; its child goes on with the lock held as its parent does, and gives it back.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 unsafe extern "C" {
     fn __real_pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> c_int;
     fn __real_pthread_mutex_unlock(mutex: *mut libc::pthread_mutex_t) -> c_int;
+    /// Of `libsuperpage.so`: what to call before each fork, and after it in the parent and in the child.
+    fn superpage_watch_forks(before: extern "C" fn(), after: extern "C" fn());
 }
 
 #[used]
@@ -25,33 +32,32 @@ unsafe extern "C" {
 static CONSTRUCTOR: extern "C" fn() = watch_forks;
 
 extern "C" fn watch_forks() {
-    // SAFETY: the handlers live as long as the library, which is never unloaded.
-    let _ = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    // SAFETY: the functions live as long as the library, which is never unloaded.
+    unsafe { superpage_watch_forks(before, after) };
 }
 
-/// Before a fork: waits until no lock is held. Who holds one waits for nobody who forks.
+/// Before a fork: waits until no lock is held.
 extern "C" fn before() {
-    while HELD.compare_exchange(0, FORKING, Acquire, Relaxed).is_err() {
-        // SAFETY: it takes nothing.
-        unsafe { libc::sched_yield() };
+    if HELD.compare_exchange(0, FORKING, Acquire, Relaxed).is_ok() {
+        return;
     }
-    FORKER.store(thread(), Relaxed);
+    let begun = Instant::now();
+    while HELD.compare_exchange(0, FORKING, Acquire, Relaxed).is_err() {
+        if begun.elapsed() > PATIENCE {
+            return;
+        }
+        give_way();
+    }
 }
 
 /// After a fork, in the parent and in the child.
 extern "C" fn after() {
-    FORKER.store(0, Relaxed);
-    HELD.store(0, Release);
+    let _ = HELD.compare_exchange(FORKING, 0, Release, Relaxed);
 }
 
-fn thread() -> u32 {
-    // SAFETY: it takes nothing and cannot fail.
-    unsafe { libc::gettid() }.cast_unsigned()
-}
-
-/// Whether the calling thread forks. A child's number is another, but there its handler comes first.
-fn is_forking() -> bool {
-    HELD.load(Relaxed) == FORKING && FORKER.load(Relaxed) == thread()
+fn give_way() {
+    // SAFETY: it takes nothing.
+    unsafe { libc::sched_yield() };
 }
 
 /// pthread_mutex_lock(3) for mimalloc.
@@ -60,13 +66,12 @@ fn is_forking() -> bool {
 /// As of pthread_mutex_lock.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> c_int {
-    while !is_forking() {
+    loop {
         let held = HELD.load(Relaxed);
         if held != FORKING && HELD.compare_exchange(held, held + 1, Acquire, Relaxed).is_ok() {
             break;
         }
-        // SAFETY: it takes nothing.
-        unsafe { libc::sched_yield() };
+        give_way();
     }
     // SAFETY: the caller's promise.
     unsafe { __real_pthread_mutex_lock(mutex) }
@@ -80,8 +85,6 @@ unsafe extern "C" fn __wrap_pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t
 unsafe extern "C" fn __wrap_pthread_mutex_unlock(mutex: *mut libc::pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise.
     let done = unsafe { __real_pthread_mutex_unlock(mutex) };
-    if !is_forking() {
-        HELD.fetch_sub(1, Release);
-    }
+    HELD.fetch_sub(1, Release);
     done
 }

@@ -245,6 +245,7 @@ impl Areas {
     pub(crate) fn in_child(&self) {
         self.parent.store(1, Relaxed);
         self.set_threads(Threads::Never);
+        self.ready.forget();
         for slot in 0..self.slots.count() {
             if !matches!(self.slots.state(slot), State::Ordinary | State::Gigantic) {
                 self.slots.settle(slot, State::Ordinary);

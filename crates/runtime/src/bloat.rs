@@ -10,12 +10,13 @@
 
 #![expect(unsafe_code, reason = "reads the program's memory")]
 
-use crate::areas::Areas;
+use crate::areas::{Areas, Cooldown};
 use crate::demote;
 use crate::room;
 use crate::service;
 use crate::slot::State;
 use crate::sys::{self, GIGANTIC, HUGE};
+use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Bytes;
 
 /// The zeroes that a gigantic page must hold to be demoted. Chosen, not measured: copying the rest takes some 100 ms.
@@ -35,10 +36,15 @@ impl Hand {
             page.free();
             return;
         }
+        // What is demoted goes to the kernel's pool, and only who enlarged that makes memory of it.
+        if areas.counters.supply.load(Relaxed) == 0 {
+            return;
+        }
         for _ in 0..areas.slots.count() {
             let slot = self.0 % areas.slots.count();
             self.0 = slot + 1;
-            if areas.slots.state(slot) == State::Gigantic {
+            let has_cooled_down = areas.cooldown(slot).is_some_and(Cooldown::is_over);
+            if areas.slots.state(slot) == State::Gigantic && has_cooled_down {
                 demote_bloated(areas, slot);
                 return;
             }
@@ -61,7 +67,9 @@ fn demote_bloated(areas: &Areas, slot: usize) {
         return;
     }
     let needed = Bytes((GIGANTIC - zeroes) as u64);
-    if service::demote_for(areas, slot, sys::process(), needed).is_ok() {
-        areas.was_demoted(&space, slot);
+    match (service::demote_for(areas, slot, sys::process(), needed), areas.cooldown(slot)) {
+        (Ok(()), _) => areas.was_demoted(&space, slot),
+        (Err(_), Some(cooldown)) => cooldown.begin(),
+        (Err(_), None) => {}
     }
 }

@@ -76,14 +76,13 @@ pub(crate) unsafe fn is_zero(start: usize) -> bool {
     (0..HUGE / 8).all(|word| unsafe { (start as *const u64).add(word).read_volatile() } == 0)
 }
 
-/// Copies a huge page's worth of memory, unless it is zero.
+/// Copies a huge page's worth of memory, unless it is zero. What is written to it meanwhile may be copied or not.
 ///
 /// # Safety
-/// Both must be mapped, and nobody may write to them.
+/// Both must be mapped, and the second be nobody else's.
 pub(crate) unsafe fn copy(from: usize, to: usize) {
     // SAFETY: the caller's promise.
-    let source = unsafe { core::slice::from_raw_parts(from as *const u64, HUGE / 8) };
-    if source.iter().any(|word| *word != 0) {
+    if !unsafe { is_zero(from) } {
         // SAFETY: the caller's promise; they do not overlap.
         unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, HUGE) };
     }

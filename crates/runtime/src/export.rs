@@ -518,6 +518,12 @@ pub(crate) unsafe extern "C" fn forkpty(
     })
 }
 
+/// For `libsuperpage_malloc.so`: functions to call before each fork and after it.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) extern "C" fn superpage_watch_forks(before: extern "C" fn(), after: extern "C" fn()) {
+    fork::add(before, after);
+}
+
 static FORKPTY: Next = Next::new(c"forkpty");
 static FORK: Next = Next::new(c"fork");
 static UNHEARD_FORK: Next = Next::new(c"_Fork");

@@ -11,8 +11,8 @@ use crate::service::Answer;
 use crate::slot::State;
 use crate::space::Space;
 use crate::sys::{Errno, Result, SignalMask};
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 /// The signals that were blocked before a fork, while the lock of the space is held across it. One thread forks at a
 /// time, because it holds that lock.
@@ -27,8 +27,28 @@ pub(crate) fn watch() -> Result<()> {
     }
 }
 
+/// What `libsuperpage_malloc.so` wants called: it may hold no lock while a fork copies memory.
+static BEFORE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static AFTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has these called before each fork and after it, in the parent and in the child: the one as the last, the other as
+/// the first.
+pub(crate) fn add(before: extern "C" fn(), after: extern "C" fn()) {
+    BEFORE.store(before as *mut (), Relaxed);
+    AFTER.store(after as *mut (), Relaxed);
+}
+
+fn call(added: &AtomicPtr<()>) {
+    let function = added.load(Relaxed);
+    if !function.is_null() {
+        // SAFETY: `add` stored it, and is given functions of this type that live for ever.
+        unsafe { core::mem::transmute::<*mut (), extern "C" fn()>(function)() };
+    }
+}
+
 /// Before a fork.
 pub(crate) extern "C" fn before() {
+    call(&BEFORE);
     let Some(areas) = shared() else { return };
     let space = areas.space.take();
     areas.about_to_fork();
@@ -39,16 +59,20 @@ pub(crate) extern "C" fn before() {
 
 /// After a fork, in the parent.
 pub(crate) extern "C" fn in_parent() {
-    let Some(areas) = shared() else { return };
-    areas.forked();
-    give_back(areas);
+    if let Some(areas) = shared() {
+        areas.forked();
+        give_back(areas);
+    }
+    call(&AFTER);
 }
 
 /// After a fork, in the child.
 pub(crate) extern "C" fn in_child() {
-    let Some(areas) = shared() else { return };
-    areas.in_child();
-    give_back(areas);
+    if let Some(areas) = shared() {
+        areas.in_child();
+        give_back(areas);
+    }
+    call(&AFTER);
 }
 
 fn give_back(areas: &Areas) {
@@ -84,6 +108,7 @@ pub(crate) fn prepare(areas: &Areas) -> Result<()> {
 /// # Errors
 /// ENOMEM if a gigantic page cannot be demoted, and what the call answers.
 pub(crate) fn unheard(areas: &Areas, fork: impl FnOnce() -> Result<usize>) -> Result<usize> {
+    call(&BEFORE);
     let space = areas.space.take();
     areas.about_to_fork();
     let done = demote_all(areas, &space).and_then(|()| fork());
@@ -93,5 +118,6 @@ pub(crate) fn unheard(areas: &Areas, fork: impl FnOnce() -> Result<usize>) -> Re
         areas.forked();
     }
     drop(space);
+    call(&AFTER);
     done
 }

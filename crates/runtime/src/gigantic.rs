@@ -6,7 +6,7 @@
 use crate::sys::{self, Errno, Mmap, Result, Span};
 use core::ffi::CStr;
 use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::{AcqRel, Acquire};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 const MAP_HUGE_1GB: i32 = 30 << 26;
 const FREE: &CStr = c"/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages";
@@ -108,6 +108,13 @@ impl Ready {
     pub(crate) fn take(&self) -> Option<Gigantic> {
         let taken = self.pages.iter().map(|page| page.swap(0, AcqRel)).find(|start| *start != 0);
         taken.map(Gigantic)
+    }
+
+    /// Forgets all: this is the child of a fork, in which they are not mapped.
+    pub(crate) fn forget(&self) {
+        for page in &self.pages {
+            page.store(0, Release);
+        }
     }
 
     /// Adds one; it is free again if there is no room for it.

@@ -79,7 +79,12 @@ impl Decider {
         if !self.maps_at_once {
             return false;
         }
-        areas.start_threads(); // which it takes to demote the page
+        // What it takes to demote the page.
+        areas.start_threads();
+        let is_able = areas.threads() == Threads::Run && areas.uffd().is_some();
+        if !is_able || !areas.may_register() {
+            return false;
+        }
         if !areas.slots.begin(slot, State::Ordinary, State::Serving) {
             return false;
         }
@@ -115,7 +120,7 @@ impl Decider {
 
     /// Lets the policy do one thing in the background.
     pub(crate) fn step(&self, areas: &Areas, survey: &Survey) -> Stepped {
-        let mut machine = Inside::new(areas, survey);
+        let mut machine = Inside::in_background(areas, survey);
         let step = self.ask(|policy| {
             // A look that finds nothing to do is cheap, and a fault waits for the policy meanwhile.
             let mut steps = (0..AT_ONCE).map(|_| policy.background(&mut machine));
@@ -155,16 +160,24 @@ struct Inside<'a> {
 }
 
 impl<'a> Inside<'a> {
+    /// In the background, where it is asked how much memory there is; a first touch takes what is ready, or asks for a
+    /// page that nobody has to give.
+    fn in_background(areas: &'a Areas, survey: &'a Survey) -> Self {
+        let mut machine = Self::new(areas, survey);
+        if room::is_short() {
+            let chunks = &mut machine.free.chunks[usize::from(PageSize::Gigantic.order())];
+            *chunks = machine.free.zeroed_gigantic;
+        }
+        machine
+    }
+
     fn new(areas: &'a Areas, survey: &'a Survey) -> Self {
         let mut free = FreeMemory::NONE;
         free.zeroed_gigantic = areas.ready.count();
         let chunks = &mut free.chunks[usize::from(PageSize::Gigantic.order())];
         *chunks = free.zeroed_gigantic;
         // A small program needs none: what is to be had is shown once it is large.
-        if areas.counters.most_mapped.load(Relaxed) >= GIGANTIC as u64
-            && areas.may_use_gigantic()
-            && !room::is_short()
-        {
+        if areas.counters.most_mapped.load(Relaxed) >= GIGANTIC as u64 && areas.may_use_gigantic() {
             let more = gigantic::in_pool() + u64::from(supply::can_ask(areas.counters));
             *chunks = areas.ready.wanted().min(*chunks + more);
         }

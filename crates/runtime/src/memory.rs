@@ -130,8 +130,14 @@ fn open(areas: &Areas, space: &Space, span: Span, protection: i32) -> Result<()>
         }
         // SAFETY: free pages of the areas are reserved memory that nobody uses.
         if let Err(errno) = unsafe { sys::mprotect(part, protection) } {
-            for (part, _) in parts().filter(|(_, is_gigantic)| !is_gigantic) {
-                let _ = reserve(part);
+            for (part, is_gigantic) in parts() {
+                let slot = areas.slots.containing(part.start);
+                if !is_gigantic {
+                    let _ = reserve(part);
+                } else if space.slot(slot).is_some_and(SlotPages::is_free) {
+                    // It was mapped for this.
+                    let _ = discard_gigantic(areas, space, slot, PROT_NONE);
+                }
             }
             return Err(errno);
         }
@@ -242,7 +248,7 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Spa
     // Nothing is copied where nothing is left.
     let is_whole = part.length == GIGANTIC || space.is_all_of(slot, part);
     if is_whole && areas.slots.wait(slot) == State::Gigantic {
-        discard_gigantic(areas, slot, PROT_NONE)?;
+        discard_gigantic(areas, space, slot, PROT_NONE)?;
     } else {
         if areas.make_ordinary(space, slot) == Answer::Refused {
             return keep_zeroed(space, part);
@@ -301,7 +307,8 @@ fn zero(part: Span) {
 
 /// Gives the gigantic page of a slot back to the pool, and maps ordinary memory there. The caller holds the
 /// lock of the space.
-fn discard_gigantic(areas: &Areas, slot: usize, protection: i32) -> Result<()> {
+fn discard_gigantic(areas: &Areas, space: &Space, slot: usize, protection: i32) -> Result<()> {
+    space.forget_emptied(slot);
     if !areas.slots.begin(slot, State::Gigantic, State::Changing) {
         return Err(Errno::ENOMEM);
     }
@@ -482,7 +489,7 @@ pub(crate) unsafe fn advise(
                     && part.length == GIGANTIC
                     && areas.promote(slot) == Answer::Done => {}
             (State::Gigantic, _) if part.length == GIGANTIC => {
-                discard_gigantic(areas, slot, READ_WRITE)?;
+                discard_gigantic(areas, &space, slot, READ_WRITE)?;
                 space.set(part, Use::Free);
                 space.set(part, Use::Plain);
                 register_untouched(areas, &mut space, part);

@@ -41,10 +41,14 @@ const ROUNDS: usize = 12;
 /// measured.
 const SLOWED: usize = 3;
 const SLOWLY: Nanos = Nanos(500_000);
+/// What a fault thread takes to let a write go on, about.
+const MOMENT: Nanos = Nanos(10_000);
 
 /// The slot that is copied while the program writes to it, and the pages that it has written to. One at a time.
 #[derive(Debug)]
 pub(crate) struct PreCopy {
+    /// Whether a slot is being copied, from the first round until the end.
+    is_taken: AtomicBool,
     /// The slot whose writes are noted; [`NOBODY`] if none.
     slot: AtomicUsize,
     /// The fault threads that are about to let a write go on.
@@ -58,6 +62,7 @@ const NOBODY: usize = usize::MAX;
 impl PreCopy {
     pub(crate) const fn new() -> Self {
         Self {
+            is_taken: AtomicBool::new(false),
             slot: AtomicUsize::new(NOBODY),
             noting: AtomicU32::new(0),
             is_slowed: AtomicBool::new(false),
@@ -74,11 +79,13 @@ impl PreCopy {
         // In the last round, or for another slot, nothing goes on here.
         let is_copied = self.slot.load(SeqCst) == slot;
         if is_copied {
+            // Noted after the write is let go: noted before, the page could be copied in between, and what is written
+            // to it then would never be. The last round waits for both.
+            uffd.allow_writes(page);
             let index = offset / PAGE;
             if let Some(word) = self.written.get(index / WORD) {
                 word.fetch_or(1 << (index % WORD), SeqCst);
             }
-            uffd.allow_writes(page);
         }
         self.noting.fetch_sub(1, SeqCst);
         is_copied
@@ -88,7 +95,7 @@ impl PreCopy {
     fn hold(&self) {
         self.slot.store(NOBODY, SeqCst);
         while self.noting.load(SeqCst) > 0 {
-            core::hint::spin_loop();
+            sys::futex_wait_for(&AtomicU32::new(0), 0, MOMENT);
         }
     }
 
@@ -106,6 +113,10 @@ impl PreCopy {
 
 /// Puts a gigantic page in the place of a slot's smaller pages.
 pub(crate) fn promote(areas: &Areas, uffd: &Userfaultfd, slot: usize, page: Gigantic) -> Held {
+    // The background thread may be copying one slot while a thread of the program asks for another.
+    if areas.pre_copy.is_taken.swap(true, SeqCst) {
+        return Held { done: Err((Cause::Kernel, Some(page))), begun: None, staging: None };
+    }
     let span = areas.slots.span(slot);
     let mut copy = Copy { areas, uffd, slot: span, begun: None };
     let huge = huge_ranges(span);
@@ -120,6 +131,7 @@ pub(crate) fn promote(areas: &Areas, uffd: &Userfaultfd, slot: usize, page: Giga
             let _ = unsafe { sys::madvise(range, libc::MADV_COLLAPSE) };
         }
     }
+    areas.pre_copy.is_taken.store(false, SeqCst);
     Held { done, begun: copy.begun, staging: None }
 }
 

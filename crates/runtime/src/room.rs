@@ -20,7 +20,12 @@ pub(crate) fn available() -> Bytes {
 /// process's cgroup, whose limit does not count here.
 pub(crate) fn is_short() -> bool {
     const KEPT: u64 = 8; // as in `superpage run`, which takes nothing for gigantic pages below it
-    machine().is_some_and(|available| available.0 < total().0 / KEPT)
+    let mut text = [0; ROOM];
+    let file = sys::open(MEMINFO, libc::O_RDONLY);
+    let length = file.and_then(|file| sys::read(&file, &mut text)).unwrap_or_default();
+    let text = text.get(..length).unwrap_or_default();
+    let (available, total) = (available_in(text), field(text, "MemTotal:"));
+    matches!((available, total), (Some(available), Some(total)) if available.0 < total.0 / KEPT)
 }
 
 /// The memory that the kernel says is available.

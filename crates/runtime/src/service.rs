@@ -141,6 +141,7 @@ impl Areas {
 
     /// A slot was demoted, with the lock of the space held.
     pub(crate) fn was_demoted(&self, space: &Space, slot: usize) {
+        space.forget_emptied(slot);
         // A gigantic page covers free pages of its slot as well.
         for run in space.free_runs(slot) {
             // SAFETY: nobody has anything there.

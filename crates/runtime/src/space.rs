@@ -6,6 +6,8 @@
 
 use crate::sys::{GIGANTIC, PAGE, Span};
 use core::ops::Range;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Base pages in a slot.
 pub(crate) const PAGES: usize = GIGANTIC / PAGE;
@@ -61,7 +63,7 @@ pub(crate) struct SlotPages {
     taken_count: u32,
     plain_count: u32,
     /// The pages that were emptied in place, counted each time.
-    emptied_count: usize,
+    emptied_count: AtomicUsize,
     /// Whether the program may have touched memory in it since the slot was wholly free.
     may_hold: bool,
 }
@@ -208,14 +210,21 @@ impl Space {
 
     /// Notes that a part of a slot was emptied by writing zeroes; whether half of the slot has been by now. It counts
     /// from the beginning then.
-    pub(crate) fn note_emptied(&mut self, index: usize, part: Span) -> bool {
-        let Some(slot) = self.slots.get_mut(index) else { return false };
-        slot.emptied_count += part.length / PAGE;
-        let is_half = slot.emptied_count >= PAGES / 2;
+    pub(crate) fn note_emptied(&self, index: usize, part: Span) -> bool {
+        let Some(slot) = self.slots.get(index) else { return false };
+        let pages = part.length / PAGE;
+        let is_half = slot.emptied_count.fetch_add(pages, Relaxed) + pages >= PAGES / 2;
         if is_half {
-            slot.emptied_count = 0;
+            self.forget_emptied(index);
         }
         is_half
+    }
+
+    /// Notes that a slot has lost its gigantic page.
+    pub(crate) fn forget_emptied(&self, index: usize) {
+        if let Some(slot) = self.slots.get(index) {
+            slot.emptied_count.store(0, Relaxed);
+        }
     }
 
     /// Whether the slot has just become the program's plain memory in one step, and holds nothing yet. It
@@ -386,7 +395,7 @@ mod tests {
             marked: [0; WORDS],
             taken_count: 0,
             plain_count: 0,
-            emptied_count: 0,
+            emptied_count: AtomicUsize::new(0),
             may_hold: false,
         };
         let slots: Vec<SlotPages> = std::iter::repeat_with(empty).take(slots).collect();

@@ -41,7 +41,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
         return;
     };
     // A child of the program has the same environment, and another parent.
-    if config.manages(Pid(sys::parent())) {
+    if config.manages(Pid(sys::parent())) && fork::watch().is_ok() {
         let _ = begin(&config);
     }
 }
@@ -95,7 +95,6 @@ fn begin(config: &Config<'_>) -> Result<()> {
         unsafe { zeroed::<Cooldown>(slots) }?,
     )));
     export::resolve();
-    fork::watch()?;
     areas::publish(areas);
     Ok(())
 }

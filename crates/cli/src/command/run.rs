@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let mut report = arguments.report.as_deref().map(open_report).transpose()?;
     let shared = match why_not(&file) {
         Some(why) => Err(format!("{} {why}", name.display())),
-        None => Shared::create(arguments.malloc).and_then(|shared| {
+        None => Shared::create(arguments).and_then(|shared| {
             shared.pass_on(&mut command, arguments)?;
             Ok(shared)
         }),
@@ -137,9 +137,9 @@ struct Shared {
 
 impl Shared {
     /// The reason, as a sentence, if there is no library or no room for the file.
-    fn create(malloc: Malloc) -> Result<Self, String> {
+    fn create(arguments: &Run) -> Result<Self, String> {
         let mut libraries = vec![library(LIBRARY)?];
-        if malloc == Malloc::Mimalloc {
+        if arguments.malloc == Malloc::Mimalloc && arguments.policy != OFF {
             libraries.push(library(MALLOC)?);
         }
         let directory = TempDir::with_prefix("superpage-run-").map_err(|error| {

@@ -93,6 +93,11 @@ static int functions(void) {
             free(all[i]);
         }
     }
+    // As glibc: the next power of two; nothing is nothing also as a product.
+    CHECK((uintptr_t)memalign(48, 100) % 64 == 0 && memalign(zero, 1));
+    CHECK(reallocarray(malloc(kib), zero, kib) == NULL);
+    errno = 0;
+    CHECK(reallocarray(NULL, huge, kib) == NULL && errno == ENOMEM);
     void *aligned = &count;
     CHECK(posix_memalign(&aligned, 3 * kib, 1) == EINVAL && aligned == &count);
     CHECK((uintptr_t)valloc(1) % 4096 == 0 && malloc_usable_size(pvalloc(1)) >= 4096);

@@ -1,5 +1,5 @@
 //! `superpage lab demo`, which `make demo` runs: the first experiment at the size that fits, its
-//! table in plain words, and what to try next. Without the rights or the kernel for it, it says
+//! table in plain words, one program on three page sizes, and what to try next. Without the rights or the kernel for it, it says
 //! what is missing and shows what can be shown.
 
 use super::{measure, prepare_out, setting, write_out};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::Path;
 use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_lab::experiment::{self, On};
-use superpage_units::{BasePages, Bytes};
+use superpage_units::{BasePages, Bytes, GIGANTIC_PAGE_BYTES};
 
 /// Which numbers are drawn does not matter here.
 const SEED: u64 = 1;
@@ -35,6 +35,15 @@ memory is then reclaimed, in different orders:
 
 ";
 
+/// The size of the program that is put on three page sizes: more than one GiB, and not a whole number of them.
+const THREE_SIZES: Bytes = Bytes(GIGANTIC_PAGE_BYTES * 3 / 2);
+
+const SECOND: &str = "\
+Pages can be larger still. One program, which updates memory at random, is started on 4 KiB pages, with
+huge pages wherever the kernel gives them, and by `superpage run -- PROGRAM`, which knows 1 GiB too:
+
+";
+
 /// Runs the demonstration.
 pub(super) fn run(out: &Path, size: Option<Bytes>) -> Outcome {
     show::print(INTRODUCTION)?;
@@ -56,8 +65,41 @@ pub(super) fn run(out: &Path, size: Option<Bytes>) -> Outcome {
         text.push_str(&format!("{note}\n"));
     }
     text.push_str(&write_out(&report, experiment, out)?);
+    text.push('\n');
+    text.push_str(SECOND);
+    text.push_str(&three_sizes()?);
     text.push_str(&next());
     show::print(&text)
+}
+
+/// One program on three page sizes, or why it could not be had.
+fn three_sizes() -> Result<String, Failure> {
+    let Some(experiment) = experiment::find("three-sizes", Some(On::Live)) else {
+        return Err(Failure::Usage("the experiment three-sizes is not in this build".to_owned()));
+    };
+    let report = match measure(experiment, &setting(Some(THREE_SIZES), 1, SEED)?) {
+        Ok(report) => report,
+        Err(failure) => return Ok(format!("That cannot be shown here: {failure}\n")),
+    };
+    let mut table = show::table(&["started", "on 4 KiB", "on 2 MiB", "on 1 GiB", "speed"]);
+    let mut text = String::new();
+    for row in &report.rows {
+        let started = match row["policy"].as_str().unwrap_or_default() {
+            "linux-4k" => "on 4 KiB pages",
+            "linux" => "with huge pages (THP always)",
+            _ => "by superpage run",
+        };
+        let bytes = |key: &str| Bytes(row[key].as_u64().unwrap_or_default()).to_string();
+        let sizes = ["bytes_4k", "bytes_2m", "bytes_1g"].map(bytes);
+        let speed = format!("{:.2} times", number(row, "over_4k"));
+        table.add_row([vec![started.to_owned()], sizes.to_vec(), vec![speed]].concat());
+        if row["policy"] == "trident" && row["bytes_1g"] == 0 {
+            text.push_str(
+                "The kernel found no 1 GiB of contiguous memory: `superpage doctor` says more.\n",
+            );
+        }
+    }
+    Ok(format!("{table}\n\n{text}"))
 }
 
 /// What to try next, with the program as it was called this time.
@@ -71,6 +113,7 @@ Next, on your own processes (nothing is changed by these):
   {program} scan                          which processes hold huge pages, and their bloat
   {program} scan PID --svg bloat.svg      where the bloat of one is
   {program} debloat PID --all --dry-run   what could be reclaimed
+  {program} run -- PROGRAM ARGUMENTS      start a program on three page sizes
   {program} lab list                      the other tables and figures
 "
     )

@@ -5,8 +5,9 @@ use rustix::thread::futex::{self, Timespec};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use superpage_kernel::hugetlb::{self, Pool};
+use superpage_kernel::meminfo;
 use superpage_kernel::settings::{Mode, RUN, STATE_DIRECTORY, Settings};
-use superpage_kernel::{hugetlb, meminfo};
 use superpage_launch::Counters;
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
 
@@ -16,6 +17,9 @@ const KEPT: u64 = 8; // an eighth
 
 /// The time between two looks at memory, while the pool is larger than it was. Chosen, not measured.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// So many requests are answered at once, each by a page. Chosen: they come from as many processes.
+const MOST: u32 = 16;
 
 /// So many waiting threads are woken.
 const ALL: u32 = u32::MAX >> 1;
@@ -32,6 +36,8 @@ pub(super) struct Supply {
     settings: Settings,
     /// The pages that were added to the pool and not given back.
     added: u64,
+    /// The pool's size as we left it.
+    left: Option<u64>,
 }
 
 impl Supply {
@@ -42,7 +48,7 @@ impl Supply {
         let (settings, _) = Settings::open(&Path::new(STATE_DIRECTORY).join(RUN), Mode::Apply)
             .map_err(|error| format!("the pool cannot be enlarged: {error}"))?;
         counters.supply.store(1, Relaxed);
-        Ok(Self { settings, added: 0 })
+        Ok(Self { settings, added: 0, left: None })
     }
 
     /// Answers the library's requests until `ended` is set and [`wake`] is called.
@@ -60,7 +66,9 @@ impl Supply {
                 self.give_back();
                 continue;
             }
-            self.enlarge();
+            for _ in 0..asked.wrapping_sub(counters.answered.load(Relaxed)).min(MOST) {
+                self.enlarge();
+            }
             counters.answered.store(asked, Release);
             let _ = futex::wake(&counters.answered, futex::Flags::empty(), ALL);
         }
@@ -68,13 +76,22 @@ impl Supply {
 
     /// Adds a page to the pool, unless memory is short. The library sees that this failed when it finds none.
     fn enlarge(&mut self) {
-        let Ok(pool) = hugetlb::read(Path::new("/sys")) else { return };
-        if is_short(Bytes(GIGANTIC_PAGE_BYTES)) {
-            return;
+        let Some(pool) = self.pool() else { return };
+        if !is_short(Bytes(GIGANTIC_PAGE_BYTES)) {
+            let grew = self.set(pool.size + 1).is_some_and(|size| size > pool.size);
+            self.added += u64::from(grew);
         }
-        self.set(pool.size + 1);
-        self.added +=
-            u64::from(hugetlb::read(Path::new("/sys")).is_ok_and(|now| now.size > pool.size));
+    }
+
+    /// The pool now. If somebody else has set it meanwhile, that is where we go on from: our pages are theirs.
+    fn pool(&mut self) -> Option<Pool> {
+        let pool = hugetlb::read(Path::new("/sys")).ok()?;
+        if self.left.is_some_and(|left| left != pool.size) {
+            // The record holds values of ours only, so that theirs stays.
+            self.settings.restore().ok()?;
+            (self.added, self.left) = (0, None);
+        }
+        Some(pool)
     }
 
     /// Takes a free page out of the pool that was added to it, if memory is short. The library demotes what holds
@@ -83,16 +100,19 @@ impl Supply {
         if self.added == 0 || !is_short(Bytes(0)) {
             return;
         }
-        let Ok(pool) = hugetlb::read(Path::new("/sys")) else { return };
-        if pool.free > 0 && pool.size > 0 {
-            self.set(pool.size - 1);
-            self.added -= 1;
+        let Some(pool) = self.pool() else { return };
+        if self.added > 0 && pool.free > 0 {
+            let shrank = self.set(pool.size - 1).is_some_and(|size| size < pool.size);
+            self.added -= u64::from(shrank);
         }
     }
 
-    fn set(&mut self, pages: u64) {
+    /// Sets the pool's size; what it is then.
+    fn set(&mut self, pages: u64) -> Option<u64> {
         let setting = hugetlb::setting(Path::new("/sys"));
-        let _ = self.settings.change(&setting, &pages.to_string());
+        let change = self.settings.change(&setting, &pages.to_string()).ok()?;
+        self.left = change.to.parse().ok();
+        self.left
     }
 }
 

@@ -32,6 +32,7 @@ mod support_regime;
 mod support_run;
 mod support_sweep;
 mod support_told;
+mod three_sizes;
 mod trident_fig10;
 mod trident_fig9;
 
@@ -59,6 +60,7 @@ pub const ALL: &[&Experiment] = &[
     &gigantic_fault::EXPERIMENT,
     &gigantic_promotion::EXPERIMENT,
     &gigantic_supply::EXPERIMENT,
+    &three_sizes::EXPERIMENT,
     &trident_fig9::EXPERIMENT,
     &trident_fig10::EXPERIMENT,
 ];

@@ -44,16 +44,30 @@ pub(super) const COLUMNS: &[(&str, &str)] = &[
 /// One of the two figures.
 pub(super) struct Figure {
     pub(super) name: &'static str,
-    /// The part of the free memory that is fragmented before; none: it is whole, and gigantic pages are in the
-    /// kernel's pool before.
-    pub(super) fragmented: Option<f64>,
+    /// Its programs.
+    pub(super) cases: &'static [Case],
+    /// The ways to put them on larger pages.
+    pub(super) policies: &'static [Policy],
+    /// What memory is like before.
+    pub(super) memory: Memory,
     /// Trident's performance over THP in the paper, by the paper's name of a program.
     pub(super) paper: fn(&str) -> Option<f64>,
 }
 
+/// What memory is like before a program starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Memory {
+    /// Gigantic pages are in the kernel's pool.
+    Whole,
+    /// This part of the free memory is fragmented.
+    Fragmented(f64),
+    /// As it was found.
+    AsItIs,
+}
+
 /// How a program comes by its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Policy {
+pub(super) enum Policy {
     /// `transparent_hugepage/enabled` is never.
     BasePages,
     /// `transparent_hugepage/enabled` is always.
@@ -76,7 +90,7 @@ const MIMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2";
 const HUGE_POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 impl Policy {
-    const ALL: [Self; 7] = [
+    pub(super) const ALL: &[Self] = &[
         Self::BasePages,
         Self::Linux,
         Self::GlibcAdvised,
@@ -165,7 +179,7 @@ impl Policy {
 
 /// A program, and the size that it has where nothing else is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Case {
+pub(super) enum Case {
     Own(Program),
     Memcached,
     Redis,
@@ -173,7 +187,7 @@ enum Case {
 }
 
 impl Case {
-    const ALL: [Self; 7] = [
+    pub(super) const ALL: &[Self] = &[
         Self::Own(Program::Gups),
         Self::Own(Program::Btree),
         Self::Own(Program::Xsbench),
@@ -274,29 +288,31 @@ pub(super) fn run(figure: &Figure, setting: &Setting, progress: Progress<'_>) ->
     let mut bench = Bench::open(setting)?;
     let mut report = Report::default();
     let mut policies = Vec::new();
-    for policy in Policy::ALL {
+    for policy in figure.policies.iter().copied() {
         match policy.missing(setting) {
             None => policies.push(policy),
             Some(why) => report.notes.push(format!("{} is left out: {why}", policy.name())),
         }
     }
-    let largest = Case::ALL.into_iter().map(Case::preferred).max().unwrap_or_default();
+    let sizes = figure.cases.iter().copied().map(Case::preferred);
+    let largest = sizes.max().unwrap_or_default();
     let largest = fitting_size(setting, largest, PARTS)?;
     progress("touching free memory")?;
     warm(setting, largest * 2)?;
-    let _fragments = match figure.fragmented {
-        Some(share) => {
+    let _fragments = match figure.memory {
+        Memory::Fragmented(share) => {
             let made = Fragments::make(&mut bench, setting, largest * 2, share)?;
             let percent = (100.0 * made.found).round();
             report.notes.push(format!("{percent} % of the free memory is in pieces below 2 MiB."));
             Some(made)
         }
-        None => {
+        Memory::Whole => {
             take_gigantic(&mut bench, gigantic_for(largest))?;
             None
         }
+        Memory::AsItIs => None,
     };
-    for case in Case::ALL {
+    for case in figure.cases.iter().copied() {
         if let Some(package) = case.missing() {
             let name = case.names().0;
             report
@@ -309,7 +325,7 @@ pub(super) fn run(figure: &Figure, setting: &Setting, progress: Progress<'_>) ->
             Case::Liblinear => Some(Data::generate(size)?),
             _ => None,
         };
-        let is_pool_ready = figure.fragmented.is_none();
+        let is_pool_ready = figure.memory == Memory::Whole;
         let gigantic = gigantic_for(size);
         let mut subject =
             Subject { setting, case, size, operations: 0, data, gigantic, is_pool_ready };

@@ -4,7 +4,7 @@
 //! base page of each huge frame is pinned, which nothing can undo. No pages of 1 GiB are taken before: a
 //! program gets what the kernel can still find when it starts.
 
-use super::support_programs::{self, Figure};
+use super::support_programs::{self, Case, Figure, Memory, Policy};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::experiment::sim;
 
@@ -23,6 +23,12 @@ const FRAGMENTED: f64 = 0.5;
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let paper = sim::paper_of_trident_fig10;
-    let figure = Figure { name: EXPERIMENT.name, fragmented: Some(FRAGMENTED), paper };
+    let figure = Figure {
+        name: EXPERIMENT.name,
+        cases: Case::ALL,
+        policies: Policy::ALL,
+        memory: Memory::Fragmented(FRAGMENTED),
+        paper,
+    };
     support_programs::run(&figure, setting, progress)
 }

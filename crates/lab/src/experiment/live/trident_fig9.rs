@@ -5,7 +5,7 @@
 //! 1 GiB that programs need are in the kernel's pool before. HawkEye, which the figure has too, is only on the
 //! simulated machine, and so are walk cycles (Figure 9b).
 
-use super::support_programs::{self, Figure};
+use super::support_programs::{self, Case, Figure, Memory, Policy};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::experiment::sim;
 
@@ -20,6 +20,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let paper = sim::paper_of_trident_fig9;
-    let figure = Figure { name: EXPERIMENT.name, fragmented: None, paper };
+    let figure = Figure {
+        name: EXPERIMENT.name,
+        cases: Case::ALL,
+        policies: Policy::ALL,
+        memory: Memory::Whole,
+        paper,
+    };
     support_programs::run(&figure, setting, progress)
 }
