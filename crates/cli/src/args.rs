@@ -156,17 +156,17 @@ pub(crate) struct Promote {
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The program is not changed: a library of ours is loaded into it, places its large \
-                  private mappings so that 1 GiB pages fit, and serves the first touch of each. A \
-                  program that is linked statically, setuid, or written in Go runs unmanaged, and so \
-                  do the program's children. As root the kernel's pool of 1 GiB pages is enlarged \
+    after_help = "The program is not changed: libraries of ours are loaded into it, which place its large \
+                  private mappings and what it allocates so that 1 GiB pages fit, and serve the first touch \
+                  of each GiB. A program that is linked statically, setuid, or written in Go runs unmanaged, \
+                  and so do the program's children without --children. As root the kernel's pool of 1 GiB pages is enlarged \
                   while it runs, one page at a time as they are needed and while an eighth of memory \
                   stays available, and put back at the end."
 )]
 pub(crate) struct Run {
     /// The policy of page sizes: trident gives 1 GiB pages at the first touch, else 2 MiB, else 4 KiB, and
-    /// promotes to 1 GiB later; trident-1g-only does without 2 MiB, trident-faults-only never promotes; hugetlb-1g has
-    /// all memory on 1 GiB pages from the start; linux does what the kernel does under THP always; off changes
+    /// promotes to 1 GiB later; trident-1g-only does without 2 MiB, trident-faults-only never promotes; hugetlb-1g maps
+    /// a 1 GiB page as soon as a GiB is used at all, where there is one; linux asks for 2 MiB pages only; off changes
     /// nothing
     #[arg(long, value_name = "POLICY", default_value = "trident",
           value_parser = ["trident", "trident-1g-only", "trident-faults-only", "hugetlb-1g", "linux", "off"])]
@@ -177,7 +177,7 @@ pub(crate) struct Run {
           allow_negative_numbers = true)]
     pub(crate) ready: u32,
     /// How smaller pages become 1 GiB pages after the first touch. safe: accesses to a GiB are held while it is copied,
-    /// 150 to 200 ms; live: only writes are, for some ms, but what other processes or devices write to it meanwhile
+    /// for about 150 ms, sometimes twice that; live: only writes are, mostly for some 10 ms, but what other processes or devices write to it meanwhile
     /// is lost, so only for programs to whose memory nobody else writes (no direct I/O, no debugger); off: never
     #[arg(long, value_enum, value_name = "HOW", default_value = "safe")]
     pub(crate) promote: Copying,

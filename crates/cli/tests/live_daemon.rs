@@ -656,7 +656,7 @@ fn wait_for_pool(wanted: Pool) -> Ended {
 
 fn gigantic_pages_are_kept_free() -> Ended {
     let before = pool()?;
-    let with_more = Pool { size: before.size + 1, free: before.free + 1 };
+    let with_more = Pool { size: before.size + 1, free: before.free + 1, ..before };
     let low = Config { marks: Some(("99.9%".into(), "99.8%".into())), ..Config::idle() };
     let high = Config { marks: Some(("1%".into(), "0%".into())), ..Config::idle() };
     let home = Home::with(&Config::idle())?;
@@ -701,7 +701,7 @@ fn all_of_pool() -> Result<u64, Failed> {
 
 fn gigantic_pages_of_a_killed_one_are_given_back() -> Ended {
     let before = pool()?;
-    let with_more = Pool { size: before.size + 1, free: before.free + 1 };
+    let with_more = Pool { size: before.size + 1, free: before.free + 1, ..before };
     let home = Home::with(&Config::idle())?;
     home.configure(&one_more_than(before, &Config::idle()))?;
     let daemon = home.start()?;

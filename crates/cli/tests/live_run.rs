@@ -290,6 +290,7 @@ fn all_memory_is_on_gigantic_pages_at_once() -> Ended {
     let taken = take_gigantic(2)?;
     let (said, report) = report_with(&options, &["touch", "1"])?;
     ensure!(bytes(&said)? >= GIGANTIC_PAGE_BYTES, "{said:?} {report}");
+    ensure!(report["longest_first_touch_ns"] == 0, "mapped at a touch: {report}");
     drop(taken);
     for part in ["parts", "forks", "clones"] {
         report_with(&options, &[part])?;

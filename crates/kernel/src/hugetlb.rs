@@ -20,6 +20,8 @@ pub struct Pool {
     pub size: u64,
     /// The pages in it that nobody uses or has reserved.
     pub free: u64,
+    /// The pages that programs use, also beyond the setting.
+    pub used: u64,
 }
 
 /// The file that sets how many gigantic pages there are, below `sys_root` (normally `/sys`).
@@ -35,8 +37,10 @@ pub fn setting(sys_root: &Path) -> PathBuf {
 /// [`Error::Denied`](crate::Error::Denied) or [`Error::Malformed`](crate::Error::Malformed).
 pub fn read(sys_root: &Path) -> Result<Pool> {
     let number = |name: &str| text::read_decimal(&sys_root.join(GIGANTIC).join(name));
+    let all = number(SETTING)?;
     Ok(Pool {
-        size: number(SETTING)?.saturating_sub(number(SURPLUS)?),
+        size: all.saturating_sub(number(SURPLUS)?),
+        used: all.saturating_sub(number("free_hugepages")?),
         free: number("free_hugepages")?.saturating_sub(number("resv_hugepages")?),
     })
 }
@@ -69,7 +73,7 @@ mod tests {
         let numbers = [(SETTING, "5\n"), (SURPLUS, "2\n"), ("resv_hugepages", "1\n")];
         numbers.into_iter().for_each(|(name, text)| write(name, text));
         write("free_hugepages", "2\n");
-        assert_eq!(read(root.path()), Ok(Pool { size: 3, free: 1 }));
+        assert_eq!(read(root.path()), Ok(Pool { size: 3, free: 1, used: 3 }));
         assert_eq!(asked_for(&pool.join(SETTING), "5"), Some(3));
         assert_eq!(asked_for(&pool.join("free_hugepages"), "2"), None);
         assert_eq!(setting(root.path()), pool.join("nr_hugepages"));

@@ -482,7 +482,7 @@ mod tests {
     fn gigantic_pages_are_counted_and_few_come_with_advice() {
         let verdict = |free, movable, at_most| {
             let found = Contiguous { movable, at_most };
-            let (answer, why, advice) = with_more(Pool { size: 3, free }, "", 8, found);
+            let (answer, why, advice) = with_more(Pool { size: 3, free, used: 0 }, "", 8, found);
             (answer, why.split(' ').nth(1).map(str::to_owned), advice.is_some())
         };
         let said = |answer, number: &str, advises| (answer, Some(number.to_owned()), advises);

@@ -129,11 +129,11 @@ pub struct Counters {
     /// Slots whose smaller pages were copied to a gigantic page later.
     pub promotions: AtomicU64,
     /// Gigantic pages that were copied to smaller ones, because the program changed a part of one or
-    /// forked.
+    /// forked, or because memory was short.
     pub demotions: AtomicU64,
     /// The longest time that a first touch waited for a gigantic page, in nanoseconds.
     pub longest_first_touch: AtomicU64,
-    /// The longest time that accesses were held while a slot was promoted, in nanoseconds.
+    /// The longest time that accesses, or only writes, were held while a slot was promoted, in nanoseconds.
     pub longest_promotion: AtomicU64,
     /// The longest time that writes were held while a gigantic page was demoted, in nanoseconds.
     pub longest_demotion: AtomicU64,
@@ -143,6 +143,9 @@ pub struct Counters {
     pub refused: Refused,
     /// Whether `superpage run` can enlarge the kernel's pool of gigantic pages: 0 or 1.
     pub supply: AtomicU32,
+    /// The pages that `superpage run` has added to the pool and not taken back: only of those, what the program
+    /// gives up becomes memory.
+    pub added: AtomicU32,
     /// The number of requests for one more gigantic page in the pool: a futex.
     pub asked: AtomicU32,
     /// The number of those requests that `superpage run` has dealt with: a futex.

@@ -91,7 +91,7 @@ unsafe extern "C" fn __wrap_mmap(
     let address = if is_fixed { address } else { core::ptr::null_mut() };
     // SAFETY: the caller's promise.
     let mapped = unsafe { __real_mmap(address, length, protection, flags, descriptor, offset) };
-    // A block of its own is not that large, or not a whole number of GiB.
+    // A block of 512 MiB or more is a mapping of its own, whose length is no whole number of GiB.
     let is_arena = (SMALL..LARGE).contains(&length) || length.is_multiple_of(GIGANTIC);
     if mapped != libc::MAP_FAILED && is_arena && IS_OURS.load(Relaxed) {
         count(length);

@@ -42,7 +42,15 @@ fn is_managed() -> bool {
     // SAFETY: it takes nothing and cannot fail.
     let parent = unsafe { libc::getppid() };
     let config = variable().and_then(|text| Config::parse(text.to_str().ok()?));
-    config.is_some_and(|config| config.manages(Pid(parent.cast_unsigned())))
+    config.is_some_and(|config| config.manages(Pid(parent.cast_unsigned()))) && !has_limit()
+}
+
+/// Whether a limit stands against address space: `libsuperpage.so` manages nothing then, and arenas would count.
+fn has_limit() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: it fills the structure.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    limit.rlim_cur != libc::RLIM_INFINITY
 }
 
 unsafe extern "C" {

@@ -445,7 +445,9 @@ impl Daemon {
             Ok(config) => {
                 self.end_pass();
                 let is_held = hold::wanted(&self.config) == hold::wanted(&config);
-                if config.gigantic != self.config.gigantic
+                // The kernel may not find again what is given back.
+                let (now, then) = (self.config.gigantic, config.gigantic);
+                if (then.free < now.free || then.most < now.most)
                     && let Err(error) = self.supply.end()
                 {
                     warn!("{error}");

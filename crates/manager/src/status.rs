@@ -70,7 +70,7 @@ impl BySize {
         let memory = meminfo::read(proc_root)?;
         let huge = memory.anon_huge_pages.unwrap_or_default();
         let gigantic = match hugetlb::read(sys_root) {
-            Ok(pool) => PageSize::Gigantic.bytes() * pool.size.saturating_sub(pool.free),
+            Ok(pool) => PageSize::Gigantic.bytes() * pool.used,
             // The processor has none.
             Err(Error::Missing { .. }) => Bytes::ZERO,
             Err(error) => return Err(error),
@@ -115,7 +115,11 @@ mod tests {
         let pool = pool.parent().expect("a directory");
         std::fs::create_dir_all(pool).expect("there is room");
         std::fs::write(pool.join("nr_hugepages"), "5\n").expect("there is room");
-        std::fs::write(pool.join("free_hugepages"), "2\n").expect("there is room");
+        for (name, count) in
+            [("free_hugepages", 2), ("surplus_hugepages", 1), ("resv_hugepages", 1)]
+        {
+            std::fs::write(pool.join(name), format!("{count}\n")).expect("there is room");
+        }
         assert_eq!(read(), BySize { base, huge, gigantic: Bytes::from_gib(3) });
     }
 

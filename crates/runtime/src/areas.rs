@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | a thread of the program, in an interposed function | places mappings ([`memory`](crate::memory)), one at a time, with the lock of the space | the service thread |
 //! | `service` | registers, releases, promotes and demotes slots for them ([`service`](crate::service)) | nobody |
-//! | two fault threads | serve first touches as the policy decides ([`fault`](crate::fault)) | each other, for the policy |
-//! | `background` | has gigantic pages ready and promotes slots as the policy decides ([`background`](crate::background)) | nobody |
+//! | two fault threads | serve first touches as the policy decides ([`fault`](crate::fault)), and let writes go on while a slot is copied ([`pre_copy`](crate::pre_copy)) | each other, for the policy |
+//! | `background` | has gigantic pages ready, promotes slots as the policy decides ([`background`](crate::background)), and gives bloat back when memory is short ([`bloat`](crate::bloat)) | nobody |
 //!
 //! A thread of the program may stop at any instruction, because its own stack may lie in a slot whose
 //! writes are held. So the library's threads never wait for one.

@@ -37,7 +37,7 @@ impl Hand {
             return;
         }
         // What is demoted goes to the kernel's pool, and only who enlarged that makes memory of it.
-        if areas.counters.supply.load(Relaxed) == 0 {
+        if areas.counters.added.load(Relaxed) == 0 {
             return;
         }
         for _ in 0..areas.slots.count() {

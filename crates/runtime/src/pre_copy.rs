@@ -10,7 +10,7 @@
 //!
 //! | phase | a write to a protected page | where it fails |
 //! |---|---|---|
-//! | [`NOBODY`](PreCopy) | is none of ours | |
+//! | no slot is copied | does not occur here | |
 //! | copying | is noted, and goes on | all pages are let go, and huge pages that were split are collapsed |
 //! | the last round | waits until the gigantic page is in its place | as above |
 
@@ -190,7 +190,7 @@ impl Copy<'_> {
         self.begun = Some(sys::now());
         self.areas.pre_copy.hold();
         self.copy_again(page)?;
-        // The gigantic page could not be demoted again, or somebody may write to the old pages.
+        // With a descriptor for direct I/O open the page could not be demoted again, and a device may be writing.
         if pins::may_be(sys::process()) { Err(Cause::MayPin) } else { Ok(()) }
     }
 

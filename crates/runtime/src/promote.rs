@@ -125,6 +125,7 @@ fn carry_out(
     let held = match (permitted(areas).and_then(|()| open(holes)), areas.decider.how_to_promote()) {
         (Err(cause), _) => Held { done: Err((cause, Some(page))), begun: None, staging: None },
         (Ok(()), Promote::Live) => pre_copy::promote(areas, uffd, slot, page),
+        // `Off` never comes here: `Decider::promotes` says no.
         (Ok(()), Promote::Safe | Promote::Off) => full_stop::promote(uffd, span, page),
     };
     let counters = areas.counters;

@@ -208,8 +208,8 @@ impl Space {
         (span.start - self.base) / GIGANTIC..(span.end() - self.base).div_ceil(GIGANTIC)
     }
 
-    /// Notes that a part of a slot was emptied by writing zeroes; whether half of the slot has been by now. It counts
-    /// from the beginning then.
+    /// Notes that a part of a slot was emptied by writing zeroes; whether half a GiB has been by now, the same pages
+    /// counted each time. It counts from the beginning then.
     pub(crate) fn note_emptied(&self, index: usize, part: Span) -> bool {
         let Some(slot) = self.slots.get(index) else { return false };
         let pages = part.length / PAGE;

@@ -339,7 +339,14 @@ mod tests {
     /// and the pool may have 10.
     fn size(size: u64, free: u64, least: u64, used: u64, state: &mut Hysteresis) -> u64 {
         let usage = Usage { used: Bytes::from_gib(used), total: Bytes::from_gib(40) };
-        wanted(CONFIG, Pool { size, free }, least, Watermarks::default(), usage, state)
+        wanted(
+            CONFIG,
+            Pool { size, free, used: size - free.min(size) },
+            least,
+            Watermarks::default(),
+            usage,
+            state,
+        )
     }
 
     fn at_rest(of: u64, free: u64, least: u64, used: u64) -> u64 {

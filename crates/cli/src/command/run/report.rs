@@ -65,7 +65,7 @@ impl Report {
         }
         if self.promotions > 0 {
             text += &format!(
-                "superpage: {} GiB were copied to 1 GiB pages later, accesses held for {} at most\n",
+                "superpage: {} GiB were copied to 1 GiB pages later, the program held up for {} at most\n",
                 self.promotions,
                 show::time(self.longest_promotion),
             );

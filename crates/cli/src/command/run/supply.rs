@@ -64,10 +64,11 @@ impl Supply {
                 let limit = (self.added > 0).then_some(&LOOK);
                 let _ = futex::wait(&counters.asked, futex::Flags::empty(), asked, limit);
                 self.give_back();
+                self.tell(counters);
                 continue;
             }
             for _ in 0..asked.wrapping_sub(counters.answered.load(Relaxed)).min(MOST) {
-                self.enlarge();
+                self.enlarge(counters);
             }
             counters.answered.store(asked, Release);
             let _ = futex::wake(&counters.answered, futex::Flags::empty(), ALL);
@@ -75,12 +76,18 @@ impl Supply {
     }
 
     /// Adds a page to the pool, unless memory is short. The library sees that this failed when it finds none.
-    fn enlarge(&mut self) {
+    fn enlarge(&mut self, counters: &Counters) {
         let Some(pool) = self.pool() else { return };
         if !is_short(Bytes(GIGANTIC_PAGE_BYTES)) {
             let grew = self.set(pool.size + 1).is_some_and(|size| size > pool.size);
             self.added += u64::from(grew);
+            self.tell(counters);
         }
+    }
+
+    /// Tells the library how many pages it can have made into memory.
+    fn tell(&self, counters: &Counters) {
+        counters.added.store(u32::try_from(self.added).unwrap_or(u32::MAX), Relaxed);
     }
 
     /// The pool now. If somebody else has set it meanwhile, that is where we go on from: our pages are theirs.

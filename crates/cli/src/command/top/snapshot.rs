@@ -85,7 +85,7 @@ pub(super) struct Row {
     pub(super) huge: Bytes,
     /// In gigantic pages, which are not resident.
     pub(super) gigantic: Bytes,
-    /// Of that zero-filled; `None` if nobody has looked yet.
+    /// Zero-filled memory in huge pages; `None` if nobody has looked yet.
     pub(super) bloat: Option<Bytes>,
 }
 

@@ -38,9 +38,9 @@ const PROMOTIONS: usize = 10;
 /// Gigantic pages in the pool: the program uses one while the library zeroes another.
 const PAGES: u64 = 2;
 const THREADS: [(&str, usize); 2] = [("1", 1), ("2", 2)];
-/// Writes a second; 0 is reading as fast as possible, nothing is writing as fast as possible.
 /// The ways to promote, as `superpage run --promote` has them.
 const WAYS: [&str; 2] = ["safe", "live"];
+/// Writes a second; 0 is reading as fast as possible, nothing is writing as fast as possible.
 const WRITES: [Option<u64>; 4] = [Some(0), Some(100_000), Some(1_000_000), None];
 
 #[derive(Debug, Serialize)]

@@ -1,4 +1,4 @@
-//! What `trident-fig9` and `trident-fig10` share: Trident's programs, the ways to put them on larger pages, and
+//! What `trident-fig9`, `trident-fig10` and `three-sizes` share: Trident's programs, the ways to put them on larger pages, and
 //! a trial of one of each.
 
 use super::support_bench::{Bench, fitting_size, median, rounded, warm};
@@ -495,7 +495,10 @@ impl Subject<'_> {
             }
             _ => None,
         };
-        if let Some((path, pages)) = &pool {
+        let before =
+            |path: &Path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let pool = pool.map(|(path, pages)| (before(&path), path, pages));
+        if let Some((_, path, pages)) = &pool {
             // The kernel may find fewer, or none: the program then gets what there is.
             let _ = bench.settings().change(path, &pages.to_string());
         }
@@ -503,8 +506,8 @@ impl Subject<'_> {
         let report = directory.path().join("report.json");
         let words = policy.words(self.setting, self.gigantic, &report);
         let mut trial = self.work(policy, &words);
-        if let Some((path, _)) = &pool {
-            bench.settings().change(path, "0")?;
+        if let Some((before, path, _)) = &pool {
+            bench.settings().change(path, before)?;
         }
         self.check_settings(policy)?;
         if let (Ok(trial), true) = (&mut trial, policy.is_run()) {
