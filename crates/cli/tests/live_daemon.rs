@@ -667,7 +667,7 @@ fn gigantic_pages_are_kept_free() -> Ended {
     let record = Path::new(STATE_DIRECTORY).join(RUN);
     let other = Settings::open(&record, Mode::Apply);
     ensure!(matches!(other, Err(Error::Busy { .. })), "{other:?}");
-    // What memory is short for goes first.
+    // Memory is short: the pool is given back before anything else.
     let mark = daemon.mark();
     home.configure(&one_more_than(before, &high))?;
     daemon.signal(Signal::HUP)?;

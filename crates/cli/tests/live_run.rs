@@ -395,7 +395,7 @@ impl Managed {
 
 impl Drop for Managed {
     fn drop(&mut self) {
-        // It may be gone by itself.
+        // The process may be gone by itself.
         let _ = kill_process(self.program, Signal::KILL);
         let _ = self.run.wait();
     }
@@ -548,7 +548,7 @@ fn malloc_does_what_c_says() -> Ended {
     allocates(&[], &[], &["functions"]).map(|_| ())
 }
 
-/// Of a thread that is in the middle of getting memory when another forks.
+/// A thread is in the middle of getting memory when another one forks.
 fn a_child_can_allocate() -> Ended {
     allocates(&["-rdynamic", "-DSLOW"], &[], &["forks"]).map(|_| ())
 }
@@ -582,7 +582,7 @@ fn runs(command: &[&str]) -> Ended {
 }
 
 fn pythons_own_tests_pass() -> Ended {
-    // It fails without us as well on some builds.
+    // This test fails without us as well on some builds.
     let ignored = ["-i", "test_import_from_another_thread"];
     let command = ["python3", "-m", "test", "-q"].into_iter().chain(ignored);
     runs(&command.chain(["test_mmap", "test_threading"]).collect::<Vec<_>>())

@@ -45,7 +45,7 @@ pub fn read(sys_root: &Path) -> Result<Pool> {
     })
 }
 
-/// What the setting at `path` asks for, of the `all` pages that the file shows; `None` if it is another file.
+/// The pages that the setting at `path` asks for, of the `all` that the file shows; `None` if it is another file.
 ///
 /// Pages that are in use when the setting is lowered stay until they are freed, and the file counts them.
 pub(crate) fn asked_for(path: &Path, all: &str) -> Option<u64> {

@@ -23,12 +23,12 @@ const NO_PAGE: u64 = 1 << 20;
 const OFFLINE: u64 = 1 << 23;
 const PAGE_TABLE: u64 = 1 << 26;
 const RESERVED: u64 = 1 << 32;
-/// What the kernel does not move.
+/// The flags of pages that the kernel does not move.
 const FIXED: u64 = SLAB | HUGETLB | POISONED | NO_PAGE | OFFLINE | PAGE_TABLE | RESERVED;
 
 const ENTRY_BYTES: usize = size_of::<u64>();
 const ENTRIES: u64 = GIGANTIC_PAGE_BYTES / BASE_PAGE_BYTES;
-/// So many bytes are read by one call. Chosen: most GiB have a page that cannot be moved near their beginning,
+/// The bytes that one call reads. Chosen: most GiB have a page that cannot be moved near their beginning,
 /// and the rest of such a GiB need not be read.
 const CHUNK: usize = 65_536;
 
@@ -85,7 +85,7 @@ enum Use {
     Fixed,
 }
 
-/// What stands in the way of a gigantic page in the GiB whose entries begin at `start`; `None` where memory
+/// The obstacles to a gigantic page in the GiB whose entries begin at `start`; `None` where memory
 /// ends before or in it.
 fn gib_of(file: &File, start: u64) -> std::io::Result<Option<Use>> {
     let mut chunk = vec![0; CHUNK];
@@ -109,7 +109,7 @@ fn gib_of(file: &File, start: u64) -> std::io::Result<Option<Use>> {
             return Ok(Some(all));
         }
     }
-    // Where there is no memory, the entries may all be zero.
+    // The entries of addresses without memory may all be zero.
     Ok(Some(if is_memory { all } else { Use::Fixed }))
 }
 

@@ -419,7 +419,7 @@ const BOOT_WITH_CMA: &str = "Boot with hugetlb_cma=SIZE (such as 8G): the kernel
      lets only pages that it can move use it, until it is asked for 1 GiB pages. hugepagesz=1G \
      hugepages=NUMBER keeps pages that nothing else can use.";
 
-/// What the pool holds, and what the kernel could add to it now.
+/// The pages in the pool, and those that the kernel could add to it now.
 fn gigantic_pages(sys_root: &Path, proc_root: &Path) -> Verdict {
     let pool = match hugetlb::read(sys_root) {
         Ok(pool) => pool,

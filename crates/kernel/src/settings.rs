@@ -668,7 +668,7 @@ fn boot_id(root: &Path) -> Result<String> {
     }
 }
 
-/// What the setting at `path` is: the word in brackets of a selector, else the whole text. Of a number of
+/// The value of the setting at `path`: the word in brackets of a selector, else the whole text. Of a number of
 /// hugetlb pages, those that were asked for, without those in use beyond it.
 ///
 /// # Errors

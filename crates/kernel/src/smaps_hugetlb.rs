@@ -26,7 +26,7 @@ pub fn parse(text: &[u8]) -> Bytes {
     for (_, line) in text::lines(text) {
         let Some((name, size)) = size(line) else { continue };
         match name {
-            // It stands before the other two.
+            // This line stands before the other two.
             b"KernelPageSize:" => page = size,
             b"Private_Hugetlb:" | b"Shared_Hugetlb:" if page == Bytes(GIGANTIC_PAGE_BYTES) => {
                 sum += size;

@@ -22,7 +22,7 @@ const PACKAGE: &str = "liblinear-tools";
 
 /// Features in a row. Chosen: a row fills four cache lines.
 const FEATURES: u64 = 16;
-/// What a row takes in `liblinear-train`: 16 bytes for each feature and for the row's end, 8 for the weight of
+/// The bytes of a row in `liblinear-train`: 16 bytes for each feature and for the row's end, 8 for the weight of
 /// each (there are as many weights as features in all rows), and about 64 of numbers by row.
 const ROW: Bytes = Bytes(16 * (FEATURES + 1) + 8 * FEATURES + 64);
 /// L2-regularised L2-loss support vector classification, the dual: its default, which reads rows in random
@@ -31,7 +31,7 @@ const SOLVER: &str = "1";
 /// The tolerance at which the dual ends: its default.
 const TOLERANCE: &str = "0.1";
 
-/// It may read or train so long. Chosen: a GiB takes ten seconds each.
+/// The time that reading or training may take. Chosen: a GiB takes ten seconds each.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Rows of a problem with two classes, in a file.

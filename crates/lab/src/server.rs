@@ -49,12 +49,12 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Those of a program that starts by itself.
+    /// The surroundings of a program that starts by itself.
     pub(crate) fn new(pages: PageSize, cores: CpuSet) -> Self {
         Self { pages, cores, under: Vec::new() }
     }
 
-    /// Those of a program that is started by a command, on all cores that we may use.
+    /// The surroundings of a program that is started by a command, on all cores that we may use.
     pub(crate) fn under(words: &[String]) -> Result<Self> {
         let cores = sched_getaffinity(None)
             .map_err(|errno| failed("see which cores there are", &errno.into()))?;
@@ -69,7 +69,7 @@ impl Surroundings {
         command
     }
 
-    /// What ends it. A command that is killed could not pass that on.
+    /// The signal that ends the server. A command that is killed could not pass that on.
     fn ending(&self) -> Signal {
         if self.under.is_empty() { Signal::KILL } else { Signal::TERM }
     }
@@ -150,7 +150,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // All of these only fail if it has already ended and been reaped.
+        // These calls only fail if the server has already ended and been reaped.
         if self.ending == Signal::TERM {
             let _ = kill_process(rustix::process::Pid::from_child(&self.child), Signal::TERM);
             let deadline = Instant::now() + ENDING;

@@ -1,4 +1,4 @@
-//! Where mimalloc gets its memory: arenas that fill the areas of `libsuperpage.so` from the front.
+//! The memory of mimalloc: arenas that fill the areas of `libsuperpage.so` from the front.
 //!
 //! | memory that it has asked for | the next arena |
 //! |---|---|
@@ -21,7 +21,7 @@ const GIGANTIC: usize = 1024 * MIB;
 const SMALL: usize = 64 * MIB;
 /// The smallest block that is a mapping of its own. Chosen, not measured: from here on most of a slot is its own.
 const LARGE: usize = GIGANTIC / 2;
-/// What is free is given back to the kernel in pieces of this size: less would split huge pages.
+/// The pieces in which mimalloc gives free memory back to the kernel: less would split huge pages.
 const PURGED: usize = 2 * MIB;
 /// mimalloc doubles the size of arenas after so many.
 const DOUBLED: usize = 8;

@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 unsafe extern "C" {
     fn __real_pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> c_int;
     fn __real_pthread_mutex_unlock(mutex: *mut libc::pthread_mutex_t) -> c_int;
-    /// Of `libsuperpage.so`: what to call before each fork, and after it in the parent and in the child.
+    /// A function of `libsuperpage.so`, which is told what to call before each fork, and after it in the parent and in
+    /// the child.
     fn superpage_watch_forks(before: extern "C" fn(), after: extern "C" fn());
 }
 
@@ -36,7 +37,7 @@ extern "C" fn watch_forks() {
     unsafe { superpage_watch_forks(before, after) };
 }
 
-/// Before a fork: waits until no lock is held.
+/// The handler before a fork: it waits until no lock is held.
 extern "C" fn before() {
     if HELD.compare_exchange(0, FORKING, Acquire, Relaxed).is_ok() {
         return;

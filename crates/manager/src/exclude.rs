@@ -18,7 +18,7 @@ const AREAS: Bytes = Bytes::from_gib(1024);
 pub(crate) struct Excluded(Vec<(VirtAddr, VirtAddr)>);
 
 impl Excluded {
-    /// All that lies in any of `parts`: first addresses, and first addresses after.
+    /// The memory in any of `parts`: first addresses, and first addresses after.
     pub(crate) fn new(mut parts: Vec<(VirtAddr, VirtAddr)>) -> Self {
         parts.sort_unstable();
         parts.dedup_by(|next, before| {

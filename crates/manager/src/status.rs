@@ -24,7 +24,7 @@ pub struct Status {
     /// The share of free memory that lies in smaller pieces (FMFI).
     #[serde(with = "plain")]
     pub fragmentation: Share,
-    /// What programs have mapped, by the size of pages.
+    /// The anonymous memory of all programs, by the size of pages.
     pub anonymous: BySize,
     /// Processes under each promotion policy, by its name.
     pub policies: Vec<(String, u64)>,

@@ -36,7 +36,7 @@ impl Hand {
             page.free();
             return;
         }
-        // What is demoted goes to the kernel's pool, and only who enlarged that makes memory of it.
+        // A page that is demoted goes to the kernel's pool, and only whoever enlarged the pool makes memory of it.
         if areas.counters.added.load(Relaxed) == 0 {
             return;
         }

@@ -27,7 +27,7 @@ pub(crate) fn watch() -> Result<()> {
     }
 }
 
-/// What `libsuperpage_malloc.so` wants called: it may hold no lock while a fork copies memory.
+/// The functions that `libsuperpage_malloc.so` wants called: it may hold no lock while a fork copies memory.
 static BEFORE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static AFTER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 

@@ -79,7 +79,7 @@ impl Decider {
         if !self.maps_at_once {
             return false;
         }
-        // What it takes to demote the page.
+        // Only the library's threads can demote the page.
         areas.start_threads();
         let is_able = areas.threads() == Threads::Run && areas.uffd().is_some();
         if !is_able || !areas.may_register() {

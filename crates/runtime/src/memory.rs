@@ -135,7 +135,7 @@ fn open(areas: &Areas, space: &Space, span: Span, protection: i32) -> Result<()>
                 if !is_gigantic {
                     let _ = reserve(part);
                 } else if space.slot(slot).is_some_and(SlotPages::is_free) {
-                    // It was mapped for this.
+                    // The gigantic page was mapped for this mapping.
                     let _ = discard_gigantic(areas, space, slot, PROT_NONE);
                 }
             }

@@ -4,8 +4,8 @@
 //! Writes are protected (`UFFDIO_WRITEPROTECT`): the first one to a base page is told to a fault thread, which notes the
 //! page and lets it go on. A page is protected again before it is copied again. Reads are never held.
 //!
-//! What does not write by the page tables of this process is not seen: devices (direct I/O, io_uring, RDMA) and other
-//! processes (`process_vm_writev`, ptrace). So `superpage run` does this only where it is asked to (`--promote live`),
+//! A write that does not go by the page tables of this process is not seen: devices (direct I/O, io_uring, RDMA) and
+//! other processes (`process_vm_writev`, ptrace). So `superpage run` does this only where it is asked to (`--promote live`),
 //! and a program with a descriptor for direct I/O is refused ([`pins`]).
 //!
 //! | phase | a write to a protected page | where it fails |
@@ -41,7 +41,7 @@ const ROUNDS: usize = 12;
 /// measured.
 const SLOWED: usize = 3;
 const SLOWLY: Nanos = Nanos(500_000);
-/// What a fault thread takes to let a write go on, about.
+/// The time that a fault thread takes to let a write go on, about.
 const MOMENT: Nanos = Nanos(10_000);
 
 /// The slot that is copied while the program writes to it, and the pages that it has written to. One at a time.
@@ -91,7 +91,7 @@ impl PreCopy {
         is_copied
     }
 
-    /// From now on writes wait; all that were noted went on before.
+    /// Has all writes wait from now on. Those that were noted have gone on.
     fn hold(&self) {
         self.slot.store(NOBODY, SeqCst);
         while self.noting.load(SeqCst) > 0 {
@@ -135,7 +135,7 @@ pub(crate) fn promote(areas: &Areas, uffd: &Userfaultfd, slot: usize, page: Giga
     Held { done, begun: copy.begun, staging: None }
 }
 
-/// What huge pages map of a slot; nothing where that cannot be found out.
+/// The ranges of a slot that huge pages map; none where that cannot be found out.
 fn huge_ranges(slot: Span) -> Vec<Span> {
     let mut ranges = Vec::new();
     let Ok(pagemap) = Pagemap::open() else { return ranges };

@@ -1,6 +1,6 @@
 //! Promotion: puts a gigantic page in the place of a slot's smaller pages.
 //!
-//! This is who may be promoted, and what is counted. How it is done is in [`full_stop`], which is right for every
+//! This file decides who may be promoted, and counts. The work is in [`full_stop`], which is right for every
 //! program, and in [`pre_copy`], whose pauses are short, for programs to whose memory nobody writes but their own
 //! threads.
 

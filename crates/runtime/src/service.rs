@@ -147,7 +147,7 @@ impl Areas {
             // SAFETY: nobody has anything there.
             let _ = unsafe { sys::reserve(run) };
         }
-        // What made it so will mostly do so again.
+        // The cause of the demotion will mostly come again.
         if let Some(cooldown) = self.cooldown(slot) {
             cooldown.begin();
         }

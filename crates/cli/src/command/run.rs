@@ -131,7 +131,7 @@ fn start(command: &mut Command, file: &Path, rest: &[OsString]) -> Result<Child,
 struct Shared {
     directory: TempDir,
     page: SharedPage,
-    /// In the order in which the dynamic linker is to load them.
+    /// The libraries of ours, in the order in which the dynamic linker is to load them.
     libraries: Vec<PathBuf>,
 }
 

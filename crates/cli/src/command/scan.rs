@@ -48,13 +48,13 @@ fn survey(
     Ok(pass)
 }
 
-/// What is shown of a process.
+/// The process as the table and the JSON show it.
 struct Row<'a> {
     account: &'a ProcessAccount,
     /// Its huge pages that may be looked into.
     map: &'a BloatMap,
     memory: BySize,
-    /// What of its memory on huge pages may not be looked into: what KSM merges, what is registered with a
+    /// The memory on huge pages that may not be looked into: what KSM merges, what is registered with a
     /// userfaultfd, and what `superpage run` manages.
     left_alone: Bytes,
 }
@@ -99,7 +99,7 @@ fn all(arguments: &Scan, depth: Depth) -> Outcome {
         .processes()
         .iter()
         .filter(|process| holds_huge(&process.key) || may_have_others(process))
-        // One that exited meanwhile is left out.
+        // A process that exited meanwhile is left out.
         .filter_map(|process| Row::new(&pass, process).ok().flatten())
         .filter(|row| !(row.map.is_empty() && row.memory.huge + row.memory.gigantic == Bytes::ZERO))
         .collect();

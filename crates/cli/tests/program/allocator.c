@@ -67,7 +67,7 @@ static int forks(void) {
 }
 #endif
 
-// What each function of C's promises.
+// Checks the promises of each of C's functions.
 static int functions(void) {
     // Compilers know what the functions promise, so sizes are hidden from them.
     volatile size_t zero = 0, huge = SIZE_MAX / 2, kib = 1024;
@@ -93,7 +93,7 @@ static int functions(void) {
             free(all[i]);
         }
     }
-    // As glibc: the next power of two; nothing is nothing also as a product.
+    // glibc takes the next power of two as the alignment, and frees a block that is resized to a product of zero.
     CHECK((uintptr_t)memalign(48, 100) % 64 == 0 && memalign(zero, 1));
     CHECK(reallocarray(malloc(kib), zero, kib) == NULL);
     errno = 0;

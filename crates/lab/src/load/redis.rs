@@ -44,7 +44,7 @@ impl Redis {
         Self::start_in(Surroundings::new(PageSize::Huge, core), connections, items)
     }
 
-    /// As [`Redis::start`], by a command such as `superpage run --`, and on all cores that we may use.
+    /// Starts a server as [`Redis::start`] does, by a command such as `superpage run --`, and on all cores that we may use.
     ///
     /// # Errors
     /// As [`Redis::start`].

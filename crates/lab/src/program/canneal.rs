@@ -67,7 +67,7 @@ impl Canneal {
         })
     }
 
-    /// What would be added to the length of all wires if both changed places. Wires between the two are
+    /// The length that all wires would gain if both changed places. Wires between the two are
     /// taken as if one of them stayed, as in the original.
     fn cost(&self, a: u32, b: u32) -> i64 {
         let [a, b] = [a, b].map(|element| at(&self.elements, element));

@@ -14,7 +14,7 @@ use superpage_units::Bytes;
 const POLYNOMIAL: u64 = 7;
 
 pub(super) struct Gups {
-    /// One allocation.
+    /// The array, one allocation.
     table: Vec<u64>,
     /// The runs so far, for the check.
     #[cfg(test)]

@@ -33,14 +33,14 @@ const MATERIALS: [(usize, u64); 12] = [
     (9, 25),
     (9, 13),
 ];
-/// What a point of a nuclide takes: itself, its energy in the unionised grid, and a row of indices there.
+/// The bytes of a point of a nuclide: itself, its energy in the unionised grid, and a row of indices there.
 const POINT: usize = size_of::<Point>() + size_of::<f64>() + NUCLIDES * size_of::<u32>();
 
 pub(super) struct Xsbench {
     points: usize,
     /// The points of each nuclide in ascending order of energy, nuclide after nuclide.
     nuclides: Vec<Point>,
-    /// All their energies in ascending order.
+    /// The energies of all points, in ascending order.
     energies: Vec<f64>,
     /// For each of those energies and each nuclide the last of its points that is not above.
     indices: Vec<u32>,
@@ -65,7 +65,7 @@ impl Xsbench {
             nuclides.iter().enumerate().map(|(at, point)| (point[0], at / points)).collect();
         union.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut indices = Vec::with_capacity(union.len() * NUCLIDES);
-        // Before its first point a nuclide's index is 0 too.
+        // The index of a nuclide is 0 before its first point too.
         let (mut row, mut seen) = ([0_u32; NUCLIDES], [false; NUCLIDES]);
         for (_, nuclide) in &union {
             row[*nuclide] += u32::from(std::mem::replace(&mut seen[*nuclide], true));
@@ -94,7 +94,7 @@ impl Xsbench {
     }
 }
 
-/// So many nuclides, none twice.
+/// Draws so many nuclides, none twice.
 fn sample(rng: &mut Rng, count: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..NUCLIDES).collect();
     (0..count).map(|_| left.swap_remove(to_usize(rng.below(left.len() as u64)))).collect()

@@ -7,7 +7,7 @@ use superpage_units::Share;
 /// Which gigantic pages are kept free in the kernel's pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GiganticConfig {
-    /// So many, for any program that maps them; 0: the pool is left alone.
+    /// The pages that are kept free for any program that maps them; 0: the pool is left alone.
     pub free: u64,
     /// The share of memory that the pool may have, used and free pages together.
     pub most: Share,

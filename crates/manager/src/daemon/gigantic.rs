@@ -120,7 +120,7 @@ enum Direction {
 #[derive(Debug)]
 pub(super) struct Supply {
     reporter: Reporter,
-    /// Where the record of the pool is.
+    /// The directory of the record of the pool.
     state: PathBuf,
     gate: Option<Gate>,
     changing: Option<Changing>,
@@ -238,7 +238,7 @@ impl Supply {
         let has_cooled_down = self.not_before.is_none_or(|time| Instant::now() >= time);
         Ok(match size {
             less if less < pool.size => Some((less, Direction::GiveBack)),
-            // One at a time: memory is looked at again after each.
+            // The pool grows by one page at a time: memory is looked at again after each.
             more if more > pool.size && has_cooled_down => Some((pool.size + 1, Direction::Grow)),
             _ => None,
         })
@@ -249,7 +249,7 @@ impl Supply {
         let (send, result) = bounded(1);
         let run = move || {
             let done = gate.set(size);
-            // Where nobody waits any more, the gate is dropped, which puts the pool back.
+            // Nobody may wait any more: then the gate is dropped, which puts the pool back.
             let _ = send.send((gate, done));
             let _ = rustix::io::write(&*wakeup, &1_u64.to_ne_bytes());
         };

@@ -72,7 +72,7 @@ pub(super) fn run(out: &Path, size: Option<Bytes>) -> Outcome {
     show::print(&text)
 }
 
-/// One program on three page sizes, or why it could not be had.
+/// The text about one program on three page sizes, or about why it could not be run.
 fn three_sizes() -> Result<String, Failure> {
     let Some(experiment) = experiment::find("three-sizes", Some(On::Live)) else {
         return Err(Failure::Usage("the experiment three-sizes is not in this build".to_owned()));

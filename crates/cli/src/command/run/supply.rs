@@ -18,7 +18,7 @@ const KEPT: u64 = 8; // an eighth
 /// The time between two looks at memory, while the pool is larger than it was. Chosen, not measured.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// So many requests are answered at once, each by a page. Chosen: they come from as many processes.
+/// The most requests that are answered at once, each by a page. Chosen: they come from as many processes.
 const MOST: u32 = 16;
 
 /// So many waiting threads are woken.

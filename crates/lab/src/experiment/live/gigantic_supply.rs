@@ -43,7 +43,7 @@ const TRIED: u64 = 4;
 /// An io_uring pins no more frames than this (IORING_MAX_REG_BUFFERS).
 const MOST: HugePages = HugePages(1 << 14);
 
-/// What all rounds of a case found.
+/// The findings of all rounds of a case.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     measured: f64,

@@ -13,11 +13,11 @@ pub(super) struct Mapped {
     pub(super) base: Bytes,
     pub(super) huge: Bytes,
     pub(super) gigantic: Bytes,
-    /// All of it, with gigantic pages that nobody uses yet.
+    /// The sum of all sizes, with gigantic pages that nobody uses yet.
     pub(super) all: Bytes,
 }
 
-/// What a VMA's lines say.
+/// The numbers in a VMA's lines.
 #[derive(Clone, Copy, Debug, Default)]
 struct Vma {
     page: Bytes,
@@ -28,7 +28,7 @@ struct Vma {
 }
 
 impl Mapped {
-    /// That of process `pid` now.
+    /// The memory of process `pid` now.
     pub(super) fn of(pid: Pid) -> Result<Self> {
         let text = Process::open(pid)?.read_file("smaps")?;
         Ok(Self::parse(&String::from_utf8_lossy(&text)))

@@ -14,7 +14,7 @@ use superpage_units::{Bytes, Nanos, Pid};
 
 /// What is stored in Redis. Chosen: the allocator has to deal with many sizes.
 const VALUES: Sizes = Sizes { least: Bytes(256), most: Bytes::from_kib(4) };
-/// What Redis and its allocator take for a value beside the value, about.
+/// The bytes that Redis and its allocator take beside a value, about.
 const OVERHEAD: Bytes = Bytes(200);
 /// At this share of its throughput on base pages Redis is asked while the others run: all of them
 /// together leave the processors some time. Chosen.

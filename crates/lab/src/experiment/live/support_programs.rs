@@ -1,5 +1,5 @@
-//! What `trident-fig9`, `trident-fig10` and `three-sizes` share: Trident's programs, the ways to put them on larger pages, and
-//! a trial of one of each.
+//! The common part of `trident-fig9`, `trident-fig10` and `three-sizes`: Trident's programs, the ways to put them on
+//! larger pages, and a trial of one of each.
 
 use super::support_bench::{Bench, fitting_size, median, rounded, warm};
 use super::support_fragments::Fragments;
@@ -41,27 +41,27 @@ pub(super) const COLUMNS: &[(&str, &str)] = &[
     ("promotions", "promotions"),
 ];
 
-/// One of the two figures.
+/// A figure: its programs, and how memory is before they start.
 pub(super) struct Figure {
     pub(super) name: &'static str,
     /// Its programs.
     pub(super) cases: &'static [Case],
     /// The ways to put them on larger pages.
     pub(super) policies: &'static [Policy],
-    /// What memory is like before.
+    /// The state of memory before a program starts.
     pub(super) memory: Memory,
     /// Trident's performance over THP in the paper, by the paper's name of a program.
     pub(super) paper: fn(&str) -> Option<f64>,
 }
 
-/// What memory is like before a program starts.
+/// The state of memory before a program starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Memory {
     /// Gigantic pages are in the kernel's pool.
     Whole,
     /// This part of the free memory is fragmented.
     Fragmented(f64),
-    /// As it was found.
+    /// Memory is left as it was found.
     AsItIs,
 }
 
@@ -84,7 +84,7 @@ pub(super) enum Policy {
     Trident,
 }
 
-/// Where Debian's `libmimalloc2.0` puts it.
+/// The path at which Debian's `libmimalloc2.0` puts its library.
 const MIMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2";
 /// The kernel's pool of huge pages.
 const HUGE_POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
@@ -156,7 +156,7 @@ impl Policy {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
-    /// What is missing here, as a sentence.
+    /// The reason why this cannot be had here, as a sentence.
     fn missing(self, setting: &Setting) -> Option<String> {
         if self == Self::Mimalloc && !Path::new(MIMALLOC).exists() {
             return Some(format!("there is no {MIMALLOC} (Debian package libmimalloc2.0)"));
@@ -197,7 +197,7 @@ impl Case {
         Self::Liblinear,
     ];
 
-    /// As in rows, and as in the paper.
+    /// The name in rows, and the name in the paper.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Own(Program::Gups) => ("gups", "GUPS"),
@@ -221,7 +221,7 @@ impl Case {
         }
     }
 
-    /// What was asked for, but of liblinear no more than its own: it reads all of its data as text each time.
+    /// The size that was asked for, but for liblinear no more than its own: it reads all of its data as text each time.
     fn size(self, setting: &Setting) -> Bytes {
         let asked = setting.size.unwrap_or_else(|| self.preferred());
         if self == Self::Liblinear { asked.min(self.preferred()) } else { asked }
@@ -247,9 +247,9 @@ fn work_time(size: Bytes) -> Duration {
 const SHORT: Duration = Duration::from_millis(200);
 /// Operations to begin with, to learn how long they take.
 const FEW: u64 = 10_000;
-/// What is stored in Redis. Chosen.
+/// The size of a value in Redis. Chosen.
 const VALUE: Bytes = Bytes::from_kib(1);
-/// What Redis and its allocator take for a value beside the value, about.
+/// The bytes that Redis and its allocator take beside a value, about.
 const OVERHEAD: Bytes = Bytes(200);
 /// Memory that a program has beside its size, and that an allocator needs to lay it out. Chosen.
 const SLACK: Bytes = Bytes::from_gib(1);
@@ -257,14 +257,14 @@ const SLACK: Bytes = Bytes::from_gib(1);
 /// Memory for so many programs: one and both of the kernel's pools, or one and twice its room in which memory is fragmented.
 const PARTS: u64 = 3;
 
-/// What was seen of one program once.
+/// The findings of one run of one program.
 #[derive(Clone, Debug)]
 struct Trial {
     seconds: f64,
     mapped: Mapped,
-    /// The same for the same work; none where it is compared otherwise.
+    /// A number that is the same for the same work; none where a program has no such number.
     result: Option<u64>,
-    /// What `superpage run` says of it at its end.
+    /// The report of `superpage run`.
     report: Option<Value>,
 }
 
@@ -273,17 +273,17 @@ struct Subject<'a> {
     setting: &'a Setting,
     case: Case,
     size: Bytes,
-    /// So many operations make the work.
+    /// The operations that make the work.
     operations: u64,
     /// For liblinear.
     data: Option<Data>,
     /// Gigantic pages that it needs.
     gigantic: u64,
-    /// Whether they are in the kernel's pool before.
+    /// Whether those pages are in the kernel's pool before.
     is_pool_ready: bool,
 }
 
-/// All figures' trials.
+/// Runs the trials of a figure.
 pub(super) fn run(figure: &Figure, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut bench = Bench::open(setting)?;
     let mut report = Report::default();
@@ -369,14 +369,14 @@ struct Row {
     bytes_1g: u64,
     rss_bytes: u64,
     rounds: usize,
-    /// Of the last round, under `superpage run`.
+    /// The promotions of the last round, under `superpage run`.
     promotions: Option<u64>,
     demotions: Option<u64>,
     refused: Option<Value>,
 }
 
 impl Subject<'_> {
-    /// All rounds of all policies, another policy first in each round.
+    /// Runs all rounds of all policies, another policy first in each round.
     fn measure(
         &self,
         bench: &mut Bench,
@@ -482,7 +482,7 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// One program under one policy, with the pools that this needs.
+    /// Runs one program under one policy, with the pools that this needs.
     fn trial(&self, bench: &mut Bench, policy: Policy) -> Result<Trial> {
         policy.prepare(bench)?;
         let pool = match policy {

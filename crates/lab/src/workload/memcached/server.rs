@@ -12,9 +12,9 @@ const MEMCACHED: Program =
 /// When the server gets memory for items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slabs {
-    /// All of it at its start, as one arena (`-L`).
+    /// The server gets all memory at its start, as one arena (`-L`).
     Ahead,
-    /// A MiB at a time from malloc, as it does without options.
+    /// The server gets a MiB at a time from malloc, as it does without options.
     AsNeeded,
 }
 
