@@ -19,6 +19,7 @@ pub mod daemon;
 mod exclude;
 pub mod find;
 pub mod free_memory;
+pub mod gigantic_pool;
 pub mod history;
 pub mod ledger;
 pub mod metrics;

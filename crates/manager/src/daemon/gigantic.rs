@@ -10,22 +10,21 @@
 use super::leave::PATIENCE;
 use super::report::Reporter;
 use crate::config::GiganticConfig;
+use crate::gigantic_pool::GiganticPool;
 use crate::history::What;
 use crate::ledger::entry;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use superpage_kernel::hugetlb::{self, Pool};
-use superpage_kernel::settings::{Change, Mode, Outcome, Repairs, Settings};
+use superpage_kernel::hugetlb::Pool;
+use superpage_kernel::settings::{Change, Outcome, Repairs, Settings};
 use superpage_kernel::{Error, Result};
 use superpage_policy::watermark::{Hysteresis, Order, Usage, Watermarks};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
 use tracing::{info, warn};
-
-const SYS: &str = "/sys";
 
 /// No page is asked for within this time after the kernel found none; twice as long after each further failure
 /// in a row. As in `superpage run`; chosen, not measured: the kernel looks through all of memory.
@@ -65,47 +64,10 @@ fn wanted(
     }
 }
 
-/// The right to change the pool.
-#[derive(Debug)]
-struct Gate {
-    settings: Settings,
-    /// The pool's size without us: the pages that are never given back.
-    least: u64,
-    /// The size that we left it at.
-    left: u64,
-}
-
-impl Gate {
-    /// # Errors
-    /// As [`Settings::open`] and [`hugetlb::read`]; [`Error::Busy`] while a `superpage run` has it.
-    fn open(state: &Path) -> Result<(Self, Repairs)> {
-        let (settings, repairs) = Settings::open(state, Mode::Apply)?;
-        let pool = hugetlb::read(Path::new(SYS))?;
-        Ok((Self { settings, least: pool.size, left: pool.size }, repairs))
-    }
-
-    /// Sets the pool's size. The kernel may find fewer pages.
-    fn set(&mut self, size: u64) -> Result<Change> {
-        let done = self.settings.change(&hugetlb::setting(Path::new(SYS)), &size.to_string());
-        if let Ok(change) = &done {
-            self.left = change.to.parse().unwrap_or(size);
-        }
-        done
-    }
-
-    /// Takes note that somebody else has set the pool to `size`: their pages are not ours to give back.
-    fn resume_from(&mut self, size: u64) -> Result<()> {
-        // The record holds values of ours only, so that theirs stays.
-        self.settings.restore()?;
-        (self.least, self.left) = (size, size);
-        Ok(())
-    }
-}
-
 /// A change under way.
 #[derive(Debug)]
 struct Changing {
-    result: Receiver<(Gate, Result<Change>)>,
+    result: Receiver<(GiganticPool, Result<Change>)>,
     begun: Instant,
     direction: Direction,
 }
@@ -122,7 +84,7 @@ pub(super) struct Supply {
     reporter: Reporter,
     /// The directory of the record of the pool.
     state: PathBuf,
-    gate: Option<Gate>,
+    gate: Option<GiganticPool>,
     changing: Option<Changing>,
     hysteresis: Hysteresis,
     /// Nothing is asked of the kernel before this time, after so many failures in a row.
@@ -181,8 +143,8 @@ impl Supply {
     }
 
     /// The right to change the pool, if it can be had.
-    fn open(&mut self) -> Option<Gate> {
-        match Gate::open(&self.state) {
+    fn open(&mut self) -> Option<GiganticPool> {
+        match GiganticPool::open(&self.state) {
             Ok((gate, repairs)) => {
                 self.hindrance = None;
                 self.tell_repairs(&repairs);
@@ -224,17 +186,13 @@ impl Supply {
     /// The next size of the pool; `None` if it is to stay.
     fn next(
         &mut self,
-        gate: &mut Gate,
+        gate: &mut GiganticPool,
         config: GiganticConfig,
         marks: Watermarks,
         usage: Usage,
     ) -> Result<Option<(u64, Direction)>> {
-        let pool = hugetlb::read(Path::new(SYS))?;
-        if pool.size != gate.left {
-            info!("somebody set the pool of gigantic pages to {}", pool.size);
-            gate.resume_from(pool.size)?;
-        }
-        let size = wanted(config, pool, gate.least, marks, usage, &mut self.hysteresis);
+        let pool = gate.look()?;
+        let size = wanted(config, pool, gate.least(), marks, usage, &mut self.hysteresis);
         let has_cooled_down = self.not_before.is_none_or(|time| Instant::now() >= time);
         Ok(match size {
             less if less < pool.size => Some((less, Direction::GiveBack)),
@@ -244,7 +202,7 @@ impl Supply {
         })
     }
 
-    fn begin(&mut self, mut gate: Gate, size: u64, direction: Direction) {
+    fn begin(&mut self, mut gate: GiganticPool, size: u64, direction: Direction) {
         let wakeup = Arc::clone(&self.wakeup);
         let (send, result) = bounded(1);
         let run = move || {
@@ -268,7 +226,7 @@ impl Supply {
         true
     }
 
-    fn take_in(&mut self, gate: Gate, done: &Result<Change>) {
+    fn take_in(&mut self, gate: GiganticPool, done: &Result<Change>) {
         let Some(changing) = self.changing.take() else { return };
         let took_ms = changing.begun.elapsed().as_millis();
         self.gate = Some(gate);
@@ -309,8 +267,8 @@ impl Supply {
             }
         }
         (self.failures, self.not_before) = (0, None);
-        let Some(mut gate) = self.gate.take() else { return Ok(()) };
-        let repairs = gate.settings.restore()?;
+        let Some(gate) = self.gate.take() else { return Ok(()) };
+        let repairs = gate.restore()?;
         self.tell_repairs(&repairs);
         let failed = repairs.into_iter().find_map(|repair| match repair.outcome {
             Outcome::Failed(error) => Some(error),

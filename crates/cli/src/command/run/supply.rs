@@ -5,10 +5,10 @@ use rustix::thread::futex::{self, Timespec};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use superpage_kernel::hugetlb::{self, Pool};
 use superpage_kernel::meminfo;
-use superpage_kernel::settings::{Mode, RUN, STATE_DIRECTORY, Settings};
+use superpage_kernel::settings::{RUN, STATE_DIRECTORY};
 use superpage_launch::Counters;
+use superpage_manager::gigantic_pool::GiganticPool;
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
 
 /// The part of memory that stays available: nothing is taken for gigantic pages below it. Chosen, not
@@ -30,25 +30,20 @@ pub(super) fn wake(counters: &Counters) {
     let _ = futex::wake(&counters.asked, futex::Flags::empty(), ALL);
 }
 
-/// The gate to the kernel's settings, while the pool may be enlarged through it. Put back when dropped.
+/// The kernel's pool, while it may be enlarged. Put back when dropped.
 #[derive(Debug)]
 pub(super) struct Supply {
-    settings: Settings,
-    /// The pages that were added to the pool and not given back.
-    added: u64,
-    /// The pool's size as we left it.
-    left: Option<u64>,
+    pool: GiganticPool,
 }
 
 impl Supply {
     /// The right to enlarge the pool; the reason, as a sentence, if there is none.
     /// Before the program starts: the library asks nobody unless the counters say that there is a supply.
     pub(super) fn open(counters: &Counters) -> Result<Self, String> {
-        hugetlb::read(Path::new("/sys")).map_err(|error| format!("there is no pool: {error}"))?;
-        let (settings, _) = Settings::open(&Path::new(STATE_DIRECTORY).join(RUN), Mode::Apply)
+        let (pool, _) = GiganticPool::open(&Path::new(STATE_DIRECTORY).join(RUN))
             .map_err(|error| format!("the pool cannot be enlarged: {error}"))?;
         counters.supply.store(1, Relaxed);
-        Ok(Self { settings, added: 0, left: None })
+        Ok(Self { pool })
     }
 
     /// Answers the library's requests until `ended` is set and [`wake`] is called.
@@ -60,66 +55,45 @@ impl Supply {
                 counters.supply.store(0, Relaxed);
                 return;
             }
-            if counters.answered.load(Relaxed) == asked {
-                let limit = (self.added > 0).then_some(&LOOK);
+            let requests = asked.wrapping_sub(counters.answered.load(Relaxed));
+            if requests == 0 {
+                let limit = (self.pool.added() > 0).then_some(&LOOK);
                 let _ = futex::wait(&counters.asked, futex::Flags::empty(), asked, limit);
-                self.give_back();
-                self.tell(counters);
-                continue;
+                let _ = self.give_back();
             }
-            for _ in 0..asked.wrapping_sub(counters.answered.load(Relaxed)).min(MOST) {
-                self.enlarge(counters);
+            for _ in 0..requests.min(MOST) {
+                // The library sees that this failed when it finds no page.
+                let _ = self.enlarge();
             }
-            counters.answered.store(asked, Release);
-            let _ = futex::wake(&counters.answered, futex::Flags::empty(), ALL);
+            // The library is to know how many pages it can have made into memory before it goes on.
+            let added = u32::try_from(self.pool.added()).unwrap_or(u32::MAX);
+            counters.added.store(added, Relaxed);
+            if requests > 0 {
+                counters.answered.store(asked, Release);
+                let _ = futex::wake(&counters.answered, futex::Flags::empty(), ALL);
+            }
         }
     }
 
-    /// Adds a page to the pool, unless memory is short. The library sees that this failed when it finds none.
-    fn enlarge(&mut self, counters: &Counters) {
-        let Some(pool) = self.pool() else { return };
+    /// Adds a page to the pool, unless memory is short.
+    fn enlarge(&mut self) -> superpage_kernel::Result<()> {
+        let pool = self.pool.look()?;
         if !is_short(Bytes(GIGANTIC_PAGE_BYTES)) {
-            let grew = self.set(pool.size + 1).is_some_and(|size| size > pool.size);
-            self.added += u64::from(grew);
-            self.tell(counters);
+            self.pool.set(pool.size + 1)?;
         }
-    }
-
-    /// Tells the library how many pages it can have made into memory.
-    fn tell(&self, counters: &Counters) {
-        counters.added.store(u32::try_from(self.added).unwrap_or(u32::MAX), Relaxed);
-    }
-
-    /// The pool now. If somebody else has set it meanwhile, that is where we go on from: our pages are theirs.
-    fn pool(&mut self) -> Option<Pool> {
-        let pool = hugetlb::read(Path::new("/sys")).ok()?;
-        if self.left.is_some_and(|left| left != pool.size) {
-            // The record holds values of ours only, so that theirs stays.
-            self.settings.restore().ok()?;
-            (self.added, self.left) = (0, None);
-        }
-        Some(pool)
+        Ok(())
     }
 
     /// Takes a free page out of the pool that was added to it, if memory is short. The library demotes what holds
     /// little and lets go of what is ready then.
-    fn give_back(&mut self) {
-        if self.added == 0 || !is_short(Bytes(0)) {
-            return;
+    fn give_back(&mut self) -> superpage_kernel::Result<()> {
+        if self.pool.added() > 0 && is_short(Bytes::ZERO) {
+            let pool = self.pool.look()?;
+            if pool.free > 0 && self.pool.added() > 0 {
+                self.pool.set(pool.size - 1)?;
+            }
         }
-        let Some(pool) = self.pool() else { return };
-        if self.added > 0 && pool.free > 0 {
-            let shrank = self.set(pool.size - 1).is_some_and(|size| size < pool.size);
-            self.added -= u64::from(shrank);
-        }
-    }
-
-    /// Sets the pool's size; what it is then.
-    fn set(&mut self, pages: u64) -> Option<u64> {
-        let setting = hugetlb::setting(Path::new("/sys"));
-        let change = self.settings.change(&setting, &pages.to_string()).ok()?;
-        self.left = change.to.parse().ok();
-        self.left
+        Ok(())
     }
 }
 
