@@ -9,6 +9,17 @@ pub const VARIABLE: &str = "SUPERPAGE_RUN";
 /// The longest path of the counters' file, in bytes.
 pub const MAX_PATH: usize = 200; // /run, /tmp and a name of ours are far shorter
 
+/// The value that an entry of an environment (`NAME=VALUE`, with its zero or without) gives [`VARIABLE`]; `None` if
+/// it is about another variable.
+#[must_use]
+pub fn value_in(entry: &[u8]) -> Option<&[u8]> {
+    entry.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=")
+}
+
+/// The part of the machine's memory that stays available, one in so many: nothing is taken for gigantic pages below
+/// it, and what they hold for nothing is given back. Chosen, not measured.
+pub const KEPT: u64 = 8;
+
 const VERSION: &str = "3";
 
 /// The name of no policy: the library is loaded and leaves all memory to the kernel.

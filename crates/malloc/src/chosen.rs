@@ -12,7 +12,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
-use superpage_launch::{Config, VARIABLE};
+use superpage_launch::{Config, value_in};
 use superpage_units::Pid;
 
 const UNKNOWN: u32 = 0;
@@ -67,9 +67,7 @@ fn variable() -> Option<&'static CStr> {
         let mut entry = __libc_stack_end.add(1 + *__libc_stack_end + 1).cast::<*const c_char>();
         while !(*entry).is_null() {
             let text = CStr::from_ptr(*entry).to_bytes_with_nul();
-            let value =
-                text.strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
-            if let Some(value) = value {
+            if let Some(value) = value_in(text) {
                 return CStr::from_bytes_with_nul(value).ok();
             }
             entry = entry.add(1);

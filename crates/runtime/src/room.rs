@@ -3,6 +3,7 @@
 
 use crate::sys;
 use core::ffi::CStr;
+use superpage_launch::KEPT;
 use superpage_units::Bytes;
 
 const MEMINFO: &CStr = c"/proc/meminfo";
@@ -16,36 +17,37 @@ pub(crate) fn available() -> Bytes {
     machine().unwrap_or_default().min(cgroups().unwrap_or(Bytes(u64::MAX)))
 }
 
-/// Whether memory is short on the machine: less than an eighth of it is available. Gigantic pages are no charge to the
+/// Whether memory is short on the machine: less than its [`KEPT`] part is available. Gigantic pages are no charge to the
 /// process's cgroup, whose limit does not count here.
 pub(crate) fn is_short() -> bool {
-    const KEPT: u64 = 8; // as in `superpage run`, which takes nothing for gigantic pages below it
-    let mut text = [0; ROOM];
-    let file = sys::open(MEMINFO, libc::O_RDONLY);
-    let length = file.and_then(|file| sys::read(&file, &mut text)).unwrap_or_default();
-    let text = text.get(..length).unwrap_or_default();
-    let (available, total) = (available_in(text), field(text, "MemTotal:"));
-    matches!((available, total), (Some(available), Some(total)) if available.0 < total.0 / KEPT)
+    let both = |text: &[u8]| Some((available_in(text)?, total_in(text)?));
+    meminfo(both).is_some_and(|(available, total)| available.0 < total.0 / KEPT)
 }
 
 /// The memory that the kernel says is available.
 fn machine() -> Option<Bytes> {
-    let mut text = [0; ROOM]; // it is the third line
-    let file = sys::open(MEMINFO, libc::O_RDONLY).ok()?;
-    let length = sys::read(&file, &mut text).ok()?;
-    available_in(text.get(..length)?)
+    meminfo(available_in)
 }
 
 /// The memory of the machine; zero where it cannot be found out.
 pub(crate) fn total() -> Bytes {
-    let mut text = [0; ROOM]; // it is the first line
-    let file = sys::open(MEMINFO, libc::O_RDONLY);
-    let length = file.and_then(|file| sys::read(&file, &mut text)).unwrap_or_default();
-    text.get(..length).and_then(|text| field(text, "MemTotal:")).unwrap_or_default()
+    meminfo(total_in).unwrap_or_default()
+}
+
+/// Reads `/proc/meminfo`, as far as its third line.
+fn meminfo<T>(read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+    let mut text = [0; ROOM];
+    let file = sys::open(MEMINFO, libc::O_RDONLY).ok()?;
+    let length = sys::read(&file, &mut text).ok()?;
+    read(text.get(..length)?)
 }
 
 fn available_in(text: &[u8]) -> Option<Bytes> {
     field(text, "MemAvailable:")
+}
+
+fn total_in(text: &[u8]) -> Option<Bytes> {
+    field(text, "MemTotal:")
 }
 
 fn field(text: &[u8], name: &str) -> Option<Bytes> {

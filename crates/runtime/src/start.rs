@@ -17,7 +17,7 @@ use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
-use superpage_launch::{Cause, Config, Counters, FORMAT, MAX_PATH, VARIABLE};
+use superpage_launch::{Cause, Config, Counters, FORMAT, MAX_PATH, value_in};
 use superpage_policy::promotion::list;
 use superpage_units::Pid;
 
@@ -59,11 +59,7 @@ unsafe fn variable(environment: *const *const c_char) -> Option<&'static CStr> {
         }
         // SAFETY: the caller's promise.
         let entry = unsafe { CStr::from_ptr(entry) };
-        if let Some(b"=") =
-            entry.to_bytes().strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.get(..1))
-        {
-            let skipped = VARIABLE.len() + 1;
-            let value = entry.to_bytes_with_nul().get(skipped..)?;
+        if let Some(value) = value_in(entry.to_bytes_with_nul()) {
             return CStr::from_bytes_with_nul(value).ok();
         }
     }

@@ -7,13 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use superpage_kernel::meminfo;
 use superpage_kernel::settings::{RUN, STATE_DIRECTORY};
-use superpage_launch::Counters;
+use superpage_launch::{Counters, KEPT};
 use superpage_manager::gigantic_pool::GiganticPool;
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
-
-/// The part of memory that stays available: nothing is taken for gigantic pages below it. Chosen, not
-/// measured.
-const KEPT: u64 = 8; // an eighth
 
 /// The time between two looks at memory, while the pool is larger than it was. Chosen, not measured.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
