@@ -716,8 +716,10 @@ static int refuses(void) {
     expect(memory, 0, GIB, 26);
     CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
     CHECK(mlockall(MCL_FUTURE) == 0);
+    // Where filling took long, the policy has promoted it by itself.
+    size_t gigantic = gigantic_at(memory);
     madvise(memory, GIB, MADV_COLLAPSE);
-    CHECK(gigantic_at(memory) == 0);
+    CHECK(gigantic_at(memory) == gigantic);
     expect(memory, 0, GIB, 26);
     expect(locked, 0, GIB, 27);
     return 0;
