@@ -214,12 +214,13 @@ pub(crate) enum Copying {
     Off,
 }
 
-impl From<Copying> for superpage_launch::Promote {
-    fn from(copying: Copying) -> Self {
-        match copying {
-            Copying::Safe => Self::Safe,
-            Copying::Live => Self::Live,
-            Copying::Off => Self::Off,
+impl Copying {
+    /// The way as the library is told it; `None` if nothing is promoted.
+    pub(crate) fn way(self) -> Option<superpage_launch::Promote> {
+        match self {
+            Self::Safe => Some(superpage_launch::Promote::Safe),
+            Self::Live => Some(superpage_launch::Promote::Live),
+            Self::Off => None,
         }
     }
 }

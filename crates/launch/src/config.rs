@@ -22,7 +22,7 @@ pub const KEPT: u64 = 8;
 
 const VERSION: &str = "3";
 
-/// The name of no policy: the library is loaded and leaves all memory to the kernel.
+/// The name of no policy, with which the library leaves all memory to the kernel, and of no promotion.
 pub const OFF: &str = "off";
 
 /// How smaller pages are copied to a gigantic page, after the first touch.
@@ -32,18 +32,15 @@ pub enum Promote {
     Safe,
     /// While the program writes on. What devices and other processes write meanwhile is lost.
     Live,
-    /// Not at all.
-    Off,
 }
 
 impl Promote {
-    const ALL: [Self; 3] = [Self::Safe, Self::Live, Self::Off];
+    const ALL: [Self; 2] = [Self::Safe, Self::Live];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Safe => "safe",
             Self::Live => "live",
-            Self::Off => "off",
         }
     }
 }
@@ -58,8 +55,8 @@ pub struct Config<'a> {
     pub children: bool,
     /// The policy of page sizes, by its name in the policy crate, or [`OFF`].
     pub policy: &'a str,
-    /// How smaller pages are copied to gigantic ones.
-    pub promote: Promote,
+    /// How smaller pages are copied to gigantic ones; `None` if they are not.
+    pub promote: Option<Promote>,
     /// Gigantic pages that are zeroed ahead of the first touch.
     pub ready: u32,
     /// The file of the [`Counters`](crate::Counters).
@@ -83,7 +80,10 @@ impl<'a> Config<'a> {
         };
         let policy = field()?;
         let promote = field()?;
-        let promote = Promote::ALL.into_iter().find(|each| each.name() == promote)?;
+        let promote = match promote {
+            OFF => None,
+            name => Some(Promote::ALL.into_iter().find(|each| each.name() == name)?),
+        };
         let ready = field()?.parse().ok()?;
         let counters = field().filter(|path| path.len() <= MAX_PATH)?;
         Some(Self { parent, children, policy, promote, ready, counters })
@@ -102,7 +102,11 @@ impl fmt::Display for Config<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { parent, children, policy, promote, ready, counters } = self;
         let whom = if *children { "children" } else { "alone" };
-        write!(f, "{VERSION},{parent},{whom},{policy},{},{ready},{counters}", promote.name())
+        write!(
+            f,
+            "{VERSION},{parent},{whom},{policy},{},{ready},{counters}",
+            promote.map_or(OFF, Promote::name)
+        )
     }
 }
 
@@ -116,11 +120,11 @@ mod tests {
         for children in [false, true] {
             let counters = "/run/a,b c";
             let (parent, policy) = (Pid(7), "trident");
-            for promote in Promote::ALL {
+            for promote in [None, Some(Promote::Safe), Some(Promote::Live)] {
                 let config = Config { parent, children, policy, promote, ready: 2, counters };
                 assert_eq!(Config::parse(&config.to_string()), Some(config));
             }
-            let promote = Promote::Safe;
+            let promote = None;
             let config = Config { parent, children, policy, promote, ready: 2, counters };
             assert!(config.manages(Pid(7)) && config.manages(Pid(8)) == children);
         }

@@ -10,7 +10,7 @@
 mod serve;
 
 use crate::history::{Entry, What};
-use crate::status::{BySize, Status};
+use crate::status::{AnonymousMemory, Status};
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -157,7 +157,7 @@ impl Metrics {
         known.cpu.inner().store(status.cpu_s.to_bits(), Ordering::Relaxed);
         known.free_huge_pages.set(status.free_huge_pages.0);
         known.fragmentation.set(status.fragmentation.get());
-        let BySize { base, huge, gigantic } = status.anonymous;
+        let AnonymousMemory { base, huge, gigantic } = status.anonymous;
         for (size, bytes) in [("base", base), ("huge", huge), ("gigantic", gigantic)] {
             known.anonymous.get_or_create(&vec![("page_size", size.to_owned())]).set(bytes.0);
         }

@@ -25,7 +25,7 @@ pub struct Status {
     #[serde(with = "plain")]
     pub fragmentation: Share,
     /// The anonymous memory of all programs, by the size of pages.
-    pub anonymous: BySize,
+    pub anonymous: AnonymousMemory,
     /// Processes under each promotion policy, by its name.
     pub policies: Vec<(String, u64)>,
     /// Surveys of processes: how often what is mapped in one was looked at.
@@ -47,7 +47,7 @@ pub struct Status {
 
 /// The anonymous memory of all programs on the machine, by the size of the pages that map it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BySize {
+pub struct AnonymousMemory {
     /// By base pages.
     #[serde(rename = "base_bytes", with = "plain")]
     pub base: Bytes,
@@ -59,7 +59,7 @@ pub struct BySize {
     pub gigantic: Bytes,
 }
 
-impl BySize {
+impl AnonymousMemory {
     /// The memory now, from `meminfo` in `proc_root` (normally `/proc`) and the pool in `sys_root` (normally
     /// `/sys`). Only sums that the kernel keeps are read: to ask each process would take 16 ms for each GiB on base
     /// pages.
@@ -108,9 +108,9 @@ mod tests {
         let text = "MemTotal: 9 kB\nMemFree: 9 kB\nMemAvailable: 9 kB\nAnonPages: 5120 kB\n\
                     SwapTotal: 0 kB\nSwapFree: 0 kB\nAnonHugePages: 2048 kB\n";
         std::fs::write(root.path().join("meminfo"), text).expect("there is room");
-        let read = || BySize::read(root.path(), root.path()).expect("good");
+        let read = || AnonymousMemory::read(root.path(), root.path()).expect("good");
         let (base, huge) = (Bytes::from_mib(3), Bytes::from_mib(2));
-        assert_eq!(read(), BySize { base, huge, gigantic: Bytes::ZERO }, "no pool");
+        assert_eq!(read(), AnonymousMemory { base, huge, gigantic: Bytes::ZERO }, "no pool");
         let pool = hugetlb::setting(root.path());
         let pool = pool.parent().expect("a directory");
         std::fs::create_dir_all(pool).expect("there is room");
@@ -120,7 +120,7 @@ mod tests {
         {
             std::fs::write(pool.join(name), format!("{count}\n")).expect("there is room");
         }
-        assert_eq!(read(), BySize { base, huge, gigantic: Bytes::from_gib(3) });
+        assert_eq!(read(), AnonymousMemory { base, huge, gigantic: Bytes::from_gib(3) });
     }
 
     #[test]

@@ -34,10 +34,8 @@ const OURSELVES: ProcessKey = ProcessKey(0);
 /// The policy, which one of the library's threads asks at a time.
 #[derive(Debug)]
 pub(crate) struct Decider {
-    /// Whether it promotes what first touches left to smaller pages.
-    promotes: bool,
-    /// How that is done.
-    promote: Promote,
+    /// How it promotes what first touches left to smaller pages; `None` if it does not.
+    promote: Option<Promote>,
     /// Whether all memory is to be on gigantic pages from the start.
     maps_at_once: bool,
     lock: RawLock,
@@ -48,28 +46,22 @@ pub(crate) struct Decider {
 unsafe impl Sync for Decider {}
 
 impl Decider {
-    pub(crate) fn new(policy: Box<dyn Policy>, promote: Promote) -> Self {
+    pub(crate) fn new(policy: Box<dyn Policy>, promote: Option<Promote>) -> Self {
         let Life { allocation, preparation, .. } = policy.life();
-        let promotes = promote != Promote::Off
-            && matches!(allocation, Allocation::FirstTouch { later: Some(_), .. });
+        let promote =
+            promote.filter(|_| matches!(allocation, Allocation::FirstTouch { later: Some(_), .. }));
         let maps_at_once = preparation == Preparation::AtOnce
             && matches!(allocation, Allocation::FirstTouch { largest: PageSize::Gigantic, .. });
-        Self {
-            promotes,
-            promote,
-            maps_at_once,
-            lock: RawLock::new(),
-            policy: UnsafeCell::new(policy),
-        }
+        Self { promote, maps_at_once, lock: RawLock::new(), policy: UnsafeCell::new(policy) }
     }
 
     /// Whether it promotes what first touches left to smaller pages.
     pub(crate) fn promotes(&self) -> bool {
-        self.promotes
+        self.promote.is_some()
     }
 
-    /// How smaller pages are copied to a gigantic page.
-    pub(crate) fn how_to_promote(&self) -> Promote {
+    /// How smaller pages are copied to a gigantic page; `None` if they are not.
+    pub(crate) fn how_to_promote(&self) -> Option<Promote> {
         self.promote
     }
 

@@ -65,13 +65,14 @@ fn promote_by(
     slot: usize,
     begin: impl FnOnce() -> Option<Vec<Span>>,
 ) -> Result<(), Failure> {
+    let way = areas.decider.how_to_promote().ok_or(Failure::Refused(Cause::NotWanted))?;
     let uffd = areas.uffd().ok_or(Failure::Refused(Cause::NoRights))?;
     let page = prepared(areas)?;
     let Some(holes) = begin() else {
         areas.ready.add(page);
         return Err(Failure::Changed);
     };
-    let done = carry_out(areas, uffd, slot, &holes, page);
+    let done = carry_out(areas, uffd, way, slot, &holes, page);
     if let Some(cooldown) = areas.cooldown(slot) {
         if done.is_ok() { cooldown.forget() } else { cooldown.begin() }
     }
@@ -116,17 +117,17 @@ pub(crate) struct Held {
 fn carry_out(
     areas: &Areas,
     uffd: &Userfaultfd,
+    way: Promote,
     slot: usize,
     holes: &[Span],
     page: Gigantic,
 ) -> Result<(), Failure> {
     let span = areas.slots.span(slot);
     // Since the slot was taken over, a thread that is about to fork waits for it.
-    let held = match (permitted(areas).and_then(|()| open(holes)), areas.decider.how_to_promote()) {
+    let held = match (permitted(areas).and_then(|()| open(holes)), way) {
         (Err(cause), _) => Held { done: Err((cause, Some(page))), begun: None, staging: None },
         (Ok(()), Promote::Live) => pre_copy::promote(areas, uffd, slot, page),
-        // `Off` never comes here: `Decider::promotes` says no.
-        (Ok(()), Promote::Safe | Promote::Off) => full_stop::promote(uffd, span, page),
+        (Ok(()), Promote::Safe) => full_stop::promote(uffd, span, page),
     };
     let counters = areas.counters;
     let state = if held.done.is_ok() { State::Gigantic } else { State::Ordinary };

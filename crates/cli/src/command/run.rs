@@ -170,7 +170,7 @@ impl Shared {
             parent,
             children: *children,
             policy,
-            promote: (*promote).into(),
+            promote: promote.way(),
             ready: *ready,
             counters,
         };

@@ -9,7 +9,7 @@ use crate::history::{Entry, What, now_ms};
 use crate::ledger::{Ledger, entry};
 use crate::pass::{End, Event};
 use crate::promote::Promoter;
-use crate::status::{BySize, Status};
+use crate::status::{AnonymousMemory, Status};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,8 @@ impl Reporter {
                 .map_or(HugePages::ZERO, |free_memory| free_memory.huge_pages()),
             fragmentation: free_memory
                 .map_or(Share::NONE, |free_memory| free_memory.fmfi(PageSize::Huge)),
-            anonymous: BySize::read(Path::new("/proc"), Path::new("/sys")).unwrap_or_default(),
+            anonymous: AnonymousMemory::read(Path::new("/proc"), Path::new("/sys"))
+                .unwrap_or_default(),
             policies: promoting.policies,
             surveys: promoting.counts.surveys,
             requests_timed_out: promoting.counts.timed_out + reclaiming.timed_out,

@@ -2,7 +2,7 @@
 //! names and labels are those of the documentation is tested in `tests/documented_metrics.rs`.
 
 use super::*;
-use crate::status::{BySize, Memory};
+use crate::status::{AnonymousMemory, Memory};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn gauges_are_as_the_status_says_and_forget_what_is_gone() {
     let mut status = Status {
         watches: vec![memory("machine"), memory("/sys/fs/cgroup/a")],
         policies: vec![("ingens".to_owned(), 3)],
-        anonymous: BySize { gigantic: Bytes::from_gib(2), ..BySize::default() },
+        anonymous: AnonymousMemory { gigantic: Bytes::from_gib(2), ..AnonymousMemory::default() },
         surveys: 12,
         pause_ms: 250.0,
         cpu_s: 1.5,
