@@ -1,29 +1,19 @@
 // An ordinary program that allocates, as `superpage run` gets it: it checks every byte that it wrote, and its exit code
 // says whether memory held what it should. The first argument says which part it plays; docs of live_run.rs.
-// With -DOWN it has a function that only a program with jemalloc has.
+// With -DOWN it has a function that only a program with jemalloc has, with -DSLOW an mmap that takes long.
 
 #define _GNU_SOURCE
-#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#define MIB (1UL << 20)
-
-#define CHECK(holds)                                                                   \
-    do {                                                                               \
-        if (!(holds)) {                                                                \
-            fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #holds, errno);      \
-            exit(1);                                                                   \
-        }                                                                              \
-    } while (0)
+#include "check.h"
 
 static uint64_t **blocks;
 static size_t count;
@@ -154,9 +144,30 @@ static int fills(size_t mib) {
     return 0;
 }
 
+// Allocates and frees small blocks, and says how many seconds that takes.
+static int churns(void) {
+    static char *block[1000];
+    uint64_t state = 88172645463325252UL;
+    struct timespec begun, ended;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    for (long i = 0; i < 30000000; i++) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        size_t at = state % 1000;
+        free(block[at]);
+        CHECK((block[at] = malloc(16 + (state >> 20) % 2000)));
+        *block[at] = 1;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    printf("%.3f\n", (double)(ended.tv_sec - begun.tv_sec) + (double)(ended.tv_nsec - begun.tv_nsec) / 1e9);
+    return 0;
+}
+
 int main(int words, char **word) {
     const char *part = words > 1 ? word[1] : "";
     if (!strcmp(part, "functions")) return functions();
+    if (!strcmp(part, "churns")) return churns();
     if (!strcmp(part, "fills")) return fills(strtoul(word[2], NULL, 10));
 #ifdef SLOW
     if (!strcmp(part, "forks")) return forks();

@@ -3,15 +3,12 @@
 // part it plays; docs of live_run.rs.
 
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -22,21 +19,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "check.h"
+
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 // glibc before 2.37 does not know it
 #endif
 
 #define GIB (1UL << 30)
-#define MIB (1UL << 20)
 #define PAGE 4096UL
-
-#define CHECK(holds)                                                                   \
-    do {                                                                               \
-        if (!(holds)) {                                                                \
-            fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #holds, errno);      \
-            exit(1);                                                                   \
-        }                                                                              \
-    } while (0)
 
 static char *map(size_t length) {
     char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
