@@ -12,7 +12,9 @@ use common::{Ended, PROGRAM, Said, number, superpage};
 use libtest_mimic::Failed;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -49,6 +51,7 @@ fn tests() -> Vec<Test> {
             gigantic.clone(),
             all_memory_is_on_gigantic_pages_at_once,
         ),
+        ("one_thread_needs_no_rights", gigantic.clone(), one_thread_needs_no_rights),
         ("forks_and_promotions_race", gigantic.clone(), forks_and_promotions_race),
         ("refused_promotions_change_nothing", gigantic.clone(), || plays(&["refuses"])),
         ("all_threads_keep_what_they_write", gigantic.clone(), all_threads_keep_what_they_write),
@@ -294,6 +297,46 @@ fn all_memory_is_on_gigantic_pages_at_once() -> Ended {
     drop(taken);
     for part in ["parts", "forks", "clones"] {
         report_with(&options, &[part])?;
+    }
+    Ok(())
+}
+
+/// An ordinary user's words for a command. It may read every directory, because the programs may lie where users may not.
+const ORDINARY: [&str; 6] = [
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all,+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+    "--bounding-set=-all,+dac_read_search",
+];
+
+/// Without a userfaultfd, a program with one thread has gigantic pages as soon as it maps memory, and gives them up
+/// before it has a second thread.
+fn one_thread_needs_no_rights() -> Ended {
+    let _taken = take_gigantic(2)?;
+    let directory = TempDir::new()?;
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
+    let plays = |options: &[&str], part: &[&str]| -> Result<(Said, Value), Failed> {
+        let file = directory.path().join(format!("{}.json", part.concat()));
+        let (_, program) = program().as_ref()?;
+        let mut command = Command::new("setpriv");
+        command.args(ORDINARY).args([PROGRAM, "run", "--ready", "0", "--report"]).arg(&file);
+        command.args(options).arg("--").arg(program).args(part);
+        let said = Said::from(command.output()?).done()?;
+        Ok((said, serde_json::from_str(&std::fs::read_to_string(file)?)?))
+    };
+    for options in [&[][..], &["--policy", "hugetlb-1g"]] {
+        let (said, report) = plays(options, &["touch", "1"])?;
+        ensure!(bytes(&said)? >= GIGANTIC_PAGE_BYTES, "{said:?} {report}");
+        ensure!(report["refused"]["no_rights"] == 1, "it has a userfaultfd: {report}");
+        for part in ["parts", "forks"] {
+            let (_, report) = plays(options, &[part])?;
+            ensure!(report["demotions"].as_u64() >= Some(1), "{part}: {report}");
+        }
+        let (said, report) = plays(options, &["company"])?;
+        let (alone, with_another) = said.out.trim().split_once('\n').unwrap_or_default();
+        ensure!(alone != "0" && with_another == "0", "{said:?} {report}");
     }
     Ok(())
 }

@@ -26,7 +26,8 @@ pub enum Cause {
     Pinned,
     /// A limit stands against the library's address space (RLIMIT_AS), so the program runs unmanaged.
     Limited,
-    /// The process may not have a userfaultfd, so no first touch is told to the library.
+    /// The process may not have a userfaultfd, so no first touch is told to the library, and writes can only be held
+    /// while the program has one thread.
     NoRights,
     /// The program has a userfaultfd of its own, limits or locks its memory, or has mutexes that the kernel changes
     /// (robust ones, priority inheritance).
@@ -66,7 +67,9 @@ impl Cause {
             Self::Limited => {
                 "the address space is limited (RLIMIT_AS), so the program ran unmanaged"
             }
-            Self::NoRights => "the program may not have a userfaultfd",
+            Self::NoRights => {
+                "the program may not have a userfaultfd, so it has 1 GiB pages only while it has one thread"
+            }
             Self::NotWanted => {
                 "the program has a userfaultfd or robust mutexes, or limits or locks its memory"
             }

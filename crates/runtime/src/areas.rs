@@ -21,6 +21,7 @@ use crate::service::Mailbox;
 use crate::slot::{Slots, State};
 use crate::space::Space;
 use crate::sys::{self, Span};
+use crate::thread;
 use crate::uffd::Userfaultfd;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
@@ -67,6 +68,8 @@ pub(crate) struct Areas {
     has_stopped_promoting: AtomicBool,
     /// The cooldown of each slot after a promotion that was refused.
     cooldowns: &'static [Cooldown],
+    /// Whether the program has, or had, a second thread or a process that shares its memory.
+    has_company: AtomicBool,
     /// Changed when the background thread has something new to look at.
     pub(crate) news: AtomicU32,
 }
@@ -176,8 +179,32 @@ impl Areas {
             is_left_alone: AtomicBool::new(false),
             has_stopped_promoting: AtomicBool::new(false),
             cooldowns,
+            has_company: AtomicBool::new(false),
             news: AtomicU32::new(0),
         }
+    }
+
+    /// Whether nobody but one thread of the program can write to its memory. The kernel's own writes without page tables
+    /// are another matter ([`pins`](crate::pins)).
+    pub(crate) fn program_is_alone(&self) -> bool {
+        !self.has_company.load(SeqCst) && thread::program_has_one()
+    }
+
+    /// The program is about to have a second thread, or a process that shares its memory. Without the right to hold
+    /// writes no gigantic page could be demoted any more.
+    pub(crate) fn gets_company(&self) {
+        if self.has_company.load(SeqCst) {
+            return;
+        }
+        let space = self.space.take();
+        if self.threads() == Threads::Run && self.uffd().is_none() {
+            for slot in 0..self.slots.count() {
+                if self.slots.state(slot) == State::Gigantic {
+                    let _ = self.make_ordinary(&space, slot);
+                }
+            }
+        }
+        self.has_company.store(true, SeqCst);
     }
 
     /// The userfaultfd, in the library's threads; nothing without the right to one.

@@ -2,7 +2,6 @@
 
 use crate::areas::Areas;
 use crate::bloat::Hand;
-use crate::end;
 use crate::machine::Stepped;
 use crate::survey::Survey;
 use crate::sys;
@@ -22,7 +21,6 @@ pub(crate) fn run(areas: &Areas) {
     loop {
         let begun = sys::now();
         let news = areas.news.load(Relaxed);
-        end::with_the_program();
         hand.reclaim(areas);
         if areas.decider.promotes() {
             survey.refresh(areas);

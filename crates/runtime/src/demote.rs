@@ -26,7 +26,7 @@ pub(crate) const MARGIN: Bytes = Bytes(256 << 20);
 /// The cause. The gigantic page is still there then, and nothing has changed.
 pub(crate) fn demote(
     areas: &Areas,
-    uffd: &Userfaultfd,
+    writes: Writes,
     slot: Span,
     asking: u32,
     needed: Bytes,
@@ -39,9 +39,9 @@ pub(crate) fn demote(
     }
     let staging = Staging::map().ok_or(Cause::NoMemory)?;
     let begun = sys::now();
-    let done = held(uffd, slot, &staging, asking);
+    let done = held(writes, slot, &staging, asking);
     if done.is_err() {
-        uffd.release_writes(slot);
+        writes.release(slot);
         return done;
     }
     core::mem::forget(staging); // its memory is the slot's now
@@ -52,8 +52,8 @@ pub(crate) fn demote(
     Ok(())
 }
 
-fn held(uffd: &Userfaultfd, slot: Span, staging: &Staging, asking: u32) -> Result<(), Cause> {
-    uffd.hold_writes(slot).map_err(|_| Cause::Kernel)?;
+fn held(writes: Writes, slot: Span, staging: &Staging, asking: u32) -> Result<(), Cause> {
+    writes.hold(slot).map_err(|_| Cause::Kernel)?;
     // A descriptor that was opened since the first look may have a write under way by now.
     if pins::may_be(asking) {
         return Err(Cause::MayPin);
@@ -65,6 +65,35 @@ fn held(uffd: &Userfaultfd, slot: Span, staging: &Staging, asking: u32) -> Resul
     }
     // SAFETY: everything that the slot holds has been copied.
     unsafe { sys::move_over(staging.span.start, slot.start) }.map_err(|_| Cause::Kernel)
+}
+
+/// The way in which writes to a gigantic page are held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Writes {
+    /// The kernel has them wait.
+    Wait(&'static Userfaultfd),
+    /// The program's only thread is the one that asks. A write from outside is refused, and not lost.
+    Refused,
+}
+
+impl Writes {
+    fn hold(self, slot: Span) -> sys::Result<()> {
+        match self {
+            Self::Wait(uffd) => uffd.hold_writes(slot),
+            // SAFETY: the slot is mapped by a gigantic page of the program's.
+            Self::Refused => unsafe { sys::mprotect(slot, libc::PROT_READ) }.map(|_| ()),
+        }
+    }
+
+    fn release(self, slot: Span) {
+        match self {
+            Self::Wait(uffd) => uffd.release_writes(slot),
+            Self::Refused => {
+                // SAFETY: as in `hold`.
+                let _ = unsafe { sys::mprotect(slot, libc::PROT_READ | libc::PROT_WRITE) };
+            }
+        }
+    }
 }
 
 /// Whether a huge page's worth of memory is zero.

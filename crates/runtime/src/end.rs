@@ -2,31 +2,18 @@
 //!
 //! A process lives while any thread does, and the library's own would keep it alive for ever.
 
-use crate::start;
 use crate::sys;
+use crate::thread;
 
 const STAT: &core::ffi::CStr = c"/proc/self/stat";
-const TASKS: &core::ffi::CStr = c"/proc/self/task";
 
 /// Ends the process, as the kernel would have, if all threads of the program have ended.
 pub(crate) fn with_the_program() {
-    if let Some(code) = only_ours().and_then(|()| exit_code()) {
+    if thread::program_has_one()
+        && let Some(code) = exit_code()
+    {
         sys::end_process(code);
     }
-}
-
-/// Whether there is nobody but the library's threads and the program's first one.
-fn only_ours() -> Option<()> {
-    let tasks = sys::open(TASKS, libc::O_RDONLY | libc::O_DIRECTORY).ok()?;
-    let mut entries = [0; 1024]; // more than these few take
-    let length = sys::entries(&tasks, &mut entries).ok()?;
-    let mut rest = entries.get(..length)?;
-    let mut count = 0;
-    while let Some((name, next)) = crate::pins::entry(rest) {
-        count += usize::from(name.first().is_some_and(u8::is_ascii_digit));
-        rest = next;
-    }
-    (count == start::THREADS + 1).then_some(())
 }
 
 /// The exit code of the program's first thread; nothing if that has not ended.

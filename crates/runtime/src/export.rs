@@ -466,7 +466,11 @@ pub(crate) unsafe extern "C" fn clone(
     let Some(next) = CLONE.get() else { return number(Err(Errno::ENOSYS)) };
     // SAFETY: libc's clone has this type, with its last arguments optional.
     let next = unsafe { core::mem::transmute::<*mut c_void, Clone>(next) };
-    let Some(areas) = areas().filter(|_| flags & libc::CLONE_VM == 0) else {
+    let managed = areas();
+    if let (Some(areas), true) = (managed, shares_memory(i64::from(flags).cast_unsigned())) {
+        areas.gets_company();
+    }
+    let Some(areas) = managed.filter(|_| flags & libc::CLONE_VM == 0) else {
         return next(work, stack, flags, argument, parents, locals, childs);
     };
     if let Err(errno) = fork::prepare(areas) {
@@ -478,6 +482,53 @@ pub(crate) unsafe extern "C" fn clone(
     let made = next(begin_child, stack, flags, child, parents, locals, childs);
     fork::in_parent();
     made
+}
+
+/// Whether a clone with these flags and its parent run at once, in one memory.
+const fn shares_memory(flags: u64) -> bool {
+    flags & (libc::CLONE_VM | libc::CLONE_VFORK) as u64 == libc::CLONE_VM as u64
+}
+
+/// pthread_create(3). Threads that libc makes for itself, such as those of timers, are not seen here.
+///
+/// # Safety
+/// As of pthread_create.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pthread_create(
+    thread: *mut c_void,
+    attributes: *const c_void,
+    work: *const c_void,
+    argument: *mut c_void,
+) -> c_int {
+    type Create = extern "C" fn(*mut c_void, *const c_void, *const c_void, *mut c_void) -> c_int;
+    if let Some(areas) = areas() {
+        areas.gets_company();
+    }
+    // SAFETY: libc's pthread_create has this type.
+    CREATE.get().map_or(libc::EAGAIN, |create| unsafe {
+        core::mem::transmute::<*mut c_void, Create>(create)(thread, attributes, work, argument)
+    })
+}
+
+/// thrd_create(3), as [`pthread_create`].
+///
+/// # Safety
+/// As of thrd_create.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn thrd_create(
+    thread: *mut c_void,
+    work: *const c_void,
+    argument: *mut c_void,
+) -> c_int {
+    const ERROR: c_int = 2; // thrd_error
+    type Create = extern "C" fn(*mut c_void, *const c_void, *mut c_void) -> c_int;
+    if let Some(areas) = areas() {
+        areas.gets_company();
+    }
+    // SAFETY: libc's thrd_create has this type.
+    THRD_CREATE.get().map_or(ERROR, |create| unsafe {
+        core::mem::transmute::<*mut c_void, Create>(create)(thread, work, argument)
+    })
 }
 
 /// daemon(3), which forks and cannot say that it may not: refused as [`fork`] is.
@@ -529,6 +580,8 @@ static FORK: Next = Next::new(c"fork");
 static UNHEARD_FORK: Next = Next::new(c"_Fork");
 static CLONE: Next = Next::new(c"clone");
 static DAEMON: Next = Next::new(c"daemon");
+static CREATE: Next = Next::new(c"pthread_create");
+static THRD_CREATE: Next = Next::new(c"thrd_create");
 static SET_STACK: Next = Next::new(c"pthread_attr_setstack");
 static SET_PROTOCOL: Next = Next::new(c"pthread_mutexattr_setprotocol");
 static SET_ROBUST: Next = Next::new(c"pthread_mutexattr_setrobust");
@@ -536,9 +589,9 @@ static SET_ROBUST: Next = Next::new(c"pthread_mutexattr_setrobust");
 /// Finds the functions of libc that are called here. Later the dynamic linker's lock may be held by a thread
 /// that waits for this one.
 pub(crate) fn resolve() {
-    let all =
-        [&FORK, &UNHEARD_FORK, &CLONE, &DAEMON, &FORKPTY, &SET_STACK, &SET_PROTOCOL, &SET_ROBUST];
-    for next in all {
+    let forks = [&FORK, &UNHEARD_FORK, &CLONE, &DAEMON, &FORKPTY];
+    let threads = [&CREATE, &THRD_CREATE, &SET_STACK, &SET_PROTOCOL, &SET_ROBUST];
+    for next in forks.into_iter().chain(threads) {
         next.get();
     }
 }
@@ -633,8 +686,15 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_clone if a & libc::CLONE_VM as usize == 0 && b == 0 => {
                 fork::unheard(areas, pass)
             }
-            // The flags are the first of its arguments, and the stack is the sixth.
             libc::SYS_clone3 if clone3_is_fork(a as *const u64, b) => fork::unheard(areas, pass),
+            libc::SYS_clone if shares_memory(a as u64) => {
+                areas.gets_company();
+                pass()
+            }
+            libc::SYS_clone3 if clone3_flags(a as *const u64, b).is_some_and(shares_memory) => {
+                areas.gets_company();
+                pass()
+            }
             _ => pass(),
         }
     };
@@ -643,18 +703,29 @@ pub(crate) unsafe extern "C" fn syscall(
 
 const SYS_MSEAL: c_long = 462;
 
+/// The flags of clone3(2), the first of so many bytes of arguments; nothing if those are too few.
+///
+/// # Safety
+/// As of clone3.
+unsafe fn clone3_flags(arguments: *const u64, length: usize) -> Option<u64> {
+    let are_there = !arguments.is_null() && length > CLONE3_STACK * size_of::<u64>();
+    // SAFETY: the caller's promise; there are so many words.
+    are_there.then(|| unsafe { arguments.read() })
+}
+
+/// The stack is the sixth argument of clone3(2).
+const CLONE3_STACK: usize = 5;
+
 /// Whether clone3(2) with so many bytes of arguments makes a child with memory of its own, which goes on here.
 ///
 /// # Safety
 /// As of clone3.
 unsafe fn clone3_is_fork(arguments: *const u64, length: usize) -> bool {
-    const STACK: usize = 5;
-    if arguments.is_null() || length < (STACK + 1) * size_of::<u64>() {
-        return false;
-    }
-    // SAFETY: the caller's promise; there are so many words.
-    let (flags, stack) = unsafe { (arguments.read(), arguments.add(STACK).read()) };
-    flags & libc::CLONE_VM as u64 == 0 && stack == 0
+    // SAFETY: the caller's promise; where there are flags there is a stack.
+    let has_stack = || unsafe { arguments.add(CLONE3_STACK).read() } != 0;
+    // SAFETY: the caller's promise.
+    let flags = unsafe { clone3_flags(arguments, length) };
+    flags.is_some_and(|flags| flags & libc::CLONE_VM as u64 == 0 && !has_stack())
 }
 
 fn long(done: Result<usize>) -> c_long {

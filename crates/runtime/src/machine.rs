@@ -38,6 +38,8 @@ pub(crate) struct Decider {
     promote: Option<Promote>,
     /// Whether all memory is to be on gigantic pages from the start.
     maps_at_once: bool,
+    /// Whether first touches may get gigantic pages.
+    gives_gigantic: bool,
     lock: RawLock,
     policy: UnsafeCell<Box<dyn Policy>>,
 }
@@ -50,9 +52,16 @@ impl Decider {
         let Life { allocation, preparation, .. } = policy.life();
         let promote =
             promote.filter(|_| matches!(allocation, Allocation::FirstTouch { later: Some(_), .. }));
-        let maps_at_once = preparation == Preparation::AtOnce
-            && matches!(allocation, Allocation::FirstTouch { largest: PageSize::Gigantic, .. });
-        Self { promote, maps_at_once, lock: RawLock::new(), policy: UnsafeCell::new(policy) }
+        let gives_gigantic =
+            matches!(allocation, Allocation::FirstTouch { largest: PageSize::Gigantic, .. });
+        let maps_at_once = preparation == Preparation::AtOnce && gives_gigantic;
+        Self {
+            promote,
+            maps_at_once,
+            gives_gigantic,
+            lock: RawLock::new(),
+            policy: UnsafeCell::new(policy),
+        }
     }
 
     /// Whether it promotes what first touches left to smaller pages.
@@ -65,18 +74,26 @@ impl Decider {
         self.promote
     }
 
-    /// Maps a gigantic page over a slot in which nobody has anything, if the policy has all memory on such pages from
-    /// the start (pages set aside before); whether it did. The caller holds the lock of the space.
-    pub(crate) fn map_at_once(&self, areas: &Areas, slot: usize) -> bool {
-        if !self.maps_at_once {
+    /// Maps a gigantic page over a slot in which nobody has anything, and of which the program maps this part: if the
+    /// policy has all memory on such pages from the start (pages set aside before), or if it gives them to first
+    /// touches, the part is the whole, and without the right to a userfaultfd no first touch will be told. Whether it
+    /// did. The caller holds the lock of the space.
+    pub(crate) fn map_at_once(&self, areas: &Areas, part: Span) -> bool {
+        let is_left_to_touches = part.length < GIGANTIC || !self.gives_gigantic;
+        if is_left_to_touches && !self.maps_at_once {
             return false;
         }
         // Only the library's threads can demote the page.
         areas.start_threads();
-        let is_able = areas.threads() == Threads::Run && areas.uffd().is_some();
+        let is_able = areas.threads() == Threads::Run
+            && match areas.uffd() {
+                Some(_) => self.maps_at_once,
+                None => areas.program_is_alone(),
+            };
         if !is_able || !areas.may_register() {
             return false;
         }
+        let slot = areas.slots.containing(part.start);
         if !areas.slots.begin(slot, State::Ordinary, State::Serving) {
             return false;
         }

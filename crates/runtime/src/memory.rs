@@ -125,7 +125,7 @@ fn open(areas: &Areas, space: &Space, span: Span, protection: i32) -> Result<()>
         }
         let slot = areas.slots.containing(part.start);
         let is_free = space.slot(slot).is_some_and(SlotPages::is_free);
-        if protection == READ_WRITE && is_free && areas.decider.map_at_once(areas, slot) {
+        if protection == READ_WRITE && is_free && areas.decider.map_at_once(areas, part) {
             continue;
         }
         // SAFETY: free pages of the areas are reserved memory that nobody uses.

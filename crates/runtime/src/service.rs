@@ -6,7 +6,8 @@
 #![expect(unsafe_code, reason = "reserves what nobody uses")]
 
 use crate::areas::{Areas, Threads};
-use crate::demote;
+use crate::demote::{self, Writes};
+use crate::end;
 use crate::promote;
 use crate::slot::State;
 use crate::space::Space;
@@ -15,7 +16,7 @@ use crate::sys::{self, GIGANTIC};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use superpage_launch::Cause;
-use superpage_units::Bytes;
+use superpage_units::{Bytes, Nanos};
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,9 @@ enum Kind {
     /// Copy the smaller pages of a slot to a gigantic one.
     Promote = 4,
 }
+
+/// The thread looks whether the program has ended after this time. Chosen, not measured.
+const LOOK: Nanos = Nanos(1_000_000_000);
 
 const IDLE: u32 = 0;
 const DONE: u32 = 10;
@@ -79,7 +83,8 @@ impl Mailbox {
             if let Some(kind) = kinds.into_iter().find(|kind| *kind as u32 == state) {
                 return (kind, self.slot.load(Relaxed));
             }
-            sys::futex_wait(&self.state, state);
+            sys::futex_wait_for(&self.state, state, LOOK);
+            end::with_the_program();
         }
     }
 
@@ -224,16 +229,22 @@ pub(crate) fn demote_for(
     asking: u32,
     needed: Bytes,
 ) -> Result<(), Cause> {
-    let uffd = areas.uffd().ok_or(Cause::NoRights)?;
+    let writes = match areas.uffd() {
+        Some(uffd) => Writes::Wait(uffd),
+        None if areas.program_is_alone() => Writes::Refused,
+        None => return Err(Cause::NoRights),
+    };
     if !areas.slots.begin(slot, State::Gigantic, State::Changing) {
         return Err(Cause::Kernel);
     }
     let span = areas.slots.span(slot);
-    let done = demote::demote(areas, uffd, span, asking, needed);
+    let done = demote::demote(areas, writes, span, asking, needed);
     if let Err(cause) = done {
         areas.counters.refused.add(cause);
     }
     areas.slots.settle(slot, if done.is_ok() { State::Ordinary } else { State::Gigantic });
-    uffd.wake(span);
+    if let Writes::Wait(uffd) = writes {
+        uffd.wake(span);
+    }
     done
 }

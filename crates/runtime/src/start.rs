@@ -160,9 +160,6 @@ unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
     Ok(unsafe { core::slice::from_raw_parts_mut(start as *mut T, count) })
 }
 
-/// The number of threads that the library has, once they run.
-pub(crate) const THREADS: usize = 4;
-
 const STARTING: u32 = 0;
 const STARTED: u32 = 1;
 static STATE: AtomicU32 = AtomicU32::new(STARTING);

@@ -13,8 +13,12 @@
 use crate::lock::SignalsBlocked;
 use crate::sys::{self, Mmap, PAGE, Result, Span};
 use core::arch::{asm, naked_asm};
+use core::ffi::CStr;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::SeqCst;
 use syscalls::Errno;
 
+const TASKS: &CStr = c"/proc/self/task";
 const STACK: usize = 256 * 1024; // chosen, not measured; the deepest call is a policy's
 const LOCALS: usize = 64 * 1024; // more than the thread-local variables of any library we know
 /// Entries of the table through which thread-local variables are found, one for each library.
@@ -93,7 +97,31 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
     let _signals = SignalsBlocked::now();
     // SAFETY: the stack and the block are the new thread's alone.
     let made = unsafe { clone(flags as usize, room.stack_end, room.block, work) };
-    Errno::from_ret(made).map(|_| ())
+    Errno::from_ret(made).map(|_| {
+        STARTED.fetch_add(1, SeqCst);
+    })
+}
+
+/// The number of threads that were started. None of them ends before the process does.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the program has one thread: its first, which may have ended and is then kept by the kernel for the others.
+pub(crate) fn program_has_one() -> bool {
+    tasks().is_ok_and(|tasks| tasks == STARTED.load(SeqCst) + 1)
+}
+
+/// The threads of the process, or a part of them where there are many.
+fn tasks() -> Result<usize> {
+    let tasks = sys::open(TASKS, libc::O_RDONLY | libc::O_DIRECTORY)?;
+    let mut entries = [0; 1024]; // more than the library's threads take
+    let length = sys::entries(&tasks, &mut entries)?;
+    let mut rest = entries.get(..length).unwrap_or_default();
+    let mut count = 0;
+    while let Some((name, next)) = crate::pins::entry(rest) {
+        count += usize::from(name.first().is_some_and(u8::is_ascii_digit));
+        rest = next;
+    }
+    Ok(count)
 }
 
 /// clone(2) with a new stack: the caller gets the answer, the new thread calls `work` and ends.

@@ -277,6 +277,38 @@ static int forks(void) {
     return 0;
 }
 
+static void *reads_all(void *memory) {
+    expect(memory, 0, GIB, 15);
+    fill(memory, 0, GIB, 16);
+    return NULL;
+}
+
+// Has a GiB filled by its first thread, before the second is there, and forks with both. Prints how much 1 GiB pages
+// map with one thread, and with two.
+static int company(void) {
+    char *memory = map(GIB);
+    fill(memory, 0, GIB, 15);
+    printf("%zu\n", on_gigantic());
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, reads_all, memory) == 0);
+    char *other = map(GIB);
+    fill(other, 0, GIB, 17);
+    printf("%zu\n", on_gigantic());
+    fflush(stdout);
+    pthread_join(thread, NULL);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        expect(memory, 0, GIB, 16);
+        expect(other, 0, GIB, 17);
+        _exit(0);
+    }
+    fill(memory, 0, GIB, 18);
+    end_well(child);
+    expect(memory, 0, GIB, 18);
+    return 0;
+}
+
 // Closes every descriptor; memory that is touched then is served as before.
 static int closes(void) {
     char *memory = map(2 * GIB);
@@ -810,6 +842,7 @@ int main(int count, char **words) {
     if (!strcmp(part, "parts")) return parts();
     if (!strcmp(part, "threads")) return threads(number);
     if (!strcmp(part, "forks")) return forks();
+    if (!strcmp(part, "company")) return company();
     if (!strcmp(part, "closes")) return closes();
     if (!strcmp(part, "by-the-kernel")) return by_the_kernel();
     if (!strcmp(part, "signals")) return signals();
