@@ -19,66 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "memory.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 // glibc before 2.37 does not know it
 #endif
-
-#define GIB (1UL << 30)
-#define PAGE 4096UL
-
-static char *map(size_t length) {
-    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED);
-    return memory;
-}
-
-// The word that page `index` of a mapping is to hold.
-static uint64_t word(uint64_t seed, size_t index) {
-    uint64_t value = (seed + 1) * 0x9E3779B97F4A7C15UL ^ (index + 1) * 0xBF58476D1CE4E5B9UL;
-    return value | 1;
-}
-
-static void fill(char *memory, size_t from, size_t to, uint64_t seed) {
-    for (size_t at = from; at < to; at += PAGE) *(uint64_t *)(memory + at) = word(seed, at / PAGE);
-}
-
-static void expect(const char *memory, size_t from, size_t to, uint64_t seed) {
-    for (size_t at = from; at < to; at += PAGE) {
-        const uint64_t *words = (const uint64_t *)(memory + at);
-        if (words[0] != word(seed, at / PAGE) || words[1] != 0) {
-            fprintf(stderr, "wrong at %#zx of %p\n", at, (const void *)memory);
-            exit(1);
-        }
-    }
-}
-
-static void expect_zero(const char *memory, size_t from, size_t to) {
-    for (size_t at = from; at < to; at += 8) {
-        if (*(const uint64_t *)(memory + at) != 0) {
-            fprintf(stderr, "not zero at %#zx of %p\n", at, (const void *)memory);
-            exit(1);
-        }
-    }
-}
-
-// Bytes of this process that 1 GiB pages map, in the mapping that holds an address, or in all if it is null.
-static size_t gigantic_at(const void *address) {
-    FILE *smaps = fopen("/proc/self/smaps", "r");
-    CHECK(smaps);
-    char line[512];
-    size_t start, end, size = 0, kib, sum = 0;
-    while (fgets(line, sizeof line, smaps)) {
-        if (sscanf(line, "%zx-%zx ", &start, &end) == 2) size = end - start;
-        int counts = !address || (start <= (size_t)address && (size_t)address < end);
-        if (sscanf(line, "KernelPageSize: %zu kB", &kib) == 1 && kib == 1 << 20 && counts) sum += size;
-    }
-    fclose(smaps);
-    return sum;
-}
-
-static size_t on_gigantic(void) { return gigantic_at(NULL); }
 
 // Fills so many GiB, checks them, and prints how much of it 1 GiB pages map.
 static int touch(size_t gib) {
@@ -604,17 +549,6 @@ static int integrity(long seconds) {
     for (size_t i = 0; i < 4; i++) pthread_join(thread[i], NULL);
     printf("%ld\n", walks[0].steps + walks[1].steps + walks[2].steps + walks[3].steps);
     return 0;
-}
-
-// Whether memory can be read, by the kernel's answer.
-static int is_readable(const char *memory) {
-    int ends[2];
-    CHECK(pipe(ends) == 0);
-    int done = write(ends[1], memory, 1) == 1;
-    CHECK(done || errno == EFAULT);
-    close(ends[0]);
-    close(ends[1]);
-    return done;
 }
 
 // Fills memory that is mapped piece by piece, so that no first touch is one of a whole GiB, gives a piece back,
