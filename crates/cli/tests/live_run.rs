@@ -1,7 +1,7 @@
 //! Programs under `superpage run`: what they hold, what they see of it, and how they end.
 //!
-//! The programs are `program/program.c` and, for malloc, `program/allocator.c`, built here by the C compiler that Rust
-//! links with. They check every byte that they wrote; a wrong one is exit code 1.
+//! The programs are `program/program.c`, for all kinds of calls `program/calls.c`, and for malloc `program/allocator.c`,
+//! built here by the C compiler that Rust links with. They check every byte that they wrote; a wrong one is exit code 1.
 
 #![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
 
@@ -26,15 +26,31 @@ use superpage_units::{GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES};
 use tempfile::TempDir;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/program.c");
+const CALLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/calls.c");
 const ALLOCATOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/allocator.c");
 
 fn main() -> ExitCode {
-    machine::run(tests()).exit_code()
-}
-
-fn tests() -> Vec<Test> {
     let able = without_library().or_else(machine::without_settings);
     let gigantic = able.clone().or_else(without_gigantic);
+    let of_calls = tests_of_calls(able.clone(), gigantic.clone());
+    machine::run(tests(able, gigantic).into_iter().chain(of_calls)).exit_code()
+}
+
+/// The tests with `calls.c`. The arguments are the reasons why a test cannot run that needs the program, or a gigantic
+/// page for it.
+fn tests_of_calls(able: Option<String>, gigantic: Option<String>) -> Vec<Test> {
+    vec![
+        ("any_call_may_change_a_part", gigantic.clone(), || calls(&["changes"])),
+        ("hints_leave_gigantic_pages", gigantic.clone(), || calls(&["hints"])),
+        ("advice_about_itself_is_followed", gigantic.clone(), || calls(&["advises-itself"])),
+        ("segments_attach_where_memory_was", gigantic.clone(), || calls(&["attaches"])),
+        ("the_heap_grows_as_without", gigantic, || calls(&["heap"])),
+        ("a_limit_set_by_number_is_kept", able, a_limit_set_by_number_is_kept),
+    ]
+}
+
+/// The other tests.
+fn tests(able: Option<String>, gigantic: Option<String>) -> Vec<Test> {
     let parts = without_library();
     vec![
         ("first_touches_get_gigantic_pages", gigantic.clone(), first_touches_get_gigantic_pages),
@@ -202,6 +218,27 @@ fn plays(words: &[&str]) -> Ended {
     report(words).map(|_| ())
 }
 
+/// Runs a part of another program, built with these options of the compiler, to its good end; what it said, and the
+/// report.
+fn built(
+    source: &str,
+    compiler_options: &[&str],
+    options: &[&str],
+    words: &[&str],
+) -> Result<(Said, Value), Failed> {
+    program().as_ref()?; // and the libraries
+    let directory = TempDir::new()?;
+    let program = directory.path().join("program");
+    build(source, &program, compiler_options)?;
+    let file = directory.path().join("report.json");
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--ready", "0", "--report"]).arg(&file).args(options);
+    let said = Said::from(command.arg("--").arg(&program).args(words).output()?).done()?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    ensure!(report["managed"] == true, "not managed: {report}");
+    Ok((said, report))
+}
+
 fn bytes(said: &Said) -> Result<u64, Failed> {
     Ok(said.out.lines().next().unwrap_or_default().parse()?)
 }
@@ -358,6 +395,19 @@ fn forks_and_promotions_race() -> Ended {
         }
     }
     ensure!(promotions > 0, "no fork met a promotion");
+    Ok(())
+}
+
+/// Runs a part of `calls.c` to its good end, with one gigantic page to be had.
+fn calls(words: &[&str]) -> Ended {
+    let _taken = take_gigantic(1)?;
+    built(CALLS, &[], &[], words).map(|_| ())
+}
+
+fn a_limit_set_by_number_is_kept() -> Ended {
+    for call in ["setrlimit", "prlimit64"] {
+        built(CALLS, &[], &[], &[call])?;
+    }
     Ok(())
 }
 
@@ -570,19 +620,12 @@ fn scripts_are_followed_and_children_left() -> Ended {
 
 // ---------------------------------------------------------------- malloc
 
-/// Runs a part of `allocator.c`, built with these options, to its good end; what it said, and the report.
-fn allocates(built: &[&str], options: &[&str], words: &[&str]) -> Result<(Said, Value), Failed> {
-    program().as_ref()?; // and the libraries
-    let directory = TempDir::new()?;
-    let program = directory.path().join("allocator");
-    build(ALLOCATOR, &program, built)?;
-    let file = directory.path().join("report.json");
-    let mut command = Command::new(PROGRAM);
-    command.args(["run", "--ready", "0", "--report"]).arg(&file).args(options);
-    let said = Said::from(command.arg("--").arg(&program).args(words).output()?).done()?;
-    let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-    ensure!(report["managed"] == true, "not managed: {report}");
-    Ok((said, report))
+fn allocates(
+    built_with: &[&str],
+    options: &[&str],
+    words: &[&str],
+) -> Result<(Said, Value), Failed> {
+    built(ALLOCATOR, built_with, options, words)
 }
 
 fn allocated_memory_gets_gigantic_pages() -> Ended {

@@ -3,13 +3,18 @@
 //! Each does what libc's does, with the same errors, and goes to the kernel as it is where the process is
 //! not managed. libc itself calls the kernel without these: the stacks of its threads and what its loader
 //! maps are not seen here.
+//!
+//! Some calls that concern memory need nothing and are libc's own. `brk` and `sbrk` change the heap, which the kernel
+//! puts tens of TiB away from the areas and lets grow into no other mapping. `munlock` leaves gigantic pages as they
+//! are; `move_pages` and `migrate_pages` move them whole; `set_mempolicy_home_node` changes only what was given to
+//! `mbind` before. `vfork` copies no memory.
 
 #![expect(unsafe_code, reason = "C functions that programs call")]
 #![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
 
 use crate::areas::{Areas, areas};
 use crate::sys::{Errno, Mmap, Result, Span};
-use crate::{fork, memory, sys};
+use crate::{fork, memory, shm, sys};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -219,7 +224,87 @@ pub(crate) unsafe extern "C" fn remap_file_pages(
     })
 }
 
-/// process_madvise(2): what it is about, if that is our own memory, becomes ordinary first.
+/// posix_madvise(3), which returns its error.
+///
+/// # Safety
+/// As of posix_madvise.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn posix_madvise(
+    address: *mut c_void,
+    length: usize,
+    advice: c_int,
+) -> c_int {
+    // libc does nothing there, because the kernel would empty the memory.
+    if advice == libc::POSIX_MADV_DONTNEED {
+        return 0;
+    }
+    let address = address.addr();
+    // SAFETY: the caller's promise; the other kinds of advice have the numbers that the kernel gives them.
+    let done = unsafe {
+        match areas() {
+            Some(areas) => memory::advise(areas, address, length, advice),
+            None => sys::madvise(Span { start: address, length }, advice),
+        }
+    };
+    done.map_or_else(Errno::into_raw, |_| 0)
+}
+
+/// mseal(2): what is sealed stays ordinary.
+///
+/// # Safety
+/// As of mseal.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mseal(
+    address: *mut c_void,
+    length: usize,
+    flags: core::ffi::c_ulong,
+) -> c_int {
+    let address = address.addr();
+    // SAFETY: the caller's promise.
+    let change = || unsafe { syscalls::syscall!(Sysno::mseal, address, length, flags) };
+    number(match areas() {
+        Some(areas) => memory::special(areas, address, length, change),
+        None => change(),
+    })
+}
+
+/// shmat(2).
+///
+/// # Safety
+/// As of shmat.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn shmat(
+    segment: c_int,
+    address: *const c_void,
+    flags: c_int,
+) -> *mut c_void {
+    let address = address.addr();
+    // SAFETY: the caller's promise.
+    pointer(unsafe {
+        match areas() {
+            Some(areas) => shm::attach(areas, segment, address, flags),
+            None => sys::shmat(segment, address, flags),
+        }
+    })
+}
+
+/// shmdt(2).
+///
+/// # Safety
+/// As of shmdt.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn shmdt(address: *const c_void) -> c_int {
+    let address = address.addr();
+    // SAFETY: the caller's promise.
+    number(unsafe {
+        match areas() {
+            Some(areas) => shm::detach(areas, address),
+            None => sys::shmdt(address),
+        }
+    })
+}
+
+/// process_madvise(2).
 ///
 /// # Safety
 /// As of process_madvise.
@@ -232,29 +317,56 @@ pub(crate) unsafe extern "C" fn process_madvise(
     flags: u32,
 ) -> isize {
     // SAFETY: the caller's promise.
-    let change = || unsafe {
+    let ask = || unsafe {
         syscalls::syscall!(Sysno::process_madvise, process, parts, count, advice, flags)
     };
-    if let Some(areas) = areas() {
+    let done = match areas() {
         // SAFETY: the caller's promise.
-        unsafe { make_ordinary(areas, parts, count) };
-    }
-    answer(change(), usize::cast_signed, -1)
+        Some(areas) if flags == 0 && is_about_us(process) => unsafe {
+            advise_parts(areas, parts, count, advice)
+        },
+        _ => ask(),
+    };
+    answer(done, usize::cast_signed, -1)
 }
 
-/// Makes parts of our own memory ordinary that a call with addresses of some process is about.
+/// Whether this process, by its descriptor, has our memory. The kernel takes advice that would empty memory about
+/// one's own only, here about none of it. Kernels before 6.13 take none, and refuse the rest for gigantic pages.
+fn is_about_us(process: c_int) -> bool {
+    let nothing = core::ptr::null::<libc::iovec>();
+    // SAFETY: no part is advised.
+    let done = unsafe {
+        syscalls::syscall!(Sysno::process_madvise, process, nothing, 0, libc::MADV_DONTNEED, 0)
+    };
+    done == Ok(0)
+}
+
+/// Advises parts of our own memory; the bytes before the first that is refused, if there are any.
 ///
 /// # Safety
-/// There must be so many parts.
-unsafe fn make_ordinary(areas: &Areas, parts: *const libc::iovec, count: usize) {
+/// There must be so many parts; else as of madvise.
+unsafe fn advise_parts(
+    areas: &Areas,
+    parts: *const libc::iovec,
+    count: usize,
+    advice: c_int,
+) -> Result<usize> {
     const MOST: usize = 1024; // as many as the kernel takes
-    if parts.is_null() || count > MOST {
-        return;
+    if count > MOST {
+        return Err(Errno::EINVAL);
     }
-    // SAFETY: the caller's promise.
-    for part in unsafe { core::slice::from_raw_parts(parts, count) } {
-        let _ = memory::special(areas, part.iov_base.addr(), part.iov_len, || Ok(0));
+    let mut done = 0;
+    for index in 0..count {
+        // SAFETY: the caller's promise.
+        let part = unsafe { parts.add(index).read() };
+        // SAFETY: the caller's promise.
+        match unsafe { memory::advise(areas, part.iov_base.addr(), part.iov_len, advice) } {
+            Ok(_) => done += part.iov_len,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
     }
+    Ok(done)
 }
 
 /// mlock(2): what is locked is not promoted, because locked pages cannot be moved.
@@ -401,15 +513,21 @@ pub(crate) unsafe extern "C" fn prlimit(
     new: *const libc::rlimit64,
     old: *mut libc::rlimit64,
 ) -> c_int {
-    if resource == sys::int(libc::RLIMIT_AS as usize)
-        && !new.is_null()
-        && (process == 0 || process.unsigned_abs() == sys::process())
-        && let Some(areas) = areas()
-    {
-        memory::close(areas);
+    if let Some(areas) = areas() {
+        about_to_limit(areas, process, resource, new);
     }
     // SAFETY: the caller's promise.
     number(unsafe { syscalls::syscall!(Sysno::prlimit64, process, resource, new, old) })
+}
+
+/// A limit is about to be set: what is reserved would count against that of the address space.
+fn about_to_limit(areas: &Areas, process: c_int, resource: c_int, new: *const libc::rlimit64) {
+    if resource == sys::int(libc::RLIMIT_AS as usize)
+        && !new.is_null()
+        && (process == 0 || process.unsigned_abs() == sys::process())
+    {
+        memory::close(areas);
+    }
 }
 
 /// prlimit64(3): the same on this architecture.
@@ -670,16 +788,25 @@ pub(crate) unsafe extern "C" fn syscall(
                 memory::special(areas, a, b, pass)
             }
             libc::SYS_mlock | libc::SYS_mlock2 => memory::special_and_slow(areas, a, b, pass),
-            libc::SYS_process_madvise => {
-                make_ordinary(areas, b as *const libc::iovec, c);
-                pass()
+            libc::SYS_process_madvise if e == 0 && is_about_us(sys::int(a)) => {
+                advise_parts(areas, b as *const libc::iovec, c, sys::int(d))
             }
+            libc::SYS_shmat => shm::attach(areas, sys::int(a), b, sys::int(c)),
+            libc::SYS_shmdt => shm::detach(areas, a),
             libc::SYS_userfaultfd => {
                 areas.leave_alone();
                 pass()
             }
             libc::SYS_mlockall => {
                 memory::close(areas);
+                pass()
+            }
+            libc::SYS_setrlimit => {
+                about_to_limit(areas, 0, sys::int(a), b as *const libc::rlimit64);
+                pass()
+            }
+            libc::SYS_prlimit64 => {
+                about_to_limit(areas, sys::int(a), sys::int(b), c as *const libc::rlimit64);
                 pass()
             }
             libc::SYS_fork => fork::unheard(areas, pass),

@@ -29,6 +29,7 @@ mod pre_copy;
 mod promote;
 mod room;
 mod service;
+mod shm;
 mod slot;
 mod space;
 mod start;

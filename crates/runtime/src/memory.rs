@@ -195,7 +195,7 @@ unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span) -> Result<usize> {
 ///
 /// # Errors
 /// ENOMEM if a gigantic page could not be demoted.
-fn make_ordinary(areas: &Areas, space: &Guard<'_, Space>, span: Span) -> Result<()> {
+pub(crate) fn make_ordinary(areas: &Areas, space: &Guard<'_, Space>, span: Span) -> Result<()> {
     for slot in space.slots_of(span) {
         if areas.make_ordinary(space, slot) == Answer::Refused {
             return Err(Errno::ENOMEM);
@@ -253,8 +253,8 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Spa
         if areas.make_ordinary(space, slot) == Answer::Refused {
             return keep_zeroed(space, part);
         }
-        // Reserved memory is a VMA, of which there may be no more; a hole is none.
-        if reserve(part) == Err(Errno::ENOMEM) {
+        // Reserved memory is a VMA, of which there may be no more; a hole is none. What is sealed (mseal) can be neither.
+        if reserve(part).is_err() {
             return lose(space, part);
         }
     }
@@ -638,7 +638,7 @@ fn copy(from: Span, to: Span) -> Result<()> {
 
 /// Reserves a place that the kernel has just unmapped. If it has put another mapping there meanwhile, the
 /// place is lost to the areas.
-fn reserve_hole(space: &mut Guard<'_, Space>, hole: Span) {
+pub(crate) fn reserve_hole(space: &mut Guard<'_, Space>, hole: Span) {
     let mut again = Mmap::fixed(hole, PROT_NONE);
     again.flags = again.flags & !MAP_FIXED | MAP_FIXED_NOREPLACE;
     // SAFETY: it replaces nothing.

@@ -152,6 +152,24 @@ pub(crate) unsafe fn mremap(old: Span, length: usize, flags: i32, to: usize) -> 
     unsafe { syscall!(Sysno::mremap, old.start, old.length, length, flags, to) }
 }
 
+/// shmat(2).
+///
+/// # Safety
+/// As of [`mmap`] at a fixed place, if there is one.
+pub(crate) unsafe fn shmat(segment: i32, address: usize, flags: i32) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(Sysno::shmat, segment, address, flags) }
+}
+
+/// shmdt(2).
+///
+/// # Safety
+/// As of [`munmap`].
+pub(crate) unsafe fn shmdt(address: usize) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(Sysno::shmdt, address) }
+}
+
 /// Moves the mapping of one gigantic page's worth of memory over another place, in one step for all
 /// threads.
 ///
@@ -468,6 +486,34 @@ fn scan_by(
         start = scan.walk_end.max(start + PAGE as u64);
     }
     Ok(())
+}
+
+/// The argument of PROCMAP_QUERY, `struct procmap_query`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Query {
+    size: u64,
+    flags: u64,
+    address: u64,
+    start: u64,
+    end: u64,
+    others: [u64; 8],
+}
+
+const PROCMAP_QUERY: u32 = 0xC068_6611; // _IOWR('f', 17, struct procmap_query)
+
+/// The VMA that holds this address.
+///
+/// # Errors
+/// ENOENT if nothing is mapped there, and what the kernel says where it cannot tell.
+pub(crate) fn vma_at(address: usize) -> Result<Span> {
+    let maps = open(c"/proc/thread-self/maps", libc::O_RDONLY)?;
+    let mut query =
+        Query { size: size_of::<Query>() as u64, address: address as u64, ..Query::default() };
+    // SAFETY: the structure is the request's, and says how large it is.
+    unsafe { syscall!(Sysno::ioctl, maps.0, PROCMAP_QUERY, &raw mut query) }?;
+    let (start, end) = (to_usize(query.start), to_usize(query.end));
+    Ok(Span { start, length: end - start })
 }
 
 /// Whether two tasks have the same table of descriptors; where the kernel does not say, they have not.
