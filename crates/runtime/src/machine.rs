@@ -251,6 +251,10 @@ impl Inside<'_> {
                 Err(_) => Outcome::Stale,
             };
         }
+        // A page that is free in the pool is memory for everybody then, once `superpage run` takes it out.
+        if self.areas.counters.added.load(Relaxed) > 0 && room::is_short() {
+            return Outcome::NoFrame;
+        }
         match promote::promote(self.areas, self.areas.slots.containing(start)) {
             Ok(()) => Outcome::Done,
             Err(Failure::NoPage) => Outcome::NoFrame,
