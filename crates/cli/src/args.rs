@@ -9,6 +9,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 use superpage_lab::experiment::On;
+use superpage_launch::OFF;
 use superpage_manager::config::parse_percent;
 use superpage_manager::history::What;
 use superpage_policy::debloat::emd::EMD;
@@ -168,8 +169,7 @@ pub(crate) struct Run {
     /// promotes to 1 GiB later; trident-1g-only does without 2 MiB, trident-faults-only never promotes; hugetlb-1g maps
     /// a 1 GiB page as soon as a GiB is used at all, where there is one; linux asks for 2 MiB pages only; off changes
     /// nothing
-    #[arg(long, value_name = "POLICY", default_value = "trident",
-          value_parser = ["trident", "trident-1g-only", "trident-faults-only", "hugetlb-1g", "linux", "off"])]
+    #[arg(long, value_name = "POLICY", default_value = "trident", value_parser = run_policies())]
     pub(crate) policy: String,
     /// 1 GiB pages that are kept zeroed ahead of the program's first touches, once it has 1 GiB of memory;
     /// at most 16
@@ -699,6 +699,20 @@ fn policy(name: &str) -> Result<Chosen, String> {
         return Ok(Chosen::All);
     }
     Candidate::named(name).map(Chosen::One).map_err(|error| error.to_string())
+}
+
+/// The policies inside a program; one more is refused with a sentence of its own.
+fn run_policies() -> impl TypedValueParser<Value = String> {
+    const NO_POOL: &str = "hugetlb-2m";
+    let names =
+        ["trident", "trident-1g-only", "trident-faults-only", "hugetlb-1g", "linux", OFF, NO_POOL];
+    let value = |name| PossibleValue::new(name).hide(name == NO_POOL);
+    PossibleValuesParser::new(names.map(value)).try_map(|name| match name.as_str() {
+        NO_POOL => Err("2 MiB pages set aside are not offered inside a program; use --policy linux for 2 MiB pages \
+                        without a pool, or glibc's own tunable without superpage \
+                        (GLIBC_TUNABLES=glibc.malloc.hugetlb=2)"),
+        _ => Ok(name),
+    })
 }
 
 /// The de-bloaters, each with what it does.
