@@ -159,6 +159,8 @@ pub(crate) struct Promoted {
     pub(crate) took: Nanos,
     /// Accesses a second before it.
     pub(crate) accesses_per_s: f64,
+    /// Accesses a second from the request to the end.
+    pub(crate) accesses_per_s_meanwhile: f64,
     /// Words that were compared with what was written before.
     pub(crate) accesses: u64,
     /// Words among those that were wrong.

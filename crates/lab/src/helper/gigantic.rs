@@ -92,6 +92,9 @@ pub(super) struct Written {
 
 /// The time in which writes are counted before a promotion. Chosen.
 const BEFORE: Duration = Duration::from_millis(200);
+/// A thread makes so many accesses before it adds them to those of all. Chosen: at 100,000 a second this is less than a
+/// millisecond, at full speed it keeps the threads apart.
+const COUNTED: u64 = 64;
 
 impl Written {
     /// A GiB on smaller pages, and threads that write to it `writes` times a second together; a number of
@@ -142,29 +145,33 @@ impl Play for Written {
         }
         let run = Run::default();
         self.seed += 2;
-        let (took, before) = std::thread::scope(|scope| {
+        let (took, before, meanwhile) = std::thread::scope(|scope| {
             for thread in 0..self.threads {
                 let (place, run, this) = (Place(self.memory), &run, Parts::of(self));
                 scope.spawn(move || this.access(place, thread, run));
             }
+            let rate = |counted: u64, time: Duration| counted as f64 / time.as_secs_f64();
             let start = Instant::now();
             std::thread::sleep(BEFORE);
-            let before = run.accesses.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
+            let until = run.accesses.load(Relaxed);
+            let before = rate(until, start.elapsed());
             run.is_promoting.store(true, Relaxed);
             let start = Instant::now();
             // SAFETY: the advice concerns page sizes only.
             unsafe { libc::madvise(self.memory.cast(), GIB, libc::MADV_COLLAPSE) };
             let took = start.elapsed();
+            let meanwhile = rate(run.accesses.load(Relaxed) - until, took);
             // Who was held goes on now, and says for how long.
             std::thread::sleep(BEFORE);
             run.is_over.store(true, Relaxed);
-            (took, before)
+            (took, before, meanwhile)
         });
         self.demote()?;
         Ok(Answer::Promoted(Promoted {
             pause: Nanos(run.longest.into_inner()),
             took: Nanos(nanos(took)),
             accesses_per_s: before,
+            accesses_per_s_meanwhile: meanwhile,
             accesses: run.accesses.into_inner(),
             wrong: run.wrong.into_inner(),
         }))
@@ -202,7 +209,7 @@ impl<'a> Parts<'a> {
         let only_reads = self.seed % 2 == 1;
         let mut rng = Rng::new(self.seed << 8 | thread as u64);
         let pages = (GIB / PAGE / self.threads) as u64;
-        let (mut due, mut accesses) = (Instant::now(), 0);
+        let (mut due, mut accesses, mut longest) = (Instant::now(), 0, Duration::ZERO);
         while !run.is_over.load(Relaxed) {
             let page = to_usize(rng.below(pages)) * self.threads + thread;
             if let Some(pace) = self.pace {
@@ -221,17 +228,19 @@ impl<'a> Parts<'a> {
                 // SAFETY: as above.
                 unsafe { word.write_volatile(found + 1) };
             }
+            let took = start.elapsed();
             if run.is_promoting.load(Relaxed) {
-                run.longest.fetch_max(nanos(start.elapsed()), Relaxed);
+                longest = longest.max(took);
             }
             let is_right = found == expected.load(Relaxed);
             run.wrong.fetch_add(u64::from(!is_right), Relaxed);
             expected.store(found + u64::from(!only_reads), Relaxed);
             accesses += 1;
-            if accesses % 1024 == 0 {
-                run.accesses.fetch_add(1024, Relaxed);
+            if accesses % COUNTED == 0 {
+                run.accesses.fetch_add(COUNTED, Relaxed);
             }
         }
-        run.accesses.fetch_add(accesses % 1024, Relaxed);
+        run.accesses.fetch_add(accesses % COUNTED, Relaxed);
+        run.longest.fetch_max(nanos(longest), Relaxed);
     }
 }

@@ -24,6 +24,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("pause_p50_ms", "pause ms"),
         ("pause_max_ms", "longest"),
         ("seconds", "s a promotion"),
+        ("lost", "throughput lost"),
         ("rounds", "promotions"),
         ("checked", "words compared"),
         ("wrong", "wrong"),
@@ -53,6 +54,8 @@ struct Row {
     pause_p50_ms: f64,
     pause_max_ms: f64,
     seconds: f64,
+    /// The part (0 to 1) of the accesses a second before a promotion that was not made during it.
+    lost: f64,
     rounds: usize,
     checked: u64,
     wrong: u64,
@@ -82,7 +85,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         "Pauses are of the longest access of any thread to the GiB from the beginning of its promotion on, so \
          on two processors also of other threads' turns; medians and the longest. A rate of 0: threads read as \
          fast as they can; else the rate of all together that was reached before the promotion. Seconds: from \
-         asking to the end, with a page zeroed ahead of time or not."
+         asking to the end, with a page zeroed ahead of time or not. Throughput lost: of the accesses a second before \
+         a promotion, the part that was not made from asking to the end; medians."
             .to_owned(),
     );
     Ok(report)
@@ -120,8 +124,13 @@ fn row(case: &'static str, way: &'static str, writes: Option<u64>, seen: &[Promo
         pause_p50_ms: rounded(median(pauses()), 1),
         pause_max_ms: rounded(pauses().fold(0.0, f64::max), 1),
         seconds: rounded(median(seen.iter().map(|one| one.took.as_secs_f64())), 3),
+        lost: rounded(median(seen.iter().map(lost)), 3),
         rounds: seen.len(),
         checked: seen.iter().map(|one| one.accesses).sum(),
         wrong: seen.iter().map(|one| one.wrong).sum(),
     }
+}
+
+fn lost(one: &Promoted) -> f64 {
+    1.0 - one.accesses_per_s_meanwhile / one.accesses_per_s
 }
