@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 12] {
+fn tests() -> [Test; 14] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
@@ -38,6 +38,8 @@ fn tests() -> [Test; 12] {
         ("a_heap_that_grows", able.clone(), a_heap_that_grows),
         ("gigantic_pages_at_first_touches", able.clone().or_else(without_gigantic), gigantic_fault),
         ("programs_on_all_pages", able.clone().or_else(without_gigantic), programs_on_all_pages),
+        ("programs_at_rest", able.clone().or_else(without_gigantic), programs_at_rest),
+        ("programs_while_memory_is_short", able.clone(), programs_while_memory_is_short),
         ("memory_of_a_guest", able, memory_of_a_guest),
         ("the_daemon_beside_mixed_load", servers, the_daemon_beside_mixed_load),
         ("a_jvm_that_touched_its_heap", java, a_jvm_that_touched_its_heap),
@@ -158,6 +160,37 @@ fn programs_on_all_pages() -> Ended {
     for policy in ["linux", "glibc-hugetlb-1", "glibc-hugetlb-2"] {
         ensure!(number(&rows, "gups", policy, "bytes_2m")? > 2e8, "no huge pages: {rows:?}");
     }
+    Ok(())
+}
+
+fn programs_at_rest() -> Ended {
+    let rows = run("trident-table3", "256M")?;
+    for case in ["gups", "btree", "xsbench", "canneal"] {
+        for memory in ["un-fragmented", "fragmented"] {
+            for policy in ["trident-faults-only", "trident"] {
+                let case = format!("{case}, {memory}");
+                let of = |key| number(&rows, &case, policy, key);
+                ensure!(of("bytes_4k")? + of("bytes_2m")? > 1e8, "{case}, {policy} in {rows:?}");
+                ensure!(of("share_1g")? == 0.0, "no GiB is full: {case}, {policy} in {rows:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// So small a program has no gigantic page to give up: live_run has one that does.
+fn programs_while_memory_is_short() -> Ended {
+    let pool = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+    let before = std::fs::read_to_string(pool)?;
+    let rows = run("trident-bloat", "256M")?;
+    ensure!(std::fs::read_to_string(pool)? == before, "huge pages were not given back");
+    for case in ["btree", "sparse", "gups"] {
+        for policy in ["linux-4k", "linux", "trident", "trident, memory short"] {
+            ensure!(number(&rows, case, policy, "rss_bytes")? > 4e7, "{case}, {policy}: {rows:?}");
+        }
+    }
+    let base_pages = number(&rows, "sparse", "linux-4k", "rss_bytes")?;
+    ensure!(base_pages < 1.5e8, "a quarter of it is in use: {rows:?}");
     Ok(())
 }
 

@@ -1,13 +1,14 @@
 //! Four of the programs that Trident's paper measures, written anew: what they do to memory, on memory that
-//! they get as the originals do, from malloc.
+//! they get as the originals do, from malloc. And one that uses a part of what it allocates.
 //!
-//! [`gups`], [`btree`], [`xsbench`], [`canneal`]. Unlike those of [`crate::workload`] they ask for no page size
+//! [`gups`], [`btree`], [`xsbench`], [`canneal`]; [`sparse`]. Unlike those of [`crate::workload`] they ask for no page size
 //! and know nothing of bloat: who allocates, and on which pages, is the experiment's to vary, by libraries and
 //! variables of the environment. This crate sets no allocator, so what Rust allocates is libc's malloc.
 
 mod btree;
 mod canneal;
 mod gups;
+mod sparse;
 mod xsbench;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ pub(crate) enum Program {
     Btree,
     Xsbench,
     Canneal,
+    Sparse,
 }
 
 /// A program that has built its data.
@@ -42,6 +44,7 @@ impl Program {
             Self::Btree => Box::new(btree::Btree::build(size)),
             Self::Xsbench => Box::new(xsbench::Xsbench::build(size)),
             Self::Canneal => Box::new(canneal::Canneal::build(size)),
+            Self::Sparse => Box::new(sparse::Sparse::build(size)),
         }
     }
 }
@@ -50,7 +53,8 @@ impl Program {
 mod tests {
     use super::*;
 
-    const ALL: [Program; 4] = [Program::Gups, Program::Btree, Program::Xsbench, Program::Canneal];
+    const ALL: [Program; 5] =
+        [Program::Gups, Program::Btree, Program::Xsbench, Program::Canneal, Program::Sparse];
     const SMALL: Bytes = Bytes::from_mib(8);
 
     #[test]

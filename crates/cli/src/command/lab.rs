@@ -238,7 +238,8 @@ fn cell(key: &str, value: &Value) -> String {
         Value::Number(number) => {
             let number = number.as_f64().unwrap_or(f64::NAN);
             if key.ends_with("_bytes") || key.starts_with("bytes_") {
-                Bytes(1).scaled(number).to_string()
+                let sign = if number < 0.0 { "-" } else { "" };
+                format!("{sign}{}", Bytes(1).scaled(number.abs()))
             } else if is_share(key) {
                 show::percent(number)
             } else {

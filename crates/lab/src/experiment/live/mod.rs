@@ -23,6 +23,7 @@ mod quicksilver_table5;
 mod support_bench;
 mod support_daemon;
 mod support_fairness;
+mod support_figure;
 mod support_fragments;
 mod support_mapped;
 mod support_mix;
@@ -33,8 +34,10 @@ mod support_run;
 mod support_sweep;
 mod support_told;
 mod three_sizes;
+mod trident_bloat;
 mod trident_fig10;
 mod trident_fig9;
+mod trident_table3;
 
 use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
 
@@ -63,4 +66,6 @@ pub const ALL: &[&Experiment] = &[
     &three_sizes::EXPERIMENT,
     &trident_fig9::EXPERIMENT,
     &trident_fig10::EXPERIMENT,
+    &trident_table3::EXPERIMENT,
+    &trident_bloat::EXPERIMENT,
 ];

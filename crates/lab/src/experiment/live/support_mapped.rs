@@ -34,6 +34,12 @@ impl Mapped {
         Ok(Self::parse(&String::from_utf8_lossy(&text)))
     }
 
+    /// Whether the memory on pages of one size, or in all, differs by so much.
+    pub(super) fn differs(self, other: Self, by: Bytes) -> bool {
+        let parts = |of: Self| [of.base, of.huge, of.gigantic, of.all];
+        parts(self).iter().zip(parts(other)).any(|(one, other)| one.0.abs_diff(other.0) >= by.0)
+    }
+
     fn parse(smaps: &str) -> Self {
         let (mut mapped, mut vma) = (Self::default(), Vma::default());
         for line in smaps.lines() {
@@ -106,6 +112,10 @@ VmFlags: rd wr mr mw me de ht
         let all = Bytes::from_gib(2) + Bytes::from_mib(4) + Bytes::from_kib(4);
         assert_eq!(mapped.all, all);
         assert_eq!(Mapped::parse("VmFlags:\nRss:\n x y"), Mapped::default());
+        let demoted =
+            Mapped { huge: mapped.huge + mapped.gigantic, gigantic: Bytes::ZERO, ..mapped };
+        let (gib, more) = (Bytes::from_gib(1), Bytes(Bytes::from_gib(1).0 + 1));
+        assert!(mapped.differs(demoted, gib) && !mapped.differs(demoted, more));
     }
 
     #[test]

@@ -1,57 +1,49 @@
-//! The common part of `trident-fig9`, `trident-fig10` and `three-sizes`: Trident's programs, the ways to put them on
-//! larger pages, and a trial of one of each.
+//! Trident's programs, the ways to put them on larger pages, and trials of each program in each way: for
+//! `support_figure`, `trident-table3` and `trident-bloat`, which differ in what they look at.
 
-use super::support_bench::{Bench, fitting_size, median, rounded, warm};
+use super::support_bench::{Bench, fitting_size, warm};
 use super::support_fragments::Fragments;
 use super::support_mapped::Mapped;
 use super::support_redis::{READS, WINDOW};
 use super::support_regime::{Khugepaged, set_enabled};
 use super::support_run::{read_report, take_gigantic};
-use super::{Error, Progress, Report, Result, Setting};
+use super::{Error, Progress, Result, Setting};
 use crate::helper::{Helper, Part};
 use crate::liblinear::{Data, Training};
 use crate::load::{Items, Mix, Redis, Sizes};
 use crate::program::Program;
+use crate::shortage::HUGE_POOL;
 use crate::worker::Launcher;
 use crate::workload::Workload;
 use crate::workload::memcached::Memcached;
-use serde::Serialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use superpage_kernel::hugetlb;
 use superpage_kernel::thp::{self, Enabled, Thp};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, Nanos, Pid};
 use tempfile::TempDir;
 
-pub(super) const COLUMNS: &[(&str, &str)] = &[
-    ("case", "program"),
-    ("policy", "policy"),
-    ("seconds", "s"),
-    ("low", "least"),
-    ("high", "most"),
-    ("over_4k", "over 4 KiB"),
-    ("over_linux", "over THP"),
-    ("paper", "in the paper"),
-    ("bytes_4k", "on 4 KiB"),
-    ("bytes_2m", "on 2 MiB"),
-    ("bytes_1g", "on 1 GiB"),
-    ("rss_bytes", "in all"),
-    ("promotions", "promotions"),
-];
-
-/// A figure: its programs, and how memory is before they start.
-pub(super) struct Figure {
-    pub(super) name: &'static str,
-    /// Its programs.
+/// The trials that are to be made.
+pub(super) struct Plan {
+    /// The programs.
     pub(super) cases: &'static [Case],
     /// The ways to put them on larger pages.
     pub(super) policies: &'static [Policy],
     /// The state of memory before a program starts.
     pub(super) memory: Memory,
-    /// Trident's performance over THP in the paper, by the paper's name of a program.
-    pub(super) paper: fn(&str) -> Option<f64>,
+    /// What a program does once it has its memory.
+    pub(super) work: Work,
+}
+
+/// What a program does once it has its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// As many operations as take some seconds on base pages, which are timed.
+    Timed,
+    /// A few operations: only its memory is looked at.
+    Brief,
 }
 
 /// The state of memory before a program starts.
@@ -80,14 +72,14 @@ pub(super) enum Policy {
     Mimalloc,
     /// `superpage run --policy hugetlb-1g`.
     Hugetlb,
+    /// `superpage run --policy trident-faults-only`.
+    FaultsOnly,
     /// `superpage run`.
     Trident,
 }
 
 /// The path at which Debian's `libmimalloc2.0` puts its library.
 const MIMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2";
-/// The kernel's pool of huge pages.
-const HUGE_POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 impl Policy {
     pub(super) const ALL: &[Self] = &[
@@ -100,7 +92,7 @@ impl Policy {
         Self::Trident,
     ];
 
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::BasePages => "linux-4k",
             Self::Linux => "linux",
@@ -108,6 +100,7 @@ impl Policy {
             Self::GlibcPool => "glibc-hugetlb-2",
             Self::Mimalloc => "mimalloc-1g",
             Self::Hugetlb => "hugetlb-1g",
+            Self::FaultsOnly => "trident-faults-only",
             Self::Trident => "trident",
         }
     }
@@ -134,7 +127,7 @@ impl Policy {
     }
 
     const fn is_run(self) -> bool {
-        matches!(self, Self::Hugetlb | Self::Trident)
+        matches!(self, Self::Hugetlb | Self::FaultsOnly | Self::Trident)
     }
 
     /// The words of the command that starts a program so; `gigantic` pages are for mimalloc, `report` is where
@@ -149,7 +142,7 @@ impl Policy {
             Self::GlibcAdvised => &["env", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"],
             Self::GlibcPool => &["env", "GLIBC_TUNABLES=glibc.malloc.hugetlb=2"],
             Self::Mimalloc => &["env", &pages, &preload],
-            Self::Hugetlb | Self::Trident => {
+            Self::Hugetlb | Self::FaultsOnly | Self::Trident => {
                 &[&program, "run", "--quiet", "--report", &report, "--policy", self.name(), "--"]
             }
         };
@@ -198,12 +191,14 @@ impl Case {
     ];
 
     /// The name in rows, and the name in the paper.
-    const fn names(self) -> (&'static str, &'static str) {
+    pub(super) const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Own(Program::Gups) => ("gups", "GUPS"),
             Self::Own(Program::Btree) => ("btree", "Btree"),
             Self::Own(Program::Xsbench) => ("xsbench", "XSBench"),
             Self::Own(Program::Canneal) => ("canneal", "Canneal"),
+            // No paper has it.
+            Self::Own(Program::Sparse) => ("sparse", ""),
             Self::Memcached => ("memcached", "Memcached"),
             Self::Redis => ("redis", "Redis"),
             Self::Liblinear => ("liblinear", "SVM"),
@@ -257,15 +252,48 @@ const SLACK: Bytes = Bytes::from_gib(1);
 /// Memory for so many programs: one and both of the kernel's pools, or one and twice its room in which memory is fragmented.
 const PARTS: u64 = 3;
 
-/// The findings of one run of one program.
+/// The findings of one run of one program; `seen` is what the experiment looked at when the work was done.
 #[derive(Clone, Debug)]
-struct Trial {
-    seconds: f64,
-    mapped: Mapped,
+pub(super) struct Trial<T> {
+    pub(super) seconds: f64,
+    pub(super) seen: T,
     /// A number that is the same for the same work; none where a program has no such number.
     result: Option<u64>,
     /// The report of `superpage run`.
-    report: Option<Value>,
+    pub(super) report: Option<Value>,
+}
+
+/// The trials of one program.
+pub(super) struct Trials<T> {
+    pub(super) case: Case,
+    pub(super) size: Bytes,
+    /// Those of each way that came to its end at least once.
+    pub(super) of: Vec<(Policy, Vec<Trial<T>>)>,
+}
+
+/// A program that has done its work, for an experiment to look at.
+#[derive(Debug)]
+pub(super) struct Resting {
+    pub(super) policy: Policy,
+    /// Its own process, below whatever started it.
+    pid: Pid,
+    size: Bytes,
+}
+
+/// A program that has done its work, and has its memory until this goes.
+struct Worked {
+    took: Duration,
+    result: Option<u64>,
+    pid: Pid,
+    program: Running,
+}
+
+#[expect(dead_code, reason = "a server or training is only kept, so that it goes on")]
+enum Running {
+    Own(Helper),
+    Memcached(Memcached),
+    Redis(Redis),
+    Liblinear(Training),
 }
 
 /// A program under test.
@@ -273,6 +301,7 @@ struct Subject<'a> {
     setting: &'a Setting,
     case: Case,
     size: Bytes,
+    work: Work,
     /// The operations that make the work.
     operations: u64,
     /// For liblinear.
@@ -283,27 +312,31 @@ struct Subject<'a> {
     is_pool_ready: bool,
 }
 
-/// Runs the trials of a figure.
-pub(super) fn run(figure: &Figure, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+/// Makes the trials of all programs. `look` sees each program at the end of its work. Also notes, in sentences.
+pub(super) fn trials<T>(
+    plan: &Plan,
+    setting: &Setting,
+    progress: Progress<'_>,
+    mut look: impl FnMut(&mut Bench, &Resting) -> Result<T>,
+) -> Result<(Vec<Trials<T>>, Vec<String>)> {
     let mut bench = Bench::open(setting)?;
-    let mut report = Report::default();
+    let (mut all, mut notes) = (Vec::new(), Vec::new());
     let mut policies = Vec::new();
-    for policy in figure.policies.iter().copied() {
+    for policy in plan.policies.iter().copied() {
         match policy.missing(setting) {
             None => policies.push(policy),
-            Some(why) => report.notes.push(format!("{} is left out: {why}", policy.name())),
+            Some(why) => notes.push(format!("{} is left out: {why}", policy.name())),
         }
     }
-    let sizes = figure.cases.iter().copied().map(Case::preferred);
-    let largest = sizes.max().unwrap_or_default();
+    let largest = plan.cases.iter().copied().map(Case::preferred).max().unwrap_or_default();
     let largest = fitting_size(setting, largest, PARTS)?;
     progress("touching free memory")?;
     warm(setting, largest * 2)?;
-    let _fragments = match figure.memory {
+    let _fragments = match plan.memory {
         Memory::Fragmented(share) => {
             let made = Fragments::make(&mut bench, setting, largest * 2, share)?;
             let percent = (100.0 * made.found).round();
-            report.notes.push(format!("{percent} % of the free memory is in pieces below 2 MiB."));
+            notes.push(format!("{percent} % of the free memory is in pieces below 2 MiB."));
             Some(made)
         }
         Memory::Whole => {
@@ -312,12 +345,10 @@ pub(super) fn run(figure: &Figure, setting: &Setting, progress: Progress<'_>) ->
         }
         Memory::AsItIs => None,
     };
-    for case in figure.cases.iter().copied() {
+    for case in plan.cases.iter().copied() {
+        let name = case.names().0;
         if let Some(package) = case.missing() {
-            let name = case.names().0;
-            report
-                .notes
-                .push(format!("{name} is left out: it needs the Debian package {package}."));
+            notes.push(format!("{name} is left out: it needs the Debian package {package}."));
             continue;
         }
         let size = case.size(setting).min(largest);
@@ -325,127 +356,55 @@ pub(super) fn run(figure: &Figure, setting: &Setting, progress: Progress<'_>) ->
             Case::Liblinear => Some(Data::generate(size)?),
             _ => None,
         };
-        let is_pool_ready = figure.memory == Memory::Whole;
-        let gigantic = gigantic_for(size);
+        let is_pool_ready = plan.memory == Memory::Whole;
+        let (work, gigantic) = (plan.work, gigantic_for(size));
         let mut subject =
-            Subject { setting, case, size, operations: 0, data, gigantic, is_pool_ready };
-        progress(&format!("{}: how much work", case.names().0))?;
-        subject.measure_operations(&mut bench)?;
-        subject.measure(&mut bench, figure, &policies, progress, &mut report)?;
+            Subject { setting, case, size, work, operations: FEW, data, gigantic, is_pool_ready };
+        if work == Work::Timed {
+            progress(&format!("{name}: how much work"))?;
+            subject.measure_operations(&mut bench)?;
+        }
+        let of = subject.measure(&mut bench, &policies, progress, &mut look, &mut notes)?;
+        all.push(Trials { case, size, of });
     }
-    report.notes.extend(NOTES.map(str::to_owned));
-    Ok(report)
+    Ok((all, notes))
 }
-
-const NOTES: [&str; 3] = [
-    "Seconds are of the work, without what a program does before it; medians. Over 4 KiB and over THP: the \
-     seconds of linux-4k and of linux through these. In the paper: over THP, with 36 threads where it has them.",
-    "Bytes are from the program's smaps at the end of the work, gigantic pages that the library holds ready \
-     not counted. In all: with those, and under trident with the free pages of the kernel's pool, some of \
-     which the experiment took itself where free memory is whole.",
-    "The malloc of Debian's Redis is jemalloc, which glibc's variable does not reach. Redis and liblinear have no \
-     result to compare; the others' results are the same under all policies.",
-];
 
 const fn gigantic_for(size: Bytes) -> u64 {
     (size.0 + SLACK.0).div_ceil(GIGANTIC_PAGE_BYTES)
 }
 
-#[derive(Debug, Serialize)]
-struct Row {
-    experiment: &'static str,
-    machine: &'static str,
-    case: &'static str,
-    policy: &'static str,
-    size_bytes: u64,
-    seconds: f64,
-    low: f64,
-    high: f64,
-    over_4k: Option<f64>,
-    over_linux: Option<f64>,
-    paper: Option<f64>,
-    bytes_4k: u64,
-    bytes_2m: u64,
-    bytes_1g: u64,
-    rss_bytes: u64,
-    rounds: usize,
-    /// The promotions of the last round, under `superpage run`.
-    promotions: Option<u64>,
-    demotions: Option<u64>,
-    refused: Option<Value>,
-}
-
 impl Subject<'_> {
     /// Runs all rounds of all policies, another policy first in each round.
-    fn measure(
+    fn measure<T>(
         &self,
         bench: &mut Bench,
-        figure: &Figure,
         policies: &[Policy],
         progress: Progress<'_>,
-        report: &mut Report,
-    ) -> Result<()> {
-        let (name, of_paper) = self.case.names();
-        let mut trials: Vec<Vec<Trial>> = vec![Vec::new(); policies.len()];
+        look: &mut impl FnMut(&mut Bench, &Resting) -> Result<T>,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<(Policy, Vec<Trial<T>>)>> {
+        let name = self.case.names().0;
+        let mut of: Vec<_> = policies.iter().map(|policy| (*policy, Vec::new())).collect();
         for round in 0..self.setting.rounds as usize {
-            for turn in 0..policies.len() {
+            for turn in 0..of.len() {
                 let at = (turn + round) % policies.len();
-                let (policy, of) = (policies[at].name(), self.setting.rounds);
-                progress(&format!("{name}, {policy}: round {} of {of}", round + 1))?;
-                match self.trial(bench, policies[at]) {
-                    Ok(trial) => trials[at].push(trial),
-                    Err(error) => {
-                        report
-                            .notes
-                            .push(format!("{name}, {policy} did not come to an end: {error}"));
-                    }
+                let (policy, rounds) = (policies[at], self.setting.rounds);
+                let what = format!("{name}, {}", policy.name());
+                progress(&format!("{what}: round {} of {rounds}", round + 1))?;
+                match self.trial(bench, policy, look) {
+                    Ok(trial) => of[at].1.push(trial),
+                    Err(error) => notes.push(format!("{what} did not come to an end: {error}")),
                 }
             }
         }
-        let mut results = trials.iter().flatten().filter_map(|trial| trial.result);
+        let mut results = of.iter().flat_map(|(_, of)| of).filter_map(|trial| trial.result);
         let first = results.next();
         if results.any(|result| Some(result) != first) {
             return Err(Error::Child(format!("{name} has another result under another policy")));
         }
-        let seconds = |trials: &[Trial]| median(trials.iter().map(|trial| trial.seconds));
-        let of = |wanted| policies.iter().position(|policy| *policy == wanted);
-        let base = |wanted| of(wanted).map(|at| seconds(&trials[at])).filter(|s| s.is_finite());
-        let (base_pages, linux) = (base(Policy::BasePages), base(Policy::Linux));
-        for (policy, trials) in policies.iter().zip(&trials).filter(|(_, of)| !of.is_empty()) {
-            let of = |what: fn(&Trial) -> f64| median(trials.iter().map(what));
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a number of bytes"
-            )]
-            let bytes = |what: fn(&Trial) -> f64| of(what) as u64;
-            let last = trials.last().and_then(|trial| trial.report.as_ref());
-            let report_of = |key: &str| last.and_then(|report| report.get(key));
-            let took = of(|trial| trial.seconds);
-            let all = trials.iter().map(|trial| trial.seconds);
-            report.push(&Row {
-                experiment: figure.name,
-                machine: "live",
-                case: name,
-                policy: policy.name(),
-                size_bytes: self.size.0,
-                seconds: rounded(took, 2),
-                low: rounded(all.clone().fold(f64::INFINITY, f64::min), 2),
-                high: rounded(all.fold(0.0, f64::max), 2),
-                over_4k: base_pages.map(|base| rounded(base / took, 3)),
-                over_linux: linux.map(|linux| rounded(linux / took, 3)),
-                paper: (figure.paper)(of_paper).filter(|_| *policy == Policy::Trident),
-                bytes_4k: bytes(|trial| trial.mapped.base.0 as f64),
-                bytes_2m: bytes(|trial| trial.mapped.huge.0 as f64),
-                bytes_1g: bytes(|trial| trial.mapped.gigantic.0 as f64),
-                rss_bytes: bytes(|trial| trial.mapped.all.0 as f64),
-                rounds: trials.len(),
-                promotions: report_of("promotions").and_then(Value::as_u64),
-                demotions: report_of("demotions").and_then(Value::as_u64),
-                refused: report_of("refused").cloned(),
-            })?;
-        }
-        Ok(())
+        of.retain(|(_, trials)| !trials.is_empty());
+        Ok(of)
     }
 
     /// Learns how many operations make the work, on base pages.
@@ -483,7 +442,12 @@ impl Subject<'_> {
     }
 
     /// Runs one program under one policy, with the pools that this needs.
-    fn trial(&self, bench: &mut Bench, policy: Policy) -> Result<Trial> {
+    fn trial<T>(
+        &self,
+        bench: &mut Bench,
+        policy: Policy,
+        look: &mut impl FnMut(&mut Bench, &Resting) -> Result<T>,
+    ) -> Result<Trial<T>> {
         policy.prepare(bench)?;
         let pool = match policy {
             Policy::GlibcPool => {
@@ -505,15 +469,21 @@ impl Subject<'_> {
         let directory = TempDir::new().map_err(|error| Error::Child(error.to_string()))?;
         let report = directory.path().join("report.json");
         let words = policy.words(self.setting, self.gigantic, &report);
-        let mut trial = self.work(policy, &words);
+        let trial = self.work(policy, &words).and_then(|worked| {
+            let seen = look(bench, &Resting { policy, pid: worked.pid, size: self.size })?;
+            let (seconds, result) = (worked.took.as_secs_f64(), worked.result);
+            worked.program.end()?;
+            Ok(Trial { seconds, seen, result, report: None })
+        });
         if let Some((before, path, _)) = &pool {
             bench.settings().change(path, before)?;
         }
         self.check_settings(policy)?;
-        if let (Ok(trial), true) = (&mut trial, policy.is_run()) {
+        let mut trial = trial?;
+        if policy.is_run() {
             trial.report = Some(read_report(&report)?);
         }
-        trial
+        Ok(trial)
     }
 
     /// Another program that sets what we have set would be measured along.
@@ -529,63 +499,44 @@ impl Subject<'_> {
         Err(Error::NotPossible(format!("another program has changed {what} meanwhile")))
     }
 
-    /// Starts the program, has it work, and looks at its memory.
-    fn work(&self, policy: Policy, words: &[String]) -> Result<Trial> {
-        let looked_at = |pid| -> Result<Mapped> {
-            let mut mapped = Mapped::of(pid)?;
-            if policy == Policy::Trident {
-                let free = hugetlb::read(Path::new("/sys"))?.free;
-                mapped.all += Bytes(free * GIGANTIC_PAGE_BYTES);
-            }
-            Ok(mapped)
-        };
+    /// Starts the program and has it work.
+    fn work(&self, policy: Policy, words: &[String]) -> Result<Worked> {
         let started = |pid| -> Result<Pid> {
             process(policy, pid).map_err(|error| {
                 Error::Child(format!("no program below `{}`: {error}", words.join(" ")))
             })
         };
         let seed = self.setting.seed;
-        match self.case {
+        Ok(match self.case {
             Case::Own(program) => {
                 let mut helper = self.start(program, words)?;
                 let (took, result) = helper.work(self.operations, seed)?;
-                let mapped = looked_at(started(helper.pid())?)?;
-                helper.end()?;
-                Ok(Trial {
-                    seconds: seconds(took).as_secs_f64(),
-                    mapped,
-                    result: Some(result),
-                    report: None,
-                })
+                let pid = started(helper.pid())?;
+                let program = Running::Own(helper);
+                Worked { took: seconds(took), result: Some(result), pid, program }
             }
             Case::Memcached => {
                 let mut server = Memcached::populate_under(words, self.size)?;
                 let timing = server.run(self.operations, seed)?;
                 let (took, result) = (seconds(timing.wall), Some(timing.checksum));
-                let mapped = looked_at(started(server.pid())?)?;
-                Ok(Trial { seconds: took.as_secs_f64(), mapped, result, report: None })
+                let pid = started(server.pid())?;
+                Worked { took, result, pid, program: Running::Memcached(server) }
             }
             Case::Redis => {
                 let (server, mut client) = self.start_redis(words)?;
-                let throughput =
-                    client.closed(self.mix(), WINDOW, work_time(self.size))?.throughput();
-                let mapped = looked_at(started(server.pid())?)?;
-                let seconds = self.operations as f64 / throughput;
-                Ok(Trial { seconds, mapped, result: None, report: None })
+                let time = if self.work == Work::Timed { work_time(self.size) } else { SHORT };
+                let throughput = client.closed(self.mix(), WINDOW, time)?.throughput();
+                let took = Duration::from_secs_f64(self.operations as f64 / throughput);
+                let pid = started(server.pid())?;
+                Worked { took, result: None, pid, program: Running::Redis(server) }
             }
             Case::Liblinear => {
                 let data = self.data.as_ref().ok_or_else(|| Error::Child("no data".into()))?;
                 let mut training = Training::start(data, words, |pid| process(policy, pid))?;
-                let took = training.trained()?;
-                let mapped = looked_at(training.pid)?;
-                Ok(Trial {
-                    seconds: seconds(took).as_secs_f64(),
-                    mapped,
-                    result: None,
-                    report: None,
-                })
+                let (took, pid) = (seconds(training.trained()?), training.pid);
+                Worked { took, result: None, pid, program: Running::Liblinear(training) }
             }
-        }
+        })
     }
 
     fn start(&self, program: Program, words: &[String]) -> Result<Helper> {
@@ -607,6 +558,61 @@ impl Subject<'_> {
 
     const fn mix(&self) -> Mix {
         Mix { reads: READS, seed: self.setting.seed }
+    }
+}
+
+impl Running {
+    /// Ends it, in good order where it is ours.
+    fn end(self) -> Result<()> {
+        match self {
+            Self::Own(helper) => Ok(helper.end()?),
+            Self::Memcached(_) | Self::Redis(_) | Self::Liblinear(_) => Ok(()),
+        }
+    }
+}
+
+/// A program has settled when its memory was the same for so long. Chosen: the library's thread rests nine times as
+/// long as it copied. Below a GiB as in [`work_time`].
+fn quiet(size: Bytes) -> Duration {
+    Duration::from_secs(if size < Bytes::from_gib(1) { 1 } else { 10 })
+}
+
+/// Nobody waits longer for that.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The time between two looks at a program's memory. Chosen.
+const LOOK: Duration = Duration::from_millis(500);
+/// A smaller change of a program's memory is its own.
+const CHANGE: Bytes = Bytes::from_mib(16);
+
+impl Resting {
+    /// The memory of the program's process. Under a policy that enlarges the kernel's pool of gigantic pages, with those
+    /// that are free in it.
+    pub(super) fn mapped(&self) -> Result<Mapped> {
+        let mut mapped = Mapped::of(self.pid)?;
+        if matches!(self.policy, Policy::FaultsOnly | Policy::Trident) {
+            let free = hugetlb::read(Path::new("/sys"))?.free;
+            mapped.all += Bytes(free * GIGANTIC_PAGE_BYTES);
+        }
+        Ok(mapped)
+    }
+
+    /// Waits until the memory of a program at rest has settled: the memory then, and how long it took. `meanwhile` is
+    /// called before each look.
+    pub(super) fn settled(
+        &self,
+        mut meanwhile: impl FnMut() -> Result<()>,
+    ) -> Result<(Mapped, Duration)> {
+        let (begun, mut took) = (Instant::now(), Duration::ZERO);
+        let mut last = self.mapped()?;
+        while begun.elapsed() < (took + quiet(self.size)).min(PATIENCE) {
+            meanwhile()?;
+            std::thread::sleep(LOOK);
+            let now = self.mapped()?;
+            if now.differs(last, CHANGE) {
+                (last, took) = (now, begun.elapsed());
+            }
+        }
+        Ok((last, took))
     }
 }
 

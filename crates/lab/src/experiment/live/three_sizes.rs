@@ -2,7 +2,8 @@
 //!
 //! The demonstration of `superpage run`; the measurement is `trident-fig9`.
 
-use super::support_programs::{self, Case, Figure, Memory, Policy};
+use super::support_figure::{self, Figure};
+use super::support_programs::{Case, Memory, Plan, Policy, Work};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::program::Program;
 
@@ -11,17 +12,17 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Trident, section 5",
     summary: "Updates at random on 4 KiB, 2 MiB and 1 GiB pages at once, on the machine as it is found",
     on: On::Live,
-    columns: support_programs::COLUMNS,
+    columns: support_figure::COLUMNS,
     run,
 };
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
-    let figure = Figure {
-        name: EXPERIMENT.name,
+    let plan = Plan {
         cases: &[Case::Own(Program::Gups)],
         policies: &[Policy::BasePages, Policy::Linux, Policy::Trident],
         memory: Memory::AsItIs,
-        paper: |_| None,
+        work: Work::Timed,
     };
-    support_programs::run(&figure, setting, progress)
+    let figure = Figure { name: EXPERIMENT.name, plan, paper: |_| None };
+    support_figure::run(&figure, setting, progress)
 }

@@ -4,7 +4,8 @@
 //! base page of each huge frame is pinned, which nothing can undo. No pages of 1 GiB are taken before: a
 //! program gets what the kernel can still find when it starts.
 
-use super::support_programs::{self, Case, Figure, Memory, Policy};
+use super::support_figure::{self, Figure};
+use super::support_programs::{Case, Memory, Plan, Policy, Work};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::experiment::sim;
 
@@ -13,7 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Trident, Figure 10",
     summary: "Programs on 4 KiB, 2 MiB and 1 GiB pages by every way to get them, fragmented",
     on: On::Live,
-    columns: support_programs::COLUMNS,
+    columns: support_figure::COLUMNS,
     run,
 };
 
@@ -23,12 +24,12 @@ const FRAGMENTED: f64 = 0.5;
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let paper = sim::paper_of_trident_fig10;
-    let figure = Figure {
-        name: EXPERIMENT.name,
+    let plan = Plan {
         cases: Case::ALL,
         policies: Policy::ALL,
         memory: Memory::Fragmented(FRAGMENTED),
-        paper,
+        work: Work::Timed,
     };
-    support_programs::run(&figure, setting, progress)
+    let figure = Figure { name: EXPERIMENT.name, plan, paper };
+    support_figure::run(&figure, setting, progress)
 }

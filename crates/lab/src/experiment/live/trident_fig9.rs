@@ -5,7 +5,8 @@
 //! 1 GiB that programs need are in the kernel's pool before. HawkEye, which the figure has too, is only on the
 //! simulated machine, and so are walk cycles (Figure 9b).
 
-use super::support_programs::{self, Case, Figure, Memory, Policy};
+use super::support_figure::{self, Figure};
+use super::support_programs::{Case, Memory, Plan, Policy, Work};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::experiment::sim;
 
@@ -14,18 +15,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Trident, Figure 9",
     summary: "Programs on 4 KiB, 2 MiB and 1 GiB pages by every way to get them, un-fragmented",
     on: On::Live,
-    columns: support_programs::COLUMNS,
+    columns: support_figure::COLUMNS,
     run,
 };
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let paper = sim::paper_of_trident_fig9;
-    let figure = Figure {
-        name: EXPERIMENT.name,
-        cases: Case::ALL,
-        policies: Policy::ALL,
-        memory: Memory::Whole,
-        paper,
-    };
-    support_programs::run(&figure, setting, progress)
+    let plan =
+        Plan { cases: Case::ALL, policies: Policy::ALL, memory: Memory::Whole, work: Work::Timed };
+    let figure = Figure { name: EXPERIMENT.name, plan, paper };
+    support_figure::run(&figure, setting, progress)
 }

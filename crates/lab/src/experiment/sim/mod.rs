@@ -65,6 +65,7 @@ use superpage_policy::promotion::{Policy, list};
 pub(super) use support_pictures::pictures;
 pub(super) use trident_fig9::paper as paper_of_trident_fig9;
 pub(super) use trident_fig10::paper as paper_of_trident_fig10;
+pub(super) use trident_table3::paper_shares as paper_of_trident_table3;
 
 /// All of them, in the order of the papers.
 pub const ALL: &[&Experiment] = &[

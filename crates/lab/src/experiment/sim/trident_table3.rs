@@ -53,6 +53,35 @@ const fn paper(program: Program) -> Option<Row> {
     })
 }
 
+/// The shares (0 to 1) of its memory that 1 GiB and 2 MiB pages map, by the paper's name of a program and the name of a
+/// state of memory.
+pub(in crate::experiment) fn paper_shares(
+    program: &str,
+    memory: &str,
+    policy: &str,
+) -> Option<[f64; 2]> {
+    let program = Program::SENSITIVE.into_iter().find(|known| known.name() == program)?;
+    let block = Memory::BOTH.iter().position(|known| known.name() == memory)?;
+    let column = POLICIES.iter().position(|known| *known == policy)?;
+    let sizes = *paper(program)?.get(block)?.get(column)?;
+    Some(sizes.map(|size| size / footprint(program)))
+}
+
+/// The memory of a program in GB, the first column.
+const fn footprint(program: Program) -> f64 {
+    match program {
+        Program::XsBench => 117.0,
+        Program::Gups => 32.0,
+        Program::Svm => 68.5,
+        Program::Redis => 44.0,
+        Program::Btree => 25.0,
+        Program::Graph500 => 63.5,
+        Program::Memcached => 137.0,
+        Program::Canneal => 32.0,
+        Program::Cc | Program::Bc | Program::Pr | Program::CgD => f64::NAN,
+    }
+}
+
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     let mut cases = Vec::new();
