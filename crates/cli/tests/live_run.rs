@@ -19,8 +19,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 use superpage_kernel::hugetlb;
 use superpage_kernel::settings::{Mode, Settings};
+use superpage_lab::shortage::Shortage;
 use superpage_manager::find;
 use superpage_units::{GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES};
 use tempfile::TempDir;
@@ -70,6 +72,16 @@ fn tests(able: Option<String>, gigantic: Option<String>) -> Vec<Test> {
         ("one_thread_needs_no_rights", gigantic.clone(), one_thread_needs_no_rights),
         ("forks_and_promotions_race", gigantic.clone(), forks_and_promotions_race),
         ("refused_promotions_change_nothing", gigantic.clone(), || plays(&["refuses"])),
+        (
+            "bloat_becomes_memory_when_it_is_short",
+            gigantic.clone(),
+            bloat_becomes_memory_when_it_is_short,
+        ),
+        (
+            "bloat_on_an_administrators_pages_becomes_memory_too",
+            gigantic.clone(),
+            bloat_on_an_administrators_pages_becomes_memory_too,
+        ),
         ("all_threads_keep_what_they_write", gigantic.clone(), all_threads_keep_what_they_write),
         ("closed_descriptors_lose_nothing", gigantic.clone(), closed_descriptors_lose_nothing),
         ("parts_of_a_gigantic_page_can_be_changed", able.clone(), || plays(&["parts"])),
@@ -411,6 +423,51 @@ fn a_limit_set_by_number_is_kept() -> Ended {
     Ok(())
 }
 
+/// Runs a program that uses a quarter of a gigantic page, and makes memory short by `lower` and by a shortage until the
+/// kernel's pool has no more pages than `least`.
+fn gives_bloat_back(least: u64, lower: impl FnOnce() -> Ended) -> Ended {
+    let directory = TempDir::new()?;
+    let (state, file) = (directory.path().join("state"), directory.path().join("report.json"));
+    let report = file.to_str().ok_or("no text")?;
+    let mut managed = Managed::start_with(&["--report", report], &["sparse", "60"])?;
+    lower()?;
+    let (mut settings, _) = Settings::open(&state, Mode::Apply)?;
+    let mut shortage = Shortage::make(&mut settings)?;
+    // All pages, also those that are used beyond the setting. The program ends after a minute, if it is not done.
+    let pages = || hugetlb::read(Path::new("/sys")).map(|pool| pool.used + pool.free);
+    while pages()? > least && managed.run.try_wait()?.is_none() {
+        shortage.hold()?;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let has_ended = managed.run.try_wait()?.is_some();
+    drop(shortage);
+    drop(managed.run.stdin.take());
+    let status = managed.run.wait()?;
+    ensure!(status.success() && !has_ended, "{status:?}, too early: {has_ended}");
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    ensure!(report["first_touches"] == 1 && report["demotions"] == 1, "{report}");
+    ensure!(report["refused"].as_object().is_some_and(|refused| refused.is_empty()), "{report}");
+    Ok(())
+}
+
+fn bloat_becomes_memory_when_it_is_short() -> Ended {
+    // What was in one piece a moment ago the kernel finds within the second for which the library waits.
+    drop(take_gigantic(1)?);
+    let least = hugetlb::read(Path::new("/sys"))?.size;
+    gives_bloat_back(least, || Ok(()))
+}
+
+/// Who has the page enlarged no pool. What makes memory of the page is that the pool has been told to be smaller.
+fn bloat_on_an_administrators_pages_becomes_memory_too() -> Ended {
+    let least = hugetlb::read(Path::new("/sys"))?.size;
+    let (mut settings, _state) = take_gigantic(least + 1)?;
+    let lower = || {
+        settings.change(&hugetlb::setting(Path::new("/sys")), &least.to_string())?;
+        Ok(())
+    };
+    gives_bloat_back(least, lower)
+}
+
 /// So long, in seconds.
 const INTEGRITY: &str = "20";
 
@@ -471,8 +528,14 @@ struct Managed {
 impl Managed {
     /// Starts a part, and waits until it is ready.
     fn start(words: &[&str]) -> Result<Self, Failed> {
-        let mut run =
-            command(&["--quiet", "--ready", "0"], words)?.stdout(Stdio::piped()).spawn()?;
+        Self::start_with(&[], words)
+    }
+
+    /// As [`Managed::start`], with options of `superpage run`. The part's input ends when `run` has none any more.
+    fn start_with(options: &[&str], words: &[&str]) -> Result<Self, Failed> {
+        let options = [&["--quiet", "--ready", "0"], options].concat();
+        let mut command = command(&options, words)?;
+        let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(run.stdout.take().ok_or("no output")?).read_line(&mut line)?;
         ensure!(line == "ready\n", "{line:?}");

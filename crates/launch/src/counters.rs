@@ -146,8 +146,8 @@ pub struct Counters {
     pub refused: Refused,
     /// Whether `superpage run` can enlarge the kernel's pool of gigantic pages: 0 or 1.
     pub supply: AtomicU32,
-    /// The pages that `superpage run` has added to the pool and not taken back: only of those, what the program
-    /// gives up becomes memory.
+    /// The pages that `superpage run` has added to the pool and not taken back: what the program gives up of those
+    /// becomes memory.
     pub added: AtomicU32,
     /// The number of requests for one more gigantic page in the pool: a futex.
     pub asked: AtomicU32,

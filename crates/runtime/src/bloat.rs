@@ -12,6 +12,7 @@
 
 use crate::areas::{Areas, Cooldown};
 use crate::demote;
+use crate::gigantic;
 use crate::room;
 use crate::service;
 use crate::slot::State;
@@ -36,8 +37,9 @@ impl Hand {
             page.free();
             return;
         }
-        // A page that is demoted goes to the kernel's pool, and only whoever enlarged the pool makes memory of it.
-        if areas.counters.added.load(Relaxed) == 0 {
+        // A page that is demoted goes to the kernel's pool, and becomes memory only where `superpage run` added it, or
+        // where the pool was told to be smaller than what is used of it.
+        if areas.counters.added.load(Relaxed) == 0 && gigantic::surplus() == 0 {
             return;
         }
         for _ in 0..areas.slots.count() {

@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 const MAP_HUGE_1GB: i32 = 30 << 26;
 const FREE: &CStr = c"/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages";
 const RESERVED: &CStr = c"/sys/kernel/mm/hugepages/hugepages-1048576kB/resv_hugepages";
+const SURPLUS: &CStr = c"/sys/kernel/mm/hugepages/hugepages-1048576kB/surplus_hugepages";
 
 /// The most that are kept ready.
 pub(crate) const MOST: usize = 16; // chosen: more would be a pool of its own
@@ -19,6 +20,12 @@ pub(crate) const MOST: usize = 16; // chosen: more would be a pool of its own
 pub(crate) fn in_pool() -> u64 {
     let count = |path| sys::number(path).unwrap_or_default();
     count(FREE).saturating_sub(count(RESERVED))
+}
+
+/// Gigantic pages that are used beyond the size that the kernel's pool is to have: so many of those that are given back
+/// become ordinary memory.
+pub(crate) fn surplus() -> u64 {
+    sys::number(SURPLUS).unwrap_or_default()
 }
 
 /// A gigantic page of zeroes that is mapped somewhere, and nobody's.

@@ -63,6 +63,31 @@ static int hugetlb(void) {
     return 0;
 }
 
+// Uses a quarter of a GiB that a 1 GiB page maps, until the page is given up for the zeroes in it; and ends when its
+// input does.
+static int sparse(long seconds) {
+    const size_t part = 256 * MIB, used = 64 * MIB;
+    char *memory = map(GIB);
+    uint64_t seed = 30;
+    for (size_t at = 0; at < GIB; at += part) fill(memory, at, at + used, seed);
+    CHECK(gigantic_at(memory) == GIB);
+    puts("ready");
+    fflush(stdout);
+    for (time_t end = time(NULL) + seconds; gigantic_at(memory) != 0; seed++) {
+        CHECK(time(NULL) < end);
+        for (size_t at = 0; at < GIB; at += part) expect(memory, at, at + used, seed);
+        for (size_t at = 0; at < GIB; at += part) fill(memory, at, at + used, seed + 1);
+    }
+    for (size_t at = 0; at < GIB; at += part) {
+        expect(memory, at, at + used, seed);
+        expect_zero(memory, at + used, at + part);
+    }
+    fill(memory, 0, GIB, seed);
+    expect(memory, 0, GIB, seed);
+    CHECK(getchar() == EOF);
+    return 0;
+}
+
 // Changes parts of a GiB in each way there is.
 static int parts(void) {
     char *memory = map(GIB);
@@ -773,6 +798,7 @@ int main(int count, char **words) {
     if (!strcmp(part, "touch")) return touch(number);
     if (!strcmp(part, "holds")) return holds(number);
     if (!strcmp(part, "hugetlb")) return hugetlb();
+    if (!strcmp(part, "sparse")) return sparse(number);
     if (!strcmp(part, "parts")) return parts();
     if (!strcmp(part, "threads")) return threads(number);
     if (!strcmp(part, "forks")) return forks();
