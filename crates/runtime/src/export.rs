@@ -522,7 +522,8 @@ pub(crate) unsafe extern "C" fn prlimit(
 
 /// A limit is about to be set: what is reserved would count against that of the address space.
 fn about_to_limit(areas: &Areas, process: c_int, resource: c_int, new: *const libc::rlimit64) {
-    if resource == sys::int(libc::RLIMIT_AS as usize)
+    let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
+    if limits.iter().any(|limit| resource == sys::int(*limit as usize))
         && !new.is_null()
         && (process == 0 || process.unsigned_abs() == sys::process())
     {

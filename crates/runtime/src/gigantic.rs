@@ -90,7 +90,7 @@ impl Gigantic {
 /// Gigantic pages that are ready.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    wanted: usize,
+    wanted: AtomicUsize,
     pages: [AtomicUsize; MOST],
 }
 
@@ -98,12 +98,12 @@ impl Ready {
     /// None yet, and so many wanted.
     pub(crate) fn new(wanted: u32) -> Self {
         let wanted = usize::try_from(wanted).unwrap_or(MOST).min(MOST);
-        Self { wanted, pages: [const { AtomicUsize::new(0) }; MOST] }
+        Self { wanted: AtomicUsize::new(wanted), pages: [const { AtomicUsize::new(0) }; MOST] }
     }
 
     /// The number of pages that are wanted.
     pub(crate) fn wanted(&self) -> u64 {
-        self.wanted as u64
+        self.wanted.load(Acquire) as u64
     }
 
     /// The number of pages that are ready.
@@ -128,7 +128,16 @@ impl Ready {
     pub(crate) fn add(&self, page: Gigantic) {
         let swap =
             |place: &&AtomicUsize| place.compare_exchange(0, page.0, AcqRel, Acquire).is_ok();
-        if self.pages.iter().take(self.wanted).find(swap).is_none() {
+        let wanted = self.wanted.load(Acquire);
+        if self.pages.iter().take(wanted).find(swap).is_none() {
+            page.free();
+        }
+    }
+
+    /// Frees all, and wants none any more.
+    pub(crate) fn close(&self) {
+        self.wanted.store(0, Release);
+        while let Some(page) = self.take() {
             page.free();
         }
     }

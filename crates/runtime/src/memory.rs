@@ -265,12 +265,13 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, slot: usize, part: Spa
     Ok(())
 }
 
-/// Gives the reserved memory of the areas up, and places nothing there any more: the program limits its
-/// address space or locks all its memory, and what is reserved would count.
+/// Gives the reserved memory of the areas up, and gigantic pages that are ready, and places nothing there any more: the
+/// program limits its address space or its data or locks all its memory, and these would count.
 pub(crate) fn close(areas: &Areas) {
     let mut space = areas.space.take();
     space.close();
     areas.stop_promoting();
+    areas.ready.close();
     for slot in 0..areas.slots.count() {
         if space.slot(slot).is_some_and(SlotPages::is_free) {
             let _ = lose(&mut space, areas.slots.span(slot));
