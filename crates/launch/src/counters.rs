@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 4;
+pub const FORMAT: u64 = 5;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +36,14 @@ pub enum Cause {
     Written,
     /// The kernel refused a step.
     Kernel,
+    /// A policy panicked, or the program had the kernel refuse the library's calls (seccomp). First touches are left to
+    /// the kernel from then on.
+    Failed,
 }
 
 impl Cause {
     /// All causes, in the order of their counters.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::PoolEmpty,
         Self::Forked,
         Self::NoMemory,
@@ -51,6 +54,7 @@ impl Cause {
         Self::NotWanted,
         Self::Written,
         Self::Kernel,
+        Self::Failed,
     ];
 
     /// The cause as part of a sentence.
@@ -75,6 +79,9 @@ impl Cause {
             }
             Self::Written => "the program wrote faster than a page could be copied",
             Self::Kernel => "the kernel refused a step",
+            Self::Failed => {
+                "the library failed (the kernel refuses its calls, or a bug), and gave up first touches"
+            }
         }
     }
 
@@ -92,6 +99,7 @@ impl Cause {
             Self::NotWanted => "not_wanted",
             Self::Written => "written",
             Self::Kernel => "kernel",
+            Self::Failed => "failed",
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::thread;
 use crate::uffd::Userfaultfd;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
-use superpage_launch::Counters;
+use superpage_launch::{Cause, Counters};
 use superpage_units::Nanos;
 
 /// The state that all threads share.
@@ -51,7 +51,7 @@ pub(crate) struct Areas {
     gigantic: AtomicU64,
     /// The counters that `superpage run` reports.
     pub(crate) counters: &'static Counters,
-    /// Set by the service thread, in whose table of descriptors it is; null without the right to it.
+    /// Set by the service thread, in whose table of descriptors it is; null without the right to it, and when it has failed.
     uffd: AtomicPtr<Userfaultfd>,
     /// Whether the library's threads run, a [`Threads`].
     threads: AtomicU32,
@@ -117,8 +117,10 @@ pub(crate) enum Threads {
     NotYet = 0,
     /// The threads run.
     Run = 1,
-    /// The threads could not be started, or this is a child of a fork, which has none of its parent's threads.
-    Never = 2,
+    /// Not all threads could be started, so none runs.
+    Failed = 2,
+    /// This is a child of a fork, which has none of its parent's threads.
+    Parents = 3,
 }
 
 static AREAS: AtomicPtr<Areas> = AtomicPtr::new(core::ptr::null_mut());
@@ -207,22 +209,38 @@ impl Areas {
         self.has_company.store(true, SeqCst);
     }
 
-    /// The userfaultfd, in the library's threads; nothing without the right to one.
+    /// The userfaultfd, in the library's threads; nothing without the right to one, or when it has failed. Whoever holds
+    /// accesses to a slot asks when he has taken the slot over ([`Areas::give_up_faults`]).
     pub(crate) fn uffd(&self) -> Option<&'static Userfaultfd> {
         // SAFETY: it is null, or was leaked by `set_uffd`.
-        unsafe { self.uffd.load(Acquire).as_ref() }
+        unsafe { self.uffd.load(SeqCst).as_ref() }
     }
 
     /// Sets the userfaultfd, once.
     pub(crate) fn set_uffd(&self, uffd: &'static Userfaultfd) {
-        self.uffd.store(core::ptr::from_ref(uffd).cast_mut(), Release);
+        self.uffd.store(core::ptr::from_ref(uffd).cast_mut(), SeqCst);
+    }
+
+    /// Leaves all faults to the kernel from now on, because the fault threads cannot serve them. Gigantic pages stay, and
+    /// cannot be demoted.
+    pub(crate) fn give_up_faults(&self, uffd: &Userfaultfd) {
+        if !self.uffd.swap(core::ptr::null_mut(), SeqCst).is_null() {
+            self.counters.refused.add(Cause::Failed);
+        }
+        // When it is closed, accesses that are held go on: nobody may be at work in a slot then, or begin to be.
+        for slot in 0..self.slots.count() {
+            while self.slots.wait(slot) == State::Fresh {
+                self.slots.begin(slot, State::Fresh, State::Ordinary);
+            }
+        }
+        uffd.close();
     }
 
     /// Whether the library's threads run.
     pub(crate) fn threads(&self) -> Threads {
         let word = self.threads.load(Acquire);
-        let all = [Threads::NotYet, Threads::Run];
-        all.into_iter().find(|threads| *threads as u32 == word).unwrap_or(Threads::Never)
+        let all = [Threads::NotYet, Threads::Run, Threads::Failed];
+        all.into_iter().find(|threads| *threads as u32 == word).unwrap_or(Threads::Parents)
     }
 
     /// Notes whether the library's threads run.
@@ -271,7 +289,7 @@ impl Areas {
     /// registered.
     pub(crate) fn in_child(&self) {
         self.parent.store(1, Relaxed);
-        self.set_threads(Threads::Never);
+        self.set_threads(Threads::Parents);
         self.ready.forget();
         for slot in 0..self.slots.count() {
             if !matches!(self.slots.state(slot), State::Ordinary | State::Gigantic) {

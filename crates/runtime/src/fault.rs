@@ -8,17 +8,22 @@ use crate::areas::Areas;
 use crate::slot::State;
 use crate::sys::{self, PAGE, Span};
 use crate::uffd::{Fault, Kind, Userfaultfd};
+use core::sync::atomic::AtomicU32;
 use superpage_launch::Counters;
 use superpage_units::{Nanos, PageSize};
 
-/// Serves faults until the userfaultfd fails.
-pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) {
-    loop {
-        match uffd.next() {
-            Ok(Some(fault)) => serve(areas, uffd, fault),
-            Ok(None) | Err(sys::Errno::EINTR | sys::Errno::EAGAIN) => {}
-            Err(_) => return,
+/// Serves faults for ever, or until the userfaultfd fails; the kernel does from then on.
+pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) -> ! {
+    while !uffd.has_failed() {
+        if let Some(fault) = uffd.next() {
+            serve(areas, uffd, fault);
         }
+    }
+    areas.give_up_faults(uffd);
+    // The end of the program is known by the number of threads that are left (`end`).
+    let nobody = AtomicU32::new(0);
+    loop {
+        sys::futex_wait(&nobody, 0);
     }
 }
 

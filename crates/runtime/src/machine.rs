@@ -15,7 +15,9 @@ use crate::survey::{Survey, vma};
 use crate::sys::{self, Errno, GIGANTIC, HUGE, Mmap, Span};
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use superpage_launch::{Cause, Counters, Promote};
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::life::{Allocation, Life, Preparation};
@@ -42,6 +44,8 @@ pub(crate) struct Decider {
     gives_gigantic: bool,
     lock: RawLock,
     policy: UnsafeCell<Box<dyn Policy>>,
+    /// Whether the policy has panicked, which is a bug. It is not asked any more.
+    has_failed: AtomicBool,
 }
 
 // SAFETY: the policy is reached with the lock held only, and can be sent between threads.
@@ -61,6 +65,7 @@ impl Decider {
             gives_gigantic,
             lock: RawLock::new(),
             policy: UnsafeCell::new(policy),
+            has_failed: AtomicBool::new(false),
         }
     }
 
@@ -104,10 +109,24 @@ impl Decider {
         mapped
     }
 
-    fn ask<T>(&self, question: impl FnOnce(&mut dyn Policy) -> T) -> T {
+    /// The policy's answer; nothing once it has failed, which does not end the program.
+    fn ask<T>(
+        &self,
+        counters: &Counters,
+        question: impl FnOnce(&mut dyn Policy) -> T,
+    ) -> Option<T> {
         self.lock.take();
-        // SAFETY: the lock is held.
-        let answer = question(unsafe { &mut **self.policy.get() });
+        let has_failed = self.has_failed.load(Relaxed);
+        let answer = (!has_failed).then(|| {
+            // SAFETY: the lock is held.
+            let policy = unsafe { &mut **self.policy.get() };
+            catch_unwind(AssertUnwindSafe(|| question(policy))).ok()
+        });
+        let answer = answer.flatten();
+        if answer.is_none() && !has_failed {
+            counters.refused.add(Cause::Failed);
+            self.has_failed.store(true, Relaxed);
+        }
         self.lock.give_back();
         answer
     }
@@ -123,23 +142,27 @@ impl Decider {
         };
         let none = Survey::default();
         let mut machine = Inside::new(areas, &none);
-        let served = self.ask(|policy| drive::serve(policy, &mut machine, &fault));
-        served.map_or(PageSize::Base, |served| served.size)
+        let served = self.ask(areas.counters, |policy| drive::serve(policy, &mut machine, &fault));
+        match served {
+            Some(served) => served.map_or(PageSize::Base, |served| served.size),
+            None if machine.has_mapped_gigantic => PageSize::Gigantic,
+            None => machine.leave(fault.address, PageSize::Huge).unwrap_or(PageSize::Base),
+        }
     }
 
     /// Lets the policy do one thing in the background.
     pub(crate) fn step(&self, areas: &Areas, survey: &Survey) -> Stepped {
         let mut machine = Inside::in_background(areas, survey);
-        let step = self.ask(|policy| {
+        let step = self.ask(areas.counters, |policy| {
             // A look that finds nothing to do is cheap, and a fault waits for the policy meanwhile.
             let mut steps = (0..AT_ONCE).map(|_| policy.background(&mut machine));
             steps.find(|step| !matches!(step, Step::Scanned(_)))
         });
-        match step {
+        match step.unwrap_or(Some(Step::Rest(None))) {
             Some(Step::Act(action)) => {
                 // The policy can be asked meanwhile: faults do not wait for a page to be zeroed.
                 if let Carried::Now(outcome) = machine.carry_out(&action) {
-                    self.ask(|policy| policy.learn(&action, outcome));
+                    self.ask(areas.counters, |policy| policy.learn(&action, outcome));
                 }
                 Stepped::Acted
             }
@@ -166,6 +189,8 @@ struct Inside<'a> {
     areas: &'a Areas,
     survey: &'a Survey,
     free: FreeMemory,
+    /// Whether a gigantic page was mapped over the slot that is served.
+    has_mapped_gigantic: bool,
 }
 
 impl<'a> Inside<'a> {
@@ -190,7 +215,7 @@ impl<'a> Inside<'a> {
             let more = gigantic::in_pool() + u64::from(supply::can_ask(areas.counters));
             *chunks = areas.ready.wanted().min(*chunks + more);
         }
-        Self { areas, survey, free }
+        Self { areas, survey, free, has_mapped_gigantic: false }
     }
 
     /// Maps a gigantic page over the slot that holds this address.
@@ -307,7 +332,9 @@ impl Machine for Inside<'_> {
     fn attempt(&mut self, fault: &Fault, attempt: Attempt, _: &mut dyn Policy) -> Option<PageSize> {
         match attempt {
             Attempt::Map { size: PageSize::Gigantic, zeroed, .. } => {
-                self.map_gigantic(fault.address, zeroed)
+                let mapped = self.map_gigantic(fault.address, zeroed);
+                self.has_mapped_gigantic |= mapped.is_some();
+                mapped
             }
             Attempt::Map { size, .. } => self.leave(fault.address, size),
             Attempt::Base => self.leave(fault.address, PageSize::Base),
@@ -332,7 +359,7 @@ impl Machine for Inside<'_> {
 
 /// Notes how much memory the program has in the areas now.
 pub(crate) fn note_mapped(areas: &Areas, bytes: usize) {
-    if areas.threads() == Threads::Never {
+    if areas.threads() == Threads::Parents {
         return; // a child of the program has the counters mapped too
     }
     let before = areas.counters.most_mapped.load(Relaxed);

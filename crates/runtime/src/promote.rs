@@ -177,8 +177,11 @@ fn reserve(holes: &[Span]) {
     }
 }
 
-/// Whether the program neither forks nor has a descriptor for direct I/O.
+/// Whether faults are served, and the program neither forks nor has a descriptor for direct I/O.
 fn permitted(areas: &Areas) -> Result<(), Cause> {
+    if areas.uffd().is_none() {
+        return Err(Cause::NoRights);
+    }
     if !areas.may_use_gigantic() {
         return Err(Cause::Forked);
     }

@@ -109,8 +109,8 @@ impl Areas {
     /// Starts the library's threads, if they have not been needed so far. The caller holds the lock of the space.
     pub(crate) fn start_threads(&self) {
         if self.threads() == Threads::NotYet {
-            let started = start::start_threads();
-            self.set_threads(if started.is_ok() { Threads::Run } else { Threads::Never });
+            let do_run = start::start_threads(self);
+            self.set_threads(if do_run { Threads::Run } else { Threads::Failed });
         }
     }
 
@@ -184,6 +184,10 @@ fn register(areas: &Areas, slot: usize) -> Answer {
     // registered. From here on nothing can come unseen.
     if sys::Pagemap::open().and_then(|pagemap| pagemap.is_empty(span)) == Ok(true) {
         areas.slots.begin(slot, State::Ordinary, State::Fresh);
+        // Faults may have been given up since.
+        if areas.uffd().is_none() {
+            areas.slots.begin(slot, State::Fresh, State::Ordinary);
+        }
     } else {
         let _ = uffd.unregister(span);
     }
@@ -229,21 +233,22 @@ pub(crate) fn demote_for(
     asking: u32,
     needed: Bytes,
 ) -> Result<(), Cause> {
-    let writes = match areas.uffd() {
-        Some(uffd) => Writes::Wait(uffd),
-        None if areas.program_is_alone() => Writes::Refused,
-        None => return Err(Cause::NoRights),
-    };
     if !areas.slots.begin(slot, State::Gigantic, State::Changing) {
         return Err(Cause::Kernel);
     }
     let span = areas.slots.span(slot);
-    let done = demote::demote(areas, writes, span, asking, needed);
+    let uffd = areas.uffd();
+    let writes = match uffd {
+        Some(uffd) => Ok(Writes::Wait(uffd)),
+        None if areas.program_is_alone() => Ok(Writes::Refused),
+        None => Err(Cause::NoRights),
+    };
+    let done = writes.and_then(|writes| demote::demote(areas, writes, span, asking, needed));
     if let Err(cause) = done {
         areas.counters.refused.add(cause);
     }
     areas.slots.settle(slot, if done.is_ok() { State::Ordinary } else { State::Gigantic });
-    if let Writes::Wait(uffd) = writes {
+    if let Some(uffd) = uffd {
         uffd.wake(span);
     }
     done

@@ -70,8 +70,8 @@ fn begin(config: &Config<'_>) -> Result<()> {
     let counters = map_counters(config.counters)?;
     counters.format.store(FORMAT, Relaxed);
     let Some(policy) = list::find(config.policy) else { return Ok(()) }; // such as `OFF`
-    // The reservation would count against it.
-    if sys::limit(libc::RLIMIT_AS).is_some() {
+    // The reservation, and pages that are ready, would count against it.
+    if sys::limit(libc::RLIMIT_AS).or(sys::limit(libc::RLIMIT_DATA)).is_some() {
         counters.refused.add(Cause::Limited);
         return Ok(());
     }
@@ -91,6 +91,8 @@ fn begin(config: &Config<'_>) -> Result<()> {
         unsafe { zeroed::<Cooldown>(slots) }?,
     )));
     export::resolve();
+    // What it would say has nowhere to go, and saying it would call libc.
+    std::panic::set_hook(Box::new(|_| {}));
     areas::publish(areas);
     Ok(())
 }
@@ -162,49 +164,65 @@ unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
 
 const STARTING: u32 = 0;
 const STARTED: u32 = 1;
+const FAILED: u32 = 2;
 static STATE: AtomicU32 = AtomicU32::new(STARTING);
 
-/// Starts the library's threads, and waits until faults are served. Once in a process, with the lock of the
-/// space held.
-///
-/// # Errors
-/// The error of making a thread. A process that may have no userfaultfd is no error: it is counted.
-pub(crate) fn start_threads() -> Result<()> {
-    thread::start(service_thread, Descriptors::Own)?;
-    while STATE.load(Acquire) == STARTING {
-        sys::futex_wait(&STATE, STARTING);
+/// Starts the library's threads, and waits until faults are served; whether all run. Otherwise none goes on, because it
+/// would outlive the program's, and the cause is counted. Once in a process, with the lock of the space held.
+pub(crate) fn start_threads(areas: &Areas) -> bool {
+    let started = thread::start(service_thread, Descriptors::Own);
+    refuse(areas.counters, Cause::Kernel, started).is_some() && all_run()
+}
+
+/// Counts a refusal.
+fn refuse<T>(counters: &Counters, cause: Cause, done: Result<T>) -> Option<T> {
+    done.inspect_err(|_| counters.refused.add(cause)).ok()
+}
+
+/// Whether all threads run, once it is known.
+fn all_run() -> bool {
+    loop {
+        match STATE.load(Acquire) {
+            STARTING => sys::futex_wait(&STATE, STARTING),
+            state => return state == STARTED,
+        }
     }
-    Ok(())
 }
 
 /// The first thread, in whose table of descriptors the others are.
 extern "C" fn service_thread() {
     let Some(areas) = areas::shared() else { return };
-    match Userfaultfd::open() {
-        Ok(uffd) => {
-            let uffd = Box::leak(Box::new(uffd));
-            // The program's descriptors are not ours to keep open, nor are its rights ours to keep when it
-            // gives them up.
-            sys::close_all_but(uffd.descriptor());
-            sys::drop_rights();
-            OPENED.store(uffd, Release);
-            let works: [extern "C" fn(); 3] = [fault_thread, fault_thread, background_thread];
-            let started = works.map(|work| thread::start(work, Descriptors::Callers));
-            match started {
-                // Slots are registered only once the threads that serve them run.
-                [Ok(()), Ok(()), Ok(())] => areas.set_uffd(uffd),
-                _ => areas.counters.refused.add(Cause::Kernel),
-            }
-        }
-        Err(_) => {
+    let started = match refuse(areas.counters, Cause::NoRights, Userfaultfd::open()) {
+        Some(uffd) => start_others(areas, uffd),
+        // This thread alone can do what a program with one thread needs.
+        None => {
             sys::close_all();
             sys::drop_rights();
-            areas.counters.refused.add(Cause::NoRights);
+            Some(())
         }
-    }
-    STATE.store(STARTED, Release);
+    };
+    STATE.store(if started.is_some() { STARTED } else { FAILED }, Release);
     sys::futex_wake(&STATE);
-    service::run(areas);
+    if started.is_some() {
+        service::run(areas);
+    }
+}
+
+fn start_others(areas: &Areas, uffd: Userfaultfd) -> Option<()> {
+    let uffd = Box::leak(Box::new(uffd));
+    // The program's descriptors are not ours to keep open, nor are its rights ours to keep when it
+    // gives them up.
+    sys::close_all_but(uffd.descriptor());
+    sys::drop_rights();
+    OPENED.store(uffd, Release);
+    let works: [extern "C" fn(); 3] = [fault_thread, fault_thread, background_thread];
+    for work in works {
+        let started = thread::start(work, Descriptors::Callers);
+        refuse(areas.counters, Cause::Kernel, started)?;
+    }
+    // Slots are registered only once the threads that serve them run.
+    areas.set_uffd(uffd);
+    Some(())
 }
 
 /// The userfaultfd, before it is known that faults will be served.
@@ -213,13 +231,13 @@ static OPENED: AtomicPtr<Userfaultfd> = AtomicPtr::new(core::ptr::null_mut());
 extern "C" fn fault_thread() {
     // SAFETY: it was leaked before this thread was started.
     let uffd = unsafe { OPENED.load(Acquire).as_ref() };
-    if let (Some(areas), Some(uffd)) = (areas::shared(), uffd) {
+    if let (Some(areas), Some(uffd), true) = (areas::shared(), uffd, all_run()) {
         fault::run(areas, uffd);
     }
 }
 
 extern "C" fn background_thread() {
-    if let Some(areas) = areas::shared() {
+    if let (Some(areas), true) = (areas::shared(), all_run()) {
         background::run(areas);
     }
 }

@@ -258,9 +258,23 @@ pub(crate) struct Descriptor(pub(crate) i32);
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is this value's alone.
-        let _ = unsafe { syscall!(Sysno::close, self.0) };
+        close(self);
     }
+}
+
+/// Closes a descriptor that is not used any more.
+pub(crate) fn close(descriptor: &Descriptor) {
+    // SAFETY: the descriptor is this value's alone.
+    let _ = unsafe { syscall!(Sysno::close, descriptor.0) };
+}
+
+/// Waits until there is something to read, at most so long.
+pub(crate) fn wait_for_input(descriptor: &Descriptor, time: Nanos) -> Result<()> {
+    let mut wanted = libc::pollfd { fd: descriptor.0, events: libc::POLLIN, revents: 0 };
+    let time = [time.0 / 1_000_000_000, time.0 % 1_000_000_000];
+    let wanted = core::ptr::from_mut(&mut wanted);
+    // SAFETY: there is one descriptor to wait for; the time is a timespec of this architecture.
+    unsafe { syscall!(Sysno::ppoll, wanted, 1, time.as_ptr(), 0, 0) }.map(|_| ())
 }
 
 /// Opens a file, closed again by exec.

@@ -6,7 +6,10 @@
 #![expect(unsafe_code, reason = "system calls, and one union that the kernel fills")]
 
 use crate::sys::{self, Descriptor, Errno, Result, Span};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use linux_raw_sys::{general as raw, ioctl};
+use superpage_units::Nanos;
 use syscalls::{Sysno, syscall};
 
 /// Where a process that may not call userfaultfd(2) can still get one.
@@ -31,16 +34,26 @@ pub(crate) struct Fault {
     pub(crate) kind: Kind,
 }
 
+/// The descriptor does not block: a fault thread sees within this time that another one has [failed](Userfaultfd::has_failed).
+/// Chosen, not measured.
+const LOOK: Nanos = Nanos(1_000_000_000);
+const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NONBLOCK;
+
 /// A userfaultfd. It lives in the table of descriptors of the library's threads, where the program cannot
 /// close it.
 #[derive(Debug)]
-pub(crate) struct Userfaultfd(Descriptor);
+pub(crate) struct Userfaultfd {
+    descriptor: Descriptor,
+    /// Whether the kernel has refused to tell faults, or to let those go on that wait for one.
+    has_failed: AtomicBool,
+    is_closed: AtomicBool,
+}
 
 impl Userfaultfd {
     /// A new one, that tells of missing pages and of held writes to all kinds of memory.
     pub(crate) fn open() -> Result<Self> {
         // SAFETY: it makes a descriptor.
-        let made = unsafe { syscall!(Sysno::userfaultfd, libc::O_CLOEXEC) };
+        let made = unsafe { syscall!(Sysno::userfaultfd, FLAGS) };
         let descriptor = match made {
             Ok(descriptor) => Descriptor(sys::int(descriptor)),
             Err(Errno::EPERM) => Self::from_device()?,
@@ -52,7 +65,11 @@ impl Userfaultfd {
             | raw::UFFD_FEATURE_MOVE;
         let mut api =
             raw::uffdio_api { api: raw::UFFD_API.into(), features: features.into(), ioctls: 0 };
-        let uffd = Self(descriptor);
+        let uffd = Self {
+            descriptor,
+            has_failed: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+        };
         uffd.call(ioctl::UFFDIO_API, &mut api)?;
         Ok(uffd)
     }
@@ -60,19 +77,31 @@ impl Userfaultfd {
     fn from_device() -> Result<Descriptor> {
         let device = sys::open(DEVICE, libc::O_RDWR).map_err(|_| Errno::EPERM)?;
         // SAFETY: it makes a descriptor.
-        let made =
-            unsafe { syscall!(Sysno::ioctl, device.0, USERFAULTFD_IOC_NEW, libc::O_CLOEXEC) }?;
+        let made = unsafe { syscall!(Sysno::ioctl, device.0, USERFAULTFD_IOC_NEW, FLAGS) }?;
         Ok(Descriptor(sys::int(made)))
     }
 
     /// Its descriptor.
     pub(crate) fn descriptor(&self) -> &Descriptor {
-        &self.0
+        &self.descriptor
+    }
+
+    /// Whether faults cannot be served any more: the program may have had the kernel refuse calls to all of its threads.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Acquire)
+    }
+
+    /// Closes it, once. The kernel serves faults then, also those that threads wait for, as soon as no fault thread is
+    /// waiting for one here.
+    pub(crate) fn close(&self) {
+        if !self.is_closed.swap(true, AcqRel) {
+            sys::close(&self.descriptor);
+        }
     }
 
     fn call<T>(&self, request: u32, argument: &mut T) -> Result<()> {
         // SAFETY: each caller passes the structure that belongs to the request.
-        unsafe { syscall!(Sysno::ioctl, self.0.0, request, core::ptr::from_mut(argument)) }
+        unsafe { syscall!(Sysno::ioctl, self.descriptor.0, request, core::ptr::from_mut(argument)) }
             .map(|_| ())
     }
 
@@ -151,17 +180,35 @@ impl Userfaultfd {
 
     /// Threads that wait for a fault in a span go on, and fault again if nothing is there.
     pub(crate) fn wake(&self, span: Span) {
-        let _ = self.call(ioctl::UFFDIO_WAKE, &mut range(span));
+        if self.call(ioctl::UFFDIO_WAKE, &mut range(span)).is_err() {
+            self.has_failed.store(true, Release);
+        }
     }
 
-    /// The next fault, after waiting for it; nothing for anything else the kernel tells.
-    pub(crate) fn next(&self) -> Result<Option<Fault>> {
+    /// The next fault, after waiting for it for a while.
+    pub(crate) fn next(&self) -> Option<Fault> {
+        let read = match self.read() {
+            Err(Errno::EAGAIN) => sys::wait_for_input(&self.descriptor, LOOK).map(|()| None),
+            read => read,
+        };
+        match read {
+            Ok(fault) => fault,
+            Err(Errno::EINTR | Errno::EAGAIN) => None,
+            Err(_) => {
+                self.has_failed.store(true, Release);
+                None
+            }
+        }
+    }
+
+    /// The next fault; nothing for anything else the kernel tells.
+    fn read(&self) -> Result<Option<Fault>> {
         // SAFETY: zero bytes are a message of no kind.
         let mut message: raw::uffd_msg = unsafe { core::mem::zeroed() };
         let room = size_of::<raw::uffd_msg>();
         let into = core::ptr::from_mut(&mut message);
         // SAFETY: the kernel writes one message.
-        let got = unsafe { syscall!(Sysno::read, self.0.0, into, room) }?;
+        let got = unsafe { syscall!(Sysno::read, self.descriptor.0, into, room) }?;
         if got != room || u32::from(message.event) != raw::UFFD_EVENT_PAGEFAULT {
             return Ok(None);
         }
