@@ -1,11 +1,14 @@
 //! Programs under `superpage run`: what they hold, what they see of it, and how they end.
 //!
-//! The programs are `program/program.c`, for all kinds of calls `program/calls.c`, and for malloc `program/allocator.c`,
-//! built here by the C compiler that Rust links with. They check every byte that they wrote; a wrong one is exit code 1.
+//! The programs are in `program/`, built here by the C compiler that Rust links with: `program.c`, for all kinds of calls
+//! `calls.c`, for malloc `allocator.c`, for [`integrity`] and [`trouble`] those of these names. They check every byte that
+//! they wrote; a wrong one is exit code 1.
 
 #![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
 
 mod common;
+mod integrity;
+mod trouble;
 
 use common::machine::{self, Test};
 use common::{Ended, PROGRAM, Said, number, superpage};
@@ -27,20 +30,20 @@ use superpage_manager::find;
 use superpage_units::{GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES};
 use tempfile::TempDir;
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/program.c");
-const CALLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/calls.c");
-const ALLOCATOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/allocator.c");
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program");
 
 fn main() -> ExitCode {
-    let able = without_library().or_else(machine::without_settings);
-    let gigantic = able.clone().or_else(without_gigantic);
-    let of_calls = tests_of_calls(able.clone(), gigantic.clone());
-    machine::run(tests(able, gigantic).into_iter().chain(of_calls)).exit_code()
+    machine::run(tests()).exit_code()
 }
 
-/// The tests with `calls.c`. The arguments are the reasons why a test cannot run that needs the program, or a gigantic
-/// page for it.
-fn tests_of_calls(able: Option<String>, gigantic: Option<String>) -> Vec<Test> {
+fn tests() -> Vec<Test> {
+    [guests(), callers(), integrity::tests(), trouble::tests()].concat()
+}
+
+/// The tests with `calls.c`.
+fn callers() -> Vec<Test> {
+    let able = without_library().or_else(machine::without_settings);
+    let gigantic = able.clone().or_else(without_gigantic);
     vec![
         ("any_call_may_change_a_part", gigantic.clone(), || calls(&["changes"])),
         ("hints_leave_gigantic_pages", gigantic.clone(), || calls(&["hints"])),
@@ -51,8 +54,9 @@ fn tests_of_calls(able: Option<String>, gigantic: Option<String>) -> Vec<Test> {
     ]
 }
 
-/// The other tests.
-fn tests(able: Option<String>, gigantic: Option<String>) -> Vec<Test> {
+fn guests() -> Vec<Test> {
+    let able = without_library().or_else(machine::without_settings);
+    let gigantic = able.clone().or_else(without_gigantic);
     let parts = without_library();
     vec![
         ("first_touches_get_gigantic_pages", gigantic.clone(), first_touches_get_gigantic_pages),
@@ -99,7 +103,6 @@ fn tests(able: Option<String>, gigantic: Option<String>) -> Vec<Test> {
             gigantic.clone(),
             allocated_memory_gets_gigantic_pages,
         ),
-        ("random_changes_leave_no_wrong_byte", able, random_changes_leave_no_wrong_byte),
         ("a_program_ends_as_without", parts.clone(), a_program_ends_as_without),
         ("signals_are_passed_on", parts.clone(), signals_are_passed_on),
         ("others_know_a_managed_program", parts.clone(), others_know_a_managed_program),
@@ -154,15 +157,17 @@ fn without(command: &[&str]) -> Option<String> {
     (!done).then(|| format!("`{}` fails", command.join(" ")))
 }
 
-/// The program, built once.
-fn program() -> &'static Result<(TempDir, PathBuf), String> {
-    static BUILT: OnceLock<Result<(TempDir, PathBuf), String>> = OnceLock::new();
+/// The directory of the programs, which are built once. It is cargo's, so nothing is left behind elsewhere.
+fn programs() -> &'static Result<PathBuf, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let directory = TempDir::new().map_err(|error| error.to_string())?;
-        let program = directory.path().join("program");
-        build(SOURCE, &program, &[])?;
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live_run");
+        std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+        for name in ["program", "calls", "integrity", "trouble"] {
+            build(name, &directory.join(name), &[])?;
+        }
         build_libraries()?;
-        Ok((directory, program))
+        Ok(directory)
     })
 }
 
@@ -182,11 +187,11 @@ fn build_libraries() -> Result<(), String> {
     }
 }
 
-fn build(source: &str, program: &Path, options: &[&str]) -> Result<(), String> {
+fn build(name: &str, program: &Path, options: &[&str]) -> Result<(), String> {
     let output = Command::new("cc")
         .args(["-O2", "-pthread", "-Wall", "-Werror", "-o"])
         .arg(program)
-        .arg(source)
+        .arg(Path::new(SOURCES).join(name).with_extension("c"))
         .args(options)
         .output();
     match output {
@@ -197,7 +202,12 @@ fn build(source: &str, program: &Path, options: &[&str]) -> Result<(), String> {
 }
 
 fn command(options: &[&str], words: &[&str]) -> Result<Command, Failed> {
-    let (_, program) = program().as_ref()?;
+    command_of("program", options, words)
+}
+
+/// One of the programs under `superpage run`.
+fn command_of(name: &str, options: &[&str], words: &[&str]) -> Result<Command, Failed> {
+    let program = programs().as_ref()?.join(name);
     let mut command = Command::new(PROGRAM);
     command.arg("run").args(options).arg("--").arg(program).args(words);
     Ok(command)
@@ -214,41 +224,26 @@ fn report(words: &[&str]) -> Result<(Said, Value), Failed> {
 
 /// As [`report`], with options of `superpage run`.
 fn report_with(options: &[&str], words: &[&str]) -> Result<(Said, Value), Failed> {
+    let (said, report) = report_of("program", options, words)?;
+    Ok((said.done()?, report))
+}
+
+/// How one of the programs ended, and the report.
+fn report_of(name: &str, options: &[&str], words: &[&str]) -> Result<(Said, Value), Failed> {
     let directory = TempDir::new()?;
     let file = directory.path().join("report.json");
     let file = file.to_str().ok_or("no text")?;
     // Pages that are ready would count among those that the program sees mapped.
     let options = [&["--ready", "0", "--report", file], options].concat();
-    let said = run(&options, words)?.done()?;
+    let said = Said::from(command_of(name, &options, words)?.output()?);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-    ensure!(report["managed"] == true, "not managed: {report}");
+    ensure!(report["managed"] == true, "not managed: {said:?} {report}");
     Ok((said, report))
 }
 
 /// Runs a part to its good end.
 fn plays(words: &[&str]) -> Ended {
     report(words).map(|_| ())
-}
-
-/// Runs a part of another program, built with these options of the compiler, to its good end; what it said, and the
-/// report.
-fn built(
-    source: &str,
-    compiler_options: &[&str],
-    options: &[&str],
-    words: &[&str],
-) -> Result<(Said, Value), Failed> {
-    program().as_ref()?; // and the libraries
-    let directory = TempDir::new()?;
-    let program = directory.path().join("program");
-    build(source, &program, compiler_options)?;
-    let file = directory.path().join("report.json");
-    let mut command = Command::new(PROGRAM);
-    command.args(["run", "--ready", "0", "--report"]).arg(&file).args(options);
-    let said = Said::from(command.arg("--").arg(&program).args(words).output()?).done()?;
-    let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-    ensure!(report["managed"] == true, "not managed: {report}");
-    Ok((said, report))
 }
 
 fn bytes(said: &Said) -> Result<u64, Failed> {
@@ -368,7 +363,7 @@ fn one_thread_needs_no_rights() -> Ended {
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
     let ends = |options: &[&str], part: &[&str]| -> Result<(Said, Value), Failed> {
         let file = directory.path().join(format!("{}.json", part.concat()));
-        let (_, program) = program().as_ref()?;
+        let program = programs().as_ref()?.join("program");
         let mut command = Command::new("setpriv");
         command.args(ORDINARY).args([PROGRAM, "run", "--ready", "0", "--report"]).arg(&file);
         command.args(options).arg("--").arg(program).args(part);
@@ -413,12 +408,13 @@ fn forks_and_promotions_race() -> Ended {
 /// Runs a part of `calls.c` to its good end, with one gigantic page to be had.
 fn calls(words: &[&str]) -> Ended {
     let _taken = take_gigantic(1)?;
-    built(CALLS, &[], &[], words).map(|_| ())
+    let (said, _) = report_of("calls", &[], words)?;
+    said.done().map(|_| ())
 }
 
 fn a_limit_set_by_number_is_kept() -> Ended {
     for call in ["setrlimit", "prlimit64"] {
-        built(CALLS, &[], &[], &[call])?;
+        report_of("calls", &[], &[call])?.0.done()?;
     }
     Ok(())
 }
@@ -470,10 +466,6 @@ fn bloat_on_an_administrators_pages_becomes_memory_too() -> Ended {
 
 /// So long, in seconds.
 const INTEGRITY: &str = "20";
-
-fn random_changes_leave_no_wrong_byte() -> Ended {
-    plays(&["integrity", INTEGRITY])
-}
 
 // ---------------------------------------------------------------- the program's end
 
@@ -572,7 +564,7 @@ fn scanned(program: Pid) -> Result<Value, Failed> {
 /// Hugetlb memory is not resident, so such a process is smaller than those that are looked at otherwise.
 fn a_small_process_is_seen() -> Ended {
     let _taken = take_gigantic(1)?;
-    let (_, program) = program().as_ref()?;
+    let program = programs().as_ref()?.join("program");
     let mut child = Command::new(program).arg("hugetlb").stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
@@ -653,7 +645,7 @@ fn nobody_waits_for_a_stopped_program() -> Ended {
 fn who_cannot_be_managed_runs_unmanaged() -> Ended {
     let directory = TempDir::new()?;
     let linked = directory.path().join("static");
-    build(SOURCE, &linked, &["-static"])?;
+    build("program", &linked, &["-static"])?;
     let said: Said =
         Command::new(PROGRAM).arg("run").arg(&linked).args(["exit", "7"]).output()?.into();
     ensure!(said.code == Some(7) && said.err.contains("linked statically"), "{said:?}");
@@ -661,13 +653,14 @@ fn who_cannot_be_managed_runs_unmanaged() -> Ended {
 }
 
 fn scripts_are_followed_and_children_left() -> Ended {
-    let (directory, program) = program().as_ref()?;
+    let program = programs().as_ref()?.join("program");
+    let directory = TempDir::new()?;
     let script = directory.path().join("script");
     // The child is left alone; the program that takes the script's place is managed.
     let text = format!("#!/bin/sh\n{0} touch 1 >&2\nexec {0} touch 2\n", program.display());
     std::fs::write(&script, text)?;
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let file = directory.path().join("script.json");
+    let file = directory.path().join("report.json");
     let output =
         Command::new(PROGRAM).args(["run", "--report"]).arg(&file).arg(&script).output()?;
     Said::from(output).done()?;
@@ -683,12 +676,19 @@ fn scripts_are_followed_and_children_left() -> Ended {
 
 // ---------------------------------------------------------------- malloc
 
-fn allocates(
-    built_with: &[&str],
-    options: &[&str],
-    words: &[&str],
-) -> Result<(Said, Value), Failed> {
-    built(ALLOCATOR, built_with, options, words)
+/// Runs a part of `allocator.c`, built with these options, to its good end; what it said, and the report.
+fn allocates(built: &[&str], options: &[&str], words: &[&str]) -> Result<(Said, Value), Failed> {
+    programs().as_ref()?; // and the libraries
+    let directory = TempDir::new()?;
+    let program = directory.path().join("allocator");
+    build("allocator", &program, built)?;
+    let file = directory.path().join("report.json");
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--ready", "0", "--report"]).arg(&file).args(options);
+    let said = Said::from(command.arg("--").arg(&program).args(words).output()?).done()?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    ensure!(report["managed"] == true, "not managed: {report}");
+    Ok((said, report))
 }
 
 fn allocated_memory_gets_gigantic_pages() -> Ended {
@@ -727,7 +727,7 @@ fn an_allocator_of_its_own_is_kept() -> Ended {
 
 /// Runs a command to its good end, unless it has another without us.
 fn runs(command: &[&str]) -> Ended {
-    program().as_ref()?; // and the libraries
+    programs().as_ref()?; // and the libraries
     let output = Command::new(PROGRAM).args(["run", "--quiet", "--"]).args(command).output()?;
     match Said::from(output).done() {
         Err(failed) if without(command).is_none() => Err(failed),

@@ -1,10 +1,17 @@
-// What the programs that map memory of their own share: patterns that they write and check, and the pages they see.
+// What the programs of these tests share: memory that they map, what each page of it is to hold, and what maps it.
 
+#include <fcntl.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 // glibc before 2.37 does not know it
+#endif
 
 #define GIB (1UL << 30)
 #define PAGE 4096UL
@@ -70,4 +77,17 @@ static inline int is_readable(const char *memory) {
     close(ends[0]);
     close(ends[1]);
     return done;
+}
+
+static inline void end_well(pid_t child) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// The next number of a random sequence (xorshift).
+static inline uint64_t next(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    return *state ^= *state << 17;
 }

@@ -21,9 +21,6 @@
 
 #include "memory.h"
 
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25 // glibc before 2.37 does not know it
-#endif
 
 // Fills so many GiB, checks them, and prints how much of it 1 GiB pages map.
 static int touch(size_t gib) {
@@ -192,13 +189,6 @@ static int threads(size_t gib) {
     return 0;
 }
 
-static void end_well(pid_t child) {
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-// Forks in each way; parent and child see what was there before, and not what the other writes then.
 static int forks(void) {
     char *memory = map(GIB);
     fill(memory, 0, GIB, 10);
@@ -480,102 +470,6 @@ static int leaves(void) {
     return 0;
 }
 
-// Random changes to memory, each of which the program knows the outcome of, until the time is over.
-#define PIECES 48
-static struct Piece {
-    char *memory;
-    size_t length;
-    uint64_t seed;
-} pieces[PIECES];
-
-static uint64_t next(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    return *state ^= *state << 17;
-}
-
-static void step(struct Piece *piece, uint64_t *state) {
-    uint64_t choice = next(state) % 8;
-    if (!piece->memory) {
-        piece->length = next(state) % 8 ? (1 + next(state) % 64) * MIB : GIB;
-        piece->memory = map(piece->length);
-        piece->seed = next(state);
-        expect_zero(piece->memory, 0, PAGE);
-        fill(piece->memory, 0, piece->length, piece->seed);
-        return;
-    }
-    expect(piece->memory, 0, piece->length, piece->seed);
-    size_t pages = piece->length / PAGE;
-    size_t from = next(state) % pages * PAGE, to = from + (1 + next(state) % 1024) * PAGE;
-    if (to > piece->length) to = piece->length;
-    char *part = piece->memory + from;
-    size_t length = to - from;
-    switch (choice) {
-    case 0:
-        CHECK(munmap(piece->memory, piece->length) == 0);
-        piece->memory = NULL;
-        break;
-    case 1:
-        CHECK(madvise(part, length, MADV_DONTNEED) == 0);
-        expect_zero(piece->memory, from, to);
-        fill(piece->memory, from, to, piece->seed);
-        break;
-    case 2:
-        CHECK(mprotect(part, length, PROT_READ) == 0);
-        expect(piece->memory, from, to, piece->seed);
-        CHECK(mprotect(part, length, PROT_READ | PROT_WRITE) == 0);
-        break;
-    case 3:
-        if (piece->length < 128 * MIB) {
-            size_t longer = piece->length + 8 * MIB;
-            piece->memory = mremap(piece->memory, piece->length, longer, MREMAP_MAYMOVE);
-            CHECK(piece->memory != MAP_FAILED);
-            expect_zero(piece->memory, piece->length, piece->length + PAGE);
-            fill(piece->memory, piece->length, longer, piece->seed);
-            piece->length = longer;
-        }
-        break;
-    case 4: {
-        char *over = mmap(part, length, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        CHECK(over == part);
-        expect_zero(piece->memory, from, to);
-        fill(piece->memory, from, to, piece->seed);
-        break;
-    }
-    default:
-        fill(piece->memory, from, to, piece->seed);
-    }
-}
-
-struct Walk {
-    size_t index;
-    time_t end;
-    long steps;
-};
-
-static void *walk(void *argument) {
-    struct Walk *walk = argument;
-    uint64_t state = 88172645463325252UL + walk->index * 7919;
-    while (time(NULL) < walk->end) {
-        step(&pieces[walk->index * (PIECES / 4) + next(&state) % (PIECES / 4)], &state);
-        walk->steps++;
-    }
-    return NULL;
-}
-
-static int integrity(long seconds) {
-    pthread_t thread[4];
-    struct Walk walks[4];
-    for (size_t i = 0; i < 4; i++) {
-        walks[i] = (struct Walk){i, time(NULL) + seconds, 0};
-        CHECK(pthread_create(&thread[i], NULL, walk, &walks[i]) == 0);
-    }
-    for (size_t i = 0; i < 4; i++) pthread_join(thread[i], NULL);
-    printf("%ld\n", walks[0].steps + walks[1].steps + walks[2].steps + walks[3].steps);
-    return 0;
-}
-
 // Fills memory that is mapped piece by piece, so that no first touch is one of a whole GiB, gives a piece back,
 // and waits until the policy has promoted the GiB around it.
 static int packed(void) {
@@ -812,7 +706,6 @@ int main(int count, char **words) {
     if (!strcmp(part, "errors")) return errors();
     if (!strcmp(part, "clones")) return clones();
     if (!strcmp(part, "leaves")) return leaves();
-    if (!strcmp(part, "integrity")) return integrity(number);
     if (!strcmp(part, "packed")) return packed();
     if (!strcmp(part, "promotes")) return promotes(number, 0);
     if (!strcmp(part, "promotes-alone")) return promotes(number, 1);
