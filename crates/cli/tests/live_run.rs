@@ -15,9 +15,7 @@ use common::{Ended, PROGRAM, Said, number, superpage};
 use libtest_mimic::Failed;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -37,7 +35,7 @@ fn main() -> ExitCode {
 }
 
 fn tests() -> Vec<Test> {
-    [guests(), callers(), integrity::tests(), trouble::tests()].concat()
+    [guests(), allocators_and_others(), callers(), integrity::tests(), trouble::tests()].concat()
 }
 
 /// The tests with `calls.c`.
@@ -73,7 +71,6 @@ fn guests() -> Vec<Test> {
             gigantic.clone(),
             all_memory_is_on_gigantic_pages_at_once,
         ),
-        ("one_thread_needs_no_rights", gigantic.clone(), one_thread_needs_no_rights),
         ("forks_and_promotions_race", gigantic.clone(), forks_and_promotions_race),
         ("refused_promotions_change_nothing", gigantic.clone(), || plays(&["refuses"])),
         (
@@ -119,6 +116,13 @@ fn guests() -> Vec<Test> {
             parts.clone(),
             scripts_are_followed_and_children_left,
         ),
+    ]
+}
+
+/// The tests of malloc, and those that others have written.
+fn allocators_and_others() -> Vec<Test> {
+    let parts = without_library();
+    vec![
         ("malloc_does_what_c_says", parts.clone(), malloc_does_what_c_says),
         ("a_child_can_allocate", parts.clone(), a_child_can_allocate),
         ("an_allocator_of_its_own_is_kept", parts.clone(), an_allocator_of_its_own_is_kept),
@@ -342,51 +346,6 @@ fn all_memory_is_on_gigantic_pages_at_once() -> Ended {
     for part in ["parts", "forks", "clones"] {
         report_with(&options, &[part])?;
     }
-    Ok(())
-}
-
-/// An ordinary user's words for a command. It may read every directory, because the programs may lie where users may not.
-const ORDINARY: [&str; 6] = [
-    "--reuid=65534",
-    "--regid=65534",
-    "--clear-groups",
-    "--inh-caps=-all,+dac_read_search",
-    "--ambient-caps=+dac_read_search",
-    "--bounding-set=-all,+dac_read_search",
-];
-
-/// Without a userfaultfd, a program with one thread has gigantic pages as soon as it maps memory, and gives them up
-/// before it has a second thread.
-fn one_thread_needs_no_rights() -> Ended {
-    let _taken = take_gigantic(2)?;
-    let directory = TempDir::new()?;
-    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
-    let ends = |options: &[&str], part: &[&str]| -> Result<(Said, Value), Failed> {
-        let file = directory.path().join(format!("{}.json", part.concat()));
-        let program = programs().as_ref()?.join("program");
-        let mut command = Command::new("setpriv");
-        command.args(ORDINARY).args([PROGRAM, "run", "--ready", "0", "--report"]).arg(&file);
-        command.args(options).arg("--").arg(program).args(part);
-        let said = Said::from(command.output()?);
-        Ok((said, serde_json::from_str(&std::fs::read_to_string(file)?)?))
-    };
-    let plays = |options: &[&str], part: &[&str]| -> Result<(Said, Value), Failed> {
-        let (said, report) = ends(options, part)?;
-        Ok((said.done()?, report))
-    };
-    let (said, report) = plays(&[], &["touch", "1"])?;
-    ensure!(bytes(&said)? == GIGANTIC_PAGE_BYTES, "{said:?} {report}");
-    ensure!(report["refused"]["no_rights"] == 1, "it has a userfaultfd: {report}");
-    for options in [&[][..], &["--policy", "hugetlb-1g"]] {
-        let (_, report) = plays(options, &["forks"])?;
-        ensure!(report["demotions"].as_u64() >= Some(1), "{report}");
-    }
-    let (_, report) = plays(&[], &["parts"])?;
-    ensure!(report["demotions"].as_u64() >= Some(1), "{report}");
-    let (said, report) = plays(&[], &["company"])?;
-    ensure!(said.out == format!("{GIGANTIC_PAGE_BYTES}\n0\n"), "{said:?} {report}");
-    let (said, report) = ends(&[], &["leaves"])?;
-    ensure!(said.code == Some(3), "{said:?} {report}");
     Ok(())
 }
 

@@ -3,19 +3,23 @@
 //! The program is `program/trouble.c`, or a part of `program/program.c` in hard circumstances.
 
 use super::{
-    GIGANTIC_PAGE_BYTES, Managed, command, programs, report, report_of, take_gigantic,
+    GIGANTIC_PAGE_BYTES, Managed, bytes, command, programs, report, report_of, take_gigantic,
     without_gigantic, without_library,
 };
 use crate::common::machine::{self, Test};
-use crate::common::{Ended, Said};
+use crate::common::{Ended, PROGRAM, Said};
 use crate::ensure;
 use libtest_mimic::Failed;
+use serde_json::Value;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
 use superpage_units::Bytes;
+use tempfile::TempDir;
 
 pub(super) fn tests() -> Vec<Test> {
     let able = without_library().or_else(machine::without_settings);
@@ -30,6 +34,7 @@ pub(super) fn tests() -> Vec<Test> {
         ("libraries_are_loaded_meanwhile", able.clone(), || plays(&["loads"])),
         ("a_limit_of_data_is_kept", gigantic.clone(), || plays(&["limits-its-data"])),
         ("it_serves_faults_of_its_own", able.clone(), || plays(&["serves-its-own-faults"])),
+        ("one_thread_needs_no_rights", gigantic.clone(), one_thread_needs_no_rights),
         ("without_our_threads_it_goes_on", able.clone(), without_our_threads_it_goes_on),
         ("when_our_threads_fail_it_goes_on", gigantic.clone(), when_our_threads_fail_it_goes_on),
         ("no_gigantic_page_is_to_be_had", gigantic, no_gigantic_page_is_to_be_had),
@@ -134,5 +139,50 @@ fn a_limit_of_its_cgroup_is_kept() -> Ended {
         let gigantic = format!("{GIGANTIC_PAGE_BYTES}\n");
         ensure!(!fits || said.out.starts_with(&gigantic), "no gigantic page: {said:?}");
     }
+    Ok(())
+}
+
+/// An ordinary user's words for a command. It may read every directory, because the programs may lie where users may not.
+const ORDINARY: [&str; 6] = [
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all,+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+    "--bounding-set=-all,+dac_read_search",
+];
+
+/// Without a userfaultfd, a program with one thread has gigantic pages as soon as it maps memory, and gives them up
+/// before it has a second thread.
+fn one_thread_needs_no_rights() -> Ended {
+    let _taken = take_gigantic(2)?;
+    let directory = TempDir::new()?;
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
+    let ends = |options: &[&str], part: &[&str]| -> Result<(Said, Value), Failed> {
+        let file = directory.path().join(format!("{}.json", part.concat()));
+        let program = programs().as_ref()?.join("program");
+        let mut command = Command::new("setpriv");
+        command.args(ORDINARY).args([PROGRAM, "run", "--ready", "0", "--report"]).arg(&file);
+        command.args(options).arg("--").arg(program).args(part);
+        let said = Said::from(command.output()?);
+        Ok((said, serde_json::from_str(&std::fs::read_to_string(file)?)?))
+    };
+    let plays = |options: &[&str], part: &[&str]| -> Result<(Said, Value), Failed> {
+        let (said, report) = ends(options, part)?;
+        Ok((said.done()?, report))
+    };
+    let (said, report) = plays(&[], &["touch", "1"])?;
+    ensure!(bytes(&said)? == GIGANTIC_PAGE_BYTES, "{said:?} {report}");
+    ensure!(report["refused"]["no_rights"] == 1, "it has a userfaultfd: {report}");
+    for options in [&[][..], &["--policy", "hugetlb-1g"]] {
+        let (_, report) = plays(options, &["forks"])?;
+        ensure!(report["demotions"].as_u64() >= Some(1), "{report}");
+    }
+    let (_, report) = plays(&[], &["parts"])?;
+    ensure!(report["demotions"].as_u64() >= Some(1), "{report}");
+    let (said, report) = plays(&[], &["company"])?;
+    ensure!(said.out == format!("{GIGANTIC_PAGE_BYTES}\n0\n"), "{said:?} {report}");
+    let (said, report) = ends(&[], &["leaves"])?;
+    ensure!(said.code == Some(3), "{said:?} {report}");
     Ok(())
 }
