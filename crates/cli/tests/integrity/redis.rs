@@ -13,8 +13,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use superpage_kernel::hugetlb;
 use tempfile::TempDir;
 
+/// Gigantic pages in the pool.
+const GIGANTIC: u64 = 2;
 const KEYS: usize = 512 * 1024;
 /// The length of a value: with what Redis adds, a base page.
 const LENGTH: usize = 4000;
@@ -25,16 +28,23 @@ const BETWEEN_SAVES: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn saves_what_it_holds() -> Ended {
-    let _taken = take_gigantic(2)?;
+    let _taken = take_gigantic(GIGANTIC)?;
     programs().as_ref()?; // and the libraries
     let directory = TempDir::new()?;
     let path = directory.path();
     let report = path.join("report.json");
     let mut under = Command::new(PROGRAM);
-    under.args(["run", "--quiet", "--report"]).arg(&report).args(["--", "redis-server"]);
+    under
+        .args(["run", "--quiet", "--ready", "0", "--report"])
+        .arg(&report)
+        .args(["--", "redis-server"]);
     let mut redis = Redis::start(under, path)?;
     let mut versions = vec![0; KEYS];
     redis.write(&mut versions, 0..KEYS)?;
+    // What is full is promoted in the background, and nothing for a minute after a fork.
+    wait_for("a gigantic page", PATIENCE, || {
+        Ok((hugetlb::read(Path::new("/sys"))?.free < GIGANTIC).then_some(()))
+    })?;
     let saved = redis.save_under_writes(&mut versions)?;
     redis.expect(&versions)?;
     redis.end()?;
@@ -139,22 +149,22 @@ impl Redis {
     fn save_under_writes(&mut self, versions: &mut [u64]) -> Result<Vec<u64>, Failed> {
         let mut random = 88_172_645_463_325_252_u64;
         let mut saved = Vec::new();
-        for _ in 0..SAVES {
+        for save in 1..=SAVES {
             self.send(&[b"BGSAVE"])?;
             let answer = self.line()?;
             ensure!(answer == "+Background saving started", "{answer}");
             saved = versions.to_vec();
             let end = Instant::now() + BETWEEN_SAVES;
-            while Instant::now() < end {
+            let is_under_way = |redis: &mut Self| -> Result<bool, Failed> {
+                Ok(redis.info("rdb_bgsave_in_progress")? == "1")
+            };
+            while is_under_way(self)? || save < SAVES && Instant::now() < end {
                 let keys = std::iter::repeat_with(|| {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     usize::try_from(random >> 33).unwrap_or_default() % KEYS
                 });
-                self.write(versions, keys.take(BATCH))?;
+                self.write(versions, keys.take(16 * BATCH))?;
             }
-            wait_for("the save", PATIENCE, || {
-                Ok((self.info("rdb_bgsave_in_progress")? == "0").then_some(()))
-            })?;
             let status = self.info("rdb_last_bgsave_status")?;
             ensure!(status == "ok", "a save ended with {status}");
         }
