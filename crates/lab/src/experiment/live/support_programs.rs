@@ -571,10 +571,12 @@ impl Running {
     }
 }
 
-/// A program has settled when its memory was the same for so long. Chosen: the library's thread rests nine times as
-/// long as it copied. Below a GiB as in [`work_time`].
-fn quiet(size: Bytes) -> Duration {
-    Duration::from_secs(if size < Bytes::from_gib(1) { 1 } else { 10 })
+/// A program has settled when its memory was the same for so long. Chosen: khugepaged comes by ten times a second
+/// here; the library's thread rests nine times as long as it worked, and zeroing a GiB takes up to three seconds where
+/// the host must find the memory. Below a GiB as in [`work_time`].
+fn quiet(policy: Policy, size: Bytes) -> Duration {
+    let is_long = policy == Policy::Trident && size >= Bytes::from_gib(1);
+    Duration::from_secs(if is_long { 30 } else { 2 })
 }
 
 /// Nobody waits longer for that.
@@ -604,7 +606,7 @@ impl Resting {
     ) -> Result<(Mapped, Duration)> {
         let (begun, mut took) = (Instant::now(), Duration::ZERO);
         let mut last = self.mapped()?;
-        while begun.elapsed() < (took + quiet(self.size)).min(PATIENCE) {
+        while begun.elapsed() < (took + quiet(self.policy, self.size)).min(PATIENCE) {
             meanwhile()?;
             std::thread::sleep(LOOK);
             let now = self.mapped()?;

@@ -94,9 +94,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         rows(program, &mut report)?;
     }
     report.notes.push(
-        "Bytes are from the program's smaps when they had not changed for 10 s; medians. In all: with the gigantic \
-         pages that the library holds ready, and those that are free in the kernel's pool. Memory is short when a tenth \
-         of it is available; the seconds are from then to the last change. Given back: in all, before less after."
+        "Bytes are from the program's smaps when they had not changed for 2 s, under trident for 30 s; medians. In all: \
+         with the gigantic pages that the library holds ready, and those that are free in the kernel's pool. Memory is \
+         short when a tenth of it is available; the seconds are from then to the last change. Given back: in all, before \
+         less after."
             .to_owned(),
     );
     Ok(report)

@@ -88,10 +88,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         }
     }
     report.notes.push(
-        "Bytes are from the program's smaps when they had not changed for 10 s, gigantic pages that the library holds \
-         ready not counted; medians. Shares are of their sum, the paper's of its programs' memory, which is 25 to \
-         137 GB; with promotion those with its smart compaction. Promotions of the last round, those during the \
-         program's beginning included."
+        "Bytes are from the program's smaps when they had not changed for 2 s, under trident for 30 s, gigantic pages \
+         that the library holds ready not counted; medians. Shares are of their sum, the paper's of its programs' memory, \
+         which is 25 to 137 GB; with promotion those with its smart compaction. Promotions of the last round, those \
+         during the program's beginning included."
             .to_owned(),
     );
     Ok(report)
