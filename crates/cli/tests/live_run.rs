@@ -250,6 +250,7 @@ fn plays(words: &[&str]) -> Ended {
     report(words).map(|_| ())
 }
 
+/// The number that a program said first, mostly of bytes.
 fn bytes(said: &Said) -> Result<u64, Failed> {
     Ok(said.out.lines().next().unwrap_or_default().parse()?)
 }
@@ -319,6 +320,9 @@ fn full_slots_are_promoted_later() -> Ended {
 fn promotions_lose_no_write() -> Ended {
     let _taken = take_gigantic(1)?;
     let (said, report) = report(&["promotes", INTEGRITY])?;
+    let races = bytes(&said)?;
+    println!("{races} attempts to promote raced with such writes");
+    ensure!(races >= 8, "{said:?} {report}");
     // Many are refused, because a descriptor for direct reads is open.
     ensure!(report["promotions"].as_u64() >= Some(4), "{said:?} {report}");
     ensure!(report["demotions"].as_u64() >= Some(4), "{said:?} {report}");

@@ -24,7 +24,7 @@ pub enum Cause {
     /// A device or another process was writing to a page without the page tables, or a child shares it, so
     /// the page could not be moved.
     Pinned,
-    /// A limit stands against the library's address space (RLIMIT_AS), so the program runs unmanaged.
+    /// A limit stands against the library's address space or data (RLIMIT_AS, RLIMIT_DATA), so the program runs unmanaged.
     Limited,
     /// The process may not have a userfaultfd, so no first touch is told to the library, and writes can only be held
     /// while the program has one thread.
@@ -69,7 +69,7 @@ impl Cause {
             Self::Pinned => "a page was pinned, merged, or shared with a child",
             Self::NoMemory => "there was no memory to copy a gigantic page to",
             Self::Limited => {
-                "the address space is limited (RLIMIT_AS), so the program ran unmanaged"
+                "the address space or data is limited (RLIMIT_AS, RLIMIT_DATA), so the program ran unmanaged"
             }
             Self::NoRights => {
                 "the program may not have a userfaultfd, so it has 1 GiB pages only while it has one thread"

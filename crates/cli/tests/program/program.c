@@ -505,6 +505,7 @@ enum { WRITERS = 3, DIRECT = WRITERS, OUTSIDE, OWNERS };
 static char *shared;
 static volatile int is_over;
 static long writes[WRITERS];
+static volatile long direct_reads;
 
 static volatile uint64_t *owned(size_t owner, size_t index) {
     size_t pages = GIB / PAGE / OWNERS;
@@ -540,6 +541,7 @@ static void *read_directly(void *argument) {
             memset(page, 0, PAGE);
             CHECK(pread(file, page, PAGE, 0) == (ssize_t)PAGE);
             for (size_t at = 0; at < PAGE; at += 8) CHECK(*(uint64_t *)(page + at) == word(24, at));
+            direct_reads++;
         }
         close(file);
     }
@@ -600,6 +602,13 @@ static int refuses(void) {
     return 0;
 }
 
+// The writes of the other process so far, which writes each value to the next page.
+static uint64_t outside_writes(void) {
+    static uint64_t last;
+    while (*owned(OUTSIDE, last + 1) > last) last = *owned(OUTSIDE, last + 1);
+    return last;
+}
+
 // Has one GiB promoted and demoted again and again, until the time is over; alone, without others that write to it.
 static int promotes(long seconds, int alone) {
     shared = map_in_parts();
@@ -623,10 +632,13 @@ static int promotes(long seconds, int alone) {
         CHECK(pthread_create(&thread[i], NULL, write_words, (void *)i) == 0);
     CHECK(alone || pthread_create(&thread[WRITERS], NULL, read_directly, path) == 0);
 
-    long promotions = 0, demotions = 0;
+    // Races are attempts to promote during which a direct read or a write of the other process ended.
+    long promotions = 0, demotions = 0, races = 0;
     time_t end = time(NULL) + seconds;
     while (time(NULL) < end) {
+        uint64_t before = direct_reads + outside_writes();
         madvise(shared, GIB, MADV_COLLAPSE);
+        races += direct_reads + outside_writes() > before;
         promotions += gigantic_at(shared) == GIB;
         usleep(20000);
         // Refused while a descriptor for direct reads is open.
@@ -644,7 +656,7 @@ static int promotes(long seconds, int alone) {
     for (size_t at = 0; at < GIB; at += PAGE)
         if (at / PAGE % OWNERS != DIRECT) CHECK(((uint64_t *)(shared + at))[9] == word(25, at / PAGE));
     unlink(path);
-    printf("%ld %ld %ld\n", promotions, demotions, writes[0] + writes[1] + writes[2]);
+    printf("%ld\n%ld %ld %ld\n", races, promotions, demotions, writes[0] + writes[1] + writes[2]);
     return 0;
 }
 
