@@ -368,3 +368,22 @@ pub(crate) fn note_mapped(areas: &Areas, bytes: usize) {
         areas.tell_background();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_policy::promotion::list;
+
+    #[test]
+    fn a_policy_that_panics_is_asked_no_more() {
+        let policy = list::find("trident").expect("it is listed");
+        let decider = Decider::new((policy.build)(), None);
+        let counters = Counters::default();
+        assert!(decider.ask(&counters, |policy| policy.life()).is_some());
+        assert_eq!(decider.ask::<()>(&counters, |_| panic!("a bug")), None);
+        // The lock is free again, and the failure is counted once.
+        assert!(decider.ask(&counters, |policy| policy.life()).is_none());
+        let failed = counters.refused.counts().find(|(cause, _)| *cause == Cause::Failed);
+        assert_eq!(failed, Some((Cause::Failed, 1)));
+    }
+}
