@@ -41,9 +41,14 @@ pub(super) fn saves_what_it_holds() -> Ended {
     let mut redis = Redis::start(under, path)?;
     let mut versions = vec![0; KEYS];
     redis.write(&mut versions, 0..KEYS)?;
-    // What is full is promoted in the background, and nothing for a minute after a fork.
+    // What is full is promoted in the background, and nothing for a minute after a fork. A page that was only prepared is
+    // given back within this time.
+    let mut since = Instant::now();
     wait_for("a gigantic page", PATIENCE, || {
-        Ok((hugetlb::read(Path::new("/sys"))?.free < GIGANTIC).then_some(()))
+        if hugetlb::read(Path::new("/sys"))?.free == GIGANTIC {
+            since = Instant::now();
+        }
+        Ok((since.elapsed() > Duration::from_secs(5)).then_some(()))
     })?;
     let saved = redis.save_under_writes(&mut versions)?;
     redis.expect(&versions)?;
