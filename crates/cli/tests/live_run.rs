@@ -31,7 +31,7 @@ use tempfile::TempDir;
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program");
 
 fn main() -> ExitCode {
-    machine::run(tests()).exit_code()
+    machine::run(tests().into_iter().chain(tests_of_bloat())).exit_code()
 }
 
 fn tests() -> Vec<Test> {
@@ -73,16 +73,6 @@ fn guests() -> Vec<Test> {
         ),
         ("forks_and_promotions_race", gigantic.clone(), forks_and_promotions_race),
         ("refused_promotions_change_nothing", gigantic.clone(), || plays(&["refuses"])),
-        (
-            "bloat_becomes_memory_when_it_is_short",
-            gigantic.clone(),
-            bloat_becomes_memory_when_it_is_short,
-        ),
-        (
-            "bloat_on_an_administrators_pages_becomes_memory_too",
-            gigantic.clone(),
-            bloat_on_an_administrators_pages_becomes_memory_too,
-        ),
         ("all_threads_keep_what_they_write", gigantic.clone(), all_threads_keep_what_they_write),
         ("closed_descriptors_lose_nothing", gigantic.clone(), closed_descriptors_lose_nothing),
         ("parts_of_a_gigantic_page_can_be_changed", able.clone(), || plays(&["parts"])),
@@ -137,6 +127,22 @@ fn allocators_and_others() -> Vec<Test> {
             stress_ng_finds_nothing_wrong,
         ),
         ("off_leaves_memory_to_the_kernel", parts, off_leaves_memory_to_the_kernel),
+    ]
+}
+
+fn tests_of_bloat() -> [Test; 2] {
+    let able = without_library().or_else(machine::without_settings).or_else(without_gigantic);
+    [
+        (
+            "bloat_becomes_memory_when_it_is_short",
+            able.clone(),
+            bloat_becomes_memory_when_it_is_short,
+        ),
+        (
+            "bloat_on_an_administrators_pages_becomes_memory_too",
+            able,
+            bloat_on_an_administrators_pages_becomes_memory_too,
+        ),
     ]
 }
 
