@@ -20,8 +20,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use superpage_kernel::hugetlb;
 use superpage_kernel::thp::{self, Enabled, Thp};
+use superpage_kernel::{Error as KernelError, hugetlb};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, Nanos, Pid};
 use tempfile::TempDir;
 
@@ -599,17 +599,24 @@ impl Resting {
     }
 
     /// Waits until the memory of a program at rest has settled: the memory then, and how long it took. `meanwhile` is
-    /// called before each look.
+    /// called before each look. Of a program that does not rest but ends: its memory at first.
     pub(super) fn settled(
         &self,
         mut meanwhile: impl FnMut() -> Result<()>,
     ) -> Result<(Mapped, Duration)> {
         let (begun, mut took) = (Instant::now(), Duration::ZERO);
-        let mut last = self.mapped()?;
+        let first = self.mapped()?;
+        let mut last = first;
         while begun.elapsed() < (took + quiet(self.policy, self.size)).min(PATIENCE) {
             meanwhile()?;
             std::thread::sleep(LOOK);
-            let now = self.mapped()?;
+            let now = match self.mapped() {
+                Ok(now) if now.base > Bytes::ZERO => now,
+                Ok(_) | Err(Error::Kernel(KernelError::Gone { .. })) => {
+                    return Ok((first, Duration::ZERO));
+                }
+                Err(error) => return Err(error),
+            };
             if now.differs(last, CHANGE) {
                 (last, took) = (now, begun.elapsed());
             }
