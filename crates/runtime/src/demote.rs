@@ -12,6 +12,7 @@ use crate::pins;
 use crate::room;
 use crate::sys::{self, GIGANTIC, HUGE, Mmap, Span};
 use crate::uffd::Userfaultfd;
+use core::arch::x86_64::{__m128i, _mm_load_si128, _mm_sfence, _mm_stream_si128};
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Cause, Counters};
 use superpage_units::{Bytes, Nanos};
@@ -72,7 +73,8 @@ fn held(writes: Writes, slot: Span, staging: &Staging, asking: u32) -> Result<()
 pub(crate) enum Writes {
     /// The kernel has them wait.
     Wait(&'static Userfaultfd),
-    /// The program's only thread is the one that asks. A write from outside is refused, and not lost.
+    /// The program's only thread is the one that asks, and waits. A write by another process is refused if it begins
+    /// now; one that is under way may be lost, as it may be while writes wait.
     Refused,
 }
 
@@ -113,8 +115,24 @@ pub(crate) unsafe fn copy(from: usize, to: usize) {
     // SAFETY: the caller's promise.
     if !unsafe { is_zero(from) } {
         // SAFETY: the caller's promise; they do not overlap.
-        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, HUGE) };
+        unsafe { stream(from, to) };
     }
+}
+
+/// Copies a huge page's worth of memory past the caches, which it would only fill.
+///
+/// # Safety
+/// Both must be mapped, and not overlap.
+unsafe fn stream(from: usize, to: usize) {
+    for offset in (0..HUGE).step_by(size_of::<__m128i>()) {
+        // SAFETY: the caller's promise; huge pages are aligned.
+        unsafe {
+            let part = _mm_load_si128((from + offset) as *const __m128i);
+            _mm_stream_si128((to + offset) as *mut __m128i, part);
+        }
+    }
+    // SAFETY: every x86-64 processor has it. Such writes are not ordered with others by themselves.
+    unsafe { _mm_sfence() };
 }
 
 /// Memory to copy to: a slot's worth, aligned for huge pages. It goes unless it was moved.
