@@ -45,12 +45,15 @@ fn is_managed() -> bool {
     config.is_some_and(|config| config.manages(Pid(parent.cast_unsigned()))) && !has_limit()
 }
 
-/// Whether a limit stands against address space: `libsuperpage.so` manages nothing then, and arenas would count.
+/// Whether a limit stands against address space or data: `libsuperpage.so` manages nothing then, and arenas would count.
 fn has_limit() -> bool {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: it fills the structure.
-    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
-    limit.rlim_cur != libc::RLIM_INFINITY
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|resource| {
+        let none = libc::RLIM_INFINITY;
+        let mut limit = libc::rlimit { rlim_cur: none, rlim_max: none };
+        // SAFETY: it fills the structure.
+        unsafe { libc::getrlimit(resource, &raw mut limit) };
+        limit.rlim_cur != none
+    })
 }
 
 unsafe extern "C" {

@@ -68,8 +68,12 @@ pub(crate) struct Areas {
     has_stopped_promoting: AtomicBool,
     /// The cooldown of each slot after a promotion that was refused.
     cooldowns: &'static [Cooldown],
-    /// Whether the program has, or had, a second thread or a process that shares its memory.
-    has_company: AtomicBool,
+    /// Whether the program has, or had, a second thread.
+    had_second_thread: AtomicBool,
+    /// Whether another process shares, or shared, the program's memory.
+    shares_memory: AtomicBool,
+    /// Whether the fault threads have given up.
+    has_given_up_faults: AtomicBool,
     /// Changed when the background thread has something new to look at.
     pub(crate) news: AtomicU32,
 }
@@ -120,7 +124,7 @@ pub(crate) enum Threads {
     /// Not all threads could be started, so none runs.
     Failed = 2,
     /// This is a child of a fork, which has none of its parent's threads.
-    Parents = 3,
+    InParent = 3,
 }
 
 static AREAS: AtomicPtr<Areas> = AtomicPtr::new(core::ptr::null_mut());
@@ -181,21 +185,34 @@ impl Areas {
             is_left_alone: AtomicBool::new(false),
             has_stopped_promoting: AtomicBool::new(false),
             cooldowns,
-            has_company: AtomicBool::new(false),
+            had_second_thread: AtomicBool::new(false),
+            shares_memory: AtomicBool::new(false),
+            has_given_up_faults: AtomicBool::new(false),
             news: AtomicU32::new(0),
         }
     }
 
     /// Whether nobody but one thread of the program can write to its memory. The kernel's own writes without page tables
     /// are another matter ([`pins`](crate::pins)).
-    pub(crate) fn program_is_alone(&self) -> bool {
-        !self.has_company.load(SeqCst) && thread::program_has_one()
+    pub(crate) fn program_has_one_thread(&self) -> bool {
+        !self.shares_memory.load(SeqCst) && thread::program_has_one()
     }
 
-    /// The program is about to have a second thread, or a process that shares its memory. Without the right to hold
-    /// writes no gigantic page could be demoted any more.
-    pub(crate) fn gets_company(&self) {
-        if self.has_company.load(SeqCst) {
+    /// As [`Areas::program_has_one_thread`], of a program that has never had more.
+    pub(crate) fn program_always_had_one_thread(&self) -> bool {
+        !self.had_second_thread.load(SeqCst) && self.program_has_one_thread()
+    }
+
+    /// The program is about to have a process that shares its memory, of which the kernel tells nothing.
+    pub(crate) fn before_second_process(&self) {
+        self.before_second_thread();
+        self.shares_memory.store(true, SeqCst);
+    }
+
+    /// The program is about to have a second thread. Without the right to hold writes no gigantic page could be demoted
+    /// then.
+    pub(crate) fn before_second_thread(&self) {
+        if self.had_second_thread.load(SeqCst) {
             return;
         }
         let space = self.space.take();
@@ -206,7 +223,7 @@ impl Areas {
                 }
             }
         }
-        self.has_company.store(true, SeqCst);
+        self.had_second_thread.store(true, SeqCst);
     }
 
     /// The userfaultfd, in the library's threads; nothing without the right to one, or when it has failed. Whoever holds
@@ -221,11 +238,20 @@ impl Areas {
         self.uffd.store(core::ptr::from_ref(uffd).cast_mut(), SeqCst);
     }
 
-    /// Leaves all faults to the kernel from now on, because the fault threads cannot serve them. Gigantic pages stay, and
-    /// cannot be demoted.
+    /// The cause for which there is no userfaultfd.
+    pub(crate) fn cause_of_no_uffd(&self) -> Cause {
+        if self.has_given_up_faults.load(SeqCst) { Cause::Failed } else { Cause::NoRights }
+    }
+
+    /// Leaves all faults to the kernel from now on, because the fault threads cannot serve them; each of them says so.
+    /// Gigantic pages stay, and cannot be demoted while the program has more than one thread.
     pub(crate) fn give_up_faults(&self, uffd: &Userfaultfd) {
-        if !self.uffd.swap(core::ptr::null_mut(), SeqCst).is_null() {
+        if !self.has_given_up_faults.swap(true, SeqCst) {
             self.counters.refused.add(Cause::Failed);
+        }
+        self.uffd.store(core::ptr::null_mut(), SeqCst);
+        for slot in 0..self.slots.count() {
+            self.slots.begin(slot, State::Fresh, State::Ordinary);
         }
         // When it is closed, accesses that are held go on: nobody may be at work in a slot then, or begin to be.
         for slot in 0..self.slots.count() {
@@ -233,14 +259,14 @@ impl Areas {
                 self.slots.begin(slot, State::Fresh, State::Ordinary);
             }
         }
-        uffd.close();
+        uffd.leave();
     }
 
     /// Whether the library's threads run.
     pub(crate) fn threads(&self) -> Threads {
         let word = self.threads.load(Acquire);
         let all = [Threads::NotYet, Threads::Run, Threads::Failed];
-        all.into_iter().find(|threads| *threads as u32 == word).unwrap_or(Threads::Parents)
+        all.into_iter().find(|threads| *threads as u32 == word).unwrap_or(Threads::InParent)
     }
 
     /// Notes whether the library's threads run.
@@ -289,7 +315,7 @@ impl Areas {
     /// registered.
     pub(crate) fn in_child(&self) {
         self.parent.store(1, Relaxed);
-        self.set_threads(Threads::Parents);
+        self.set_threads(Threads::InParent);
         self.ready.forget();
         for slot in 0..self.slots.count() {
             if !matches!(self.slots.state(slot), State::Ordinary | State::Gigantic) {

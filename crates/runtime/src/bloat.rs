@@ -69,7 +69,7 @@ fn demote_bloated(areas: &Areas, slot: usize) {
         return;
     }
     let needed = Bytes((GIGANTIC - zeroes) as u64);
-    match (service::demote_for(areas, slot, sys::process(), needed), areas.cooldown(slot)) {
+    match (service::demote_for(areas, slot, sys::process(), needed, None), areas.cooldown(slot)) {
         (Ok(()), _) => areas.was_demoted(&space, slot),
         (Err(_), Some(cooldown)) => cooldown.begin(),
         (Err(_), None) => {}

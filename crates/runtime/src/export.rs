@@ -14,7 +14,7 @@
 
 use crate::areas::{Areas, areas};
 use crate::sys::{Errno, Mmap, Result, Span};
-use crate::{fork, memory, shm, sys};
+use crate::{advice, fork, memory, shm, sys};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -317,56 +317,17 @@ pub(crate) unsafe extern "C" fn process_madvise(
     flags: u32,
 ) -> isize {
     // SAFETY: the caller's promise.
-    let ask = || unsafe {
-        syscalls::syscall!(Sysno::process_madvise, process, parts, count, advice, flags)
-    };
-    let done = match areas() {
-        // SAFETY: the caller's promise.
-        Some(areas) if flags == 0 && is_about_us(process) => unsafe {
-            advise_parts(areas, parts, count, advice)
-        },
-        _ => ask(),
+    let done = unsafe {
+        let ask =
+            || syscalls::syscall!(Sysno::process_madvise, process, parts, count, advice, flags);
+        match areas() {
+            Some(areas) => {
+                advice::by_process(areas, process, parts, count, advice, flags.cast_signed(), ask)
+            }
+            None => ask(),
+        }
     };
     answer(done, usize::cast_signed, -1)
-}
-
-/// Whether this process, by its descriptor, has our memory. The kernel takes advice that would empty memory about
-/// one's own only, here about none of it. Kernels before 6.13 take none, and refuse the rest for gigantic pages.
-fn is_about_us(process: c_int) -> bool {
-    let nothing = core::ptr::null::<libc::iovec>();
-    // SAFETY: no part is advised.
-    let done = unsafe {
-        syscalls::syscall!(Sysno::process_madvise, process, nothing, 0, libc::MADV_DONTNEED, 0)
-    };
-    done == Ok(0)
-}
-
-/// Advises parts of our own memory; the bytes before the first that is refused, if there are any.
-///
-/// # Safety
-/// There must be so many parts; else as of madvise.
-unsafe fn advise_parts(
-    areas: &Areas,
-    parts: *const libc::iovec,
-    count: usize,
-    advice: c_int,
-) -> Result<usize> {
-    const MOST: usize = 1024; // as many as the kernel takes
-    if count > MOST {
-        return Err(Errno::EINVAL);
-    }
-    let mut done = 0;
-    for index in 0..count {
-        // SAFETY: the caller's promise.
-        let part = unsafe { parts.add(index).read() };
-        // SAFETY: the caller's promise.
-        match unsafe { memory::advise(areas, part.iov_base.addr(), part.iov_len, advice) } {
-            Ok(_) => done += part.iov_len,
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
 }
 
 /// mlock(2): what is locked is not promoted, because locked pages cannot be moved.
@@ -587,7 +548,10 @@ pub(crate) unsafe extern "C" fn clone(
     let next = unsafe { core::mem::transmute::<*mut c_void, Clone>(next) };
     let managed = areas();
     if let (Some(areas), true) = (managed, shares_memory(i64::from(flags).cast_unsigned())) {
-        areas.gets_company();
+        match flags & libc::CLONE_THREAD {
+            0 => areas.before_second_process(),
+            _ => areas.before_second_thread(),
+        }
     }
     let Some(areas) = managed.filter(|_| flags & libc::CLONE_VM == 0) else {
         return next(work, stack, flags, argument, parents, locals, childs);
@@ -621,7 +585,7 @@ pub(crate) unsafe extern "C" fn pthread_create(
 ) -> c_int {
     type Create = extern "C" fn(*mut c_void, *const c_void, *const c_void, *mut c_void) -> c_int;
     if let Some(areas) = areas() {
-        areas.gets_company();
+        areas.before_second_thread();
     }
     // SAFETY: libc's pthread_create has this type.
     CREATE.get().map_or(libc::EAGAIN, |create| unsafe {
@@ -642,7 +606,7 @@ pub(crate) unsafe extern "C" fn thrd_create(
     const ERROR: c_int = 2; // thrd_error
     type Create = extern "C" fn(*mut c_void, *const c_void, *mut c_void) -> c_int;
     if let Some(areas) = areas() {
-        areas.gets_company();
+        areas.before_second_thread();
     }
     // SAFETY: libc's thrd_create has this type.
     THRD_CREATE.get().map_or(ERROR, |create| unsafe {
@@ -789,8 +753,9 @@ pub(crate) unsafe extern "C" fn syscall(
                 memory::special(areas, a, b, pass)
             }
             libc::SYS_mlock | libc::SYS_mlock2 => memory::special_and_slow(areas, a, b, pass),
-            libc::SYS_process_madvise if e == 0 && is_about_us(sys::int(a)) => {
-                advise_parts(areas, b as *const libc::iovec, c, sys::int(d))
+            libc::SYS_process_madvise => {
+                let parts = b as *const libc::iovec;
+                advice::by_process(areas, sys::int(a), parts, c, sys::int(d), sys::int(e), pass)
             }
             libc::SYS_shmat => shm::attach(areas, sys::int(a), b, sys::int(c)),
             libc::SYS_shmdt => shm::detach(areas, a),
@@ -816,11 +781,11 @@ pub(crate) unsafe extern "C" fn syscall(
             }
             libc::SYS_clone3 if clone3_is_fork(a as *const u64, b) => fork::unheard(areas, pass),
             libc::SYS_clone if shares_memory(a as u64) => {
-                areas.gets_company();
+                areas.before_second_process();
                 pass()
             }
             libc::SYS_clone3 if clone3_flags(a as *const u64, b).is_some_and(shares_memory) => {
-                areas.gets_company();
+                areas.before_second_process();
                 pass()
             }
             _ => pass(),

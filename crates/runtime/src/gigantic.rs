@@ -131,6 +131,8 @@ impl Ready {
         let wanted = self.wanted.load(Acquire);
         if self.pages.iter().take(wanted).find(swap).is_none() {
             page.free();
+        } else if self.wanted() == 0 {
+            self.close(); // none is wanted any more since
         }
     }
 

@@ -10,6 +10,7 @@
 
 extern crate alloc;
 
+mod advice;
 mod areas;
 mod background;
 mod bloat;

@@ -93,7 +93,7 @@ impl Decider {
         let is_able = areas.threads() == Threads::Run
             && match areas.uffd() {
                 Some(_) => self.maps_at_once,
-                None => areas.program_is_alone(),
+                None => areas.program_always_had_one_thread(),
             };
         if !is_able || !areas.may_register() {
             return false;
@@ -145,8 +145,10 @@ impl Decider {
         let served = self.ask(areas.counters, |policy| drive::serve(policy, &mut machine, &fault));
         match served {
             Some(served) => served.map_or(PageSize::Base, |served| served.size),
-            None if machine.has_mapped_gigantic => PageSize::Gigantic,
-            None => machine.leave(fault.address, PageSize::Huge).unwrap_or(PageSize::Base),
+            None => machine
+                .served
+                .or_else(|| machine.leave(fault.address, PageSize::Huge))
+                .unwrap_or(PageSize::Base),
         }
     }
 
@@ -189,8 +191,8 @@ struct Inside<'a> {
     areas: &'a Areas,
     survey: &'a Survey,
     free: FreeMemory,
-    /// Whether a gigantic page was mapped over the slot that is served.
-    has_mapped_gigantic: bool,
+    /// The page that the fault was served by.
+    served: Option<PageSize>,
 }
 
 impl<'a> Inside<'a> {
@@ -215,7 +217,7 @@ impl<'a> Inside<'a> {
             let more = gigantic::in_pool() + u64::from(supply::can_ask(areas.counters));
             *chunks = areas.ready.wanted().min(*chunks + more);
         }
-        Self { areas, survey, free, has_mapped_gigantic: false }
+        Self { areas, survey, free, served: None }
     }
 
     /// Maps a gigantic page over the slot that holds this address.
@@ -330,16 +332,16 @@ impl View for Inside<'_> {
 
 impl Machine for Inside<'_> {
     fn attempt(&mut self, fault: &Fault, attempt: Attempt, _: &mut dyn Policy) -> Option<PageSize> {
-        match attempt {
+        let served = match attempt {
             Attempt::Map { size: PageSize::Gigantic, zeroed, .. } => {
-                let mapped = self.map_gigantic(fault.address, zeroed);
-                self.has_mapped_gigantic |= mapped.is_some();
-                mapped
+                self.map_gigantic(fault.address, zeroed)
             }
             Attempt::Map { size, .. } => self.leave(fault.address, size),
             Attempt::Base => self.leave(fault.address, PageSize::Base),
             Attempt::Reserve | Attempt::InPlace | Attempt::Complete => None,
-        }
+        };
+        self.served = self.served.or(served);
+        served
     }
 
     fn carry_out(&mut self, action: &Action) -> Carried {
@@ -359,7 +361,7 @@ impl Machine for Inside<'_> {
 
 /// Notes how much memory the program has in the areas now.
 pub(crate) fn note_mapped(areas: &Areas, bytes: usize) {
-    if areas.threads() == Threads::Parents {
+    if areas.threads() == Threads::InParent {
         return; // a child of the program has the counters mapped too
     }
     let before = areas.counters.most_mapped.load(Relaxed);

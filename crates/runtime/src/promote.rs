@@ -66,7 +66,7 @@ fn promote_by(
     begin: impl FnOnce() -> Option<Vec<Span>>,
 ) -> Result<(), Failure> {
     let way = areas.decider.how_to_promote().ok_or(Failure::Refused(Cause::NotWanted))?;
-    let uffd = areas.uffd().ok_or(Failure::Refused(Cause::NoRights))?;
+    let uffd = areas.uffd().ok_or_else(|| Failure::Refused(areas.cause_of_no_uffd()))?;
     let page = prepared(areas)?;
     let Some(holes) = begin() else {
         areas.ready.add(page);
@@ -180,7 +180,7 @@ fn reserve(holes: &[Span]) {
 /// Whether faults are served, and the program neither forks nor has a descriptor for direct I/O.
 fn permitted(areas: &Areas) -> Result<(), Cause> {
     if areas.uffd().is_none() {
-        return Err(Cause::NoRights);
+        return Err(areas.cause_of_no_uffd());
     }
     if !areas.may_use_gigantic() {
         return Err(Cause::Forked);

@@ -47,6 +47,8 @@ pub(crate) struct Mailbox {
     slot: AtomicUsize,
     /// The thread that asks.
     asking: AtomicU32,
+    /// An address on its stack.
+    stack: AtomicUsize,
 }
 
 /// Whether a request was carried out.
@@ -62,6 +64,7 @@ impl Mailbox {
     fn ask(&self, kind: Kind, slot: usize) -> Answer {
         self.slot.store(slot, Relaxed);
         self.asking.store(sys::thread(), Relaxed);
+        self.stack.store(core::ptr::from_ref(&slot).addr(), Relaxed);
         self.state.store(kind as u32, Release);
         sys::futex_wake(&self.state);
         loop {
@@ -216,14 +219,19 @@ fn promote(areas: &Areas, slot: usize) -> Answer {
 }
 
 fn demote(areas: &Areas, slot: usize) -> Answer {
-    match demote_for(areas, slot, areas.mailbox.asking.load(Relaxed), Bytes(GIGANTIC as u64)) {
+    let mailbox = &areas.mailbox;
+    // The thread that asks waits, but it may write to its stack until it does.
+    let is_its_stack = areas.slots.span(slot).contains(mailbox.stack.load(Relaxed));
+    let otherwise = (areas.program_has_one_thread() && !is_its_stack).then_some(Writes::Refused);
+    let all = Bytes(GIGANTIC as u64);
+    match demote_for(areas, slot, mailbox.asking.load(Relaxed), all, otherwise) {
         Ok(()) => Answer::Done,
         Err(_) => Answer::Refused,
     }
 }
 
 /// Copies the gigantic page of a slot to smaller ones, for a thread of the program; of the page `needed` is not zero.
-/// The lock of the space is held.
+/// The lock of the space is held. `otherwise` is how writes are held where a userfaultfd cannot hold them.
 ///
 /// # Errors
 /// The cause, which is counted; nothing has changed then.
@@ -232,17 +240,14 @@ pub(crate) fn demote_for(
     slot: usize,
     asking: u32,
     needed: Bytes,
+    otherwise: Option<Writes>,
 ) -> Result<(), Cause> {
     if !areas.slots.begin(slot, State::Gigantic, State::Changing) {
         return Err(Cause::Kernel);
     }
     let span = areas.slots.span(slot);
     let uffd = areas.uffd();
-    let writes = match uffd {
-        Some(uffd) => Ok(Writes::Wait(uffd)),
-        None if areas.program_is_alone() => Ok(Writes::Refused),
-        None => Err(Cause::NoRights),
-    };
+    let writes = uffd.map(Writes::Wait).or(otherwise).ok_or(areas.cause_of_no_uffd());
     let done = writes.and_then(|writes| demote::demote(areas, writes, span, asking, needed));
     if let Err(cause) = done {
         areas.counters.refused.add(cause);

@@ -84,7 +84,8 @@ pub(crate) unsafe fn detach(areas: &Areas, address: usize) -> Result<usize> {
         return unsafe { sys::shmdt(address) };
     }
     let mut space = areas.space.take();
-    let place = sys::vma_at(address).ok().and_then(|vma| areas.span.overlap(vma));
+    let vma = sys::vma_at(address).ok().filter(|vma| vma.start == address);
+    let place = vma.and_then(|vma| areas.span.overlap(vma));
     // SAFETY: the caller's promise.
     let done = unsafe { sys::shmdt(address) }?;
     // A place that is not known, because the program has unmapped parts of it, is not used again.

@@ -11,7 +11,7 @@ use crate::slot::Slots;
 use crate::space::{SlotPages, Space};
 use crate::sys::{self, GIGANTIC, Mmap, PAGE, Result, Span};
 use crate::thread::{self, Descriptors};
-use crate::uffd::Userfaultfd;
+use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use crate::{background, export, fault, fork, service};
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
@@ -215,8 +215,8 @@ fn start_others(areas: &Areas, uffd: Userfaultfd) -> Option<()> {
     sys::close_all_but(uffd.descriptor());
     sys::drop_rights();
     OPENED.store(uffd, Release);
-    let works: [extern "C" fn(); 3] = [fault_thread, fault_thread, background_thread];
-    for work in works {
+    let faults: [extern "C" fn(); FAULT_THREADS] = [fault_thread; FAULT_THREADS];
+    for work in faults.into_iter().chain([background_thread as extern "C" fn()]) {
         let started = thread::start(work, Descriptors::Callers);
         refuse(areas.counters, Cause::Kernel, started)?;
     }

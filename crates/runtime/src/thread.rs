@@ -11,11 +11,12 @@
 #![expect(unsafe_code, reason = "makes a thread without libc")]
 
 use crate::lock::SignalsBlocked;
+use crate::pins;
 use crate::sys::{self, Mmap, PAGE, Result, Span};
 use core::arch::{asm, naked_asm};
 use core::ffi::CStr;
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicU32, AtomicUsize};
 use syscalls::Errno;
 
 const TASKS: &CStr = c"/proc/self/task";
@@ -97,31 +98,37 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
     let _signals = SignalsBlocked::now();
     // SAFETY: the stack and the block are the new thread's alone.
     let made = unsafe { clone(flags as usize, room.stack_end, room.block, work) };
-    Errno::from_ret(made).map(|_| {
+    Errno::from_ret(made).map(|thread| {
         STARTED.fetch_add(1, SeqCst);
+        LAST.store(sys::int(thread).unsigned_abs(), SeqCst);
     })
 }
 
-/// The number of threads that were started. None of them ends before the process does.
+/// The number of threads that were started, and the number of the last of them. Where all run, none of them ends before
+/// the process does; where one could not be started, nobody asks.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
+static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the program has one thread: its first, which may have ended and is then kept by the kernel for the others.
 pub(crate) fn program_has_one() -> bool {
-    tasks().is_ok_and(|tasks| tasks == STARTED.load(SeqCst) + 1)
+    tasks().is_ok_and(|tasks| tasks == Some(STARTED.load(SeqCst) + 1))
 }
 
-/// The threads of the process, or a part of them where there are many.
-fn tasks() -> Result<usize> {
+/// The number of threads of the process, or a part of it where there are many; nothing if the kernel left some out: where
+/// a thread ends that it has just told of, it tells of no later one.
+fn tasks() -> Result<Option<usize>> {
     let tasks = sys::open(TASKS, libc::O_RDONLY | libc::O_DIRECTORY)?;
     let mut entries = [0; 1024]; // more than the library's threads take
     let length = sys::entries(&tasks, &mut entries)?;
     let mut rest = entries.get(..length).unwrap_or_default();
-    let mut count = 0;
-    while let Some((name, next)) = crate::pins::entry(rest) {
-        count += usize::from(name.first().is_some_and(u8::is_ascii_digit));
+    let (mut count, mut has_last) = (0, false);
+    while let Some((name, next)) = pins::entry(rest) {
+        let thread = pins::number(name);
+        count += usize::from(thread.is_some());
+        has_last |= thread == Some(LAST.load(SeqCst));
         rest = next;
     }
-    Ok(count)
+    Ok(has_last.then_some(count))
 }
 
 /// clone(2) with a new stack: the caller gets the answer, the new thread calls `work` and ends.

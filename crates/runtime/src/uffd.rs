@@ -6,8 +6,8 @@
 #![expect(unsafe_code, reason = "system calls, and one union that the kernel fills")]
 
 use crate::sys::{self, Descriptor, Errno, Result, Span};
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 use linux_raw_sys::{general as raw, ioctl};
 use superpage_units::Nanos;
 use syscalls::{Sysno, syscall};
@@ -34,6 +34,9 @@ pub(crate) struct Fault {
     pub(crate) kind: Kind,
 }
 
+/// The threads that read faults. Two, because one may wait for memory that the other has to serve.
+pub(crate) const FAULT_THREADS: usize = 2;
+
 /// The descriptor does not block: a fault thread sees within this time that another one has [failed](Userfaultfd::has_failed).
 /// Chosen, not measured.
 const LOOK: Nanos = Nanos(1_000_000_000);
@@ -46,7 +49,8 @@ pub(crate) struct Userfaultfd {
     descriptor: Descriptor,
     /// Whether the kernel has refused to tell faults, or to let those go on that wait for one.
     has_failed: AtomicBool,
-    is_closed: AtomicBool,
+    /// The fault threads that have left.
+    left: AtomicUsize,
 }
 
 impl Userfaultfd {
@@ -65,11 +69,8 @@ impl Userfaultfd {
             | raw::UFFD_FEATURE_MOVE;
         let mut api =
             raw::uffdio_api { api: raw::UFFD_API.into(), features: features.into(), ioctls: 0 };
-        let uffd = Self {
-            descriptor,
-            has_failed: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
-        };
+        let uffd =
+            Self { descriptor, has_failed: AtomicBool::new(false), left: AtomicUsize::new(0) };
         uffd.call(ioctl::UFFDIO_API, &mut api)?;
         Ok(uffd)
     }
@@ -91,10 +92,10 @@ impl Userfaultfd {
         self.has_failed.load(Acquire)
     }
 
-    /// Closes it, once. The kernel serves faults then, also those that threads wait for, as soon as no fault thread is
-    /// waiting for one here.
-    pub(crate) fn close(&self) {
-        if !self.is_closed.swap(true, AcqRel) {
+    /// A fault thread leaves. The last one closes it: until then the other may be reading, or serving a fault. The kernel
+    /// serves faults from then on, also those that threads wait for.
+    pub(crate) fn leave(&self) {
+        if self.left.fetch_add(1, AcqRel) + 1 == FAULT_THREADS {
             sys::close(&self.descriptor);
         }
     }
