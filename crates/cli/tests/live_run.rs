@@ -20,7 +20,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use superpage_kernel::hugetlb;
 use superpage_kernel::settings::{Mode, Settings};
 use superpage_lab::shortage::Shortage;
@@ -31,11 +31,12 @@ use tempfile::TempDir;
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program");
 
 fn main() -> ExitCode {
-    machine::run(tests().into_iter().chain(tests_of_bloat())).exit_code()
+    machine::run(tests()).exit_code()
 }
 
 fn tests() -> Vec<Test> {
-    [guests(), allocators_and_others(), callers(), integrity::tests(), trouble::tests()].concat()
+    [guests(), allocators_and_others(), callers(), of_bloat(), integrity::tests(), trouble::tests()]
+        .concat()
 }
 
 /// The tests with `calls.c`.
@@ -130,9 +131,9 @@ fn allocators_and_others() -> Vec<Test> {
     ]
 }
 
-fn tests_of_bloat() -> [Test; 2] {
+fn of_bloat() -> Vec<Test> {
     let able = without_library().or_else(machine::without_settings).or_else(without_gigantic);
-    [
+    vec![
         (
             "bloat_becomes_memory_when_it_is_short",
             able.clone(),
@@ -322,13 +323,16 @@ fn full_slots_are_promoted_later() -> Ended {
     Ok(())
 }
 
+/// Programs promote and demote for so many seconds.
+const PROMOTING: &str = "15";
+
 /// Threads of the program, direct reads and another process write while a GiB is promoted and demoted.
 fn promotions_lose_no_write() -> Ended {
     let _taken = take_gigantic(1)?;
-    let (said, report) = report(&["promotes", INTEGRITY])?;
+    let (said, report) = report(&["promotes", PROMOTING])?;
     let races = bytes(&said)?;
-    println!("{races} attempts to promote raced with such writes");
-    ensure!(races >= 8, "{said:?} {report}");
+    println!("{races} promotions raced with such writes");
+    ensure!(races >= 1, "{said:?} {report}");
     // Many are refused, because a descriptor for direct reads is open.
     ensure!(report["promotions"].as_u64() >= Some(4), "{said:?} {report}");
     ensure!(report["demotions"].as_u64() >= Some(4), "{said:?} {report}");
@@ -339,7 +343,7 @@ fn promotions_lose_no_write() -> Ended {
 fn promotions_while_the_program_writes_lose_nothing() -> Ended {
     let _taken = take_gigantic(1)?;
     let options = ["--promote", "live"];
-    let (said, report) = report_with(&options, &["promotes-alone", INTEGRITY])?;
+    let (said, report) = report_with(&options, &["promotes-alone", PROMOTING])?;
     // A round takes some seconds where the writers leave the copying thread little of the processors.
     ensure!(report["promotions"].as_u64() >= Some(1), "{said:?} {report}");
     ensure!(report["demotions"].as_u64() >= Some(1), "{said:?} {report}");
@@ -364,8 +368,8 @@ fn forks_and_promotions_race() -> Ended {
     let _taken = take_gigantic(1)?;
     let mut promotions = 0;
     for way in ["safe", "live"] {
-        for step in 0..10 {
-            let words = ["forks-meanwhile", &(step * 50).to_string()];
+        for step in 0..5 {
+            let words = ["forks-meanwhile", &(step * 90).to_string()];
             let (_, report) = report_with(&["--promote", way], &words)?;
             promotions += report["promotions"].as_u64().unwrap_or_default();
         }
@@ -398,17 +402,20 @@ fn gives_bloat_back(least: u64, lower: impl FnOnce() -> Ended) -> Ended {
     lower()?;
     let (mut settings, _) = Settings::open(&state, Mode::Apply)?;
     let mut shortage = Shortage::make(&mut settings)?;
-    // All pages, also those that are used beyond the setting. The program ends after a minute, if it is not done.
+    // All pages, also those that are used beyond the setting. The program ends after a minute if it is not given back.
+    let end = Instant::now() + Duration::from_secs(60);
     let pages = || hugetlb::read(Path::new("/sys")).map(|pool| pool.used + pool.free);
-    while pages()? > least && managed.run.try_wait()?.is_none() {
+    while pages()? > least && managed.run.try_wait()?.is_none() && Instant::now() < end {
         shortage.hold()?;
         std::thread::sleep(Duration::from_millis(200));
     }
     let has_ended = managed.run.try_wait()?.is_some();
+    let left = pages()?;
     drop(shortage);
     drop(managed.run.stdin.take());
     let status = managed.run.wait()?;
     ensure!(status.success() && !has_ended, "{status:?}, too early: {has_ended}");
+    ensure!(left <= least, "{left} pages are in the pool, not {least}");
     let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
     ensure!(report["first_touches"] == 1 && report["demotions"] == 1, "{report}");
     ensure!(report["refused"].as_object().is_some_and(|refused| refused.is_empty()), "{report}");
@@ -416,13 +423,13 @@ fn gives_bloat_back(least: u64, lower: impl FnOnce() -> Ended) -> Ended {
 }
 
 fn bloat_becomes_memory_when_it_is_short() -> Ended {
-    // What was in one piece a moment ago the kernel finds within the second for which the library waits.
+    // The kernel finds a page that was in one piece a moment ago within the second for which the library waits.
     drop(take_gigantic(1)?);
     let least = hugetlb::read(Path::new("/sys"))?.size;
     gives_bloat_back(least, || Ok(()))
 }
 
-/// Who has the page enlarged no pool. What makes memory of the page is that the pool has been told to be smaller.
+/// This run enlarged no pool. The page becomes memory because the pool was told to be smaller.
 fn bloat_on_an_administrators_pages_becomes_memory_too() -> Ended {
     let least = hugetlb::read(Path::new("/sys"))?.size;
     let (mut settings, _state) = take_gigantic(least + 1)?;
@@ -432,9 +439,6 @@ fn bloat_on_an_administrators_pages_becomes_memory_too() -> Ended {
     };
     gives_bloat_back(least, lower)
 }
-
-/// So long, in seconds.
-const INTEGRITY: &str = "20";
 
 // ---------------------------------------------------------------- the program's end
 

@@ -1,7 +1,7 @@
 //! A Redis of 2 GiB that forks and saves every ten seconds, while a client writes to it.
 //!
-//! A value says which version it is, so each that is read is compared with what was written last, and each of a dump with
-//! what was written last before its save began.
+//! A value says which version it is, so each that is read is compared with what was written last, and each of the first dump
+//! with what was written last before that save began. The first fork is the one that finds memory on gigantic pages.
 
 use crate::common::{Ended, PROGRAM, wait_for};
 use crate::{ensure, programs, take_gigantic};
@@ -23,8 +23,11 @@ const KEYS: usize = 512 * 1024;
 const LENGTH: usize = 4000;
 /// Requests that are under way at once.
 const BATCH: usize = 64;
-const SAVES: u64 = 4;
+const SAVES: u64 = 3;
 const BETWEEN_SAVES: Duration = Duration::from_secs(10);
+/// The name of a dump, and the one under which the first is kept.
+const DUMP: &str = "dump.rdb";
+const FIRST: &str = "first.rdb";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn saves_what_it_holds() -> Ended {
@@ -41,8 +44,8 @@ pub(super) fn saves_what_it_holds() -> Ended {
     let mut redis = Redis::start(under, path)?;
     let mut versions = vec![0; KEYS];
     redis.write(&mut versions, 0..KEYS)?;
-    // What is full is promoted in the background, and nothing for a minute after a fork. A page that was only prepared is
-    // given back within this time.
+    // A GiB that is full is promoted in the background, and none for a minute after a fork. A page that was only prepared
+    // is given back within this time.
     let mut since = Instant::now();
     wait_for("a gigantic page", PATIENCE, || {
         if hugetlb::read(Path::new("/sys"))?.free == GIGANTIC {
@@ -50,13 +53,14 @@ pub(super) fn saves_what_it_holds() -> Ended {
         }
         Ok((since.elapsed() > Duration::from_secs(5)).then_some(()))
     })?;
-    let saved = redis.save_under_writes(&mut versions)?;
+    let saved = redis.save_under_writes(path, &mut versions)?;
     redis.expect(&versions)?;
     redis.end()?;
     let report: Json = serde_json::from_str(&std::fs::read_to_string(report)?)?;
     ensure!(report["most_gigantic_pages"].as_u64() >= Some(1), "no gigantic page: {report}");
     ensure!(report["demotions"].as_u64() >= Some(1), "none copied for a fork: {report}");
 
+    std::fs::rename(path.join(FIRST), path.join(DUMP))?;
     let mut plain = Redis::start(Command::new("redis-server"), path)?;
     plain.expect(&saved)?;
     plain.end()
@@ -150,15 +154,18 @@ impl Redis {
         Ok(())
     }
 
-    /// Saves so often, writing to random keys all the time; the versions when the last save began.
-    fn save_under_writes(&mut self, versions: &mut [u64]) -> Result<Vec<u64>, Failed> {
+    /// Saves so often, writing to random keys all the time; the versions when the first save began, whose dump is kept.
+    fn save_under_writes(
+        &mut self,
+        directory: &Path,
+        versions: &mut [u64],
+    ) -> Result<Vec<u64>, Failed> {
         let mut random = 88_172_645_463_325_252_u64;
-        let mut saved = Vec::new();
+        let saved = versions.to_vec();
         for save in 1..=SAVES {
             self.send(&[b"BGSAVE"])?;
             let answer = self.line()?;
             ensure!(answer == "+Background saving started", "{answer}");
-            saved = versions.to_vec();
             let end = Instant::now() + BETWEEN_SAVES;
             let is_under_way = |redis: &mut Self| -> Result<bool, Failed> {
                 Ok(redis.info("rdb_bgsave_in_progress")? == "1")
@@ -172,6 +179,9 @@ impl Redis {
             }
             let status = self.info("rdb_last_bgsave_status")?;
             ensure!(status == "ok", "a save ended with {status}");
+            if save == 1 {
+                std::fs::rename(directory.join(DUMP), directory.join(FIRST))?;
+            }
         }
         let forks = self.info("total_forks")?;
         ensure!(forks == SAVES.to_string(), "{forks} forks");

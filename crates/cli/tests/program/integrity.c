@@ -342,6 +342,7 @@ static char *map_in_parts(void) {
 }
 
 static void integrity(long seconds) {
+    alarm((unsigned)seconds + 60); // a change that is refused for ever is tried for ever
     shared = map_in_parts();
     for (size_t owner = 0; owner < OWNERS; owner++)
         for (size_t i = 0; i < OWNED; i++) words(owned(owner, i))[STILL] = still(i);

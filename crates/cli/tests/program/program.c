@@ -21,7 +21,6 @@
 
 #include "memory.h"
 
-
 // Fills so many GiB, checks them, and prints how much of it 1 GiB pages map.
 static int touch(size_t gib) {
     char *memory = map(gib * GIB);
@@ -189,6 +188,7 @@ static int threads(size_t gib) {
     return 0;
 }
 
+// Forks in each way; parent and child see what was there before, and not what the other writes then.
 static int forks(void) {
     char *memory = map(GIB);
     fill(memory, 0, GIB, 10);
@@ -245,7 +245,7 @@ static void *reads_all(void *memory) {
 
 // Has a GiB filled by its first thread, before the second is there, and forks with both. Prints how much 1 GiB pages
 // map with one thread, and with two.
-static int company(void) {
+static int second_thread(void) {
     char *memory = map(GIB);
     fill(memory, 0, GIB, 15);
     printf("%zu\n", on_gigantic());
@@ -632,14 +632,17 @@ static int promotes(long seconds, int alone) {
         CHECK(pthread_create(&thread[i], NULL, write_words, (void *)i) == 0);
     CHECK(alone || pthread_create(&thread[WRITERS], NULL, read_directly, path) == 0);
 
-    // Races are attempts to promote during which a direct read or a write of the other process ended.
+    // Races are promotions during which a direct read or a write of the other process ended.
     long promotions = 0, demotions = 0, races = 0;
     time_t end = time(NULL) + seconds;
     while (time(NULL) < end) {
+        int was_gigantic = gigantic_at(shared) == GIB;
         uint64_t before = direct_reads + outside_writes();
         madvise(shared, GIB, MADV_COLLAPSE);
-        races += direct_reads + outside_writes() > before;
-        promotions += gigantic_at(shared) == GIB;
+        uint64_t after = direct_reads + outside_writes();
+        int is_gigantic = gigantic_at(shared) == GIB;
+        promotions += is_gigantic;
+        races += is_gigantic && !was_gigantic && after > before;
         usleep(20000);
         // Refused while a descriptor for direct reads is open.
         int changed = mprotect(shared + 5 * PAGE, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC) == 0;
@@ -708,7 +711,7 @@ int main(int count, char **words) {
     if (!strcmp(part, "parts")) return parts();
     if (!strcmp(part, "threads")) return threads(number);
     if (!strcmp(part, "forks")) return forks();
-    if (!strcmp(part, "company")) return company();
+    if (!strcmp(part, "second-thread")) return second_thread();
     if (!strcmp(part, "closes")) return closes();
     if (!strcmp(part, "by-the-kernel")) return by_the_kernel();
     if (!strcmp(part, "signals")) return signals();

@@ -105,6 +105,7 @@ static int handles_sigbus(void) {
 
 // What a child of this part does with what it has from its parent, and with memory of its own.
 static void live_on(char *memory, uint64_t seed) {
+    alarm(100); // a child has none of its parent's
     expect(memory, 0, GIB, seed);
     fill(memory, 0, GIB, seed + 1);
     char *own = map(GIB);
@@ -294,6 +295,7 @@ static void go_on(char *memory) {
     pid_t child = fork();
     if (is_done(child >= 0)) {
         if (child == 0) {
+            alarm(100);
             expect(memory, 2 * MIB, GIB, 12);
             expect(own, 0, GIB, 13);
             _exit(0);
@@ -327,7 +329,7 @@ static void is_refused_to_serve(const char *what) {
 
 int main(int count, char **words) {
     const char *part = count > 1 ? words[1] : "", *what = count > 2 ? words[2] : "";
-    // Whoever waits for ever is to fail.
+    // A part that waits for ever is to fail.
     alarm(100);
     if (!strcmp(part, "unmaps")) return unmaps();
     if (!strcmp(part, "handles-sigbus")) return handles_sigbus();

@@ -24,6 +24,7 @@ use tempfile::TempDir;
 pub(super) fn tests() -> Vec<Test> {
     let able = without_library().or_else(machine::without_settings);
     let gigantic = able.clone().or_else(without_gigantic);
+    let without_rights = gigantic.clone().or_else(everybody_has_rights);
     let group = gigantic.clone().or_else(|| group().err().map(|error| format!("{error:?}")));
     vec![
         ("memory_is_read_while_it_is_unmapped", able.clone(), || plays(&["unmaps"])),
@@ -34,7 +35,7 @@ pub(super) fn tests() -> Vec<Test> {
         ("libraries_are_loaded_meanwhile", able.clone(), || plays(&["loads"])),
         ("a_limit_of_data_is_kept", gigantic.clone(), || plays(&["limits-its-data"])),
         ("it_serves_faults_of_its_own", able.clone(), || plays(&["serves-its-own-faults"])),
-        ("one_thread_needs_no_rights", gigantic.clone(), one_thread_needs_no_rights),
+        ("one_thread_needs_no_rights", without_rights, one_thread_needs_no_rights),
         ("without_our_threads_it_goes_on", able.clone(), without_our_threads_it_goes_on),
         ("when_our_threads_fail_it_goes_on", gigantic.clone(), when_our_threads_fail_it_goes_on),
         ("no_gigantic_page_is_to_be_had", gigantic, no_gigantic_page_is_to_be_had),
@@ -58,7 +59,7 @@ fn a_child_lives_on() -> Ended {
     Ok(())
 }
 
-/// What the first of them had is the kernel's again for the next.
+/// The pages of each program are the kernel's again when the next takes its place.
 fn another_program_takes_its_place() -> Ended {
     let _taken = take_gigantic(1)?;
     let (said, report) = report_of("trouble", &[], &["executes", "3"])?;
@@ -71,7 +72,11 @@ fn without_our_threads_it_goes_on() -> Ended {
     for what in ["threads", "most-threads", "userfaultfd"] {
         let (said, report) = report_of("trouble", &[], &["is-refused-a-start", what])?;
         ensure!(said.code == Some(3), "{what}: {said:?}");
-        ensure!(report["most_gigantic_pages"] == 0, "{what}: {report}");
+        // Without a userfaultfd alone it has gigantic pages until it has a second thread.
+        let cause = if what == "userfaultfd" { "no_rights" } else { "kernel" };
+        ensure!(report["refused"][cause] == 1, "{what}: {report}");
+        let has_none = report["most_gigantic_pages"] == 0;
+        ensure!(has_none || what == "userfaultfd", "{what}: {report}");
         ensure!(report["most_mapped_bytes"].as_u64() >= Some(3 * GIGANTIC_PAGE_BYTES), "{report}");
     }
     Ok(())
@@ -83,6 +88,7 @@ fn when_our_threads_fail_it_goes_on() -> Ended {
     for what in ["reads", "answers"] {
         let (said, report) = report_of("trouble", &[], &["is-refused-to-serve", what])?;
         ensure!(said.code == Some(3), "{what}: {said:?} {report}");
+        ensure!(report["refused"]["failed"] == 1, "{what}: no thread failed: {report}");
     }
     Ok(())
 }
@@ -94,6 +100,7 @@ fn no_gigantic_page_is_to_be_had() -> Ended {
     let mut drain = Command::new(program).arg("hugetlb").stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     BufReader::new(drain.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    ensure!(line == "ready\n", "the pool is not taken: {line:?}");
     let done = Managed::start(&["wait"]).and_then(|_other| {
         for words in [&["touch", "2"][..], &["parts"], &["forks"], &["clones"]] {
             let (_, report) = report(words)?;
@@ -142,6 +149,16 @@ fn a_limit_of_its_cgroup_is_kept() -> Ended {
     Ok(())
 }
 
+/// The reason why no program can be without the right to a userfaultfd here.
+fn everybody_has_rights() -> Option<String> {
+    const FOR_ALL: u32 = 0o006;
+    let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    let device = std::fs::metadata("/dev/userfaultfd");
+    let is_open = device.is_ok_and(|device| device.permissions().mode() & FOR_ALL == FOR_ALL);
+    (is_open || setting.is_ok_and(|setting| setting.trim() == "1"))
+        .then(|| "every program here may have a userfaultfd".to_owned())
+}
+
 /// An ordinary user's words for a command. It may read every directory, because the programs may lie where users may not.
 const ORDINARY: [&str; 6] = [
     "--reuid=65534",
@@ -180,7 +197,7 @@ fn one_thread_needs_no_rights() -> Ended {
     }
     let (_, report) = plays(&[], &["parts"])?;
     ensure!(report["demotions"].as_u64() >= Some(1), "{report}");
-    let (said, report) = plays(&[], &["company"])?;
+    let (said, report) = plays(&[], &["second-thread"])?;
     ensure!(said.out == format!("{GIGANTIC_PAGE_BYTES}\n0\n"), "{said:?} {report}");
     let (said, report) = ends(&[], &["leaves"])?;
     ensure!(said.code == Some(3), "{said:?} {report}");

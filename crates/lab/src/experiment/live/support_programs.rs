@@ -606,7 +606,7 @@ impl Resting {
     ) -> Result<(Mapped, Duration)> {
         let (begun, mut took) = (Instant::now(), Duration::ZERO);
         let first = self.mapped()?;
-        let mut last = first;
+        let (mut last, mut latest) = (first, first);
         while begun.elapsed() < (took + quiet(self.policy, self.size)).min(PATIENCE) {
             meanwhile()?;
             std::thread::sleep(LOOK);
@@ -617,11 +617,12 @@ impl Resting {
                 }
                 Err(error) => return Err(error),
             };
+            latest = now;
             if now.differs(last, CHANGE) {
                 (last, took) = (now, begun.elapsed());
             }
         }
-        Ok((last, took))
+        Ok((latest, took))
     }
 }
 
