@@ -88,7 +88,7 @@ fn when_our_threads_fail_it_goes_on() -> Ended {
     for what in ["reads", "answers"] {
         let (said, report) = report_of("trouble", &[], &["is-refused-to-serve", what])?;
         ensure!(said.code == Some(3), "{what}: {said:?} {report}");
-        ensure!(report["refused"]["failed"] == 1, "{what}: no thread failed: {report}");
+        ensure!(report["refused"]["failed"].as_u64() >= Some(1), "{what}: none failed: {report}");
     }
     Ok(())
 }
