@@ -24,14 +24,14 @@ pub(crate) unsafe fn by_process(
     ask: impl FnOnce() -> Result<usize>,
 ) -> Result<usize> {
     // The kernel says what is wrong with a vector that may not be read.
-    let are_there = !parts.is_null() && parts.is_aligned() && count <= MOST;
+    let are_there = !parts.is_null() && count <= MOST;
     if flags != 0 || !are_there || !is_about_us(process) {
         return ask();
     }
     let mut done = 0;
     for index in 0..count {
         // SAFETY: the caller's promise.
-        let part = unsafe { parts.add(index).read() };
+        let part = unsafe { parts.add(index).read_unaligned() };
         // SAFETY: the caller's promise.
         match unsafe { memory::advise(areas, part.iov_base.addr(), part.iov_len, advice) } {
             Ok(_) => done += part.iov_len,

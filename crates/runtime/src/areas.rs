@@ -212,7 +212,8 @@ impl Areas {
     /// The program is about to have a second thread. Without the right to hold writes no gigantic page could be demoted
     /// then.
     pub(crate) fn before_second_thread(&self) {
-        if self.had_second_thread.load(SeqCst) {
+        let has_none = self.gigantic() == 0 || self.uffd().is_some();
+        if has_none && self.had_second_thread.load(SeqCst) {
             return;
         }
         let space = self.space.take();

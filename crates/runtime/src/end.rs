@@ -5,7 +5,7 @@
 use crate::sys;
 use crate::thread;
 
-const STAT: &core::ffi::CStr = c"/proc/self/stat";
+pub(crate) const STAT: &core::ffi::CStr = c"/proc/self/stat";
 
 /// Ends the process, as the kernel would have, if all threads of the program have ended.
 pub(crate) fn with_the_program() {
@@ -25,14 +25,18 @@ fn exit_code() -> Option<i32> {
 }
 
 fn exit_code_in(stat: &[u8]) -> Option<i32> {
-    // The name may hold anything, also spaces and brackets.
-    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
-    let mut fields = core::str::from_utf8(stat.get(after..)?).ok()?.split_whitespace();
+    let mut fields = fields(stat)?;
     if fields.next()? != "Z" {
         return None;
     }
     let status: i32 = fields.next_back()?.parse().ok()?;
     Some(status >> 8 & 0xff)
+}
+
+/// The fields of a file `stat` behind the name, which may hold anything, also spaces and brackets.
+pub(crate) fn fields(stat: &[u8]) -> Option<core::str::SplitWhitespace<'_>> {
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 2;
+    Some(core::str::from_utf8(stat.get(after..)?).ok()?.split_whitespace())
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ fn any_entry(directory: &Descriptor, is_such: impl Fn(&[u8]) -> bool) -> sys::Re
 }
 
 /// The number that a name with its zero is.
-pub(crate) fn number(name: &[u8]) -> Option<u32> {
+fn number(name: &[u8]) -> Option<u32> {
     core::str::from_utf8(name.split_last()?.1).ok()?.parse().ok()
 }
 

@@ -12,7 +12,7 @@ use crate::promote;
 use crate::slot::State;
 use crate::space::Space;
 use crate::start;
-use crate::sys::{self, GIGANTIC};
+use crate::sys::{self, GIGANTIC, PAGE, Span};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use superpage_launch::Cause;
@@ -34,6 +34,9 @@ enum Kind {
 
 /// The thread looks whether the program has ended after this time. Chosen, not measured.
 const LOOK: Nanos = Nanos(1_000_000_000);
+
+/// The stack of a thread that asks lies within this around its request.
+const NEAR: usize = 16 * PAGE;
 
 const IDLE: u32 = 0;
 const DONE: u32 = 10;
@@ -221,8 +224,11 @@ fn promote(areas: &Areas, slot: usize) -> Answer {
 fn demote(areas: &Areas, slot: usize) -> Answer {
     let mailbox = &areas.mailbox;
     // The thread that asks waits, but it may write to its stack until it does.
-    let is_its_stack = areas.slots.span(slot).contains(mailbox.stack.load(Relaxed));
-    let otherwise = (areas.program_has_one_thread() && !is_its_stack).then_some(Writes::Refused);
+    let stack = mailbox.stack.load(Relaxed);
+    let its_stack = Span { start: stack.saturating_sub(NEAR), length: 2 * NEAR };
+    let is_near = areas.slots.span(slot).overlap(its_stack).is_some();
+    let may_refuse = || !is_near && areas.program_has_one_thread();
+    let otherwise = (areas.uffd().is_none() && may_refuse()).then_some(Writes::Refused);
     let all = Bytes(GIGANTIC as u64);
     match demote_for(areas, slot, mailbox.asking.load(Relaxed), all, otherwise) {
         Ok(()) => Answer::Done,

@@ -10,16 +10,14 @@
 
 #![expect(unsafe_code, reason = "makes a thread without libc")]
 
+use crate::end::{self, STAT};
 use crate::lock::SignalsBlocked;
-use crate::pins;
 use crate::sys::{self, Mmap, PAGE, Result, Span};
 use core::arch::{asm, naked_asm};
-use core::ffi::CStr;
+use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicU32, AtomicUsize};
 use syscalls::Errno;
 
-const TASKS: &CStr = c"/proc/self/task";
 const STACK: usize = 256 * 1024; // chosen, not measured; the deepest call is a policy's
 const LOCALS: usize = 64 * 1024; // more than the thread-local variables of any library we know
 /// Entries of the table through which thread-local variables are found, one for each library.
@@ -96,39 +94,32 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
     }
     // The thread inherits what is blocked.
     let _signals = SignalsBlocked::now();
+    STARTED.fetch_add(1, SeqCst);
     // SAFETY: the stack and the block are the new thread's alone.
     let made = unsafe { clone(flags as usize, room.stack_end, room.block, work) };
-    Errno::from_ret(made).map(|thread| {
-        STARTED.fetch_add(1, SeqCst);
-        LAST.store(sys::int(thread).unsigned_abs(), SeqCst);
+    Errno::from_ret(made).map(|_| ()).inspect_err(|_| {
+        STARTED.fetch_sub(1, SeqCst);
     })
 }
 
-/// The number of threads that were started, and the number of the last of them. Where all run, none of them ends before
-/// the process does; where one could not be started, nobody asks.
+/// The number of threads that were started. Where all run, none of them ends before the process does; where one could not
+/// be started, nobody asks.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
-static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the program has one thread: its first, which may have ended and is then kept by the kernel for the others.
+///
+/// A list of the threads would not do: the kernel cuts it short where one of them ends meanwhile.
 pub(crate) fn program_has_one() -> bool {
-    tasks().is_ok_and(|tasks| tasks == Some(STARTED.load(SeqCst) + 1))
+    let mut text = [0; 1024];
+    let stat = sys::open(STAT, libc::O_RDONLY).and_then(|file| sys::read(&file, &mut text));
+    let threads = stat.ok().and_then(|length| threads_in(text.get(..length)?));
+    threads == Some(STARTED.load(SeqCst) + 1)
 }
 
-/// The number of threads of the process, or a part of it where there are many; nothing if the kernel left some out: where
-/// a thread ends that it has just told of, it tells of no later one.
-fn tasks() -> Result<Option<usize>> {
-    let tasks = sys::open(TASKS, libc::O_RDONLY | libc::O_DIRECTORY)?;
-    let mut entries = [0; 1024]; // more than the library's threads take
-    let length = sys::entries(&tasks, &mut entries)?;
-    let mut rest = entries.get(..length).unwrap_or_default();
-    let (mut count, mut has_last) = (0, false);
-    while let Some((name, next)) = pins::entry(rest) {
-        let thread = pins::number(name);
-        count += usize::from(thread.is_some());
-        has_last |= thread == Some(LAST.load(SeqCst));
-        rest = next;
-    }
-    Ok(has_last.then_some(count))
+/// The number of threads, of the text of a file `stat`.
+fn threads_in(stat: &[u8]) -> Option<usize> {
+    const THREADS: usize = 17; // behind the name
+    end::fields(stat)?.nth(THREADS)?.parse().ok()
 }
 
 /// clone(2) with a new stack: the caller gets the answer, the new thread calls `work` and ends.
@@ -154,4 +145,16 @@ unsafe extern "C" fn clone(flags: usize, stack_end: usize, block: usize, work: W
         "ud2",
         "2: ret",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_counted_by_the_kernel() {
+        let stat = b"7 (a) b) S 1 7 7 0 -1 4194560 87 0 0 0 0 0 0 0 20 0 5 0 9 0 0\n";
+        assert_eq!(threads_in(stat), Some(5));
+        assert_eq!(threads_in(b"7 (a) S 1"), None);
+    }
 }
