@@ -7,7 +7,7 @@
 mod common;
 
 use common::machine::{self, Test};
-use common::{Ended, subject, superpage};
+use common::{Ended, build_libraries, subject, superpage};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
@@ -140,6 +140,7 @@ fn redis_filled_and_read() -> Ended {
 }
 
 fn gigantic_fault() -> Ended {
+    build_libraries()?;
     let rows = run("gigantic-fault", "1G")?;
     let kernel = number(&rows, "kernel", "hugetlb-1g", "ms")?;
     let prepared = number(&rows, "prepared", "trident", "ms")?;
@@ -148,6 +149,7 @@ fn gigantic_fault() -> Ended {
 }
 
 fn programs_on_all_pages() -> Ended {
+    build_libraries()?;
     let rows = run("trident-fig9", "256M")?;
     for case in ["gups", "btree", "xsbench", "canneal"] {
         for policy in ["linux-4k", "linux", "glibc-hugetlb-1", "glibc-hugetlb-2", "trident"] {
@@ -164,6 +166,7 @@ fn programs_on_all_pages() -> Ended {
 }
 
 fn programs_at_rest() -> Ended {
+    build_libraries()?;
     let rows = run("trident-table3", "256M")?;
     for case in ["gups", "btree", "xsbench", "canneal"] {
         for memory in ["un-fragmented", "fragmented"] {
@@ -180,6 +183,7 @@ fn programs_at_rest() -> Ended {
 
 /// So small a program has no gigantic page to give up: live_run has one that does.
 fn programs_while_memory_is_short() -> Ended {
+    build_libraries()?;
     let pool = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
     let before = std::fs::read_to_string(pool)?;
     let rows = run("trident-bloat", "256M")?;

@@ -177,25 +177,9 @@ fn programs() -> &'static Result<PathBuf, String> {
         for name in ["program", "calls", "integrity", "trouble"] {
             build(name, &directory.join(name), &[])?;
         }
-        build_libraries()?;
+        common::build_libraries()?;
         Ok(directory)
     })
-}
-
-/// Builds the libraries beside the program that is tested: no crate depends on them, so cargo has not.
-fn build_libraries() -> Result<(), String> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--locked"]);
-    cargo.args(["--package", "superpage-runtime", "--package", "superpage-malloc"]);
-    let beside = Path::new(PROGRAM).parent();
-    if beside.is_some_and(|directory| directory.ends_with("release")) {
-        cargo.arg("--release");
-    }
-    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("cargo: {}", String::from_utf8_lossy(&output.stderr))),
-    }
 }
 
 fn build(name: &str, program: &Path, options: &[&str]) -> Result<(), String> {

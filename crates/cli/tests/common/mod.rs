@@ -8,6 +8,7 @@ pub(crate) mod subject;
 
 use libtest_mimic::Failed;
 use serde_json::Value;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use superpage_kernel::pagemap::Pagemap;
@@ -22,6 +23,22 @@ pub(crate) type Ended = Result<(), Failed>;
 
 /// The program that is tested.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
+
+/// Builds the libraries beside the program that is tested: no crate depends on them, so cargo has not.
+pub(crate) fn build_libraries() -> Result<(), String> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--locked"]);
+    cargo.args(["--package", "superpage-runtime", "--package", "superpage-malloc"]);
+    let beside = Path::new(PROGRAM).parent();
+    if beside.is_some_and(|directory| directory.ends_with("release")) {
+        cargo.arg("--release");
+    }
+    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("cargo: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
 
 /// Ends the test with the message unless the condition holds.
 #[macro_export]
