@@ -177,8 +177,9 @@ pub(crate) struct Run {
           allow_negative_numbers = true)]
     pub(crate) ready: u32,
     /// How smaller pages become 1 GiB pages after the first touch. safe: accesses to a GiB are held while it is copied,
-    /// for about 150 ms, sometimes twice that; live: only writes are, mostly for some 10 ms, but what other processes or devices write to it meanwhile
-    /// is lost, so only for programs to whose memory nobody else writes (no direct I/O, no debugger); off: never
+    /// for 0.1 to 0.2 s, sometimes twice that; live: only writes are, mostly for some 10 ms, but before that a program that
+    /// writes all the time hardly gets on for up to 4 s, and what other processes or devices write to it meanwhile is lost,
+    /// so only for programs to whose memory nobody else writes (no direct I/O, no debugger); off: never
     #[arg(long, value_enum, value_name = "HOW", default_value = "safe")]
     pub(crate) promote: Copying,
     /// The allocator of the program: mimalloc on memory that can be on 1 GiB pages, unless the program is linked with

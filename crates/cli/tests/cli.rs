@@ -537,7 +537,9 @@ impl Unprivileged {
         let directory = tempfile::tempdir().expect("a directory");
         let everybody = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(directory.path(), everybody).expect("ours");
-        std::fs::copy(PROGRAM, directory.path().join("superpage")).expect("copied");
+        // Copied here, it could not be started while a child of another test holds the copy open for writing.
+        let copied = Command::new("cp").arg(PROGRAM).arg(directory.path()).status();
+        assert!(copied.expect("cp starts").success());
         Self { directory }
     }
 
