@@ -11,6 +11,7 @@ use common::{Ended, build_libraries, subject, superpage};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
+use superpage_kernel::hugetlb;
 use superpage_kernel::thp::Thp;
 use superpage_lab::jvm::Jvm;
 use superpage_lab::load::Redis;
@@ -181,13 +182,13 @@ fn programs_at_rest() -> Ended {
     Ok(())
 }
 
-/// So small a program has no gigantic page to give up: live_run has one that does.
+/// Programs of this size have no gigantic page to give up; live_run has one that does.
 fn programs_while_memory_is_short() -> Ended {
     build_libraries()?;
-    let pool = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
-    let before = std::fs::read_to_string(pool)?;
+    let pool = hugetlb::huge_setting(Path::new("/sys"));
+    let before = std::fs::read_to_string(&pool)?;
     let rows = run("trident-bloat", "256M")?;
-    ensure!(std::fs::read_to_string(pool)? == before, "huge pages were not given back");
+    ensure!(std::fs::read_to_string(&pool)? == before, "huge pages were not given back");
     for case in ["btree", "sparse", "gups"] {
         for policy in ["linux-4k", "linux", "trident", "trident, memory short"] {
             ensure!(number(&rows, case, policy, "rss_bytes")? > 4e7, "{case}, {policy}: {rows:?}");

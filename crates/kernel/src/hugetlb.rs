@@ -1,4 +1,5 @@
-//! The kernel's pool of gigantic pages (hugetlb), `/sys/kernel/mm/hugepages/hugepages-1048576kB`.
+//! The kernel's pool of gigantic pages (hugetlb), `/sys/kernel/mm/hugepages/hugepages-1048576kB`, and the setting of that
+//! of huge pages.
 //!
 //! The number of pages is a setting. The kernel moves what lies in the way when it is raised, and may find
 //! fewer than it was told.
@@ -9,6 +10,7 @@ use crate::text;
 use std::path::{Path, PathBuf};
 
 const GIGANTIC: &str = "kernel/mm/hugepages/hugepages-1048576kB";
+const HUGE: &str = "kernel/mm/hugepages/hugepages-2048kB";
 const SETTING: &str = "nr_hugepages";
 /// The pages that are in use beyond the setting.
 const SURPLUS: &str = "surplus_hugepages";
@@ -28,6 +30,12 @@ pub struct Pool {
 #[must_use]
 pub fn setting(sys_root: &Path) -> PathBuf {
     sys_root.join(GIGANTIC).join(SETTING)
+}
+
+/// The file that sets how many huge pages there are in a pool of their own, below `sys_root`.
+#[must_use]
+pub fn huge_setting(sys_root: &Path) -> PathBuf {
+    sys_root.join(HUGE).join(SETTING)
 }
 
 /// The pool now.

@@ -2,24 +2,23 @@
 //! that does not ask for it can have it. That touches nothing, takes a moment, and is undone at once.
 //! [hugetlbpage](https://docs.kernel.org/admin-guide/mm/hugetlbpage.html).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use superpage_kernel::settings::Settings;
-use superpage_kernel::{Error, Result, meminfo, text};
+use superpage_kernel::{Error, Result, hugetlb, meminfo, text};
 use superpage_units::{Bytes, HUGE_PAGE_BYTES};
-
-/// The number of huge pages in the kernel's pool, a setting.
-pub(crate) const HUGE_POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 /// The part of memory that is left available. Chosen: less than the eighth at which `superpage run` and its library give
 /// memory back, and enough to copy a gigantic page to on a machine with 16 GiB.
 const LEFT: f64 = 0.1;
-/// What is available may differ from that by so much.
+/// The memory that is available may differ from that part by so much.
 const SLACK: Bytes = Bytes::from_mib(64);
 
 /// A shortage of memory. It ends when this is dropped; settings that are opened after a crash end it as well.
 #[derive(Debug)]
 pub struct Shortage<'a> {
     settings: &'a mut Settings,
+    /// The file that sets the size of the pool.
+    pool: PathBuf,
     /// The size of the pool without us.
     before: u64,
     /// The pages that were taken.
@@ -32,8 +31,9 @@ impl<'a> Shortage<'a> {
     /// # Errors
     /// As [`Settings::change`] and [`meminfo::read`].
     pub fn make(settings: &'a mut Settings) -> Result<Self> {
-        let before = text::read_decimal(Path::new(HUGE_POOL))?;
-        let mut shortage = Self { settings, before, taken: 0 };
+        let pool = hugetlb::huge_setting(Path::new("/sys"));
+        let before = text::read_decimal(&pool)?;
+        let mut shortage = Self { settings, pool, before, taken: 0 };
         shortage.hold()?;
         Ok(shortage)
     }
@@ -54,10 +54,10 @@ impl<'a> Shortage<'a> {
 
     fn set(&mut self, taken: u64) -> Result<()> {
         let wanted = self.before + taken;
-        match self.settings.change(Path::new(HUGE_POOL), &wanted.to_string()) {
+        match self.settings.change(&self.pool, &wanted.to_string()) {
             // The kernel may find fewer than it was told, or none: what is free may be in pieces.
             Ok(_) | Err(Error::NotTaken { .. }) => {
-                let size = text::read_decimal(Path::new(HUGE_POOL))?;
+                let size = text::read_decimal(&self.pool)?;
                 self.taken = size.saturating_sub(self.before);
                 Ok(())
             }
@@ -68,7 +68,7 @@ impl<'a> Shortage<'a> {
 
 impl Drop for Shortage<'_> {
     fn drop(&mut self) {
-        // What fails here is put back with the other settings.
+        // The settings put the pool back where this fails.
         let _ = self.set(0);
     }
 }

@@ -12,12 +12,11 @@ use crate::helper::{Helper, Part};
 use crate::liblinear::{Data, Training};
 use crate::load::{Items, Mix, Redis, Sizes};
 use crate::program::Program;
-use crate::shortage::HUGE_POOL;
 use crate::worker::Launcher;
 use crate::workload::Workload;
 use crate::workload::memcached::Memcached;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use superpage_kernel::thp::{self, Enabled, Thp};
@@ -33,11 +32,11 @@ pub(super) struct Plan {
     pub(super) policies: &'static [Policy],
     /// The state of memory before a program starts.
     pub(super) memory: Memory,
-    /// What a program does once it has its memory.
+    /// The work of a program that has its memory.
     pub(super) work: Work,
 }
 
-/// What a program does once it has its memory.
+/// The work of a program that has its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// As many operations as take some seconds on base pages, which are timed.
@@ -267,7 +266,7 @@ pub(super) struct Trial<T> {
 pub(super) struct Trials<T> {
     pub(super) case: Case,
     pub(super) size: Bytes,
-    /// Those of each way that came to its end at least once.
+    /// The trials of each way that came to its end at least once.
     pub(super) of: Vec<(Policy, Vec<Trial<T>>)>,
 }
 
@@ -452,7 +451,7 @@ impl Subject<'_> {
         let pool = match policy {
             Policy::GlibcPool => {
                 let pages = (self.size + SLACK).0.div_ceil(HUGE_PAGE_BYTES);
-                Some((PathBuf::from(HUGE_POOL), pages))
+                Some((hugetlb::huge_setting(Path::new("/sys")), pages))
             }
             Policy::Mimalloc if !self.is_pool_ready => {
                 Some((hugetlb::setting(Path::new("/sys")), self.gigantic))
@@ -579,7 +578,7 @@ fn quiet(policy: Policy, size: Bytes) -> Duration {
     Duration::from_secs(if is_long { 30 } else { 2 })
 }
 
-/// Nobody waits longer for that.
+/// The longest wait for memory to settle.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The time between two looks at a program's memory. Chosen.
 const LOOK: Duration = Duration::from_millis(500);
