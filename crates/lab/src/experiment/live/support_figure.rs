@@ -89,12 +89,7 @@ fn rows(figure: &Figure, program: &Trials<Mapped>, report: &mut Report) -> Resul
     };
     let (base_pages, linux) = (base(Policy::BasePages), base(Policy::Linux));
     for (policy, trials) in &program.of {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a number of bytes"
-        )]
-        let bytes = |what: fn(&Mapped) -> f64| median(trials.iter().map(|t| what(&t.seen))) as u64;
+        let mapped = Mapped::median(trials.iter().map(|trial| trial.seen));
         let last = trials.last().and_then(|trial| trial.report.as_ref());
         let report_of = |key: &str| last.and_then(|report| report.get(key));
         let took = seconds(trials);
@@ -111,10 +106,10 @@ fn rows(figure: &Figure, program: &Trials<Mapped>, report: &mut Report) -> Resul
             over_4k: base_pages.map(|base| rounded(base / took, 3)),
             over_linux: linux.map(|linux| rounded(linux / took, 3)),
             paper: (figure.paper)(of_paper).filter(|_| *policy == Policy::Trident),
-            bytes_4k: bytes(|mapped| mapped.base.0 as f64),
-            bytes_2m: bytes(|mapped| mapped.huge.0 as f64),
-            bytes_1g: bytes(|mapped| mapped.gigantic.0 as f64),
-            rss_bytes: bytes(|mapped| mapped.all.0 as f64),
+            bytes_4k: mapped.base.0,
+            bytes_2m: mapped.huge.0,
+            bytes_1g: mapped.gigantic.0,
+            rss_bytes: mapped.all.0,
             rounds: trials.len(),
             promotions: report_of("promotions").and_then(Value::as_u64),
             demotions: report_of("demotions").and_then(Value::as_u64),

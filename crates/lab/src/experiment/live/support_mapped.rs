@@ -4,6 +4,7 @@
 //! [proc_pid_smaps(5)](https://man7.org/linux/man-pages/man5/proc_pid_smaps.5.html).
 
 use super::Result;
+use super::support_bench::median;
 use superpage_kernel::process::Process;
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, Pid};
 
@@ -32,6 +33,19 @@ impl Mapped {
     pub(super) fn of(pid: Pid) -> Result<Self> {
         let text = Process::open(pid)?.read_file("smaps")?;
         Ok(Self::parse(&String::from_utf8_lossy(&text)))
+    }
+
+    /// The median of each size and of the sum.
+    pub(super) fn median(all: impl Iterator<Item = Self> + Clone) -> Self {
+        let of = |size: fn(&Self) -> Bytes| {
+            Bytes(1).scaled(median(all.clone().map(|mapped| size(&mapped).0 as f64)))
+        };
+        Self {
+            base: of(|mapped| mapped.base),
+            huge: of(|mapped| mapped.huge),
+            gigantic: of(|mapped| mapped.gigantic),
+            all: of(|mapped| mapped.all),
+        }
     }
 
     /// Whether the memory on pages of one size, or in all, differs by so much.
@@ -112,6 +126,8 @@ VmFlags: rd wr mr mw me de ht
         let all = Bytes::from_gib(2) + Bytes::from_mib(4) + Bytes::from_kib(4);
         assert_eq!(mapped.all, all);
         assert_eq!(Mapped::parse("VmFlags:\nRss:\n x y"), Mapped::default());
+        let none = Mapped::default();
+        assert_eq!(Mapped::median([mapped, none, mapped].into_iter()), mapped);
         let demoted =
             Mapped { huge: mapped.huge + mapped.gigantic, gigantic: Bytes::ZERO, ..mapped };
         let (gib, more) = (Bytes::from_gib(1), Bytes(Bytes::from_gib(1).0 + 1));

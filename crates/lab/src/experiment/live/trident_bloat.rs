@@ -62,7 +62,7 @@ struct Row {
     rss_bytes: u64,
     /// The memory that `linux-4k` does without; negative where that takes more.
     over_4k_bytes: Option<i64>,
-    /// As above, of `linux`.
+    /// The memory that `linux` does without.
     over_thp_bytes: Option<i64>,
     given_back_bytes: Option<i64>,
     /// The time from the shortage to the last change.
@@ -77,7 +77,7 @@ struct Row {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     before: Mapped,
-    /// What it was after a shortage, and when it had become so.
+    /// The memory after a shortage, and the time until it had become so.
     after: Option<(Mapped, Duration)>,
 }
 
@@ -117,7 +117,7 @@ fn look(bench: &mut Bench, program: &Resting) -> Result<Seen> {
 fn rows(program: &Trials<Seen>, report: &mut Report) -> Result<()> {
     let all_before = |wanted| {
         let found = program.of.iter().find(|(policy, _)| *policy == wanted)?;
-        Some(median(found.1.iter().map(|trial| trial.seen.before.all.0 as f64)))
+        Some(Mapped::median(found.1.iter().map(|trial| trial.seen.before)).all)
     };
     let (base_pages, linux) = (all_before(Policy::BasePages), all_before(Policy::Linux));
     for (policy, trials) in &program.of {
@@ -142,33 +142,32 @@ fn rows(program: &Trials<Seen>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The row of a program whose memory is so, where base pages and THP take so much in all.
+/// The row of a program whose memory is so in each round, where base pages and THP take so much in all.
 fn row_of(
     program: &Trials<Seen>,
     policy: &'static str,
-    mapped: &[Mapped],
-    [base_pages, linux]: [Option<f64>; 2],
+    rounds: &[Mapped],
+    [base_pages, linux]: [Option<Bytes>; 2],
 ) -> Row {
-    let of = |what: fn(&Mapped) -> Bytes| median(mapped.iter().map(|one| what(one).0 as f64));
-    let bytes = |what| Bytes(1).scaled(of(what)).0;
-    let over = |other: Option<f64>| other.map(|other| whole(of(|mapped| mapped.all) - other));
+    let mapped = Mapped::median(rounds.iter().copied());
+    let over = |other: Option<Bytes>| other.map(|other| whole(less(mapped.all, other)));
     Row {
         experiment: EXPERIMENT.name,
         machine: "live",
         case: program.case.names().0,
         policy,
         size_bytes: program.size.0,
-        bytes_4k: bytes(|mapped| mapped.base),
-        bytes_2m: bytes(|mapped| mapped.huge),
-        bytes_1g: bytes(|mapped| mapped.gigantic),
-        rss_bytes: bytes(|mapped| mapped.all),
+        bytes_4k: mapped.base.0,
+        bytes_2m: mapped.huge.0,
+        bytes_1g: mapped.gigantic.0,
+        rss_bytes: mapped.all.0,
         over_4k_bytes: over(base_pages),
         over_thp_bytes: over(linux),
         given_back_bytes: None,
         seconds: None,
         demotions: None,
         refused: None,
-        rounds: mapped.len(),
+        rounds: rounds.len(),
     }
 }
 

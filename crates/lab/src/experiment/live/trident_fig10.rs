@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// The part of the free memory without a whole huge frame, at least. Chosen: the other half holds the largest
 /// program, on huge pages.
-const FRAGMENTED: f64 = 0.5;
+pub(super) const FRAGMENTED: f64 = 0.5;
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let paper = sim::paper_of_trident_fig10;

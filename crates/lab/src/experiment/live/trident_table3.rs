@@ -9,6 +9,7 @@
 use super::support_bench::{median, rounded};
 use super::support_mapped::Mapped;
 use super::support_programs::{Case, Memory, Plan, Policy, Resting, Trial, Work, trials};
+use super::trident_fig10::FRAGMENTED;
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::experiment::sim;
 use serde::Serialize;
@@ -36,9 +37,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The states of free memory, by the paper's names; half of it fragmented as in `trident-fig10`.
+/// The states of free memory, by the paper's names.
 const STATES: [(&str, Memory); 2] =
-    [("un-fragmented", Memory::Whole), ("fragmented", Memory::Fragmented(0.5))];
+    [("un-fragmented", Memory::Whole), ("fragmented", Memory::Fragmented(FRAGMENTED))];
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -51,7 +52,7 @@ struct Row {
     bytes_4k: u64,
     bytes_2m: u64,
     bytes_1g: u64,
-    /// Of the memory that the program has mapped.
+    /// The part of the memory that the program has mapped.
     share_2m: f64,
     paper_2m: Option<f64>,
     share_1g: f64,
@@ -99,27 +100,25 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 
 fn row(case: Case, size: Bytes, memory: &str, policy: Policy, trials: &[Trial<Seen>]) -> Row {
     let (name, of_paper) = case.names();
-    let of = |what: fn(&Seen) -> f64| median(trials.iter().map(|trial| what(&trial.seen)));
-    let (base, huge) = (of(|seen| seen.0.base.0 as f64), of(|seen| seen.0.huge.0 as f64));
-    let gigantic = of(|seen| seen.0.gigantic.0 as f64);
-    let share = |part: f64| rounded(part / (base + huge + gigantic), 3);
+    let mapped = Mapped::median(trials.iter().map(|trial| trial.seen.0));
+    let (base, huge, gigantic) = (mapped.base, mapped.huge, mapped.gigantic);
+    let share = |part: Bytes| rounded(part.share_of(base + huge + gigantic).get(), 3);
     let paper = sim::paper_of_trident_table3(of_paper, memory, policy.name());
     let report = trials.last().and_then(|trial| trial.report.as_ref());
-    let bytes = |number: f64| Bytes(1).scaled(number).0;
     Row {
         experiment: EXPERIMENT.name,
         machine: "live",
         case: format!("{name}, {memory}"),
         policy: policy.name(),
         size_bytes: size.0,
-        bytes_4k: bytes(base),
-        bytes_2m: bytes(huge),
-        bytes_1g: bytes(gigantic),
+        bytes_4k: base.0,
+        bytes_2m: huge.0,
+        bytes_1g: gigantic.0,
         share_2m: share(huge),
         paper_2m: paper.map(|[_, huge]| rounded(huge, 3)),
         share_1g: share(gigantic),
         paper_1g: paper.map(|[gigantic, _]| rounded(gigantic, 3)),
-        seconds: rounded(of(|seen| seen.1), 1),
+        seconds: rounded(median(trials.iter().map(|trial| trial.seen.1)), 1),
         rounds: trials.len(),
         promotions: report.and_then(|report| report["promotions"].as_u64()),
         refused: report.map(|report| report["refused"].clone()),
