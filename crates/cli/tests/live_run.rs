@@ -200,7 +200,7 @@ fn command(options: &[&str], words: &[&str]) -> Result<Command, Failed> {
     command_of("program", options, words)
 }
 
-/// One of the programs under `superpage run`.
+/// The command that starts one of the programs under `superpage run`.
 fn command_of(name: &str, options: &[&str], words: &[&str]) -> Result<Command, Failed> {
     let program = programs().as_ref()?.join(name);
     let mut command = Command::new(PROGRAM);
@@ -518,17 +518,32 @@ fn scanned(program: Pid) -> Result<Value, Failed> {
     Ok(own.ok_or("not in the list")?)
 }
 
+/// A program that holds a gigantic page of the kernel's pool, without `superpage run`; ended when dropped.
+struct Holder(Child);
+
+impl Holder {
+    fn start() -> Result<Self, Failed> {
+        let program = programs().as_ref()?.join("program");
+        let mut holder = Self(Command::new(program).arg("hugetlb").stdout(Stdio::piped()).spawn()?);
+        let mut line = String::new();
+        BufReader::new(holder.0.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+        ensure!(line == "ready\n", "it has no page: {line:?}");
+        Ok(holder)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Hugetlb memory is not resident, so such a process is smaller than those that are looked at otherwise.
 fn a_small_process_is_seen() -> Ended {
     let _taken = take_gigantic(1)?;
-    let program = programs().as_ref()?.join("program");
-    let mut child = Command::new(program).arg("hugetlb").stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-    let row = scanned(Pid::from_child(&child));
-    child.kill()?;
-    child.wait()?;
-    let row = row?;
+    let holder = Holder::start()?;
+    let row = scanned(Pid::from_child(&holder.0))?;
     ensure!(number(&row, "gigantic_bytes")? == GIGANTIC_PAGE_BYTES, "{row}");
     ensure!(
         number(&row, "huge_pages")? == 0 && number(&row, "left_alone_huge_bytes")? == 0,

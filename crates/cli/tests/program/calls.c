@@ -39,7 +39,7 @@ static char *gigantic(uint64_t seed) {
     return memory;
 }
 
-// All of it but the part is as it was.
+// The memory around the part is as it was.
 static void expect_rest(const char *memory, uint64_t seed) {
     expect(memory, 0, PART, seed);
     expect(memory, PART + LENGTH, ENDS, seed);
@@ -239,7 +239,7 @@ static int attaches(void) {
         CHECK(detach(way, memory + PART) == 0 && !is_readable(memory + PART));
         CHECK(detach(way, memory + PART) == -1 && errno == EINVAL);
 
-        // What the program unmaps is reserved memory, which the program does not see.
+        // The library reserves memory that the program has unmapped, and the program does not see it.
         CHECK(munmap(memory + PART + LENGTH, LENGTH) == 0);
         for (int again = 0; again < 2; again++) {
             CHECK(attach(way, segment, memory + PART + LENGTH, SHM_RDONLY) == memory + PART + LENGTH);

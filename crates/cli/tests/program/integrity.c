@@ -8,14 +8,14 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdatomic.h>
 #include <sys/random.h>
-#include <sys/uio.h>
 #include <time.h>
 
 #include "memory.h"
+
+// The GiB that is promoted and demoted: each page belongs to one thread, or to the other process.
+enum { FIRST_WRITER, SECOND_WRITER, CHANGER, KERNEL, DIRECT, OUTSIDE, OWNERS };
+#include "writers.h"
 
 // The kinds of operations that are counted.
 enum Kind {
@@ -41,7 +41,7 @@ static const char *const names[KINDS] = {
     "file-reads", "file-writes", "pipes",         "randoms", "own-vm-writes", "direct-reads", "outside-writes",
 };
 static atomic_long counts[KINDS];
-static atomic_int is_over, may_fork;
+static atomic_int may_fork;
 
 // Whether a call was made. What concerns a gigantic page is refused while a descriptor for direct reads is open.
 static int made(int done) {
@@ -54,17 +54,8 @@ static int made(int done) {
     do {                                                                                                     \
     } while (!made(call))
 
-// The GiB that is promoted and demoted. Each page belongs to one thread, or to the other process.
-enum { FIRST_WRITER, SECOND_WRITER, CHANGER, KERNEL, DIRECT, OUTSIDE, OWNERS };
 // Words of a page of a writer: one that only children of forks write, one that counts, one that is written once.
 enum { CHILDS = 0, COUNT = 3, STILL = 9 };
-static char *shared;
-#define OWNED (GIB / PAGE / OWNERS)
-
-static char *owned(size_t owner, size_t index) { return shared + (index % OWNED * OWNERS + owner) * PAGE; }
-
-static uint64_t *words(char *page) { return (uint64_t *)page; }
-
 static uint64_t still(size_t index) { return word(1, index); }
 
 // Counts up in pages of its own, and compares each with what it wrote there last.
@@ -83,14 +74,6 @@ static void *write_words(void *argument) {
         CHECK(words(owned(owner, i))[COUNT] == expected[i] && words(owned(owner, i))[STILL] == still(i));
     free(expected);
     return NULL;
-}
-
-static void fill_page(char *page, uint64_t seed) {
-    for (size_t i = 0; i < PAGE / 8; i++) words(page)[i] = word(seed, i);
-}
-
-static void expect_page(const char *page, uint64_t seed) {
-    for (size_t i = 0; i < PAGE / 8; i++) CHECK(((const uint64_t *)page)[i] == word(seed, i));
 }
 
 // Unmaps, empties and protects pages of its own.
@@ -145,7 +128,7 @@ static void *by_the_kernel(void *argument) {
         CHECK(write(ends[1], page, PAGE) == (ssize_t)PAGE && read(ends[0], other, PAGE) == (ssize_t)PAGE);
         expect_page(other, round);
         counts[PIPES]++;
-        // What it writes is not known, but that it writes all of it.
+        // The kernel writes numbers that nobody knows, as many as it was asked for.
         CHECK(getrandom(page, 128, 0) == 128);
         memcpy(copy, page, PAGE);
         for (size_t i = 0; i < PAGE / 8; i++) CHECK((words(page)[i] == word(round, i)) == (i >= 128 / 8));
@@ -157,54 +140,6 @@ static void *by_the_kernel(void *argument) {
         counts[OWN_VM_WRITES]++;
     }
     return NULL;
-}
-
-// Reads the file past the page cache. The descriptor is open at times only, because no program that has one is promoted.
-static void *read_directly(void *argument) {
-    const char *path = argument;
-    for (size_t round = 0; !is_over; round++) {
-        usleep(30000);
-        int file = open(path, O_RDONLY | O_DIRECT);
-        if (file < 0) return NULL; // a file system without
-        for (size_t i = 0; i < 8; i++) {
-            char *page = owned(DIRECT, round * 8 + i);
-            memset(page, 0, PAGE);
-            CHECK(pread(file, page, PAGE, 0) == (ssize_t)PAGE);
-            expect_page(page, 24);
-            counts[DIRECT_READS]++;
-        }
-        close(file);
-    }
-    return NULL;
-}
-
-// Another process, which writes to this one: each value to the next page.
-static int writes_outside(char **arguments) {
-    pid_t process = atoi(arguments[2]);
-    shared = (char *)strtoul(arguments[3], NULL, 0);
-    for (uint64_t value = 1; getppid() == process; value++) {
-        uint64_t seen = 0;
-        struct iovec local = {&value, sizeof value}, remote = {owned(OUTSIDE, value), sizeof value};
-        if (process_vm_writev(process, &local, 1, &remote, 1, 0) != sizeof value) break;
-        local.iov_base = &seen;
-        if (process_vm_readv(process, &local, 1, &remote, 1, 0) != sizeof value) break;
-        if (seen != value) {
-            fprintf(stderr, "another process wrote %lu and reads %lu\n", value, seen);
-            return 1;
-        }
-    }
-    // Otherwise the calls failed.
-    return getppid() != process ? 0 : 1;
-}
-
-static pid_t start_outside(void) {
-    char process[32], place[32];
-    snprintf(process, sizeof process, "%d", getpid());
-    snprintf(place, sizeof place, "%p", shared);
-    char *arguments[] = {"integrity", "writes-outside", process, place, NULL};
-    pid_t outside;
-    CHECK(posix_spawn(&outside, "/proc/self/exe", NULL, NULL, arguments, environ) == 0);
-    return outside;
 }
 
 // The last values that the other process wrote are all there: as many as there are pages, without a gap.
@@ -269,7 +204,7 @@ static struct Piece {
 static void step(struct Piece *piece, uint64_t *state) {
     uint64_t choice = next(state) % 8;
     if (!piece->memory) {
-        // One of them is as large as a gigantic page; there may be no more of those.
+        // The first mapping is as large as a gigantic page; there may be no more of those.
         piece->length = piece == &pieces[0][0] ? GIB : (1 + next(state) % 64) * MIB;
         piece->memory = map(piece->length);
         piece->seed = next(state);
@@ -332,25 +267,14 @@ static void *walk(void *argument) {
     return NULL;
 }
 
-// One GiB that is touched only when it is in parts, so that its first touch is not told.
-static char *map_in_parts(void) {
-    char *memory = map(GIB);
-    CHECK(munmap(memory + GIB / 2, GIB / 2) == 0);
-    CHECK(mmap(memory + GIB / 2, GIB / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
-          memory + GIB / 2);
-    return memory;
-}
-
 static void integrity(long seconds) {
     alarm((unsigned)seconds + 60); // a change that is refused for ever is tried for ever
     shared = map_in_parts();
     for (size_t owner = 0; owner < OWNERS; owner++)
         for (size_t i = 0; i < OWNED; i++) words(owned(owner, i))[STILL] = still(i);
 
-    char path[] = "/var/tmp/superpage-integrity-XXXXXX", block[PAGE] __attribute__((aligned(4096)));
-    fill_page(block, 24);
-    int file = mkstemp(path);
-    CHECK(file >= 0 && write(file, block, PAGE) == (ssize_t)PAGE && fsync(file) == 0);
+    char path[] = "/var/tmp/superpage-integrity-XXXXXX";
+    int file = make_file(path);
     int direct = open(path, O_RDONLY | O_DIRECT);
     if (direct >= 0) close(direct);
 
@@ -372,6 +296,7 @@ static void integrity(long seconds) {
     for (size_t i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
     end_outside(outside);
     unlink(path);
+    counts[DIRECT_READS] = direct_reads;
     for (size_t kind = 0; kind < KINDS; kind++)
         if (kind != DIRECT_READS || direct >= 0) printf("%s %ld\n", names[kind], counts[kind]);
 }

@@ -6,15 +6,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -499,82 +496,25 @@ static int packed(void) {
     return 0;
 }
 
-// Words of one GiB that threads of the program, the kernel and another process write to, while it is promoted
-// and demoted. Each page belongs to one of them.
+// Each page of the GiB that is promoted and demoted belongs to one thread, or to the other process.
 enum { WRITERS = 3, DIRECT = WRITERS, OUTSIDE, OWNERS };
-static char *shared;
-static volatile int is_over;
+#include "writers.h"
 static long writes[WRITERS];
-static volatile long direct_reads;
-
-static volatile uint64_t *owned(size_t owner, size_t index) {
-    size_t pages = GIB / PAGE / OWNERS;
-    return (volatile uint64_t *)(shared + (index % pages * OWNERS + owner) * PAGE);
-}
 
 static void *write_words(void *argument) {
-    size_t owner = (size_t)argument, pages = GIB / PAGE / OWNERS;
-    uint64_t *expected = calloc(pages, sizeof *expected), state = 88172645463325252UL + owner;
+    size_t owner = (size_t)argument;
+    uint64_t *expected = calloc(OWNED, sizeof *expected), state = 88172645463325252UL + owner;
     CHECK(expected);
     while (!is_over) {
-        size_t index = next(&state) % pages;
-        volatile uint64_t *word = owned(owner, index);
-        CHECK(word[3] == expected[index]);
-        word[3] = ++expected[index];
+        size_t index = next(&state) % OWNED;
+        volatile uint64_t *page = words(owned(owner, index));
+        CHECK(page[3] == expected[index]);
+        page[3] = ++expected[index];
         writes[owner]++;
     }
-    for (size_t i = 0; i < pages; i++) CHECK(owned(owner, i)[3] == expected[i]);
+    for (size_t i = 0; i < OWNED; i++) CHECK(words(owned(owner, i))[3] == expected[i]);
     free(expected);
     return NULL;
-}
-
-// Reads a file past the page cache into the memory. The descriptor is open at times only, because no program
-// that has one is promoted.
-static void *read_directly(void *argument) {
-    const char *path = argument;
-    for (size_t round = 0; !is_over; round++) {
-        usleep(30000);
-        int file = open(path, O_RDONLY | O_DIRECT);
-        if (file < 0) return NULL; // a file system without
-        for (size_t i = 0; i < 8; i++) {
-            char *page = (char *)owned(DIRECT, round * 8 + i);
-            memset(page, 0, PAGE);
-            CHECK(pread(file, page, PAGE, 0) == (ssize_t)PAGE);
-            for (size_t at = 0; at < PAGE; at += 8) CHECK(*(uint64_t *)(page + at) == word(24, at));
-            direct_reads++;
-        }
-        close(file);
-    }
-    return NULL;
-}
-
-// Another process, which writes to this one.
-static int writes_outside(char **words) {
-    pid_t process = atoi(words[2]);
-    shared = (char *)strtoul(words[3], NULL, 0);
-    for (uint64_t value = 1; getppid() == process; value++) {
-        uint64_t seen = 0;
-        void *place = (void *)owned(OUTSIDE, value);
-        struct iovec local = {&value, sizeof value}, remote = {place, sizeof value};
-        if (process_vm_writev(process, &local, 1, &remote, 1, 0) != sizeof value) break;
-        local.iov_base = &seen;
-        if (process_vm_readv(process, &local, 1, &remote, 1, 0) != sizeof value) break;
-        if (seen != value) {
-            fprintf(stderr, "another process wrote %lu and reads %lu\n", value, seen);
-            return 1;
-        }
-    }
-    // Otherwise the calls failed.
-    return getppid() != process ? 0 : 1;
-}
-
-// One GiB that is touched only when it is in parts, so that no first touch is told.
-static char *map_in_parts(void) {
-    char *memory = map(GIB);
-    CHECK(munmap(memory + GIB / 2, GIB / 2) == 0);
-    CHECK(mmap(memory + GIB / 2, GIB / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-               0) == memory + GIB / 2);
-    return memory;
 }
 
 // Asks for promotions that are refused, each for another reason: what memory holds is the same after each.
@@ -605,7 +545,7 @@ static int refuses(void) {
 // The writes of the other process so far, which writes each value to the next page.
 static uint64_t outside_writes(void) {
     static uint64_t last;
-    while (*owned(OUTSIDE, last + 1) > last) last = *owned(OUTSIDE, last + 1);
+    for (uint64_t value; (value = *(volatile uint64_t *)owned(OUTSIDE, last + 1)) > last;) last = value;
     return last;
 }
 
@@ -614,18 +554,9 @@ static int promotes(long seconds, int alone) {
     shared = map_in_parts();
     for (size_t at = 0; at < GIB; at += PAGE) ((uint64_t *)(shared + at))[9] = word(25, at / PAGE);
 
-    char path[] = "/var/tmp/superpage-direct-XXXXXX", block[PAGE] __attribute__((aligned(4096)));
-    for (size_t at = 0; at < PAGE; at += 8) *(uint64_t *)(block + at) = word(24, at);
-    int file = mkstemp(path);
-    CHECK(file >= 0 && write(file, block, PAGE) == (ssize_t)PAGE && fsync(file) == 0);
-    close(file);
-
-    char process[32], place[32];
-    snprintf(process, sizeof process, "%d", getpid());
-    snprintf(place, sizeof place, "%p", shared);
-    char *arguments[] = {"program", "writes-outside", process, place, NULL};
-    pid_t outside = 0;
-    CHECK(alone || posix_spawn(&outside, "/proc/self/exe", NULL, NULL, arguments, environ) == 0);
+    char path[] = "/var/tmp/superpage-direct-XXXXXX";
+    close(make_file(path));
+    pid_t outside = alone ? 0 : start_outside();
 
     pthread_t thread[WRITERS + 1];
     for (size_t i = 0; i < WRITERS; i++)

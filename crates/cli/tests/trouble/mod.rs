@@ -3,8 +3,8 @@
 //! The program is `program/trouble.c`, or a part of `program/program.c` in hard circumstances.
 
 use super::{
-    GIGANTIC_PAGE_BYTES, Managed, bytes, command, programs, report, report_of, take_gigantic,
-    without_gigantic, without_library,
+    GIGANTIC_PAGE_BYTES, Holder, Managed, bytes, command, programs, report, report_of,
+    take_gigantic, without_gigantic, without_library,
 };
 use crate::common::machine::{self, Test};
 use crate::common::{Ended, PROGRAM, Said};
@@ -12,11 +12,10 @@ use crate::ensure;
 use libtest_mimic::Failed;
 use serde_json::Value;
 use std::fs::Permissions;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
 use superpage_units::Bytes;
 use tempfile::TempDir;
@@ -96,25 +95,15 @@ fn when_our_threads_fail_it_goes_on() -> Ended {
 /// Another process has taken all of the pool, and another run has the right to enlarge it.
 fn no_gigantic_page_is_to_be_had() -> Ended {
     let _taken = take_gigantic(1)?;
-    let program = programs().as_ref()?.join("program");
-    let mut drain = Command::new(program).arg("hugetlb").stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    BufReader::new(drain.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-    ensure!(line == "ready\n", "the pool is not taken: {line:?}");
-    let done = Managed::start(&["wait"]).and_then(|_other| {
-        for words in [&["touch", "2"][..], &["parts"], &["forks"], &["clones"]] {
-            let (_, report) = report(words)?;
-            ensure!(report["most_gigantic_pages"] == 0, "{words:?}: {report}");
-            ensure!(
-                report["first_touches_left_to_smaller"].as_u64() >= Some(1),
-                "{words:?}: {report}"
-            );
-        }
-        Ok(())
-    });
-    drain.kill()?;
-    drain.wait()?;
-    done
+    let _drain = Holder::start()?;
+    let _other = Managed::start(&["wait"])?;
+    for words in [&["touch", "2"][..], &["parts"], &["forks"], &["clones"]] {
+        let (_, report) = report(words)?;
+        ensure!(report["most_gigantic_pages"] == 0, "{words:?}: {report}");
+        let left = report["first_touches_left_to_smaller"].as_u64();
+        ensure!(left >= Some(1), "{words:?}: {report}");
+    }
+    Ok(())
 }
 
 fn group() -> Result<Scratch, Failed> {
