@@ -135,7 +135,7 @@ impl Path {
 }
 
 /// The name of the first entry of a directory as getdents64 tells them, with its zero, and the rest.
-pub(crate) fn entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
+fn entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = entries.get(16..18)?;
     let length = usize::from(u16::from_ne_bytes([*length.first()?, *length.get(1)?]));
     let name = entries.get(19..length)?;

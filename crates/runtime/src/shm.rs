@@ -11,7 +11,7 @@ use crate::space::Use;
 use crate::sys::{self, Errno, PAGE, Result, Span};
 use libc::{MREMAP_FIXED, MREMAP_MAYMOVE, SHM_REMAP, SHM_RND};
 
-/// What a segment may take the place of.
+/// The mappings that a segment may take the place of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     /// Nothing: the program may have nothing there.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn attach(
 ) -> Result<usize> {
     let place = if flags & SHM_RND != 0 { address & !(PAGE - 1) } else { address };
     let over = if flags & SHM_REMAP != 0 { Over::Anything } else { Over::Nothing };
-    // What begins below the areas may reach into them; the kernel refuses it if it may replace nothing.
+    // A segment that begins below the areas may reach into them; the kernel refuses it if it may replace nothing.
     let is_near = areas.span.contains(place)
         || over == Over::Anything && place > 0 && place < areas.span.start;
     if !is_near || !place.is_multiple_of(PAGE) {

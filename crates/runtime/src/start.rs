@@ -91,7 +91,7 @@ fn begin(config: &Config<'_>) -> Result<()> {
         unsafe { zeroed::<Cooldown>(slots) }?,
     )));
     export::resolve();
-    // What it would say has nowhere to go, and saying it would call libc.
+    // A panic's message has nowhere to go, and writing it would call libc.
     std::panic::set_hook(Box::new(|_| {}));
     areas::publish(areas);
     Ok(())
