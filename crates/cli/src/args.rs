@@ -197,7 +197,7 @@ pub(crate) struct Run {
     pub(crate) quiet: bool,
     /// The program and its arguments
     #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true,
-          allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
+          value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 

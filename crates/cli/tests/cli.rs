@@ -123,6 +123,7 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["record", "1", "-o", "a", "--interval", "1ns"], "at least 10ms");
     assert_usage(&["record", "1", "-o", "a", "--duration", "0s"], "5m");
     assert_usage(&["record", "1", "-o", "a", "--cpu", "0"], "20%");
+    assert_usage(&["run", "--polcy", "trident", "--", "true"], "'--polcy'");
     assert_usage(&["run", "--policy", "best", "true"], "hugetlb-1g, linux, off");
     assert_usage(&["run", "--policy", "hugetlb-2m", "true"], "use --policy linux");
     assert_usage(&["sim"], "--trace <FILE>");
