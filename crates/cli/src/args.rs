@@ -161,15 +161,16 @@ pub(crate) struct Promote {
                   private mappings and what it allocates so that 1 GiB pages fit, and serve the first touch \
                   of each GiB. A program that is linked statically, setuid, or written in Go runs unmanaged, \
                   and so do the program's children without --children. As root the kernel's pool of 1 GiB pages is enlarged \
-                  while it runs, one page at a time as they are needed and while an eighth of memory \
-                  stays available, and put back at the end."
+                  while it runs (hugetlb-2m: that of 2 MiB pages), by 1 GiB at a time as it is needed and while an \
+                  eighth of memory stays available, and put back at the end."
 )]
 pub(crate) struct Run {
     /// The policy of page sizes: trident gives 1 GiB pages at the first touch, else 2 MiB, else 4 KiB, and
     /// promotes to 1 GiB later; trident-1g-only does without 2 MiB, trident-faults-only never promotes; hugetlb-1g maps
-    /// a 1 GiB page as soon as a GiB is used at all, where there is one; linux asks for 2 MiB pages only; off changes
+    /// a 1 GiB page as soon as a GiB is used at all, where there is one; hugetlb-2m does so with 512 pages of 2 MiB of
+    /// the kernel's pool of those; linux asks for 2 MiB pages only; off changes
     /// nothing
-    #[arg(long, value_name = "POLICY", default_value = "trident", value_parser = run_policies())]
+    #[arg(long, value_name = "POLICY", default_value = "trident", value_parser = RUN_POLICIES)]
     pub(crate) policy: String,
     /// 1 GiB pages that are kept zeroed ahead of the program's first touches, once it has 1 GiB of memory;
     /// at most 16
@@ -702,19 +703,9 @@ fn policy(name: &str) -> Result<Chosen, String> {
     Candidate::named(name).map(Chosen::One).map_err(|error| error.to_string())
 }
 
-/// The policies inside a program; one more is refused with a sentence of its own.
-fn run_policies() -> impl TypedValueParser<Value = String> {
-    const NO_POOL: &str = "hugetlb-2m";
-    let names =
-        ["trident", "trident-1g-only", "trident-faults-only", "hugetlb-1g", "linux", OFF, NO_POOL];
-    let value = |name| PossibleValue::new(name).hide(name == NO_POOL);
-    PossibleValuesParser::new(names.map(value)).try_map(|name| match name.as_str() {
-        NO_POOL => Err("2 MiB pages set aside are not offered inside a program; use --policy linux for 2 MiB pages \
-                        without a pool, or glibc's own tunable without superpage \
-                        (GLIBC_TUNABLES=glibc.malloc.hugetlb=2)"),
-        _ => Ok(name),
-    })
-}
+/// The policies inside a program.
+const RUN_POLICIES: [&str; 7] =
+    ["trident", "trident-1g-only", "trident-faults-only", "hugetlb-1g", "hugetlb-2m", "linux", OFF];
 
 /// The de-bloaters, each with what it does.
 fn debloaters() -> impl TypedValueParser<Value = Entry> {

@@ -124,8 +124,7 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     assert_usage(&["record", "1", "-o", "a", "--duration", "0s"], "5m");
     assert_usage(&["record", "1", "-o", "a", "--cpu", "0"], "20%");
     assert_usage(&["run", "--polcy", "trident", "--", "true"], "'--polcy'");
-    assert_usage(&["run", "--policy", "best", "true"], "hugetlb-1g, linux, off");
-    assert_usage(&["run", "--policy", "hugetlb-2m", "true"], "use --policy linux");
+    assert_usage(&["run", "--policy", "best", "true"], "hugetlb-1g, hugetlb-2m, linux, off");
     assert_usage(&["sim"], "--trace <FILE>");
     assert_usage(&["sim", "--trace", "a", "--policy", "linux,best"], "linux-4k, freebsd, ingens");
     assert_usage(&["sim", "--trace", "a", "--policy", "best+emd"], "linux-4k, freebsd, ingens");

@@ -27,7 +27,7 @@ use superpage_kernel::{Error, meminfo, own_thp, status};
 use superpage_lab::worker::Worker;
 use superpage_lab::workload::WorkloadKind;
 use superpage_units::{
-    BASE_PAGE_BYTES, BasePages, Bytes, GIGANTIC_PAGE_BYTES, HugePages, Pid, VirtAddr,
+    BASE_PAGE_BYTES, BasePages, Bytes, GIGANTIC_PAGE_BYTES, HugePages, PageSize, Pid, VirtAddr,
 };
 
 fn main() -> ExitCode {
@@ -97,14 +97,16 @@ fn without_gigantic() -> Option<String> {
         let state = tempfile::tempdir()?;
         let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
         let wanted = (pool()?.size + 1).to_string();
-        Ok(settings.change(&hugetlb::setting(Path::new("/sys")), &wanted).is_ok())
+        Ok(settings
+            .change(&hugetlb::setting(Path::new("/sys"), PageSize::Gigantic), &wanted)
+            .is_ok())
     };
     let found = tried().unwrap_or(false);
     (!found).then(|| "the kernel finds no 1 GiB of contiguous memory".to_owned())
 }
 
 fn pool() -> Result<Pool, Failed> {
-    Ok(hugetlb::read(Path::new("/sys"))?)
+    Ok(hugetlb::read(Path::new("/sys"), PageSize::Gigantic)?)
 }
 
 const SIZE: Bytes = Bytes::from_mib(256);
@@ -696,7 +698,7 @@ fn gigantic_pages_are_kept_free() -> Ended {
 
 /// The pages in the pool, those in use beyond the setting included.
 fn all_of_pool() -> Result<u64, Failed> {
-    let text = std::fs::read_to_string(hugetlb::setting(Path::new("/sys")))?;
+    let text = std::fs::read_to_string(hugetlb::setting(Path::new("/sys"), PageSize::Gigantic))?;
     Ok(text.trim().parse()?)
 }
 

@@ -16,6 +16,7 @@ use superpage_kernel::thp::Thp;
 use superpage_lab::jvm::Jvm;
 use superpage_lab::load::Redis;
 use superpage_lab::workload::memcached::Memcached;
+use superpage_units::PageSize;
 
 fn main() -> ExitCode {
     subject::main(tests, &[])
@@ -185,7 +186,7 @@ fn programs_at_rest() -> Ended {
 /// Programs of this size have no gigantic page to give up; live_run has one that does.
 fn programs_while_memory_is_short() -> Ended {
     build_libraries()?;
-    let pool = hugetlb::huge_setting(Path::new("/sys"));
+    let pool = hugetlb::setting(Path::new("/sys"), PageSize::Huge);
     let before = std::fs::read_to_string(&pool)?;
     let rows = run("trident-bloat", "256M")?;
     ensure!(std::fs::read_to_string(&pool)? == before, "huge pages were not given back");

@@ -25,7 +25,7 @@ use superpage_kernel::hugetlb;
 use superpage_kernel::settings::{Mode, Settings};
 use superpage_lab::shortage::Shortage;
 use superpage_manager::find;
-use superpage_units::{GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES};
+use superpage_units::{GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, PageSize};
 use tempfile::TempDir;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program");
@@ -71,6 +71,11 @@ fn guests() -> Vec<Test> {
             "all_memory_is_on_gigantic_pages_at_once",
             gigantic.clone(),
             all_memory_is_on_gigantic_pages_at_once,
+        ),
+        (
+            "all_memory_is_on_huge_pages_of_the_pool_at_once",
+            able.clone(),
+            all_memory_is_on_huge_pages_of_the_pool_at_once,
         ),
         ("forks_and_promotions_race", gigantic.clone(), forks_and_promotions_race),
         ("refused_promotions_change_nothing", gigantic.clone(), || plays(&["refuses"])),
@@ -251,11 +256,16 @@ fn bytes(said: &Said) -> Result<u64, Failed> {
 /// Gigantic pages in the kernel's pool, put back when dropped. A request of the library waits for one second,
 /// and a kernel may need longer.
 fn take_gigantic(count: u64) -> Result<(Settings, TempDir), Failed> {
+    take(PageSize::Gigantic, count)
+}
+
+/// As [`take_gigantic`], pages of any size.
+fn take(size: PageSize, count: u64) -> Result<(Settings, TempDir), Failed> {
     let state = TempDir::new()?;
     let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
-    settings.change(&hugetlb::setting(Path::new("/sys")), &count.to_string())?;
-    let pool = hugetlb::read(Path::new("/sys"))?;
-    ensure!(pool.free >= count, "the kernel found no {count} GiB: {pool:?}");
+    settings.change(&hugetlb::setting(Path::new("/sys"), size), &count.to_string())?;
+    let pool = hugetlb::read(Path::new("/sys"), size)?;
+    ensure!(pool.free >= count, "the kernel found no {count} pages of {size}: {pool:?}");
     Ok((settings, state))
 }
 
@@ -272,7 +282,7 @@ fn first_touches_get_gigantic_pages() -> Ended {
 }
 
 fn the_pool_is_put_back() -> Ended {
-    let pool = || hugetlb::read(Path::new("/sys"));
+    let pool = || hugetlb::read(Path::new("/sys"), PageSize::Gigantic);
     let before = pool()?;
     report(&["touch", "2"])?;
     ensure!(pool()? == before, "{:?}, before {before:?}", pool()?);
@@ -347,6 +357,29 @@ fn all_memory_is_on_gigantic_pages_at_once() -> Ended {
     Ok(())
 }
 
+/// The same with pages of 2 MiB, whose pool is enlarged by what maps 1 GiB, and put back.
+fn all_memory_is_on_huge_pages_of_the_pool_at_once() -> Ended {
+    let options = ["--policy", "hugetlb-2m"];
+    let pool = || hugetlb::read(Path::new("/sys"), PageSize::Huge);
+    let before = pool()?;
+    for part in [&["touch", "1"][..], &["parts"], &["forks"], &["clones"]] {
+        let (_, report) = report_with(&options, part)?;
+        ensure!(
+            report["most_pool_huge_pages"].as_u64() >= Some(GIGANTIC_PAGE_BYTES / HUGE_PAGE_BYTES)
+                && report["most_gigantic_pages"] == 0,
+            "{part:?} {report}"
+        );
+        ensure!(report["refused"].as_object().is_some_and(|r| r.is_empty()), "{part:?} {report}");
+    }
+    let managed = Managed::start_with(&options, &["holds", "1"])?;
+    let row = managed.scanned()?;
+    ensure!(number(&row, "left_alone_huge_bytes")? >= GIGANTIC_PAGE_BYTES, "{row}");
+    ensure!(number(&row, "gigantic_bytes")? == 0, "{row}");
+    drop(managed);
+    ensure!(pool()? == before, "{:?}, before {before:?}", pool()?);
+    Ok(())
+}
+
 /// A promotion takes some 300 ms, so forks come before it, at each of its steps, and after it.
 fn forks_and_promotions_race() -> Ended {
     let _taken = take_gigantic(1)?;
@@ -388,7 +421,8 @@ fn gives_bloat_back(least: u64, lower: impl FnOnce() -> Ended) -> Ended {
     let mut shortage = Shortage::make(&mut settings)?;
     // All pages, also those that are used beyond the setting. The program ends after a minute if it is not given back.
     let end = Instant::now() + Duration::from_secs(60);
-    let pages = || hugetlb::read(Path::new("/sys")).map(|pool| pool.used + pool.free);
+    let pages =
+        || hugetlb::read(Path::new("/sys"), PageSize::Gigantic).map(|pool| pool.used + pool.free);
     while pages()? > least && managed.run.try_wait()?.is_none() && Instant::now() < end {
         shortage.hold()?;
         std::thread::sleep(Duration::from_millis(200));
@@ -409,16 +443,17 @@ fn gives_bloat_back(least: u64, lower: impl FnOnce() -> Ended) -> Ended {
 fn bloat_becomes_memory_when_it_is_short() -> Ended {
     // The kernel finds a page that was in one piece a moment ago within the second for which the library waits.
     drop(take_gigantic(1)?);
-    let least = hugetlb::read(Path::new("/sys"))?.size;
+    let least = hugetlb::read(Path::new("/sys"), PageSize::Gigantic)?.size;
     gives_bloat_back(least, || Ok(()))
 }
 
 /// This run enlarged no pool. The page becomes memory because the pool was told to be smaller.
 fn bloat_on_an_administrators_pages_becomes_memory_too() -> Ended {
-    let least = hugetlb::read(Path::new("/sys"))?.size;
+    let least = hugetlb::read(Path::new("/sys"), PageSize::Gigantic)?.size;
     let (mut settings, _state) = take_gigantic(least + 1)?;
     let lower = || {
-        settings.change(&hugetlb::setting(Path::new("/sys")), &least.to_string())?;
+        settings
+            .change(&hugetlb::setting(Path::new("/sys"), PageSize::Gigantic), &least.to_string())?;
         Ok(())
     };
     gives_bloat_back(least, lower)

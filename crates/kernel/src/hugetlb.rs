@@ -1,5 +1,5 @@
-//! The kernel's pool of gigantic pages (hugetlb), `/sys/kernel/mm/hugepages/hugepages-1048576kB`, and the setting of that
-//! of huge pages.
+//! The kernel's pools of gigantic and of huge pages (hugetlb), `/sys/kernel/mm/hugepages/hugepages-1048576kB` and
+//! `hugepages-2048kB`.
 //!
 //! The number of pages is a setting. The kernel moves what lies in the way when it is raised, and may find
 //! fewer than it was told.
@@ -8,14 +8,14 @@
 use crate::error::Result;
 use crate::text;
 use std::path::{Path, PathBuf};
+use superpage_units::PageSize;
 
-const GIGANTIC: &str = "kernel/mm/hugepages/hugepages-1048576kB";
-const HUGE: &str = "kernel/mm/hugepages/hugepages-2048kB";
+const POOLS: &str = "kernel/mm/hugepages";
 const SETTING: &str = "nr_hugepages";
 /// The pages that are in use beyond the setting.
 const SURPLUS: &str = "surplus_hugepages";
 
-/// The pool of gigantic pages.
+/// A pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// The pages that the setting asks for and the kernel has found.
@@ -26,25 +26,23 @@ pub struct Pool {
     pub used: u64,
 }
 
-/// The file that sets how many gigantic pages there are, below `sys_root` (normally `/sys`).
+/// The file that sets how many pages of this size there are, below `sys_root` (normally `/sys`).
 #[must_use]
-pub fn setting(sys_root: &Path) -> PathBuf {
-    sys_root.join(GIGANTIC).join(SETTING)
+pub fn setting(sys_root: &Path, size: PageSize) -> PathBuf {
+    pool(sys_root, size).join(SETTING)
 }
 
-/// The file that sets how many huge pages there are in a pool of their own, below `sys_root`.
-#[must_use]
-pub fn huge_setting(sys_root: &Path) -> PathBuf {
-    sys_root.join(HUGE).join(SETTING)
+fn pool(sys_root: &Path, size: PageSize) -> PathBuf {
+    sys_root.join(POOLS).join(format!("hugepages-{}kB", size.bytes().0 >> 10))
 }
 
-/// The pool now.
+/// The pool of pages of this size now.
 ///
 /// # Errors
-/// [`Error::Missing`](crate::Error::Missing) on a machine without gigantic pages,
+/// [`Error::Missing`](crate::Error::Missing) on a machine without such pages, as base pages are,
 /// [`Error::Denied`](crate::Error::Denied) or [`Error::Malformed`](crate::Error::Malformed).
-pub fn read(sys_root: &Path) -> Result<Pool> {
-    let number = |name: &str| text::read_decimal(&sys_root.join(GIGANTIC).join(name));
+pub fn read(sys_root: &Path, size: PageSize) -> Result<Pool> {
+    let number = |name: &str| text::read_decimal(&pool(sys_root, size).join(name));
     let all = number(SETTING)?;
     Ok(Pool {
         size: all.saturating_sub(number(SURPLUS)?),
@@ -69,11 +67,13 @@ mod tests {
     use super::*;
     use crate::Error;
 
+    const GIGANTIC: PageSize = PageSize::Gigantic;
+
     #[test]
     fn the_pool_is_read_and_a_machine_without_says_so() {
         let root = tempfile::tempdir().expect("there is room");
-        assert!(matches!(read(root.path()), Err(Error::Missing { .. })));
-        let pool = root.path().join(GIGANTIC);
+        assert!(matches!(read(root.path(), GIGANTIC), Err(Error::Missing { .. })));
+        let pool = pool(root.path(), GIGANTIC);
         std::fs::create_dir_all(&pool).expect("there is room");
         let write = |name: &str, text: &str| {
             std::fs::write(pool.join(name), text).expect("there is room");
@@ -81,11 +81,12 @@ mod tests {
         let numbers = [(SETTING, "5\n"), (SURPLUS, "2\n"), ("resv_hugepages", "1\n")];
         numbers.into_iter().for_each(|(name, text)| write(name, text));
         write("free_hugepages", "2\n");
-        assert_eq!(read(root.path()), Ok(Pool { size: 3, free: 1, used: 3 }));
+        assert_eq!(read(root.path(), GIGANTIC), Ok(Pool { size: 3, free: 1, used: 3 }));
         assert_eq!(asked_for(&pool.join(SETTING), "5"), Some(3));
         assert_eq!(asked_for(&pool.join("free_hugepages"), "2"), None);
-        assert_eq!(setting(root.path()), pool.join("nr_hugepages"));
+        assert_eq!(setting(root.path(), GIGANTIC), pool.join("nr_hugepages"));
+        assert!(pool.ends_with("kernel/mm/hugepages/hugepages-1048576kB"));
         write("free_hugepages", "x\n");
-        assert!(matches!(read(root.path()), Err(Error::Malformed { .. })));
+        assert!(matches!(read(root.path(), GIGANTIC), Err(Error::Malformed { .. })));
     }
 }

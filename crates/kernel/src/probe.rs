@@ -23,7 +23,7 @@ use rustix::fs::{Access, access};
 use std::path::Path;
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, GIGANTIC_PAGE_BYTES, HugePages,
-    Nanos, PmdRange, VirtAddr,
+    Nanos, PageSize, PmdRange, VirtAddr,
 };
 
 /// Something that the rest of the program builds on.
@@ -421,7 +421,7 @@ const BOOT_WITH_CMA: &str = "Boot with hugetlb_cma=SIZE (such as 8G): the kernel
 
 /// The pages in the pool, and those that the kernel could add to it now.
 fn gigantic_pages(sys_root: &Path, proc_root: &Path) -> Verdict {
-    let pool = match hugetlb::read(sys_root) {
+    let pool = match hugetlb::read(sys_root, PageSize::Gigantic) {
         Ok(pool) => pool,
         Err(error) => {
             let advice = "This processor or kernel has no 1 GiB pages; all else works without.";

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use superpage_kernel::settings::Settings;
 use superpage_kernel::{Error, Result, hugetlb, meminfo, text};
-use superpage_units::{Bytes, HUGE_PAGE_BYTES};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, PageSize};
 
 /// The part of memory that is left available. Chosen: less than the eighth at which `superpage run` and its library give
 /// memory back, and enough to copy a gigantic page to on a machine with 16 GiB.
@@ -31,7 +31,7 @@ impl<'a> Shortage<'a> {
     /// # Errors
     /// As [`Settings::change`] and [`meminfo::read`].
     pub fn make(settings: &'a mut Settings) -> Result<Self> {
-        let pool = hugetlb::huge_setting(Path::new("/sys"));
+        let pool = hugetlb::setting(Path::new("/sys"), PageSize::Huge);
         let before = text::read_decimal(&pool)?;
         let mut shortage = Self { settings, pool, before, taken: 0 };
         shortage.hold()?;

@@ -67,10 +67,20 @@ pub struct BySize {
     /// Resident and mapped by base pages.
     pub base: Bytes,
     /// Anonymous, mapped by huge pages. Those of files and shared memory are only in `resident`; hugetlb's are
-    /// nowhere.
+    /// in `pool_huge`.
     pub huge: Bytes,
+    /// Mapped by huge pages of the kernel's pool (hugetlb), which are not resident.
+    pub pool_huge: Bytes,
     /// Mapped by gigantic pages.
     pub gigantic: Bytes,
+}
+
+impl BySize {
+    /// All that is in larger pages than base pages, but files and shared memory.
+    #[must_use]
+    pub fn in_larger_pages(&self) -> Bytes {
+        self.huge + self.pool_huge + self.gigantic
+    }
 }
 
 /// Whether `error` only concerns the process at hand, so that the work can go on with others.
@@ -155,15 +165,17 @@ impl ManagedProcess {
     /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
     pub fn by_size(&self) -> Result<BySize> {
         let rollup = smaps::of(&self.process)?;
-        let may_be_gigantic = rollup.hugetlb.is_some_and(|all| all >= PageSize::Gigantic.bytes());
+        let hugetlb = rollup.hugetlb.unwrap_or_default();
+        let gigantic = match hugetlb >= PageSize::Gigantic.bytes() {
+            true => smaps_hugetlb::gigantic(&self.process)?,
+            false => Bytes::ZERO,
+        };
         Ok(BySize {
             resident: rollup.rss,
             base: rollup.on_base_pages(),
             huge: rollup.anon_huge_pages.unwrap_or_default(),
-            gigantic: match may_be_gigantic {
-                true => smaps_hugetlb::gigantic(&self.process)?,
-                false => Bytes::ZERO,
-            },
+            pool_huge: hugetlb.saturating_sub(gigantic),
+            gigantic,
         })
     }
 

@@ -51,7 +51,7 @@ pub struct AnonymousMemory {
     /// By base pages.
     #[serde(rename = "base_bytes", with = "plain")]
     pub base: Bytes,
-    /// By huge pages, but for hugetlb's.
+    /// By huge pages, and those of the kernel's pool that are not free.
     #[serde(rename = "huge_bytes", with = "plain")]
     pub huge: Bytes,
     /// By gigantic pages: those of the kernel's pool that are not free, also if programs share them.
@@ -60,7 +60,7 @@ pub struct AnonymousMemory {
 }
 
 impl AnonymousMemory {
-    /// The memory now, from `meminfo` in `proc_root` (normally `/proc`) and the pool in `sys_root` (normally
+    /// The memory now, from `meminfo` in `proc_root` (normally `/proc`) and the pools in `sys_root` (normally
     /// `/sys`). Only sums that the kernel keeps are read: to ask each process would take 16 ms for each GiB on base
     /// pages.
     ///
@@ -69,13 +69,17 @@ impl AnonymousMemory {
     pub fn read(proc_root: &Path, sys_root: &Path) -> Result<Self> {
         let memory = meminfo::read(proc_root)?;
         let huge = memory.anon_huge_pages.unwrap_or_default();
-        let gigantic = match hugetlb::read(sys_root) {
-            Ok(pool) => PageSize::Gigantic.bytes() * pool.used,
+        let in_pool = |size: PageSize| match hugetlb::read(sys_root, size) {
+            Ok(pool) => Ok(size.bytes() * pool.used),
             // The processor has none.
-            Err(Error::Missing { .. }) => Bytes::ZERO,
-            Err(error) => return Err(error),
+            Err(Error::Missing { .. }) => Ok(Bytes::ZERO),
+            Err(error) => Err(error),
         };
-        Ok(Self { base: memory.anonymous.saturating_sub(huge), huge, gigantic })
+        Ok(Self {
+            base: memory.anonymous.saturating_sub(huge),
+            huge: huge + in_pool(PageSize::Huge)?,
+            gigantic: in_pool(PageSize::Gigantic)?,
+        })
     }
 }
 
@@ -111,16 +115,18 @@ mod tests {
         let read = || AnonymousMemory::read(root.path(), root.path()).expect("good");
         let (base, huge) = (Bytes::from_mib(3), Bytes::from_mib(2));
         assert_eq!(read(), AnonymousMemory { base, huge, gigantic: Bytes::ZERO }, "no pool");
-        let pool = hugetlb::setting(root.path());
-        let pool = pool.parent().expect("a directory");
-        std::fs::create_dir_all(pool).expect("there is room");
-        std::fs::write(pool.join("nr_hugepages"), "5\n").expect("there is room");
-        for (name, count) in
-            [("free_hugepages", 2), ("surplus_hugepages", 1), ("resv_hugepages", 1)]
-        {
-            std::fs::write(pool.join(name), format!("{count}\n")).expect("there is room");
+        for size in [PageSize::Gigantic, PageSize::Huge] {
+            let pool = hugetlb::setting(root.path(), size);
+            let pool = pool.parent().expect("a directory");
+            std::fs::create_dir_all(pool).expect("there is room");
+            let numbers = [("nr", 5), ("free", 2), ("surplus", 1), ("resv", 1)];
+            for (name, count) in numbers {
+                let file = pool.join(format!("{name}_hugepages"));
+                std::fs::write(file, format!("{count}\n")).expect("there is room");
+            }
         }
-        assert_eq!(read(), AnonymousMemory { base, huge, gigantic: Bytes::from_gib(3) });
+        let (huge, gigantic) = (huge + Bytes::from_mib(6), Bytes::from_gib(3));
+        assert_eq!(read(), AnonymousMemory { base, huge, gigantic });
     }
 
     #[test]

@@ -12,7 +12,6 @@
 
 use crate::areas::{Areas, Cooldown};
 use crate::demote;
-use crate::gigantic;
 use crate::room;
 use crate::service;
 use crate::slot::State;
@@ -39,7 +38,7 @@ impl Hand {
         }
         // A page that is demoted goes to the kernel's pool, and becomes memory only where `superpage run` added it, or
         // where the pool was told to be smaller than what is used of it.
-        if areas.counters.added.load(Relaxed) == 0 && gigantic::surplus() == 0 {
+        if areas.counters.added.load(Relaxed) == 0 && areas.decider.pool().surplus() == 0 {
             return;
         }
         for _ in 0..areas.slots.count() {

@@ -10,7 +10,7 @@ use crate::sys::{self, PAGE, Span};
 use crate::uffd::{Fault, Kind, Userfaultfd};
 use core::sync::atomic::AtomicU32;
 use superpage_launch::Counters;
-use superpage_units::{Nanos, PageSize};
+use superpage_units::Nanos;
 
 /// Serves faults for ever, or until the userfaultfd fails; the kernel does from then on.
 pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) -> ! {
@@ -41,10 +41,7 @@ fn serve(areas: &Areas, uffd: &Userfaultfd, fault: Fault) {
     }
     if fault.kind == Kind::Missing && areas.slots.begin(slot, State::Fresh, State::Serving) {
         let begun = sys::now();
-        let state = match areas.decider.serve(areas, span, fault.address) {
-            PageSize::Gigantic => State::Gigantic,
-            PageSize::Huge | PageSize::Base => State::Ordinary,
-        };
+        let state = areas.decider.serve(areas, span, fault.address);
         // The program may end as soon as its thread goes on.
         let time = Nanos(sys::now().0 - begun.0);
         if state == State::Gigantic {

@@ -1,31 +1,80 @@
 //! Gigantic pages that nobody uses yet: taken from the kernel's pool and zeroed, ready to be moved over a
 //! slot.
+//!
+//! A policy may have pages of 2 MiB set aside instead. 512 of those side by side serve as one gigantic page then: a slot
+//! is mapped, demoted and given back as a whole all the same.
 
 #![expect(unsafe_code, reason = "maps memory")]
 
-use crate::sys::{self, Errno, Mmap, Result, Span};
-use core::ffi::CStr;
+use crate::sys::{self, Errno, GIGANTIC, Mmap, Result, Span};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-
-const MAP_HUGE_1GB: i32 = 30 << 26;
-const FREE: &CStr = c"/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages";
-const RESERVED: &CStr = c"/sys/kernel/mm/hugepages/hugepages-1048576kB/resv_hugepages";
-const SURPLUS: &CStr = c"/sys/kernel/mm/hugepages/hugepages-1048576kB/surplus_hugepages";
+use superpage_units::PageSize;
 
 /// The most that are kept ready.
 pub(crate) const MOST: usize = 16; // chosen: more would be a pool of its own
 
-/// Gigantic pages in the kernel's pool that nobody has or was promised.
-pub(crate) fn in_pool() -> u64 {
-    let count = |path| sys::number(path).unwrap_or_default();
-    count(FREE).saturating_sub(count(RESERVED))
+/// The pool of the kernel's from which slots are mapped, by the size of its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pool {
+    /// Of gigantic pages.
+    Gigantic,
+    /// Of huge pages.
+    Huge,
 }
 
-/// Gigantic pages that are used beyond the size that the kernel's pool is to have: so many of those that are given back
-/// become ordinary memory.
-pub(crate) fn surplus() -> u64 {
-    sys::number(SURPLUS).unwrap_or_default()
+impl Pool {
+    /// The pool of pages of this size; there is none of base pages.
+    pub(crate) const fn of(size: PageSize) -> Self {
+        match size {
+            PageSize::Gigantic => Self::Gigantic,
+            PageSize::Huge | PageSize::Base => Self::Huge,
+        }
+    }
+
+    /// The size of its pages.
+    pub(crate) const fn size(self) -> PageSize {
+        match self {
+            Self::Gigantic => PageSize::Gigantic,
+            Self::Huge => PageSize::Huge,
+        }
+    }
+
+    /// The slots that pages in it could map that nobody has or was promised.
+    pub(crate) fn slots(self) -> u64 {
+        let [free, reserved] = match self {
+            Self::Gigantic => [
+                c"/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages",
+                c"/sys/kernel/mm/hugepages/hugepages-1048576kB/resv_hugepages",
+            ],
+            Self::Huge => [
+                c"/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+                c"/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages",
+            ],
+        };
+        let count = |path| sys::number(path).unwrap_or_default();
+        count(free).saturating_sub(count(reserved)) * self.size().bytes().0 / GIGANTIC as u64
+    }
+
+    /// Pages that are used beyond the number that the pool is to have: so many of those that are given back become
+    /// ordinary memory.
+    pub(crate) fn surplus(self) -> u64 {
+        let path = match self {
+            Self::Gigantic => c"/sys/kernel/mm/hugepages/hugepages-1048576kB/surplus_hugepages",
+            Self::Huge => c"/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages",
+        };
+        sys::number(path).unwrap_or_default()
+    }
+
+    /// The flags of mmap for its pages.
+    const fn flags(self) -> i32 {
+        const SHIFT: i32 = 26;
+        let log = match self {
+            Self::Gigantic => 30,
+            Self::Huge => 21,
+        };
+        libc::MAP_HUGETLB | log << SHIFT
+    }
 }
 
 /// A gigantic page of zeroes that is mapped somewhere, and nobody's.
@@ -33,15 +82,15 @@ pub(crate) fn surplus() -> u64 {
 pub(crate) struct Gigantic(usize);
 
 impl Gigantic {
-    /// Takes one from the kernel's pool and zeroes it, which takes 50 to 130 ms.
+    /// Takes one from a pool of the kernel's and zeroes it, which takes 50 to 130 ms.
     ///
     /// # Errors
     /// ENOMEM if there is none, or a limit stands against it.
-    pub(crate) fn prepare() -> Result<Self> {
-        let flags = libc::MAP_HUGETLB | MAP_HUGE_1GB;
+    pub(crate) fn prepare(pool: Pool) -> Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let asked = Mmap::anywhere(GIGANTIC, protection, pool.flags());
         // SAFETY: the kernel chooses an unused place.
-        let start = unsafe { sys::mmap(Mmap::anywhere(sys::GIGANTIC, protection, flags)) }?;
+        let start = unsafe { sys::mmap(asked) }?;
         let page = Self(start);
         let span = Span::gigantic(start);
         // A child that had it mapped would take another page from the pool when it is written to.
@@ -83,7 +132,7 @@ impl Gigantic {
     /// Gives it back to the pool.
     pub(crate) fn free(self) {
         // SAFETY: nobody uses it.
-        let _ = unsafe { sys::munmap(self.0, sys::GIGANTIC) };
+        let _ = unsafe { sys::munmap(self.0, GIGANTIC) };
     }
 }
 

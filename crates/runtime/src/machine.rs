@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "keeps the policy behind a lock, and moves memory over slots")]
 
 use crate::areas::{Areas, Threads};
-use crate::gigantic;
+use crate::gigantic::Pool;
 use crate::lock::RawLock;
 use crate::pins;
 use crate::promote::{self, Failure};
@@ -20,7 +20,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use superpage_launch::{Cause, Counters, Promote};
 use superpage_policy::free_memory::FreeMemory;
-use superpage_policy::promotion::life::{Allocation, Life, Preparation};
+use superpage_policy::promotion::capabilities::set_aside;
+use superpage_policy::promotion::life::Allocation;
 use superpage_policy::promotion::{
     Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, Policy, RangeView, Step,
     View, Zeroed, drive,
@@ -38,9 +39,11 @@ const OURSELVES: ProcessKey = ProcessKey(0);
 pub(crate) struct Decider {
     /// How it promotes what first touches left to smaller pages; `None` if it does not.
     promote: Option<Promote>,
-    /// Whether all memory is to be on gigantic pages from the start.
+    /// Whether all memory is to be on pages of the pool from the start.
     maps_at_once: bool,
-    /// Whether first touches may get gigantic pages.
+    /// The pool for gigantic pages.
+    pool: Pool,
+    /// Whether first touches may get such pages.
     gives_gigantic: bool,
     lock: RawLock,
     policy: UnsafeCell<Box<dyn Policy>>,
@@ -53,16 +56,18 @@ unsafe impl Sync for Decider {}
 
 impl Decider {
     pub(crate) fn new(policy: Box<dyn Policy>, promote: Option<Promote>) -> Self {
-        let Life { allocation, preparation, .. } = policy.life();
+        let allocation = policy.life().allocation;
         let promote =
             promote.filter(|_| matches!(allocation, Allocation::FirstTouch { later: Some(_), .. }));
-        let gives_gigantic =
-            matches!(allocation, Allocation::FirstTouch { largest: PageSize::Gigantic, .. });
-        let maps_at_once = preparation == Preparation::AtOnce && gives_gigantic;
+        let set_aside = set_aside(&*policy);
+        let pool = Pool::of(set_aside.unwrap_or(PageSize::Gigantic));
+        let gives =
+            |size| matches!(allocation, Allocation::FirstTouch { largest, .. } if largest == size);
         Self {
             promote,
-            maps_at_once,
-            gives_gigantic,
+            maps_at_once: set_aside.is_some(),
+            pool,
+            gives_gigantic: gives(pool.size()),
             lock: RawLock::new(),
             policy: UnsafeCell::new(policy),
             has_failed: AtomicBool::new(false),
@@ -77,6 +82,11 @@ impl Decider {
     /// How smaller pages are copied to a gigantic page; `None` if they are not.
     pub(crate) fn how_to_promote(&self) -> Option<Promote> {
         self.promote
+    }
+
+    /// The pool of the kernel's that gigantic pages are taken from.
+    pub(crate) fn pool(&self) -> Pool {
+        self.pool
     }
 
     /// Maps a gigantic page over a slot in which nobody has anything, and of which the program maps this part: if the
@@ -131,8 +141,8 @@ impl Decider {
         answer
     }
 
-    /// Has the first touch of a slot served as the policy decides; the size of the page that it got.
-    pub(crate) fn serve(&self, areas: &Areas, slot: Span, address: usize) -> PageSize {
+    /// Has the first touch of a slot served as the policy decides; the state that the slot is in then.
+    pub(crate) fn serve(&self, areas: &Areas, slot: Span, address: usize) -> State {
         let fault = Fault {
             process: OURSELVES,
             address: VirtAddr(address as u64),
@@ -143,13 +153,10 @@ impl Decider {
         let none = Survey::default();
         let mut machine = Inside::new(areas, &none);
         let served = self.ask(areas.counters, |policy| drive::serve(policy, &mut machine, &fault));
-        match served {
-            Some(served) => served.map_or(PageSize::Base, |served| served.size),
-            None => machine
-                .served
-                .or_else(|| machine.leave(fault.address, PageSize::Huge))
-                .unwrap_or(PageSize::Base),
+        if served.is_none() && machine.served.is_none() {
+            machine.leave(fault.address, PageSize::Huge);
         }
+        machine.served.unwrap_or(State::Ordinary)
     }
 
     /// Lets the policy do one thing in the background.
@@ -191,8 +198,8 @@ struct Inside<'a> {
     areas: &'a Areas,
     survey: &'a Survey,
     free: FreeMemory,
-    /// The page that the fault was served by.
-    served: Option<PageSize>,
+    /// The state of the slot after the fault, once it was served.
+    served: Option<State>,
 }
 
 impl<'a> Inside<'a> {
@@ -214,14 +221,14 @@ impl<'a> Inside<'a> {
         *chunks = free.zeroed_gigantic;
         // A small program needs none: what is to be had is shown once it is large.
         if areas.counters.most_mapped.load(Relaxed) >= GIGANTIC as u64 && areas.may_use_gigantic() {
-            let more = gigantic::in_pool() + u64::from(supply::can_ask(areas.counters));
+            let more = areas.decider.pool.slots() + u64::from(supply::can_ask(areas.counters));
             *chunks = areas.ready.wanted().min(*chunks + more);
         }
         Self { areas, survey, free, served: None }
     }
 
     /// Maps a gigantic page over the slot that holds this address.
-    fn map_gigantic(&self, address: VirtAddr, zeroed: Zeroed) -> Option<PageSize> {
+    fn map_gigantic(&mut self, address: VirtAddr, zeroed: Zeroed) -> Option<PageSize> {
         let counters = self.areas.counters;
         if !self.areas.may_use_gigantic() {
             counters.refused.add(Cause::Forked);
@@ -235,7 +242,7 @@ impl<'a> Inside<'a> {
         let (page, is_prepared) = match (self.areas.ready.take(), zeroed) {
             (Some(page), _) => (page, true),
             (None, Zeroed::Required) => return None,
-            (None, Zeroed::Preferred) => (refuse(counters, supply::prepare(counters))?, false),
+            (None, Zeroed::Preferred) => (refuse(counters, supply::prepare(self.areas))?, false),
         };
         let slots = &self.areas.slots;
         let slot = slots.span(slots.containing(usize::try_from(address.0).ok()?));
@@ -244,11 +251,12 @@ impl<'a> Inside<'a> {
         self.areas.add_gigantic();
         counters.first_touches.fetch_add(1, Relaxed);
         counters.prepared.fetch_add(is_prepared.into(), Relaxed);
-        Some(PageSize::Gigantic)
+        self.served = Some(State::Gigantic);
+        Some(self.areas.decider.pool.size())
     }
 
     /// Leaves the slot that holds this address to the kernel.
-    fn leave(&self, address: VirtAddr, size: PageSize) -> Option<PageSize> {
+    fn leave(&mut self, address: VirtAddr, size: PageSize) -> Option<PageSize> {
         let slots = &self.areas.slots;
         let slot = slots.span(slots.containing(usize::try_from(address.0).ok()?));
         if size == PageSize::Base {
@@ -261,6 +269,7 @@ impl<'a> Inside<'a> {
             unsafe { sys::mmap(Mmap::fixed(slot, protection)) }.ok()?;
         }
         self.areas.counters.left_to_smaller.fetch_add(1, Relaxed);
+        self.served = Some(State::Ordinary);
         Some(size)
     }
 }
@@ -332,21 +341,20 @@ impl View for Inside<'_> {
 
 impl Machine for Inside<'_> {
     fn attempt(&mut self, fault: &Fault, attempt: Attempt, _: &mut dyn Policy) -> Option<PageSize> {
-        let served = match attempt {
-            Attempt::Map { size: PageSize::Gigantic, zeroed, .. } => {
+        let in_pool = self.areas.decider.pool.size();
+        match attempt {
+            Attempt::Map { size, zeroed, .. } if size == in_pool => {
                 self.map_gigantic(fault.address, zeroed)
             }
             Attempt::Map { size, .. } => self.leave(fault.address, size),
             Attempt::Base => self.leave(fault.address, PageSize::Base),
             Attempt::Reserve | Attempt::InPlace | Attempt::Complete => None,
-        };
-        self.served = self.served.or(served);
-        served
+        }
     }
 
     fn carry_out(&mut self, action: &Action) -> Carried {
         Carried::Now(match action.act {
-            Act::Zero(PageSize::Gigantic) => match supply::prepare(self.areas.counters) {
+            Act::Zero(PageSize::Gigantic) => match supply::prepare(self.areas) {
                 Ok(page) => {
                     self.areas.ready.add(page);
                     Outcome::Done

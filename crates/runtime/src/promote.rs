@@ -83,7 +83,7 @@ fn promote_by(
 fn prepared(areas: &Areas) -> Result<Gigantic, Failure> {
     permitted(areas).map_err(Failure::Refused)?;
     let ready = areas.ready.take().map(Ok);
-    ready.unwrap_or_else(|| supply::prepare(areas.counters)).map_err(|_| Failure::NoPage)
+    ready.unwrap_or_else(|| supply::prepare(areas)).map_err(|_| Failure::NoPage)
 }
 
 /// Takes the slot over, if it is nearly full of plain memory and nobody changes it; the holes in it. A thread of the

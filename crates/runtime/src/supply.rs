@@ -1,5 +1,6 @@
 //! Where gigantic pages come from: the kernel's pool, which `superpage run` enlarges when it is asked.
 
+use crate::areas::Areas;
 use crate::gigantic::Gigantic;
 use crate::sys::{self, Errno, Result};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -32,11 +33,12 @@ pub(crate) fn can_ask(counters: &Counters) -> bool {
 ///
 /// # Errors
 /// As of [`Gigantic::prepare`].
-pub(crate) fn prepare(counters: &Counters) -> Result<Gigantic> {
-    match Gigantic::prepare() {
+pub(crate) fn prepare(areas: &Areas) -> Result<Gigantic> {
+    let (counters, pool) = (areas.counters, areas.decider.pool());
+    match Gigantic::prepare(pool) {
         Err(Errno::ENOMEM) if can_ask(counters) => {
             ask(counters);
-            Gigantic::prepare().inspect_err(|_| {
+            Gigantic::prepare(pool).inspect_err(|_| {
                 REFUSED.store(sys::now().0, Relaxed);
                 IN_A_ROW.fetch_add(1, Relaxed);
             })

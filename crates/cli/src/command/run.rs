@@ -30,7 +30,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Release;
 use superpage_kernel::shared_page::SharedPage;
 use superpage_launch::{Config, Counters, MAX_PATH, OFF, VARIABLE};
-use superpage_units::Pid;
+use superpage_policy::promotion::capabilities::set_aside;
+use superpage_policy::promotion::list;
+use superpage_units::{PageSize, Pid};
 use supply::Supply;
 use tempfile::TempDir;
 
@@ -65,11 +67,12 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let signals = SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
     let none = Counters::default();
     let counters = shared.as_ref().map_or(&none, Shared::counters);
-    let supply = shared.as_ref().filter(|_| arguments.policy != OFF);
-    let supply = supply.and_then(|_| Supply::open(counters).ok());
+    let in_pool = pages_in_pool(&arguments.policy);
+    let supply = shared.as_ref().zip(in_pool);
+    let supply = supply.and_then(|(_, size)| Supply::open(counters, size).ok());
     let child = start(&mut command, &file, rest)?;
     let status = attend(child, signals, counters, supply)?;
-    let seen = Report::of(counters);
+    let seen = Report::of(counters, in_pool.unwrap_or(PageSize::Gigantic));
     if let Some(file) = &mut report
         && let Err(error) = writeln!(file, "{}", seen.as_json())
     {
@@ -80,6 +83,12 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     }
     drop(shared);
     end_as(status)
+}
+
+/// The size of the pages that the policy has of a pool of the kernel's; nothing without a policy.
+fn pages_in_pool(policy: &str) -> Option<PageSize> {
+    let entry = list::find(policy)?;
+    Some(set_aside(&*(entry.build)()).unwrap_or(PageSize::Gigantic))
 }
 
 /// Where programs are looked for without PATH.

@@ -72,7 +72,7 @@ impl<'a> Row<'a> {
         };
         let memory = process.by_size()?;
         let left_alone = match process.excludes_memory()? {
-            true => memory.huge.saturating_sub(map.len().bytes()),
+            true => memory.huge.saturating_sub(map.len().bytes()) + memory.pool_huge,
             false => Bytes::ZERO,
         };
         Ok(Some(Self { account, map, memory, left_alone }))
@@ -101,7 +101,7 @@ fn all(arguments: &Scan, depth: Depth) -> Outcome {
         .filter(|process| holds_huge(&process.key) || may_have_others(process))
         // A process that exited meanwhile is left out.
         .filter_map(|process| Row::new(&pass, process).ok().flatten())
-        .filter(|row| !(row.map.is_empty() && row.memory.huge + row.memory.gigantic == Bytes::ZERO))
+        .filter(|row| !(row.map.is_empty() && row.memory.in_larger_pages().is_zero()))
         .collect();
     rows.sort_by_key(|row| (Reverse(row.map.total_zero_pages()), row.map.is_empty()));
     if arguments.json {
@@ -248,7 +248,9 @@ fn map_report(row: &Row<'_>, depth: Depth) -> String {
         by_size = format!(
             "Process {pid} ({command}): {} in 1 GiB pages, {} in base pages, {} in huge pages, of \
              that {left_alone} left alone.\n",
-            memory.gigantic, memory.base, memory.huge
+            memory.gigantic,
+            memory.base,
+            memory.huge + memory.pool_huge
         );
     }
     if !left_alone.is_zero() {

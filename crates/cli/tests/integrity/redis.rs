@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use superpage_kernel::hugetlb;
+use superpage_units::PageSize;
 use tempfile::TempDir;
 
 /// Gigantic pages in the pool.
@@ -48,7 +49,7 @@ pub(super) fn saves_what_it_holds() -> Ended {
     // is given back within this time.
     let mut since = Instant::now();
     wait_for("a gigantic page", PATIENCE, || {
-        if hugetlb::read(Path::new("/sys"))?.free == GIGANTIC {
+        if hugetlb::read(Path::new("/sys"), PageSize::Gigantic)?.free == GIGANTIC {
             since = Instant::now();
         }
         Ok((since.elapsed() > Duration::from_secs(5)).then_some(()))

@@ -3,7 +3,7 @@
 //! The program is `program/trouble.c`, or a part of `program/program.c` in hard circumstances.
 
 use super::{
-    GIGANTIC_PAGE_BYTES, Holder, Managed, bytes, command, programs, report, report_of,
+    GIGANTIC_PAGE_BYTES, Holder, Managed, bytes, command, programs, report, report_of, take,
     take_gigantic, without_gigantic, without_library,
 };
 use crate::common::machine::{self, Test};
@@ -17,7 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
-use superpage_units::Bytes;
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, PageSize};
 use tempfile::TempDir;
 
 pub(super) fn tests() -> Vec<Test> {
@@ -184,6 +184,10 @@ fn one_thread_needs_no_rights() -> Ended {
         let (_, report) = plays(options, &["forks"])?;
         ensure!(report["demotions"].as_u64() >= Some(1), "{report}");
     }
+    let huge = take(PageSize::Huge, 2 * GIGANTIC_PAGE_BYTES / HUGE_PAGE_BYTES)?;
+    let (_, report) = plays(&["--policy", "hugetlb-2m"], &["forks"])?;
+    ensure!(report["demotions"].as_u64() >= Some(1), "{report}");
+    drop(huge);
     let (_, report) = plays(&[], &["parts"])?;
     ensure!(report["demotions"].as_u64() >= Some(1), "{report}");
     let (said, report) = plays(&[], &["second-thread"])?;

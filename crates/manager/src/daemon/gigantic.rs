@@ -10,8 +10,8 @@
 use super::leave::PATIENCE;
 use super::report::Reporter;
 use crate::config::GiganticConfig;
-use crate::gigantic_pool::GiganticPool;
 use crate::history::What;
+use crate::hugetlb_pool::HugetlbPool;
 use crate::ledger::entry;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::event::{EventfdFlags, eventfd};
@@ -23,7 +23,7 @@ use superpage_kernel::hugetlb::Pool;
 use superpage_kernel::settings::{Change, Outcome, Repairs, Settings};
 use superpage_kernel::{Error, Result};
 use superpage_policy::watermark::{Hysteresis, Order, Usage, Watermarks};
-use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
+use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, PageSize};
 use tracing::{info, warn};
 
 /// No page is asked for within this time after the kernel found none; twice as long after each further failure
@@ -67,7 +67,7 @@ fn wanted(
 /// A change under way.
 #[derive(Debug)]
 struct Changing {
-    result: Receiver<(GiganticPool, Result<Change>)>,
+    result: Receiver<(HugetlbPool, Result<Change>)>,
     begun: Instant,
     direction: Direction,
 }
@@ -84,7 +84,7 @@ pub(super) struct Supply {
     reporter: Reporter,
     /// The directory of the record of the pool.
     state: PathBuf,
-    gate: Option<GiganticPool>,
+    gate: Option<HugetlbPool>,
     changing: Option<Changing>,
     hysteresis: Hysteresis,
     /// Nothing is asked of the kernel before this time, after so many failures in a row.
@@ -143,8 +143,8 @@ impl Supply {
     }
 
     /// The right to change the pool, if it can be had.
-    fn open(&mut self) -> Option<GiganticPool> {
-        match GiganticPool::open(&self.state) {
+    fn open(&mut self) -> Option<HugetlbPool> {
+        match HugetlbPool::open(&self.state, PageSize::Gigantic) {
             Ok((gate, repairs)) => {
                 self.hindrance = None;
                 self.tell_repairs(&repairs);
@@ -186,7 +186,7 @@ impl Supply {
     /// The next size of the pool; `None` if it is to stay.
     fn next(
         &mut self,
-        gate: &mut GiganticPool,
+        gate: &mut HugetlbPool,
         config: GiganticConfig,
         marks: Watermarks,
         usage: Usage,
@@ -202,7 +202,7 @@ impl Supply {
         })
     }
 
-    fn begin(&mut self, mut gate: GiganticPool, size: u64, direction: Direction) {
+    fn begin(&mut self, mut gate: HugetlbPool, size: u64, direction: Direction) {
         let wakeup = Arc::clone(&self.wakeup);
         let (send, result) = bounded(1);
         let run = move || {
@@ -226,7 +226,7 @@ impl Supply {
         true
     }
 
-    fn take_in(&mut self, gate: GiganticPool, done: &Result<Change>) {
+    fn take_in(&mut self, gate: HugetlbPool, done: &Result<Change>) {
         let Some(changing) = self.changing.take() else { return };
         let took_ms = changing.begun.elapsed().as_millis();
         self.gate = Some(gate);

@@ -1,7 +1,9 @@
 //! What a machine must know of a policy to run it: what it goes by, what it wants of the kernel, and
 //! what it cannot do without.
 
-use superpage_units::BasePages;
+use super::Policy;
+use super::life::Allocation;
+use superpage_units::{BasePages, PageSize};
 
 /// Whether a policy goes by page faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,5 +88,14 @@ impl Capabilities {
     #[must_use]
     pub const fn needs(need: Need) -> Self {
         Self { faults: Faults::Told, need: Some(need), ..Self::SCANS }
+    }
+}
+
+/// The size of the pages by which a policy has all memory mapped, if those are set aside before.
+#[must_use]
+pub fn set_aside(policy: &dyn Policy) -> Option<PageSize> {
+    match (policy.capabilities().need, policy.life().allocation) {
+        (Some(Need::Pools), Allocation::FirstTouch { largest, later: None }) => Some(largest),
+        _ => None,
     }
 }

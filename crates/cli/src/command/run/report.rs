@@ -4,14 +4,17 @@ use crate::show;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Counters, FORMAT};
-use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, Nanos};
+use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, Nanos, PageSize};
 
 /// The counters, once the program has ended.
 #[derive(Debug)]
 pub(super) struct Report {
     is_managed: bool,
     most_mapped: Bytes,
-    most_gigantic: u64,
+    /// The most that ever was on pages of the pool.
+    most_in_pool: Bytes,
+    /// The size of those.
+    in_pool: PageSize,
     first_touches: u64,
     prepared: u64,
     left_to_smaller: u64,
@@ -24,12 +27,13 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// The report on these counters.
-    pub(super) fn of(counters: &Counters) -> Self {
+    /// The report on these counters, of a policy with pages of this size of a pool.
+    pub(super) fn of(counters: &Counters, in_pool: PageSize) -> Self {
         Self {
             is_managed: counters.format.load(Relaxed) == FORMAT,
             most_mapped: Bytes(counters.most_mapped.load(Relaxed)),
-            most_gigantic: counters.most_gigantic.load(Relaxed),
+            most_in_pool: Bytes(counters.most_gigantic.load(Relaxed) * GIGANTIC_PAGE_BYTES),
+            in_pool,
             first_touches: counters.first_touches.load(Relaxed),
             prepared: counters.prepared.load(Relaxed),
             left_to_smaller: counters.left_to_smaller.load(Relaxed),
@@ -48,15 +52,18 @@ impl Report {
             return "superpage: the program ran unmanaged: the library was not loaded into it\n"
                 .into();
         }
+        let pages = match self.in_pool {
+            PageSize::Gigantic => "1 GiB pages",
+            PageSize::Huge | PageSize::Base => "2 MiB pages of the kernel's pool",
+        };
+        let Self { most_mapped, most_in_pool, .. } = self;
         let mut text = format!(
-            "superpage: {} in the areas at most, {} of it on 1 GiB pages at most\n",
-            self.most_mapped,
-            Bytes(self.most_gigantic * GIGANTIC_PAGE_BYTES),
+            "superpage: {most_mapped} in the areas at most, {most_in_pool} of it on {pages} at most\n"
         );
         if self.first_touches + self.left_to_smaller > 0 {
             text += &format!(
-                "superpage: first touches of 1 GiB: {} by a 1 GiB page ({} zeroed ahead, longest wait \
-                 {}), {} left to smaller pages\n",
+                "superpage: first touches of 1 GiB: {} by {pages} ({} zeroed ahead, longest wait {}), \
+                 {} left to smaller pages\n",
                 self.first_touches,
                 self.prepared,
                 show::time(self.longest_first_touch),
@@ -72,7 +79,7 @@ impl Report {
         }
         if self.demotions > 0 {
             text += &format!(
-                "superpage: {} 1 GiB pages were copied to smaller ones, writes held for {} at most\n",
+                "superpage: {} GiB on {pages} were copied to smaller ones, writes held for {} at most\n",
                 self.demotions,
                 show::time(self.longest_demotion),
             );
@@ -84,6 +91,11 @@ impl Report {
         text
     }
 
+    /// The most pages of this size of a pool that ever were the program's.
+    fn most_pages(&self, size: PageSize) -> u64 {
+        if size == self.in_pool { self.most_in_pool.0 / size.bytes().0 } else { 0 }
+    }
+
     /// As one JSON object.
     pub(super) fn as_json(&self) -> Value {
         let refused: serde_json::Map<String, Value> =
@@ -91,7 +103,8 @@ impl Report {
         json!({
             "managed": self.is_managed,
             "most_mapped_bytes": self.most_mapped.0,
-            "most_gigantic_pages": self.most_gigantic,
+            "most_gigantic_pages": self.most_pages(PageSize::Gigantic),
+            "most_pool_huge_pages": self.most_pages(PageSize::Huge),
             "first_touches": self.first_touches,
             "first_touches_prepared": self.prepared,
             "first_touches_left_to_smaller": self.left_to_smaller,

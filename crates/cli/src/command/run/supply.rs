@@ -1,4 +1,4 @@
-//! The supply of gigantic pages while a program runs: enlarges the kernel's pool when the library asks, and gives free
+//! The supply of gigantic pages, or of huge pages of the kernel's pool, while a program runs: enlarges the kernel's pool when the library asks, and gives free
 //! pages back when memory gets short.
 
 use rustix::thread::futex::{self, Timespec};
@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use superpage_kernel::meminfo;
 use superpage_kernel::settings::{RUN, STATE_DIRECTORY};
 use superpage_launch::{Counters, KEPT};
-use superpage_manager::gigantic_pool::GiganticPool;
-use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
+use superpage_manager::hugetlb_pool::HugetlbPool;
+use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, PageSize};
 
 /// The time between two looks at memory, while the pool is larger than it was. Chosen, not measured.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -29,17 +29,19 @@ pub(super) fn wake(counters: &Counters) {
 /// The kernel's pool, while it may be enlarged. Put back when dropped.
 #[derive(Debug)]
 pub(super) struct Supply {
-    pool: GiganticPool,
+    pool: HugetlbPool,
+    /// The pages that map one slot of the library's.
+    at_once: u64,
 }
 
 impl Supply {
     /// The right to enlarge the pool; the reason, as a sentence, if there is none.
     /// Before the program starts: the library asks nobody unless the counters say that there is a supply.
-    pub(super) fn open(counters: &Counters) -> Result<Self, String> {
-        let (pool, _) = GiganticPool::open(&Path::new(STATE_DIRECTORY).join(RUN))
+    pub(super) fn open(counters: &Counters, size: PageSize) -> Result<Self, String> {
+        let (pool, _) = HugetlbPool::open(&Path::new(STATE_DIRECTORY).join(RUN), size)
             .map_err(|error| format!("the pool cannot be enlarged: {error}"))?;
         counters.supply.store(1, Relaxed);
-        Ok(Self { pool })
+        Ok(Self { pool, at_once: GIGANTIC_PAGE_BYTES / size.bytes().0 })
     }
 
     /// Answers the library's requests until `ended` is set and [`wake`] is called.
@@ -71,22 +73,23 @@ impl Supply {
         }
     }
 
-    /// Adds a page to the pool, unless memory is short.
+    /// Adds a slot's worth of pages to the pool, unless memory is short.
     fn enlarge(&mut self) -> superpage_kernel::Result<()> {
         let pool = self.pool.look()?;
         if !is_short(Bytes(GIGANTIC_PAGE_BYTES)) {
-            self.pool.set(pool.size + 1)?;
+            self.pool.set(pool.size + self.at_once)?;
         }
         Ok(())
     }
 
-    /// Takes a free page out of the pool that was added to it, if memory is short. The library demotes what holds
+    /// Takes as many free pages out of the pool that were added to it, if memory is short. The library demotes what holds
     /// little and lets go of what is ready then.
     fn give_back(&mut self) -> superpage_kernel::Result<()> {
         if self.pool.added() > 0 && is_short(Bytes::ZERO) {
             let pool = self.pool.look()?;
-            if pool.free > 0 && self.pool.added() > 0 {
-                self.pool.set(pool.size - 1)?;
+            let less = self.at_once.min(pool.free).min(self.pool.added());
+            if less > 0 {
+                self.pool.set(pool.size - less)?;
             }
         }
         Ok(())

@@ -173,7 +173,7 @@ const COLUMNS: [Column; 10] = [
         head: "HUGE",
         width: 10,
         sort: Some(Sort::Huge),
-        text: |p, _| p.huge.to_string(),
+        text: |p, _| p.all_huge().to_string(),
         when: When::Always,
     },
     Column {

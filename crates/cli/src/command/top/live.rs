@@ -242,10 +242,11 @@ fn read(
     if before.filter(is_idle).is_some() && when == When::Touched {
         return Ok(None);
     }
-    let BySize { resident, base, huge, gigantic } = process.by_size()?;
+    let BySize { resident, base, huge, pool_huge, gigantic } = process.by_size()?;
     let bloat = before.and_then(|known| known.bloat_of(huge));
     let command = process.command().to_owned();
-    let row = Row { pid: process.pid(), command, resident, base, huge, gigantic, bloat };
+    let pid = process.pid();
+    let row = Row { pid, command, resident, base, huge, pool_huge, gigantic, bloat };
     Ok(Some((faults, row)))
 }
 

@@ -96,6 +96,7 @@ fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {
         base: resident.saturating_sub(in_huge),
         huge: in_huge,
         // Hugetlb memory is not recorded.
+        pool_huge: Bytes::ZERO,
         gigantic: Bytes::ZERO,
         bloat: Some(zero.bytes()),
     }

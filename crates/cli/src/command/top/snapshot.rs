@@ -83,6 +83,8 @@ pub(super) struct Row {
     pub(super) base: Bytes,
     /// Of that in huge pages.
     pub(super) huge: Bytes,
+    /// In huge pages of the kernel's pool, which are not resident.
+    pub(super) pool_huge: Bytes,
     /// In gigantic pages, which are not resident.
     pub(super) gigantic: Bytes,
     /// Zero-filled memory in huge pages; `None` if nobody has looked yet.
@@ -92,12 +94,17 @@ pub(super) struct Row {
 impl Row {
     /// Its memory in huge and gigantic pages.
     pub(super) fn in_larger_pages(&self) -> Bytes {
-        self.huge + self.gigantic
+        self.all_huge() + self.gigantic
+    }
+
+    /// Its memory in huge pages, of the kernel's pool as well.
+    pub(super) fn all_huge(&self) -> Bytes {
+        self.huge + self.pool_huge
     }
 
     /// The share of its memory in huge pages.
     pub(super) fn share_huge(&self) -> Share {
-        self.huge.share_of(self.resident)
+        self.all_huge().share_of(self.resident + self.pool_huge)
     }
 }
 

@@ -35,7 +35,7 @@ fn process(pid: Pid, command: &str, mib: [u64; 3]) -> Row {
     let [resident, huge, bloat] = mib.map(Bytes::from_mib);
     let (base, gigantic) = (resident - huge, Bytes::ZERO);
     let command = command.to_owned();
-    Row { pid, command, resident, base, huge, gigantic, bloat: Some(bloat) }
+    Row { pid, command, resident, base, huge, pool_huge: Bytes::ZERO, gigantic, bloat: Some(bloat) }
 }
 
 /// Two stretches: a heap of huge and mixed ranges, and one that is thinly used.

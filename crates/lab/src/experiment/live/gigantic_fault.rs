@@ -12,6 +12,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_kernel::hugetlb;
+use superpage_units::PageSize;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "gigantic-fault",
@@ -135,7 +136,9 @@ fn trial(setting: &Setting, case: Case) -> Result<Vec<f64>> {
 /// Waits until the library has taken a page, and zeroed it.
 fn wait_until_ready() -> Result<()> {
     let start = Instant::now();
-    while hugetlb::read(Path::new("/sys"))?.free >= PAGES && start.elapsed() < PATIENCE {
+    while hugetlb::read(Path::new("/sys"), PageSize::Gigantic)?.free >= PAGES
+        && start.elapsed() < PATIENCE
+    {
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(ZEROING);

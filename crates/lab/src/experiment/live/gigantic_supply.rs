@@ -108,19 +108,22 @@ fn trial(bench: &mut Bench, setting: &Setting, percent: u32, sum: &mut Sum) -> R
     let _fragments = fragment(bench, setting, percent)?;
     let measured = free_memory::read(proc)?.fmfi(PageSize::Huge).get();
     let said = kpageflags::contiguous(proc)?;
-    let before = hugetlb::read(sys)?.size;
+    let before = hugetlb::read(sys, PageSize::Gigantic)?.size;
     let begun = Instant::now();
     let mut found = 0;
     while found < TRIED {
         let wanted = before + found + 1;
-        match bench.settings().change(&hugetlb::setting(sys), &wanted.to_string()) {
+        match bench
+            .settings()
+            .change(&hugetlb::setting(sys, PageSize::Gigantic), &wanted.to_string())
+        {
             Ok(_) => found += 1,
             Err(Error::NotTaken { .. }) => break,
             Err(error) => return Err(error.into()),
         }
     }
     sum.time += begun.elapsed();
-    bench.settings().change(&hugetlb::setting(sys), &before.to_string())?;
+    bench.settings().change(&hugetlb::setting(sys, PageSize::Gigantic), &before.to_string())?;
     sum.measured += measured;
     sum.tried += TRIED;
     sum.found += found;

@@ -21,7 +21,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use superpage_kernel::thp::{self, Enabled, Thp};
 use superpage_kernel::{Error as KernelError, hugetlb};
-use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, Nanos, Pid};
+use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, Nanos, PageSize, Pid};
 use tempfile::TempDir;
 
 /// The trials that are to be made.
@@ -451,10 +451,10 @@ impl Subject<'_> {
         let pool = match policy {
             Policy::GlibcPool => {
                 let pages = (self.size + SLACK).0.div_ceil(HUGE_PAGE_BYTES);
-                Some((hugetlb::huge_setting(Path::new("/sys")), pages))
+                Some((hugetlb::setting(Path::new("/sys"), PageSize::Huge), pages))
             }
             Policy::Mimalloc if !self.is_pool_ready => {
-                Some((hugetlb::setting(Path::new("/sys")), self.gigantic))
+                Some((hugetlb::setting(Path::new("/sys"), PageSize::Gigantic), self.gigantic))
             }
             _ => None,
         };
@@ -490,7 +490,8 @@ impl Subject<'_> {
         let sys = Path::new("/sys");
         let what = if Thp::under(sys).get(thp::ENABLED)? != policy.enabled() {
             "transparent_hugepage/enabled"
-        } else if self.is_pool_ready && hugetlb::read(sys)?.size < self.gigantic {
+        } else if self.is_pool_ready && hugetlb::read(sys, PageSize::Gigantic)?.size < self.gigantic
+        {
             "the kernel's pool of 1 GiB pages"
         } else {
             return Ok(());
@@ -591,7 +592,7 @@ impl Resting {
     pub(super) fn mapped(&self) -> Result<Mapped> {
         let mut mapped = Mapped::of(self.pid)?;
         if matches!(self.policy, Policy::FaultsOnly | Policy::Trident) {
-            let free = hugetlb::read(Path::new("/sys"))?.free;
+            let free = hugetlb::read(Path::new("/sys"), PageSize::Gigantic)?.free;
             mapped.all += Bytes(free * GIGANTIC_PAGE_BYTES);
         }
         Ok(mapped)

@@ -6,6 +6,7 @@ use crate::helper::{Helper, Part};
 use serde_json::Value;
 use std::path::Path;
 use superpage_kernel::hugetlb;
+use superpage_units::PageSize;
 use tempfile::TempDir;
 
 /// A helper under `superpage run`.
@@ -57,8 +58,8 @@ pub(super) fn read_report(path: &Path) -> Result<Value> {
 /// Takes so many gigantic pages from the kernel's memory into its pool, until the bench goes.
 pub(super) fn take_gigantic(bench: &mut Bench, count: u64) -> Result<()> {
     let sys = Path::new("/sys");
-    bench.settings().change(&hugetlb::setting(sys), &count.to_string())?;
-    let pool = hugetlb::read(sys)?;
+    bench.settings().change(&hugetlb::setting(sys, PageSize::Gigantic), &count.to_string())?;
+    let pool = hugetlb::read(sys, PageSize::Gigantic)?;
     if pool.free >= count {
         return Ok(());
     }

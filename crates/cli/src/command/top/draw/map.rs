@@ -54,7 +54,7 @@ fn heads(model: &Model, pid: Pid) -> Vec<Line<'static>> {
     let mut numbers = format!(
         "resident {}, in huge pages {} ({}), of it bloat {bloat}",
         process.resident,
-        process.huge,
+        process.all_huge(),
         process.share_huge(),
     );
     if !process.gigantic.is_zero() {
