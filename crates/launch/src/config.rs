@@ -1,7 +1,7 @@
 //! The configuration that `superpage run` gives the library, as the text of one environment variable.
 
 use core::fmt;
-use superpage_units::Pid;
+use superpage_units::{Bytes, Pid};
 
 /// The environment variable that holds a [`Config`].
 pub const VARIABLE: &str = "SUPERPAGE_RUN";
@@ -20,7 +20,7 @@ pub fn value_in(entry: &[u8]) -> Option<&[u8]> {
 /// it, and what they hold for nothing is given back. Chosen, not measured.
 pub const KEPT: u64 = 8;
 
-const VERSION: &str = "3";
+const VERSION: &str = "4";
 
 /// The name of no policy, with which the library leaves all memory to the kernel, and of no promotion.
 pub const OFF: &str = "off";
@@ -45,6 +45,35 @@ impl Promote {
     }
 }
 
+/// The part of a heap's file that lets pages be written to fresh places while all of the heap is in the file.
+pub const SPARE: Bytes = Bytes(64 << 20);
+
+/// A heap that may be larger than memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heap {
+    /// The descriptor of its file in the process of `superpage run`.
+    pub file: u32,
+    /// The most that the program may have in it. The file is larger by [`SPARE`].
+    pub size: Bytes,
+    /// The memory that the heap may take.
+    pub memory: Bytes,
+}
+
+impl Heap {
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split('/').map(str::parse);
+        let mut number = || numbers.next()?.ok();
+        let file = u32::try_from(number()?).ok()?;
+        Some(Self { file, size: Bytes(number()?), memory: Bytes(number()?) })
+    }
+}
+
+impl fmt::Display for Heap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.file, self.size.0, self.memory.0)
+    }
+}
+
 /// The configuration that `superpage run` gives the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config<'a> {
@@ -59,6 +88,8 @@ pub struct Config<'a> {
     pub promote: Option<Promote>,
     /// Gigantic pages that are zeroed ahead of the first touch.
     pub ready: u32,
+    /// The heap in which the program's memory lives; `None` if that is memory.
+    pub heap: Option<Heap>,
     /// The file of the [`Counters`](crate::Counters).
     pub counters: &'a str,
 }
@@ -67,7 +98,7 @@ impl<'a> Config<'a> {
     /// Reads the text that [`Config`]'s `Display` wrote; `None` for any other text.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
-        let mut fields = text.splitn(7, ',');
+        let mut fields = text.splitn(8, ',');
         let mut field = || fields.next();
         if field()? != VERSION {
             return None;
@@ -85,8 +116,12 @@ impl<'a> Config<'a> {
             name => Some(Promote::ALL.into_iter().find(|each| each.name() == name)?),
         };
         let ready = field()?.parse().ok()?;
+        let heap = match field()? {
+            OFF => None,
+            heap => Some(Heap::parse(heap)?),
+        };
         let counters = field().filter(|path| path.len() <= MAX_PATH)?;
-        Some(Self { parent, children, policy, promote, ready, counters })
+        Some(Self { parent, children, policy, promote, ready, heap, counters })
     }
 }
 
@@ -100,13 +135,17 @@ impl Config<'_> {
 
 impl fmt::Display for Config<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { parent, children, policy, promote, ready, counters } = self;
+        let Self { parent, children, policy, promote, ready, heap, counters } = self;
         let whom = if *children { "children" } else { "alone" };
         write!(
             f,
-            "{VERSION},{parent},{whom},{policy},{},{ready},{counters}",
+            "{VERSION},{parent},{whom},{policy},{},{ready},",
             promote.map_or(OFF, Promote::name)
-        )
+        )?;
+        match heap {
+            Some(heap) => write!(f, "{heap},{counters}"),
+            None => write!(f, "{OFF},{counters}"),
+        }
     }
 }
 
@@ -120,27 +159,39 @@ mod tests {
         for children in [false, true] {
             let counters = "/run/a,b c";
             let (parent, policy) = (Pid(7), "trident");
+            let heap = Heap { file: 5, size: Bytes(1 << 33), memory: Bytes(1 << 31) };
+            let config = |promote, heap| Config {
+                parent,
+                children,
+                policy,
+                promote,
+                ready: 2,
+                heap,
+                counters,
+            };
             for promote in [None, Some(Promote::Safe), Some(Promote::Live)] {
-                let config = Config { parent, children, policy, promote, ready: 2, counters };
-                assert_eq!(Config::parse(&config.to_string()), Some(config));
+                for heap in [None, Some(heap)] {
+                    let config = config(promote, heap);
+                    assert_eq!(Config::parse(&config.to_string()), Some(config));
+                }
             }
-            let promote = None;
-            let config = Config { parent, children, policy, promote, ready: 2, counters };
+            let config = config(None, None);
             assert!(config.manages(Pid(7)) && config.manages(Pid(8)) == children);
         }
     }
 
     #[test]
     fn anything_else_is_nothing() {
-        let long = std::format!("3,7,alone,trident,safe,2,/{}", "x".repeat(MAX_PATH));
+        let long = std::format!("4,7,alone,trident,safe,2,off,/{}", "x".repeat(MAX_PATH));
         for text in [
             "",
-            "1,7,alone,trident,safe,2,/a",
-            "3,7",
-            "3,x,alone,trident,safe,2,/a",
-            "3,7,some,trident,safe,2,/a",
-            "3,7,alone,trident,x,2,/a",
-            "3,7,alone,trident,safe,-1,/a",
+            "1,7,alone,trident,safe,2,off,/a",
+            "4,7",
+            "4,x,alone,trident,safe,2,off,/a",
+            "4,7,some,trident,safe,2,off,/a",
+            "4,7,alone,trident,x,2,off,/a",
+            "4,7,alone,trident,safe,-1,off,/a",
+            "4,7,alone,trident,safe,2,1/2,/a",
             &long,
         ] {
             assert_eq!(Config::parse(text), None, "{text}");

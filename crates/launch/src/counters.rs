@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 5;
+pub const FORMAT: u64 = 6;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,85 @@ impl Refused {
     }
 }
 
+/// The number of classes of [`Waits`].
+const CLASSES: usize = 4 * 40;
+
+/// Waits by their length: four classes for each doubling, from 1 ns on.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Waits([AtomicU32; CLASSES]);
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self([const { AtomicU32::new(0) }; CLASSES])
+    }
+}
+
+impl Waits {
+    /// Counts one.
+    pub fn add(&self, time: Nanos) {
+        let time = time.0.max(4);
+        let log = time.ilog2();
+        // The two bits behind the first.
+        let quarter = time >> (log - 2) & 3;
+        let class = (log as usize * 4 + quarter as usize).min(CLASSES - 1);
+        self.0[class].fetch_add(1, Relaxed);
+    }
+
+    /// The time that this share of the waits does not exceed, to a quarter of it; nothing of none.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<Nanos> {
+        let all: u64 = self.0.iter().map(|class| u64::from(class.load(Relaxed))).sum();
+        let mut left = (all as f64 * share).max(1.0);
+        let found = self.0.iter().position(|class| {
+            left -= f64::from(class.load(Relaxed));
+            left <= 0.0
+        })?;
+        let (log, quarter) = (found / 4, (found % 4) as u64);
+        Some(Nanos(((5 + quarter) << log) / 4))
+    }
+}
+
+/// The counters of a heap that may be larger than memory.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct HeapCounters {
+    /// Faults that a huge page served, from the file or of zeroes.
+    pub huge_faults: AtomicU64,
+    /// Faults that a base page served.
+    pub base_faults: AtomicU64,
+    /// Faults that found their page still in memory.
+    pub soft_faults: AtomicU64,
+    /// Faults of a first write to a base page that was clean.
+    pub write_faults: AtomicU64,
+    /// Ranges whose base pages became a huge page.
+    pub promotions: AtomicU64,
+    /// Ranges that were read before they were touched.
+    pub read_ahead: AtomicU64,
+    /// Bytes read from the file, by pages of a range and by base pages.
+    pub read_huge: AtomicU64,
+    /// See above.
+    pub read_base: AtomicU64,
+    /// Bytes written to the file, by pages of a range and by base pages.
+    pub written_huge: AtomicU64,
+    /// See above.
+    pub written_base: AtomicU64,
+    /// Huge pages that were reclaimed without being written.
+    pub clean: AtomicU64,
+    /// Pages that could not be moved when they were to be reclaimed.
+    pub stuck: AtomicU64,
+    /// Reads and writes of the file that failed.
+    pub errors: AtomicU64,
+    /// Not zero once the library could not go on, so that the program was ended.
+    pub failed: AtomicU64,
+    /// Huge pages that are in memory now.
+    pub huge: AtomicU64,
+    /// Base pages that are in memory now.
+    pub base: AtomicU64,
+    /// The waits for faults that were served.
+    pub waits: Waits,
+}
+
 /// The counters of the library. All are zero where it was never loaded.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -161,6 +240,8 @@ pub struct Counters {
     pub asked: AtomicU32,
     /// The number of those requests that `superpage run` has dealt with: a futex.
     pub answered: AtomicU32,
+    /// Those of a heap that may be larger than memory.
+    pub heap: HeapCounters,
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a page's size fits any integer")]
@@ -208,6 +289,19 @@ mod tests {
         counters.gigantic(2);
         counters.gigantic(1);
         assert_eq!(counters.most_gigantic.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn quantiles_of_waits_are_right_to_a_quarter() {
+        let waits = Waits::default();
+        assert_eq!(waits.quantile(0.5), None);
+        for time in 1..=1000 {
+            waits.add(Nanos(time * 1000));
+        }
+        for (share, expected) in [(0.5, 500_000.0), (0.99, 990_000.0)] {
+            let found = waits.quantile(share).expect("there are some").0 as f64;
+            assert!((0.75..1.34).contains(&(found / expected)), "{share}: {found}");
+        }
     }
 
     #[test]

@@ -14,5 +14,5 @@ extern crate std;
 mod config;
 mod counters;
 
-pub use config::{Config, KEPT, MAX_PATH, OFF, Promote, VARIABLE, value_in};
-pub use counters::{Cause, Counters, FORMAT, Refused, Words};
+pub use config::{Config, Heap, KEPT, MAX_PATH, OFF, Promote, SPARE, VARIABLE, value_in};
+pub use counters::{Cause, Counters, FORMAT, HeapCounters, Refused, Waits, Words};

@@ -15,6 +15,7 @@
 use crate::gigantic::Ready;
 use crate::lock::Lock;
 use crate::machine::Decider;
+use crate::pager::Pager;
 use crate::pre_copy::PreCopy;
 use crate::room;
 use crate::service::Mailbox;
@@ -25,8 +26,8 @@ use crate::thread;
 use crate::uffd::Userfaultfd;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
-use superpage_launch::{Cause, Counters};
-use superpage_units::Nanos;
+use superpage_launch::{Cause, Counters, Heap};
+use superpage_units::{Nanos, Pid};
 
 /// The state that all threads share.
 #[derive(Debug)]
@@ -74,6 +75,10 @@ pub(crate) struct Areas {
     shares_memory: AtomicBool,
     /// Whether the fault threads have given up.
     has_given_up_faults: AtomicBool,
+    /// The heap in which the program's memory is to live, and the process that has its file open.
+    heap: Option<(Heap, Pid)>,
+    /// Set by the service thread; null where there is no heap.
+    pager: AtomicPtr<Pager>,
     /// Changed when the background thread has something new to look at.
     pub(crate) news: AtomicU32,
 }
@@ -188,8 +193,34 @@ impl Areas {
             had_second_thread: AtomicBool::new(false),
             shares_memory: AtomicBool::new(false),
             has_given_up_faults: AtomicBool::new(false),
+            heap: None,
+            pager: AtomicPtr::default(),
             news: AtomicU32::new(0),
         }
+    }
+
+    /// These areas, as a heap that lives in the file of a process.
+    pub(crate) fn in_file(self, heap: Option<(Heap, Pid)>) -> Self {
+        Self { heap, ..self }
+    }
+
+    /// The heap in which the program's memory is to live.
+    pub(crate) fn heap(&self) -> Option<&(Heap, Pid)> {
+        self.heap.as_ref()
+    }
+
+    /// The pager, once the library's threads run; nothing in a child of a fork, all of whose memory is there.
+    pub(crate) fn pager(&self) -> Option<&'static Pager> {
+        if self.threads() == Threads::InParent {
+            return None;
+        }
+        // SAFETY: it is null, or was leaked by `set_pager`.
+        unsafe { self.pager.load(Acquire).as_ref() }
+    }
+
+    /// Sets the pager, once.
+    pub(crate) fn set_pager(&self, pager: &'static Pager) {
+        self.pager.store(core::ptr::from_ref(pager).cast_mut(), Release);
     }
 
     /// Whether nobody but one thread of the program can write to its memory. The kernel's own writes without page tables

@@ -9,6 +9,7 @@ use crate::slot::State;
 use crate::sys::{self, PAGE, Span};
 use crate::uffd::{Fault, Kind, Userfaultfd};
 use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::Counters;
 use superpage_units::Nanos;
 
@@ -18,6 +19,11 @@ pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) -> ! {
         if let Some(fault) = uffd.next() {
             serve(areas, uffd, fault);
         }
+    }
+    if areas.pager().is_some() {
+        areas.counters.heap.failed.store(1, Relaxed);
+        // Nobody else could bring back what is in the file.
+        sys::end_process(1);
     }
     areas.give_up_faults(uffd);
     // The end of the program is known by the number of threads that are left (`end`).
@@ -30,6 +36,9 @@ pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) -> ! {
 fn serve(areas: &Areas, uffd: &Userfaultfd, fault: Fault) {
     if !areas.span.contains(fault.address) {
         return; // memory that the library moves pages to, which nobody else touches
+    }
+    if let Some(pager) = areas.pager() {
+        return pager.serve(areas, fault);
     }
     let slot = areas.slots.containing(fault.address);
     let span = areas.slots.span(slot);

@@ -1,4 +1,4 @@
-//! fork: gigantic pages are copied to smaller ones first.
+//! fork: gigantic pages are copied to smaller ones first, and all of a heap that lives in a file is brought into memory.
 //!
 //! A child would share them, and the first write on either side would take another one from the kernel's
 //! pool, or kill the child where the pool is empty. vfork and posix_spawn share nothing and need nothing.
@@ -53,7 +53,7 @@ pub(crate) extern "C" fn before() {
     let space = areas.space.take();
     areas.about_to_fork();
     // A gigantic page that cannot be demoted stays: this kind of fork cannot be refused.
-    let _ = demote_all(areas, &space);
+    let _ = make_ready(areas, &space);
     MASK.store(Lock::keep(space), Relaxed);
 }
 
@@ -61,6 +61,7 @@ pub(crate) extern "C" fn before() {
 pub(crate) extern "C" fn in_parent() {
     if let Some(areas) = shared() {
         areas.forked();
+        let_go(areas);
         give_back(areas);
     }
     call(&AFTER);
@@ -78,6 +79,24 @@ pub(crate) extern "C" fn in_child() {
 fn give_back(areas: &Areas) {
     let mask: SignalMask = MASK.load(Relaxed);
     areas.space.give_back_held(mask);
+}
+
+/// Leaves nothing that a child of a fork could not do with.
+///
+/// # Errors
+/// ENOMEM if a gigantic page cannot be demoted, or if the heap does not fit in memory.
+fn make_ready(areas: &Areas, space: &Space) -> Result<()> {
+    if areas.pager().is_some() && areas.hold_heap() == Answer::Refused {
+        return Err(Errno::ENOMEM);
+    }
+    demote_all(areas, space)
+}
+
+/// The heap may leave memory again. The caller holds the lock of the space.
+fn let_go(areas: &Areas) {
+    if areas.pager().is_some() {
+        areas.let_heap_go();
+    }
 }
 
 fn demote_all(areas: &Areas, space: &Space) -> Result<()> {
@@ -98,7 +117,7 @@ fn demote_all(areas: &Areas, space: &Space) -> Result<()> {
 pub(crate) fn prepare(areas: &Areas) -> Result<()> {
     let space = areas.space.take();
     areas.about_to_fork();
-    let done = demote_all(areas, &space);
+    let done = make_ready(areas, &space);
     areas.forked();
     done
 }
@@ -111,11 +130,12 @@ pub(crate) fn unheard(areas: &Areas, fork: impl FnOnce() -> Result<usize>) -> Re
     call(&BEFORE);
     let space = areas.space.take();
     areas.about_to_fork();
-    let done = demote_all(areas, &space).and_then(|()| fork());
+    let done = make_ready(areas, &space).and_then(|()| fork());
     if done == Ok(0) {
         areas.in_child();
     } else {
         areas.forked();
+        let_go(areas);
     }
     drop(space);
     call(&AFTER);

@@ -25,6 +25,7 @@ mod heap;
 mod lock;
 mod machine;
 mod memory;
+mod pager;
 mod pins;
 mod pre_copy;
 mod promote;

@@ -46,6 +46,32 @@ impl RawLock {
     }
 }
 
+/// A value that one thread uses at a time. For the library's own threads, whose signals are blocked, and for moments in
+/// which nothing can fault.
+#[derive(Debug)]
+pub(crate) struct OwnLock<T> {
+    raw: RawLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through the lock only.
+unsafe impl<T: Send> Sync for OwnLock<T> {}
+
+impl<T> OwnLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { raw: RawLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// Works on the value, which nobody else does meanwhile.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        self.raw.take();
+        // SAFETY: the lock is held.
+        let done = work(unsafe { &mut *self.value.get() });
+        self.raw.give_back();
+        done
+    }
+}
+
 /// All signals.
 const ALL: SignalMask = SignalMask::MAX;
 

@@ -26,7 +26,9 @@ use superpage_policy::promotion::{
     Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, Policy, RangeView, Step,
     View, Zeroed, drive,
 };
-use superpage_units::{Bytes, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma};
+use superpage_units::{
+    BasePages, Bytes, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma,
+};
 
 /// PMD ranges that the policy looks at before faults have their turn. Chosen: some 10 us.
 const AT_ONCE: usize = 64;
@@ -45,6 +47,8 @@ pub(crate) struct Decider {
     pool: Pool,
     /// Whether first touches may get such pages.
     gives_gigantic: bool,
+    /// The base pages of a range from which on it is promoted, if there is such a number.
+    threshold: Option<BasePages>,
     lock: RawLock,
     policy: UnsafeCell<Box<dyn Policy>>,
     /// Whether the policy has panicked, which is a bug. It is not asked any more.
@@ -68,6 +72,7 @@ impl Decider {
             maps_at_once: set_aside.is_some(),
             pool,
             gives_gigantic: gives(pool.size()),
+            threshold: policy.capabilities().threshold,
             lock: RawLock::new(),
             policy: UnsafeCell::new(policy),
             has_failed: AtomicBool::new(false),
@@ -82,6 +87,11 @@ impl Decider {
     /// How smaller pages are copied to a gigantic page; `None` if they are not.
     pub(crate) fn how_to_promote(&self) -> Option<Promote> {
         self.promote
+    }
+
+    /// The base pages of a range from which on it is promoted, if there is such a number.
+    pub(crate) fn threshold(&self) -> Option<BasePages> {
+        self.threshold
     }
 
     /// The pool of the kernel's that gigantic pages are taken from.
@@ -120,7 +130,7 @@ impl Decider {
     }
 
     /// The policy's answer; nothing once it has failed, which does not end the program.
-    fn ask<T>(
+    pub(crate) fn ask<T>(
         &self,
         counters: &Counters,
         question: impl FnOnce(&mut dyn Policy) -> T,

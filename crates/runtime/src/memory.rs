@@ -10,6 +10,7 @@
 use crate::areas::{Areas, Threads};
 use crate::lock::Guard;
 use crate::machine::note_mapped;
+use crate::pager::memory as paged;
 use crate::service::Answer;
 use crate::slot::State;
 use crate::space::{SlotPages, Space, Use};
@@ -22,11 +23,11 @@ use libc::{
 /// The smallest mapping that is placed in the areas. CPython maps 1 MiB at a time and glibc 256 KiB from
 /// where on it maps at all. Chosen, not measured.
 const LEAST: usize = 256 * 1024;
-const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
+pub(crate) const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
 const ALL_RIGHTS: i32 = READ_WRITE | libc::PROT_EXEC;
 
 /// The use of pages with this protection in the areas.
-const fn used(protection: i32) -> Use {
+pub(crate) const fn used(protection: i32) -> Use {
     match protection {
         READ_WRITE => Use::Plain,
         PROT_NONE => Use::Reserved,
@@ -46,6 +47,10 @@ fn pages(address: usize, length: usize) -> Option<Span> {
 /// # Safety
 /// As of mmap.
 pub(crate) unsafe fn map(areas: &Areas, asked: Mmap) -> Result<usize> {
+    if has_heap(areas) {
+        // SAFETY: the caller's promise.
+        return unsafe { paged::map(areas, asked) };
+    }
     let fixed = asked.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
     if fixed {
         if let Some((span, _)) = within(areas, asked.address, asked.length) {
@@ -61,8 +66,13 @@ pub(crate) unsafe fn map(areas: &Areas, asked: Mmap) -> Result<usize> {
     unsafe { sys::mmap(asked) }
 }
 
+/// Whether the areas are a heap that lives in a file.
+fn has_heap(areas: &Areas) -> bool {
+    areas.heap().is_some() && areas.threads() != Threads::InParent
+}
+
 /// The length of the mapping in whole pages, if it may go where the library likes and be what it likes.
-fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
+pub(crate) fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
     const WANTED: i32 = MAP_PRIVATE | MAP_ANONYMOUS;
     const ALLOWED: i32 = WANTED | MAP_NORESERVE | MAP_POPULATE | MAP_STACK;
     let is_anonymous = asked.flags & !ALLOWED == 0 && asked.flags & WANTED == WANTED;
@@ -196,6 +206,9 @@ unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span) -> Result<usize> {
 /// # Errors
 /// ENOMEM if a gigantic page could not be demoted.
 pub(crate) fn make_ordinary(areas: &Areas, space: &Guard<'_, Space>, span: Span) -> Result<()> {
+    if has_heap(areas) && areas.pager().is_some() {
+        areas.discard(span);
+    }
     for slot in space.slots_of(span) {
         if areas.make_ordinary(space, slot) == Answer::Refused {
             return Err(Errno::ENOMEM);
@@ -224,6 +237,10 @@ fn advise_reserved(space: &Space, span: Span) {
 /// # Safety
 /// As of munmap.
 pub(crate) unsafe fn unmap(areas: &Areas, address: usize, length: usize) -> Result<usize> {
+    if has_heap(areas) {
+        // SAFETY: the caller's promise.
+        return unsafe { paged::unmap(areas, address, length) };
+    }
     let Some((span, inside)) = within(areas, address, length) else {
         // SAFETY: the caller's promise.
         return unsafe { sys::munmap(address, length) };
@@ -335,6 +352,9 @@ pub(crate) fn protect(
     change: &dyn Fn() -> Result<usize>,
 ) -> Result<usize> {
     let Some((span, inside)) = within(areas, address, length) else { return change() };
+    if has_heap(areas) {
+        return paged::protect(areas, inside, protection, change);
+    }
     let mut space = areas.space.take();
     if space.has_free(inside) {
         let first = space.first_run(inside).filter(|run| run.start == span.start);
@@ -374,7 +394,7 @@ pub(crate) fn protect(
 }
 
 /// A range as whole pages, and what of it lies in the areas; nothing if none does.
-fn within(areas: &Areas, address: usize, length: usize) -> Option<(Span, Span)> {
+pub(crate) fn within(areas: &Areas, address: usize, length: usize) -> Option<(Span, Span)> {
     let span = pages(address, length)?;
     Some((span, areas.span.overlap(span)?))
 }
@@ -391,6 +411,9 @@ pub(crate) fn special(
     let Some((_, inside)) = within(areas, floor, length.saturating_add(address - floor)) else {
         return change();
     };
+    if has_heap(areas) {
+        return paged::special(areas, inside, change);
+    }
     let mut space = areas.space.take();
     if space.has_free(inside) {
         return Err(Errno::ENOMEM);
@@ -460,6 +483,9 @@ pub(crate) unsafe fn advise(
     let Some((span, inside)) = within(areas, address, length) else {
         return ask(Span { start: address, length });
     };
+    if has_heap(areas) {
+        return paged::advise(areas, inside, advice, || ask(span));
+    }
     if areas.space.take().has_free(inside) {
         // SAFETY: the caller's promise.
         return around_holes(areas, inside, |run| unsafe {
@@ -550,6 +576,12 @@ pub(crate) unsafe fn remap(
     let touches = |span: Option<Span>| span.and_then(|span| areas.span.overlap(span));
     if touches(source).is_none() && touches(target).is_none() {
         return ask();
+    }
+    if has_heap(areas)
+        && let Some(source) = source
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { paged::remap(areas, source, length, flags, to) };
     }
     let mut space = areas.space.take();
     if let Some(inside) = touches(source) {

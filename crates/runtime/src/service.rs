@@ -30,6 +30,14 @@ enum Kind {
     Demote = 3,
     /// Copy the smaller pages of a slot to a gigantic one.
     Promote = 4,
+    /// Empty a part of the heap.
+    Discard = 5,
+    /// Have all of the heap in memory, and keep it there.
+    Hold = 6,
+    /// Let pages of the heap leave memory again.
+    LetGo = 7,
+    /// Have a part of the areas, which was mapped anew, be heap again.
+    Renew = 8,
 }
 
 /// The thread looks whether the program has ended after this time. Chosen, not measured.
@@ -48,6 +56,8 @@ pub(crate) struct Mailbox {
     /// [`IDLE`], a [`Kind`], [`DONE`], or [`REFUSED`].
     state: AtomicU32,
     slot: AtomicUsize,
+    /// A part of the heap.
+    part: [AtomicUsize; 2],
     /// The thread that asks.
     asking: AtomicU32,
     /// An address on its stack.
@@ -65,7 +75,13 @@ pub(crate) enum Answer {
 
 impl Mailbox {
     fn ask(&self, kind: Kind, slot: usize) -> Answer {
+        self.ask_about(kind, slot, Span { start: 0, length: 0 })
+    }
+
+    fn ask_about(&self, kind: Kind, slot: usize, part: Span) -> Answer {
         self.slot.store(slot, Relaxed);
+        self.part[0].store(part.start, Relaxed);
+        self.part[1].store(part.length, Relaxed);
         self.asking.store(sys::thread(), Relaxed);
         self.stack.store(core::ptr::from_ref(&slot).addr(), Relaxed);
         self.state.store(kind as u32, Release);
@@ -85,7 +101,16 @@ impl Mailbox {
     fn next(&self) -> (Kind, usize) {
         loop {
             let state = self.state.load(Acquire);
-            let kinds = [Kind::Register, Kind::Release, Kind::Demote, Kind::Promote];
+            let kinds = [
+                Kind::Register,
+                Kind::Release,
+                Kind::Demote,
+                Kind::Promote,
+                Kind::Discard,
+                Kind::Hold,
+                Kind::LetGo,
+                Kind::Renew,
+            ];
             if let Some(kind) = kinds.into_iter().find(|kind| *kind as u32 == state) {
                 return (kind, self.slot.load(Relaxed));
             }
@@ -127,6 +152,31 @@ impl Areas {
             return self.mailbox.ask(Kind::Promote, slot);
         }
         Answer::Refused
+    }
+
+    /// Empties a part of the heap. The caller holds the lock of the space.
+    pub(crate) fn discard(&self, part: Span) {
+        if self.pager().is_some() {
+            self.mailbox.ask_about(Kind::Discard, 0, part);
+        }
+    }
+
+    /// Has all of the heap in memory, and keeps it there. The caller holds the lock of the space.
+    pub(crate) fn hold_heap(&self) -> Answer {
+        self.mailbox.ask(Kind::Hold, 0)
+    }
+
+    /// Lets pages of the heap leave memory again. The caller holds the lock of the space.
+    pub(crate) fn let_heap_go(&self) {
+        self.mailbox.ask(Kind::LetGo, 0);
+    }
+
+    /// Has a part of the areas be heap that was mapped anew. The caller holds the lock of the space.
+    pub(crate) fn renew(&self, part: Span) -> Answer {
+        match self.pager() {
+            Some(_) => self.mailbox.ask_about(Kind::Renew, 0, part),
+            None => Answer::Refused,
+        }
     }
 
     /// Makes a slot ordinary, whatever it is. The caller holds the lock of the space, so it stays so.
@@ -174,9 +224,29 @@ pub(crate) fn run(areas: &Areas) {
             Kind::Release => release(areas, slot),
             Kind::Demote => demote(areas, slot),
             Kind::Promote => promote(areas, slot),
+            Kind::Discard | Kind::Hold | Kind::LetGo | Kind::Renew => page(areas, kind),
         };
         areas.mailbox.answer(answer);
     }
+}
+
+fn page(areas: &Areas, kind: Kind) -> Answer {
+    let Some(pager) = areas.pager() else { return Answer::Refused };
+    let [start, length] = areas.mailbox.part.each_ref().map(|word| word.load(Relaxed));
+    let part = Span { start, length };
+    let done = match kind {
+        Kind::Discard => {
+            pager.discard(part);
+            Ok(())
+        }
+        Kind::Hold => pager.hold_all(),
+        Kind::LetGo => {
+            pager.release();
+            Ok(())
+        }
+        _ => pager.renew(part),
+    };
+    if done.is_ok() { Answer::Done } else { Answer::Refused }
 }
 
 fn register(areas: &Areas, slot: usize) -> Answer {

@@ -7,19 +7,21 @@
 use crate::areas::{self, Areas, Cooldown};
 use crate::gigantic::Ready;
 use crate::machine::Decider;
+use crate::pager::{self, Pager};
 use crate::slot::Slots;
 use crate::space::{SlotPages, Space};
 use crate::sys::{self, GIGANTIC, Mmap, PAGE, Result, Span};
 use crate::thread::{self, Descriptors};
-use crate::uffd::{FAULT_THREADS, Userfaultfd};
+use crate::uffd::Userfaultfd;
 use crate::{background, export, fault, fork, service};
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
-use superpage_launch::{Cause, Config, Counters, FORMAT, MAX_PATH, value_in};
+use std::io::Write;
+use superpage_launch::{Cause, Config, Counters, FORMAT, Heap, MAX_PATH, value_in};
 use superpage_policy::promotion::list;
-use superpage_units::Pid;
+use superpage_units::{Bytes, Pid};
 
 /// The slots of the areas: 1 TiB of address space, more than the memory of machines we know of; less if a
 /// limit stands against it.
@@ -75,12 +77,12 @@ fn begin(config: &Config<'_>) -> Result<()> {
         counters.refused.add(Cause::Limited);
         return Ok(());
     }
-    let (span, slots) = reserve()?;
+    let (span, slots) = reserve(config.heap.map(|heap| heap.size))?;
     // SAFETY: zero bytes are slots of which all pages are free.
     let pages = unsafe { zeroed::<SlotPages>(slots) }?;
     // SAFETY: zero bytes are ordinary slots.
     let states = unsafe { zeroed::<AtomicU32>(slots) }?;
-    let areas = Box::leak(Box::new(Areas::new(
+    let areas = Areas::new(
         Space::new(span.start, pages),
         Slots::new(span.start, states),
         Ready::new(config.ready),
@@ -89,7 +91,9 @@ fn begin(config: &Config<'_>) -> Result<()> {
         parents_mark()?,
         // SAFETY: zero bytes are cooldowns that are over.
         unsafe { zeroed::<Cooldown>(slots) }?,
-    )));
+    );
+    let areas = areas.in_file(config.heap.map(|heap| (heap, config.parent)));
+    let areas = Box::leak(Box::new(areas));
     export::resolve();
     // A panic's message has nowhere to go, and writing it would call libc.
     std::panic::set_hook(Box::new(|_| {}));
@@ -119,9 +123,11 @@ fn map_counters(path: &str) -> Result<&'static Counters> {
     Ok(unsafe { &*(start as *const Counters) })
 }
 
-/// Reserves address space for as many slots as there may be.
-fn reserve() -> Result<(Span, usize)> {
-    let mut slots = SLOTS;
+/// Reserves address space for as many slots as there may be; for a heap, twice as many as it fills, because mappings leave
+/// holes.
+fn reserve(heap: Option<Bytes>) -> Result<(Span, usize)> {
+    let filled = |heap: Bytes| 2 * (sys::to_usize(heap.0).div_ceil(GIGANTIC) + 1);
+    let mut slots = heap.map_or(SLOTS, |heap| filled(heap).min(SLOTS));
     loop {
         // One slot more, so that an aligned part of the right length lies inside.
         let length = (slots + 1) * GIGANTIC;
@@ -154,7 +160,7 @@ fn parents_mark() -> Result<&'static AtomicU32> {
 ///
 /// # Safety
 /// Zero bytes must be a value.
-unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
+pub(crate) unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
     let length = (count * size_of::<T>()).next_multiple_of(PAGE);
     // SAFETY: the kernel chooses an unused place.
     let start = unsafe { sys::mmap(Mmap::anywhere(length, READ_WRITE, libc::MAP_NORESERVE)) }?;
@@ -192,7 +198,8 @@ fn all_run() -> bool {
 /// The first thread, in whose table of descriptors the others are.
 extern "C" fn service_thread() {
     let Some(areas) = areas::shared() else { return };
-    let started = match refuse(areas.counters, Cause::NoRights, Userfaultfd::open()) {
+    let readers = if areas.heap().is_some() { pager::FAULT_THREADS } else { FAULT_THREADS };
+    let started = match refuse(areas.counters, Cause::NoRights, Userfaultfd::open(readers)) {
         Some(uffd) => start_others(areas, uffd),
         // This thread alone can do what a program with one thread needs.
         None => {
@@ -209,14 +216,23 @@ extern "C" fn service_thread() {
 }
 
 fn start_others(areas: &Areas, uffd: Userfaultfd) -> Option<()> {
-    let uffd = Box::leak(Box::new(uffd));
+    let uffd: &'static Userfaultfd = Box::leak(Box::new(uffd));
     // The program's descriptors are not ours to keep open, nor are its rights ours to keep when it
     // gives them up.
     sys::close_all_but(uffd.descriptor());
+    let paged =
+        areas.heap().map(|heap| refuse(areas.counters, Cause::Kernel, page(areas, uffd, heap)));
     sys::drop_rights();
-    OPENED.store(uffd, Release);
-    let faults: [extern "C" fn(); FAULT_THREADS] = [fault_thread; FAULT_THREADS];
-    for work in faults.into_iter().chain([background_thread as extern "C" fn()]) {
+    OPENED.store(core::ptr::from_ref(uffd).cast_mut(), Release);
+    let [fault, background, worker]: [extern "C" fn(); 3] =
+        [fault_thread, background_thread, worker_thread];
+    let threads = match paged {
+        Some(None) => return None,
+        Some(Some(())) => [(fault, pager::FAULT_THREADS), (worker, pager::WORKERS)],
+        None => [(fault, FAULT_THREADS), (background, 1)],
+    };
+    let each = threads.into_iter().flat_map(|(work, count)| core::iter::repeat_n(work, count));
+    for work in each {
         let started = thread::start(work, Descriptors::Callers);
         refuse(areas.counters, Cause::Kernel, started)?;
     }
@@ -224,6 +240,24 @@ fn start_others(areas: &Areas, uffd: Userfaultfd) -> Option<()> {
     areas.set_uffd(uffd);
     Some(())
 }
+
+/// Makes the areas a heap that lives in a file, which `superpage run` has open.
+fn page(areas: &Areas, uffd: &'static Userfaultfd, heap: &(Heap, Pid)) -> Result<()> {
+    let (heap, parent) = heap;
+    let mut path = [0; 64];
+    let mut rest = &mut path[..];
+    write!(rest, "/proc/{parent}/fd/{}\0", heap.file).map_err(|_| sys::Errno::EINVAL)?;
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| sys::Errno::EINVAL)?;
+    // Not every file system can do without the page cache.
+    let direct = sys::open(path, libc::O_RDWR | libc::O_DIRECT);
+    let file = direct.or_else(|_| sys::open(path, libc::O_RDWR))?;
+    let pager = Pager::new(areas.span, uffd, file, heap, areas.counters)?;
+    areas.set_pager(Box::leak(Box::new(pager)));
+    Ok(())
+}
+
+/// The threads that are told of faults. Two, because one may wait for memory that the other has to serve.
+const FAULT_THREADS: usize = 2;
 
 /// The userfaultfd, before it is known that faults will be served.
 static OPENED: AtomicPtr<Userfaultfd> = AtomicPtr::new(core::ptr::null_mut());
@@ -233,6 +267,14 @@ extern "C" fn fault_thread() {
     let uffd = unsafe { OPENED.load(Acquire).as_ref() };
     if let (Some(areas), Some(uffd), true) = (areas::shared(), uffd, all_run()) {
         fault::run(areas, uffd);
+    }
+}
+
+extern "C" fn worker_thread() {
+    if let (Some(areas), true) = (areas::shared(), all_run())
+        && let Some(pager) = areas.pager()
+    {
+        pager.run(areas);
     }
 }
 

@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "system calls, and one union that the kernel fills")]
 
-use crate::sys::{self, Descriptor, Errno, Result, Span};
+use crate::sys::{self, Descriptor, Errno, PAGE, Result, Span};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use core::sync::atomic::{AtomicBool, AtomicUsize};
 use linux_raw_sys::{general as raw, ioctl};
@@ -14,6 +14,7 @@ use syscalls::{Sysno, syscall};
 
 /// Where a process that may not call userfaultfd(2) can still get one.
 const DEVICE: &core::ffi::CStr = c"/dev/userfaultfd";
+const UFFDIO_POISON: u32 = 0xC020_AA08; // _IOWR(0xAA, 0x08, struct uffdio_poison)
 const UFFDIO_MOVE: u32 = 0xC028_AA05; // _IOWR(0xAA, 0x05, struct uffdio_move)
 const USERFAULTFD_IOC_NEW: u32 = 0xAA00; // _IO(0xAA, 0x00)
 
@@ -32,10 +33,23 @@ pub(crate) struct Fault {
     /// The base page.
     pub(crate) address: usize,
     pub(crate) kind: Kind,
+    /// What the thread wants to do.
+    pub(crate) access: Access,
 }
 
-/// The threads that read faults. Two, because one may wait for memory that the other has to serve.
-pub(crate) const FAULT_THREADS: usize = 2;
+/// What a thread wants to do with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// Whether the first write to a page that is put in place is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    Told,
+    Free,
+}
 
 /// The descriptor does not block: a fault thread sees within this time that another one has [failed](Userfaultfd::has_failed).
 /// Chosen, not measured.
@@ -49,13 +63,13 @@ pub(crate) struct Userfaultfd {
     descriptor: Descriptor,
     /// Whether the kernel has refused to tell faults, or to let those go on that wait for one.
     has_failed: AtomicBool,
-    /// The fault threads that have left.
+    /// The fault threads that have not left.
     left: AtomicUsize,
 }
 
 impl Userfaultfd {
-    /// A new one, that tells of missing pages and of held writes to all kinds of memory.
-    pub(crate) fn open() -> Result<Self> {
+    /// A new one, that tells of missing pages and of held writes to all kinds of memory, to so many threads.
+    pub(crate) fn open(threads: usize) -> Result<Self> {
         // SAFETY: it makes a descriptor.
         let made = unsafe { syscall!(Sysno::userfaultfd, FLAGS) };
         let descriptor = match made {
@@ -66,11 +80,15 @@ impl Userfaultfd {
         let features = raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
             | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM
             | raw::UFFD_FEATURE_WP_UNPOPULATED
+            | raw::UFFD_FEATURE_POISON
             | raw::UFFD_FEATURE_MOVE;
         let mut api =
             raw::uffdio_api { api: raw::UFFD_API.into(), features: features.into(), ioctls: 0 };
-        let uffd =
-            Self { descriptor, has_failed: AtomicBool::new(false), left: AtomicUsize::new(0) };
+        let uffd = Self {
+            descriptor,
+            has_failed: AtomicBool::new(false),
+            left: AtomicUsize::new(threads),
+        };
         uffd.call(ioctl::UFFDIO_API, &mut api)?;
         Ok(uffd)
     }
@@ -95,7 +113,7 @@ impl Userfaultfd {
     /// A fault thread leaves. The last one closes it: until then the other may be reading, or serving a fault. The kernel
     /// serves faults from then on, also those that threads wait for.
     pub(crate) fn leave(&self) {
-        if self.left.fetch_add(1, AcqRel) + 1 == FAULT_THREADS {
+        if self.left.fetch_sub(1, AcqRel) == 1 {
             sys::close(&self.descriptor);
         }
     }
@@ -109,6 +127,35 @@ impl Userfaultfd {
     /// Has the first touch of each page in a span told.
     pub(crate) fn register(&self, span: Span) -> Result<()> {
         self.register_for(span, raw::UFFDIO_REGISTER_MODE_MISSING)
+    }
+
+    /// Has the first touch of each page in a span told, and writes to those pages that are put there so.
+    pub(crate) fn register_all(&self, span: Span) -> Result<()> {
+        self.register_for(span, raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP)
+    }
+
+    /// Lets pages be moved to a span, of which nothing is told.
+    pub(crate) fn register_target(&self, span: Span) -> Result<()> {
+        self.register_for(span, raw::UFFDIO_REGISTER_MODE_WP)
+    }
+
+    /// Puts a copy of a base page in a place where none is. Threads that wait for it go on waiting.
+    ///
+    /// # Errors
+    /// EEXIST where there is one, and what else the kernel says.
+    pub(crate) fn copy(&self, from: usize, to: usize, writes: Writes) -> Result<()> {
+        const DONT_WAKE: u64 = 1; // UFFDIO_COPY_MODE_DONTWAKE
+        const PROTECTED: u64 = 2; // UFFDIO_COPY_MODE_WP
+        let mode = DONT_WAKE | if writes == Writes::Told { PROTECTED } else { 0 };
+        let (dst, src, len) = (to as u64, from as u64, PAGE as u64);
+        self.call(ioctl::UFFDIO_COPY, &mut raw::uffdio_copy { dst, src, len, mode, copy: 0 })
+    }
+
+    /// Has every access to a base page, which is not there, end in SIGBUS.
+    pub(crate) fn poison(&self, page: usize) {
+        let range = range(Span { start: page, length: PAGE });
+        let mut argument = raw::uffdio_poison { range, mode: 0, updated: 0 };
+        let _ = self.call(UFFDIO_POISON, &mut argument);
     }
 
     fn register_for(&self, span: Span, mode: u32) -> Result<()> {
@@ -217,7 +264,9 @@ impl Userfaultfd {
         let fault = unsafe { message.arg.pagefault };
         let is_held = fault.flags & u64::from(raw::UFFD_PAGEFAULT_FLAG_WP) != 0;
         let kind = if is_held { Kind::WriteProtected } else { Kind::Missing };
-        Ok(usize::try_from(fault.address).ok().map(|address| Fault { address, kind }))
+        let is_write = fault.flags & u64::from(raw::UFFD_PAGEFAULT_FLAG_WRITE) != 0;
+        let access = if is_write { Access::Write } else { Access::Read };
+        Ok(usize::try_from(fault.address).ok().map(|address| Fault { address, kind, access }))
     }
 }
 

@@ -1,0 +1,281 @@
+//! The program's mappings where they live in a heap: what its threads ask of the kernel, carried out so that the heap stays
+//! whole, registered, and one VMA as far as possible.
+//!
+//! What is given back is emptied and kept as reserved memory. Advice about page sizes is not passed on: it would cut
+//! the heap into VMAs, across which no huge page moves.
+
+#![expect(unsafe_code, reason = "carries out the program's own changes to its memory")]
+
+use crate::areas::{Areas, Threads};
+use crate::lock::Guard;
+use crate::machine::note_mapped;
+use crate::memory::{READ_WRITE, may_be_placed, used, within};
+use crate::service::Answer;
+use crate::space::{Space, Use};
+use crate::sys::{self, Errno, Mmap, PAGE, Result, Span};
+use libc::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
+    MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE,
+};
+
+/// mmap(2).
+///
+/// # Safety
+/// As of mmap.
+pub(crate) unsafe fn map(areas: &Areas, asked: Mmap) -> Result<usize> {
+    if asked.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 {
+        if let Some((span, inside)) = within(areas, asked.address, asked.length) {
+            // SAFETY: the caller's promise.
+            return unsafe { map_fixed(areas, asked, span, inside) };
+        }
+    } else if let Some(length) = may_be_placed(areas, asked)
+        && let Some(place) = place(areas, asked, length)
+    {
+        return Ok(place);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { sys::mmap(asked) }
+}
+
+/// Places a new mapping; nothing if the heap has no room for it, or none can be had.
+fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<usize> {
+    let mut space = areas.space.take();
+    areas.start_threads();
+    let (heap, _) = areas.heap()?;
+    if areas.threads() != Threads::Run
+        || areas.pager().is_none()
+        || space.taken() + length > sys::to_usize(heap.size.0)
+    {
+        return None;
+    }
+    let span = space.find(length, asked.address.next_multiple_of(PAGE), &|_| true)?;
+    if asked.protection != PROT_NONE {
+        // SAFETY: free pages of the areas are reserved memory that nobody uses.
+        unsafe { sys::mprotect(span, asked.protection) }.ok()?;
+    }
+    space.set(span, used(asked.protection));
+    note_mapped(areas, space.taken());
+    Some(span.start)
+}
+
+/// Whether a mapping at a fixed place is no more than memory of the heap with another protection.
+const fn is_heap(asked: Mmap) -> bool {
+    const WANTED: i32 = MAP_PRIVATE | MAP_ANONYMOUS;
+    const ALLOWED: i32 =
+        WANTED | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_NORESERVE | MAP_POPULATE | MAP_STACK;
+    asked.flags & WANTED == WANTED && asked.flags & !ALLOWED == 0
+}
+
+/// mmap(2) at a place in the heap.
+///
+/// # Safety
+/// As of mmap.
+unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span, inside: Span) -> Result<usize> {
+    let mut space = areas.space.take();
+    let mut asked = asked;
+    if asked.flags & MAP_FIXED_NOREPLACE != 0 {
+        if inside != span || !space.is_free(span) {
+            return Err(Errno::EEXIST);
+        }
+        // The reserved memory there is no mapping of the program's.
+        asked.flags = asked.flags & !MAP_FIXED_NOREPLACE | MAP_FIXED;
+    }
+    if inside == span && is_heap(asked) {
+        give_back(areas, &mut space, inside)?;
+        if asked.protection != PROT_NONE {
+            // SAFETY: the program wants memory that holds nothing there.
+            unsafe { sys::mprotect(inside, asked.protection) }?;
+        }
+        space.set(inside, used(asked.protection));
+        note_mapped(areas, space.taken());
+        return Ok(inside.start);
+    }
+    areas.discard(inside);
+    // SAFETY: the caller's promise.
+    let start = unsafe { sys::mmap(asked) }?;
+    space.set(inside, Use::Special);
+    Ok(start)
+}
+
+/// Empties a part of the heap, and makes it reserved memory.
+fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, part: Span) -> Result<()> {
+    areas.discard(part);
+    if space.is_plain(part) {
+        // SAFETY: the program has given it back.
+        unsafe { sys::mprotect(part, PROT_NONE) }?;
+    } else {
+        // It may be locked, or a file.
+        // SAFETY: as above.
+        unsafe { sys::reserve(part) }?;
+        if areas.renew(part) == Answer::Refused {
+            space.set(part, Use::Special);
+            return Ok(());
+        }
+    }
+    space.set(part, Use::Free);
+    Ok(())
+}
+
+/// munmap(2).
+///
+/// # Safety
+/// As of munmap.
+pub(crate) unsafe fn unmap(areas: &Areas, address: usize, length: usize) -> Result<usize> {
+    let Some((span, inside)) = within(areas, address, length) else {
+        // SAFETY: the caller's promise.
+        return unsafe { sys::munmap(address, length) };
+    };
+    for (start, end) in [(span.start, inside.start), (inside.end(), span.end())] {
+        if start < end {
+            // SAFETY: the caller's promise.
+            unsafe { sys::munmap(start, end - start) }?;
+        }
+    }
+    let mut space = areas.space.take();
+    let mut rest = inside;
+    while let Some(run) = space.first_run(rest) {
+        give_back(areas, &mut space, run)?;
+        rest = Span { start: run.end(), length: inside.end() - run.end() };
+        if rest.length == 0 {
+            break;
+        }
+    }
+    Ok(0)
+}
+
+/// mprotect(2): `change` is the call.
+pub(crate) fn protect(
+    areas: &Areas,
+    inside: Span,
+    protection: i32,
+    change: &dyn Fn() -> Result<usize>,
+) -> Result<usize> {
+    let mut space = areas.space.take();
+    if space.has_free(inside) {
+        return Err(Errno::ENOMEM);
+    }
+    let done = change()?;
+    space.protect(inside, used(protection));
+    Ok(done)
+}
+
+/// Any call that changes what a range of the heap is: its memory is renewed when it is given back.
+pub(crate) fn special(
+    areas: &Areas,
+    inside: Span,
+    change: impl FnOnce() -> Result<usize>,
+) -> Result<usize> {
+    let mut space = areas.space.take();
+    if space.has_free(inside) {
+        return Err(Errno::ENOMEM);
+    }
+    space.protect(inside, Use::Protected);
+    drop(space);
+    change()
+}
+
+/// madvise(2).
+pub(crate) fn advise(
+    areas: &Areas,
+    inside: Span,
+    advice: i32,
+    ask: impl FnOnce() -> Result<usize>,
+) -> Result<usize> {
+    const GUARD_INSTALL: i32 = 102;
+    if areas.space.take().has_free(inside) {
+        return Err(Errno::ENOMEM);
+    }
+    match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED => {
+            let _space = areas.space.take();
+            areas.discard(inside);
+            Ok(0)
+        }
+        libc::MADV_NORMAL
+        | libc::MADV_RANDOM
+        | libc::MADV_SEQUENTIAL
+        | libc::MADV_WILLNEED
+        | libc::MADV_HUGEPAGE
+        | libc::MADV_NOHUGEPAGE
+        | libc::MADV_COLLAPSE
+        | libc::MADV_COLD
+        | libc::MADV_PAGEOUT
+        | libc::MADV_MERGEABLE
+        | libc::MADV_UNMERGEABLE => Ok(0),
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => ask(),
+        GUARD_INSTALL => {
+            areas.discard(inside);
+            special(areas, inside, ask)
+        }
+        _ => special(areas, inside, ask),
+    }
+}
+
+/// mremap(2) of a part of the heap, or to one.
+///
+/// # Safety
+/// As of mremap.
+pub(crate) unsafe fn remap(
+    areas: &Areas,
+    source: Span,
+    length: usize,
+    flags: i32,
+    to: usize,
+) -> Result<usize> {
+    let is_ours = areas.span.overlap(source) == Some(source);
+    let is_plain = {
+        let space = areas.space.take();
+        is_ours && !space.has_free(source) && space.is_plain(source)
+    };
+    if !is_plain {
+        // The kernel would leave the heap's registration behind.
+        return Err(if is_ours { Errno::ENOMEM } else { Errno::EFAULT });
+    }
+    if flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 {
+        if length <= source.length {
+            if length < source.length {
+                // SAFETY: the caller's promise.
+                unsafe { unmap(areas, source.start + length, source.length - length) }?;
+            }
+            return Ok(source.start);
+        }
+        if grow_in_place(areas, source, length) {
+            return Ok(source.start);
+        }
+        if flags & MREMAP_MAYMOVE == 0 {
+            return Err(Errno::ENOMEM);
+        }
+    }
+    let fixed = if flags & MREMAP_FIXED != 0 { MAP_FIXED } else { 0 };
+    let mut asked = Mmap::anywhere(length, READ_WRITE, MAP_NORESERVE | fixed);
+    asked.address = if fixed != 0 { to } else { 0 };
+    // SAFETY: the caller's promise.
+    let start = unsafe { map(areas, asked) }?;
+    let kept = source.length.min(length);
+    // SAFETY: both are the program's, may be read and written, and do not overlap.
+    unsafe { core::ptr::copy_nonoverlapping(source.start as *const u8, start as *mut u8, kept) };
+    if flags & MREMAP_DONTUNMAP != 0 {
+        let _space = areas.space.take();
+        areas.discard(source);
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { unmap(areas, source.start, source.length) }?;
+    }
+    Ok(start)
+}
+
+fn grow_in_place(areas: &Areas, source: Span, length: usize) -> bool {
+    let mut space = areas.space.take();
+    let tail = Span { start: source.end(), length: length - source.length };
+    let has_room = areas
+        .heap()
+        .is_some_and(|(heap, _)| space.taken() + tail.length <= sys::to_usize(heap.size.0));
+    // SAFETY: free pages of the areas are reserved memory that nobody uses.
+    let is_open =
+        has_room && space.is_free(tail) && unsafe { sys::mprotect(tail, READ_WRITE) }.is_ok();
+    if is_open {
+        space.set(tail, Use::Plain);
+        note_mapped(areas, space.taken());
+    }
+    is_open
+}

@@ -1,0 +1,268 @@
+//! The pager: memory of the program that lives in a file, of which a part is in memory at a time (xHeap).
+//!
+//! The areas are the heap. Nothing in it is mapped but by the pager, which is told of every touch of a missing page
+//! ([`serve`]). Huge pages come from a pool of their own and go back to it: they are moved between the pool and the heap as a
+//! whole, by UFFDIO_MOVE. Which page size serves a fault, and when base pages become a huge page, the policy says
+//! ([`choose`]); what leaves memory, [`reclaim`] does. [`table`] has the states of a range.
+//!
+//! Different from the paper (sections 2.1 to 2.3):
+//!
+//! - There is no kernel module, so a page in the heap has no accessed and no dirty bit. A huge page has its second chance
+//!   when it is moved out of the heap: if it is touched before it is reclaimed, it comes back. It was written if its hash has
+//!   changed. A base page is put in place with its writes told.
+//! - Base pages come from the kernel and not from a pool that is set aside; so many of them may be there at a time.
+//!   UFFDIO_MOVE cannot put a page in place whose writes are told.
+//! - One clock for each pool, not one for each core.
+//! - Ranges that come in order are read ahead ([`streams`]).
+
+#![expect(unsafe_code, reason = "maps and moves memory")]
+
+mod choose;
+mod discard;
+mod file;
+pub(crate) mod memory;
+mod promotions;
+mod reclaim;
+mod serve;
+mod streams;
+mod table;
+
+use crate::areas::Areas;
+use crate::lock::OwnLock;
+use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
+use crate::uffd::Userfaultfd;
+use alloc::vec::Vec;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use file::{File, FileSpace};
+use reclaim::Worked;
+use superpage_launch::{Counters, Heap, SPARE};
+use superpage_units::{Bytes, Nanos};
+use table::{Range, Table};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// The base pages of a range.
+const PER_RANGE: usize = HUGE / PAGE;
+const WORDS: usize = PER_RANGE / 64;
+
+/// The share of the memory that is for base pages, one in so many (section 3 of the paper: 98 % for huge pages).
+const BASE_SHARE: u64 = 50;
+
+/// The threads that serve faults: so many threads of the program can wait for the file at once. Chosen, not measured.
+pub(crate) const FAULT_THREADS: usize = 2;
+/// The threads that work ahead of the program. Chosen, not measured: a disk wants a few reads at once.
+pub(crate) const WORKERS: usize = 4;
+
+/// Workers look for work after this time even without news. Chosen, not measured.
+const LOOK: Nanos = Nanos(1_000_000_000);
+
+/// The rest of a worker after it found all pages pinned, or shared with a child: twice as long each time. Chosen, not
+/// measured.
+const SHORTEST_REST: Nanos = Nanos(10_000_000);
+
+/// The pager.
+#[derive(Debug)]
+pub(crate) struct Pager {
+    heap: Span,
+    uffd: &'static Userfaultfd,
+    file: File,
+    space: OwnLock<FileSpace>,
+    /// Places for huge pages that are not in the heap.
+    places: usize,
+    /// Ranges of base pages' places, for those who move such.
+    staging: OwnLock<Vec<usize>>,
+    table: OwnLock<Table>,
+    /// The page of the file that holds each page of the heap; zero if none does.
+    stored: &'static [AtomicU32],
+    /// Changed when there may be work.
+    news: AtomicU32,
+    /// Changed when a range is settled.
+    settled: AtomicU32,
+    /// The hash of a huge page of zeroes.
+    zeroes: u128,
+    counters: &'static Counters,
+}
+
+impl Pager {
+    /// A pager of the areas, all of which it has told.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn new(
+        span: Span,
+        uffd: &'static Userfaultfd,
+        file: Descriptor,
+        config: &Heap,
+        counters: &'static Counters,
+    ) -> Result<Self> {
+        let count = span.length / HUGE;
+        let base = (config.memory.0 / BASE_SHARE).max(64 * PAGE as u64);
+        let most = sys::to_usize(config.memory.0.saturating_sub(base) / HUGE as u64).max(1);
+        // While the program forks, all of the heap is in memory.
+        let places = u32::try_from(count + 64).map_err(|_| Errno::EINVAL)?;
+        let pool = mapped(places as usize * HUGE, libc::MADV_HUGEPAGE)?;
+        let staging = mapped((FAULT_THREADS + WORKERS + 1) * HUGE, libc::MADV_NOHUGEPAGE)?;
+        for target in [pool, staging] {
+            uffd.register_target(target)?;
+        }
+        // SAFETY: the advice concerns page sizes only. khugepaged is not to look at the heap.
+        unsafe { sys::madvise(span, libc::MADV_NOHUGEPAGE) }?;
+        uffd.register_all(span)?;
+        let base_most = sys::to_usize(base / PAGE as u64);
+        // SAFETY: a range's worth of memory that was just mapped, and holds zeroes.
+        let zeroes = unsafe { core::slice::from_raw_parts(staging.start as *const u8, HUGE) };
+        // SAFETY: zero bytes are ranges that never held anything.
+        let ranges = unsafe { zeroed::<Range>(count) }?;
+        // SAFETY: zero bytes are atomic integers.
+        let stored = unsafe { zeroed::<AtomicU32>(count * PER_RANGE) }?;
+        Ok(Self {
+            heap: span,
+            uffd,
+            file: File::new(file),
+            space: OwnLock::new(FileSpace::new(Bytes(config.size.0 + SPARE.0))),
+            places: pool.start,
+            staging: OwnLock::new(
+                (0..staging.length / HUGE).map(|at| staging.start + at * HUGE).collect(),
+            ),
+            table: OwnLock::new(Table::new(ranges, most, places, base_most)),
+            stored,
+            news: AtomicU32::new(0),
+            settled: AtomicU32::new(0),
+            zeroes: xxh3_128(zeroes),
+            counters,
+        })
+    }
+
+    /// Makes a part of the areas heap again that was mapped anew and holds nothing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn renew(&self, part: Span) -> Result<()> {
+        // SAFETY: the advice concerns page sizes only.
+        unsafe { sys::madvise(part, libc::MADV_NOHUGEPAGE) }?;
+        self.uffd.register_all(part)
+    }
+
+    /// Works ahead of the program for ever.
+    pub(crate) fn run(&self, areas: &Areas) {
+        let mut rest = SHORTEST_REST;
+        loop {
+            let news = self.news.load(Acquire);
+            match self.work(areas) {
+                Worked::Done => rest = SHORTEST_REST,
+                Worked::Nothing => sys::futex_wait_for(&self.news, news, LOOK),
+                Worked::Stuck => {
+                    sys::futex_wait_for(&AtomicU32::new(0), 0, rest);
+                    rest = Nanos((2 * rest.0).min(LOOK.0));
+                }
+            }
+        }
+    }
+
+    fn tell(&self) {
+        self.news.fetch_add(1, Release);
+        sys::futex_wake(&self.news);
+    }
+
+    /// Where a range is.
+    fn span(&self, range: usize) -> Span {
+        Span { start: self.heap.start + range * HUGE, length: HUGE }
+    }
+
+    /// Where a place is.
+    fn place(&self, place: u32) -> Span {
+        Span { start: self.places + place as usize * HUGE, length: HUGE }
+    }
+
+    fn page(&self, range: usize, index: usize) -> Span {
+        Span { start: self.span(range).start + index * PAGE, length: PAGE }
+    }
+
+    /// Takes a range over, after waiting for whoever is changing it.
+    fn take_over(&self, range: usize) -> Option<Range> {
+        loop {
+            let settled = self.settled.load(Acquire);
+            let taken =
+                self.table.with(|table| (range < table.count()).then(|| table.take_over(range)))?;
+            if taken.is_some() {
+                return taken;
+            }
+            sys::futex_wait_for(&self.settled, settled, LOOK);
+        }
+    }
+
+    /// Lets go of a range, and wakes those who wait for it.
+    fn settle(&self, range: usize, before: &Range, after: Range) {
+        self.table.with(|table| table.settle(range, before, after));
+        self.settled.fetch_add(1, Release);
+        sys::futex_wake(&self.settled);
+        self.uffd.wake(self.span(range));
+    }
+
+    /// The hash of a huge page in the pool.
+    fn hash(&self, place: u32) -> u128 {
+        let Span { start, length } = self.place(place);
+        // SAFETY: the page is in the pool, where nobody but who has taken it over touches it.
+        xxh3_128(unsafe { core::slice::from_raw_parts(start as *const u8, length) })
+    }
+
+    /// The page of the file that holds a page of the heap.
+    fn stored(&self, range: usize, index: usize) -> Option<&AtomicU32> {
+        self.stored.get(range * PER_RANGE + index)
+    }
+
+    /// Notes that a page of the file holds a page of the heap, or that none does (zero); the page that did is free.
+    fn store(&self, range: usize, index: usize, page: u32, entry: &mut Range) {
+        let Some(stored) = self.stored(range, index) else { return };
+        let before = stored.swap(page, Relaxed);
+        entry.stored = entry.stored + u16::from(page != 0) - u16::from(before != 0);
+        if before != 0 {
+            self.space.with(|space| space.free(before));
+        }
+    }
+
+    /// Works with a range's worth of places for base pages, which is empty before and after.
+    fn with_staging<T>(&self, work: impl FnOnce(Span) -> T) -> Option<T> {
+        let start = self.staging.with(Vec::pop)?;
+        let span = Span { start, length: HUGE };
+        let done = work(span);
+        // SAFETY: nobody needs what is left there.
+        let _ = unsafe { sys::madvise(span, libc::MADV_DONTNEED) };
+        self.staging.with(|staging| staging.push(start));
+        Some(done)
+    }
+
+    fn note_sizes(&self) {
+        let (huge, base) = self.table.with(|table| (table.huge().0, table.base));
+        self.counters.heap.huge.store(huge as u64, Relaxed);
+        self.counters.heap.base.store(base as u64, Relaxed);
+    }
+}
+
+/// Memory of the pager's own, aligned for huge pages, of which a child of a fork has nothing.
+fn mapped(length: usize, advice: i32) -> Result<Span> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let asked = Mmap::anywhere(length + HUGE, protection, libc::MAP_NORESERVE);
+    // SAFETY: the kernel chooses an unused place.
+    let start = unsafe { sys::mmap(asked) }?.next_multiple_of(HUGE);
+    let span = Span { start, length };
+    for advice in [advice, libc::MADV_DONTFORK] {
+        // SAFETY: it was just mapped, and holds nothing.
+        unsafe { sys::madvise(span, advice) }?;
+    }
+    Ok(span)
+}
+
+/// Zero bytes that live for ever, as so many values.
+///
+/// # Safety
+/// Zero bytes must be a value.
+unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
+    // SAFETY: the caller's promise.
+    unsafe { crate::start::zeroed(count) }
+}
+
+/// The bytes of so many pages.
+const fn bytes(pages: usize) -> Bytes {
+    Bytes((pages * PAGE) as u64)
+}

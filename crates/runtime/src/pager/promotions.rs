@@ -1,0 +1,69 @@
+//! Promotion: the base pages of a range, and what is missing of it, become a huge page (section 2.3).
+
+#![expect(unsafe_code, reason = "copies pages that were moved out")]
+
+use super::Pager;
+use super::table::{Pages, Range, State, Taken};
+use crate::sys::{self, Errno, PAGE, Result};
+use core::sync::atomic::Ordering::Relaxed;
+use superpage_policy::promotion::Outcome;
+
+impl Pager {
+    /// Promotes a range.
+    pub(super) fn promote(&self, range: usize) -> Outcome {
+        let Some(before) = self.table.with(|table| table.take_over_unless_held(range)) else {
+            return Outcome::Stale;
+        };
+        if before.state != State::Base {
+            self.settle(range, &before, before);
+            return Outcome::Stale;
+        }
+        let Some(taken) = self.page_of_pool() else {
+            self.settle(range, &before, before);
+            return Outcome::NoFrame;
+        };
+        let (Taken::Used(place) | Taken::Fresh(place)) = taken;
+        // What is missing is read while the program goes on with what is there.
+        let loaded = self.load(range, &taken, &before, before.resident);
+        let collected = loaded.and_then(|_| self.collect(range, place, before.resident));
+        if collected.is_err() {
+            self.give_page(place);
+            // Writes to a page that was moved and came back are not told any more.
+            self.settle(range, &before, Range { dirty: before.resident, ..before });
+            return Outcome::Stale;
+        }
+        let mut after =
+            Range { resident: Pages::default(), dirty: Pages::default(), was_seen: true, ..before };
+        if before.dirty.is_empty() {
+            after.hash = super::table::Hash::of(self.hash(place));
+        }
+        self.put_in_place(range, place, &mut after);
+        self.counters.heap.promotions.fetch_add(1, Relaxed);
+        self.settle(range, &before, after);
+        Outcome::Done
+    }
+
+    /// Moves the base pages of a range out, and copies them to their places in a huge page.
+    fn collect(&self, range: usize, place: u32, resident: Pages) -> Result<()> {
+        let (from, to) = (self.span(range), self.place(place));
+        self.with_staging(|staging| {
+            let moved = self.uffd.move_pages(from, staging.start);
+            if moved.is_err() {
+                let _ = self.uffd.move_pages(staging, from.start);
+                return moved;
+            }
+            for index in resident.iter() {
+                let offset = index * PAGE;
+                let (source, target) =
+                    ((staging.start + offset) as *const u8, (to.start + offset) as *mut u8);
+                // SAFETY: both are out of the program's reach: one was moved out of the heap, the other is taken.
+                unsafe { core::ptr::copy_nonoverlapping(source, target, PAGE) };
+            }
+            // A page table of base pages would have the huge page split.
+            // SAFETY: nothing is mapped there any more.
+            let _ = unsafe { sys::madvise(from, libc::MADV_DONTNEED) };
+            Ok(())
+        })
+        .unwrap_or(Err(Errno::ENOMEM))
+    }
+}

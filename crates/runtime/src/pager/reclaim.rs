@@ -1,0 +1,316 @@
+//! Reclaim: pages leave memory, written to the file before if the program has changed them.
+
+#![expect(unsafe_code, reason = "moves memory and drops what is in the file")]
+
+use super::file::behind;
+use super::table::{Hash, Queue, Range, State, Taken, Work};
+use super::{PER_RANGE, Pager, bytes};
+use crate::areas::Areas;
+use crate::sys::{self, Errno, Result, Span};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Attempts to have a page when none is free. Chosen, not measured.
+const ATTEMPTS: usize = 8;
+/// Base pages that one worker reclaims at a time. Chosen, not measured.
+const BATCH: usize = 32;
+/// Huge pages that are moved out for each that is reclaimed, while few wait. Chosen: some are touched again.
+const MOVED: usize = 2;
+/// What came of a worker's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Worked {
+    /// There was none.
+    Nothing,
+    /// It was done.
+    Done,
+    /// Nothing could be reclaimed.
+    Stuck,
+}
+
+impl Pager {
+    /// Does some work ahead of the program.
+    pub(super) fn work(&self, areas: &Areas) -> Worked {
+        let Some(work) = self.table.with(|table| table.work()) else {
+            self.note_sizes();
+            return Worked::Nothing;
+        };
+        let is_done = match work {
+            Work::Reclaim => self.reclaim(),
+            Work::Read(range) => {
+                let state = self.table.with(|table| table.range(range).map(|range| range.state));
+                match state {
+                    Some(State::Base) => drop(self.promote(range)),
+                    _ => self.read_ahead(range),
+                }
+                true
+            }
+            Work::Promote => {
+                self.promote_next(areas);
+                true
+            }
+            Work::ReclaimBase => self.reclaim_base(areas),
+        };
+        if is_done { Worked::Done } else { Worked::Stuck }
+    }
+
+    /// Takes a huge page of the pool, reclaiming one if none is free. Where all are pinned, there is one more than there may
+    /// be.
+    pub(super) fn page_of_pool(&self) -> Option<Taken> {
+        for _ in 0..ATTEMPTS {
+            if let Some(taken) = self.table.with(|table| table.take_page()) {
+                return self.filled(taken);
+            }
+            self.reclaim();
+        }
+        self.counters.heap.stuck.fetch_add(1, Relaxed);
+        let more = self.table.with(|table| table.take_more())?;
+        self.filled(more)
+    }
+
+    /// Has memory mapped in a place that never held any, so that no page of zeroes that others share is moved.
+    pub(super) fn filled(&self, taken: Taken) -> Option<Taken> {
+        if let Taken::Fresh(place) = taken {
+            // SAFETY: the place is taken and holds nothing.
+            if unsafe { sys::madvise(self.place(place), libc::MADV_POPULATE_WRITE) }.is_err() {
+                // SAFETY: as above.
+                let _ = unsafe { sys::madvise(self.place(place), libc::MADV_DONTNEED) };
+                self.table.with(|table| {
+                    table.lose_page();
+                    table.give_empty(place);
+                });
+                return None;
+            }
+        }
+        Some(taken)
+    }
+
+    /// Gives a huge page back that nobody needs.
+    pub(super) fn give_page(&self, place: u32) {
+        let gone = self.table.with(|table| table.give_page(place));
+        self.drop_page(gone);
+    }
+
+    /// As [`Pager::give_page`], of one that the program has freed.
+    pub(super) fn give_spare(&self, place: u32) {
+        let gone = self.table.with(|table| table.give_spare(place));
+        self.drop_page(gone);
+    }
+
+    fn drop_page(&self, gone: Option<u32>) {
+        if let Some(place) = gone {
+            // SAFETY: the place holds nothing that anybody needs.
+            let _ = unsafe { sys::madvise(self.place(place), libc::MADV_DONTNEED) };
+            self.table.with(|table| table.give_empty(place));
+        }
+    }
+
+    /// Makes a huge page free; whether one is.
+    fn reclaim(&self) -> bool {
+        for _ in 0..MOVED {
+            if self.table.with(|table| table.is_waiting_low()) {
+                self.move_out();
+            }
+        }
+        let oldest = |queue| self.table.with(|table| table.take_oldest(queue));
+        let is_far_ahead = self.table.with(|table| table.is_far_ahead());
+        let taken = is_far_ahead
+            .then(|| oldest(Queue::Ahead))
+            .flatten()
+            .or_else(|| oldest(Queue::Waiting))
+            .or_else(|| {
+                self.move_out()?;
+                oldest(Queue::Waiting)
+            })
+            .or_else(|| oldest(Queue::Ahead));
+        let Some((range, before)) = taken else { return false };
+        self.clean(range, before)
+    }
+
+    /// Moves the oldest huge page out of the heap, where it waits to be touched again or reclaimed.
+    fn move_out(&self) -> Option<()> {
+        let (range, before) = self.table.with(|table| table.take_oldest(Queue::Active))?;
+        let Some(place) = self.table.with(|table| table.take_empty()) else {
+            self.settle(range, &before, before);
+            return None;
+        };
+        let moved = self.take_out(self.span(range), self.place(place));
+        let after = match moved {
+            Ok(()) => Range { state: State::Waiting, place, ..before },
+            Err(_) => {
+                self.counters.heap.stuck.fetch_add(1, Relaxed);
+                self.table.with(|table| table.give_empty(place));
+                before
+            }
+        };
+        self.settle(range, &before, after);
+        moved.ok()
+    }
+
+    /// Moves pages out of the heap, all or none.
+    ///
+    /// # Errors
+    /// What the kernel says of one that is pinned, locked, or shared with a child.
+    pub(super) fn take_out(&self, from: Span, to: Span) -> Result<()> {
+        let move_all = || {
+            self.uffd.move_pages(from, to.start).inspect_err(|_| {
+                let _ = self.uffd.move_pages(to, from.start);
+            })
+        };
+        let moved = move_all();
+        if moved == Err(Errno::EBUSY) || moved == Err(Errno::EAGAIN) {
+            // Pages that a child had too are the program's alone after a write, or as good as one. All are there, so that
+            // no fault waits for this thread.
+            // SAFETY: it changes nothing of what the memory holds.
+            let _ = unsafe { sys::madvise(from, libc::MADV_POPULATE_WRITE) };
+            return move_all();
+        }
+        moved
+    }
+
+    /// Frees a huge page that waited, after writing it if it was changed; whether it is free.
+    fn clean(&self, range: usize, before: Range) -> bool {
+        let mut after = before;
+        let hash = if before.was_seen { Hash::of(self.hash(before.place)) } else { before.hash };
+        let kept = if hash == before.hash {
+            self.counters.heap.clean.fetch_add(1, Relaxed);
+            Ok(())
+        } else if hash == Hash::of(self.zeroes) {
+            (0..PER_RANGE).for_each(|index| self.store(range, index, 0, &mut after));
+            Ok(())
+        } else {
+            self.write(range, before.place, &mut after)
+        };
+        if kept.is_err() {
+            self.counters.heap.errors.fetch_add(1, Relaxed);
+            self.settle(range, &before, before);
+            return false;
+        }
+        after.hash = hash;
+        after.was_seen = false;
+        // What was touched meanwhile is in use.
+        if self.table.with(|table| table.was_touched(range)) {
+            self.counters.heap.soft_faults.fetch_add(1, Relaxed);
+            let after = self.bring_back(range, after);
+            self.settle(range, &before, after);
+            return false;
+        }
+        self.settle(range, &before, Range { state: State::Out, ..after });
+        self.give_page(before.place);
+        true
+    }
+
+    /// Writes a huge page to fresh places in the file.
+    fn write(&self, range: usize, place: u32, after: &mut Range) -> Result<()> {
+        let from = self.place(place).start;
+        if let Some(first) = self.space.with(|space| space.take_range()) {
+            // SAFETY: the page is in the pool and taken.
+            let written = unsafe { self.file.write(first, PER_RANGE, from) };
+            if written.is_err() {
+                let pages = first..behind(first, PER_RANGE);
+                self.space.with(|space| pages.for_each(|page| space.free(page)));
+                return written;
+            }
+            for index in 0..PER_RANGE {
+                self.store(range, index, behind(first, index), after);
+            }
+        } else {
+            // The free pages of the file are scattered.
+            for index in 0..PER_RANGE {
+                self.write_page(range, index, from + index * sys::PAGE, after)?;
+            }
+        }
+        self.counters.heap.written_huge.fetch_add(bytes(PER_RANGE).0, Relaxed);
+        Ok(())
+    }
+
+    fn write_page(&self, range: usize, index: usize, from: usize, after: &mut Range) -> Result<()> {
+        let page = self.space.with(|space| space.take_page()).ok_or(Errno::ENOSPC)?;
+        // SAFETY: the page was moved out of the heap.
+        let written = unsafe { self.file.write(page, 1, from) };
+        match written {
+            Ok(()) => self.store(range, index, page, after),
+            Err(_) => self.space.with(|space| space.free(page)),
+        }
+        written
+    }
+
+    /// Reads a range that will be touched next.
+    fn read_ahead(&self, range: usize) {
+        let Some(before) = self.table.with(|table| table.take_over_unless_held(range)) else {
+            return;
+        };
+        let is_out = before.state == State::Out && before.stored > 0;
+        let taken = is_out.then(|| self.table.with(|table| table.take_page())).flatten();
+        let Some(taken) = taken.and_then(|taken| self.filled(taken)) else {
+            self.settle(range, &before, before);
+            return;
+        };
+        let loaded = self.load(range, &taken, &before, super::table::Pages::default());
+        let (Taken::Used(place) | Taken::Fresh(place)) = taken;
+        let after = match loaded {
+            Ok(hash) => {
+                self.counters.heap.read_ahead.fetch_add(1, Relaxed);
+                let after = Range { state: State::Waiting, hash, place, was_seen: false, ..before };
+                let is_needed = self.table.with(|table| table.was_touched(range));
+                if is_needed { self.bring_back(range, after) } else { after }
+            }
+            Err(_) => {
+                self.give_page(place);
+                before
+            }
+        };
+        self.settle(range, &before, after);
+    }
+
+    /// Makes some base pages free; whether any is.
+    pub(super) fn reclaim_base(&self, areas: &Areas) -> bool {
+        let mut freed = false;
+        for _ in 0..BATCH {
+            let Some((range, index)) = self.next_base(areas) else { break };
+            freed |= self.evict_base(range, index);
+        }
+        freed
+    }
+
+    fn evict_base(&self, range: usize, index: usize) -> bool {
+        let Some(before) = self.table.with(|table| table.take_over_unless_held(range)) else {
+            return false;
+        };
+        let mut after = before;
+        let is_there = before.state == State::Base && before.resident.has(index);
+        let done = is_there && self.drop_base(range, index, &mut after).is_ok();
+        if done {
+            after.resident.remove(index);
+            after.dirty.remove(index);
+            if after.resident.is_empty() {
+                after.state = State::Out;
+                after.hash = Hash::UNKNOWN;
+            }
+        } else if is_there {
+            self.counters.heap.stuck.fetch_add(1, Relaxed);
+        }
+        self.settle(range, &before, after);
+        done
+    }
+
+    fn drop_base(&self, range: usize, index: usize, after: &mut Range) -> Result<()> {
+        let page = self.page(range, index);
+        if !after.dirty.has(index) {
+            // The file has it. A write that begins now is told, and waits.
+            // SAFETY: the program finds it again.
+            return unsafe { sys::madvise(page, libc::MADV_DONTNEED) }.map(|_| ());
+        }
+        self.with_staging(|staging| {
+            let place = Span { length: sys::PAGE, ..staging };
+            self.take_out(page, place)?;
+            let written = self.write_page(range, index, place.start, after);
+            if written.is_err() {
+                self.counters.heap.errors.fetch_add(1, Relaxed);
+                let _ = self.uffd.move_pages(place, page.start);
+                return written;
+            }
+            self.counters.heap.written_base.fetch_add(bytes(1).0, Relaxed);
+            Ok(())
+        })
+        .unwrap_or(Err(Errno::ENOMEM))
+    }
+}

@@ -1,0 +1,234 @@
+//! Faults: the program touches a page of the heap that is not there, or writes to one whose writes are told.
+
+use super::choose::Wanted;
+use super::file::behind;
+use super::table::{Hash, Pages, Range, State, Taken};
+use super::{PER_RANGE, Pager, bytes};
+use crate::areas::Areas;
+use crate::sys::{self, Errno, PAGE, Result, Span};
+use crate::uffd::{Access, Fault, Kind, Writes};
+use core::sync::atomic::Ordering::Relaxed;
+use superpage_units::Nanos;
+
+/// Room for a base page, as a device wants it.
+#[repr(C, align(4096))] // tidy: allow(an attribute takes a number only)
+struct Buffer([u8; PAGE]);
+
+impl Buffer {
+    const fn zeroes() -> Self {
+        Self([0; PAGE])
+    }
+
+    fn address(&mut self) -> usize {
+        self.0.as_mut_ptr().addr()
+    }
+}
+
+/// A touch of a page that is not there.
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    range: usize,
+    index: usize,
+    access: Access,
+    /// Whether the range is in a stream that the program goes through.
+    is_next: bool,
+}
+
+impl Pager {
+    /// Serves a fault.
+    pub(crate) fn serve(&self, areas: &Areas, fault: Fault) {
+        let begun = sys::now();
+        let page = (fault.address - self.heap.start) / PAGE;
+        let (range, index) = (page / PER_RANGE, page % PER_RANGE);
+        // Also where somebody else brings the range in: otherwise the stream would end there.
+        let is_next = fault.kind == Kind::Missing && self.follow(range, index);
+        let touch = Touch { range, index, access: fault.access, is_next };
+        // Whoever has taken the range over wakes the thread, which faults again if it has to.
+        let Some(before) = self.table.with(|table| table.take_over(range)) else { return };
+        let after = match (before.state, fault.kind) {
+            (_, Kind::WriteProtected) => self.allow_writes(range, index, before),
+            (State::Waiting, _) => {
+                self.counters.heap.soft_faults.fetch_add(1, Relaxed);
+                self.bring_back(range, before)
+            }
+            (State::Base, _) if !before.resident.has(index) => self.bring_in(areas, &touch, before),
+            (State::Out, _) => self.bring_in(areas, &touch, before),
+            // It came since the fault; or the program had the kernel drop it in a way that the library does not hear of.
+            (State::Huge | State::Base | State::Busy, _) => {
+                let _ = self.uffd.copy(
+                    Buffer::zeroes().address(),
+                    self.page(range, index).start,
+                    Writes::Free,
+                );
+                before
+            }
+        };
+        self.settle(range, &before, after);
+        if fault.kind == Kind::Missing {
+            self.counters.heap.waits.add(Nanos(sys::now().0 - begun.0));
+        }
+    }
+
+    /// Lets the program write to a base page, which counts as written from now on.
+    fn allow_writes(&self, range: usize, index: usize, before: Range) -> Range {
+        let mut after = before;
+        if before.state == State::Base && before.resident.has(index) {
+            after.dirty.add(index);
+            self.counters.heap.write_faults.fetch_add(1, Relaxed);
+        }
+        self.uffd.allow_writes(self.page(range, index));
+        after
+    }
+
+    /// Follows the streams of the program, and has what comes next read; whether the range is in a stream.
+    fn follow(&self, range: usize, index: usize) -> bool {
+        let (is_next, has_work) = self.table.with(|table| {
+            let touched = table.streams.touch(range, index);
+            let reads = table.read_ahead(touched.first, touched.step, touched.count);
+            (touched.length > 0, reads || table.work_is_due())
+        });
+        if has_work {
+            self.tell();
+        }
+        is_next
+    }
+
+    /// Puts a huge page back that waited.
+    pub(super) fn bring_back(&self, range: usize, before: Range) -> Range {
+        let mut after = Range { was_seen: true, ..before };
+        self.put_in_place(range, before.place, &mut after);
+        after
+    }
+
+    fn bring_in(&self, areas: &Areas, touch: &Touch, before: Range) -> Range {
+        let Touch { range, index, is_next, .. } = *touch;
+        let wanted = self.choose(areas, range, index, &before);
+        if before.state == State::Out
+            && (wanted == Wanted::Huge || is_next)
+            && let Some(after) = self.bring_in_huge(range, before)
+        {
+            self.counters.heap.huge_faults.fetch_add(1, Relaxed);
+            return after;
+        }
+        if before.state == State::Base && is_next {
+            self.table.with(|table| table.read_ahead(range as i64, 1, 1));
+        }
+        self.bring_in_base(touch, before)
+    }
+
+    fn bring_in_huge(&self, range: usize, before: Range) -> Option<Range> {
+        let taken = self.page_of_pool()?;
+        let loaded = self.load(range, &taken, &before, Pages::default());
+        let (Taken::Used(place) | Taken::Fresh(place)) = taken;
+        let Ok(hash) = loaded else {
+            self.give_page(place);
+            return None;
+        };
+        let mut after = Range { hash, was_seen: true, ..before };
+        self.put_in_place(range, place, &mut after);
+        Some(after)
+    }
+
+    /// Fills a huge page of the pool with the content of a range, but for the pages `without`; the hash of it, if it has
+    /// all.
+    pub(super) fn load(
+        &self,
+        range: usize,
+        taken: &Taken,
+        entry: &Range,
+        without: Pages,
+    ) -> Result<Hash> {
+        let (Taken::Used(place) | Taken::Fresh(place)) = *taken;
+        let to = self.place(place);
+        if entry.stored == 0 {
+            if let Taken::Used(_) = taken {
+                // SAFETY: the page is in the pool and taken.
+                unsafe { core::ptr::write_bytes(to.start as *mut u8, 0, to.length) };
+            }
+            return Ok(Hash::of(self.zeroes));
+        }
+        let mut index = 0;
+        while index < PER_RANGE {
+            let first = self.file_page(range, index);
+            let mut count = 1;
+            let follows = |count: usize| match first {
+                0 => self.file_page(range, index + count) == 0,
+                first => self.file_page(range, index + count) == behind(first, count),
+            };
+            while index + count < PER_RANGE && follows(count) {
+                count += 1;
+            }
+            let part = Span { start: to.start + index * PAGE, length: count * PAGE };
+            let is_needed = (index..index + count).any(|index| !without.has(index));
+            match first {
+                // SAFETY: the page is in the pool and taken.
+                0 => unsafe { core::ptr::write_bytes(part.start as *mut u8, 0, part.length) },
+                first if is_needed => {
+                    // SAFETY: as above.
+                    unsafe { self.file.read(first, count, part.start) }.inspect_err(|_| {
+                        self.counters.heap.errors.fetch_add(1, Relaxed);
+                    })?;
+                    self.counters.heap.read_huge.fetch_add(bytes(count).0, Relaxed);
+                }
+                _ => {}
+            }
+            index += count;
+        }
+        Ok(if without.is_empty() { Hash::of(self.hash(place)) } else { Hash::UNKNOWN })
+    }
+
+    pub(super) fn file_page(&self, range: usize, index: usize) -> u32 {
+        self.stored(range, index).map_or(0, |page| page.load(Relaxed))
+    }
+
+    /// Moves a huge page of the pool to its range, where nothing is.
+    pub(super) fn put_in_place(&self, range: usize, place: u32, after: &mut Range) {
+        let (from, to) = (self.place(place), self.span(range));
+        let mut moved = self.uffd.move_pages(from, to.start);
+        if moved == Err(Errno::EBUSY) {
+            moved = self.uffd.move_pages(from, to.start);
+        }
+        if moved.is_ok() {
+            after.state = State::Huge;
+            self.table.with(|table| table.give_empty(place));
+            return;
+        }
+        // The range is more than one VMA, or one to which the kernel moves nothing: it gets base pages. What has moved
+        // already is there.
+        let _ = self.uffd.move_pages(to, from.start);
+        for offset in (0..to.length).step_by(PAGE) {
+            let _ = self.uffd.copy(from.start + offset, to.start + offset, Writes::Free);
+        }
+        *after = Range { state: State::Base, resident: Pages::ALL, dirty: Pages::ALL, ..*after };
+        after.hash = Hash::UNKNOWN;
+        self.give_page(place);
+    }
+
+    fn bring_in_base(&self, touch: &Touch, before: Range) -> Range {
+        let Touch { range, index, access, .. } = *touch;
+        let page = self.page(range, index);
+        let mut buffer = Buffer::zeroes();
+        let stored = self.file_page(range, index);
+        if stored != 0 {
+            // SAFETY: the buffer is a page.
+            if unsafe { self.file.read(stored, 1, buffer.address()) }.is_err() {
+                self.counters.heap.errors.fetch_add(1, Relaxed);
+                self.uffd.poison(page.start);
+                return before;
+            }
+            self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);
+        }
+        let writes = if access == Access::Write { Writes::Free } else { Writes::Told };
+        match self.uffd.copy(buffer.address(), page.start, writes) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(_) => return before, // the thread is woken, and tries again
+        }
+        self.counters.heap.base_faults.fetch_add(1, Relaxed);
+        let mut after = Range { state: State::Base, hash: Hash::UNKNOWN, ..before };
+        after.resident.add(index);
+        if access == Access::Write {
+            after.dirty.add(index);
+        }
+        after
+    }
+}

@@ -1,0 +1,439 @@
+//! The state of each range of the heap, and where the pages of the pools are.
+//!
+//! ```text
+//!                 fault: huge page                          clock
+//!   Out ───────────────────────────────▶ Huge ◀──────────────────────────▶ Waiting ──▶ Out
+//!    │                                     ▲          fault: it was in use       hashed, written if it
+//!    │ fault: base page                    │                                     was changed
+//!    └──────────────────▶ Base ────────────┘
+//!                          │    promotion
+//!                          └──▶ Out, page by page
+//! ```
+//!
+//! Whoever changes a range takes it over first ([`Table::take_over`]): it is busy then, until it is settled, and whoever
+//! waits for a fault in it is woken. No lock is held meanwhile.
+
+use super::streams::Streams;
+use super::{PER_RANGE, WORDS};
+use crate::sys::PAGE;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Where the pages of a range are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum State {
+    /// None is in memory. All zero bytes are this.
+    Out = 0,
+    /// A huge page maps it.
+    Huge,
+    /// Its huge page was taken out of the heap and is still in memory, until it is written or needed again.
+    Waiting,
+    /// Some base pages are in memory.
+    Base,
+    /// Somebody is changing it.
+    Busy,
+}
+
+/// A range of the heap. All zero bytes are one that never held anything.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Range {
+    /// The content of the file, as a hash, of [`State::Huge`] and [`State::Waiting`], if it is known.
+    pub(super) hash: Hash,
+    /// The base pages that are in memory, of [`State::Base`].
+    pub(super) resident: Pages,
+    /// Those of them that may have been written to.
+    pub(super) dirty: Pages,
+    /// The place of its huge page, of [`State::Waiting`].
+    pub(super) place: u32,
+    /// Changed each time the range is put in a queue, where older entries do not count any more.
+    pub(super) stamp: u32,
+    /// Its pages that are in the file.
+    pub(super) stored: u16,
+    pub(super) state: State,
+    /// Whether the program may have changed the huge page since its hash was taken.
+    pub(super) was_seen: bool,
+    /// Whether a fault came while it was busy.
+    pub(super) was_touched: bool,
+}
+
+/// A queue of ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// Huge pages map them.
+    Active,
+    /// Their huge pages were moved out of the heap.
+    Waiting,
+    /// They were read ahead and not touched yet.
+    Ahead,
+}
+
+impl Range {
+    fn queue(&self) -> Option<Queue> {
+        match self.state {
+            State::Huge => Some(Queue::Active),
+            State::Waiting if self.was_seen => Some(Queue::Waiting),
+            State::Waiting => Some(Queue::Ahead),
+            State::Out | State::Base | State::Busy => None,
+        }
+    }
+}
+
+/// The hash of a huge page's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Hash {
+    pub(super) value: u128,
+    pub(super) is_known: bool,
+}
+
+impl Hash {
+    pub(super) const UNKNOWN: Self = Self { value: 0, is_known: false };
+
+    pub(super) const fn of(value: u128) -> Self {
+        Self { value, is_known: true }
+    }
+}
+
+/// A set of the pages of a range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Pages([u64; WORDS]);
+
+impl Pages {
+    pub(super) const ALL: Self = Self([u64::MAX; WORDS]);
+
+    pub(super) const fn has(&self, index: usize) -> bool {
+        self.0[index / 64] & 1 << (index % 64) != 0
+    }
+
+    pub(super) fn add(&mut self, index: usize) {
+        self.0[index / 64] |= 1 << (index % 64);
+    }
+
+    pub(super) fn remove(&mut self, index: usize) {
+        self.0[index / 64] &= !(1 << (index % 64));
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        let pages = *self;
+        (0..PER_RANGE).filter(move |index| pages.has(*index))
+    }
+}
+
+/// A huge page of the pool, and where it lies.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// It holds anything.
+    Used(u32),
+    /// Nothing was ever mapped there.
+    Fresh(u32),
+}
+
+/// The ranges, and the pools.
+#[derive(Debug)]
+pub(super) struct Table {
+    ranges: &'static mut [Range],
+    /// The ranges that huge pages map, the oldest first.
+    active: VecDeque<(u32, u32)>,
+    /// The ranges whose huge pages wait, the oldest first.
+    waiting: VecDeque<(u32, u32)>,
+    waiting_count: usize,
+    /// The ranges that were read ahead and not touched yet, the oldest first.
+    ahead: VecDeque<(u32, u32)>,
+    ahead_count: usize,
+    /// Places of huge pages that were reclaimed, and of those that the program gave back.
+    free: Vec<u32>,
+    spare: Vec<u32>,
+    /// Places without a page.
+    empty: Vec<u32>,
+    /// Huge pages that there are, and that there may be.
+    made: usize,
+    most: usize,
+    /// Base pages in the heap, and how many there may be.
+    pub(super) base: usize,
+    pub(super) base_most: usize,
+    /// Ranges to be read ahead.
+    reads: VecDeque<u32>,
+    /// Faults since which the policy may want a promotion.
+    pub(super) promotable: usize,
+    pub(super) streams: Streams,
+    /// Whether nothing may leave memory: the program forks.
+    pub(super) is_held: bool,
+}
+
+/// The work that is to be done in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A huge page is to be free.
+    Reclaim,
+    /// A range is to be read ahead.
+    Read(usize),
+    /// The policy is to be asked.
+    Promote,
+    /// Base pages are to be free.
+    ReclaimBase,
+}
+
+impl Table {
+    /// So many huge pages at the most in so many places, and so many base pages.
+    pub(super) fn new(
+        ranges: &'static mut [Range],
+        most: usize,
+        places: u32,
+        base_most: usize,
+    ) -> Self {
+        let room = ranges.len();
+        Self {
+            ranges,
+            active: VecDeque::with_capacity(2 * room),
+            waiting: VecDeque::with_capacity(2 * room),
+            waiting_count: 0,
+            ahead: VecDeque::with_capacity(2 * room),
+            ahead_count: 0,
+            free: Vec::with_capacity(places as usize),
+            spare: Vec::with_capacity(places as usize),
+            empty: (0..places).rev().collect(),
+            made: 0,
+            most,
+            base: 0,
+            base_most,
+            reads: VecDeque::with_capacity(room),
+            promotable: 0,
+            streams: Streams::default(),
+            is_held: false,
+        }
+    }
+
+    /// The number of ranges.
+    pub(super) fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// A range.
+    pub(super) fn range(&self, range: usize) -> Option<&Range> {
+        self.ranges.get(range)
+    }
+
+    /// Takes a range over; nothing if somebody else has, who wakes the threads that wait for faults in it.
+    pub(super) fn take_over(&mut self, range: usize) -> Option<Range> {
+        let entry = self.ranges.get_mut(range)?;
+        if entry.state == State::Busy {
+            entry.was_touched = true;
+            return None;
+        }
+        let before = *entry;
+        entry.state = State::Busy;
+        entry.was_touched = false;
+        Some(before)
+    }
+
+    /// As [`Table::take_over`], to do what a child of a fork must not see half done.
+    pub(super) fn take_over_unless_held(&mut self, range: usize) -> Option<Range> {
+        if self.is_held { None } else { self.take_over(range) }
+    }
+
+    /// Whether a fault came since the range was taken over.
+    pub(super) fn was_touched(&self, range: usize) -> bool {
+        self.ranges.get(range).is_some_and(|range| range.was_touched)
+    }
+
+    /// Lets go of a range.
+    pub(super) fn settle(&mut self, range: usize, before: &Range, after: Range) {
+        let Some(entry) = self.ranges.get_mut(range) else { return };
+        let stamp = entry.stamp.wrapping_add(1);
+        *entry = Range { stamp, was_touched: false, ..after };
+        let Ok(number) = u32::try_from(range) else { return };
+        match before.queue() {
+            Some(Queue::Waiting) => self.waiting_count -= 1,
+            Some(Queue::Ahead) => self.ahead_count -= 1,
+            Some(Queue::Active) | None => {}
+        }
+        match after.queue() {
+            Some(Queue::Active) => self.active.push_back((number, stamp)),
+            Some(Queue::Waiting) => {
+                self.waiting.push_back((number, stamp));
+                self.waiting_count += 1;
+            }
+            Some(Queue::Ahead) => {
+                self.ahead.push_back((number, stamp));
+                self.ahead_count += 1;
+            }
+            None => {}
+        }
+        self.base = self.base + after.resident.count() - before.resident.count();
+    }
+
+    /// Takes the oldest range of a queue over.
+    pub(super) fn take_oldest(&mut self, of: Queue) -> Option<(usize, Range)> {
+        if self.is_held {
+            return None;
+        }
+        loop {
+            let queue = match of {
+                Queue::Active => &mut self.active,
+                Queue::Waiting => &mut self.waiting,
+                Queue::Ahead => &mut self.ahead,
+            };
+            let (number, stamp) = queue.pop_front()?;
+            let range = number as usize;
+            let is_current = |found: &&Range| found.stamp == stamp && found.queue() == Some(of);
+            if self.range(range).filter(is_current).is_some() {
+                return Some((range, self.take_over(range)?));
+            }
+        }
+    }
+
+    /// Takes a huge page that nobody uses.
+    pub(super) fn take_page(&mut self) -> Option<Taken> {
+        if let Some(place) = self.spare.pop().or_else(|| self.free.pop()) {
+            return Some(Taken::Used(place));
+        }
+        if self.made < self.most { self.take_more() } else { None }
+    }
+
+    /// Takes one more huge page than there may be, or one that there may be.
+    pub(super) fn take_more(&mut self) -> Option<Taken> {
+        let place = self.empty.pop()?;
+        self.made += 1;
+        Some(Taken::Fresh(place))
+    }
+
+    /// Gives a huge page back that was reclaimed. Its place, if it is to go: there are more than there may be. The place is
+    /// given back once it is empty.
+    pub(super) fn give_page(&mut self, place: u32) -> Option<u32> {
+        if self.made > self.most {
+            self.made -= 1;
+            return Some(place);
+        }
+        self.free.push(place);
+        None
+    }
+
+    /// Gives a huge page back that the program does not need any more.
+    pub(super) fn give_spare(&mut self, place: u32) -> Option<u32> {
+        if self.made > self.most {
+            return self.give_page(place);
+        }
+        self.spare.push(place);
+        None
+    }
+
+    /// A huge page is gone that was in the heap, or was never had.
+    pub(super) fn lose_page(&mut self) {
+        self.made -= 1;
+    }
+
+    /// Takes a place without a page.
+    pub(super) fn take_empty(&mut self) -> Option<u32> {
+        self.empty.pop()
+    }
+
+    /// A place holds no page.
+    pub(super) fn give_empty(&mut self, place: u32) {
+        self.empty.push(place);
+    }
+
+    /// Huge pages that are free without being reclaimed.
+    pub(super) fn free_from_the_start(&self) -> usize {
+        self.spare.len() + self.most.saturating_sub(self.made)
+    }
+
+    /// The bytes that are in the file and not in memory, at most.
+    pub(super) fn out(&self) -> usize {
+        let pages = |range: &Range| match range.state {
+            State::Out if range.stored > 0 => PER_RANGE,
+            State::Base => usize::from(range.stored),
+            State::Out | State::Huge | State::Waiting | State::Busy => 0,
+        };
+        self.ranges.iter().map(pages).sum::<usize>() * PAGE
+    }
+
+    /// Huge pages that there are and may be.
+    pub(super) fn huge(&self) -> (usize, usize) {
+        (self.made, self.most)
+    }
+
+    /// Has ranges read ahead that are in the file and not in memory.
+    pub(super) fn read_ahead(&mut self, first: i64, step: i64, count: i64) -> bool {
+        for at in 0..count {
+            let Ok(range) = usize::try_from(first + at * step) else { continue };
+            let is_worth_it = self.range(range).is_some_and(|range| match range.state {
+                State::Out => range.stored > 0,
+                State::Base => true,
+                State::Huge | State::Waiting | State::Busy => false,
+            });
+            if let (true, Ok(number)) = (is_worth_it, u32::try_from(range)) {
+                self.reads.push_back(number);
+            }
+        }
+        !self.reads.is_empty()
+    }
+
+    /// Huge pages that can be had at once.
+    fn available(&self) -> usize {
+        self.free.len() + self.free_from_the_start()
+    }
+
+    /// Huge pages that are kept free. Chosen, not measured: a sixteenth.
+    fn low(&self) -> usize {
+        (self.most / 16).clamp(1, 16)
+    }
+
+    fn is_base_high(&self) -> bool {
+        self.base > self.base_most - self.base_most / 16
+    }
+
+    /// Whether few huge pages wait to be touched again. Chosen, not measured: less than an eighth.
+    pub(super) fn is_waiting_low(&self) -> bool {
+        self.waiting_count < self.most / 8
+    }
+
+    /// Whether much was read ahead that nobody has touched. Chosen, not measured: an eighth.
+    pub(super) fn is_far_ahead(&self) -> bool {
+        self.ahead_count > (self.most / 8).max(1)
+    }
+
+    /// Whether workers that sleep are to be told.
+    pub(super) fn work_is_due(&self) -> bool {
+        self.available() < self.low()
+            || self.made > self.most
+            || self.promotable > 0
+            || self.is_base_high()
+    }
+
+    /// The work to be done next.
+    pub(super) fn work(&mut self) -> Option<Work> {
+        if self.is_held {
+            return None;
+        }
+        let available = self.available();
+        if (available < self.low() || self.made > self.most)
+            && (self.waiting_count + self.ahead_count > 0 || !self.active.is_empty())
+        {
+            return Some(Work::Reclaim);
+        }
+        if available > 0
+            && let Some(range) = self.reads.pop_front()
+        {
+            return Some(Work::Read(range as usize));
+        }
+        if self.promotable > 0 {
+            self.promotable -= 1;
+            return Some(Work::Promote);
+        }
+        if self.is_base_high() {
+            return Some(Work::ReclaimBase);
+        }
+        None
+    }
+}
