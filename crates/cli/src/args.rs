@@ -172,6 +172,18 @@ pub(crate) struct Run {
     /// nothing
     #[arg(long, value_name = "POLICY", default_value = "trident", value_parser = RUN_POLICIES)]
     pub(crate) policy: String,
+    /// Have the program's large memory live in a file on this disk (xHeap): a directory, where a file without a name is
+    /// made; a file that is empty or not there; or a block device that holds nothing. As much of it as --memory says is in
+    /// memory. Needs the right to a userfaultfd (root, or see `superpage doctor`)
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, requires = "memory",
+          conflicts_with_all = ["policy", "promote", "ready", "children"])]
+    pub(crate) heap: Option<PathBuf>,
+    /// The memory that the heap may take: a size such as 2G, or a part of the machine's memory such as 75%
+    #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
+    pub(crate) memory: Option<Memory>,
+    /// The size of the heap, which is reserved on the disk at the start [default: four times --memory]
+    #[arg(long, value_name = "SIZE", requires = "heap", value_parser = size)]
+    pub(crate) heap_size: Option<Bytes>,
     /// 1 GiB pages that are kept zeroed ahead of the program's first touches, once it has 1 GiB of memory;
     /// at most 16
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=16),
@@ -633,6 +645,22 @@ fn size(text: &str) -> Result<Bytes, String> {
         Ok(0) => Err("a size of 0 is too small; give one such as 512M".to_owned()),
         Ok(bytes) => Ok(Bytes(bytes)),
         Err(_) => Err("give a size such as 512M or 1.5GiB".to_owned()),
+    }
+}
+
+/// An amount of memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Memory {
+    /// So many bytes.
+    Bytes(Bytes),
+    /// A part of the machine's.
+    Part(Share),
+}
+
+fn memory(text: &str) -> Result<Memory, String> {
+    match text.strip_suffix('%') {
+        Some(_) => percent(text).map(Memory::Part),
+        None => size(text).map(Memory::Bytes),
     }
 }
 

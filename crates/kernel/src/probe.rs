@@ -115,7 +115,7 @@ impl Ability {
             Self::Cgroups => "watch memory by cgroup",
             Self::UnderusedShrinker => "compare with the kernel's own de-bloater",
             Self::HearFirstTouches => {
-                "serve a program's first touches (userfaultfd, `superpage run`)"
+                "serve a program's faults (userfaultfd, `superpage run`, also with --heap)"
             }
             Self::GiganticPages => "have 1 GiB pages for programs (hugetlb, `superpage run`)",
         }

@@ -3,6 +3,7 @@
 //! [`program`] says whether the library can be loaded, [`supply`] enlarges the kernel's pool of gigantic
 //! pages when the library asks, [`report`] shows what was counted.
 
+mod heap;
 mod program;
 mod report;
 mod supply;
@@ -11,6 +12,7 @@ use crate::args::{Malloc, Run};
 use crate::exit::{Failure, Outcome};
 use crate::show;
 use anyhow::Context;
+use heap::HeapFile;
 use program::ProgramError;
 use report::Report;
 use signal_hook::consts::{
@@ -55,10 +57,11 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     command.args(rest);
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     let mut report = arguments.report.as_deref().map(open_report).transpose()?;
+    let heap = HeapFile::open(arguments)?;
     let shared = match why_not(&file) {
         Some(why) => Err(format!("{} {why}", name.display())),
         None => Shared::create(arguments).and_then(|shared| {
-            shared.pass_on(&mut command, arguments)?;
+            shared.pass_on(&mut command, arguments, heap.as_ref())?;
             Ok(shared)
         }),
     };
@@ -67,16 +70,22 @@ pub(super) fn run(arguments: &Run) -> Outcome {
     let signals = SignalsInfo::<WithOrigin>::new(SIGNALS).context("signals cannot be set up")?;
     let none = Counters::default();
     let counters = shared.as_ref().map_or(&none, Shared::counters);
-    let in_pool = pages_in_pool(&arguments.policy);
+    let in_pool = pages_in_pool(&arguments.policy).filter(|_| heap.is_none());
     let supply = shared.as_ref().zip(in_pool);
     let supply = supply.and_then(|(_, size)| Supply::open(counters, size).ok());
     let child = start(&mut command, &file, rest)?;
     let status = attend(child, signals, counters, supply)?;
-    let seen = Report::of(counters, in_pool.unwrap_or(PageSize::Gigantic));
+    let seen = match &heap {
+        Some(_) => Report::of_heap(counters),
+        None => Report::of(counters, in_pool.unwrap_or(PageSize::Gigantic)),
+    };
     if let Some(file) = &mut report
         && let Err(error) = writeln!(file, "{}", seen.as_json())
     {
         show::note(&format!("the report could not be written: {error}"));
+    }
+    if let Some(trouble) = seen.trouble() {
+        show::note(&trouble);
     }
     if !arguments.quiet && shared.is_some() {
         show::report(&seen.in_words());
@@ -168,7 +177,12 @@ impl Shared {
     }
 
     /// Has the command load the library, and tells the library what is wanted.
-    fn pass_on(&self, command: &mut Command, arguments: &Run) -> Result<(), String> {
+    fn pass_on(
+        &self,
+        command: &mut Command,
+        arguments: &Run,
+        heap: Option<&HeapFile>,
+    ) -> Result<(), String> {
         let file = Self::file(&self.directory);
         let counters = file.to_str().filter(|path| path.len() <= MAX_PATH).ok_or(
             "the path of the directory for temporary files (TMPDIR) is too long, or no text",
@@ -178,9 +192,10 @@ impl Shared {
         let config = Config {
             parent,
             children: *children,
-            policy,
-            promote: promote.way(),
-            ready: *ready,
+            policy: if heap.is_some() { heap::POLICY } else { policy },
+            promote: promote.way().filter(|_| heap.is_none()),
+            ready: if heap.is_some() { 0 } else { *ready },
+            heap: heap.map(HeapFile::config),
             counters,
         };
         command.env(VARIABLE, config.to_string());

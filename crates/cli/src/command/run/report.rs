@@ -2,9 +2,12 @@
 
 use crate::show;
 use serde_json::{Value, json};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use superpage_launch::{Counters, FORMAT};
-use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, Nanos, PageSize};
+use superpage_launch::{Counters, FORMAT, HeapCounters};
+use superpage_units::{
+    BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, Nanos, PageSize, Share,
+};
 
 /// The counters, once the program has ended.
 #[derive(Debug)]
@@ -24,6 +27,91 @@ pub(super) struct Report {
     longest_promotion: Nanos,
     longest_demotion: Nanos,
     refused: Vec<(superpage_launch::Cause, u64)>,
+    heap: Option<Heap>,
+}
+
+/// The counters of a heap.
+#[derive(Debug)]
+struct Heap {
+    numbers: [(&'static str, u64); 17],
+    p99_fault: Nanos,
+}
+
+impl Heap {
+    fn of(counters: &HeapCounters) -> Self {
+        let number = |counter: &AtomicU64| counter.load(Relaxed);
+        let HeapCounters { huge, base, .. } = counters;
+        let bytes = |read: [&AtomicU64; 2]| read.into_iter().map(number).sum();
+        Self {
+            numbers: [
+                ("huge_faults", number(&counters.huge_faults)),
+                ("base_faults", number(&counters.base_faults)),
+                ("soft_faults", number(&counters.soft_faults)),
+                ("write_faults", number(&counters.write_faults)),
+                ("promotions", number(&counters.promotions)),
+                ("read_ahead", number(&counters.read_ahead)),
+                ("read_bytes", bytes([&counters.read_huge, &counters.read_base])),
+                ("read_base_bytes", number(&counters.read_base)),
+                ("written_bytes", bytes([&counters.written_huge, &counters.written_base])),
+                ("written_base_bytes", number(&counters.written_base)),
+                ("reclaimed_clean", number(&counters.clean)),
+                ("stuck", number(&counters.stuck)),
+                ("errors", number(&counters.errors)),
+                ("failed", number(&counters.failed)),
+                ("huge_bytes", number(huge) * HUGE_PAGE_BYTES),
+                ("base_bytes", number(base) * BASE_PAGE_BYTES),
+                ("faults", bytes([&counters.huge_faults, &counters.base_faults])),
+            ],
+            p99_fault: counters.waits.quantile(0.99).unwrap_or_default(),
+        }
+    }
+
+    fn number(&self, key: &str) -> u64 {
+        self.numbers.iter().find(|(name, _)| *name == key).map_or(0, |(_, number)| *number)
+    }
+
+    /// The part of what is in memory that is on huge pages.
+    fn huge_share(&self) -> Share {
+        let huge = Bytes(self.number("huge_bytes"));
+        huge.share_of(huge + Bytes(self.number("base_bytes")))
+    }
+
+    fn in_words(&self) -> String {
+        let bytes = |key| Bytes(self.number(key));
+        format!(
+            "superpage: of the heap {} on huge pages and {} on base pages at the end\n\
+             superpage: {} faults served by huge pages, {} by base pages, {} found their page still in \
+             memory, 99 of 100 within {}; {} ranges promoted, {} read ahead\n\
+             superpage: {} read and {} written\n",
+            bytes("huge_bytes"),
+            bytes("base_bytes"),
+            self.number("huge_faults"),
+            self.number("base_faults"),
+            self.number("soft_faults"),
+            show::time(self.p99_fault),
+            self.number("promotions"),
+            self.number("read_ahead"),
+            bytes("read_bytes"),
+            bytes("written_bytes"),
+        )
+    }
+
+    /// The trouble that the program had, as a sentence.
+    fn trouble(&self) -> Option<String> {
+        let errors = self.number("errors");
+        if self.number("failed") > 0 {
+            return Some("the heap could not be served any more, so the program was ended".into());
+        }
+        (errors > 0).then(|| format!("{errors} reads or writes of the heap's file failed"))
+    }
+
+    fn as_json(&self) -> Value {
+        let mut json: serde_json::Map<String, Value> =
+            self.numbers.iter().map(|(key, number)| ((*key).to_owned(), json!(number))).collect();
+        json.insert("huge_share".into(), json!(self.huge_share().get()));
+        json.insert("p99_fault_us".into(), json!(self.p99_fault.0 as f64 / 1e3));
+        Value::Object(json)
+    }
 }
 
 impl Report {
@@ -43,7 +131,18 @@ impl Report {
             longest_promotion: Nanos(counters.longest_promotion.load(Relaxed)),
             longest_demotion: Nanos(counters.longest_demotion.load(Relaxed)),
             refused: counters.refused.counts().filter(|(_, count)| *count > 0).collect(),
+            heap: None,
         }
+    }
+
+    /// The report on these counters, of a program whose memory lives in a file.
+    pub(super) fn of_heap(counters: &Counters) -> Self {
+        Self { heap: Some(Heap::of(&counters.heap)), ..Self::of(counters, PageSize::Huge) }
+    }
+
+    /// The trouble that the program had, as a sentence; also where no report is wanted.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.heap.as_ref().and_then(Heap::trouble)
     }
 
     /// In a few lines.
@@ -51,6 +150,10 @@ impl Report {
         if !self.is_managed {
             return "superpage: the program ran unmanaged: the library was not loaded into it\n"
                 .into();
+        }
+        if let Some(heap) = &self.heap {
+            let most = self.most_mapped;
+            return format!("superpage: {most} in the heap at most\n{}", heap.in_words());
         }
         let pages = match self.in_pool {
             PageSize::Gigantic => "1 GiB pages",
@@ -114,6 +217,7 @@ impl Report {
             "longest_promotion_ns": self.longest_promotion.0,
             "longest_demotion_ns": self.longest_demotion.0,
             "refused": refused,
+            "heap": self.heap.as_ref().map(Heap::as_json),
         })
     }
 }
