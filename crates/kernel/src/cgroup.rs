@@ -174,7 +174,7 @@ fn mount(line: &[u8]) -> Option<Option<Hierarchy>> {
 }
 
 /// The path that `word` means: the kernel writes space, tab, newline and backslash as `\ooo`.
-fn unescaped(word: &[u8]) -> PathBuf {
+pub(crate) fn unescaped(word: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
     while let Some((&first, after)) = rest.split_first() {
@@ -288,6 +288,19 @@ impl Group {
             Version::V2 => self.limit_v2("memory.high")?,
         };
         Ok(Usage { current, working: current.saturating_sub(file_cache), limit, high })
+    }
+
+    /// The most memory that was ever charged to it at once.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if it was removed, or on a v2 kernel without `memory.peak` (5.19);
+    /// [`Error::Malformed`].
+    pub fn peak(&self) -> Result<Bytes> {
+        let file = match self.version {
+            Version::V1 => "memory.max_usage_in_bytes",
+            Version::V2 => "memory.peak",
+        };
+        text::read_decimal(&self.path.join(file)).map(Bytes)
     }
 
     /// The numbers of the processes in it and in all groups below it, in ascending order. Only
@@ -441,6 +454,19 @@ impl Scratch {
         let done = work();
         write_value(&self.home.join("cgroup.procs"), &me)?;
         Ok(done)
+    }
+
+    /// Limits the memory of the group; what it uses beyond that is swapped out or reclaimed, and where that is
+    /// not possible the kernel kills. The limit goes with the group.
+    ///
+    /// # Errors
+    /// [`Error::Denied`]; [`Error::Failed`] if the group uses more and that cannot be reclaimed.
+    pub fn limit(&self, limit: Bytes) -> Result<()> {
+        let file = match self.group.version {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        };
+        write_value(&self.group.path.join(file), &limit.0.to_string())
     }
 
     /// Asks the kernel to reclaim `amount` from the group, and says by how much its use fell,

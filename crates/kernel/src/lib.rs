@@ -34,6 +34,7 @@ pub mod smaps;
 pub mod smaps_flags;
 pub mod smaps_hugetlb;
 pub mod status;
+pub mod swap;
 pub mod text;
 pub mod thp;
 pub mod usage;
