@@ -7,10 +7,12 @@ mod fragmenter;
 mod gigantic;
 mod growing;
 mod heap;
+mod passes;
 mod program;
 mod shared;
 mod toucher;
 
+pub(crate) use passes::Pattern;
 pub(crate) use toucher::Threshold;
 
 use crate::program::Program;
@@ -85,6 +87,12 @@ pub(crate) enum Part {
         #[serde(with = "plain")]
         size: Bytes,
     },
+    /// A program that fills its data and passes over it.
+    Passes {
+        pattern: Pattern,
+        #[serde(with = "plain")]
+        size: HugePages,
+    },
     /// The memfd of another process, mapped too.
     Guest {
         #[serde(with = "plain")]
@@ -123,6 +131,10 @@ pub(crate) enum Order {
     Advise,
     /// Read so many words at random.
     Read { count: u64, seed: u64 },
+    /// Pass over all of your data once.
+    Pass { seed: u64 },
+    /// Compare all of your data with what was written.
+    Check,
     /// Do so many of the program's operations.
     Work { operations: u64, seed: u64 },
     /// End.
@@ -142,6 +154,8 @@ pub(crate) enum Answer {
     Mapped { nanos: Vec<Option<u64>> },
     /// A GiB was promoted and demoted again.
     Promoted(Promoted),
+    /// The pass was made.
+    Passed(Passed),
     /// The operations were done, took so long, and have this result.
     Worked { nanos: u64, result: u64 },
     /// It did not work.
@@ -165,6 +179,28 @@ pub(crate) struct Promoted {
     pub(crate) accesses: u64,
     /// Words among those that were wrong.
     pub(crate) wrong: u64,
+}
+
+/// What a pass over a program's data took. All threads of the process count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Passed {
+    /// The time on the wall.
+    #[serde(with = "plain")]
+    pub(crate) took: Nanos,
+    /// CPU time in user space.
+    #[serde(with = "plain")]
+    pub(crate) user: Nanos,
+    /// CPU time in the kernel.
+    #[serde(with = "plain")]
+    pub(crate) system: Nanos,
+    /// Page faults that had to read.
+    pub(crate) major_faults: u64,
+    /// What the process read from disks.
+    #[serde(with = "plain")]
+    pub(crate) read: Bytes,
+    /// What the process wrote to disks. What the kernel swaps out does not count.
+    #[serde(with = "plain")]
+    pub(crate) written: Bytes,
 }
 
 /// What a part can do. Messages are in words: nobody but a reader needs to tell them apart.
@@ -223,6 +259,21 @@ impl Helper {
     pub(crate) fn promoted(&mut self) -> Result<Promoted> {
         self.expect("promoted", |answer| match answer {
             Answer::Promoted(promoted) => Some(promoted),
+            _ => None,
+        })
+    }
+
+    /// Has it do what it is for, or check its data, and waits: how long that took.
+    pub(crate) fn done_with(&mut self, order: Order) -> Result<Nanos> {
+        self.order(order)?;
+        self.done()
+    }
+
+    /// Has it pass over its data once.
+    pub(crate) fn pass(&mut self, seed: u64) -> Result<Passed> {
+        self.order(Order::Pass { seed })?;
+        self.expect("passed", |answer| match answer {
+            Answer::Passed(passed) => Some(passed),
             _ => None,
         })
     }
@@ -304,6 +355,7 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
             (Box::new(gigantic::Written::new(threads, writes)?), plain)
         }
         Part::Program { program, size } => (Box::new(program::Worker::new(program, size)), plain),
+        Part::Passes { pattern, size } => (Box::new(passes::Passes::new(pattern, size)?), plain),
         Part::Guest { of, fd, size } => (Box::new(shared::Shared::join(of, fd, size)?), plain),
     })
 }
@@ -373,6 +425,27 @@ mod tests {
         let answers = talk(part, &line);
         let [_, Answer::Worked { result, .. }] = answers[..] else { panic!("{answers:?}") };
         assert_ne!(result, 0);
+    }
+
+    #[test]
+    fn data_is_passed_over_in_every_pattern() {
+        for pattern in Pattern::ALL {
+            let part = Part::Passes { pattern, size: SIZE };
+            let pass = protocol::to_line(&Order::Pass { seed: 3 }) + "\n";
+            let check = protocol::to_line(&Order::Check) + "\n";
+            let answers = talk(part, &format!("{{\"do\":\"go\"}}\n{pass}{pass}{check}"));
+            let [
+                _,
+                Answer::Done { .. },
+                Answer::Passed(one),
+                Answer::Passed(two),
+                Answer::Done { .. },
+            ] = answers[..]
+            else {
+                panic!("{pattern:?}: {answers:?}")
+            };
+            assert!(one.took > Nanos::ZERO && two.took > Nanos::ZERO, "{one:?} {two:?}");
+        }
     }
 
     #[test]

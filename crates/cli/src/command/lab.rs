@@ -103,7 +103,7 @@ fn unknown(name: &str, on: Option<On>) -> Failure {
 }
 
 fn run_one(experiment: &Experiment, arguments: &LabRun) -> Outcome {
-    let report = measure(experiment, &setting(arguments.size, arguments.rounds, arguments.seed)?)?;
+    let report = measure(experiment, &setting_of(arguments)?)?;
     show_report(experiment, &report, arguments)
 }
 
@@ -135,12 +135,20 @@ fn prepare_out(directory: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("nothing can be written to {}", directory.display()))
 }
 
+/// How to run experiments as the arguments say.
+fn setting_of(arguments: &LabRun) -> Result<Setting, Failure> {
+    let LabRun { size, rounds, seed, .. } = *arguments;
+    let (directory, memory) = (arguments.dir.clone(), arguments.memory.clone());
+    Ok(Setting { directory, memory, ..setting(size, rounds, seed)? })
+}
+
 /// How to run experiments from this program.
 fn setting(size: Option<Bytes>, rounds: u32, seed: u64) -> Result<Setting, Failure> {
     let program = std::env::current_exe().context("this program's own path is not known")?;
     let leading_args = ["lab", "worker"].map(str::to_owned).to_vec();
     let state = PathBuf::from(STATE_DIRECTORY);
-    Ok(Setting { launcher: Launcher { program, leading_args }, size, rounds, state, seed })
+    let (launcher, directory) = (Launcher { program, leading_args }, PathBuf::from("."));
+    Ok(Setting { launcher, size, rounds, state, seed, directory, memory: Vec::new() })
 }
 
 /// Runs the experiment with its progress on standard error.

@@ -106,7 +106,15 @@ mod tests {
 
     fn setting() -> Setting {
         let launcher = Launcher { program: "none".into(), leading_args: Vec::new() };
-        Setting { launcher, size: None, rounds: 1, state: "none".into(), seed: 7 }
+        Setting {
+            launcher,
+            size: None,
+            rounds: 1,
+            state: "none".into(),
+            seed: 7,
+            directory: "none".into(),
+            memory: Vec::new(),
+        }
     }
 
     fn found(setting: &Setting) -> Report {

@@ -91,6 +91,10 @@ pub struct Setting {
     pub state: PathBuf,
     /// The seed of the simulated machine.
     pub seed: u64,
+    /// A directory on the disk that live experiments swap to, or keep a heap on.
+    pub directory: PathBuf,
+    /// The memory of a program whose data is larger, as shares of the data.
+    pub memory: Vec<Share>,
 }
 
 /// Hears what is being done, in a few words, and says whether to go on.

@@ -13,6 +13,7 @@ pub mod fault_loop;
 pub mod memcached;
 pub mod random_access;
 pub mod rng;
+pub(crate) mod zipf;
 
 use arena::Residency;
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! Experiments on the simulated machine, several at once: their progress on standard error, what they
 //! found in their order on standard output. A signal ends them at once, in the middle of a simulation.
 
-use super::{failure, setting, show_report};
+use super::{failure, setting_of, show_report};
 use crate::args::LabRun;
 use crate::exit::{Failure, Outcome};
 use crate::{show, signals};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Runs them, and prints each as soon as it and all before it have ended.
 pub(super) fn run(experiments: &[&'static Experiment], arguments: &LabRun) -> Outcome {
-    let setting = setting(arguments.size, arguments.rounds, arguments.seed)?;
+    let setting = setting_of(arguments)?;
     let stop = signals::stop_flag()?;
     let mut progress = Progress::new(experiments);
     let jobs = turn::limited_to();

@@ -15,6 +15,8 @@ mod gigantic_promotion;
 mod gigantic_supply;
 mod growing_heap;
 mod guest_memory;
+mod heap_random;
+mod heap_streams;
 mod jvm_pretouch;
 mod mixed_load;
 mod promotion_latency;
@@ -22,9 +24,11 @@ mod quicksilver_table2;
 mod quicksilver_table5;
 mod support_bench;
 mod support_daemon;
+mod support_disk;
 mod support_fairness;
 mod support_figure;
 mod support_fragments;
+mod support_heap;
 mod support_mapped;
 mod support_mix;
 mod support_programs;
@@ -68,4 +72,6 @@ pub const ALL: &[&Experiment] = &[
     &trident_fig10::EXPERIMENT,
     &trident_table3::EXPERIMENT,
     &trident_bloat::EXPERIMENT,
+    &heap_streams::EXPERIMENT,
+    &heap_random::EXPERIMENT,
 ];

@@ -1,0 +1,37 @@
+//! `heap-streams`: a program that passes over its data in order, with memory for a part of the data: on swap, with the
+//! data in a file by `superpage run --heap`, and all in memory.
+//!
+//! The paper's programs are real ones and its storage four drives; here the patterns are apart, and the disk's own
+//! rate is told beside them.
+
+use super::support_heap::{self, Plan};
+use super::{Experiment, On, Progress, Report, Result, Setting};
+use crate::helper::Pattern;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "heap-streams",
+    source: "xHeap, section 4",
+    summary: "Data larger than memory, passed over in order: on swap, in a heap file, and in memory",
+    on: On::Live,
+    columns: support_heap::COLUMNS,
+    run,
+};
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let plan = Plan {
+        experiment: EXPERIMENT.name,
+        cases: &[
+            ("sequential-read", Pattern::SequentialRead),
+            ("sequential-write", Pattern::SequentialWrite),
+            ("strided", Pattern::Strided),
+            ("four-streams", Pattern::FourStreams),
+        ],
+    };
+    let mut report = support_heap::run(&plan, setting, progress)?;
+    report.notes.push(
+        "strided: a word of every third base page in order, then from the second base page on and from the third. \
+         four-streams: four threads read a quarter each."
+            .to_owned(),
+    );
+    Ok(report)
+}

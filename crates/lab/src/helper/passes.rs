@@ -1,0 +1,272 @@
+//! A program that has one large mapping, fills it, and then passes over it in a pattern, for memory that is smaller
+//! than its data. It compares every word that it reads with the one that it wrote there.
+//!
+//! Its memory comes from libc, whose functions a library may take the place of. It knows nothing of where its data
+//! goes when memory is short, nor on which pages it lies.
+
+#![expect(unsafe_code, reason = "maps its data by libc")]
+
+use super::{Answer, Order, Passed, Play, refused};
+use crate::width::to_usize;
+use crate::workload::rng::{GOLDEN, Rng};
+use crate::workload::zipf::Zipf;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+use superpage_units::{BASE_PAGE_BYTES, Bytes, HugePages, Nanos};
+
+/// The order in which a pass visits the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Pattern {
+    /// It reads every word in order.
+    SequentialRead,
+    /// It writes every word in order.
+    SequentialWrite,
+    /// It reads a word of every third base page in order, and goes on so from the second base page and from the third.
+    Strided,
+    /// Four threads read a quarter of the words each, in order.
+    FourStreams,
+    /// It reads as many words at random as there are base pages.
+    Uniform,
+    /// It reads eight times as many words, of base pages that are popular by Zipf's law.
+    Zipf,
+}
+
+impl Pattern {
+    /// All of them.
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 6] = [
+        Self::SequentialRead,
+        Self::SequentialWrite,
+        Self::Strided,
+        Self::FourStreams,
+        Self::Uniform,
+        Self::Zipf,
+    ];
+}
+
+/// Words on a base page.
+const WORDS: usize = to_usize(BASE_PAGE_BYTES) / size_of::<u64>();
+const STRIDE: usize = 3;
+const STREAMS: usize = 4;
+/// The words that are read of each base page on average where some are popular. Chosen: about 2 % of such reads are of
+/// the least popular quarter, so that a pass has as many misses as one of [`Pattern::Uniform`], about.
+const POPULAR_READS: usize = 8;
+
+/// The program.
+pub(super) struct Passes {
+    data: Data,
+    pattern: Pattern,
+    /// The words change with it.
+    generation: u64,
+    /// Chooses base pages for [`Pattern::Zipf`].
+    zipf: Zipf,
+}
+
+impl Passes {
+    /// Maps the data; nothing of it is touched.
+    pub(super) fn new(pattern: Pattern, size: HugePages) -> Result<Self, String> {
+        let data = Data::map(size.bytes())?;
+        Ok(Self { data, pattern, generation: 0, zipf: Zipf::new(size.base_pages().0) })
+    }
+
+    fn fill(&mut self) {
+        self.generation += 1;
+        let generation = self.generation;
+        for (place, word) in self.data.words_mut().iter_mut().enumerate() {
+            *word = value(place, generation);
+        }
+    }
+
+    fn pass(&mut self, seed: u64) -> Result<(), String> {
+        let pages = self.data.words().len() / WORDS;
+        match self.pattern {
+            Pattern::SequentialRead => self.check(),
+            Pattern::SequentialWrite => {
+                self.fill();
+                Ok(())
+            }
+            Pattern::Strided => {
+                let places = (0..STRIDE).flat_map(|first| (first..pages).step_by(STRIDE));
+                self.read(places.map(|page| page * WORDS + page % WORDS))
+            }
+            Pattern::FourStreams => self.streams(),
+            Pattern::Uniform => {
+                let (mut rng, words) = (Rng::new(seed), (pages * WORDS) as u64);
+                self.read((0..pages).map(|_| to_usize(rng.below(words))))
+            }
+            Pattern::Zipf => {
+                let mut rng = Rng::new(seed);
+                let place = |_| {
+                    let page = to_usize(self.zipf.scattered(&mut rng));
+                    page * WORDS + to_usize(rng.below(WORDS as u64))
+                };
+                self.read((0..pages * POPULAR_READS).map(place))
+            }
+        }
+    }
+
+    /// Reads all of the data in order.
+    fn check(&self) -> Result<(), String> {
+        compare(0, self.data.words(), self.generation)
+    }
+
+    fn streams(&self) -> Result<(), String> {
+        let (words, generation) = (self.data.words(), self.generation);
+        let part = words.len().div_ceil(STREAMS);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (words.chunks(part).enumerate())
+                .map(|(stream, words)| {
+                    scope.spawn(move || compare(stream * part, words, generation))
+                })
+                .collect();
+            let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<(), String>>| {
+                thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
+            };
+            threads.into_iter().try_for_each(ended)
+        })
+    }
+
+    /// Reads the words at these places.
+    fn read(&self, places: impl Iterator<Item = usize>) -> Result<(), String> {
+        let words = self.data.words();
+        for place in places {
+            if words[place] != value(place, self.generation) {
+                return Err(wrong(place, words[place], self.generation));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Play for Passes {
+    fn obey(&mut self, order: Order) -> Result<Answer, String> {
+        let start = Instant::now();
+        match order {
+            Order::Go => self.fill(),
+            Order::Check => self.check()?,
+            Order::Pass { seed } => {
+                let before = usage()?;
+                let start = Instant::now();
+                self.pass(seed)?;
+                let took = nanos(start.elapsed());
+                return Ok(Answer::Passed(Passed { took, ..since(usage()?, before) }));
+            }
+            _ => return refused(order),
+        }
+        Ok(Answer::Done { nanos: nanos(start.elapsed()).0 })
+    }
+}
+
+/// The word at a place.
+const fn value(place: usize, generation: u64) -> u64 {
+    (place as u64 ^ generation << 48).wrapping_mul(GOLDEN)
+}
+
+/// Reads words, the first of which is at `first`. The loop has no branch, so that it is as fast as memory.
+fn compare(first: usize, words: &[u64], generation: u64) -> Result<(), String> {
+    let expected = |place: usize| value(first + place, generation);
+    let differ = |(place, word): &(usize, &u64)| **word != expected(*place);
+    let differing: u64 = words.iter().enumerate().map(|of| u64::from(differ(&of))).sum();
+    match differing {
+        0 => Ok(()),
+        _ => Err(words.iter().enumerate().find(differ).map_or_else(
+            || format!("{differing} words were wrong and no longer are"),
+            |(place, word)| wrong(first + place, *word, generation),
+        )),
+    }
+}
+
+fn wrong(place: usize, found: u64, generation: u64) -> String {
+    let expected = value(place, generation);
+    format!("word {place} of the data is {found:#x} instead of {expected:#x}")
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// What this process has used so far.
+fn usage() -> Result<Passed, String> {
+    let explain = |error: procfs::ProcError| format!("what we use: {error}");
+    let me = procfs::process::Process::myself().map_err(explain)?;
+    let (stat, io) = (me.stat().map_err(explain)?, me.io().map_err(explain)?);
+    let time = |ticks| superpage_kernel::status::Ticks(ticks).time();
+    Ok(Passed {
+        took: Nanos::ZERO,
+        user: time(stat.utime),
+        system: time(stat.stime),
+        major_faults: stat.majflt,
+        read: Bytes(io.read_bytes),
+        written: Bytes(io.write_bytes),
+    })
+}
+
+fn since(now: Passed, before: Passed) -> Passed {
+    Passed {
+        took: now.took,
+        user: now.user.saturating_sub(before.user),
+        system: now.system.saturating_sub(before.system),
+        major_faults: now.major_faults - before.major_faults,
+        read: now.read.saturating_sub(before.read),
+        written: now.written.saturating_sub(before.written),
+    }
+}
+
+/// A private anonymous mapping, until the process ends.
+struct Data {
+    first: *mut u64,
+    words: usize,
+}
+
+impl Data {
+    fn map(size: Bytes) -> Result<Self, String> {
+        let (access, length) = (libc::PROT_READ | libc::PROT_WRITE, to_usize(size.0));
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping touches nothing of ours.
+        let first = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0) };
+        if first == libc::MAP_FAILED {
+            return Err(format!("map {size}: {}", std::io::Error::last_os_error()));
+        }
+        Ok(Self { first: first.cast(), words: length / size_of::<u64>() })
+    }
+
+    fn words(&self) -> &[u64] {
+        // SAFETY: the mapping is never unmapped, a page's start is aligned for words, and any bytes are words.
+        unsafe { std::slice::from_raw_parts(self.first, self.words) }
+    }
+
+    fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as in `words`; nobody else has a slice while `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.first, self.words) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_word_is_named() {
+        for pattern in [Pattern::SequentialRead, Pattern::FourStreams, Pattern::Strided] {
+            let mut passes = Passes::new(pattern, HugePages(1)).expect("2 MiB");
+            passes.fill();
+            assert_eq!(passes.pass(1), Ok(()));
+            // A place that also the strided pass reads.
+            let place = 7 * WORDS + 7;
+            passes.data.words_mut()[place] ^= 1;
+            let said = passes.pass(1).expect_err("a wrong word");
+            assert!(said.starts_with(&format!("word {place} of")), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_filling_changes_every_word() {
+        let mut passes = Passes::new(Pattern::SequentialWrite, HugePages(1)).expect("2 MiB");
+        passes.fill();
+        let before = passes.data.words().to_vec();
+        assert_eq!(passes.pass(1), Ok(()));
+        assert!(before.iter().zip(passes.data.words()).all(|(one, other)| one != other));
+        assert_eq!(passes.check(), Ok(()));
+    }
+}
