@@ -11,18 +11,20 @@ use common::{Ended, build_libraries, subject, superpage};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
+use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::hugetlb;
+use superpage_kernel::swap::{self, SwapFile};
 use superpage_kernel::thp::Thp;
 use superpage_lab::jvm::Jvm;
 use superpage_lab::load::Redis;
 use superpage_lab::workload::memcached::Memcached;
-use superpage_units::PageSize;
+use superpage_units::{Bytes, PageSize};
 
 fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 14] {
+fn tests() -> [Test; 15] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
@@ -42,7 +44,8 @@ fn tests() -> [Test; 14] {
         ("programs_on_all_pages", able.clone().or_else(without_gigantic), programs_on_all_pages),
         ("programs_at_rest", able.clone().or_else(without_gigantic), programs_at_rest),
         ("programs_while_memory_is_short", able.clone(), programs_while_memory_is_short),
-        ("memory_of_a_guest", able, memory_of_a_guest),
+        ("memory_of_a_guest", able.clone(), memory_of_a_guest),
+        ("data_larger_than_memory", able.or_else(without_swap), data_larger_than_memory),
         ("the_daemon_beside_mixed_load", servers, the_daemon_beside_mixed_load),
         ("a_jvm_that_touched_its_heap", java, a_jvm_that_touched_its_heap),
     ]
@@ -55,6 +58,17 @@ fn without_redis() -> Option<String> {
 fn without_memcached() -> Option<String> {
     let is_installed = Memcached::is_installed();
     (!is_installed).then(|| "memcached is not installed (Debian package memcached)".into())
+}
+
+/// A memory cgroup and a disk below the current directory, with room for the swap file, are needed.
+fn without_swap() -> Option<String> {
+    match Hierarchy::find(Path::new("/")) {
+        Ok(Some(_)) => SwapFile::create(Path::new("."), Bytes::from_mib(256))
+            .err()
+            .map(|error| format!("there can be no swap file here: {error}")),
+        Ok(None) => Some("there is no memory cgroup".to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 fn without_java() -> Option<String> {
@@ -256,6 +270,29 @@ fn memory_of_a_guest() -> Ended {
         let ours = number(&rows, case, "superpage", "huge_share")?;
         ensure!(ours > 0.9, "only {ours} is huge in the {case}");
     }
+    Ok(())
+}
+
+/// Whether there is `superpage run --heap` here, is not this test's to know.
+fn data_larger_than_memory() -> Ended {
+    let areas = || swap::areas(Path::new("/proc"));
+    let cluster = || std::fs::read_to_string("/proc/sys/vm/page-cluster");
+    let before = (areas()?, cluster()?);
+    let rows = run("heap-random", "96M")?;
+    ensure!((areas()?, cluster()?) == before, "what was set for swap was not put back");
+    ensure!(!Path::new(".").join(swap::NAME).exists(), "the swap file is still there");
+    for case in ["uniform", "zipf"] {
+        for policy in ["swap-4k-3", "swap-4k-0", "swap-thp-3", "swap-thp-0"] {
+            for key in ["seconds", "over_swap", "read_bytes", "faults"] {
+                ensure!(number(&rows, case, policy, key)? > 0.0, "{key} of {policy}: {rows:?}");
+            }
+            let peak = number(&rows, case, policy, "peak_bytes")?;
+            ensure!(peak <= f64::from(95 << 20), "{policy} had memory for all its data: {rows:?}");
+        }
+        ensure!(number(&rows, case, "in-memory", "faults")? == 0.0, "nothing is read: {rows:?}");
+        ensure!(number(&rows, case, "in-memory", "over_swap")? > 1.0, "{rows:?}");
+    }
+    ensure!(number(&rows, "disk", "disk-read", "seconds")? > 0.0, "{rows:?}");
     Ok(())
 }
 
