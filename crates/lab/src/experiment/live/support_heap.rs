@@ -301,9 +301,14 @@ impl Trial<'_> {
         let directory = TempDir::new_in(&self.setting.directory).map_err(explain)?;
         let options = heap_options(directory.path(), self.memory.of(self.size), self.size);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let mut managed = Managed::start(self.setting, &options, self.part())?;
+        // The group has no limit: it only counts, and from the start on, because memory is prepared then.
+        let group = group()?;
+        let start = || Managed::start(self.setting, &options, self.part());
+        let mut managed = group.while_in(start)??;
         let Worked { passed, .. } = self.work(&mut managed.helper)?;
-        heap_sample(passed, &managed.end()?["heap"])
+        let peak = group.group().peak().ok();
+        let sample = heap_sample(passed, &managed.end()?["heap"])?;
+        Ok(Sample { peak, ..sample })
     }
 
     /// Has the program fill its data, and make a pass that is not timed and one that is.
@@ -468,7 +473,8 @@ fn notes(size: Bytes, disk: f64) -> Vec<String> {
             "{size} of data, filled, passed over once and then timed; every word that is read is compared with \
              what was written. Medians. On swap a memory cgroup holds memory % of the data and {ALLOWANCE} for \
              the rest of the process; in-memory has no limit, and huge pages from the first touch on; xheap has \
-             memory % of the data for its pools. Most memory: of the cgroup, the filling included."
+             memory % of the data for its pools, and no other limit. Most memory: of the program's cgroup, the \
+             filling included."
         ),
         format!(
             "Swap is a file of {SWAP} times the data, used before any other, zswap off; the kernel swaps huge \
