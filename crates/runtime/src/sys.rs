@@ -218,6 +218,13 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     let _ = unsafe { syscall!(Sysno::futex, word.as_ptr(), operation, i32::MAX) };
 }
 
+/// Wakes so many of those who wait for `word`.
+pub(crate) fn futex_wake_some(word: &AtomicU32, count: usize) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel only uses the address.
+    let _ = unsafe { syscall!(Sysno::futex, word.as_ptr(), operation, count) };
+}
+
 /// The signals that a thread has blocked.
 pub(crate) type SignalMask = u64;
 

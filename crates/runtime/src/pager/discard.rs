@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "drops memory that the program has given up")]
 
 use super::table::{Hash, Pages, Range, State, Taken};
-use super::{PER_RANGE, Pager};
+use super::{PER_RANGE, Pager, WORKERS};
 use crate::demote::MARGIN;
 use crate::room;
 use crate::sys::{self, Errno, HUGE, PAGE, Result, Span};
@@ -126,7 +126,7 @@ impl Pager {
     /// Lets pages leave memory again.
     pub(crate) fn release(&self) {
         self.table.with(|table| table.is_held = false);
-        self.tell();
+        self.tell(WORKERS);
     }
 
     fn hold(&self, range: usize) -> Result<()> {

@@ -33,7 +33,7 @@ use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use file::{File, FileSpace};
 use reclaim::Worked;
 use superpage_launch::{Counters, Heap, SPARE};
@@ -76,8 +76,9 @@ pub(crate) struct Pager {
     stored: &'static [AtomicU32],
     /// Changed when there may be work.
     news: AtomicU32,
-    /// Changed when a range is settled.
+    /// Changed when a range is settled, and the threads that wait for one.
     settled: AtomicU32,
+    waiters: AtomicU32,
     /// The hash of a huge page of zeroes.
     zeroes: u128,
     counters: &'static Counters,
@@ -128,6 +129,7 @@ impl Pager {
             stored,
             news: AtomicU32::new(0),
             settled: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
             zeroes: xxh3_128(zeroes),
             counters,
         })
@@ -159,9 +161,10 @@ impl Pager {
         }
     }
 
-    fn tell(&self) {
+    /// Wakes so many workers, if they sleep.
+    fn tell(&self, workers: usize) {
         self.news.fetch_add(1, Release);
-        sys::futex_wake(&self.news);
+        sys::futex_wake_some(&self.news, workers);
     }
 
     /// Where a range is.
@@ -187,16 +190,23 @@ impl Pager {
             if taken.is_some() {
                 return taken;
             }
+            self.waiters.fetch_add(1, SeqCst);
             sys::futex_wait_for(&self.settled, settled, LOOK);
+            self.waiters.fetch_sub(1, SeqCst);
         }
     }
 
-    /// Lets go of a range, and wakes those who wait for it.
-    fn settle(&self, range: usize, before: &Range, after: Range) {
-        self.table.with(|table| table.settle(range, before, after));
-        self.settled.fetch_add(1, Release);
-        sys::futex_wake(&self.settled);
-        self.uffd.wake(self.span(range));
+    /// Lets go of a range, and wakes those who have met it meanwhile; whether there were any.
+    fn settle(&self, range: usize, before: &Range, after: Range) -> bool {
+        let was_touched = self.table.with(|table| table.settle(range, before, after));
+        self.settled.fetch_add(1, SeqCst);
+        if self.waiters.load(SeqCst) > 0 {
+            sys::futex_wake(&self.settled);
+        }
+        if was_touched {
+            self.uffd.wake(self.span(range));
+        }
+        was_touched
     }
 
     /// The hash of a huge page in the pool.

@@ -63,7 +63,9 @@ impl Pager {
                 before
             }
         };
-        self.settle(range, &before, after);
+        if !self.settle(range, &before, after) {
+            self.uffd.wake(self.span(range));
+        }
         if fault.kind == Kind::Missing {
             self.counters.heap.waits.add(Nanos(sys::now().0 - begun.0));
         }
@@ -82,13 +84,13 @@ impl Pager {
 
     /// Follows the streams of the program, and has what comes next read; whether the range is in a stream.
     fn follow(&self, range: usize, index: usize) -> bool {
-        let (is_next, has_work) = self.table.with(|table| {
+        let (is_next, due) = self.table.with(|table| {
             let touched = table.streams.touch(range, index);
-            let reads = table.read_ahead(touched.first, touched.step, touched.count);
-            (touched.length > 0, reads || table.work_is_due())
+            table.read_ahead(touched.first, touched.step, touched.count);
+            (touched.length > 0, table.work_is_due())
         });
-        if has_work {
-            self.tell();
+        if due > 0 {
+            self.tell(due);
         }
         is_next
     }

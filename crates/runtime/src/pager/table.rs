@@ -247,12 +247,13 @@ impl Table {
         self.ranges.get(range).is_some_and(|range| range.was_touched)
     }
 
-    /// Lets go of a range.
-    pub(super) fn settle(&mut self, range: usize, before: &Range, after: Range) {
-        let Some(entry) = self.ranges.get_mut(range) else { return };
+    /// Lets go of a range; whether a fault came meanwhile, whose thread is to be woken.
+    pub(super) fn settle(&mut self, range: usize, before: &Range, after: Range) -> bool {
+        let Some(entry) = self.ranges.get_mut(range) else { return false };
         let stamp = entry.stamp.wrapping_add(1);
+        let was_touched = entry.was_touched;
         *entry = Range { stamp, was_touched: false, ..after };
-        let Ok(number) = u32::try_from(range) else { return };
+        let Ok(number) = u32::try_from(range) else { return was_touched };
         match before.queue() {
             Some(Queue::Waiting) => self.waiting_count -= 1,
             Some(Queue::Ahead) => self.ahead_count -= 1,
@@ -271,6 +272,7 @@ impl Table {
             None => {}
         }
         self.base = self.base + after.resident.count() - before.resident.count();
+        was_touched
     }
 
     /// Takes the oldest range of a queue over.
@@ -364,7 +366,7 @@ impl Table {
     }
 
     /// Has ranges read ahead that are in the file and not in memory.
-    pub(super) fn read_ahead(&mut self, first: i64, step: i64, count: i64) -> bool {
+    pub(super) fn read_ahead(&mut self, first: i64, step: i64, count: i64) {
         for at in 0..count {
             let Ok(range) = usize::try_from(first + at * step) else { continue };
             let is_worth_it = self.range(range).is_some_and(|range| match range.state {
@@ -376,7 +378,6 @@ impl Table {
                 self.reads.push_back(number);
             }
         }
-        !self.reads.is_empty()
     }
 
     /// Huge pages that can be had at once.
@@ -403,12 +404,11 @@ impl Table {
         self.ahead_count > (self.most / 8).max(1)
     }
 
-    /// Whether workers that sleep are to be told.
-    pub(super) fn work_is_due(&self) -> bool {
-        self.available() < self.low()
-            || self.made > self.most
-            || self.promotable > 0
-            || self.is_base_high()
+    /// The workers that there is work for.
+    pub(super) fn work_is_due(&self) -> usize {
+        let is_low = self.available() < self.low() || self.made > self.most;
+        let others = [is_low, self.promotable > 0, self.is_base_high()];
+        self.reads.len() + others.into_iter().filter(|is_due| *is_due).count()
     }
 
     /// The work to be done next.
