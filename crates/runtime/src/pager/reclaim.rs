@@ -55,6 +55,7 @@ impl Pager {
     /// Takes a huge page of the pool, reclaiming one if none is free. Where all are pinned, there is one more than there may
     /// be.
     pub(super) fn page_of_pool(&self) -> Option<Taken> {
+        self.take_from_base();
         for _ in 0..ATTEMPTS {
             if let Some(taken) = self.table.with(|table| table.take_page()) {
                 return self.filled(taken);
@@ -95,7 +96,7 @@ impl Pager {
         self.drop_page(gone);
     }
 
-    fn drop_page(&self, gone: Option<u32>) {
+    pub(super) fn drop_page(&self, gone: Option<u32>) {
         if let Some(place) = gone {
             // SAFETY: the place holds nothing that anybody needs.
             let _ = unsafe { sys::madvise(self.place(place), libc::MADV_DONTNEED) };
@@ -121,12 +122,15 @@ impl Pager {
                 oldest(Queue::Waiting)
             })
             .or_else(|| oldest(Queue::Ahead));
-        let Some((range, before)) = taken else { return false };
-        self.clean(range, before)
+        let Some(place) = taken.and_then(|(range, before)| self.clean(range, before)) else {
+            return false;
+        };
+        self.give_page(place);
+        true
     }
 
     /// Moves the oldest huge page out of the heap, where it waits to be touched again or reclaimed.
-    fn move_out(&self) -> Option<()> {
+    pub(super) fn move_out(&self) -> Option<()> {
         let (range, before) = self.table.with(|table| table.take_oldest(Queue::Active))?;
         let Some(place) = self.table.with(|table| table.take_empty()) else {
             self.settle(range, &before, before);
@@ -134,7 +138,10 @@ impl Pager {
         };
         let moved = self.take_out(self.span(range), self.place(place));
         let after = match moved {
-            Ok(()) => Range { state: State::Waiting, place, ..before },
+            Ok(()) => {
+                let moved_at = self.balance.now();
+                Range { state: State::Waiting, place, moved_at, ..before }
+            }
             Err(_) => {
                 self.counters.heap.stuck.fetch_add(1, Relaxed);
                 self.table.with(|table| table.give_empty(place));
@@ -166,8 +173,8 @@ impl Pager {
         moved
     }
 
-    /// Frees a huge page that waited, after writing it if it was changed; whether it is free.
-    fn clean(&self, range: usize, before: Range) -> bool {
+    /// Takes a huge page from a range that waited, after writing it if it was changed; its place.
+    pub(super) fn clean(&self, range: usize, before: Range) -> Option<u32> {
         let mut after = before;
         let hash = if before.was_seen { Hash::of(self.hash(before.place)) } else { before.hash };
         let kept = if hash == before.hash {
@@ -182,7 +189,7 @@ impl Pager {
         if kept.is_err() {
             self.counters.heap.errors.fetch_add(1, Relaxed);
             self.settle(range, &before, before);
-            return false;
+            return None;
         }
         after.hash = hash;
         after.was_seen = false;
@@ -191,11 +198,10 @@ impl Pager {
             self.counters.heap.soft_faults.fetch_add(1, Relaxed);
             let after = self.bring_back(range, after);
             self.settle(range, &before, after);
-            return false;
+            return None;
         }
         self.settle(range, &before, Range { state: State::Out, ..after });
-        self.give_page(before.place);
-        true
+        Some(before.place)
     }
 
     /// Writes a huge page to fresh places in the file.
@@ -238,6 +244,7 @@ impl Pager {
         let Some(before) = self.table.with(|table| table.take_over_unless_held(range)) else {
             return;
         };
+        self.take_from_base();
         let is_out = before.state == State::Out && before.stored > 0;
         let taken = is_out.then(|| self.table.with(|table| table.take_page())).flatten();
         let Some(taken) = taken.and_then(|taken| self.filled(taken)) else {
@@ -263,6 +270,9 @@ impl Pager {
 
     /// Makes some base pages free; whether any is.
     pub(super) fn reclaim_base(&self, areas: &Areas) -> bool {
+        if self.give_to_base() {
+            return true;
+        }
         let mut freed = false;
         for _ in 0..BATCH {
             let Some((range, index)) = self.next_base(areas) else { break };
@@ -279,6 +289,7 @@ impl Pager {
         let is_there = before.state == State::Base && before.resident.has(index);
         let done = is_there && self.drop_base(range, index, &mut after).is_ok();
         if done {
+            self.balance.left(range, index);
             after.resident.remove(index);
             after.dirty.remove(index);
             if after.resident.is_empty() {

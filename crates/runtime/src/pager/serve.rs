@@ -226,6 +226,7 @@ impl Pager {
             Err(_) => return before, // the thread is woken, and tries again
         }
         self.counters.heap.base_faults.fetch_add(1, Relaxed);
+        self.balance.came(range, index);
         let mut after = Range { state: State::Base, hash: Hash::UNKNOWN, ..before };
         after.resident.add(index);
         if access == Access::Write {
