@@ -101,7 +101,7 @@ impl Pager {
         };
         if self.table.with(|table| table.turn_to_base()) {
             self.balance.asked.store(0, Relaxed);
-            self.drop_page(Some(place));
+            self.empty(place);
             return true;
         }
         self.give_page(place);

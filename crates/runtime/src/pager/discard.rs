@@ -46,7 +46,7 @@ impl Pager {
             }
             State::Base => {
                 // SAFETY: the program has given it up.
-                let _ = unsafe { sys::madvise(part, libc::MADV_DONTNEED) };
+                let _ = unsafe { sys::madvise(part, libc::MADV_DONTNEED_LOCKED) };
                 for index in indices.clone() {
                     after.resident.remove(index);
                     after.dirty.remove(index);
@@ -88,7 +88,7 @@ impl Pager {
                 }
                 // A pinned page is replaced; the pool has one less.
                 // SAFETY: the program has given it up.
-                let _ = unsafe { sys::madvise(part, libc::MADV_DONTNEED) };
+                let _ = unsafe { sys::madvise(part, libc::MADV_DONTNEED_LOCKED) };
                 self.table.with(|table| table.lose_page());
                 after.resident = if is_whole { Pages::default() } else { Pages::ALL };
                 indices.for_each(|index| after.resident.remove(index));

@@ -11,7 +11,7 @@ use superpage_policy::promotion::Outcome;
 impl Pager {
     /// Promotes a range.
     pub(super) fn promote(&self, range: usize) -> Outcome {
-        let Some(before) = self.table.with(|table| table.take_over_unless_held(range)) else {
+        let Some(before) = self.table.with(|table| table.take_to_move_out(range)) else {
             return Outcome::Stale;
         };
         if before.state != State::Base {
@@ -49,7 +49,7 @@ impl Pager {
         self.with_staging(|staging| {
             let moved = self.uffd.move_pages(from, staging.start);
             if moved.is_err() {
-                let _ = self.uffd.move_pages(staging, from.start);
+                self.put_back(from, staging, resident);
                 return moved;
             }
             for index in resident.iter() {

@@ -3,10 +3,11 @@
 #![expect(unsafe_code, reason = "moves memory and drops what is in the file")]
 
 use super::file::behind;
-use super::table::{Hash, Queue, Range, State, Taken, Work};
+use super::table::{Hash, Pages, Queue, Range, State, Taken, Work};
 use super::{PER_RANGE, Pager, bytes};
 use crate::areas::Areas;
 use crate::sys::{self, Errno, Result, Span};
+use crate::uffd::Writes;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Attempts to have a page when none is free. Chosen, not measured.
@@ -72,12 +73,8 @@ impl Pager {
         if let Taken::Fresh(place) = taken {
             // SAFETY: the place is taken and holds nothing.
             if unsafe { sys::madvise(self.place(place), libc::MADV_POPULATE_WRITE) }.is_err() {
-                // SAFETY: as above.
-                let _ = unsafe { sys::madvise(self.place(place), libc::MADV_DONTNEED) };
-                self.table.with(|table| {
-                    table.lose_page();
-                    table.give_empty(place);
-                });
+                self.table.with(|table| table.lose_page());
+                self.empty(place);
                 return None;
             }
         }
@@ -86,22 +83,23 @@ impl Pager {
 
     /// Gives a huge page back that nobody needs.
     pub(super) fn give_page(&self, place: u32) {
-        let gone = self.table.with(|table| table.give_page(place));
-        self.drop_page(gone);
+        if self.table.with(|table| table.give_page(place)) {
+            self.empty(place);
+        }
     }
 
     /// As [`Pager::give_page`], of one that the program has freed.
     pub(super) fn give_spare(&self, place: u32) {
-        let gone = self.table.with(|table| table.give_spare(place));
-        self.drop_page(gone);
+        if self.table.with(|table| table.give_spare(place)) {
+            self.empty(place);
+        }
     }
 
-    pub(super) fn drop_page(&self, gone: Option<u32>) {
-        if let Some(place) = gone {
-            // SAFETY: the place holds nothing that anybody needs.
-            let _ = unsafe { sys::madvise(self.place(place), libc::MADV_DONTNEED) };
-            self.table.with(|table| table.give_empty(place));
-        }
+    /// Empties a place. Only then may others have it.
+    pub(super) fn empty(&self, place: u32) {
+        // SAFETY: the place holds nothing that anybody needs.
+        let _ = unsafe { sys::madvise(self.place(place), libc::MADV_DONTNEED) };
+        self.table.with(|table| table.give_empty(place));
     }
 
     /// Makes a huge page free; whether one is.
@@ -157,20 +155,37 @@ impl Pager {
     /// # Errors
     /// What the kernel says of one that is pinned, locked, or shared with a child.
     pub(super) fn take_out(&self, from: Span, to: Span) -> Result<()> {
-        let move_all = || {
-            self.uffd.move_pages(from, to.start).inspect_err(|_| {
-                let _ = self.uffd.move_pages(to, from.start);
-            })
-        };
-        let moved = move_all();
+        let mut moved = self.uffd.move_pages(from, to.start);
+        if moved.is_err() {
+            self.put_back(from, to, Pages::ALL);
+        }
         if moved == Err(Errno::EBUSY) || moved == Err(Errno::EAGAIN) {
-            // Pages that a child had too are the program's alone after a write, or as good as one. All are there, so that
-            // no fault waits for this thread.
+            // Pages that a child had too are the program's alone after a write, or as good as one. This thread would have to
+            // serve the fault at a missing page, or at one whose writes are told: all are back in place, and none is.
+            self.uffd.allow_writes(from);
             // SAFETY: it changes nothing of what the memory holds.
             let _ = unsafe { sys::madvise(from, libc::MADV_POPULATE_WRITE) };
-            return move_all();
+            moved = self.uffd.move_pages(from, to.start);
+            if moved.is_err() {
+                self.put_back(from, to, Pages::ALL);
+            }
         }
         moved
+    }
+
+    /// Puts these pages back in their places in the heap, of which some were moved to places of the pager's.
+    pub(super) fn put_back(&self, to: Span, from: Span, pages: Pages) {
+        if self.uffd.move_pages(from, to.start).is_ok() {
+            return;
+        }
+        // The kernel moves none to a VMA whose protection has changed, nor one that it migrates just now. A page that is in
+        // its place already stays.
+        for index in pages.iter().take_while(|index| index * sys::PAGE < to.length) {
+            let offset = index * sys::PAGE;
+            let _ = self.uffd.copy(from.start + offset, to.start + offset, Writes::Free);
+        }
+        // SAFETY: what was there is in its place.
+        let _ = unsafe { sys::madvise(from, libc::MADV_DONTNEED) };
     }
 
     /// Takes a huge page from a range that waited, after writing it if it was changed; its place.
@@ -188,7 +203,8 @@ impl Pager {
         };
         if kept.is_err() {
             self.counters.heap.errors.fetch_add(1, Relaxed);
-            self.settle(range, &before, before);
+            // Some pages may have been written.
+            self.settle(range, &before, Range { hash: Hash::UNKNOWN, was_seen: true, ..after });
             return None;
         }
         after.hash = hash;
@@ -241,7 +257,7 @@ impl Pager {
 
     /// Reads a range that will be touched next.
     fn read_ahead(&self, range: usize) {
-        let Some(before) = self.table.with(|table| table.take_over_unless_held(range)) else {
+        let Some(before) = self.table.with(|table| table.take_to_move_out(range)) else {
             return;
         };
         self.take_from_base();
@@ -251,7 +267,7 @@ impl Pager {
             self.settle(range, &before, before);
             return;
         };
-        let loaded = self.load(range, &taken, &before, super::table::Pages::default());
+        let loaded = self.load(range, &taken, &before, Pages::default());
         let (Taken::Used(place) | Taken::Fresh(place)) = taken;
         let after = match loaded {
             Ok(hash) => {
@@ -282,7 +298,7 @@ impl Pager {
     }
 
     fn evict_base(&self, range: usize, index: usize) -> bool {
-        let Some(before) = self.table.with(|table| table.take_over_unless_held(range)) else {
+        let Some(before) = self.table.with(|table| table.take_to_move_out(range)) else {
             return false;
         };
         let mut after = before;
@@ -316,7 +332,7 @@ impl Pager {
             let written = self.write_page(range, index, place.start, after);
             if written.is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
-                let _ = self.uffd.move_pages(place, page.start);
+                self.put_back(page, place, Pages::ALL);
                 return written;
             }
             self.counters.heap.written_base.fetch_add(bytes(1).0, Relaxed);

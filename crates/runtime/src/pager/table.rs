@@ -247,8 +247,8 @@ impl Table {
         Some(before)
     }
 
-    /// As [`Table::take_over`], to do what a child of a fork must not see half done.
-    pub(super) fn take_over_unless_held(&mut self, range: usize) -> Option<Range> {
+    /// As [`Table::take_over`], to move pages out of the heap; nothing while none may leave it.
+    pub(super) fn take_to_move_out(&mut self, range: usize) -> Option<Range> {
         if self.is_held { None } else { self.take_over(range) }
     }
 
@@ -285,7 +285,7 @@ impl Table {
         was_touched
     }
 
-    /// Takes the oldest range of a queue over.
+    /// Takes the oldest range of a queue over; nothing while no page may leave memory.
     pub(super) fn take_oldest(&mut self, of: Queue) -> Option<(usize, Range)> {
         if self.is_held {
             return None;
@@ -321,24 +321,24 @@ impl Table {
         Some(Taken::Fresh(place))
     }
 
-    /// Gives a huge page back that was reclaimed. Its place, if it is to go: there are more than there may be. The place is
-    /// given back once it is empty.
-    pub(super) fn give_page(&mut self, place: u32) -> Option<u32> {
+    /// Gives a huge page back that was reclaimed. Whether it is to go, because there are more than there may be: its place
+    /// is the caller's until it holds nothing ([`Table::give_empty`]).
+    pub(super) fn give_page(&mut self, place: u32) -> bool {
         if self.made > self.most {
             self.made -= 1;
-            return Some(place);
+            return true;
         }
         self.free.push(place);
-        None
+        false
     }
 
     /// Gives a huge page back that the program does not need any more.
-    pub(super) fn give_spare(&mut self, place: u32) -> Option<u32> {
+    pub(super) fn give_spare(&mut self, place: u32) -> bool {
         if self.made > self.most {
             return self.give_page(place);
         }
         self.spare.push(place);
-        None
+        false
     }
 
     /// A huge page is gone that was in the heap, or was never had.
