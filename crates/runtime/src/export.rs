@@ -436,11 +436,9 @@ pub(crate) unsafe extern "C" fn pthread_attr_setstack(
 /// As of mlockall.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    if let Some(areas) = areas() {
-        memory::close(areas);
-    }
     // SAFETY: the caller's promise.
-    number(unsafe { syscalls::syscall!(Sysno::mlockall, flags) })
+    let lock = || unsafe { syscalls::syscall!(Sysno::mlockall, flags) };
+    number(areas().map_or_else(lock, |areas| memory::lock_all(areas, lock)))
 }
 
 /// setrlimit(2).
@@ -763,10 +761,7 @@ pub(crate) unsafe extern "C" fn syscall(
                 areas.leave_alone();
                 pass()
             }
-            libc::SYS_mlockall => {
-                memory::close(areas);
-                pass()
-            }
+            libc::SYS_mlockall => memory::lock_all(areas, pass),
             libc::SYS_setrlimit => {
                 about_to_limit(areas, 0, sys::int(a), b as *const libc::rlimit64);
                 pass()

@@ -296,6 +296,19 @@ pub(crate) fn close(areas: &Areas) {
     }
 }
 
+/// mlockall(2): `lock` is the call. Memory that lives in a file is not locked as a whole: what the pager has ready for pages
+/// would be locked as well, several times what may be in memory.
+///
+/// # Errors
+/// ENOMEM where there is a heap.
+pub(crate) fn lock_all(areas: &Areas, lock: impl FnOnce() -> Result<usize>) -> Result<usize> {
+    if has_heap(areas) {
+        return Err(Errno::ENOMEM);
+    }
+    close(areas);
+    lock()
+}
+
 /// Unmaps reserved memory. The kernel may use the place for anything.
 fn lose(space: &mut Guard<'_, Space>, part: Span) -> Result<()> {
     // SAFETY: nobody uses it.

@@ -181,13 +181,19 @@ pub(crate) fn advise(
     advice: i32,
     ask: impl FnOnce() -> Result<usize>,
 ) -> Result<usize> {
+    // A page that comes in overwrites what the kernel marks a guard with (UFFDIO_COPY). Callers do without on a kernel before
+    // 6.13, which answers the same.
     const GUARD_INSTALL: i32 = 102;
+    const GUARD_REMOVE: i32 = 103;
     if areas.space.take().has_free(inside) {
         return Err(Errno::ENOMEM);
     }
     match advice {
         libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED => {
-            let _space = areas.space.take();
+            let space = areas.space.take();
+            if !space.is_plain(inside) {
+                ask()?; // the kernel refuses it of memory that is locked
+            }
             areas.discard(inside);
             Ok(0)
         }
@@ -203,10 +209,7 @@ pub(crate) fn advise(
         | libc::MADV_MERGEABLE
         | libc::MADV_UNMERGEABLE => Ok(0),
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => ask(),
-        GUARD_INSTALL => {
-            areas.discard(inside);
-            special(areas, inside, ask)
-        }
+        GUARD_INSTALL | GUARD_REMOVE => Err(Errno::EINVAL),
         _ => special(areas, inside, ask),
     }
 }
@@ -222,6 +225,11 @@ pub(crate) unsafe fn remap(
     flags: i32,
     to: usize,
 ) -> Result<usize> {
+    check_remap(source, length, flags, to)?;
+    if areas.span.overlap(source).is_none() {
+        // SAFETY: the caller's promise.
+        return unsafe { remap_from_elsewhere(areas, source, length, flags, to) };
+    }
     let is_ours = areas.span.overlap(source) == Some(source);
     let is_plain = {
         let space = areas.space.take();
@@ -262,6 +270,42 @@ pub(crate) unsafe fn remap(
         unsafe { unmap(areas, source.start, source.length) }?;
     }
     Ok(start)
+}
+
+/// Refuses what the kernel refuses, before anything is changed.
+fn check_remap(source: Span, length: usize, flags: i32, to: usize) -> Result<()> {
+    let moves = flags & MREMAP_MAYMOVE != 0;
+    let is_fixed = flags & MREMAP_FIXED != 0;
+    let keeps = flags & MREMAP_DONTUNMAP != 0;
+    let target = Span { start: to, length };
+    let is_wrong = (is_fixed || keeps) && !moves
+        || keeps && length != source.length
+        || is_fixed && (!to.is_multiple_of(PAGE) || target.overlap(source).is_some());
+    if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// mremap(2) of a mapping outside to a place in the heap.
+///
+/// # Safety
+/// As of mremap.
+unsafe fn remap_from_elsewhere(
+    areas: &Areas,
+    source: Span,
+    length: usize,
+    flags: i32,
+    to: usize,
+) -> Result<usize> {
+    let mut space = areas.space.take();
+    let inside = areas.span.overlap(Span { start: to, length });
+    if let Some(inside) = inside {
+        areas.discard(inside);
+    }
+    // SAFETY: the caller's promise.
+    let done = unsafe { sys::mremap(source, length, flags, to) }?;
+    if let Some(inside) = inside {
+        space.set(inside, Use::Special);
+    }
+    Ok(done)
 }
 
 fn grow_in_place(areas: &Areas, source: Span, length: usize) -> bool {
