@@ -275,6 +275,21 @@ pub(crate) fn close(descriptor: &Descriptor) {
     let _ = unsafe { syscall!(Sysno::close, descriptor.0) };
 }
 
+/// The length of a regular file; zero of a device.
+pub(crate) fn file_length(descriptor: &Descriptor) -> Result<u64> {
+    // SAFETY: zero bytes are a status.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel fills the status.
+    unsafe { syscall!(Sysno::fstat, descriptor.0, core::ptr::from_mut(&mut status)) }?;
+    Ok(u64::try_from(status.st_size).unwrap_or_default())
+}
+
+/// Writes a text to the standard error, as far as it goes.
+pub(crate) fn say(text: &str) {
+    // SAFETY: the kernel reads the text.
+    let _ = unsafe { syscall!(Sysno::write, libc::STDERR_FILENO, text.as_ptr(), text.len()) };
+}
+
 /// Waits until there is something to read, at most so long.
 pub(crate) fn wait_for_input(descriptor: &Descriptor, time: Nanos) -> Result<()> {
     let mut wanted = libc::pollfd { fd: descriptor.0, events: libc::POLLIN, revents: 0 };

@@ -2,6 +2,9 @@
 //!
 //! A page that leaves memory goes to a fresh place in the file, and the old one is free then. So what a write that fails
 //! leaves behind is nobody's data.
+//!
+//! Somebody may truncate the file. A write would make it long again, and what was lost would read as zeroes: so its last
+//! page is never used, and a file that is shorter than it was is read no more.
 
 #![expect(unsafe_code, reason = "system calls on memory that the caller names")]
 
@@ -24,12 +27,20 @@ pub(super) fn behind(first: FilePage, count: usize) -> FilePage {
 
 /// The file, whose pages are read and written past the page cache.
 #[derive(Debug)]
-pub(super) struct File(Descriptor);
+pub(super) struct File {
+    descriptor: Descriptor,
+    /// The length of a regular file; zero of a device.
+    length: u64,
+}
 
 impl File {
     /// The file that a descriptor refers to.
-    pub(super) fn new(descriptor: Descriptor) -> Self {
-        Self(descriptor)
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn new(descriptor: Descriptor) -> Result<Self> {
+        let length = sys::file_length(&descriptor)?;
+        Ok(Self { descriptor, length })
     }
 
     /// Reads pages of the file to memory.
@@ -41,7 +52,9 @@ impl File {
     /// The memory must be the caller's to write, and hold so many pages.
     pub(super) unsafe fn read(&self, first: FilePage, count: usize, to: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.transfer(Sysno::pread64, first, count, to) }
+        unsafe { self.transfer(Sysno::pread64, first, count, to) }?;
+        // It was whole when it was read if it is now.
+        if sys::file_length(&self.descriptor)? < self.length { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// Writes memory to pages of the file.
@@ -69,8 +82,9 @@ impl File {
         let offset = first as usize * PAGE;
         while done < length {
             // SAFETY: the caller's promise.
-            let answer =
-                unsafe { syscall!(call, self.0.0, memory + done, length - done, offset + done) };
+            let answer = unsafe {
+                syscall!(call, self.descriptor.0, memory + done, length - done, offset + done)
+            };
             match answer {
                 Ok(0) => return Err(Errno::EIO),
                 Ok(some) => done += some,
@@ -98,7 +112,7 @@ pub(super) struct FileSpace {
 const WORDS: usize = PER_RANGE / 64;
 
 impl FileSpace {
-    /// A file of this size, of which nothing is taken but its first page.
+    /// A file of this size, of which nothing is taken but its first page and its last.
     pub(super) fn new(size: Bytes) -> Self {
         let ranges = sys::to_usize(size.0 / HUGE_PAGE_BYTES);
         let mut space = Self {
@@ -110,6 +124,7 @@ impl FileSpace {
         };
         if ranges > 0 {
             space.set(0);
+            space.set(ranges * PER_RANGE - 1);
         }
         space
     }
@@ -169,7 +184,8 @@ mod tests {
         let mut pages: Vec<FilePage> = core::iter::from_fn(|| space.take_page()).collect();
         pages.sort_unstable();
         pages.dedup();
-        assert_eq!(pages.len(), 3 * PER_RANGE - 1);
+        assert_eq!(pages.len(), 3 * PER_RANGE - 2);
+        assert!(!pages.contains(&behind(0, 4 * PER_RANGE - 1)), "nor the last");
         assert!(pages.iter().all(|page| !(range..end).contains(page)));
         assert!(!pages.contains(&0) && space.take_range().is_none());
         for page in range..end {

@@ -124,7 +124,7 @@ impl Pager {
         Ok(Self {
             heap: span,
             uffd,
-            file: File::new(file),
+            file: File::new(file)?,
             space: OwnLock::new(FileSpace::new(Bytes(config.size.0 + SPARE.0))),
             places: pool.start,
             staging: OwnLock::new(
