@@ -10,13 +10,16 @@ use crate::lock::Lock;
 use crate::service::Answer;
 use crate::slot::State;
 use crate::space::Space;
-use crate::sys::{Errno, Result, SignalMask};
+use crate::sys::{self, Errno, Result, SignalMask};
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicPtr, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
 /// The signals that were blocked before a fork, while the lock of the space is held across it. One thread forks at a
 /// time, because it holds that lock.
 static MASK: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a part of the heap is not in memory while a thread forks: a child would read zeroes there.
+static LACKS_HEAP: AtomicBool = AtomicBool::new(false);
 
 /// Has libc call the handlers at each fork, also of `daemon` and `forkpty`.
 pub(crate) fn watch() -> Result<()> {
@@ -52,8 +55,10 @@ pub(crate) extern "C" fn before() {
     let Some(areas) = shared() else { return };
     let space = areas.space.take();
     areas.about_to_fork();
-    // A gigantic page that cannot be demoted stays: this kind of fork cannot be refused.
-    let _ = make_ready(areas, &space);
+    // A gigantic page that cannot be demoted stays: this kind of fork cannot be refused. A child that lacks a part of the heap
+    // must not go on.
+    let is_ready = make_ready(areas, &space).is_ok();
+    LACKS_HEAP.store(!is_ready && areas.pager().is_some(), Relaxed);
     MASK.store(Lock::keep(space), Relaxed);
 }
 
@@ -70,6 +75,12 @@ pub(crate) extern "C" fn in_parent() {
 /// After a fork, in the child.
 pub(crate) extern "C" fn in_child() {
     if let Some(areas) = shared() {
+        if LACKS_HEAP.load(Relaxed) {
+            sys::say(
+                "superpage: a child was ended, because not all of its memory could be brought into memory\n",
+            );
+            sys::end_process(1);
+        }
         areas.in_child();
         give_back(areas);
     }
