@@ -2,7 +2,9 @@
 
 use crate::args::{Memory, Run};
 use crate::exit::Failure;
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, open, unlink};
+use rustix::fs::{
+    FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, fstatvfs, open, unlink,
+};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -143,10 +145,16 @@ fn reserve(file: &File, path: &Path, size: Bytes) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    fallocate(file, FallocateFlags::empty(), 0, size.0).map_err(|error| {
+    let failed = |error: Errno| {
         Failure::Usage(format!(
             "{size} cannot be reserved for the heap in {}: {error}; give another --heap, or a smaller --heap-size",
             path.display()
         ))
-    })
+    };
+    // Some file systems begin to reserve what they do not have, and others would find the disk full meanwhile.
+    let disk = fstatvfs(file).map_err(failed)?;
+    if size.0 / disk.f_frsize.max(1) > disk.f_bavail {
+        return Err(failed(Errno::NOSPC));
+    }
+    fallocate(file, FallocateFlags::empty(), 0, size.0).map_err(failed)
 }
