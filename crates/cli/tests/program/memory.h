@@ -36,7 +36,7 @@ static inline void expect(const char *memory, size_t from, size_t to, uint64_t s
     for (size_t at = from; at < to; at += PAGE) {
         const uint64_t *words = (const uint64_t *)(memory + at);
         if (words[0] != word(seed, at / PAGE) || words[1] != 0) {
-            fprintf(stderr, "wrong at %#zx of %p\n", at, (const void *)memory);
+            fprintf(stderr, "wrong at %#zx of %p: %#lx, not %#lx, then %#lx\n", at, (const void *)memory, words[0], word(seed, at / PAGE), words[1]);
             exit(1);
         }
     }

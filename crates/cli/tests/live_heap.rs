@@ -1,0 +1,461 @@
+//! Programs whose memory lives in a file, `superpage run --heap`: they read what they wrote, whatever is done to them.
+//!
+//! The program is `program/heap.c`, built here by the C compiler. It compares every word that it reads; a wrong one is exit
+//! code 1, and a hang is ended after [`PATIENCE`].
+
+#![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
+
+mod common;
+
+use common::machine::{self, Test};
+use common::{Ended, PROGRAM, Said, number, wait_for};
+use libtest_mimic::Failed;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+use superpage_kernel::probe::{self, Ability, Answer};
+use tempfile::TempDir;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/heap.c");
+
+/// The files lie on a disk, which /tmp may not be.
+const DISK: &str = "/var/tmp";
+
+/// The memory of most programs: two fifths of what they have at once at the least.
+const MEMORY: &str = "64M";
+const MEMORY_BYTES: u64 = 64 << 20;
+
+/// Each part takes some seconds where nobody else is at work.
+const PATIENCE: &str = "120";
+const SHORT_PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    machine::run([parts(), others(), words()].concat()).exit_code()
+}
+
+/// The parts of the program that only have to end well.
+fn parts() -> Vec<Test> {
+    let able = without_heap();
+    vec![
+        ("all_orders_read_what_was_written", able.clone(), || plays(&["orders"])),
+        ("a_page_that_was_written_is_never_clean", able.clone(), || plays(&["counters", "5"])),
+        ("the_kernel_reads_and_writes", able.clone(), || plays(&["by-the-kernel"])),
+        ("devices_write_while_pages_move", able.clone(), || plays(&["direct-reads", "3"])),
+        ("what_is_given_up_reads_zeroes", able.clone(), || plays(&["gives-up"])),
+        ("what_is_mapped_anew_reads_zeroes", able.clone(), || plays(&["maps-anew"])),
+        ("mremap_keeps_content", able.clone(), || plays(&["moves"])),
+        ("files_may_lie_over_the_heap", able.clone(), || plays(&["maps-files"])),
+        ("mprotect_does_what_posix_says", able.clone(), || plays(&["protects"])),
+        ("mprotect_and_paging_race", able.clone(), || plays(&["protects-meanwhile", "2"])),
+        ("mlock_keeps_pages_in_memory", able.clone(), || plays(&["locks"])),
+        ("not_all_of_a_heap_is_locked", able.clone(), || plays(&["locks-all"])),
+        ("guards_are_kept_or_refused", able.clone(), || plays(&["guards"])),
+        ("parent_and_child_write_apart", able.clone(), || plays(&["forks"])),
+        ("pages_shared_with_a_child_leave", able.clone(), || plays(&["shares"])),
+        ("forks_while_threads_write", able.clone(), || plays(&["forks-meanwhile", "4"])),
+        ("other_programs_are_started", able.clone(), || plays(&["spawns"])),
+        ("signal_handlers_touch_memory", able.clone(), || plays(&["handles", "2"])),
+        ("stacks_may_lie_in_the_heap", able.clone(), || plays(&["stacks"])),
+        ("closed_descriptors_lose_nothing", able, || plays(&["closes"])),
+    ]
+}
+
+/// What others do to the program, or it to others.
+fn others() -> Vec<Test> {
+    let able = without_heap();
+    let redis = able.clone().or_else(|| without(&["redis-server", "--version"]));
+    let python = able.clone().or_else(|| without(&["python3", "--version"]));
+    vec![
+        ("a_child_outlives_its_parent", able.clone(), a_child_outlives_its_parent),
+        ("memory_shrinks_after_a_fork", able.clone(), memory_shrinks_after_a_fork),
+        ("it_ends_as_without", able.clone(), it_ends_as_without),
+        ("a_stopped_program_goes_on", able.clone(), a_stopped_program_goes_on),
+        ("nothing_is_left_of_a_killed_program", able.clone(), nothing_is_left_of_a_killed_program),
+        ("nothing_is_left_of_a_killed_run", able.clone(), nothing_is_left_of_a_killed_run),
+        ("a_truncated_file_is_no_wrong_data", able.clone(), a_truncated_file_is_no_wrong_data),
+        ("a_truncated_file_refuses_forks", able, a_truncated_file_refuses_forks),
+        ("python_has_more_than_memory", python, python_has_more_than_memory),
+        ("redis_has_more_than_memory", redis, redis_has_more_than_memory),
+    ]
+}
+
+/// The command line.
+fn words() -> Vec<Test> {
+    let able = without_heap();
+    vec![
+        ("wrong_words_are_refused", able.clone(), wrong_words_are_refused),
+        ("wrong_places_are_refused", able.clone(), wrong_places_are_refused),
+        ("without_rights_it_says_so", able, without_rights_it_says_so),
+    ]
+}
+
+/// The reason why no program can have a heap here.
+fn without_heap() -> Option<String> {
+    let finding = probe::probe(Ability::HearFirstTouches);
+    let compiler = Command::new("cc").arg("--version").output();
+    (finding.answer != Answer::Yes)
+        .then_some(finding.why)
+        .or_else(|| Some(format!("there is no C compiler (cc): {}", compiler.err()?)))
+}
+
+fn without(command: &[&str]) -> Option<String> {
+    let (name, arguments) = command.split_first()?;
+    let done = Command::new(name).args(arguments).output().is_ok_and(|done| done.status.success());
+    (!done).then(|| format!("`{}` fails", command.join(" ")))
+}
+
+/// The program, which is built once.
+fn program() -> Result<&'static Path, Failed> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live_heap");
+        std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+        let program = directory.join("heap");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-pthread", "-Wall", "-Werror", "-o"]).arg(&program).arg(SOURCE);
+        let output = compiler.output().map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            return Err(format!("cc: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        common::build_libraries()?;
+        Ok(program)
+    });
+    Ok(built.as_deref().map_err(String::clone)?)
+}
+
+/// `superpage run --heap`, whose report goes to a file, without the program.
+fn run(report: &Path) -> Result<Command, Failed> {
+    program()?; // and the libraries
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", PATIENCE, PROGRAM, "run", "--heap", DISK, "--memory", MEMORY]);
+    command.args(["--heap-size", "1G", "--quiet", "--report"]).arg(report).arg("--");
+    Ok(command)
+}
+
+/// How a program ended, and the report.
+fn report_of(words: &[&str], command: &[&str]) -> Result<(Said, Value), Failed> {
+    let directory = TempDir::new()?;
+    let file = directory.path().join("report.json");
+    let mut run = run(&file)?;
+    if command.is_empty() {
+        run.arg(program()?);
+    }
+    let said = Said::from(run.args(command).args(words).output()?).done()?;
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    ensure!(report["managed"] == true, "not managed: {said:?} {report}");
+    ensure!(report["heap"]["errors"] == 0, "the file failed: {said:?} {report}");
+    Ok((said, report))
+}
+
+/// Runs a part to its good end.
+fn plays(words: &[&str]) -> Ended {
+    report_of(words, &[]).map(|_| ())
+}
+
+/// Fails unless a program had much more than its memory.
+fn was_paged(report: &Value) -> Ended {
+    let heap = &report["heap"];
+    let (read, written) = (number(heap, "read_bytes")?, number(heap, "written_bytes")?);
+    ensure!(read >= MEMORY_BYTES && written >= MEMORY_BYTES, "hardly paged: {report}");
+    Ok(())
+}
+
+// ---------------------------------------------------------------- others
+
+fn a_child_outlives_its_parent() -> Ended {
+    let (said, _) = report_of(&["becomes-daemon"], &[])?;
+    ensure!(said.out == "intact\n", "{said:?}");
+    Ok(())
+}
+
+fn memory_shrinks_after_a_fork() -> Ended {
+    let (_, report) = report_of(&["shrinks", "3"], &[])?;
+    was_paged(&report)?;
+    let heap = &report["heap"];
+    let held = number(heap, "huge_bytes")? + number(heap, "base_bytes")?;
+    ensure!(held <= MEMORY_BYTES + MEMORY_BYTES / 8, "{held} bytes at the end: {report}");
+    Ok(())
+}
+
+fn it_ends_as_without() -> Ended {
+    let ends = |words: [&str; 2]| -> Result<ExitStatus, Failed> {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--heap", DISK, "--memory", MEMORY, "--quiet", "--"]);
+        Ok(command.arg(program()?).args(words).status()?)
+    };
+    for code in [0, 1, 2, 3, 77] {
+        ensure!(ends(["exits", &code.to_string()])?.code() == Some(code), "not {code}");
+    }
+    for signal in [Signal::TERM, Signal::KILL, Signal::ABORT] {
+        let ended = ends(["dies", &signal.as_raw().to_string()])?;
+        ensure!(ended.signal() == Some(signal.as_raw()), "not by {signal:?}: {ended:?}");
+    }
+    Ok(())
+}
+
+/// A program that has data in its file, and reads it when it is told to.
+struct Waiting {
+    run: Child,
+    said: BufReader<ChildStdout>,
+    program: Pid,
+}
+
+impl Waiting {
+    fn start(place: &Path) -> Result<Self, Failed> {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--quiet", "--memory", MEMORY, "--heap-size", "512M", "--heap"]);
+        command.arg(place).arg("--").arg(program()?).arg("waits");
+        let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let said = BufReader::new(run.stdout.take().ok_or("no output")?);
+        let children = format!("/proc/{0}/task/{0}/children", run.id());
+        let mut waiting = Self { program: Pid::from_child(&run), run, said };
+        ensure!(waiting.line()? == "ready", "it is not ready");
+        let child = std::fs::read_to_string(children)?.trim().parse()?;
+        waiting.program = Pid::from_raw(child).ok_or("no program")?;
+        Ok(waiting)
+    }
+
+    fn line(&mut self) -> Result<String, Failed> {
+        let mut line = String::new();
+        self.said.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Tells it to do something.
+    fn tell(&mut self, what: &str) -> Ended {
+        Ok(writeln!(self.run.stdin.as_mut().ok_or("no input")?, "{what}")?)
+    }
+
+    /// As [`Waiting::tell`]; what it answers.
+    fn ask(&mut self, what: &str) -> Result<String, Failed> {
+        self.tell(what)?;
+        self.line()
+    }
+
+    /// The file of its heap, as `superpage run` has it open.
+    fn file(&self) -> Result<PathBuf, Failed> {
+        for entry in std::fs::read_dir(format!("/proc/{}/fd", self.run.id()))? {
+            let entry = entry?.path();
+            let is_heap = std::fs::metadata(&entry)
+                .is_ok_and(|status| status.is_file() && status.len() >= 512 << 20);
+            if is_heap {
+                return Ok(entry);
+            }
+        }
+        Err("no heap is open".into())
+    }
+
+    /// Waits for its end.
+    fn end(&mut self) -> Result<ExitStatus, Failed> {
+        drop(self.run.stdin.take());
+        wait_for("the end of the program", SHORT_PATIENCE, || Ok(self.run.try_wait()?))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Until `superpage run` is waited for, nobody else has these numbers.
+        if matches!(self.run.try_wait(), Ok(None)) {
+            let _ = kill_process(self.program, Signal::KILL);
+            let _ = self.run.kill();
+            let _ = self.run.wait();
+        }
+    }
+}
+
+fn a_stopped_program_goes_on() -> Ended {
+    let mut waiting = Waiting::start(Path::new(DISK))?;
+    waiting.tell("w")?;
+    for _ in 0..5 {
+        kill_process(waiting.program, Signal::STOP)?;
+        std::thread::sleep(Duration::from_millis(50));
+        kill_process(waiting.program, Signal::CONT)?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ensure!(waiting.line()? == "right", "it is not right");
+    ensure!(waiting.ask("r")? == "right" && waiting.end()?.success(), "it did not end well");
+    Ok(())
+}
+
+fn nothing_is_left_of_a_killed_program() -> Ended {
+    let directory = TempDir::new_in(DISK)?;
+    let mut waiting = Waiting::start(directory.path())?;
+    waiting.tell("w")?;
+    kill_process(waiting.program, Signal::KILL)?;
+    ensure!(waiting.end()?.signal() == Some(Signal::KILL.as_raw()), "not killed");
+    ensure!(std::fs::read_dir(directory.path())?.next().is_none(), "something is left");
+    Ok(())
+}
+
+/// The program goes on with its data, and nothing is left when it has ended.
+fn nothing_is_left_of_a_killed_run() -> Ended {
+    let directory = TempDir::new_in(DISK)?;
+    let mut waiting = Waiting::start(directory.path())?;
+    waiting.run.kill()?;
+    ensure!(waiting.ask("w")? == "right" && waiting.ask("r")? == "right", "it is not right");
+    drop(waiting.run.stdin.take());
+    wait_for("the end of the program", SHORT_PATIENCE, || {
+        Ok(test_kill_process(waiting.program).is_err().then_some(()))
+    })?;
+    ensure!(std::fs::read_dir(directory.path())?.next().is_none(), "something is left");
+    Ok(())
+}
+
+/// It ends by SIGBUS, also where writes have made the file long again before it reads.
+fn a_truncated_file_is_no_wrong_data() -> Ended {
+    for what in ["r", "w"] {
+        let mut waiting = Waiting::start(Path::new(DISK))?;
+        let other = Waiting::start(Path::new(DISK))?;
+        File::options().write(true).open(waiting.file()?)?.set_len(0)?;
+        waiting.tell(what)?;
+        let ended = waiting.end()?;
+        ensure!(ended.signal() == Some(Signal::BUS.as_raw()), "{what}: {ended:?}");
+        let mut other = other;
+        ensure!(other.ask("r")? == "right" && other.end()?.success(), "another one was harmed");
+    }
+    Ok(())
+}
+
+/// No child reads zeroes: fork answers ENOMEM, and daemon as well.
+fn a_truncated_file_refuses_forks() -> Ended {
+    for (what, answer) in [("f", "refused"), ("d", "refused")] {
+        let mut waiting = Waiting::start(Path::new(DISK))?;
+        ensure!(waiting.ask("f")? == "forked", "it does not fork");
+        waiting.ask("w")?;
+        File::options().write(true).open(waiting.file()?)?.set_len(0)?;
+        let said = waiting.ask(what)?;
+        ensure!(said == answer, "{what}: {said:?}");
+    }
+    Ok(())
+}
+
+// ---------------------------------------------------------------- programs of others
+
+const SCRIPT: &str = "
+import hashlib, random
+blocks = [bytearray(random.Random(i).randbytes(1 << 20)) for i in range(128)]
+sums = [hashlib.sha1(b).digest() for b in blocks]
+words = {i: str(i) * 3 for i in range(300000)}
+for _ in range(2):
+    assert sums == [hashlib.sha1(b).digest() for b in blocks]
+    assert all(words[i] == str(i) * 3 for i in range(300000))
+blocks = [b + b for b in blocks[:64]]
+assert all(hashlib.sha1(b[:1 << 20]).digest() == s for b, s in zip(blocks, sums))
+try:
+    import numpy
+    a = numpy.arange(24 << 20)
+    assert (a[::-1][::-1] == numpy.arange(24 << 20)).all() and a.sum() == (24 << 20) * ((24 << 20) - 1) // 2
+except ImportError:
+    pass
+";
+
+fn python_has_more_than_memory() -> Ended {
+    let (_, report) = report_of(&[], &["python3", "-c", SCRIPT])?;
+    was_paged(&report)
+}
+
+/// A server with 130 MB of values.
+fn redis_has_more_than_memory() -> Ended {
+    const CHECK: &str = "
+        for i = 1, 32000 do redis.call('set', i, string.rep(tostring(i), 4000 / #tostring(i))) end
+        for round = 1, 2 do for i = 1, 32000 do
+            if redis.call('get', i) ~= string.rep(tostring(i), 4000 / #tostring(i)) then return i end
+        end end
+        return 0";
+    let directory = TempDir::new()?;
+    let socket = directory.path().join("socket");
+    let file = directory.path().join("report.json");
+    let mut command = run(&file)?;
+    command.args(["redis-server", "--port", "0", "--save", "", "--logfile", "/dev/null"]);
+    command.args(["--busy-reply-threshold", "100000", "--dir"]).arg(directory.path());
+    let mut server = command.arg("--unixsocket").arg(&socket).stdout(Stdio::null()).spawn()?;
+    let ask = |words: &[&str]| -> Result<String, Failed> {
+        let mut client = Command::new("redis-cli");
+        let said = Said::from(client.arg("-s").arg(&socket).args(words).output()?);
+        Ok(said.out.trim().to_owned())
+    };
+    let talked = wait_for("redis", SHORT_PATIENCE, || Ok(socket.exists().then_some(())))
+        .and_then(|()| ask(&["eval", CHECK, "0"]))
+        .and_then(|wrong| Ok((wrong, ask(&["shutdown", "nosave"])?)));
+    if talked.is_err() {
+        server.kill()?;
+    }
+    let status = server.wait()?;
+    let (wrong, _) = talked?;
+    ensure!(wrong == "0" && status.success(), "value {wrong} is wrong: {status:?}");
+    was_paged(&serde_json::from_str(&std::fs::read_to_string(file)?)?)
+}
+
+// ---------------------------------------------------------------- the command line
+
+/// Fails unless a command line is refused with one sentence and one of these exit codes.
+fn is_refused(command: &mut Command, codes: &[i32]) -> Ended {
+    let said = Said::from(command.output()?);
+    ensure!(said.code.is_some_and(|code| codes.contains(&code)), "{command:?}: {said:?}");
+    ensure!(said.out.is_empty() && !said.err.contains("panicked"), "{command:?}: {said:?}");
+    let first = said.err.lines().next().unwrap_or_default();
+    ensure!(first.starts_with("superpage:") || first.starts_with("error:"), "{said:?}");
+    Ok(())
+}
+
+fn wrong_words_are_refused() -> Ended {
+    let wrong: [&[&str]; 12] = [
+        &["--heap", DISK],
+        &["--memory", "64M"],
+        &["--heap-size", "64M"],
+        &["--heap", DISK, "--memory", "64M", "--policy", "trident"],
+        &["--heap", DISK, "--memory", "64M", "--children"],
+        &["--heap", DISK, "--memory", "0"],
+        &["--heap", DISK, "--memory", "1M"],
+        &["--heap", DISK, "--memory", "200%"],
+        &["--heap", DISK, "--memory", "0%"],
+        &["--heap", DISK, "--memory", "-5"],
+        &["--heap", DISK, "--memory", "64M", "--heap-size", "32M"],
+        &["--heap", DISK, "--memory", "64M", "--heap-size", "8000000G"],
+    ];
+    for words in wrong {
+        is_refused(Command::new(PROGRAM).arg("run").args(words).args(["--", "true"]), &[2])?;
+    }
+    Ok(())
+}
+
+fn wrong_places_are_refused() -> Ended {
+    let directory = TempDir::new_in(DISK)?;
+    let full = directory.path().join("full");
+    std::fs::write(&full, "content")?;
+    let places = ["/dev/null", "/proc", "/nowhere/at/all", full.to_str().ok_or("no text")?];
+    for place in places {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--heap", place, "--memory", MEMORY, "--", "true"]);
+        is_refused(&mut command, &[2])?;
+    }
+    ensure!(std::fs::read(&full)? == b"content", "its content is gone");
+    // An empty file is taken.
+    let empty = directory.path().join("empty");
+    File::create(&empty)?;
+    let mut waiting = Waiting::start(&empty)?;
+    ensure!(waiting.ask("r")? == "right" && waiting.end()?.success(), "it did not end well");
+    Ok(())
+}
+
+/// Without the right to hear faults of the kernel no program is started.
+fn without_rights_it_says_so() -> Ended {
+    let device = std::fs::metadata("/dev/userfaultfd");
+    let is_open = device.is_ok_and(|device| device.permissions().mode() & 0o006 == 0o006);
+    let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    if is_open || setting.is_ok_and(|setting| setting.trim() == "1") {
+        return Ok(()); // everybody has it
+    }
+    let caps = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=+dac_read_search"];
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(caps);
+    command.args(["--bounding-set=-all,+dac_read_search", PROGRAM, "run", "--heap", DISK]);
+    is_refused(command.args(["--memory", MEMORY, "--", "true"]), &[2, 3])
+}
