@@ -9,6 +9,7 @@ use crate::areas::Areas;
 use crate::sys::{self, Errno, Result, Span};
 use crate::uffd::Writes;
 use core::sync::atomic::Ordering::Relaxed;
+use superpage_policy::promotion::Outcome;
 
 /// Attempts to have a page when none is free. Chosen, not measured.
 const ATTEMPTS: usize = 8;
@@ -291,10 +292,25 @@ impl Pager {
         }
         let mut freed = false;
         for _ in 0..BATCH {
-            let Some((range, index)) = self.next_base(areas) else { break };
+            let Some((range, index)) = self.next_base(areas) else {
+                return freed | self.reclaim_range();
+            };
             freed |= self.evict_base(range, index);
         }
         freed
+    }
+
+    /// Makes the base pages of a range free of which the policy knows nothing, because a huge page could not be put in
+    /// place: as a huge page again where that goes, else one by one.
+    fn reclaim_range(&self) -> bool {
+        let Some((range, resident)) = self.table.with(|table| table.next_base_range()) else {
+            return false;
+        };
+        let is_full = resident == Pages::ALL;
+        if is_full && self.promote(range) == Outcome::Done {
+            return true;
+        }
+        resident.iter().fold(false, |freed, index| self.evict_base(range, index) | freed)
     }
 
     fn evict_base(&self, range: usize, index: usize) -> bool {

@@ -170,6 +170,8 @@ pub(super) struct Table {
     pub(super) base: usize,
     pub(super) base_most: usize,
     base_least: usize,
+    /// Where the search for a range with base pages goes on.
+    next_base: usize,
     /// Ranges to be read ahead.
     reads: VecDeque<u32>,
     /// Faults since which the policy may want a promotion.
@@ -217,6 +219,7 @@ impl Table {
             base: 0,
             base_most,
             base_least: base_most,
+            next_base: 0,
             reads: VecDeque::with_capacity(room),
             promotable: 0,
             streams: Streams::default(),
@@ -250,6 +253,16 @@ impl Table {
     /// As [`Table::take_over`], to move pages out of the heap; nothing while none may leave it.
     pub(super) fn take_to_move_out(&mut self, range: usize) -> Option<Range> {
         if self.is_held { None } else { self.take_over(range) }
+    }
+
+    /// The next range that has base pages, and these.
+    pub(super) fn next_base_range(&mut self) -> Option<(usize, Pages)> {
+        let count = self.ranges.len();
+        let from = self.next_base;
+        let mut all = (from..count).chain(0..from);
+        let found = all.find(|range| self.ranges[*range].state == State::Base)?;
+        self.next_base = found + 1;
+        Some((found, self.ranges[found].resident))
     }
 
     /// Whether a fault came since the range was taken over.
