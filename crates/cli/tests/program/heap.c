@@ -667,11 +667,15 @@ static int becomes_daemon(void) {
     return 0;
 }
 
-// Forks while threads write, and goes on with some of its data when the children have ended.
+// Forks while threads write, and goes on with some of its data when the children have ended. Prints what is in memory then.
 static int shrinks(int seconds) {
     forks_meanwhile(seconds);
     for (double end = now() + seconds; now() < end; usleep(10000))
         for (size_t i = 0; i < SOME / PAGE; i++) CHECK(words(shared + i * PAGE)[STILL] == word(7, i / THREADS));
+    FILE *sizes = fopen("/proc/self/statm", "r");
+    size_t resident_pages = 0;
+    CHECK(sizes && fscanf(sizes, "%*u %zu", &resident_pages) == 1);
+    printf("%zu\n", resident_pages * PAGE);
     return 0;
 }
 
