@@ -61,11 +61,9 @@ impl Pager {
         let step = areas.decider.ask(self.counters, |policy| policy.background(&mut heap));
         let Some(Step::Act(action)) = step else { return false };
         let Act::Promote { page, .. } = action.act else { return false };
-        // While base pages are worth more than huge pages, that many of a range have come in says nothing.
-        let is_worth_it = self.table.with(|table| !table.base_has_grown());
         let outcome = match self.range_of(page) {
-            Some(range) if is_worth_it => self.promote(range),
-            _ => Outcome::Stale,
+            Some(range) => self.promote(range),
+            None => Outcome::Stale,
         };
         areas.decider.ask(self.counters, |policy| policy.learn(&action, outcome));
         self.table.with(|table| table.promotable = table.promotable.max(1));

@@ -13,12 +13,10 @@
 //! - Base pages come from the kernel and not from a pool that is set aside; so many of them may be there at a time.
 //!   UFFDIO_MOVE cannot put a page in place whose writes are told.
 //! - One clock for each pool, not one for each core.
-//! - Memory goes from one pool to the other where it is worth more there ([`balance`]).
 //! - Ranges that come in order are read ahead ([`streams`]).
 
 #![expect(unsafe_code, reason = "maps and moves memory")]
 
-mod balance;
 mod choose;
 mod discard;
 mod file;
@@ -34,7 +32,6 @@ use crate::lock::OwnLock;
 use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
-use balance::Balance;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use file::{File, FileSpace};
@@ -77,8 +74,6 @@ pub(crate) struct Pager {
     table: OwnLock<Table>,
     /// The page of the file that holds each page of the heap; zero if none does.
     stored: &'static [AtomicU32],
-    /// How memory is divided between the two pools.
-    balance: Balance,
     /// Changed when there may be work.
     news: AtomicU32,
     /// Changed when a range is settled, and the threads that wait for one.
@@ -132,7 +127,6 @@ impl Pager {
             ),
             table: OwnLock::new(Table::new(ranges, most, places, base_most)),
             stored,
-            balance: Balance::new(count)?,
             news: AtomicU32::new(0),
             settled: AtomicU32::new(0),
             waiters: AtomicU32::new(0),

@@ -4,7 +4,7 @@
 
 use super::Pager;
 use super::table::{Pages, Range, State, Taken};
-use crate::sys::{self, Errno, PAGE, Result};
+use crate::sys::{Errno, PAGE, Result};
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_policy::promotion::Outcome;
 
@@ -59,9 +59,6 @@ impl Pager {
                 // SAFETY: both are out of the program's reach: one was moved out of the heap, the other is taken.
                 unsafe { core::ptr::copy_nonoverlapping(source, target, PAGE) };
             }
-            // A page table of base pages would have the huge page split.
-            // SAFETY: nothing is mapped there any more.
-            let _ = unsafe { sys::madvise(from, libc::MADV_DONTNEED) };
             Ok(())
         })
         .unwrap_or(Err(Errno::ENOMEM))

@@ -57,7 +57,6 @@ impl Pager {
     /// Takes a huge page of the pool, reclaiming one if none is free. Where all are pinned, there is one more than there may
     /// be.
     pub(super) fn page_of_pool(&self) -> Option<Taken> {
-        self.take_from_base();
         for _ in 0..ATTEMPTS {
             if let Some(taken) = self.table.with(|table| table.take_page()) {
                 return self.filled(taken);
@@ -97,7 +96,7 @@ impl Pager {
     }
 
     /// Empties a place. Only then may others have it.
-    pub(super) fn empty(&self, place: u32) {
+    fn empty(&self, place: u32) {
         // SAFETY: the place holds nothing that anybody needs.
         let _ = unsafe { sys::madvise(self.place(place), libc::MADV_DONTNEED) };
         self.table.with(|table| table.give_empty(place));
@@ -129,7 +128,7 @@ impl Pager {
     }
 
     /// Moves the oldest huge page out of the heap, where it waits to be touched again or reclaimed.
-    pub(super) fn move_out(&self) -> Option<()> {
+    fn move_out(&self) -> Option<()> {
         let (range, before) = self.table.with(|table| table.take_oldest(Queue::Active))?;
         let Some(place) = self.table.with(|table| table.take_empty()) else {
             self.settle(range, &before, before);
@@ -137,10 +136,7 @@ impl Pager {
         };
         let moved = self.take_out(self.span(range), self.place(place));
         let after = match moved {
-            Ok(()) => {
-                let moved_at = self.balance.now();
-                Range { state: State::Waiting, place, moved_at, ..before }
-            }
+            Ok(()) => Range { state: State::Waiting, place, ..before },
             Err(_) => {
                 self.counters.heap.stuck.fetch_add(1, Relaxed);
                 self.table.with(|table| table.give_empty(place));
@@ -190,7 +186,7 @@ impl Pager {
     }
 
     /// Takes a huge page from a range that waited, after writing it if it was changed; its place.
-    pub(super) fn clean(&self, range: usize, before: Range) -> Option<u32> {
+    fn clean(&self, range: usize, before: Range) -> Option<u32> {
         let mut after = before;
         let hash = if before.was_seen { Hash::of(self.hash(before.place)) } else { before.hash };
         let kept = if hash == before.hash {
@@ -261,7 +257,6 @@ impl Pager {
         let Some(before) = self.table.with(|table| table.take_to_move_out(range)) else {
             return;
         };
-        self.take_from_base();
         let is_out = before.state == State::Out && before.stored > 0;
         let taken = is_out.then(|| self.table.with(|table| table.take_page())).flatten();
         let Some(taken) = taken.and_then(|taken| self.filled(taken)) else {
@@ -287,9 +282,6 @@ impl Pager {
 
     /// Makes some base pages free; whether any is.
     pub(super) fn reclaim_base(&self, areas: &Areas) -> bool {
-        if self.give_to_base() {
-            return true;
-        }
         let mut freed = false;
         for _ in 0..BATCH {
             let Some((range, index)) = self.next_base(areas) else {
@@ -321,7 +313,6 @@ impl Pager {
         let is_there = before.state == State::Base && before.resident.has(index);
         let done = is_there && self.drop_base(range, index, &mut after).is_ok();
         if done {
-            self.balance.left(range, index);
             after.resident.remove(index);
             after.dirty.remove(index);
             if after.resident.is_empty() {

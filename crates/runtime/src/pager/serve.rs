@@ -186,6 +186,11 @@ impl Pager {
     /// Moves a huge page of the pool to its range, where nothing is.
     pub(super) fn put_in_place(&self, range: usize, place: u32, after: &mut Range) {
         let (from, to) = (self.place(place), self.span(range));
+        if after.has_tables {
+            // SAFETY: nothing is mapped there.
+            let _ = unsafe { sys::madvise(to, libc::MADV_DONTNEED) };
+            after.has_tables = false;
+        }
         let mut moved = self.uffd.move_pages(from, to.start);
         if moved == Err(Errno::EBUSY) {
             moved = self.uffd.move_pages(from, to.start);
@@ -202,6 +207,7 @@ impl Pager {
             let _ = self.uffd.copy(from.start + offset, to.start + offset, Writes::Free);
         }
         *after = Range { state: State::Base, resident: Pages::ALL, dirty: Pages::ALL, ..*after };
+        after.has_tables = true;
         after.hash = Hash::UNKNOWN;
         self.give_page(place);
     }
@@ -226,9 +232,9 @@ impl Pager {
             Err(_) => return before, // the thread is woken, and tries again
         }
         self.counters.heap.base_faults.fetch_add(1, Relaxed);
-        self.balance.came(range, index);
         let mut after = Range { state: State::Base, hash: Hash::UNKNOWN, ..before };
         after.resident.add(index);
+        after.has_tables = true;
         if access == Access::Write {
             after.dirty.add(index);
         }

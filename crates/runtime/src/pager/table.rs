@@ -19,9 +19,6 @@ use crate::sys::PAGE;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// The huge pages that stay so. Chosen, not measured.
-const LEAST_HUGE: usize = 4;
-
 /// Where the pages of a range are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -50,8 +47,6 @@ pub(super) struct Range {
     pub(super) dirty: Pages,
     /// The place of its huge page, of [`State::Waiting`].
     pub(super) place: u32,
-    /// When it was moved out of the heap, of [`State::Waiting`]: a count of base pages' faults.
-    pub(super) moved_at: u32,
     /// Changed each time the range is put in a queue, where older entries do not count any more.
     pub(super) stamp: u32,
     /// Its pages that are in the file.
@@ -59,6 +54,9 @@ pub(super) struct Range {
     pub(super) state: State,
     /// Whether the program may have changed the huge page since its hash was taken.
     pub(super) was_seen: bool,
+    /// Whether it has had base pages since its page tables were freed: with those a huge page that is moved to it is
+    /// split.
+    pub(super) has_tables: bool,
     /// Whether a fault came while it was busy.
     pub(super) was_touched: bool,
 }
@@ -164,12 +162,9 @@ pub(super) struct Table {
     /// Huge pages that there are, and that there may be.
     made: usize,
     most: usize,
-    /// Huge pages that there may be and never were.
-    fresh: usize,
     /// Base pages in the heap, and how many there may be.
     pub(super) base: usize,
     pub(super) base_most: usize,
-    base_least: usize,
     /// Where the search for a range with base pages goes on.
     next_base: usize,
     /// Ranges to be read ahead.
@@ -215,10 +210,8 @@ impl Table {
             empty: (0..places).rev().collect(),
             made: 0,
             most,
-            fresh: most,
             base: 0,
             base_most,
-            base_least: base_most,
             next_base: 0,
             reads: VecDeque::with_capacity(room),
             promotable: 0,
@@ -330,7 +323,6 @@ impl Table {
     pub(super) fn take_more(&mut self) -> Option<Taken> {
         let place = self.empty.pop()?;
         self.made += 1;
-        self.fresh = self.fresh.saturating_sub(1);
         Some(Taken::Fresh(place))
     }
 
@@ -359,45 +351,6 @@ impl Table {
         self.made -= 1;
     }
 
-    /// A huge page that was reclaimed becomes memory for base pages; not the last ones. Whether it is to go.
-    pub(super) fn turn_to_base(&mut self) -> bool {
-        let may = self.most > LEAST_HUGE;
-        if may {
-            self.made -= 1;
-            self.most -= 1;
-            self.base_most += PER_RANGE;
-        }
-        may
-    }
-
-    /// Whether memory of huge pages went to base pages.
-    pub(super) fn base_has_grown(&self) -> bool {
-        self.base_most > self.base_least
-    }
-
-    /// Memory that was for huge pages at first is so again.
-    pub(super) fn turn_to_huge(&mut self) -> bool {
-        let may = self.base_most >= self.base_least + PER_RANGE;
-        if may {
-            self.most += 1;
-            self.base_most -= PER_RANGE;
-        }
-        may
-    }
-
-    /// Takes the oldest range over that waits, if it was moved out so long ago.
-    pub(super) fn take_waiting_since(&mut self, now: u32, age: u32) -> Option<(usize, Range)> {
-        loop {
-            let (number, stamp) = *self.waiting.front()?;
-            let found = self.range(number as usize)?;
-            if found.stamp == stamp && found.queue() == Some(Queue::Waiting) {
-                let is_old = now.wrapping_sub(found.moved_at) > age;
-                return is_old.then(|| self.take_oldest(Queue::Waiting)).flatten();
-            }
-            self.waiting.pop_front();
-        }
-    }
-
     /// Takes a place without a page.
     pub(super) fn take_empty(&mut self) -> Option<u32> {
         self.empty.pop()
@@ -410,7 +363,7 @@ impl Table {
 
     /// Huge pages that are free without being reclaimed.
     pub(super) fn free_from_the_start(&self) -> usize {
-        self.spare.len() + self.fresh.min(self.most.saturating_sub(self.made))
+        self.spare.len() + self.most.saturating_sub(self.made)
     }
 
     /// The bytes that are in the file and not in memory, at most.
@@ -445,7 +398,7 @@ impl Table {
 
     /// Huge pages that can be had at once.
     fn available(&self) -> usize {
-        self.free.len() + self.spare.len() + self.most.saturating_sub(self.made)
+        self.free.len() + self.free_from_the_start()
     }
 
     /// Huge pages that are kept free. Chosen, not measured: a sixteenth.
