@@ -103,6 +103,11 @@ fn without_heap() -> Option<String> {
     (finding.answer != Answer::Yes)
         .then_some(finding.why)
         .or_else(|| Some(format!("there is no C compiler (cc): {}", compiler.err()?)))
+        .or_else(|| {
+            let words = ["run", "--quiet", "--heap", DISK, "--memory", MEMORY, "--", "true"];
+            let said = Said::from(Command::new(PROGRAM).args(words).output().ok()?);
+            said.err.contains("in memory itself").then_some(said.err)
+        })
 }
 
 fn without(command: &[&str]) -> Option<String> {

@@ -130,6 +130,8 @@ pub(crate) fn prepare(areas: &Areas) -> Result<()> {
     areas.about_to_fork();
     let done = make_ready(areas, &space);
     areas.forked();
+    // The fork may never come; it is made ready again then.
+    let_go(areas);
     done
 }
 

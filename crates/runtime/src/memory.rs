@@ -207,7 +207,7 @@ unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span) -> Result<usize> {
 /// ENOMEM if a gigantic page could not be demoted.
 pub(crate) fn make_ordinary(areas: &Areas, space: &Guard<'_, Space>, span: Span) -> Result<()> {
     if has_heap(areas) && areas.pager().is_some() {
-        areas.discard(span);
+        areas.leave_to_others(span);
     }
     for slot in space.slots_of(span) {
         if areas.make_ordinary(space, slot) == Answer::Refused {

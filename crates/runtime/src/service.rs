@@ -32,6 +32,8 @@ enum Kind {
     Promote = 4,
     /// Empty a part of the heap.
     Discard = 5,
+    /// Empty a part of the heap that another mapping takes the place of.
+    Leave = 9,
     /// Have all of the heap in memory, and keep it there.
     Hold = 6,
     /// Let pages of the heap leave memory again.
@@ -107,6 +109,7 @@ impl Mailbox {
                 Kind::Demote,
                 Kind::Promote,
                 Kind::Discard,
+                Kind::Leave,
                 Kind::Hold,
                 Kind::LetGo,
                 Kind::Renew,
@@ -158,6 +161,13 @@ impl Areas {
     pub(crate) fn discard(&self, part: Span) {
         if self.pager().is_some() {
             self.mailbox.ask_about(Kind::Discard, 0, part);
+        }
+    }
+
+    /// As [`Areas::discard`], of a part that another mapping of the program's takes the place of.
+    pub(crate) fn leave_to_others(&self, part: Span) {
+        if self.pager().is_some() {
+            self.mailbox.ask_about(Kind::Leave, 0, part);
         }
     }
 
@@ -224,7 +234,9 @@ pub(crate) fn run(areas: &Areas) {
             Kind::Release => release(areas, slot),
             Kind::Demote => demote(areas, slot),
             Kind::Promote => promote(areas, slot),
-            Kind::Discard | Kind::Hold | Kind::LetGo | Kind::Renew => page(areas, kind),
+            Kind::Discard | Kind::Leave | Kind::Hold | Kind::LetGo | Kind::Renew => {
+                page(areas, kind)
+            }
         };
         areas.mailbox.answer(answer);
     }
@@ -237,6 +249,10 @@ fn page(areas: &Areas, kind: Kind) -> Answer {
     let done = match kind {
         Kind::Discard => {
             pager.discard(part);
+            Ok(())
+        }
+        Kind::Leave => {
+            pager.leave(part);
             Ok(())
         }
         Kind::Hold => pager.hold_all(),

@@ -18,13 +18,26 @@ impl Pager {
         let last = (span.end() - self.heap.start).div_ceil(HUGE);
         for range in first..last {
             let Some(part) = self.span(range).overlap(span) else { continue };
-            let never_held = |range: &Range| range.state == State::Out && range.stored == 0;
+            let never_held =
+                |range: &Range| range.state == State::Out && range.stored == 0 && !range.has_tables;
             if self.table.with(|table| table.range(range).is_some_and(never_held)) {
                 continue;
             }
             if let Some(before) = self.take_over(range) {
                 let after = self.emptied(range, part, before);
                 self.settle(range, &before, after);
+            }
+        }
+    }
+
+    /// Empties a part of the heap in whose place another mapping of the program's will lie.
+    pub(crate) fn leave(&self, span: Span) {
+        self.discard(span);
+        let first = (span.start - self.heap.start) / HUGE;
+        let last = (span.end() - self.heap.start).div_ceil(HUGE);
+        for range in first..last {
+            if let Some(before) = self.take_over(range) {
+                self.settle(range, &before, Range { is_mixed: true, ..before });
             }
         }
     }
@@ -54,6 +67,11 @@ impl Pager {
                 if after.resident.is_empty() {
                     after.state = State::Out;
                 }
+            }
+            State::Out if before.has_tables => {
+                // A page that could not be read has a mark there.
+                // SAFETY: as above.
+                let _ = unsafe { sys::madvise(part, libc::MADV_DONTNEED_LOCKED) };
             }
             State::Out | State::Busy => {}
         }
@@ -111,7 +129,7 @@ impl Pager {
     /// ENOMEM where there is no memory, and what the file says. Nothing is kept then.
     pub(crate) fn hold_all(&self) -> Result<()> {
         let needed = self.table.with(|table| table.out());
-        if room::available() < Bytes(needed as u64 + MARGIN.0) {
+        if needed > 0 && room::available() < Bytes(needed as u64 + MARGIN.0) {
             return Err(Errno::ENOMEM);
         }
         self.table.with(|table| table.is_held = true);
@@ -145,9 +163,11 @@ impl Pager {
                 after = self.bring_back(range, before);
                 Ok(())
             }
-            State::Out if before.stored > 0 => self.hold_huge(range, &mut after),
-            State::Base => self.hold_base(range, &mut after),
-            State::Out | State::Huge | State::Busy => Ok(()),
+            State::Out if before.stored > 0 && !before.is_mixed => {
+                self.hold_huge(range, &mut after)
+            }
+            State::Base | State::Out => self.hold_base(range, &mut after),
+            State::Huge | State::Busy => Ok(()),
         };
         self.settle(range, &before, after);
         held
@@ -175,6 +195,8 @@ impl Pager {
                 unsafe { self.file.read(self.file_page(range, index), 1, staging.start) }?;
                 self.uffd.copy(staging.start, self.page(range, index).start, Writes::Told)?;
                 after.resident.add(index);
+                after.state = State::Base;
+                after.has_tables = true;
             }
             Ok(())
         })

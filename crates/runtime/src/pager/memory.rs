@@ -90,7 +90,7 @@ unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span, inside: Span) -> Res
         note_mapped(areas, space.taken());
         return Ok(inside.start);
     }
-    areas.discard(inside);
+    areas.leave_to_others(inside);
     // SAFETY: the caller's promise.
     let start = unsafe { sys::mmap(asked) }?;
     space.set(inside, Use::Special);
@@ -103,6 +103,8 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, part: Span) -> Result<
     if space.is_plain(part) {
         // SAFETY: the program has given it back.
         unsafe { sys::mprotect(part, PROT_NONE) }?;
+        // Another thread may have touched it since.
+        areas.discard(part);
     } else {
         // It may be locked, or a file.
         // SAFETY: as above.
@@ -298,7 +300,7 @@ unsafe fn remap_from_elsewhere(
     let mut space = areas.space.take();
     let inside = areas.span.overlap(Span { start: to, length });
     if let Some(inside) = inside {
-        areas.discard(inside);
+        areas.leave_to_others(inside);
     }
     // SAFETY: the caller's promise.
     let done = unsafe { sys::mremap(source, length, flags, to) }?;

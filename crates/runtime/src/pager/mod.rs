@@ -112,6 +112,9 @@ impl Pager {
         let base_most = sys::to_usize(base / PAGE as u64);
         // SAFETY: a range's worth of memory that was just mapped, and holds zeroes.
         let zeroes = unsafe { core::slice::from_raw_parts(staging.start as *const u8, HUGE) };
+        let zeroes = xxh3_128(zeroes);
+        // SAFETY: what was read there were pages of zeroes, and nothing may be there.
+        unsafe { sys::madvise(staging, libc::MADV_DONTNEED) }?;
         // SAFETY: zero bytes are ranges that never held anything.
         let ranges = unsafe { zeroed::<Range>(count) }?;
         // SAFETY: zero bytes are atomic integers.
@@ -130,7 +133,7 @@ impl Pager {
             news: AtomicU32::new(0),
             settled: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
-            zeroes: xxh3_128(zeroes),
+            zeroes,
             counters,
         })
     }
@@ -150,6 +153,7 @@ impl Pager {
         let mut rest = SHORTEST_REST;
         loop {
             let news = self.news.load(Acquire);
+            self.note_sizes();
             match self.work(areas) {
                 Worked::Done => rest = SHORTEST_REST,
                 Worked::Nothing => sys::futex_wait_for(&self.news, news, LOOK),

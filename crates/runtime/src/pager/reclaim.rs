@@ -7,7 +7,6 @@ use super::table::{Hash, Pages, Queue, Range, State, Taken, Work};
 use super::{PER_RANGE, Pager, bytes};
 use crate::areas::Areas;
 use crate::sys::{self, Errno, Result, Span};
-use crate::uffd::Writes;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_policy::promotion::Outcome;
 
@@ -32,7 +31,6 @@ impl Pager {
     /// Does some work ahead of the program.
     pub(super) fn work(&self, areas: &Areas) -> Worked {
         let Some(work) = self.table.with(|table| table.work()) else {
-            self.note_sizes();
             return Worked::Nothing;
         };
         let is_done = match work {
@@ -179,7 +177,7 @@ impl Pager {
         // its place already stays.
         for index in pages.iter().take_while(|index| index * sys::PAGE < to.length) {
             let offset = index * sys::PAGE;
-            let _ = self.uffd.copy(from.start + offset, to.start + offset, Writes::Free);
+            self.put_copy(from.start + offset, to.start + offset);
         }
         // SAFETY: what was there is in its place.
         let _ = unsafe { sys::madvise(from, libc::MADV_DONTNEED) };
@@ -257,7 +255,7 @@ impl Pager {
         let Some(before) = self.table.with(|table| table.take_to_move_out(range)) else {
             return;
         };
-        let is_out = before.state == State::Out && before.stored > 0;
+        let is_out = before.state == State::Out && before.stored > 0 && !before.is_mixed;
         let taken = is_out.then(|| self.table.with(|table| table.take_page())).flatten();
         let Some(taken) = taken.and_then(|taken| self.filled(taken)) else {
             self.settle(range, &before, before);

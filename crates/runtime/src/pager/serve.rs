@@ -7,8 +7,13 @@ use super::{PER_RANGE, Pager, bytes};
 use crate::areas::Areas;
 use crate::sys::{self, Errno, PAGE, Result, Span};
 use crate::uffd::{Access, Fault, Kind, Writes};
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_units::Nanos;
+
+/// Attempts to put a page in place while there is no memory, and the time between two. Chosen: half a minute.
+const TRIALS: usize = 3000;
+const BETWEEN_TRIALS: Nanos = Nanos(10_000_000);
 
 /// Room for a base page, as a device wants it.
 #[repr(C, align(4096))] // tidy: allow(an attribute takes a number only)
@@ -55,12 +60,13 @@ impl Pager {
             (State::Out, _) => self.bring_in(areas, &touch, before),
             // It came since the fault; or the program had the kernel drop it in a way that the library does not hear of.
             (State::Huge | State::Base | State::Busy, _) => {
-                let _ = self.uffd.copy(
-                    Buffer::zeroes().address(),
-                    self.page(range, index).start,
-                    Writes::Free,
-                );
-                before
+                let to = self.page(range, index).start;
+                let put = self.uffd.copy(Buffer::zeroes().address(), to, Writes::Free);
+                let mut after = before;
+                if put.is_ok() && before.state == State::Base {
+                    after.dirty.add(index);
+                }
+                after
             }
         };
         if !self.settle(range, &before, after) {
@@ -78,7 +84,10 @@ impl Pager {
             after.dirty.add(index);
             self.counters.heap.write_faults.fetch_add(1, Relaxed);
         }
-        self.uffd.allow_writes(self.page(range, index));
+        // Of a huge page, which has come since, that would make base pages.
+        if before.state != State::Huge {
+            self.uffd.allow_writes(self.page(range, index));
+        }
         after
     }
 
@@ -106,6 +115,7 @@ impl Pager {
         let Touch { range, index, is_next, .. } = *touch;
         let wanted = self.choose(areas, range, index, &before);
         if before.state == State::Out
+            && !before.is_mixed
             && (wanted == Wanted::Huge || is_next)
             && let Some(after) = self.bring_in_huge(range, before)
         {
@@ -186,14 +196,18 @@ impl Pager {
     /// Moves a huge page of the pool to its range, where nothing is.
     pub(super) fn put_in_place(&self, range: usize, place: u32, after: &mut Range) {
         let (from, to) = (self.place(place), self.span(range));
-        if after.has_tables {
-            // SAFETY: nothing is mapped there.
+        if after.has_tables && !after.is_mixed {
+            // SAFETY: nothing of the heap is mapped there, and all of it is the heap's.
             let _ = unsafe { sys::madvise(to, libc::MADV_DONTNEED) };
             after.has_tables = false;
         }
-        let mut moved = self.uffd.move_pages(from, to.start);
+        let move_all = || match after.is_mixed {
+            true => Err(Errno::EINVAL),
+            false => self.uffd.move_pages(from, to.start),
+        };
+        let mut moved = move_all();
         if moved == Err(Errno::EBUSY) {
-            moved = self.uffd.move_pages(from, to.start);
+            moved = move_all();
         }
         if moved.is_ok() {
             after.state = State::Huge;
@@ -202,14 +216,33 @@ impl Pager {
         }
         // The range is more than one VMA, or one to which the kernel moves nothing: it gets base pages. What has moved
         // already is there.
-        let _ = self.uffd.move_pages(to, from.start);
-        for offset in (0..to.length).step_by(PAGE) {
-            let _ = self.uffd.copy(from.start + offset, to.start + offset, Writes::Free);
+        let mut resident = Pages::default();
+        for index in 0..PER_RANGE {
+            let offset = index * PAGE;
+            if self.put_copy(from.start + offset, to.start + offset) {
+                resident.add(index);
+            }
         }
-        *after = Range { state: State::Base, resident: Pages::ALL, dirty: Pages::ALL, ..*after };
+        *after = Range { state: State::Base, resident, dirty: resident, ..*after };
         after.has_tables = true;
         after.hash = Hash::UNKNOWN;
         self.give_page(place);
+    }
+
+    /// Puts a copy of a page in its place in the heap, unless one is there; whether one is: another mapping of the
+    /// program's has none. Where there is no memory for so long, the program cannot go on.
+    pub(super) fn put_copy(&self, from: usize, to: usize) -> bool {
+        for _ in 0..TRIALS {
+            match self.uffd.copy(from, to, Writes::Free) {
+                Ok(()) | Err(Errno::EEXIST) => return true,
+                Err(Errno::ENOMEM | Errno::EAGAIN) => {
+                    sys::futex_wait_for(&AtomicU32::new(0), 0, BETWEEN_TRIALS);
+                }
+                Err(_) => return false,
+            }
+        }
+        self.counters.heap.failed.store(1, Relaxed);
+        sys::end_process(1)
     }
 
     fn bring_in_base(&self, touch: &Touch, before: Range) -> Range {
@@ -222,20 +255,22 @@ impl Pager {
             if unsafe { self.file.read(stored, 1, buffer.address()) }.is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
                 self.uffd.poison(page.start);
-                return before;
+                return Range { has_tables: true, ..before };
             }
             self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);
         }
         let writes = if access == Access::Write { Writes::Free } else { Writes::Told };
-        match self.uffd.copy(buffer.address(), page.start, writes) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(_) => return before, // the thread is woken, and tries again
+        let put = self.uffd.copy(buffer.address(), page.start, writes);
+        // Writes to a page that is there already may not be told.
+        let is_dirty = access == Access::Write || put == Err(Errno::EEXIST);
+        if put.is_err() && put != Err(Errno::EEXIST) {
+            return before; // the thread is woken, and tries again
         }
         self.counters.heap.base_faults.fetch_add(1, Relaxed);
         let mut after = Range { state: State::Base, hash: Hash::UNKNOWN, ..before };
         after.resident.add(index);
         after.has_tables = true;
-        if access == Access::Write {
+        if is_dirty {
             after.dirty.add(index);
         }
         after

@@ -57,6 +57,8 @@ pub(super) struct Range {
     /// Whether it has had base pages since its page tables were freed: with those a huge page that is moved to it is
     /// split.
     pub(super) has_tables: bool,
+    /// Whether a part of it is, or was, another mapping of the program's, such as a file: it gets base pages only.
+    pub(super) is_mixed: bool,
     /// Whether a fault came while it was busy.
     pub(super) was_touched: bool,
 }
@@ -385,11 +387,12 @@ impl Table {
     pub(super) fn read_ahead(&mut self, first: i64, step: i64, count: i64) {
         for at in 0..count {
             let Ok(range) = usize::try_from(first + at * step) else { continue };
-            let is_worth_it = self.range(range).is_some_and(|range| match range.state {
-                State::Out => range.stored > 0,
-                State::Base => true,
-                State::Huge | State::Waiting | State::Busy => false,
-            });
+            let is_worth_it = self.reads.len() < self.ranges.len()
+                && self.range(range).is_some_and(|range| match range.state {
+                    State::Out => range.stored > 0,
+                    State::Base => true,
+                    State::Huge | State::Waiting | State::Busy => false,
+                });
             if let (true, Ok(number)) = (is_worth_it, u32::try_from(range)) {
                 self.reads.push_back(number);
             }

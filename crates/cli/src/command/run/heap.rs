@@ -3,7 +3,7 @@
 use crate::args::{Memory, Run};
 use crate::exit::Failure;
 use rustix::fs::{
-    FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, fstatvfs, open, unlink,
+    FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, fstatvfs, open, statfs, unlink,
 };
 use rustix::io::Errno;
 use std::fs::File;
@@ -84,6 +84,13 @@ fn opened(path: &Path) -> Result<File, Failure> {
         Failure::Usage(format!("no heap can be made in {}: {error}", path.display()))
     };
     let owner = Mode::RUSR | Mode::WUSR;
+    const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6]; // TMPFS_MAGIC, RAMFS_MAGIC
+    if statfs(path).is_ok_and(|system| IN_MEMORY.contains(&system.f_type)) {
+        return Err(Failure::Usage(format!(
+            "{} is in memory itself: give a place on a disk",
+            path.display()
+        )));
+    }
     if path.is_dir() {
         let made = open(path, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, owner);
         return match made {
