@@ -47,10 +47,6 @@ fn pages(address: usize, length: usize) -> Option<Span> {
 /// # Safety
 /// As of mmap.
 pub(crate) unsafe fn map(areas: &Areas, asked: Mmap) -> Result<usize> {
-    if has_heap(areas) {
-        // SAFETY: the caller's promise.
-        return unsafe { paged::map(areas, asked) };
-    }
     let fixed = asked.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
     if fixed {
         if let Some((span, _)) = within(areas, asked.address, asked.length) {
@@ -87,6 +83,9 @@ pub(crate) fn may_be_placed(areas: &Areas, asked: Mmap) -> Option<usize> {
 /// Places a new mapping; nothing if the areas have no room for it.
 fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<Result<usize>> {
     let mut space = areas.space.take();
+    if has_heap(areas) {
+        return paged::place(areas, &mut space, asked, length).map(Ok);
+    }
     let hint = asked.address.next_multiple_of(PAGE);
     let may = |slot| may_hold(areas, slot, asked.protection);
     let span = space.find(length, hint, &may)?;
@@ -184,6 +183,10 @@ unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span) -> Result<usize> {
         // The reserved memory there is no mapping of the program's.
         asked.flags = asked.flags & !MAP_FIXED_NOREPLACE | MAP_FIXED;
     }
+    if has_heap(areas) {
+        // SAFETY: the caller's promise.
+        return unsafe { paged::map_fixed(areas, &mut space, asked, span, inside) };
+    }
     make_ordinary(areas, &space, inside)?;
     // SAFETY: the caller's promise.
     let start = unsafe { sys::mmap(asked) }?;
@@ -206,9 +209,7 @@ unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span) -> Result<usize> {
 /// # Errors
 /// ENOMEM if a gigantic page could not be demoted.
 pub(crate) fn make_ordinary(areas: &Areas, space: &Guard<'_, Space>, span: Span) -> Result<()> {
-    if has_heap(areas) && areas.pager().is_some() {
-        areas.leave_to_others(span);
-    }
+    areas.leave_to_others(span);
     for slot in space.slots_of(span) {
         if areas.make_ordinary(space, slot) == Answer::Refused {
             return Err(Errno::ENOMEM);
@@ -237,21 +238,18 @@ fn advise_reserved(space: &Space, span: Span) {
 /// # Safety
 /// As of munmap.
 pub(crate) unsafe fn unmap(areas: &Areas, address: usize, length: usize) -> Result<usize> {
-    if has_heap(areas) {
-        // SAFETY: the caller's promise.
-        return unsafe { paged::unmap(areas, address, length) };
-    }
     let Some((span, inside)) = within(areas, address, length) else {
         // SAFETY: the caller's promise.
         return unsafe { sys::munmap(address, length) };
     };
-    for (start, end) in [(span.start, inside.start), (inside.end(), span.end())] {
-        if start < end {
-            // SAFETY: the caller's promise.
-            unsafe { sys::munmap(start, end - start) }?;
-        }
+    for part in outside(span, inside) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::munmap(part.start, part.length) }?;
     }
     let mut space = areas.space.take();
+    if has_heap(areas) {
+        return paged::unmap(areas, &mut space, inside);
+    }
     for slot in space.slots_of(inside) {
         if let Some(part) = areas.slots.span(slot).overlap(inside) {
             give_back(areas, &mut space, slot, part)?;
@@ -365,9 +363,6 @@ pub(crate) fn protect(
     change: &dyn Fn() -> Result<usize>,
 ) -> Result<usize> {
     let Some((span, inside)) = within(areas, address, length) else { return change() };
-    if has_heap(areas) {
-        return paged::protect(areas, inside, protection, change);
-    }
     let mut space = areas.space.take();
     if space.has_free(inside) {
         let first = space.first_run(inside).filter(|run| run.start == span.start);
@@ -379,6 +374,11 @@ pub(crate) fn protect(
             protect(areas, run.start, run.length, protection, &change)?;
         }
         return Err(Errno::ENOMEM);
+    }
+    if has_heap(areas) {
+        let done = change()?;
+        space.protect(inside, used(protection));
+        return Ok(done);
     }
     let is_plain = protection == READ_WRITE;
     let mut has_change = inside != span;
@@ -412,6 +412,13 @@ pub(crate) fn within(areas: &Areas, address: usize, length: usize) -> Option<(Sp
     Some((span, areas.span.overlap(span)?))
 }
 
+/// The parts of a span before and behind what of it lies in the areas.
+fn outside(span: Span, inside: Span) -> impl Iterator<Item = Span> {
+    let ends = [(span.start, inside.start), (inside.end(), span.end())];
+    let parts = ends.into_iter().map(|(start, end)| Span { start, length: end - start });
+    parts.filter(|part| part.length > 0)
+}
+
 /// Any call that changes what a range of memory is, in a way that a gigantic page does not allow or that
 /// the library does not follow: its slots become ordinary and stay so.
 pub(crate) fn special(
@@ -424,12 +431,12 @@ pub(crate) fn special(
     let Some((_, inside)) = within(areas, floor, length.saturating_add(address - floor)) else {
         return change();
     };
-    if has_heap(areas) {
-        return paged::special(areas, inside, change);
-    }
     let mut space = areas.space.take();
     if space.has_free(inside) {
         return Err(Errno::ENOMEM);
+    }
+    if has_heap(areas) {
+        return paged::special(space, inside, change);
     }
     make_ordinary(areas, &space, inside)?;
     let done = change()?;
@@ -496,14 +503,17 @@ pub(crate) unsafe fn advise(
     let Some((span, inside)) = within(areas, address, length) else {
         return ask(Span { start: address, length });
     };
-    if has_heap(areas) {
-        return paged::advise(areas, inside, advice, || ask(span));
-    }
     if areas.space.take().has_free(inside) {
         // SAFETY: the caller's promise.
         return around_holes(areas, inside, |run| unsafe {
             self::advise(areas, run.start, run.length, advice)
         });
+    }
+    if has_heap(areas) {
+        for part in outside(span, inside) {
+            ask(part)?;
+        }
+        return paged::advise(areas, inside, advice, || ask(inside));
     }
     match effect(advice) {
         Effect::Special => return special(areas, address, length, || ask(span)),
@@ -514,10 +524,8 @@ pub(crate) unsafe fn advise(
     if space.has_free(inside) {
         return Err(Errno::ENOMEM);
     }
-    for (start, end) in [(span.start, inside.start), (inside.end(), span.end())] {
-        if start < end {
-            ask(Span { start, length: end - start })?;
-        }
+    for part in outside(span, inside) {
+        ask(part)?;
     }
     for slot in space.slots_of(inside) {
         let Some(part) = areas.slots.span(slot).overlap(inside) else { continue };
@@ -594,7 +602,7 @@ pub(crate) unsafe fn remap(
         && let Some(source) = source
     {
         // SAFETY: the caller's promise.
-        return unsafe { paged::remap(areas, source, length, flags, to) };
+        return unsafe { paged::remap(areas, paged::Remap { source, length, flags, to }) };
     }
     let mut space = areas.space.take();
     if let Some(inside) = touches(source) {

@@ -9,7 +9,7 @@
 use crate::areas::{Areas, Threads};
 use crate::lock::Guard;
 use crate::machine::note_mapped;
-use crate::memory::{READ_WRITE, may_be_placed, used, within};
+use crate::memory::{READ_WRITE, map, used};
 use crate::service::Answer;
 use crate::space::{Space, Use};
 use crate::sys::{self, Errno, Mmap, PAGE, Result, Span};
@@ -18,33 +18,16 @@ use libc::{
     MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE,
 };
 
-/// mmap(2).
-///
-/// # Safety
-/// As of mmap.
-pub(crate) unsafe fn map(areas: &Areas, asked: Mmap) -> Result<usize> {
-    if asked.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 {
-        if let Some((span, inside)) = within(areas, asked.address, asked.length) {
-            // SAFETY: the caller's promise.
-            return unsafe { map_fixed(areas, asked, span, inside) };
-        }
-    } else if let Some(length) = may_be_placed(areas, asked)
-        && let Some(place) = place(areas, asked, length)
-    {
-        return Ok(place);
-    }
-    // SAFETY: the caller's promise.
-    unsafe { sys::mmap(asked) }
-}
-
-/// Places a new mapping; nothing if the heap has no room for it, or none can be had.
-fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<usize> {
-    let mut space = areas.space.take();
+/// Places a new mapping; nothing if the heap has no room for it, or none can be had. The caller holds the lock of the
+/// space.
+pub(crate) fn place(
+    areas: &Areas,
+    space: &mut Guard<'_, Space>,
+    asked: Mmap,
+    length: usize,
+) -> Option<usize> {
     areas.start_threads();
-    let (heap, _) = areas.heap()?;
-    if areas.threads() != Threads::Run
-        || areas.pager().is_none()
-        || space.taken() + length > sys::to_usize(heap.size.0)
+    if areas.threads() != Threads::Run || areas.pager().is_none() || !has_room(areas, space, length)
     {
         return None;
     }
@@ -58,6 +41,11 @@ fn place(areas: &Areas, asked: Mmap, length: usize) -> Option<usize> {
     Some(span.start)
 }
 
+/// Whether the program may have so much more in the heap.
+fn has_room(areas: &Areas, space: &Space, more: usize) -> bool {
+    areas.heap().is_some_and(|(heap, _)| space.taken() + more <= sys::to_usize(heap.size.0))
+}
+
 /// Whether a mapping at a fixed place is no more than memory of the heap with another protection.
 const fn is_heap(asked: Mmap) -> bool {
     const WANTED: i32 = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -66,22 +54,19 @@ const fn is_heap(asked: Mmap) -> bool {
     asked.flags & WANTED == WANTED && asked.flags & !ALLOWED == 0
 }
 
-/// mmap(2) at a place in the heap.
+/// mmap(2) at a place in the heap, over whatever is there. The caller holds the lock of the space.
 ///
 /// # Safety
 /// As of mmap.
-unsafe fn map_fixed(areas: &Areas, asked: Mmap, span: Span, inside: Span) -> Result<usize> {
-    let mut space = areas.space.take();
-    let mut asked = asked;
-    if asked.flags & MAP_FIXED_NOREPLACE != 0 {
-        if inside != span || !space.is_free(span) {
-            return Err(Errno::EEXIST);
-        }
-        // The reserved memory there is no mapping of the program's.
-        asked.flags = asked.flags & !MAP_FIXED_NOREPLACE | MAP_FIXED;
-    }
+pub(crate) unsafe fn map_fixed(
+    areas: &Areas,
+    space: &mut Guard<'_, Space>,
+    asked: Mmap,
+    span: Span,
+    inside: Span,
+) -> Result<usize> {
     if inside == span && is_heap(asked) {
-        give_back(areas, &mut space, inside)?;
+        give_back(areas, space, inside)?;
         if asked.protection != PROT_NONE {
             // SAFETY: the program wants memory that holds nothing there.
             unsafe { sys::mprotect(inside, asked.protection) }?;
@@ -118,65 +103,30 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, part: Span) -> Result<
     Ok(())
 }
 
-/// munmap(2).
-///
-/// # Safety
-/// As of munmap.
-pub(crate) unsafe fn unmap(areas: &Areas, address: usize, length: usize) -> Result<usize> {
-    let Some((span, inside)) = within(areas, address, length) else {
-        // SAFETY: the caller's promise.
-        return unsafe { sys::munmap(address, length) };
-    };
-    for (start, end) in [(span.start, inside.start), (inside.end(), span.end())] {
-        if start < end {
-            // SAFETY: the caller's promise.
-            unsafe { sys::munmap(start, end - start) }?;
-        }
-    }
-    let mut space = areas.space.take();
+/// munmap(2) of a part of the heap. The caller holds the lock of the space.
+pub(crate) fn unmap(areas: &Areas, space: &mut Guard<'_, Space>, inside: Span) -> Result<usize> {
     let mut rest = inside;
-    while let Some(run) = space.first_run(rest) {
-        give_back(areas, &mut space, run)?;
+    while rest.length > 0
+        && let Some(run) = space.first_run(rest)
+    {
+        give_back(areas, space, run)?;
         rest = Span { start: run.end(), length: inside.end() - run.end() };
-        if rest.length == 0 {
-            break;
-        }
     }
     Ok(0)
 }
 
-/// mprotect(2): `change` is the call.
-pub(crate) fn protect(
-    areas: &Areas,
-    inside: Span,
-    protection: i32,
-    change: &dyn Fn() -> Result<usize>,
-) -> Result<usize> {
-    let mut space = areas.space.take();
-    if space.has_free(inside) {
-        return Err(Errno::ENOMEM);
-    }
-    let done = change()?;
-    space.protect(inside, used(protection));
-    Ok(done)
-}
-
 /// Any call that changes what a range of the heap is: its memory is renewed when it is given back.
 pub(crate) fn special(
-    areas: &Areas,
+    mut space: Guard<'_, Space>,
     inside: Span,
     change: impl FnOnce() -> Result<usize>,
 ) -> Result<usize> {
-    let mut space = areas.space.take();
-    if space.has_free(inside) {
-        return Err(Errno::ENOMEM);
-    }
     space.protect(inside, Use::Protected);
     drop(space);
     change()
 }
 
-/// madvise(2).
+/// madvise(2) of a part of the heap: `ask` is the call.
 pub(crate) fn advise(
     areas: &Areas,
     inside: Span,
@@ -187,12 +137,12 @@ pub(crate) fn advise(
     // 6.13, which answers the same.
     const GUARD_INSTALL: i32 = 102;
     const GUARD_REMOVE: i32 = 103;
-    if areas.space.take().has_free(inside) {
+    let space = areas.space.take();
+    if space.has_free(inside) {
         return Err(Errno::ENOMEM);
     }
     match advice {
         libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED => {
-            let space = areas.space.take();
             if !space.is_plain(inside) {
                 ask()?; // the kernel refuses it of memory that is locked
             }
@@ -210,9 +160,38 @@ pub(crate) fn advise(
         | libc::MADV_PAGEOUT
         | libc::MADV_MERGEABLE
         | libc::MADV_UNMERGEABLE => Ok(0),
-        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => ask(),
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => {
+            drop(space);
+            ask()
+        }
         GUARD_INSTALL | GUARD_REMOVE => Err(Errno::EINVAL),
-        _ => special(areas, inside, ask),
+        _ => special(space, inside, ask),
+    }
+}
+
+/// Arguments of mremap, in whole pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remap {
+    pub(crate) source: Span,
+    pub(crate) length: usize,
+    pub(crate) flags: i32,
+    pub(crate) to: usize,
+}
+
+impl Remap {
+    const fn has(self, flag: i32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Refuses what the kernel refuses, before anything is changed.
+    fn check(self) -> Result<()> {
+        let Self { source, length, to, .. } = self;
+        let (is_fixed, keeps) = (self.has(MREMAP_FIXED), self.has(MREMAP_DONTUNMAP));
+        let target = Span { start: to, length };
+        let is_wrong = (is_fixed || keeps) && !self.has(MREMAP_MAYMOVE)
+            || keeps && length != source.length
+            || is_fixed && (!to.is_multiple_of(PAGE) || target.overlap(source).is_some());
+        if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }
     }
 }
 
@@ -220,17 +199,12 @@ pub(crate) fn advise(
 ///
 /// # Safety
 /// As of mremap.
-pub(crate) unsafe fn remap(
-    areas: &Areas,
-    source: Span,
-    length: usize,
-    flags: i32,
-    to: usize,
-) -> Result<usize> {
-    check_remap(source, length, flags, to)?;
+pub(crate) unsafe fn remap(areas: &Areas, asked: Remap) -> Result<usize> {
+    asked.check()?;
+    let Remap { source, length, to, .. } = asked;
     if areas.span.overlap(source).is_none() {
         // SAFETY: the caller's promise.
-        return unsafe { remap_from_elsewhere(areas, source, length, flags, to) };
+        return unsafe { remap_from_elsewhere(areas, asked) };
     }
     let is_ours = areas.span.overlap(source) == Some(source);
     let is_plain = {
@@ -241,62 +215,42 @@ pub(crate) unsafe fn remap(
         // The kernel would leave the heap's registration behind.
         return Err(if is_ours { Errno::ENOMEM } else { Errno::EFAULT });
     }
-    if flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) == 0 {
+    if !asked.has(MREMAP_FIXED | MREMAP_DONTUNMAP) {
         if length <= source.length {
-            if length < source.length {
-                // SAFETY: the caller's promise.
-                unsafe { unmap(areas, source.start + length, source.length - length) }?;
-            }
+            let rest = Span { start: source.start + length, length: source.length - length };
+            unmap(areas, &mut areas.space.take(), rest)?;
             return Ok(source.start);
         }
         if grow_in_place(areas, source, length) {
             return Ok(source.start);
         }
-        if flags & MREMAP_MAYMOVE == 0 {
+        if !asked.has(MREMAP_MAYMOVE) {
             return Err(Errno::ENOMEM);
         }
     }
-    let fixed = if flags & MREMAP_FIXED != 0 { MAP_FIXED } else { 0 };
-    let mut asked = Mmap::anywhere(length, READ_WRITE, MAP_NORESERVE | fixed);
-    asked.address = if fixed != 0 { to } else { 0 };
+    let fixed = if asked.has(MREMAP_FIXED) { MAP_FIXED } else { 0 };
+    let mut target = Mmap::anywhere(length, READ_WRITE, MAP_NORESERVE | fixed);
+    target.address = if fixed != 0 { to } else { 0 };
     // SAFETY: the caller's promise.
-    let start = unsafe { map(areas, asked) }?;
+    let start = unsafe { map(areas, target) }?;
     let kept = source.length.min(length);
     // SAFETY: both are the program's, may be read and written, and do not overlap.
     unsafe { core::ptr::copy_nonoverlapping(source.start as *const u8, start as *mut u8, kept) };
-    if flags & MREMAP_DONTUNMAP != 0 {
-        let _space = areas.space.take();
+    let mut space = areas.space.take();
+    if asked.has(MREMAP_DONTUNMAP) {
         areas.discard(source);
     } else {
-        // SAFETY: the caller's promise.
-        unsafe { unmap(areas, source.start, source.length) }?;
+        unmap(areas, &mut space, source)?;
     }
     Ok(start)
-}
-
-/// Refuses what the kernel refuses, before anything is changed.
-fn check_remap(source: Span, length: usize, flags: i32, to: usize) -> Result<()> {
-    let moves = flags & MREMAP_MAYMOVE != 0;
-    let is_fixed = flags & MREMAP_FIXED != 0;
-    let keeps = flags & MREMAP_DONTUNMAP != 0;
-    let target = Span { start: to, length };
-    let is_wrong = (is_fixed || keeps) && !moves
-        || keeps && length != source.length
-        || is_fixed && (!to.is_multiple_of(PAGE) || target.overlap(source).is_some());
-    if is_wrong { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
 /// mremap(2) of a mapping outside to a place in the heap.
 ///
 /// # Safety
 /// As of mremap.
-unsafe fn remap_from_elsewhere(
-    areas: &Areas,
-    source: Span,
-    length: usize,
-    flags: i32,
-    to: usize,
-) -> Result<usize> {
+unsafe fn remap_from_elsewhere(areas: &Areas, asked: Remap) -> Result<usize> {
+    let Remap { source, length, flags, to } = asked;
     let mut space = areas.space.take();
     let inside = areas.span.overlap(Span { start: to, length });
     if let Some(inside) = inside {
@@ -313,12 +267,9 @@ unsafe fn remap_from_elsewhere(
 fn grow_in_place(areas: &Areas, source: Span, length: usize) -> bool {
     let mut space = areas.space.take();
     let tail = Span { start: source.end(), length: length - source.length };
-    let has_room = areas
-        .heap()
-        .is_some_and(|(heap, _)| space.taken() + tail.length <= sys::to_usize(heap.size.0));
+    let may_grow = has_room(areas, &space, tail.length) && space.is_free(tail);
     // SAFETY: free pages of the areas are reserved memory that nobody uses.
-    let is_open =
-        has_room && space.is_free(tail) && unsafe { sys::mprotect(tail, READ_WRITE) }.is_ok();
+    let is_open = may_grow && unsafe { sys::mprotect(tail, READ_WRITE) }.is_ok();
     if is_open {
         space.set(tail, Use::Plain);
         note_mapped(areas, space.taken());
