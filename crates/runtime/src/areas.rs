@@ -7,6 +7,9 @@
 //! | two fault threads | serve first touches as the policy decides ([`fault`](crate::fault)), and let writes go on while a slot is copied ([`pre_copy`](crate::pre_copy)) | each other, for the policy |
 //! | `background` | has gigantic pages ready, promotes slots as the policy decides ([`background`](crate::background)), and gives bloat back when memory is short ([`bloat`](crate::bloat)) | nobody |
 //!
+//! Where the program's memory lives in a file, four workers take the place of `background`: they read ahead, promote and
+//! reclaim ([`pager`](crate::pager)), and the fault threads wait for the file as well.
+//!
 //! A thread of the program may stop at any instruction, because its own stack may lie in a slot whose
 //! writes are held. So the library's threads never wait for one.
 

@@ -76,7 +76,7 @@ pub(crate) extern "C" fn in_parent() {
 pub(crate) extern "C" fn in_child() {
     if let Some(areas) = shared() {
         if LACKS_HEAP.load(Relaxed) {
-            sys::say(
+            sys::complain(
                 "superpage: a child was ended, because not all of its memory could be brought into memory\n",
             );
             sys::end_process(1);

@@ -284,12 +284,6 @@ pub(crate) fn file_length(descriptor: &Descriptor) -> Result<u64> {
     Ok(u64::try_from(status.st_size).unwrap_or_default())
 }
 
-/// Writes a text to the standard error, as far as it goes.
-pub(crate) fn say(text: &str) {
-    // SAFETY: the kernel reads the text.
-    let _ = unsafe { syscall!(Sysno::write, libc::STDERR_FILENO, text.as_ptr(), text.len()) };
-}
-
 /// Waits until there is something to read, at most so long.
 pub(crate) fn wait_for_input(descriptor: &Descriptor, time: Nanos) -> Result<()> {
     let mut wanted = libc::pollfd { fd: descriptor.0, events: libc::POLLIN, revents: 0 };

@@ -49,25 +49,25 @@ impl Pager {
             let present = entry.resident.count() + 1;
             let threshold = areas.decider.threshold();
             if threshold.is_some_and(|threshold| present as u64 >= threshold.0) {
-                self.table.with(|table| table.promotable = table.promotable.max(1));
+                self.table.with(|table| table.may_promote = true);
             }
         }
         if is_huge { Wanted::Huge } else { Wanted::Base }
     }
 
-    /// Does what the policy wants done in the background; whether there was anything.
-    pub(super) fn promote_next(&self, areas: &Areas) -> bool {
+    /// Does what the policy wants done in the background.
+    pub(super) fn promote_next(&self, areas: &Areas) {
         let mut heap = Heap::of(self, Spare::Reclaimed);
         let step = areas.decider.ask(self.counters, |policy| policy.background(&mut heap));
-        let Some(Step::Act(action)) = step else { return false };
-        let Act::Promote { page, .. } = action.act else { return false };
+        let Some(Step::Act(action)) = step else { return };
+        let Act::Promote { page, .. } = action.act else { return };
         let outcome = match self.range_of(page) {
             Some(range) => self.promote(range),
             None => Outcome::Stale,
         };
         areas.decider.ask(self.counters, |policy| policy.learn(&action, outcome));
-        self.table.with(|table| table.promotable = table.promotable.max(1));
-        true
+        // The policy may want more.
+        self.table.with(|table| table.may_promote = true);
     }
 
     /// The base page that is to leave memory.

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "drops memory that the program has given up")]
 
-use super::table::{Hash, Pages, Range, State, Taken};
+use super::table::{Hash, Pages, Range, State};
 use super::{PER_RANGE, Pager, WORKERS};
 use crate::demote::MARGIN;
 use crate::room;
@@ -14,9 +14,7 @@ use superpage_units::Bytes;
 impl Pager {
     /// Empties a part of the heap, in memory and in the file: it holds zeroes.
     pub(crate) fn discard(&self, span: Span) {
-        let first = (span.start - self.heap.start) / HUGE;
-        let last = (span.end() - self.heap.start).div_ceil(HUGE);
-        for range in first..last {
+        for range in self.ranges_of(span) {
             let Some(part) = self.span(range).overlap(span) else { continue };
             let never_held =
                 |range: &Range| range.state == State::Out && range.stored == 0 && !range.has_tables;
@@ -30,12 +28,22 @@ impl Pager {
         }
     }
 
+    /// The ranges that a part of the heap touches.
+    fn ranges_of(&self, span: Span) -> Indices<usize> {
+        let offset = |address: usize| address - self.heap.start;
+        offset(span.start) / HUGE..offset(span.end()).div_ceil(HUGE)
+    }
+
+    /// The pages of a range that a part of it has.
+    fn pages_of(&self, range: usize, part: Span) -> Indices<usize> {
+        let start = (part.start - self.span(range).start) / PAGE;
+        start..start + part.length / PAGE
+    }
+
     /// Empties a part of the heap in whose place another mapping of the program's will lie.
     pub(crate) fn leave(&self, span: Span) {
         self.discard(span);
-        let first = (span.start - self.heap.start) / HUGE;
-        let last = (span.end() - self.heap.start).div_ceil(HUGE);
-        for range in first..last {
+        for range in self.ranges_of(span) {
             if let Some(before) = self.take_over(range) {
                 self.settle(range, &before, Range { is_mixed: true, ..before });
             }
@@ -43,8 +51,7 @@ impl Pager {
     }
 
     fn emptied(&self, range: usize, part: Span, before: Range) -> Range {
-        let start = (part.start - self.span(range).start) / PAGE;
-        let indices = start..start + part.length / PAGE;
+        let indices = self.pages_of(range, part);
         let is_whole = indices.len() == PER_RANGE;
         let mut after = before;
         match before.state {
@@ -85,8 +92,7 @@ impl Pager {
 
     /// Empties a part of a range that a huge page maps, which stays whole where it can.
     fn empty_huge(&self, range: usize, part: Span, after: &mut Range) {
-        let start = (part.start - self.span(range).start) / PAGE;
-        let indices = start..start + part.length / PAGE;
+        let indices = self.pages_of(range, part);
         let is_whole = indices.len() == PER_RANGE;
         let place = self.table.with(|table| table.take_empty());
         let moved = place.map(|place| (place, self.take_out(self.span(range), self.place(place))));
@@ -177,7 +183,7 @@ impl Pager {
         let taken = self.table.with(|table| table.take_page().or_else(|| table.take_more()));
         let taken = taken.and_then(|taken| self.filled(taken)).ok_or(Errno::ENOMEM)?;
         let loaded = self.load(range, &taken, after, Pages::default());
-        let (Taken::Used(place) | Taken::Fresh(place)) = taken;
+        let place = taken.place();
         after.hash = loaded.inspect_err(|_| self.give_page(place))?;
         after.was_seen = true;
         self.put_in_place(range, place, after);

@@ -8,14 +8,12 @@
 
 #![expect(unsafe_code, reason = "system calls on memory that the caller names")]
 
-use crate::sys::{Descriptor, Errno, Result};
+use super::{PER_RANGE, WORDS};
+use crate::sys::{self, Descriptor, Errno, PAGE, Result};
 use alloc::vec;
 use alloc::vec::Vec;
 use superpage_units::{Bytes, HUGE_PAGE_BYTES};
 use syscalls::{Sysno, syscall};
-
-use super::PER_RANGE;
-use crate::sys::{self, PAGE};
 
 /// A page of the file. The first is never used, so that zero says that there is none.
 pub(super) type FilePage = u32;
@@ -106,10 +104,7 @@ pub(super) struct FileSpace {
     /// Where the search for a free range's worth, and for a free page, goes on.
     next_range: usize,
     next_page: usize,
-    free: usize,
 }
-
-const WORDS: usize = PER_RANGE / 64;
 
 impl FileSpace {
     /// A file of this size, of which nothing is taken but its first page and its last.
@@ -120,7 +115,6 @@ impl FileSpace {
             taken: vec![0; ranges],
             next_range: 0,
             next_page: 0,
-            free: ranges * PER_RANGE,
         };
         if ranges > 0 {
             space.set(0);
@@ -132,18 +126,16 @@ impl FileSpace {
     fn set(&mut self, page: usize) {
         self.words[page / 64] |= 1 << (page % 64);
         self.taken[page / PER_RANGE] += 1;
-        self.free -= 1;
     }
 
     /// Takes pages for a whole range, side by side.
     pub(super) fn take_range(&mut self) -> Option<FilePage> {
         let count = self.taken.len();
-        let found = (0..count).map(|at| (self.next_range + at) % count);
-        let range = found.into_iter().find(|range| self.taken[*range] == 0)?;
+        let mut all = (0..count).map(|at| (self.next_range + at) % count);
+        let range = all.find(|range| self.taken[*range] == 0)?;
         self.next_range = range + 1;
         self.words[range * WORDS..(range + 1) * WORDS].fill(u64::MAX);
         self.taken[range] = PER_RANGE;
-        self.free -= PER_RANGE;
         FilePage::try_from(range * PER_RANGE).ok()
     }
 
@@ -166,7 +158,6 @@ impl FileSpace {
         if page > 0 && self.words[page / 64] & bit != 0 {
             self.words[page / 64] &= !bit;
             self.taken[page / PER_RANGE] -= 1;
-            self.free += 1;
         }
     }
 }
@@ -192,7 +183,7 @@ mod tests {
             space.free(page);
             space.free(page);
         }
-        assert_eq!(space.free, PER_RANGE);
+        assert_eq!(space.taken.iter().sum::<usize>(), 3 * PER_RANGE);
         assert_eq!(space.take_range(), Some(range));
     }
 }

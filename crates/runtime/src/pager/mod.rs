@@ -29,6 +29,7 @@ mod table;
 
 use crate::areas::Areas;
 use crate::lock::OwnLock;
+use crate::start::zeroed;
 use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
@@ -265,15 +266,6 @@ fn mapped(length: usize, advice: i32) -> Result<Span> {
         unsafe { sys::madvise(span, advice) }?;
     }
     Ok(span)
-}
-
-/// Zero bytes that live for ever, as so many values.
-///
-/// # Safety
-/// Zero bytes must be a value.
-unsafe fn zeroed<T>(count: usize) -> Result<&'static mut [T]> {
-    // SAFETY: the caller's promise.
-    unsafe { crate::start::zeroed(count) }
 }
 
 /// The bytes of so many pages.

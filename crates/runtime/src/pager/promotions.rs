@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "copies pages that were moved out")]
 
 use super::Pager;
-use super::table::{Pages, Range, State, Taken};
+use super::table::{Hash, Pages, Range, State};
 use crate::sys::{Errno, PAGE, Result};
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_policy::promotion::Outcome;
@@ -22,7 +22,7 @@ impl Pager {
             self.settle(range, &before, before);
             return Outcome::NoFrame;
         };
-        let (Taken::Used(place) | Taken::Fresh(place)) = taken;
+        let place = taken.place();
         // What is missing is read while the program goes on with what is there.
         let loaded = self.load(range, &taken, &before, before.resident);
         let collected = loaded.and_then(|_| self.collect(range, place, before.resident));
@@ -35,7 +35,7 @@ impl Pager {
         let mut after =
             Range { resident: Pages::default(), dirty: Pages::default(), was_seen: true, ..before };
         if before.dirty.is_empty() {
-            after.hash = super::table::Hash::of(self.hash(place));
+            after.hash = Hash::of(self.hash(place));
         }
         self.put_in_place(range, place, &mut after);
         self.counters.heap.promotions.fetch_add(1, Relaxed);

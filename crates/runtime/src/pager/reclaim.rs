@@ -16,6 +16,7 @@ const ATTEMPTS: usize = 8;
 const BATCH: usize = 32;
 /// Huge pages that are moved out for each that is reclaimed, while few wait. Chosen: some are touched again.
 const MOVED: usize = 2;
+
 /// What came of a worker's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Worked {
@@ -262,7 +263,7 @@ impl Pager {
             return;
         };
         let loaded = self.load(range, &taken, &before, Pages::default());
-        let (Taken::Used(place) | Taken::Fresh(place)) = taken;
+        let place = taken.place();
         let after = match loaded {
             Ok(hash) => {
                 self.counters.heap.read_ahead.fetch_add(1, Relaxed);

@@ -131,7 +131,7 @@ impl Pager {
     fn bring_in_huge(&self, range: usize, before: Range) -> Option<Range> {
         let taken = self.page_of_pool()?;
         let loaded = self.load(range, &taken, &before, Pages::default());
-        let (Taken::Used(place) | Taken::Fresh(place)) = taken;
+        let place = taken.place();
         let Ok(hash) = loaded else {
             self.give_page(place);
             return None;
@@ -150,7 +150,7 @@ impl Pager {
         entry: &Range,
         without: Pages,
     ) -> Result<Hash> {
-        let (Taken::Used(place) | Taken::Fresh(place)) = *taken;
+        let place = taken.place();
         let to = self.place(place);
         if entry.stored == 0 {
             if let Taken::Used(_) = taken {

@@ -140,8 +140,16 @@ impl Pages {
 pub(super) enum Taken {
     /// It holds anything.
     Used(u32),
-    /// Nothing was ever mapped there.
+    /// Nothing is mapped there.
     Fresh(u32),
+}
+
+impl Taken {
+    /// The number of the place.
+    pub(super) const fn place(&self) -> u32 {
+        let (Self::Used(place) | Self::Fresh(place)) = *self;
+        place
+    }
 }
 
 /// The ranges, and the pools.
@@ -171,8 +179,8 @@ pub(super) struct Table {
     next_base: usize,
     /// Ranges to be read ahead.
     reads: VecDeque<u32>,
-    /// Faults since which the policy may want a promotion.
-    pub(super) promotable: usize,
+    /// Whether the policy may want a promotion.
+    pub(super) may_promote: bool,
     pub(super) streams: Streams,
     /// Whether nothing may leave memory: the program forks.
     pub(super) is_held: bool,
@@ -216,7 +224,7 @@ impl Table {
             base_most,
             next_base: 0,
             reads: VecDeque::with_capacity(room),
-            promotable: 0,
+            may_promote: false,
             streams: Streams::default(),
             is_held: false,
         }
@@ -426,7 +434,7 @@ impl Table {
     /// The workers that there is work for.
     pub(super) fn work_is_due(&self) -> usize {
         let is_low = self.available() < self.low() || self.made > self.most;
-        let others = [is_low, self.promotable > 0, self.is_base_high()];
+        let others = [is_low, self.may_promote, self.is_base_high()];
         self.reads.len() + others.into_iter().filter(|is_due| *is_due).count()
     }
 
@@ -446,13 +454,10 @@ impl Table {
         {
             return Some(Work::Read(range as usize));
         }
-        if self.promotable > 0 {
-            self.promotable -= 1;
+        if self.may_promote {
+            self.may_promote = false;
             return Some(Work::Promote);
         }
-        if self.is_base_high() {
-            return Some(Work::ReclaimBase);
-        }
-        None
+        self.is_base_high().then_some(Work::ReclaimBase)
     }
 }
