@@ -178,13 +178,13 @@ pub struct HeapCounters {
     pub promotions: AtomicU64,
     /// Ranges that were read before they were touched.
     pub read_ahead: AtomicU64,
-    /// Bytes read from the file, by pages of a range and by base pages.
+    /// Bytes read from the file for huge pages.
     pub read_huge: AtomicU64,
-    /// See above.
+    /// Bytes read from the file for base pages.
     pub read_base: AtomicU64,
-    /// Bytes written to the file, by pages of a range and by base pages.
+    /// Bytes of huge pages written to the file.
     pub written_huge: AtomicU64,
-    /// See above.
+    /// Bytes of base pages written to the file.
     pub written_base: AtomicU64,
     /// Huge pages that were reclaimed without being written.
     pub clean: AtomicU64,
@@ -240,7 +240,7 @@ pub struct Counters {
     pub asked: AtomicU32,
     /// The number of those requests that `superpage run` has dealt with: a futex.
     pub answered: AtomicU32,
-    /// Those of a heap that may be larger than memory.
+    /// The counters of a heap that may be larger than memory.
     pub heap: HeapCounters,
 }
 

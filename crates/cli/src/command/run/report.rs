@@ -1,12 +1,13 @@
 //! The report on a program's memory, in words and as JSON.
 
 use crate::show;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use superpage_launch::{Counters, FORMAT, HeapCounters};
 use superpage_units::{
-    BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, Nanos, PageSize, Share,
+    BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, Nanos, PageSize,
 };
 
 /// The counters, once the program has ended.
@@ -30,87 +31,91 @@ pub(super) struct Report {
     heap: Option<Heap>,
 }
 
-/// The counters of a heap.
-#[derive(Debug)]
+/// The counters of a heap, under the keys of the report as JSON.
+#[derive(Debug, Serialize)]
 struct Heap {
-    numbers: [(&'static str, u64); 17],
-    p99_fault: Nanos,
+    /// Faults that brought a page in.
+    faults: u64,
+    huge_faults: u64,
+    base_faults: u64,
+    soft_faults: u64,
+    write_faults: u64,
+    promotions: u64,
+    read_ahead: u64,
+    /// All that was read, and of that what base pages were read by.
+    read_bytes: u64,
+    read_base_bytes: u64,
+    /// As above, of writes.
+    written_bytes: u64,
+    written_base_bytes: u64,
+    reclaimed_clean: u64,
+    stuck: u64,
+    errors: u64,
+    failed: u64,
+    /// The memory of the heap on huge pages and on base pages at the end.
+    huge_bytes: u64,
+    base_bytes: u64,
+    /// The part of it that is on huge pages.
+    huge_share: f64,
+    p99_fault_us: f64,
 }
 
 impl Heap {
     fn of(counters: &HeapCounters) -> Self {
         let number = |counter: &AtomicU64| counter.load(Relaxed);
-        let HeapCounters { huge, base, .. } = counters;
-        let bytes = |read: [&AtomicU64; 2]| read.into_iter().map(number).sum();
+        let huge = Bytes(number(&counters.huge) * HUGE_PAGE_BYTES);
+        let base = Bytes(number(&counters.base) * BASE_PAGE_BYTES);
+        let p99 = counters.waits.quantile(0.99).unwrap_or_default();
         Self {
-            numbers: [
-                ("huge_faults", number(&counters.huge_faults)),
-                ("base_faults", number(&counters.base_faults)),
-                ("soft_faults", number(&counters.soft_faults)),
-                ("write_faults", number(&counters.write_faults)),
-                ("promotions", number(&counters.promotions)),
-                ("read_ahead", number(&counters.read_ahead)),
-                ("read_bytes", bytes([&counters.read_huge, &counters.read_base])),
-                ("read_base_bytes", number(&counters.read_base)),
-                ("written_bytes", bytes([&counters.written_huge, &counters.written_base])),
-                ("written_base_bytes", number(&counters.written_base)),
-                ("reclaimed_clean", number(&counters.clean)),
-                ("stuck", number(&counters.stuck)),
-                ("errors", number(&counters.errors)),
-                ("failed", number(&counters.failed)),
-                ("huge_bytes", number(huge) * HUGE_PAGE_BYTES),
-                ("base_bytes", number(base) * BASE_PAGE_BYTES),
-                ("faults", bytes([&counters.huge_faults, &counters.base_faults])),
-            ],
-            p99_fault: counters.waits.quantile(0.99).unwrap_or_default(),
+            faults: number(&counters.huge_faults) + number(&counters.base_faults),
+            huge_faults: number(&counters.huge_faults),
+            base_faults: number(&counters.base_faults),
+            soft_faults: number(&counters.soft_faults),
+            write_faults: number(&counters.write_faults),
+            promotions: number(&counters.promotions),
+            read_ahead: number(&counters.read_ahead),
+            read_bytes: number(&counters.read_huge) + number(&counters.read_base),
+            read_base_bytes: number(&counters.read_base),
+            written_bytes: number(&counters.written_huge) + number(&counters.written_base),
+            written_base_bytes: number(&counters.written_base),
+            reclaimed_clean: number(&counters.clean),
+            stuck: number(&counters.stuck),
+            errors: number(&counters.errors),
+            failed: number(&counters.failed),
+            huge_bytes: huge.0,
+            base_bytes: base.0,
+            huge_share: huge.share_of(huge + base).get(),
+            p99_fault_us: p99.0 as f64 / 1e3,
         }
     }
 
-    fn number(&self, key: &str) -> u64 {
-        self.numbers.iter().find(|(name, _)| *name == key).map_or(0, |(_, number)| *number)
-    }
-
-    /// The part of what is in memory that is on huge pages.
-    fn huge_share(&self) -> Share {
-        let huge = Bytes(self.number("huge_bytes"));
-        huge.share_of(huge + Bytes(self.number("base_bytes")))
-    }
-
     fn in_words(&self) -> String {
-        let bytes = |key| Bytes(self.number(key));
+        let p99 = Nanos::from_secs_f64(self.p99_fault_us / 1e6);
         format!(
             "superpage: of the heap {} on huge pages and {} on base pages at the end\n\
              superpage: {} faults served by huge pages, {} by base pages, {} found their page still in \
              memory, 99 of 100 within {}; {} ranges promoted, {} read ahead\n\
              superpage: {} read and {} written\n",
-            bytes("huge_bytes"),
-            bytes("base_bytes"),
-            self.number("huge_faults"),
-            self.number("base_faults"),
-            self.number("soft_faults"),
-            show::time(self.p99_fault),
-            self.number("promotions"),
-            self.number("read_ahead"),
-            bytes("read_bytes"),
-            bytes("written_bytes"),
+            Bytes(self.huge_bytes),
+            Bytes(self.base_bytes),
+            self.huge_faults,
+            self.base_faults,
+            self.soft_faults,
+            show::time(p99),
+            self.promotions,
+            self.read_ahead,
+            Bytes(self.read_bytes),
+            Bytes(self.written_bytes),
         )
     }
 
     /// The trouble that the program had, as a sentence.
     fn trouble(&self) -> Option<String> {
-        let errors = self.number("errors");
-        if self.number("failed") > 0 {
+        if self.failed > 0 {
             return Some("the heap could not be served any more, so the program was ended".into());
         }
+        let errors = self.errors;
         (errors > 0).then(|| format!("{errors} reads or writes of the heap's file failed"))
-    }
-
-    fn as_json(&self) -> Value {
-        let mut json: serde_json::Map<String, Value> =
-            self.numbers.iter().map(|(key, number)| ((*key).to_owned(), json!(number))).collect();
-        json.insert("huge_share".into(), json!(self.huge_share().get()));
-        json.insert("p99_fault_us".into(), json!(self.p99_fault.0 as f64 / 1e3));
-        Value::Object(json)
     }
 }
 
@@ -217,7 +222,7 @@ impl Report {
             "longest_promotion_ns": self.longest_promotion.0,
             "longest_demotion_ns": self.longest_demotion.0,
             "refused": refused,
-            "heap": self.heap.as_ref().map(Heap::as_json),
+            "heap": self.heap,
         })
     }
 }
