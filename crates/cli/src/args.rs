@@ -658,9 +658,9 @@ fn size(text: &str) -> Result<Bytes, String> {
 /// An amount of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Memory {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(Bytes),
-    /// A part of the machine's.
+    /// A part of the machine's memory.
     Part(Share),
 }
 

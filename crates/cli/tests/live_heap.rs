@@ -67,7 +67,7 @@ fn parts() -> Vec<Test> {
     ]
 }
 
-/// What others do to the program, or it to others.
+/// Tests of what other processes do to the program, and the program to them.
 fn others() -> Vec<Test> {
     let able = without_heap();
     let redis = able.clone().or_else(|| without(&["redis-server", "--version"]));
@@ -313,7 +313,7 @@ fn nothing_is_left_of_a_killed_run() -> Ended {
     Ok(())
 }
 
-/// It ends by SIGBUS, also where writes have made the file long again before it reads.
+/// The program ends by SIGBUS, also where writes have made the file long again before the program reads.
 fn a_truncated_file_is_no_wrong_data() -> Ended {
     for what in ["r", "w"] {
         let mut waiting = Waiting::start(Path::new(DISK))?;

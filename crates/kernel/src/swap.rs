@@ -29,9 +29,9 @@ pub const NAME: &str = "superpage.swap";
 pub struct Area {
     /// The file or the block device.
     pub path: PathBuf,
-    /// Its size.
+    /// The size of the area.
     pub size: Bytes,
-    /// What of it is in use.
+    /// The part of the area that is in use.
     pub used: Bytes,
 }
 

@@ -181,7 +181,7 @@ pub(crate) struct Promoted {
     pub(crate) wrong: u64,
 }
 
-/// What a pass over a program's data took. All threads of the process count.
+/// The cost of a pass over a program's data. All threads of the process count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Passed {
     /// The time on the wall.
@@ -195,10 +195,10 @@ pub(crate) struct Passed {
     pub(crate) system: Nanos,
     /// Page faults that had to read.
     pub(crate) major_faults: u64,
-    /// What the process read from disks.
+    /// The bytes that the process read from disks.
     #[serde(with = "plain")]
     pub(crate) read: Bytes,
-    /// What the process wrote to disks. What the kernel swaps out does not count.
+    /// The bytes that the process wrote to disks. Pages that the kernel swaps out do not count.
     #[serde(with = "plain")]
     pub(crate) written: Bytes,
 }

@@ -76,7 +76,7 @@ pub struct BySize {
 }
 
 impl BySize {
-    /// All that is in larger pages than base pages, but files and shared memory.
+    /// The memory in larger pages than base pages, without files and shared memory.
     #[must_use]
     pub fn in_larger_pages(&self) -> Bytes {
         self.huge + self.pool_huge + self.gigantic

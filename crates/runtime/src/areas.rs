@@ -202,7 +202,7 @@ impl Areas {
         }
     }
 
-    /// These areas, as a heap that lives in the file of a process.
+    /// Makes the areas a heap that lives in the file of a process.
     pub(crate) fn in_file(self, heap: Option<(Heap, Pid)>) -> Self {
         Self { heap, ..self }
     }

@@ -17,9 +17,9 @@ pub(crate) const MOST: usize = 16; // chosen: more would be a pool of its own
 /// The pool of the kernel's from which slots are mapped, by the size of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
-    /// Of gigantic pages.
+    /// The pool of gigantic pages.
     Gigantic,
-    /// Of huge pages.
+    /// The pool of huge pages.
     Huge,
 }
 

@@ -33,11 +33,11 @@ pub(crate) struct Fault {
     /// The base page.
     pub(crate) address: usize,
     pub(crate) kind: Kind,
-    /// What the thread wants to do.
+    /// The access that the thread wants.
     pub(crate) access: Access,
 }
 
-/// What a thread wants to do with memory.
+/// The access to memory that a thread wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,

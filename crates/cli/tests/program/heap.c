@@ -157,7 +157,7 @@ static void through_file(int flags) {
     push_out();
     expect(to, 0, SOME, 1);
     expect(from, 0, SOME, 1);
-    // One call for many pages that are not there.
+    // A single call reads many pages that are not there.
     CHECK(lseek(file, 0, SEEK_SET) == 0 && write(file, to, SOME) == (ssize_t)SOME);
     fill(from, 0, SOME, 3);
     push_out();
@@ -321,7 +321,7 @@ static int moves(void) {
     for (size_t at = 0; at < 3 * HUGE; at += PAGE) CHECK(*words(target + HUGE + at) == word(2, at / PAGE));
     expect(target, 4 * HUGE, SOME, 3);
     CHECK(!is_readable(other) && is_readable(other + 3 * HUGE));
-    // What the kernel refuses.
+    // These calls are refused by the kernel.
     CHECK(mremap(target, 4 * HUGE, 4 * HUGE, MREMAP_MAYMOVE | MREMAP_FIXED, target + HUGE) == MAP_FAILED && errno == EINVAL);
     CHECK(mremap(target, HUGE, HUGE, MREMAP_FIXED, target + 8 * HUGE) == MAP_FAILED && errno == EINVAL);
     expect(target, 0, HUGE, 3);
@@ -466,7 +466,7 @@ static int locks(void) {
         expect(memory, 0, SOME, 1);
         fill(memory, 0, SOME, 1);
     }
-    // What is locked cannot be given up, but by the advice that says so.
+    // Locked memory cannot be given up, but by the advice that says so.
     CHECK(madvise(locked, HUGE, MADV_DONTNEED) == -1 && errno == EINVAL);
     expect(memory, 0, SOME, 1);
     CHECK(madvise(locked, HUGE, MADV_DONTNEED_LOCKED) == 0);

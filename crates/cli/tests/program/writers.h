@@ -1,4 +1,4 @@
-// What `program.c` and `integrity.c` share: one GiB that threads of the program, the kernel and another process write to,
+// Parts that `program.c` and `integrity.c` share: one GiB that threads of the program, the kernel and another process write to,
 // while it is promoted and demoted. Each page belongs to one of these. The program names them before it includes this, in
 // an enum that has DIRECT, OUTSIDE and OWNERS.
 

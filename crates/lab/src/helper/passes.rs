@@ -1,8 +1,8 @@
 //! A program that has one large mapping, fills it, and then passes over it in a pattern, for memory that is smaller
 //! than its data. It compares every word that it reads with the one that it wrote there.
 //!
-//! Its memory comes from libc, whose functions a library may take the place of. It knows nothing of where its data
-//! goes when memory is short, nor on which pages it lies.
+//! The program's memory comes from libc, whose functions a library may take the place of. The program knows nothing of
+//! where its data goes when memory is short, nor on which pages it lies.
 
 #![expect(unsafe_code, reason = "maps its data by libc")]
 
@@ -18,22 +18,22 @@ use superpage_units::{BASE_PAGE_BYTES, Bytes, HugePages, Nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Pattern {
-    /// It reads every word in order.
+    /// The program reads every word in order.
     SequentialRead,
-    /// It writes every word in order.
+    /// The program writes every word in order.
     SequentialWrite,
-    /// It reads a word of every third base page in order, and goes on so from the second base page and from the third.
+    /// The program reads a word of every third base page in order, and goes on so from the second base page and from the third.
     Strided,
     /// Four threads read a quarter of the words each, in order.
     FourStreams,
-    /// It reads as many words at random as there are base pages.
+    /// The program reads as many words at random as there are base pages.
     Uniform,
-    /// It reads eight times as many words, of base pages that are popular by Zipf's law.
+    /// The program reads eight times as many words, of base pages that are popular by Zipf's law.
     Zipf,
 }
 
 impl Pattern {
-    /// All of them.
+    /// All patterns.
     #[cfg(test)]
     pub(super) const ALL: [Self; 6] = [
         Self::SequentialRead,
@@ -186,7 +186,7 @@ fn nanos(time: Duration) -> Nanos {
     Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What this process has used so far.
+/// The resources that this process has used so far.
 fn usage() -> Result<Passed, String> {
     let explain = |error: procfs::ProcError| format!("what we use: {error}");
     let me = procfs::process::Process::myself().map_err(explain)?;

@@ -90,9 +90,9 @@ impl Pager {
 /// The huge pages that count as free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spare {
-    /// Those that are free without reclaim (section 2.3).
+    /// Huge pages that are free without reclaim (section 2.3).
     FromTheStart,
-    /// At least one, because a promotion reclaims one.
+    /// The same, but at least one, because a promotion reclaims one.
     Reclaimed,
 }
 

@@ -1,4 +1,4 @@
-//! What the program gives up, and what it needs in memory as a whole: for the service thread.
+//! Memory that the program gives up, and memory that it needs as a whole: for the service thread.
 
 #![expect(unsafe_code, reason = "drops memory that the program has given up")]
 

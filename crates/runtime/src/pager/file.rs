@@ -51,7 +51,7 @@ impl File {
     pub(super) unsafe fn read(&self, first: FilePage, count: usize, to: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.transfer(Sysno::pread64, first, count, to) }?;
-        // It was whole when it was read if it is now.
+        // The file was whole when it was read if it is now.
         if sys::file_length(&self.descriptor)? < self.length { Err(Errno::EIO) } else { Ok(()) }
     }
 

@@ -91,7 +91,7 @@ fn give_back(areas: &Areas, space: &mut Guard<'_, Space>, part: Span) -> Result<
         // Another thread may have touched it since.
         areas.discard(part);
     } else {
-        // It may be locked, or a file.
+        // The memory may be locked, or a file.
         // SAFETY: as above.
         unsafe { sys::reserve(part) }?;
         if areas.renew(part) == Answer::Refused {

@@ -23,7 +23,7 @@ impl Pager {
             return Outcome::NoFrame;
         };
         let place = taken.place();
-        // What is missing is read while the program goes on with what is there.
+        // Missing pages are read while the program goes on with those that are there.
         let loaded = self.load(range, &taken, &before, before.resident);
         let collected = loaded.and_then(|_| self.collect(range, place, before.resident));
         if collected.is_err() {

@@ -17,12 +17,12 @@ const BATCH: usize = 32;
 /// Huge pages that are moved out for each that is reclaimed, while few wait. Chosen: some are touched again.
 const MOVED: usize = 2;
 
-/// What came of a worker's work.
+/// The outcome of a worker's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Worked {
-    /// There was none.
+    /// No work was to be done.
     Nothing,
-    /// It was done.
+    /// The work was done.
     Done,
     /// Nothing could be reclaimed.
     Stuck,
@@ -205,7 +205,7 @@ impl Pager {
         }
         after.hash = hash;
         after.was_seen = false;
-        // What was touched meanwhile is in use.
+        // A page that was touched meanwhile is in use.
         if self.table.with(|table| table.was_touched(range)) {
             self.counters.heap.soft_faults.fetch_add(1, Relaxed);
             let after = self.bring_back(range, after);

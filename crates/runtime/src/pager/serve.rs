@@ -45,7 +45,7 @@ impl Pager {
         let begun = sys::now();
         let page = (fault.address - self.heap.start) / PAGE;
         let (range, index) = (page / PER_RANGE, page % PER_RANGE);
-        // Also where somebody else brings the range in: otherwise the stream would end there.
+        // Streams are followed also where somebody else brings the range in: otherwise they would end there.
         let is_next = fault.kind == Kind::Missing && self.follow(range, index);
         let touch = Touch { range, index, access: fault.access, is_next };
         // Whoever has taken the range over wakes the thread, which faults again if it has to.
@@ -58,7 +58,7 @@ impl Pager {
             }
             (State::Base, _) if !before.resident.has(index) => self.bring_in(areas, &touch, before),
             (State::Out, _) => self.bring_in(areas, &touch, before),
-            // It came since the fault; or the program had the kernel drop it in a way that the library does not hear of.
+            // The page came since the fault; or the program had the kernel drop it in a way that the library does not hear of.
             (State::Huge | State::Base | State::Busy, _) => {
                 let to = self.page(range, index).start;
                 let put = self.uffd.copy(Buffer::zeroes().address(), to, Writes::Free);
@@ -84,7 +84,7 @@ impl Pager {
             after.dirty.add(index);
             self.counters.heap.write_faults.fetch_add(1, Relaxed);
         }
-        // Of a huge page, which has come since, that would make base pages.
+        // A huge page, which has come since, would be split by that.
         if before.state != State::Huge {
             self.uffd.allow_writes(self.page(range, index));
         }

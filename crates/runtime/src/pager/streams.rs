@@ -15,7 +15,7 @@ const EDGE: usize = PER_RANGE / 8;
 /// The ranges that are read ahead in a stream at the most. Chosen: 16 MiB.
 const MOST_AHEAD: i64 = 8;
 
-/// One stream.
+/// A stream of the program.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     /// The last range that was touched.

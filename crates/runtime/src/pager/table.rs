@@ -23,11 +23,11 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
-    /// None is in memory. All zero bytes are this.
+    /// No page is in memory. All zero bytes are this.
     Out = 0,
     /// A huge page maps it.
     Huge,
-    /// Its huge page was taken out of the heap and is still in memory, until it is written or needed again.
+    /// The huge page was taken out of the heap and is still in memory, until it is written or needed again.
     Waiting,
     /// Some base pages are in memory.
     Base,
@@ -43,13 +43,13 @@ pub(super) struct Range {
     pub(super) hash: Hash,
     /// The base pages that are in memory, of [`State::Base`].
     pub(super) resident: Pages,
-    /// Those of them that may have been written to.
+    /// The resident pages that may have been written to.
     pub(super) dirty: Pages,
     /// The place of its huge page, of [`State::Waiting`].
     pub(super) place: u32,
     /// Changed each time the range is put in a queue, where older entries do not count any more.
     pub(super) stamp: u32,
-    /// Its pages that are in the file.
+    /// The number of pages that the file holds.
     pub(super) stored: u16,
     pub(super) state: State,
     /// Whether the program may have changed the huge page since its hash was taken.
@@ -66,11 +66,11 @@ pub(super) struct Range {
 /// A queue of ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// Huge pages map them.
+    /// Ranges that huge pages map.
     Active,
-    /// Their huge pages were moved out of the heap.
+    /// Ranges whose huge pages were moved out of the heap.
     Waiting,
-    /// They were read ahead and not touched yet.
+    /// Ranges that were read ahead and not touched yet.
     Ahead,
 }
 
@@ -138,7 +138,7 @@ impl Pages {
 /// A huge page of the pool, and where it lies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// It holds anything.
+    /// The page holds anything.
     Used(u32),
     /// Nothing is mapped there.
     Fresh(u32),
@@ -200,7 +200,8 @@ pub(super) enum Work {
 }
 
 impl Table {
-    /// So many huge pages at the most in so many places, and so many base pages.
+    /// A table of ranges that never held anything, with `most` huge pages at the most in so many places, and `base_most`
+    /// base pages.
     pub(super) fn new(
         ranges: &'static mut [Range],
         most: usize,

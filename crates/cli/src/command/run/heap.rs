@@ -22,7 +22,8 @@ pub(super) const POLICY: &str = "xheap";
 const LEAST: Bytes = Bytes(16 << 20);
 /// The size of a heap, in times its memory, where none is given.
 const TIMES: u64 = 4;
-/// So much of a block device must be zero for it to be taken: what file systems and volume managers write lies there.
+/// The beginning of a block device that must be zero for the device to be taken: file systems and volume managers write
+/// there.
 const LOOKED_AT: usize = 1 << 20;
 
 /// The file behind a heap. The library opens it once more, through this process.
@@ -60,7 +61,7 @@ impl HeapFile {
         Ok(Some(Self { file, size, memory }))
     }
 
-    /// What the library is to know of it.
+    /// The description of the file that the library gets.
     pub(super) fn config(&self) -> Heap {
         let file = self.file.as_raw_fd().unsigned_abs();
         Heap { file, size: self.size, memory: self.memory }

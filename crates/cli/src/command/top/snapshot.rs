@@ -83,7 +83,7 @@ pub(super) struct Row {
     pub(super) base: Bytes,
     /// Of that in huge pages.
     pub(super) huge: Bytes,
-    /// In huge pages of the kernel's pool, which are not resident.
+    /// Memory in huge pages of the kernel's pool, which is not resident.
     pub(super) pool_huge: Bytes,
     /// In gigantic pages, which are not resident.
     pub(super) gigantic: Bytes,
@@ -97,7 +97,7 @@ impl Row {
         self.all_huge() + self.gigantic
     }
 
-    /// Its memory in huge pages, of the kernel's pool as well.
+    /// The process's memory in huge pages, those of the kernel's pool included.
     pub(super) fn all_huge(&self) -> Bytes {
         self.huge + self.pool_huge
     }

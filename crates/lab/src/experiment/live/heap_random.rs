@@ -1,7 +1,7 @@
 //! `heap-random`: a program that reads words of its data at random, with memory for a part of the data: on swap, with
 //! the data in a file by `superpage run --heap`, and all in memory.
 //!
-//! It is what huge pages are worst at where memory is short: a miss costs a huge page for the sake of a word.
+//! Such reads are what huge pages are worst at where memory is short: a miss costs a huge page for the sake of a word.
 
 use super::support_heap::{self, Plan};
 use super::{Experiment, On, Progress, Report, Result, Setting};

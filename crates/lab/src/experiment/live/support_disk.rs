@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_units::{BASE_PAGE_BYTES, Bytes};
 
-/// One request at a time is of this size.
+/// The size of a request; one is made at a time.
 pub(super) const PIECE: Bytes = Bytes::from_mib(1);
 
 /// The time that a file of the size of the data took.
@@ -33,7 +33,7 @@ pub(super) fn measure(directory: &Path, size: Bytes) -> Result<Disk> {
         .custom_flags(OFlags::DIRECT.bits().cast_signed())
         .open(file.path())
         .map_err(explain)?;
-    // What was never written would not be read from the disk.
+    // A file that was never written would not be read from the disk.
     let write = timed(|| write(&direct, size)).map_err(explain)?;
     let read = timed(|| read(&direct, size)).map_err(explain)?;
     Ok(Disk { write, read })

@@ -56,7 +56,7 @@ const HEAP_ROOM: Bytes = Bytes::from_mib(256);
 /// The name of the cgroup.
 const GROUP: &str = "superpage-lab-heap";
 
-/// What an experiment measures.
+/// The cases that an experiment measures.
 pub(super) struct Plan {
     pub(super) experiment: &'static str,
     pub(super) cases: &'static [(&'static str, Pattern)],
@@ -65,11 +65,11 @@ pub(super) struct Plan {
 /// Where the data goes that memory has no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
-    /// There is room for all of it.
+    /// Memory has room for all of the data.
     InMemory,
-    /// To swap.
+    /// The data goes to swap.
     Swap(Swap),
-    /// To a heap file, by `superpage run --heap`.
+    /// The data goes to a heap file, by `superpage run --heap`.
     XHeap,
 }
 
@@ -111,7 +111,7 @@ impl Policy {
     /// Sets the machine for a program that is going to start.
     fn prepare(self, bench: &mut Bench) -> Result<()> {
         let (enabled, khugepaged) = match self {
-            // All in memory is the base, so it has huge pages from the first touch on.
+            // Data that is all in memory is the base, so it has huge pages from the first touch on.
             Self::InMemory => (Enabled::Always, Khugepaged::Asleep),
             Self::Swap(Swap { enabled: Enabled::Never, .. }) => {
                 (Enabled::Never, Khugepaged::Asleep)
@@ -128,7 +128,7 @@ impl Policy {
     }
 }
 
-/// What a trial found.
+/// The findings of a trial.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     passed: Passed,
@@ -143,7 +143,7 @@ struct Sample {
 /// The pass that is timed.
 struct Worked {
     passed: Passed,
-    /// What the kernel's counters grew by meanwhile, on the whole machine.
+    /// The growth of the kernel's counters meanwhile, on the whole machine.
     counters: VmStat,
 }
 
@@ -284,7 +284,7 @@ impl Trial<'_> {
         let group = group()?;
         group.limit(self.memory.of(self.size) + ALLOWANCE)?;
         let mut helper = Helper::start(&self.setting.launcher, self.part())?;
-        // It has touched nothing of its data.
+        // The program has touched nothing of its data.
         group.add(&Process::open(helper.pid())?)?;
         let Worked { passed, counters } = self.work(&mut helper)?;
         let pages = |counter| BasePages(counters.get(counter).unwrap_or(0)).bytes();
@@ -335,7 +335,7 @@ fn group() -> Result<Scratch> {
 }
 
 impl Sample {
-    /// Of a program that the kernel has managed, and that is still there.
+    /// The sample of a program that the kernel has managed, and that is still there.
     fn of(pid: Pid, passed: Passed) -> Result<Self> {
         let memory = smaps::of(&Process::open(pid)?)?;
         let huge = memory.anon_huge_pages.unwrap_or(Bytes::ZERO);
@@ -349,7 +349,7 @@ impl Sample {
     }
 }
 
-/// Of a program under `superpage run --heap`; `heap` is the object in its report.
+/// The sample of a program under `superpage run --heap`; `heap` is the object in its report.
 fn heap_sample(passed: Passed, heap: &Value) -> Result<Sample> {
     let missing = |key| Error::Child(format!("the report has no heap.{key}"));
     let number = |key: &'static str| heap[key].as_f64().ok_or_else(|| missing(key));
@@ -369,7 +369,7 @@ struct Row {
     machine: &'static str,
     case: &'static str,
     policy: &'static str,
-    /// Of all trials that the row is compared with; the data that is all in memory has as much as it takes.
+    /// The memory of all trials that the row is compared with; data that is all in memory has as much as it takes.
     memory_percent: Option<f64>,
     size_bytes: u64,
     seconds: f64,
@@ -377,7 +377,7 @@ struct Row {
     high: Option<f64>,
     /// The seconds of the best way to swap through these.
     over_swap: Option<f64>,
-    /// What was read in a second, through what the disk gives in order.
+    /// The bytes read in a second, through those that the disk gives in order.
     over_disk: Option<f64>,
     user_s: Option<f64>,
     system_s: Option<f64>,
