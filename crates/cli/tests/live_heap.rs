@@ -8,7 +8,7 @@
 mod common;
 
 use common::machine::{self, Test};
-use common::{Ended, PROGRAM, Said, number, wait_for};
+use common::{Ended, PROGRAM, Said, number, wait_for, without};
 use libtest_mimic::Failed;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
@@ -22,8 +22,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use superpage_kernel::probe::{self, Ability, Answer};
 use tempfile::TempDir;
-
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/heap.c");
 
 /// The files lie on a disk, which /tmp may not be.
 const DISK: &str = "/var/tmp";
@@ -110,29 +108,11 @@ fn without_heap() -> Option<String> {
         })
 }
 
-fn without(command: &[&str]) -> Option<String> {
-    let (name, arguments) = command.split_first()?;
-    let done = Command::new(name).args(arguments).output().is_ok_and(|done| done.status.success());
-    (!done).then(|| format!("`{}` fails", command.join(" ")))
-}
-
 /// The program, which is built once.
-fn program() -> Result<&'static Path, Failed> {
+fn program() -> Result<PathBuf, Failed> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live_heap");
-        std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-        let program = directory.join("heap");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-pthread", "-Wall", "-Werror", "-o"]).arg(&program).arg(SOURCE);
-        let output = compiler.output().map_err(|error| error.to_string())?;
-        if !output.status.success() {
-            return Err(format!("cc: {}", String::from_utf8_lossy(&output.stderr)));
-        }
-        common::build_libraries()?;
-        Ok(program)
-    });
-    Ok(built.as_deref().map_err(String::clone)?)
+    let built = BUILT.get_or_init(|| common::build_programs("live_heap", &["heap"]));
+    Ok(built.as_ref()?.join("heap"))
 }
 
 /// `superpage run --heap`, whose report goes to a file, without the program.

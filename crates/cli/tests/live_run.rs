@@ -11,7 +11,7 @@ mod integrity;
 mod trouble;
 
 use common::machine::{self, Test};
-use common::{Ended, PROGRAM, Said, number, superpage};
+use common::{Ended, PROGRAM, Said, compile, number, superpage, without};
 use libtest_mimic::Failed;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -27,8 +27,6 @@ use superpage_lab::shortage::Shortage;
 use superpage_manager::find;
 use superpage_units::{GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, PageSize};
 use tempfile::TempDir;
-
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program");
 
 fn main() -> ExitCode {
     machine::run(tests()).exit_code()
@@ -166,39 +164,11 @@ fn without_gigantic() -> Option<String> {
         .then(|| "the kernel finds no 1 GiB of contiguous memory".to_owned())
 }
 
-/// The reason why a test that runs another program cannot be run: this command fails.
-fn without(command: &[&str]) -> Option<String> {
-    let (name, arguments) = command.split_first()?;
-    let done = Command::new(name).args(arguments).output().is_ok_and(|done| done.status.success());
-    (!done).then(|| format!("`{}` fails", command.join(" ")))
-}
-
-/// The directory of the programs, which are built once. It is cargo's, so nothing is left behind elsewhere.
+/// The directory of the programs, which are built once.
 fn programs() -> &'static Result<PathBuf, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live_run");
-        std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-        for name in ["program", "calls", "integrity", "trouble"] {
-            build(name, &directory.join(name), &[])?;
-        }
-        common::build_libraries()?;
-        Ok(directory)
-    })
-}
-
-fn build(name: &str, program: &Path, options: &[&str]) -> Result<(), String> {
-    let output = Command::new("cc")
-        .args(["-O2", "-pthread", "-Wall", "-Werror", "-o"])
-        .arg(program)
-        .arg(Path::new(SOURCES).join(name).with_extension("c"))
-        .args(options)
-        .output();
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("cc: {}", String::from_utf8_lossy(&output.stderr))),
-        Err(error) => Err(format!("there is no C compiler (cc): {error}")),
-    }
+    let names = &["program", "calls", "integrity", "trouble"];
+    BUILT.get_or_init(|| common::build_programs("live_run", names))
 }
 
 fn command(options: &[&str], words: &[&str]) -> Result<Command, Failed> {
@@ -652,7 +622,7 @@ fn nobody_waits_for_a_stopped_program() -> Ended {
 fn who_cannot_be_managed_runs_unmanaged() -> Ended {
     let directory = TempDir::new()?;
     let linked = directory.path().join("static");
-    build("program", &linked, &["-static"])?;
+    compile("program", &linked, &["-static"])?;
     let said: Said =
         Command::new(PROGRAM).arg("run").arg(&linked).args(["exit", "7"]).output()?.into();
     ensure!(said.code == Some(7) && said.err.contains("linked statically"), "{said:?}");
@@ -688,7 +658,7 @@ fn allocates(built: &[&str], options: &[&str], words: &[&str]) -> Result<(Said, 
     programs().as_ref()?; // and the libraries
     let directory = TempDir::new()?;
     let program = directory.path().join("allocator");
-    build("allocator", &program, built)?;
+    compile("allocator", &program, built)?;
     let file = directory.path().join("report.json");
     let mut command = Command::new(PROGRAM);
     command.args(["run", "--ready", "0", "--report"]).arg(&file).args(options);

@@ -8,7 +8,7 @@ pub(crate) mod subject;
 
 use libtest_mimic::Failed;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use superpage_kernel::pagemap::Pagemap;
@@ -23,6 +23,43 @@ pub(crate) type Ended = Result<(), Failed>;
 
 /// The program that is tested.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
+
+/// Where the programs lie that tests are about.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program");
+
+/// The reason why a test that runs another program cannot be run: this command fails.
+pub(crate) fn without(command: &[&str]) -> Option<String> {
+    let (name, arguments) = command.split_first()?;
+    let done = Command::new(name).args(arguments).output().is_ok_and(|done| done.status.success());
+    (!done).then(|| format!("`{}` fails", command.join(" ")))
+}
+
+/// Builds the programs of these names, and the libraries; the directory of the programs, which is cargo's, so that nothing
+/// is left behind elsewhere.
+pub(crate) fn build_programs(directory: &str, names: &[&str]) -> Result<PathBuf, String> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
+    std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+    for name in names {
+        compile(name, &directory.join(name), &[])?;
+    }
+    build_libraries()?;
+    Ok(directory)
+}
+
+/// Builds a program written in C.
+pub(crate) fn compile(name: &str, program: &Path, options: &[&str]) -> Result<(), String> {
+    let output = Command::new("cc")
+        .args(["-O2", "-pthread", "-Wall", "-Werror", "-o"])
+        .arg(program)
+        .arg(Path::new(SOURCES).join(name).with_extension("c"))
+        .args(options)
+        .output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("cc: {}", String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(format!("there is no C compiler (cc): {error}")),
+    }
+}
 
 /// Builds the libraries beside the program that is tested: no crate depends on them, so cargo has not.
 pub(crate) fn build_libraries() -> Result<(), String> {
