@@ -8,6 +8,7 @@
 use crate::areas::{Areas, Threads};
 use crate::demote::{self, Writes};
 use crate::end;
+use crate::pager::Pager;
 use crate::promote;
 use crate::slot::State;
 use crate::space::Space;
@@ -33,13 +34,27 @@ enum Kind {
     /// Empty a part of the heap.
     Discard = 5,
     /// Empty a part of the heap that another mapping takes the place of.
-    Leave = 9,
+    Leave = 6,
     /// Have all of the heap in memory, and keep it there.
-    Hold = 6,
+    Hold = 7,
     /// Let pages of the heap leave memory again.
-    LetGo = 7,
+    LetGo = 8,
     /// Have a part of the areas, which was mapped anew, be heap again.
-    Renew = 8,
+    Renew = 9,
+}
+
+impl Kind {
+    const ALL: [Self; 9] = [
+        Self::Register,
+        Self::Release,
+        Self::Demote,
+        Self::Promote,
+        Self::Discard,
+        Self::Leave,
+        Self::Hold,
+        Self::LetGo,
+        Self::Renew,
+    ];
 }
 
 /// The thread looks whether the program has ended after this time. Chosen, not measured.
@@ -103,18 +118,7 @@ impl Mailbox {
     fn next(&self) -> (Kind, usize) {
         loop {
             let state = self.state.load(Acquire);
-            let kinds = [
-                Kind::Register,
-                Kind::Release,
-                Kind::Demote,
-                Kind::Promote,
-                Kind::Discard,
-                Kind::Leave,
-                Kind::Hold,
-                Kind::LetGo,
-                Kind::Renew,
-            ];
-            if let Some(kind) = kinds.into_iter().find(|kind| *kind as u32 == state) {
+            if let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind as u32 == state) {
                 return (kind, self.slot.load(Relaxed));
             }
             sys::futex_wait_for(&self.state, state, LOOK);
@@ -234,35 +238,32 @@ pub(crate) fn run(areas: &Areas) {
             Kind::Release => release(areas, slot),
             Kind::Demote => demote(areas, slot),
             Kind::Promote => promote(areas, slot),
-            Kind::Discard | Kind::Leave | Kind::Hold | Kind::LetGo | Kind::Renew => {
-                page(areas, kind)
-            }
+            Kind::Discard => in_heap(areas, |pager, part| {
+                pager.discard(part);
+                Ok(())
+            }),
+            Kind::Leave => in_heap(areas, |pager, part| {
+                pager.leave(part);
+                Ok(())
+            }),
+            Kind::Hold => in_heap(areas, |pager, _| pager.hold_all()),
+            Kind::LetGo => in_heap(areas, |pager, _| {
+                pager.release();
+                Ok(())
+            }),
+            Kind::Renew => in_heap(areas, Pager::renew),
         };
         areas.mailbox.answer(answer);
     }
 }
 
-fn page(areas: &Areas, kind: Kind) -> Answer {
-    let Some(pager) = areas.pager() else { return Answer::Refused };
+/// Has the pager do something to the part of the heap that was asked about.
+fn in_heap(areas: &Areas, work: impl FnOnce(&Pager, Span) -> sys::Result<()>) -> Answer {
     let [start, length] = areas.mailbox.part.each_ref().map(|word| word.load(Relaxed));
-    let part = Span { start, length };
-    let done = match kind {
-        Kind::Discard => {
-            pager.discard(part);
-            Ok(())
-        }
-        Kind::Leave => {
-            pager.leave(part);
-            Ok(())
-        }
-        Kind::Hold => pager.hold_all(),
-        Kind::LetGo => {
-            pager.release();
-            Ok(())
-        }
-        _ => pager.renew(part),
-    };
-    if done.is_ok() { Answer::Done } else { Answer::Refused }
+    match areas.pager().map(|pager| work(pager, Span { start, length })) {
+        Some(Ok(())) => Answer::Done,
+        Some(Err(_)) | None => Answer::Refused,
+    }
 }
 
 fn register(areas: &Areas, slot: usize) -> Answer {

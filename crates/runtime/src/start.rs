@@ -7,12 +7,12 @@
 use crate::areas::{self, Areas, Cooldown};
 use crate::gigantic::Ready;
 use crate::machine::Decider;
-use crate::pager::{self, Pager};
+use crate::pager::{Pager, WORKERS};
 use crate::slot::Slots;
 use crate::space::{SlotPages, Space};
 use crate::sys::{self, GIGANTIC, Mmap, PAGE, Result, Span};
 use crate::thread::{self, Descriptors};
-use crate::uffd::Userfaultfd;
+use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use crate::{background, export, fault, fork, service};
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
@@ -198,8 +198,7 @@ fn all_run() -> bool {
 /// The first thread, in whose table of descriptors the others are.
 extern "C" fn service_thread() {
     let Some(areas) = areas::shared() else { return };
-    let readers = if areas.heap().is_some() { pager::FAULT_THREADS } else { FAULT_THREADS };
-    let started = match refuse(areas.counters, Cause::NoRights, Userfaultfd::open(readers)) {
+    let started = match refuse(areas.counters, Cause::NoRights, Userfaultfd::open()) {
         Some(uffd) => start_others(areas, uffd),
         // This thread alone can do what a program with one thread needs.
         None => {
@@ -224,15 +223,13 @@ fn start_others(areas: &Areas, uffd: Userfaultfd) -> Option<()> {
         areas.heap().map(|heap| refuse(areas.counters, Cause::Kernel, page(areas, uffd, heap)));
     sys::drop_rights();
     OPENED.store(core::ptr::from_ref(uffd).cast_mut(), Release);
-    let [fault, background, worker]: [extern "C" fn(); 3] =
-        [fault_thread, background_thread, worker_thread];
-    let threads = match paged {
+    let (work, count): (extern "C" fn(), _) = match paged {
         Some(None) => return None,
-        Some(Some(())) => [(fault, pager::FAULT_THREADS), (worker, pager::WORKERS)],
-        None => [(fault, FAULT_THREADS), (background, 1)],
+        Some(Some(())) => (worker_thread, WORKERS),
+        None => (background_thread, 1),
     };
-    let each = threads.into_iter().flat_map(|(work, count)| core::iter::repeat_n(work, count));
-    for work in each {
+    let faults: [extern "C" fn(); FAULT_THREADS] = [fault_thread; FAULT_THREADS];
+    for work in faults.into_iter().chain(core::iter::repeat_n(work, count)) {
         let started = thread::start(work, Descriptors::Callers);
         refuse(areas.counters, Cause::Kernel, started)?;
     }
@@ -255,9 +252,6 @@ fn page(areas: &Areas, uffd: &'static Userfaultfd, heap: &(Heap, Pid)) -> Result
     areas.set_pager(Box::leak(Box::new(pager)));
     Ok(())
 }
-
-/// The threads that are told of faults. Two, because one may wait for memory that the other has to serve.
-const FAULT_THREADS: usize = 2;
 
 /// The userfaultfd, before it is known that faults will be served.
 static OPENED: AtomicPtr<Userfaultfd> = AtomicPtr::new(core::ptr::null_mut());

@@ -37,6 +37,9 @@ pub(crate) struct Fault {
     pub(crate) access: Access,
 }
 
+/// The threads that read faults. Two, because one may wait for memory that the other has to serve.
+pub(crate) const FAULT_THREADS: usize = 2;
+
 /// The access to memory that a thread wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -68,8 +71,9 @@ pub(crate) struct Userfaultfd {
 }
 
 impl Userfaultfd {
-    /// A new one, that tells of missing pages and of held writes to all kinds of memory, to so many threads.
-    pub(crate) fn open(threads: usize) -> Result<Self> {
+    /// A new one, that tells of missing pages and of held writes to all kinds of memory, to
+    /// so many threads as [`FAULT_THREADS`] says.
+    pub(crate) fn open() -> Result<Self> {
         // SAFETY: it makes a descriptor.
         let made = unsafe { syscall!(Sysno::userfaultfd, FLAGS) };
         let descriptor = match made {
@@ -87,7 +91,7 @@ impl Userfaultfd {
         let uffd = Self {
             descriptor,
             has_failed: AtomicBool::new(false),
-            left: AtomicUsize::new(threads),
+            left: AtomicUsize::new(FAULT_THREADS),
         };
         uffd.call(ioctl::UFFDIO_API, &mut api)?;
         Ok(uffd)

@@ -31,7 +31,7 @@ use crate::areas::Areas;
 use crate::lock::OwnLock;
 use crate::start::zeroed;
 use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
-use crate::uffd::Userfaultfd;
+use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -49,8 +49,6 @@ const WORDS: usize = PER_RANGE / 64;
 /// The share of the memory that is for base pages, one in so many (section 3 of the paper: 98 % for huge pages).
 const BASE_SHARE: u64 = 50;
 
-/// The threads that serve faults: so many threads of the program can wait for the file at once. Chosen, not measured.
-pub(crate) const FAULT_THREADS: usize = 2;
 /// The threads that work ahead of the program. Chosen, not measured: a disk wants a few reads at once.
 pub(crate) const WORKERS: usize = 4;
 

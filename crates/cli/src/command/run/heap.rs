@@ -1,4 +1,4 @@
-//! The file behind a heap that may be larger than memory: opened, reserved, and gone with this process.
+//! The file behind a heap that may be larger than memory: opened and reserved before the program starts.
 
 use crate::args::{Memory, Run};
 use crate::exit::Failure;
@@ -25,6 +25,9 @@ const TIMES: u64 = 4;
 /// The beginning of a block device that must be zero for the device to be taken: file systems and volume managers write
 /// there.
 const LOOKED_AT: usize = 1 << 20;
+
+/// File systems that lie in memory themselves: tmpfs and ramfs, by the numbers of statfs(2).
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// The file behind a heap. The library opens it once more, through this process.
 #[derive(Debug)]
@@ -85,7 +88,6 @@ fn opened(path: &Path) -> Result<File, Failure> {
         Failure::Usage(format!("no heap can be made in {}: {error}", path.display()))
     };
     let owner = Mode::RUSR | Mode::WUSR;
-    const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6]; // TMPFS_MAGIC, RAMFS_MAGIC
     if statfs(path).is_ok_and(|system| IN_MEMORY.contains(&system.f_type)) {
         return Err(Failure::Usage(format!(
             "{} is in memory itself: give a place on a disk",
