@@ -35,12 +35,17 @@ static double now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
+// Touches more than there is memory for, not in order: what a stream has left behind leaves memory before all else.
 static void push_out(void) {
     static char *pressure;
     static uint64_t round;
     if (!pressure) pressure = map(PRESSURE);
     else if (round % 4 == 1) expect(pressure, 0, PRESSURE, round);
-    fill(pressure, 0, PRESSURE, ++round);
+    round++;
+    for (size_t i = 0; i < PRESSURE / HUGE; i++) {
+        size_t from = i * 27 % (PRESSURE / HUGE) * HUGE;
+        fill(pressure, from, from + HUGE, round);
+    }
 }
 
 static pthread_t start(void *(*work)(void *), void *argument) {
@@ -759,6 +764,9 @@ static int closes(void) {
 
 // Has data that is mostly in the file, says so, and then reads it all again for each line that it is told.
 static int waits(void) {
+    // Not in the heap, whose file may be gone.
+    static char input[BUFSIZ], output[BUFSIZ];
+    CHECK(setvbuf(stdin, input, _IOFBF, BUFSIZ) == 0 && setvbuf(stdout, output, _IOFBF, BUFSIZ) == 0);
     char *memory = map(LENGTH), line[16];
     fill(memory, 0, LENGTH, 1);
     puts("ready");

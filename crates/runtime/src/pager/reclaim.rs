@@ -103,6 +103,10 @@ impl Pager {
 
     /// Makes a huge page free; whether one is.
     fn reclaim(&self) -> bool {
+        if let Some(place) = self.take_passed() {
+            self.give_page(place);
+            return true;
+        }
         for _ in 0..MOVED {
             if self.table.with(|table| table.is_waiting_low()) {
                 self.move_out();
@@ -126,9 +130,25 @@ impl Pager {
         true
     }
 
+    /// Takes a huge page that a stream has left behind; its place.
+    fn take_passed(&self) -> Option<u32> {
+        let (range, before) = self.table.with(|table| table.take_passed())?;
+        self.move_out_of(range, before)?;
+        let before = self.table.with(|table| table.take_to_move_out(range))?;
+        if before.state != State::Waiting {
+            self.settle(range, &before, before);
+            return None;
+        }
+        self.clean(range, before)
+    }
+
     /// Moves the oldest huge page out of the heap, where it waits to be touched again or reclaimed.
     fn move_out(&self) -> Option<()> {
         let (range, before) = self.table.with(|table| table.take_oldest(Queue::Active))?;
+        self.move_out_of(range, before)
+    }
+
+    fn move_out_of(&self, range: usize, before: Range) -> Option<()> {
         let Some(place) = self.table.with(|table| table.take_empty()) else {
             self.settle(range, &before, before);
             return None;

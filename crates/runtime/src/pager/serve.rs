@@ -94,8 +94,11 @@ impl Pager {
     /// Follows the streams of the program, and has what comes next read; whether the range is in a stream.
     fn follow(&self, range: usize, index: usize) -> bool {
         let (is_next, due) = self.table.with(|table| {
-            let touched = table.streams.touch(range, index);
+            let touched = table.follow(range, index);
             table.read_ahead(touched.first, touched.step, touched.count);
+            if let Some(passed) = touched.passed {
+                table.pass(passed);
+            }
             (touched.length > 0, table.work_is_due())
         });
         if due > 0 {
@@ -123,7 +126,7 @@ impl Pager {
             return after;
         }
         if before.state == State::Base && is_next {
-            self.table.with(|table| table.read_ahead(range as i64, 1, 1));
+            self.table.with(|table| table.read_now(range));
         }
         self.bring_in_base(touch, before)
     }

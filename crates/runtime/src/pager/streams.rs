@@ -1,7 +1,9 @@
 //! Streams: ranges that the program goes through in order, forwards, backwards or in equal steps.
 //!
-//! The paper has none. A range that comes next in a stream is worth a huge page, whatever it takes to have one free, and
-//! the ranges behind it are read before they are touched.
+//! The paper has none. A range that comes next in a stream is worth a huge page, whatever it takes to have one free; the
+//! ranges after it are read before they are touched; and those before it leave memory first, the last one at first, because
+//! a program that begins again comes to that after all others. So of data that is passed over again and again as much stays
+//! as memory has room for, where the paper's clock would drop each range just before it is needed.
 
 use super::PER_RANGE;
 
@@ -9,11 +11,19 @@ use super::PER_RANGE;
 const STREAMS: usize = 16;
 /// The longest step of a stream, in ranges. Chosen, not measured.
 const LONGEST_STEP: i64 = 8;
+/// The longest way of a stream over ranges that are in memory, in steps. Chosen: 2 GiB.
+const LONGEST_GAP: i64 = 1024;
+/// The pages of a range in order that begin a stream. Chosen, not measured.
+const RUN: i64 = 4;
 /// The pages at the near end of a range, in one of which a stream comes in: so touches at random are seldom taken for a
 /// stream. Chosen, not measured.
 const EDGE: usize = PER_RANGE / 8;
 /// The ranges that are read ahead in a stream at the most. Chosen: 16 MiB.
 const MOST_AHEAD: i64 = 8;
+
+/// The ranges behind the one that was touched last that a stream may come back to. Chosen: 8 MiB, which programs that
+/// work block by block have in the caches of the processor.
+const KEPT: i64 = 4;
 
 /// A stream of the program.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,8 +32,11 @@ struct Stream {
     last: i64,
     /// The step to the next; 0 of a stream that has had one range only.
     step: i64,
-    /// The ranges that came as foreseen.
+    /// The ranges that came as foreseen. The first may be a part of the range where it began.
     length: i64,
+    /// The page that was touched last, and the pages in order so far, negative if backwards.
+    index: i64,
+    run: i64,
     /// The furthest step from `last` that was read ahead.
     ahead: i64,
     /// When it was touched last, by a count of touches.
@@ -48,28 +61,41 @@ pub(super) struct Touched {
     pub(super) step: i64,
     /// The number of ranges to read ahead.
     pub(super) count: i64,
+    /// The range that the stream has left behind.
+    pub(super) passed: Option<usize>,
 }
 
 impl Streams {
-    /// Notes that a page of a range was touched.
-    pub(super) fn touch(&mut self, range: usize, index: usize) -> Touched {
+    /// Notes that a page of a range was touched. `is_there` says whether a touch of a range would not have been told,
+    /// because it is in memory: streams pass over such ranges.
+    pub(super) fn touch(
+        &mut self,
+        range: usize,
+        index: usize,
+        is_there: impl Fn(i64) -> bool,
+    ) -> Touched {
         self.touches += 1;
         let used = self.touches;
-        let range = range as i64;
+        let (range, page) = (range as i64, index as i64);
         let on_it = |s: &&mut Stream| s.used > 0 && s.last == range;
         if let Some(stream) = self.streams.iter_mut().find(on_it) {
             stream.used = used;
-            return Touched { length: stream.length, ..Touched::default() };
+            return stream.touch_page(page);
         }
         let is_at_edge = |step: i64| match step {
             1.. => index < EDGE,
             _ => index >= PER_RANGE - EDGE,
         };
-        let next = |s: &&mut Stream| s.step != 0 && s.last + s.step == range && is_at_edge(s.step);
-        if let Some(stream) = self.streams.iter_mut().find(next) {
-            stream.last = range;
+        let steps = |s: &Stream| {
+            s.steps_to(range).filter(|steps| {
+                is_at_edge(s.step) && (1..*steps).all(|at| is_there(s.last + at * s.step))
+            })
+        };
+        let next = self.streams.iter_mut().find_map(|s| steps(s).map(|steps| (s, steps)));
+        if let Some((stream, steps)) = next {
+            (stream.last, stream.index, stream.run) = (range, page, 0);
             stream.length += 1;
-            stream.ahead = (stream.ahead - 1).max(0);
+            stream.ahead = (stream.ahead - steps).max(0);
             stream.used = used;
             return stream.look_ahead();
         }
@@ -78,23 +104,51 @@ impl Streams {
             s.used > 0 && s.length == 0 && step.abs() <= LONGEST_STEP && is_at_edge(step)
         };
         if let Some(stream) = self.streams.iter_mut().find(near) {
-            *stream = Stream { last: range, step: range - stream.last, length: 0, ahead: 0, used };
+            let (step, one) = (range - stream.last, (range - stream.last).signum());
+            let is_passed = (1..step.abs()).all(|at| is_there(stream.last + at * one));
+            let step = if is_passed { one } else { step };
+            *stream = Stream { last: range, step, index: page, used, ..Stream::default() };
             return Touched::default();
         }
         if let Some(oldest) = self.streams.iter_mut().min_by_key(|s| s.used) {
-            *oldest = Stream { last: range, step: 0, length: 0, ahead: 0, used };
+            *oldest = Stream { last: range, index: page, used, ..Stream::default() };
         }
         Touched::default()
     }
 }
 
 impl Stream {
+    /// The steps of the stream to a range, if it comes to it soon.
+    fn steps_to(&self, range: i64) -> Option<i64> {
+        let steps = (range - self.last).checked_div(self.step)?;
+        let is_on_it = self.last + steps * self.step == range;
+        let most = if self.length > 0 { LONGEST_GAP } else { 1 };
+        (is_on_it && (1..=most).contains(&steps)).then_some(steps)
+    }
+
+    /// Notes another touch in the range that was touched last.
+    fn touch_page(&mut self, page: i64) -> Touched {
+        self.run = match page - self.index {
+            1 => self.run.max(0) + 1,
+            -1 => self.run.min(0) - 1,
+            _ => 0,
+        };
+        self.index = page;
+        if self.length == 0 && self.run.abs() >= RUN {
+            (self.step, self.length) = (self.run.signum(), 1);
+            return self.look_ahead();
+        }
+        Touched { length: self.length, ..Touched::default() }
+    }
+
     fn look_ahead(&mut self) -> Touched {
         let wanted = (2 * self.length).min(MOST_AHEAD);
         let count = wanted - self.ahead;
         let first = self.last + (self.ahead + 1) * self.step;
         self.ahead = self.ahead.max(wanted);
-        Touched { length: self.length, first, step: self.step, count: count.max(0) }
+        let is_long = self.length >= KEPT;
+        let passed = is_long.then(|| usize::try_from(self.last - KEPT * self.step).ok()).flatten();
+        Touched { length: self.length, first, step: self.step, count: count.max(0), passed }
     }
 }
 
@@ -111,6 +165,7 @@ mod tests {
                 let touched = streams.touch(
                     usize::try_from(500 + index * step).expect("positive"),
                     if step < 0 { 511 } else { 0 },
+                    |_| false,
                 );
                 assert!(touched.length == index - 1 || index == 0, "{touched:?}");
                 ahead.extend((0..touched.count).map(|at| touched.first + at * touched.step));
@@ -124,13 +179,44 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_leaves_ranges_behind() {
+        let mut streams = Streams::default();
+        let passed: std::vec::Vec<_> =
+            (500..510).filter_map(|range| streams.touch(range, 0, |_| false).passed).collect();
+        assert_eq!(passed, [501, 502, 503, 504, 505]);
+    }
+
+    #[test]
+    fn a_stream_goes_on_after_ranges_that_are_in_memory() {
+        let is_there = |range| (503..600).contains(&range);
+        for (there, lengths) in [(true, [1, 2, 3]), (false, [1, 0, 0])] {
+            let mut streams = Streams::default();
+            streams.touch(500, 0, |_| false);
+            streams.touch(501, 0, |_| false);
+            let touched = [502, 600, 601]
+                .map(|range| streams.touch(range, 0, |range| there && is_there(range)).length);
+            assert_eq!(touched, lengths);
+        }
+    }
+
+    #[test]
+    fn a_stream_begins_with_pages_in_order() {
+        let mut streams = Streams::default();
+        let lengths = [7, 8, 9, 10, 11].map(|index| streams.touch(500, index, |_| false).length);
+        assert_eq!(lengths, [0, 0, 0, 0, 1]);
+        let mut streams = Streams::default();
+        let lengths = [7, 8, 9, 3, 10, 11].map(|at| streams.touch(500, at, |_| false).length);
+        assert_eq!(lengths, [0; 6]);
+    }
+
+    #[test]
     fn touches_at_random_are_no_stream() {
         let mut streams = Streams::default();
         let mut place = 7_usize;
         let mut ahead = 0;
         for _ in 0..10_000 {
             place = (place * 1_103_515_245 + 12_345) % 524_288;
-            ahead += streams.touch(place / 512, place % 512).count;
+            ahead += streams.touch(place / 512, place % 512, |_| false).count;
         }
         assert!(ahead < 200, "{ahead}");
     }
@@ -140,7 +226,7 @@ mod tests {
         let mut streams = Streams::default();
         for index in 0..10 {
             for stream in 0..4 {
-                let touched = streams.touch(stream * 1000 + index, 0);
+                let touched = streams.touch(stream * 1000 + index, 0, |_| false);
                 assert!(index < 2 || touched.length == index as i64 - 1);
             }
         }

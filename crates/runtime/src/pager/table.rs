@@ -13,7 +13,7 @@
 //! Whoever changes a range takes it over first ([`Table::take_over`]): it is busy then, until it is settled, and whoever
 //! waits for a fault in it is woken. No lock is held meanwhile.
 
-use super::streams::Streams;
+use super::streams::{Streams, Touched};
 use super::{PER_RANGE, WORDS};
 use crate::sys::PAGE;
 use alloc::collections::VecDeque;
@@ -158,6 +158,8 @@ pub(super) struct Table {
     ranges: &'static mut [Range],
     /// The ranges that huge pages map, the oldest first.
     active: VecDeque<(u32, u32)>,
+    /// Those of them that a stream has left behind, the last one last.
+    passed: Vec<(u32, u32)>,
     /// The ranges whose huge pages wait, the oldest first.
     waiting: VecDeque<(u32, u32)>,
     waiting_count: usize,
@@ -181,7 +183,7 @@ pub(super) struct Table {
     reads: VecDeque<u32>,
     /// Whether the policy may want a promotion.
     pub(super) may_promote: bool,
-    pub(super) streams: Streams,
+    streams: Streams,
     /// Whether nothing may leave memory: the program forks.
     pub(super) is_held: bool,
 }
@@ -212,6 +214,7 @@ impl Table {
         Self {
             ranges,
             active: VecDeque::with_capacity(2 * room),
+            passed: Vec::with_capacity(2 * room),
             waiting: VecDeque::with_capacity(2 * room),
             waiting_count: 0,
             ahead: VecDeque::with_capacity(2 * room),
@@ -322,6 +325,37 @@ impl Table {
         }
     }
 
+    /// Notes for the streams that a page of a range was touched.
+    pub(super) fn follow(&mut self, range: usize, index: usize) -> Touched {
+        let ranges = &*self.ranges;
+        self.streams.touch(range, index, |range| {
+            let range = usize::try_from(range).ok().and_then(|range| ranges.get(range));
+            range.is_some_and(|range| range.state == State::Huge)
+        })
+    }
+
+    /// Notes that a stream has left a range behind.
+    pub(super) fn pass(&mut self, range: usize) {
+        let Some(entry) = self.ranges.get(range) else { return };
+        let (Ok(number), State::Huge) = (u32::try_from(range), entry.state) else { return };
+        self.passed.push((number, entry.stamp));
+    }
+
+    /// Takes the range over that a stream has left behind last: the next pass comes to it after all others.
+    pub(super) fn take_passed(&mut self) -> Option<(usize, Range)> {
+        if self.is_held {
+            return None;
+        }
+        loop {
+            let (number, stamp) = self.passed.pop()?;
+            let range = number as usize;
+            let is_current = |found: &&Range| found.stamp == stamp && found.state == State::Huge;
+            if self.range(range).filter(is_current).is_some() {
+                return Some((range, self.take_over(range)?));
+            }
+        }
+    }
+
     /// Takes a huge page that nobody uses.
     pub(super) fn take_page(&mut self) -> Option<Taken> {
         if let Some(place) = self.spare.pop().or_else(|| self.free.pop()) {
@@ -408,6 +442,14 @@ impl Table {
         }
     }
 
+    /// Has a range read before all others, of which the program has some base pages already.
+    pub(super) fn read_now(&mut self, range: usize) {
+        if self.reads.front().copied() != u32::try_from(range).ok() {
+            self.reads.extend(u32::try_from(range));
+            self.reads.rotate_right(1);
+        }
+    }
+
     /// Huge pages that can be had at once.
     fn available(&self) -> usize {
         self.free.len() + self.free_from_the_start()
@@ -450,14 +492,15 @@ impl Table {
         {
             return Some(Work::Reclaim);
         }
+        // Pages that the program waits for come before those that it may want.
+        if self.may_promote {
+            self.may_promote = false;
+            return Some(Work::Promote);
+        }
         if available > 0
             && let Some(range) = self.reads.pop_front()
         {
             return Some(Work::Read(range as usize));
-        }
-        if self.may_promote {
-            self.may_promote = false;
-            return Some(Work::Promote);
         }
         self.is_base_high().then_some(Work::ReclaimBase)
     }
