@@ -456,6 +456,15 @@ impl Scratch {
         Ok(done)
     }
 
+    /// The words of a command that moves itself into the group and becomes the program whose words come after them:
+    /// that is charged to the group from its first page on.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let processes = self.group.path.join("cgroup.procs").to_string_lossy().into_owned();
+        let script = "echo $$ > \"$0\" && exec \"$@\"";
+        vec!["sh".to_owned(), "-c".to_owned(), script.to_owned(), processes]
+    }
+
     /// Limits the memory of the group; what it uses beyond that is swapped out or reclaimed, and where that is
     /// not possible the kernel kills. The limit goes with the group.
     ///

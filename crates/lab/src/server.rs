@@ -17,7 +17,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use superpage_units::Pid;
 
@@ -132,19 +132,41 @@ impl Server {
                 Err(error) => error,
             };
             if let Ok(Some(status)) = self.child.try_wait() {
-                let mut said = String::new();
-                if let Some(stderr) = &mut self.child.stderr {
-                    // Without its words the status must do.
-                    let _ = stderr.read_to_string(&mut said);
-                }
-                let detail = format!("it ended with {status}: {}", said.trim());
-                return Err(Error::Server { what: self.program.starting, detail });
+                return Err(self.has_ended(status));
             }
             if Instant::now() > deadline {
                 return Err(failed(self.program.connecting, &error));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Waits until it has ended in good order, with so much patience.
+    pub(crate) fn ended(&mut self, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(self.has_ended(status)),
+                Ok(None) if Instant::now() > deadline => {
+                    let error = io::Error::from(io::ErrorKind::TimedOut);
+                    return Err(failed(self.program.connecting, &error));
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+                Err(error) => return Err(failed(self.program.connecting, &error)),
+            }
+        }
+    }
+
+    /// The error of a server that has ended, in its own words.
+    fn has_ended(&mut self, status: ExitStatus) -> Error {
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            // Without its words the status must do.
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let detail = format!("it ended with {status}: {}", said.trim());
+        Error::Server { what: self.program.starting, detail }
     }
 }
 

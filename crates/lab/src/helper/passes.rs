@@ -6,13 +6,13 @@
 
 #![expect(unsafe_code, reason = "maps its data by libc")]
 
-use super::{Answer, Order, Passed, Play, refused};
+use super::{Answer, Order, Play, refused};
 use crate::width::to_usize;
 use crate::workload::rng::{GOLDEN, Rng};
 use crate::workload::zipf::Zipf;
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, Instant};
-use superpage_units::{BASE_PAGE_BYTES, Bytes, HugePages, Nanos};
+use std::time::Instant;
+use superpage_units::{BASE_PAGE_BYTES, Bytes, HugePages};
 
 /// The order in which a pass visits the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,16 +145,10 @@ impl Play for Passes {
         match order {
             Order::Go => self.fill(),
             Order::Check => self.check()?,
-            Order::Pass { seed } => {
-                let before = usage()?;
-                let start = Instant::now();
-                self.pass(seed)?;
-                let took = nanos(start.elapsed());
-                return Ok(Answer::Passed(Passed { took, ..since(usage()?, before) }));
-            }
+            Order::Pass { seed } => self.pass(seed)?,
             _ => return refused(order),
         }
-        Ok(Answer::Done { nanos: nanos(start.elapsed()).0 })
+        Ok(Answer::Done { nanos: u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX) })
     }
 }
 
@@ -180,37 +174,6 @@ fn compare(first: usize, words: &[u64], generation: u64) -> Result<(), String> {
 fn wrong(place: usize, found: u64, generation: u64) -> String {
     let expected = value(place, generation);
     format!("word {place} of the data is {found:#x} instead of {expected:#x}")
-}
-
-fn nanos(time: Duration) -> Nanos {
-    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// The resources that this process has used so far.
-fn usage() -> Result<Passed, String> {
-    let explain = |error: procfs::ProcError| format!("what we use: {error}");
-    let me = procfs::process::Process::myself().map_err(explain)?;
-    let (stat, io) = (me.stat().map_err(explain)?, me.io().map_err(explain)?);
-    let time = |ticks| superpage_kernel::status::Ticks(ticks).time();
-    Ok(Passed {
-        took: Nanos::ZERO,
-        user: time(stat.utime),
-        system: time(stat.stime),
-        major_faults: stat.majflt,
-        read: Bytes(io.read_bytes),
-        written: Bytes(io.write_bytes),
-    })
-}
-
-fn since(now: Passed, before: Passed) -> Passed {
-    Passed {
-        took: now.took,
-        user: now.user.saturating_sub(before.user),
-        system: now.system.saturating_sub(before.system),
-        major_faults: now.major_faults - before.major_faults,
-        read: now.read.saturating_sub(before.read),
-        written: now.written.saturating_sub(before.written),
-    }
 }
 
 /// A private anonymous mapping, until the process ends.

@@ -4,6 +4,7 @@
 //! Such reads are what huge pages are worst at where memory is short: a miss costs a huge page for the sake of a word.
 
 use super::support_heap::{self, Plan};
+use super::support_heap_trial::Job;
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::helper::Pattern;
 
@@ -17,9 +18,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
-    let cases = &[("uniform", Pattern::Uniform), ("zipf", Pattern::Zipf)];
-    let mut report =
-        support_heap::run(&Plan { experiment: EXPERIMENT.name, cases }, setting, progress)?;
+    let plan = Plan {
+        experiment: EXPERIMENT.name,
+        cases: &[("uniform", Job::Passes(Pattern::Uniform)), ("zipf", Job::Passes(Pattern::Zipf))],
+        size: support_heap::SIZE,
+        memory: &[(75, None)],
+    };
+    let mut report = support_heap::run(&plan, setting, progress)?;
+    report.notes.push(support_heap::PASSES.to_owned());
     report.notes.push(
         "uniform: as many single words as there are base pages. zipf: eight times as many, of base pages that are \
          popular by Zipf's law (exponent 0.99) and lie apart."

@@ -5,6 +5,7 @@
 //! rate is told beside them.
 
 use super::support_heap::{self, Plan};
+use super::support_heap_trial::Job;
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::helper::Pattern;
 
@@ -21,13 +22,16 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let plan = Plan {
         experiment: EXPERIMENT.name,
         cases: &[
-            ("sequential-read", Pattern::SequentialRead),
-            ("sequential-write", Pattern::SequentialWrite),
-            ("strided", Pattern::Strided),
-            ("four-streams", Pattern::FourStreams),
+            ("sequential-read", Job::Passes(Pattern::SequentialRead)),
+            ("sequential-write", Job::Passes(Pattern::SequentialWrite)),
+            ("strided", Job::Passes(Pattern::Strided)),
+            ("four-streams", Job::Passes(Pattern::FourStreams)),
         ],
+        size: support_heap::SIZE,
+        memory: &[(75, None)],
     };
     let mut report = support_heap::run(&plan, setting, progress)?;
+    report.notes.push(support_heap::PASSES.to_owned());
     report.notes.push(
         "strided: a word of every third base page in order, then from the second base page on and from the third. \
          four-streams: four threads read a quarter each."

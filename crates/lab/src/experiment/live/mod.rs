@@ -29,6 +29,7 @@ mod support_fairness;
 mod support_figure;
 mod support_fragments;
 mod support_heap;
+mod support_heap_trial;
 mod support_mapped;
 mod support_mix;
 mod support_programs;
@@ -42,6 +43,8 @@ mod trident_bloat;
 mod trident_fig10;
 mod trident_fig9;
 mod trident_table3;
+mod xheap_fig5;
+mod xheap_fig6;
 
 use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
 
@@ -72,6 +75,8 @@ pub const ALL: &[&Experiment] = &[
     &trident_fig10::EXPERIMENT,
     &trident_table3::EXPERIMENT,
     &trident_bloat::EXPERIMENT,
+    &xheap_fig5::EXPERIMENT,
+    &xheap_fig6::EXPERIMENT,
     &heap_streams::EXPERIMENT,
     &heap_random::EXPERIMENT,
 ];

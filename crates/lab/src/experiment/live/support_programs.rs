@@ -6,13 +6,12 @@ use super::support_fragments::Fragments;
 use super::support_mapped::Mapped;
 use super::support_redis::{READS, WINDOW};
 use super::support_regime::{Khugepaged, set_enabled};
-use super::support_run::{read_report, take_gigantic};
+use super::support_run::{program_of, read_report, take_gigantic};
 use super::{Error, Progress, Result, Setting};
 use crate::helper::{Helper, Part};
-use crate::liblinear::{Data, Training};
+use crate::liblinear::{Data, Problem, Training};
 use crate::load::{Items, Mix, Redis, Sizes};
 use crate::program::Program;
-use crate::worker::Launcher;
 use crate::workload::Workload;
 use crate::workload::memcached::Memcached;
 use serde_json::Value;
@@ -352,7 +351,7 @@ pub(super) fn trials<T>(
         }
         let size = case.size(setting).min(largest);
         let data = match case {
-            Case::Liblinear => Some(Data::generate(size)?),
+            Case::Liblinear => Some(Data::generate(Problem::Dual, size)?),
             _ => None,
         };
         let is_pool_ready = plan.memory == Memory::Whole;
@@ -532,21 +531,19 @@ impl Subject<'_> {
             }
             Case::Liblinear => {
                 let data = self.data.as_ref().ok_or_else(|| Error::Child("no data".into()))?;
-                let mut training = Training::start(data, words, |pid| process(policy, pid))?;
-                let (took, pid) = (seconds(training.trained()?), training.pid);
+                let mut training = Training::start(data, words)?;
+                let pid = training.read(data, |pid| process(policy, pid))?;
+                let begun = Instant::now();
+                training.trained()?;
+                let took = begun.elapsed();
                 Worked { took, result: None, pid, program: Running::Liblinear(training) }
             }
         })
     }
 
     fn start(&self, program: Program, words: &[String]) -> Result<Helper> {
-        let Launcher { program: us, leading_args } = &self.setting.launcher;
-        let (first, rest) = words.split_first().ok_or_else(|| Error::Child("no words".into()))?;
-        let mut arguments = rest.to_vec();
-        arguments.push(us.to_string_lossy().into_owned());
-        arguments.extend_from_slice(leading_args);
-        let launcher = Launcher { program: first.into(), leading_args: arguments };
-        Ok(Helper::start_under(&launcher, Part::Program { program, size: self.size })?)
+        let part = Part::Program { program, size: self.size };
+        Ok(Helper::start_by(&self.setting.launcher, words, part)?)
     }
 
     fn start_redis(&self, words: &[String]) -> Result<(Redis, crate::load::Client)> {
@@ -632,10 +629,5 @@ fn seconds(time: Nanos) -> Duration {
 
 /// The program's own process: the one that was started, or its child if that is `superpage run`.
 fn process(policy: Policy, started: Pid) -> std::io::Result<Pid> {
-    if !policy.is_run() {
-        return Ok(started);
-    }
-    let children = std::fs::read_to_string(format!("/proc/{started}/task/{started}/children"))?;
-    let first = children.split_whitespace().next().and_then(|pid| pid.parse().ok());
-    first.map(Pid).ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    if policy.is_run() { program_of(started) } else { Ok(started) }
 }

@@ -6,7 +6,7 @@ use crate::helper::{Helper, Part};
 use serde_json::Value;
 use std::path::Path;
 use superpage_kernel::hugetlb;
-use superpage_units::PageSize;
+use superpage_units::{PageSize, Pid};
 use tempfile::TempDir;
 
 /// A helper under `superpage run`.
@@ -42,6 +42,13 @@ impl Managed {
         self.helper.end()?;
         read_report(&self.directory.path().join(REPORT))
     }
+}
+
+/// The process of the program that `superpage run` has started.
+pub(super) fn program_of(run: Pid) -> std::io::Result<Pid> {
+    let children = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children"))?;
+    let first = children.split_whitespace().next().and_then(|pid| pid.parse().ok());
+    first.map(Pid).ok_or_else(|| std::io::ErrorKind::NotFound.into())
 }
 
 /// The report that `superpage run` has written at the end of a program.
