@@ -426,6 +426,30 @@ static int protects(void) {
     return 0;
 }
 
+static size_t resident(const char *memory, size_t length) {
+    static unsigned char pages[SOME / PAGE];
+    CHECK(mincore((void *)memory, length, pages) == 0);
+    size_t count = 0;
+    for (size_t i = 0; i < length / PAGE; i++) count += pages[i] & 1;
+    return count;
+}
+
+// A page of each huge page is protected: what is around it leaves memory.
+static int cuts(void) {
+    char *memory = map(SOME);
+    fill(memory, 0, SOME, 1);
+    for (size_t at = 0; at < SOME; at += HUGE) CHECK(mprotect(memory + at + 7 * PAGE, PAGE, PROT_READ) == 0);
+    size_t left = SOME / PAGE;
+    for (double end = now() + 10; left > SOME / PAGE / 8 && now() < end; left = resident(memory, SOME)) push_out();
+    CHECK(left <= SOME / PAGE / 8);
+    expect(memory, 0, SOME, 1);
+    CHECK(mprotect(memory, SOME, PROT_READ | PROT_WRITE) == 0);
+    fill(memory, 0, SOME, 2);
+    push_out();
+    expect(memory, 0, SOME, 2);
+    return 0;
+}
+
 static atomic_int protections;
 
 // Protects and unprotects parts while others have them paged.
@@ -450,14 +474,6 @@ static int protects_meanwhile(int seconds) {
     pthread_join(thread, NULL);
     expect(shared, 0, SOME, 5);
     return 0;
-}
-
-static size_t resident(const char *memory, size_t length) {
-    static unsigned char pages[SOME / PAGE];
-    CHECK(mincore((void *)memory, length, pages) == 0);
-    size_t count = 0;
-    for (size_t i = 0; i < length / PAGE; i++) count += pages[i] & 1;
-    return count;
 }
 
 static int locks(void) {
@@ -819,6 +835,7 @@ static const struct {
     {"moves", moves, NULL},
     {"maps-files", maps_files, NULL},
     {"protects", protects, NULL},
+    {"cuts", cuts, NULL},
     {"protects-meanwhile", NULL, protects_meanwhile},
     {"locks", locks, NULL},
     {"locks-all", locks_all, NULL},

@@ -14,7 +14,7 @@ impl Pager {
         let Some(before) = self.table.with(|table| table.take_to_move_out(range)) else {
             return Outcome::Stale;
         };
-        if before.state != State::Base || before.is_mixed {
+        if before.state != State::Base || before.is_mixed || self.is_cut(range) {
             self.settle(range, &before, before);
             return Outcome::Stale;
         }

@@ -156,14 +156,38 @@ impl Pager {
         let moved = self.take_out(self.span(range), self.place(place));
         let after = match moved {
             Ok(()) => Range { state: State::Waiting, place, ..before },
-            Err(_) => {
+            Err(errno) => {
                 self.counters.heap.stuck.fetch_add(1, Relaxed);
                 self.table.with(|table| table.give_empty(place));
-                before
+                self.cut_apart(range, before, errno)
             }
         };
         self.settle(range, &before, after);
         moved.ok()
+    }
+
+    /// A range whose huge page did not move: base pages, if it is more than one VMA, because the program has protected or
+    /// locked a part of it. The kernel has split the page then, and the rest of it can leave.
+    fn cut_apart(&self, range: usize, before: Range, errno: Errno) -> Range {
+        let is_cut = errno == Errno::EINVAL && !before.is_mixed && self.is_cut(range);
+        if !is_cut {
+            return before;
+        }
+        self.table.with(|table| table.lose_page());
+        Range {
+            state: State::Base,
+            resident: Pages::ALL,
+            dirty: Pages::ALL,
+            hash: Hash::UNKNOWN,
+            has_tables: true,
+            ..before
+        }
+    }
+
+    /// Whether a range is more than one VMA.
+    pub(super) fn is_cut(&self, range: usize) -> bool {
+        let span = self.span(range);
+        sys::vma_at(span.start).is_ok_and(|vma| vma.overlap(span) != Some(span))
     }
 
     /// Moves pages out of the heap, all or none.

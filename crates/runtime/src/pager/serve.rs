@@ -75,6 +75,10 @@ impl Pager {
         if fault.kind == Kind::Missing {
             self.counters.heap.waits.add(Nanos(sys::now().0 - begun.0));
         }
+        // The program will have the rest of the range next.
+        if is_next && before.state == State::Base && after.state == State::Base {
+            self.promote(range);
+        }
     }
 
     /// Lets the program write to a base page, which counts as written from now on.
@@ -124,9 +128,6 @@ impl Pager {
         {
             self.counters.heap.huge_faults.fetch_add(1, Relaxed);
             return after;
-        }
-        if before.state == State::Base && is_next {
-            self.table.with(|table| table.read_now(range));
         }
         self.bring_in_base(touch, before)
     }

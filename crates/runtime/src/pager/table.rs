@@ -442,14 +442,6 @@ impl Table {
         }
     }
 
-    /// Has a range read before all others, of which the program has some base pages already.
-    pub(super) fn read_now(&mut self, range: usize) {
-        if self.reads.front().copied() != u32::try_from(range).ok() {
-            self.reads.extend(u32::try_from(range));
-            self.reads.rotate_right(1);
-        }
-    }
-
     /// Huge pages that can be had at once.
     fn available(&self) -> usize {
         self.free.len() + self.free_from_the_start()
@@ -457,7 +449,7 @@ impl Table {
 
     /// Huge pages that are kept free. Chosen, not measured: a sixteenth.
     fn low(&self) -> usize {
-        (self.most / 16).clamp(1, 16)
+        (self.most / 64).clamp(2, 8)
     }
 
     fn is_base_high(&self) -> bool {
