@@ -1,12 +1,13 @@
 //! Four of the programs that Trident's paper measures, written anew: what they do to memory, on memory that
-//! they get as the originals do, from malloc. And one that uses a part of what it allocates.
+//! they get as the originals do, from malloc. One that uses a part of what it allocates, and one of xHeap's paper.
 //!
-//! [`gups`], [`btree`], [`xsbench`], [`canneal`]; [`sparse`]. Unlike those of [`crate::workload`] they ask for no page size
+//! [`gups`], [`btree`], [`xsbench`], [`canneal`]; [`sparse`]; [`dedup`]. Unlike those of [`crate::workload`] they ask for no page size
 //! and know nothing of bloat: who allocates, and on which pages, is the experiment's to vary, by libraries and
 //! variables of the environment. This crate sets no allocator, so what Rust allocates is libc's malloc.
 
 mod btree;
 mod canneal;
+mod dedup;
 mod gups;
 mod sparse;
 mod xsbench;
@@ -23,6 +24,7 @@ pub(crate) enum Program {
     Xsbench,
     Canneal,
     Sparse,
+    Dedup,
 }
 
 /// A program that has built its data.
@@ -45,6 +47,7 @@ impl Program {
             Self::Xsbench => Box::new(xsbench::Xsbench::build(size)),
             Self::Canneal => Box::new(canneal::Canneal::build(size)),
             Self::Sparse => Box::new(sparse::Sparse::build(size)),
+            Self::Dedup => Box::new(dedup::Dedup::build(size)),
         }
     }
 }

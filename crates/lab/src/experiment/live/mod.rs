@@ -43,6 +43,7 @@ mod trident_bloat;
 mod trident_fig10;
 mod trident_fig9;
 mod trident_table3;
+mod xheap_fig4;
 mod xheap_fig5;
 mod xheap_fig6;
 
@@ -75,6 +76,7 @@ pub const ALL: &[&Experiment] = &[
     &trident_fig10::EXPERIMENT,
     &trident_table3::EXPERIMENT,
     &trident_bloat::EXPERIMENT,
+    &xheap_fig4::EXPERIMENT,
     &xheap_fig5::EXPERIMENT,
     &xheap_fig6::EXPERIMENT,
     &heap_streams::EXPERIMENT,

@@ -195,7 +195,8 @@ impl Case {
             Self::Own(Program::Btree) => ("btree", "Btree"),
             Self::Own(Program::Xsbench) => ("xsbench", "XSBench"),
             Self::Own(Program::Canneal) => ("canneal", "Canneal"),
-            // No paper has it.
+            // In no figure with these policies.
+            Self::Own(Program::Dedup) => ("dedup", ""),
             Self::Own(Program::Sparse) => ("sparse", ""),
             Self::Memcached => ("memcached", "Memcached"),
             Self::Redis => ("redis", "Redis"),
