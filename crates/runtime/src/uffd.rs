@@ -54,10 +54,17 @@ pub(crate) enum Writes {
     Free,
 }
 
-/// The descriptor does not block: a fault thread sees within this time that another one has [failed](Userfaultfd::has_failed).
-/// Chosen, not measured.
+/// How long a fault thread waits for the next fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// It sees within a while that another one has [failed](Userfaultfd::has_failed).
+    Shortly,
+    /// It takes one system call less for each fault. The first fault thread that fails ends the process.
+    ForEver,
+}
+
+/// The while. Chosen, not measured.
 const LOOK: Nanos = Nanos(1_000_000_000);
-const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NONBLOCK;
 
 /// A userfaultfd. It lives in the table of descriptors of the library's threads, where the program cannot
 /// close it.
@@ -73,12 +80,16 @@ pub(crate) struct Userfaultfd {
 impl Userfaultfd {
     /// A new one, that tells of missing pages and of held writes to all kinds of memory, to
     /// so many threads as [`FAULT_THREADS`] says.
-    pub(crate) fn open() -> Result<Self> {
+    pub(crate) fn open(waits: Waits) -> Result<Self> {
+        let flags = match waits {
+            Waits::Shortly => libc::O_CLOEXEC | libc::O_NONBLOCK,
+            Waits::ForEver => libc::O_CLOEXEC,
+        };
         // SAFETY: it makes a descriptor.
-        let made = unsafe { syscall!(Sysno::userfaultfd, FLAGS) };
+        let made = unsafe { syscall!(Sysno::userfaultfd, flags) };
         let descriptor = match made {
             Ok(descriptor) => Descriptor(sys::int(descriptor)),
-            Err(Errno::EPERM) => Self::from_device()?,
+            Err(Errno::EPERM) => Self::from_device(flags)?,
             Err(errno) => return Err(errno),
         };
         let features = raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
@@ -97,10 +108,10 @@ impl Userfaultfd {
         Ok(uffd)
     }
 
-    fn from_device() -> Result<Descriptor> {
+    fn from_device(flags: i32) -> Result<Descriptor> {
         let device = sys::open(DEVICE, libc::O_RDWR).map_err(|_| Errno::EPERM)?;
         // SAFETY: it makes a descriptor.
-        let made = unsafe { syscall!(Sysno::ioctl, device.0, USERFAULTFD_IOC_NEW, FLAGS) }?;
+        let made = unsafe { syscall!(Sysno::ioctl, device.0, USERFAULTFD_IOC_NEW, flags) }?;
         Ok(Descriptor(sys::int(made)))
     }
 

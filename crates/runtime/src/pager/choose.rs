@@ -62,8 +62,10 @@ impl Pager {
         let Some(Step::Act(action)) = step else { return };
         let Act::Promote { page, .. } = action.act else { return };
         let outcome = match self.range_of(page) {
-            Some(range) => self.promote(range),
-            None => Outcome::Stale,
+            Some(range) if !self.table.with(|table| table.has_turned_to_base()) => {
+                self.promote(range)
+            }
+            _ => Outcome::Stale,
         };
         areas.decider.ask(self.counters, |policy| policy.learn(&action, outcome));
         // The policy may want more.

@@ -35,7 +35,14 @@ impl Pager {
             return Worked::Nothing;
         };
         let is_done = match work {
-            Work::Reclaim => self.reclaim(),
+            Work::Reclaim => {
+                let is_base_high = || self.table.with(|table| table.is_base_high());
+                self.reclaim() || (is_base_high() && self.reclaim_base(areas))
+            }
+            Work::Drop(place) => {
+                self.empty(place);
+                true
+            }
             Work::Read(range) => {
                 let state = self.table.with(|table| table.range(range).map(|range| range.state));
                 match state {

@@ -152,6 +152,13 @@ impl Taken {
     }
 }
 
+/// Touches without a stream after which memory for huge pages goes to base pages. Chosen, not measured.
+const AT_RANDOM: usize = 256;
+/// Huge pages that there may always be. Chosen, not measured.
+const LEAST_HUGE: usize = 4;
+/// Base pages that are kept free at the most. Chosen, not measured: 1 MiB.
+const MOST_FREE_BASE: usize = 256;
+
 /// The ranges, and the pools.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -177,6 +184,10 @@ pub(super) struct Table {
     /// Base pages in the heap, and how many there may be.
     pub(super) base: usize,
     pub(super) base_most: usize,
+    /// How many base pages there may be at first.
+    base_least: usize,
+    /// Touches since a range was read ahead last.
+    at_random: usize,
     /// Where the search for a range with base pages goes on.
     next_base: usize,
     /// Ranges to be read ahead.
@@ -193,6 +204,8 @@ pub(super) struct Table {
 pub(super) enum Work {
     /// A huge page is to be free.
     Reclaim,
+    /// A free huge page is to go, because there are more than there may be.
+    Drop(u32),
     /// A range is to be read ahead.
     Read(usize),
     /// The policy is to be asked.
@@ -226,6 +239,8 @@ impl Table {
             most,
             base: 0,
             base_most,
+            base_least: base_most,
+            at_random: 0,
             next_base: 0,
             reads: VecDeque::with_capacity(room),
             may_promote: false,
@@ -328,10 +343,12 @@ impl Table {
     /// Notes for the streams that a page of a range was touched.
     pub(super) fn follow(&mut self, range: usize, index: usize) -> Touched {
         let ranges = &*self.ranges;
-        self.streams.touch(range, index, |range| {
+        let touched = self.streams.touch(range, index, |range| {
             let range = usize::try_from(range).ok().and_then(|range| ranges.get(range));
             range.is_some_and(|range| range.state == State::Huge)
-        })
+        });
+        self.at_random = if touched.count > 0 { 0 } else { self.at_random + 1 };
+        touched
     }
 
     /// Notes that a stream has left a range behind.
@@ -438,8 +455,28 @@ impl Table {
                 });
             if let (true, Ok(number)) = (is_worth_it, u32::try_from(range)) {
                 self.reads.push_back(number);
+                self.turn_to_huge();
             }
         }
+    }
+
+    /// Whether memory for huge pages goes to base pages: the program has touched pages at random for a while, and all that
+    /// there may be of huge pages is there.
+    fn may_turn_to_base(&self) -> bool {
+        self.at_random >= AT_RANDOM && self.most > LEAST_HUGE && self.made <= self.most
+    }
+
+    /// Memory that went to base pages is for huge pages again, unless too many base pages are to leave it first.
+    fn turn_to_huge(&mut self) {
+        if self.has_turned_to_base() && self.base < self.base_most + PER_RANGE {
+            self.most += 1;
+            self.base_most -= PER_RANGE;
+        }
+    }
+
+    /// Whether memory for huge pages went to base pages.
+    pub(super) fn has_turned_to_base(&self) -> bool {
+        self.base_most > self.base_least
     }
 
     /// Huge pages that can be had at once.
@@ -452,8 +489,8 @@ impl Table {
         (self.most / 64).clamp(2, 8)
     }
 
-    fn is_base_high(&self) -> bool {
-        self.base > self.base_most - self.base_most / 16
+    pub(super) fn is_base_high(&self) -> bool {
+        self.base + (self.base_most / 16).min(MOST_FREE_BASE) > self.base_most
     }
 
     /// Whether few huge pages wait to be touched again. Chosen, not measured: less than an eighth.
@@ -478,6 +515,12 @@ impl Table {
         if self.is_held {
             return None;
         }
+        if self.made > self.most
+            && let Some(place) = self.free.pop()
+        {
+            self.made -= 1;
+            return Some(Work::Drop(place));
+        }
         let available = self.available();
         if (available < self.low() || self.made > self.most)
             && (self.waiting_count + self.ahead_count > 0 || !self.active.is_empty())
@@ -493,6 +536,11 @@ impl Table {
             && let Some(range) = self.reads.pop_front()
         {
             return Some(Work::Read(range as usize));
+        }
+        if self.is_base_high() && self.may_turn_to_base() {
+            self.most -= 1;
+            self.base_most += PER_RANGE;
+            return self.work();
         }
         self.is_base_high().then_some(Work::ReclaimBase)
     }
