@@ -99,10 +99,8 @@ impl Pager {
     fn follow(&self, range: usize, index: usize) -> bool {
         let (is_next, due) = self.table.with(|table| {
             let touched = table.follow(range, index);
-            table.read_ahead(touched.first, touched.step, touched.count);
-            if let Some(passed) = touched.passed {
-                table.pass(passed);
-            }
+            table.read_ahead(touched.ahead);
+            touched.passed.iter().for_each(|range| table.pass(range));
             (touched.length > 0, table.work_is_due())
         });
         if due > 0 {

@@ -50,19 +50,35 @@ pub(super) struct Streams {
     touches: u64,
 }
 
-/// A range in a stream, and what is to be read ahead.
+/// Ranges at equal steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ranges {
+    first: i64,
+    step: i64,
+    count: i64,
+}
+
+impl Ranges {
+    /// The number of each, as far as there are such.
+    pub(super) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..self.count).filter_map(move |at| usize::try_from(self.first + at * self.step).ok())
+    }
+
+    /// Whether there are none.
+    pub(super) const fn is_empty(self) -> bool {
+        self.count <= 0
+    }
+}
+
+/// A range in a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Touched {
     /// The ranges of the stream that came as foreseen before this.
     pub(super) length: i64,
-    /// The first range to read ahead.
-    pub(super) first: i64,
-    /// The step to the next.
-    pub(super) step: i64,
-    /// The number of ranges to read ahead.
-    pub(super) count: i64,
-    /// The range that the stream has left behind.
-    pub(super) passed: Option<usize>,
+    /// What is to be read ahead.
+    pub(super) ahead: Ranges,
+    /// What the stream has left behind, the last one last.
+    pub(super) passed: Ranges,
 }
 
 impl Streams {
@@ -97,7 +113,7 @@ impl Streams {
             stream.length += 1;
             stream.ahead = (stream.ahead - steps).max(0);
             stream.used = used;
-            return stream.look_ahead();
+            return stream.look_around(steps);
         }
         let distance = |s: &Stream| (page - s.page).abs();
         let near = self.streams.iter_mut().filter(|s| s.used > 0 && s.length == 0);
@@ -138,17 +154,19 @@ impl Stream {
         let ranges = distance / PER_RANGE as i64;
         self.step = if ranges == 0 { distance.signum() } else { ranges };
         (self.last, self.length) = (page / PER_RANGE as i64, 1);
-        self.look_ahead()
+        self.look_around(1)
     }
 
-    fn look_ahead(&mut self) -> Touched {
+    /// What is to be read, and what was left behind, after so many steps.
+    fn look_around(&mut self, steps: i64) -> Touched {
+        let step = self.step;
         let wanted = (2 * self.length).min(MOST_AHEAD);
-        let count = wanted - self.ahead;
-        let first = self.last + (self.ahead + 1) * self.step;
+        let first = self.last + (self.ahead + 1) * step;
+        let ahead = Ranges { first, step, count: (wanted - self.ahead).max(0) };
         self.ahead = self.ahead.max(wanted);
-        let is_long = self.length >= KEPT;
-        let passed = is_long.then(|| usize::try_from(self.last - KEPT * self.step).ok()).flatten();
-        Touched { length: self.length, first, step: self.step, count: count.max(0), passed }
+        let count = if self.length >= KEPT { steps } else { 0 };
+        let passed = Ranges { first: self.last - (KEPT + steps - 1) * step, step, count };
+        Touched { length: self.length, ahead, passed }
     }
 }
 
@@ -176,23 +194,26 @@ mod tests {
                     |_| false,
                 );
                 assert_eq!(touched.length, (index - RUN + 1).max(0));
-                ahead.extend((0..touched.count).map(|at| touched.first + at * touched.step));
+                ahead.extend(touched.ahead.iter());
             }
             let mut once = ahead.clone();
             once.dedup();
             assert_eq!(ahead, once);
-            let expected: std::vec::Vec<i64> =
-                (5..28).map(|index| 500 + index * step).collect();
-            assert_eq!(ahead, expected);
+            let expected = (5..28).map(|index| usize::try_from(500 + index * step));
+            assert_eq!(ahead, expected.collect::<Result<std::vec::Vec<_>, _>>().expect("positive"));
         }
     }
 
     #[test]
     fn a_stream_leaves_ranges_behind() {
-        let touched = touch_all(&mut Streams::default(), 500..512);
-        let passed: std::vec::Vec<_> =
-            touched.iter().filter_map(|touched| touched.passed).collect();
-        assert_eq!(passed, [503, 504, 505, 506, 507]);
+        let mut streams = Streams::default();
+        let mut passed: std::vec::Vec<_> = touch_all(&mut streams, 500..512)
+            .into_iter()
+            .flat_map(|touched| touched.passed.iter())
+            .collect();
+        // It goes over those that are in memory.
+        passed.extend(streams.touch(515, 0, |_| true).passed.iter());
+        assert_eq!(passed, [503, 504, 505, 506, 507, 508, 509, 510, 511]);
     }
 
     #[test]
@@ -229,7 +250,7 @@ mod tests {
         let mut ahead = 0;
         for _ in 0..100_000 {
             place = (place * 1_103_515_245 + 12_345) % 524_288;
-            ahead += streams.touch(place / 512, place % 512, |_| false).count;
+            ahead += streams.touch(place / 512, place % 512, |_| false).ahead.iter().count();
         }
         assert_eq!(ahead, 0);
     }

@@ -13,7 +13,7 @@
 //! Whoever changes a range takes it over first ([`Table::take_over`]): it is busy then, until it is settled, and whoever
 //! waits for a fault in it is woken. No lock is held meanwhile.
 
-use super::streams::{Streams, Touched};
+use super::streams::{Ranges, Streams, Touched};
 use super::{PER_RANGE, WORDS};
 use crate::sys::PAGE;
 use alloc::collections::VecDeque;
@@ -49,6 +49,8 @@ pub(super) struct Range {
     pub(super) place: u32,
     /// Changed each time the range is put in a queue, where older entries do not count any more.
     pub(super) stamp: u32,
+    /// Changed each time a stream leaves the range behind, likewise.
+    pub(super) passed: u32,
     /// The number of pages that the file holds.
     pub(super) stored: u16,
     pub(super) state: State,
@@ -159,6 +161,23 @@ const LEAST_HUGE: usize = 4;
 /// Base pages that are kept free at the most. Chosen, not measured: 1 MiB.
 const MOST_FREE_BASE: usize = 256;
 
+/// A range that a stream has left behind, and what it had then.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    range: u32,
+    stamp: u32,
+    passed: u32,
+}
+
+impl Passed {
+    /// Whether the range is still as it was.
+    fn is_current(self, ranges: &[Range]) -> bool {
+        ranges.get(self.range as usize).is_some_and(|range| {
+            range.state == State::Huge && range.stamp == self.stamp && range.passed == self.passed
+        })
+    }
+}
+
 /// The ranges, and the pools.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -166,7 +185,9 @@ pub(super) struct Table {
     /// The ranges that huge pages map, the oldest first.
     active: VecDeque<(u32, u32)>,
     /// Those of them that a stream has left behind, the last one last.
-    passed: Vec<(u32, u32)>,
+    passed: Vec<Passed>,
+    /// The ranges that were left behind so far.
+    passes: u32,
     /// The ranges whose huge pages wait, the oldest first.
     waiting: VecDeque<(u32, u32)>,
     waiting_count: usize,
@@ -228,6 +249,7 @@ impl Table {
             ranges,
             active: VecDeque::with_capacity(2 * room),
             passed: Vec::with_capacity(2 * room),
+            passes: 0,
             waiting: VecDeque::with_capacity(2 * room),
             waiting_count: 0,
             ahead: VecDeque::with_capacity(2 * room),
@@ -304,20 +326,34 @@ impl Table {
             Some(Queue::Ahead) => self.ahead_count -= 1,
             Some(Queue::Active) | None => {}
         }
-        match after.queue() {
-            Some(Queue::Active) => self.active.push_back((number, stamp)),
-            Some(Queue::Waiting) => {
-                self.waiting.push_back((number, stamp));
-                self.waiting_count += 1;
-            }
-            Some(Queue::Ahead) => {
-                self.ahead.push_back((number, stamp));
-                self.ahead_count += 1;
-            }
-            None => {}
+        if let Some(queue) = after.queue() {
+            self.put_in(queue, number, stamp);
         }
         self.base = self.base + after.resident.count() - before.resident.count();
         was_touched
+    }
+
+    /// Puts a range in a queue, where it is not.
+    fn put_in(&mut self, of: Queue, range: u32, stamp: u32) {
+        let queue = match of {
+            Queue::Active => &mut self.active,
+            Queue::Waiting => &mut self.waiting,
+            Queue::Ahead => &mut self.ahead,
+        };
+        // Ranges that have left a queue otherwise than as its oldest are still in it.
+        if queue.len() == 2 * self.ranges.len() {
+            let ranges = &*self.ranges;
+            queue.retain(|&(range, stamp)| {
+                let range = ranges.get(range as usize);
+                range.is_some_and(|range| range.stamp == stamp && range.queue() == Some(of))
+            });
+        }
+        queue.push_back((range, stamp));
+        match of {
+            Queue::Waiting => self.waiting_count += 1,
+            Queue::Ahead => self.ahead_count += 1,
+            Queue::Active => {}
+        }
     }
 
     /// Takes the oldest range of a queue over; nothing while no page may leave memory.
@@ -347,15 +383,22 @@ impl Table {
             let range = usize::try_from(range).ok().and_then(|range| ranges.get(range));
             range.is_some_and(|range| range.state == State::Huge)
         });
-        self.at_random = if touched.count > 0 { 0 } else { self.at_random + 1 };
+        self.at_random = if !touched.ahead.is_empty() { 0 } else { self.at_random + 1 };
         touched
     }
 
     /// Notes that a stream has left a range behind.
     pub(super) fn pass(&mut self, range: usize) {
-        let Some(entry) = self.ranges.get(range) else { return };
-        let (Ok(number), State::Huge) = (u32::try_from(range), entry.state) else { return };
-        self.passed.push((number, entry.stamp));
+        let Some(entry) = self.ranges.get_mut(range) else { return };
+        let (Ok(range), State::Huge) = (u32::try_from(range), entry.state) else { return };
+        self.passes = self.passes.wrapping_add(1);
+        entry.passed = self.passes;
+        let passed = Passed { range, stamp: entry.stamp, passed: self.passes };
+        if self.passed.len() == 2 * self.ranges.len() {
+            let ranges = &*self.ranges;
+            self.passed.retain(|passed| passed.is_current(ranges));
+        }
+        self.passed.push(passed);
     }
 
     /// Takes the range over that a stream has left behind last: the next pass comes to it after all others.
@@ -364,10 +407,9 @@ impl Table {
             return None;
         }
         loop {
-            let (number, stamp) = self.passed.pop()?;
-            let range = number as usize;
-            let is_current = |found: &&Range| found.stamp == stamp && found.state == State::Huge;
-            if self.range(range).filter(is_current).is_some() {
+            let passed = self.passed.pop()?;
+            if passed.is_current(self.ranges) {
+                let range = passed.range as usize;
                 return Some((range, self.take_over(range)?));
             }
         }
@@ -444,9 +486,8 @@ impl Table {
     }
 
     /// Has ranges read ahead that are in the file and not in memory.
-    pub(super) fn read_ahead(&mut self, first: i64, step: i64, count: i64) {
-        for at in 0..count {
-            let Ok(range) = usize::try_from(first + at * step) else { continue };
+    pub(super) fn read_ahead(&mut self, ahead: Ranges) {
+        for range in ahead.iter() {
             let is_worth_it = self.reads.len() < self.ranges.len()
                 && self.range(range).is_some_and(|range| match range.state {
                     State::Out => range.stored > 0,
