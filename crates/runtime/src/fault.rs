@@ -7,7 +7,7 @@
 use crate::areas::Areas;
 use crate::slot::State;
 use crate::sys::{self, PAGE, Span};
-use crate::uffd::{Fault, Kind, Userfaultfd};
+use crate::uffd::{Fault, FaultReader, Kind, Userfaultfd};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::Counters;
@@ -15,8 +15,9 @@ use superpage_units::Nanos;
 
 /// Serves faults for ever, or until the userfaultfd fails; the kernel does from then on.
 pub(crate) fn run(areas: &Areas, uffd: &Userfaultfd) -> ! {
+    let reader = FaultReader::new(uffd);
     while !uffd.has_failed() {
-        if let Some(fault) = uffd.next() {
+        if let Some(fault) = reader.next() {
             serve(areas, uffd, fault);
         }
     }

@@ -12,7 +12,7 @@ use crate::slot::Slots;
 use crate::space::{SlotPages, Space};
 use crate::sys::{self, GIGANTIC, Mmap, PAGE, Result, Span};
 use crate::thread::{self, Descriptors};
-use crate::uffd::{FAULT_THREADS, Userfaultfd, Waits};
+use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use crate::{background, export, fault, fork, service};
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
@@ -198,8 +198,7 @@ fn all_run() -> bool {
 /// The first thread, in whose table of descriptors the others are.
 extern "C" fn service_thread() {
     let Some(areas) = areas::shared() else { return };
-    let waits = if areas.heap().is_some() { Waits::ForEver } else { Waits::Shortly };
-    let started = match refuse(areas.counters, Cause::NoRights, Userfaultfd::open(waits)) {
+    let started = match refuse(areas.counters, Cause::NoRights, Userfaultfd::open()) {
         Some(uffd) => start_others(areas, uffd),
         // This thread alone can do what a program with one thread needs.
         None => {

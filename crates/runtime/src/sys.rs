@@ -293,6 +293,28 @@ pub(crate) fn wait_for_input(descriptor: &Descriptor, time: Nanos) -> Result<()>
     unsafe { syscall!(Sysno::ppoll, wanted, 1, time.as_ptr(), 0, 0) }.map(|_| ())
 }
 
+/// An epoll that waits for one descriptor to have input. Of all that wait for the same descriptor by such, one is woken.
+pub(crate) fn epoll_for_one(descriptor: &Descriptor) -> Result<Descriptor> {
+    // SAFETY: it makes a descriptor.
+    let epoll = unsafe { syscall!(Sysno::epoll_create1, libc::EPOLL_CLOEXEC) };
+    let epoll = Descriptor(int(epoll?));
+    let events = (libc::EPOLLIN | libc::EPOLLEXCLUSIVE).cast_unsigned();
+    let mut wanted = libc::epoll_event { events, u64: 0 };
+    let wanted = core::ptr::from_mut(&mut wanted);
+    // SAFETY: the kernel reads the event.
+    unsafe { syscall!(Sysno::epoll_ctl, epoll.0, libc::EPOLL_CTL_ADD, descriptor.0, wanted) }
+        .map(|_| epoll)
+}
+
+/// Waits until an epoll has something to tell, at most so long.
+pub(crate) fn epoll_wait(epoll: &Descriptor, time: Nanos) -> Result<()> {
+    const NANOS_PER_MS: u64 = 1_000_000;
+    let mut told = libc::epoll_event { events: 0, u64: 0 };
+    let told = core::ptr::from_mut(&mut told);
+    // SAFETY: there is room for one event.
+    unsafe { syscall!(Sysno::epoll_wait, epoll.0, told, 1, time.0 / NANOS_PER_MS) }.map(|_| ())
+}
+
 /// Opens a file, closed again by exec.
 pub(crate) fn open(path: &CStr, flags: i32) -> Result<Descriptor> {
     let flags = flags | libc::O_CLOEXEC;
