@@ -49,7 +49,7 @@ impl Pager {
             let present = entry.resident.count() + 1;
             let threshold = areas.decider.threshold();
             if threshold.is_some_and(|threshold| present as u64 >= threshold.0) {
-                self.table.with(|table| table.may_promote = true);
+                self.table.with(|table| table.may_promote = !table.has_turned_to_base());
             }
         }
         if is_huge { Wanted::Huge } else { Wanted::Base }
@@ -173,8 +173,8 @@ impl View for Heap<'_> {
     }
 }
 
-/// Base pages only: huge pages have a clock of the pager's. Accesses to base pages cannot be seen, so the clock takes them in
-/// the order in which they came.
+/// Base pages only: huge pages have a clock of the pager's. Accesses to base pages cannot be seen, so their
+/// [rounds](super::rounds) stand for them.
 impl AccessBits for Heap<'_> {
     fn next_page(&self, _: ProcessKey, from: VirtAddr) -> Option<Page> {
         let page = Page::containing(from, PageSize::Base);
@@ -185,7 +185,8 @@ impl AccessBits for Heap<'_> {
         (is_there == Some(true)).then_some(page)
     }
 
-    fn take_accessed(&mut self, _: ProcessKey, _: Page) -> bool {
-        false
+    fn take_accessed(&mut self, _: ProcessKey, page: Page) -> bool {
+        let offset = sys::to_usize(page.start().0) - self.pager.heap.start;
+        self.pager.rounds.spare(offset / sys::PAGE)
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! - There is no kernel module, so a page in the heap has no accessed and no dirty bit. A huge page has its second chance
 //!   when it is moved out of the heap: if it is touched before it is reclaimed, it comes back. It was written if its hash has
-//!   changed. A base page is put in place with its writes told.
+//!   changed. A base page is put in place with its writes told; it is spared by how soon it was touched again after it had
+//!   left memory ([`rounds`]).
 //! - Base pages come from the kernel and not from a pool that is set aside; so many of them may be there at a time.
 //!   UFFDIO_MOVE cannot put a page in place whose writes are told.
 //! - One clock for each pool, not one for each core.
@@ -23,6 +24,7 @@ mod file;
 pub(crate) mod memory;
 mod promotions;
 mod reclaim;
+mod rounds;
 mod serve;
 mod streams;
 mod table;
@@ -37,6 +39,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use file::{File, FileSpace};
 use reclaim::Worked;
+use rounds::Rounds;
 use superpage_launch::{Counters, Heap, SPARE};
 use superpage_units::{Bytes, Nanos};
 use table::{Range, Table};
@@ -73,6 +76,8 @@ pub(crate) struct Pager {
     table: OwnLock<Table>,
     /// The page of the file that holds each page of the heap; zero if none does.
     stored: &'static [AtomicU32],
+    /// The clock of base pages.
+    rounds: Rounds,
     /// Changed when there may be work.
     news: AtomicU32,
     /// Changed when a range is settled, and the threads that wait for one.
@@ -118,6 +123,8 @@ impl Pager {
         let ranges = unsafe { zeroed::<Range>(count) }?;
         // SAFETY: zero bytes are atomic integers.
         let stored = unsafe { zeroed::<AtomicU32>(count * PER_RANGE) }?;
+        // SAFETY: as above.
+        let rounds = Rounds::new(unsafe { zeroed::<AtomicU32>(count * PER_RANGE) }?);
         Ok(Self {
             heap: span,
             uffd,
@@ -129,6 +136,7 @@ impl Pager {
             ),
             table: OwnLock::new(Table::new(ranges, most, places, base_most)),
             stored,
+            rounds,
             news: AtomicU32::new(0),
             settled: AtomicU32::new(0),
             waiters: AtomicU32::new(0),

@@ -365,6 +365,7 @@ impl Pager {
         if done {
             after.resident.remove(index);
             after.dirty.remove(index);
+            self.rounds.left(range * PER_RANGE + index);
             if after.resident.is_empty() {
                 after.state = State::Out;
                 after.hash = Hash::UNKNOWN;

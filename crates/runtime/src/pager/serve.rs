@@ -269,6 +269,8 @@ impl Pager {
             return before; // the thread is woken, and tries again
         }
         self.counters.heap.base_faults.fetch_add(1, Relaxed);
+        let room = self.table.with(|table| table.base_most);
+        self.rounds.came(range * PER_RANGE + index, room);
         let mut after = Range { state: State::Base, hash: Hash::UNKNOWN, ..before };
         after.resident.add(index);
         after.has_tables = true;

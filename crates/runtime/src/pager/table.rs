@@ -530,8 +530,20 @@ impl Table {
         (self.most / 64).clamp(2, 8)
     }
 
+    /// Whether fewer base pages are free than a worker leaves.
     pub(super) fn is_base_high(&self) -> bool {
-        self.base + (self.base_most / 16).min(MOST_FREE_BASE) > self.base_most
+        self.base + self.free_base() > self.base_most
+    }
+
+    /// Whether so few base pages are free that a worker is to be woken: half of what it leaves, so that it is woken once for
+    /// so many faults.
+    fn is_base_due(&self) -> bool {
+        self.base + self.free_base() / 2 > self.base_most
+    }
+
+    /// Base pages that are kept free. Chosen, not measured: a sixteenth.
+    fn free_base(&self) -> usize {
+        (self.base_most / 16).min(MOST_FREE_BASE)
     }
 
     /// Whether few huge pages wait to be touched again. Chosen, not measured: less than an eighth.
@@ -547,7 +559,7 @@ impl Table {
     /// The workers that there is work for.
     pub(super) fn work_is_due(&self) -> usize {
         let is_low = self.available() < self.low() || self.made > self.most;
-        let others = [is_low, self.may_promote, self.is_base_high()];
+        let others = [is_low, self.may_promote, self.is_base_due()];
         self.reads.len() + others.into_iter().filter(|is_due| *is_due).count()
     }
 

@@ -1,0 +1,97 @@
+//! How often the clock of base pages spares each page: the more often, the sooner it was touched again after it left memory
+//! the last time.
+//!
+//! The paper's clock spares a page that was accessed since the hand came by. A stock kernel shows user space no accessed
+//! bits, and to take a page out of the heap in order to see whether it is touched costs as much as to read it from a fast
+//! disk: two wake-ups. The clock without any such sign drops the pages that are touched most as often as all others. So the
+//! time that a page was missed for stands for how popular it is.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Rounds that a page is spared at the most. Of reads by Zipf's law (exponent 0.99, memory for three quarters of 131,072
+/// pages, simulated), 41,800 in a million miss with 3, and 41,700 to 42,100 with up to 60; 51,600 without any, and 37,300
+/// where accesses can be seen.
+const MOST: u32 = 3;
+
+/// The bit of a page that has left memory; the others are then when that was.
+const OUT: u32 = 1 << 31;
+
+/// The rounds of each base page of the heap.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    /// Of a page in memory the rounds that are left; of one that has left it when it did, with [`OUT`]. Zero of one that
+    /// never was in memory.
+    pages: &'static [AtomicU32],
+    /// The pages that have left memory so far.
+    now: AtomicU32,
+}
+
+impl Rounds {
+    /// Of these pages, which are zero, none has been in memory.
+    pub(super) const fn new(pages: &'static [AtomicU32]) -> Self {
+        Self { pages, now: AtomicU32::new(0) }
+    }
+
+    /// A page came to memory, where there is room for so many.
+    pub(super) fn came(&self, page: usize, room: usize) {
+        let Some(state) = self.pages.get(page) else { return };
+        let before = state.load(Relaxed);
+        let rounds = if before & OUT == 0 {
+            0
+        } else {
+            let missed = self.now.load(Relaxed).wrapping_sub(before) & !OUT;
+            // In one round of the clock as many pages leave as there is room for, so this page was wanted so many times in
+            // half a round. 43,000 in a million miss by a quarter, 41,600 by whole rounds or a half.
+            let room = u32::try_from(room / 2).unwrap_or(u32::MAX);
+            (room / missed.max(1)).min(MOST)
+        };
+        state.store(rounds, Relaxed);
+    }
+
+    /// A page left memory.
+    pub(super) fn left(&self, page: usize) {
+        let Some(state) = self.pages.get(page) else { return };
+        state.store(self.now.fetch_add(1, Relaxed) | OUT, Relaxed);
+    }
+
+    /// Whether a page is spared in this round.
+    pub(super) fn spare(&self, page: usize) -> bool {
+        let Some(state) = self.pages.get(page) else { return false };
+        let rounds = state.load(Relaxed);
+        let is_spared = rounds & OUT == 0 && rounds > 0;
+        if is_spared {
+            state.store(rounds - 1, Relaxed);
+        }
+        is_spared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+
+    #[test]
+    fn a_page_is_spared_the_more_often_the_sooner_it_came_back() {
+        let pages = (0..1000).map(|_| AtomicU32::new(0)).collect::<std::vec::Vec<_>>();
+        let rounds = Rounds::new(Box::leak(pages.into_boxed_slice()));
+        let spared_after = |missed: usize| {
+            rounds.left(0);
+            (1..=missed).for_each(|page| rounds.left(page));
+            rounds.came(0, 100);
+            (0..10).take_while(|_| rounds.spare(0)).count()
+        };
+        assert_eq!([1, 10, 20, 40, 60, 900].map(spared_after), [3, 3, 2, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_page_that_was_never_out_is_not_spared() {
+        let pages = (0..2).map(|_| AtomicU32::new(0)).collect::<std::vec::Vec<_>>();
+        let rounds = Rounds::new(Box::leak(pages.into_boxed_slice()));
+        rounds.came(0, 100);
+        assert!(!rounds.spare(0));
+        rounds.left(1);
+        assert!(!rounds.spare(1), "nor one that is out");
+    }
+}
