@@ -8,7 +8,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use superpage_kernel::meminfo;
 use superpage_kernel::probe::{self, Ability, Answer};
@@ -59,8 +59,15 @@ impl HeapFile {
                 "--heap-size {size} is less than --memory {memory}: give at least as much"
             )));
         }
+        let is_new = !path.exists();
         let file = opened(path)?;
-        reserve(&file, path, Bytes(size.0 + SPARE.0))?;
+        reserve(&file, path, Bytes(size.0 + SPARE.0)).inspect_err(|_| {
+            // The file is as it was: empty, or not there. A device cannot be made shorter, and a file without a name goes.
+            let _ = file.set_len(0);
+            if is_new {
+                let _ = std::fs::remove_file(path);
+            }
+        })?;
         Ok(Some(Self { file, size, memory }))
     }
 
@@ -88,7 +95,9 @@ fn opened(path: &Path) -> Result<File, Failure> {
         Failure::Usage(format!("no heap can be made in {}: {error}", path.display()))
     };
     let owner = Mode::RUSR | Mode::WUSR;
-    if statfs(path).is_ok_and(|system| IN_MEMORY.contains(&system.f_type)) {
+    // The file of a device mostly lies in memory (devtmpfs), which says nothing of the device.
+    let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    if !is_device && statfs(path).is_ok_and(|system| IN_MEMORY.contains(&system.f_type)) {
         return Err(Failure::Usage(format!(
             "{} is in memory itself: give a place on a disk",
             path.display()
@@ -103,10 +112,9 @@ fn opened(path: &Path) -> Result<File, Failure> {
             Err(error) => Err(failed(error)),
         };
     }
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-    let is_there = path.exists();
-    // A block device that is in use is refused with this flag.
-    let flags = if is_there { OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC } else { flags };
+    // A block device that is in use is refused with this flag, and so is a file that somebody else makes now.
+    let flags = OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    let flags = if path.exists() { flags } else { flags | OFlags::CREATE };
     let file: File = open(path, flags, owner).map_err(failed)?.into();
     let status = fstat(&file).map_err(failed)?;
     let holds_something = match FileType::from_raw_mode(status.st_mode) {
