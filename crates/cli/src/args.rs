@@ -173,8 +173,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "POLICY", default_value = "trident", value_parser = RUN_POLICIES)]
     pub(crate) policy: String,
     /// Have the program's large memory live in a file on this disk (xHeap): a directory, where a file without a name is
-    /// made; a file that is empty or not there; or a block device that holds nothing. As much of it as --memory says is in
-    /// memory. Needs the right to a userfaultfd (root, or see `superpage doctor`)
+    /// made; a file that is empty or not there; or a block device that holds nothing. zram: in compressed memory, for
+    /// root. As much of it as --memory says is in memory as it is. Needs the right to a userfaultfd (root, or see `superpage doctor`)
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, requires = "memory",
           conflicts_with_all = ["policy", "promote", "ready", "children"])]
     pub(crate) heap: Option<PathBuf>,
