@@ -430,6 +430,11 @@ fn wrong_places_are_refused() -> Ended {
         is_refused(&mut command, &[2])?;
     }
     ensure!(std::fs::read(&full)? == b"content", "its content is gone");
+    let in_memory = Path::new("/dev/shm/superpage-heap-test");
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--memory", MEMORY, "--heap"]).arg(in_memory).args(["--", "true"]);
+    is_refused(&mut command, &[2])?;
+    ensure!(!in_memory.exists(), "a file is left in memory");
     // An empty file is taken.
     let empty = directory.path().join("empty");
     File::create(&empty)?;

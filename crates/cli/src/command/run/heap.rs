@@ -139,7 +139,10 @@ fn opened(path: &Path) -> Result<File, Failure> {
     let owner = Mode::RUSR | Mode::WUSR;
     // The file of a device mostly lies in memory (devtmpfs), which says nothing of the device.
     let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-    if !is_device && statfs(path).is_ok_and(|system| IN_MEMORY.contains(&system.f_type)) {
+    // A file that is not there yet will lie where its directory does.
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let place = if path.exists() { path } else { directory.unwrap_or(Path::new(".")) };
+    if !is_device && statfs(place).is_ok_and(|system| IN_MEMORY.contains(&system.f_type)) {
         return Err(Failure::Usage(format!(
             "{} is in memory itself: give a place on a disk",
             path.display()
