@@ -280,7 +280,7 @@ fn data_larger_than_memory() -> Ended {
 }
 
 fn redis_larger_than_memory() -> Ended {
-    on_swap("heap-redis", "64M", ["get", "set"], &["p99_request_us"])
+    on_swap("heap-redis", "128M", ["get", "set"], &["p99_request_us"])
 }
 
 /// Runs an experiment whose programs swap, and whose rows have these keys beside those of all such experiments.
