@@ -143,6 +143,29 @@ pub fn remove_left_behind(state: &Path) -> Result<Vec<Removal>> {
     remove_recorded(state)
 }
 
+/// The devices that are recorded in `state` and whose `superpage run` has been killed; their programs may still use them.
+///
+/// # Errors
+/// As [`remove_left_behind`].
+pub fn left_behind(state: &Path) -> Result<Vec<PathBuf>> {
+    let mut left = Vec::new();
+    for path in records(state)? {
+        let record = Record::load(&path)?;
+        // A run has its device open for nobody else.
+        if record.is_there()? && exclusively().open(record.device()).is_ok() {
+            left.push(record.device());
+        }
+    }
+    Ok(left)
+}
+
+/// How a device is opened for nobody else.
+fn exclusively() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(OFlags::EXCL.bits().cast_signed());
+    options
+}
+
 /// The lock, which others hold for a moment only.
 fn lock(state: &Path) -> Result<Lock> {
     patiently(|| Lock::take_file(state, LOCK))
@@ -268,9 +291,7 @@ impl Record {
     fn set_up(&self, size: Bytes) -> Result<File> {
         write_value(&attributes(self.number).join("disksize"), &size.0.to_string())?;
         let device = self.device();
-        let exclusive = OFlags::EXCL.bits().cast_signed();
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(exclusive);
+        let options = exclusively();
         let deadline = Instant::now() + PATIENCE;
         loop {
             match options.open(&device) {

@@ -229,6 +229,8 @@ fn compressed_memory_holds_the_heap() -> Ended {
     let mut waiting = Waiting::start(Path::new(ZRAM))?;
     let other = Waiting::start(Path::new(ZRAM))?;
     ensure!(devices()?.len() == before.len() + 2, "{:?}, before {before:?}", devices()?);
+    let said = superpage(&["doctor"])?.out;
+    ensure!(!said.contains("compressed memory of a heap"), "{said}");
     ensure!(waiting.ask("r")? == "right" && waiting.ask("w")? == "right", "it is not right");
     ensure!(waiting.end()?.success(), "it did not end well");
     let mut other = other;
@@ -256,6 +258,8 @@ fn compressed_memory_of_a_killed_run() -> Ended {
         waiting.run.kill()?;
         // To wait for it closes the program's input.
         wait_for("its end", SHORT_PATIENCE, || Ok(waiting.run.try_wait()?))?;
+        let said = superpage(&["doctor"])?.out;
+        ensure!(said.contains("compressed memory of a heap"), "{said}");
         let said = superpage(&["restore"])?.done()?.out;
         ensure!(said.contains("in use by a program"), "{said}");
         ensure!(waiting.ask("w")? == "right" && waiting.ask("r")? == "right", "it is not right");
