@@ -173,8 +173,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "POLICY", default_value = "trident", value_parser = RUN_POLICIES)]
     pub(crate) policy: String,
     /// Have the program's large memory live in a file on this disk (xHeap): a directory, where a file without a name is
-    /// made; a file that is empty or not there; or a block device that holds nothing. As much of it as --memory says is in
-    /// memory. Needs the right to a userfaultfd (root, or see `superpage doctor`)
+    /// made; a file that is empty or not there; or a block device that holds nothing. zram: in compressed memory, for
+    /// root. As much of it as --memory says is in memory as it is. Needs the right to a userfaultfd (root, or see `superpage doctor`)
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, requires = "memory",
           conflicts_with_all = ["policy", "promote", "ready", "children"])]
     pub(crate) heap: Option<PathBuf>,
@@ -534,8 +534,8 @@ pub(crate) struct LabRun {
     /// How often each variant is timed (the fastest of five runs), live only; medians are reported
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
-    /// Memory of a program that wants more, in percent of that (heap-streams, heap-random: by default 75; xheap-fig4
-    /// to -fig6: 75,80,85), live only
+    /// Memory of a program that wants more, in percent of that (heap-streams, -random and -redis: by default 75;
+    /// xheap-fig4 to -fig6: 75,80,85), live only
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
     pub(crate) memory: Vec<Share>,
     /// A directory on a disk, to swap to and to keep heaps on (as above)

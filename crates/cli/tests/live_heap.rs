@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
 
 mod common;
+mod heap_trouble;
 
 use common::machine::{self, Test};
 use common::{Ended, PROGRAM, Said, number, wait_for, without};
@@ -35,7 +36,7 @@ const PATIENCE: &str = "120";
 const SHORT_PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
-    machine::run([parts(), others(), words()].concat()).exit_code()
+    machine::run([parts(), others(), heap_trouble::tests(), words()].concat()).exit_code()
 }
 
 /// The parts of the program that only have to end well.
@@ -112,7 +113,8 @@ fn without_heap() -> Option<String> {
 /// The program, which is built once.
 fn program() -> Result<PathBuf, Failed> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| common::build_programs("live_heap", &["heap"]));
+    let names = ["heap", "heap_trouble", "heap_integrity"];
+    let built = BUILT.get_or_init(|| common::build_programs("live_heap", &names));
     Ok(built.as_ref()?.join("heap"))
 }
 
@@ -123,6 +125,11 @@ fn run(report: &Path) -> Result<Command, Failed> {
     command.args(["--signal=KILL", PATIENCE, PROGRAM, "run", "--heap", DISK, "--memory", MEMORY]);
     command.args(["--heap-size", "1G", "--quiet", "--report"]).arg(report).arg("--");
     Ok(command)
+}
+
+/// One of the other programs, by its name.
+fn other_program(name: &str) -> Result<PathBuf, Failed> {
+    Ok(program()?.with_file_name(name))
 }
 
 /// How a program ended, and the report.
@@ -423,6 +430,11 @@ fn wrong_places_are_refused() -> Ended {
         is_refused(&mut command, &[2])?;
     }
     ensure!(std::fs::read(&full)? == b"content", "its content is gone");
+    let in_memory = Path::new("/dev/shm/superpage-heap-test");
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--memory", MEMORY, "--heap"]).arg(in_memory).args(["--", "true"]);
+    is_refused(&mut command, &[2])?;
+    ensure!(!in_memory.exists(), "a file is left in memory");
     // An empty file is taken.
     let empty = directory.path().join("empty");
     File::create(&empty)?;

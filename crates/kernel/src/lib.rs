@@ -40,5 +40,6 @@ pub mod thp;
 pub mod usage;
 pub mod vmstat;
 mod width;
+pub mod zram;
 
 pub use error::{Error, Result};

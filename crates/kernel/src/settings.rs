@@ -564,7 +564,7 @@ impl Lock {
         }
     }
 
-    fn take_file(state: &Path, name: &str) -> Result<Self> {
+    pub(crate) fn take_file(state: &Path, name: &str) -> Result<Self> {
         prepare_state_directory(state)?;
         let path = state.join(name);
         let mut file = private_file()
@@ -661,7 +661,7 @@ fn file_system(path: &Path) -> Result<FsWord> {
 }
 
 /// The number that names this boot. A test root without one has the machine's.
-fn boot_id(root: &Path) -> Result<String> {
+pub(crate) fn boot_id(root: &Path) -> Result<String> {
     match read_value(&root.join(BOOT_ID)) {
         Err(Error::Missing { .. }) => read_value(&Path::new("/").join(BOOT_ID)),
         other => other,

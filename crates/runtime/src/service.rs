@@ -115,7 +115,8 @@ impl Mailbox {
         }
     }
 
-    fn next(&self) -> (Kind, usize) {
+    /// The next request. The end of the program, and that of a thread without which there is no heap, is seen meanwhile.
+    fn next(&self, areas: &Areas) -> (Kind, usize) {
         loop {
             let state = self.state.load(Acquire);
             if let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind as u32 == state) {
@@ -123,6 +124,9 @@ impl Mailbox {
             }
             sys::futex_wait_for(&self.state, state, LOOK);
             end::with_the_program();
+            if let Some(pager) = areas.pager() {
+                pager.end_without_threads();
+            }
         }
     }
 
@@ -232,7 +236,7 @@ impl Areas {
 /// Carries out requests for ever.
 pub(crate) fn run(areas: &Areas) {
     loop {
-        let (kind, slot) = areas.mailbox.next();
+        let (kind, slot) = areas.mailbox.next(areas);
         let answer = match kind {
             Kind::Register => register(areas, slot),
             Kind::Release => release(areas, slot),

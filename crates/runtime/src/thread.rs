@@ -14,8 +14,8 @@ use crate::end::{self, STAT};
 use crate::lock::SignalsBlocked;
 use crate::sys::{self, Mmap, PAGE, Result, Span};
 use core::arch::{asm, naked_asm};
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicU32, AtomicUsize};
 use syscalls::Errno;
 
 const STACK: usize = 256 * 1024; // chosen, not measured; the deepest call is a policy's
@@ -88,7 +88,8 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM
-        | libc::CLONE_SETTLS;
+        | libc::CLONE_SETTLS
+        | libc::CLONE_CHILD_CLEARTID;
     if descriptors == Descriptors::Callers {
         flags |= libc::CLONE_FILES;
     }
@@ -96,7 +97,7 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
     let _signals = SignalsBlocked::now();
     STARTED.fetch_add(1, SeqCst);
     // SAFETY: the stack and the block are the new thread's alone.
-    let made = unsafe { clone(flags as usize, room.stack_end, room.block, work) };
+    let made = unsafe { clone(flags as usize, room.stack_end, room.block, work, &ALL_RUN) };
     Errno::from_ret(made).map(|_| ()).inspect_err(|_| {
         STARTED.fetch_sub(1, SeqCst);
     })
@@ -105,6 +106,14 @@ pub(crate) fn start(work: Work, descriptors: Descriptors) -> Result<()> {
 /// The number of threads that were started. Where all run, none of them ends before the process does; where one could not
 /// be started, nobody asks.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Set to zero by the kernel when one of the threads ends.
+static ALL_RUN: AtomicU32 = AtomicU32::new(1);
+
+/// Whether one of the threads has ended. None does so by itself once all run, but the kernel may end one alone (seccomp).
+pub(crate) fn one_has_ended() -> bool {
+    ALL_RUN.load(SeqCst) == 0
+}
 
 /// Whether the program has one thread: its first, which may have ended and is then kept by the kernel for the others.
 ///
@@ -122,18 +131,25 @@ fn threads_in(stat: &[u8]) -> Option<usize> {
     end::fields(stat)?.nth(THREADS)?.parse().ok()
 }
 
-/// clone(2) with a new stack: the caller gets the answer, the new thread calls `work` and ends.
+/// clone(2) with a new stack: the caller gets the answer, the new thread calls `work` and ends, and the kernel sets
+/// `at_end` to zero then.
 ///
 /// # Safety
 /// The stack and the block of thread-local variables must be the new thread's alone, for ever.
 #[unsafe(naked)]
-unsafe extern "C" fn clone(flags: usize, stack_end: usize, block: usize, work: Work) -> usize {
+unsafe extern "C" fn clone(
+    flags: usize,
+    stack_end: usize,
+    block: usize,
+    work: Work,
+    at_end: &'static AtomicU32,
+) -> usize {
     naked_asm!(
-        "mov r9, rcx",  // work; the system call overwrites rcx
+        "mov r9, rcx", // work; the system call overwrites rcx
+        "mov r10, r8",
         "mov r8, rdx",  // the block
         "xor edx, edx", // nobody is told the number
-        "xor r10d, r10d",
-        "mov eax, 56", // clone
+        "mov eax, 56",  // clone
         "syscall",
         "test rax, rax",
         "jnz 2f",

@@ -9,6 +9,7 @@ use superpage_kernel::Error;
 use superpage_kernel::probe::{self, Ability, Answer, Finding};
 use superpage_kernel::settings::{STATE_DIRECTORY, Settings};
 use superpage_kernel::thp::{Thp, Value};
+use superpage_kernel::zram::{self, ZRAM};
 
 /// Probes everything and says what was found.
 pub(super) fn run(arguments: &Doctor) -> Outcome {
@@ -75,9 +76,16 @@ fn report(findings: &[Finding]) -> String {
 
 /// What a run that was killed left changed; empty where nothing was, or where we may not look.
 fn left_behind() -> String {
-    match Settings::left_behind(Path::new(STATE_DIRECTORY)) {
-        Ok(changes) if !changes.is_empty() => {
-            let lines: String = changes.iter().map(|change| format!("  {change}\n")).collect();
+    let state = Path::new(STATE_DIRECTORY);
+    let devices = zram::left_behind(&state.join(ZRAM));
+    let left = Settings::left_behind(state).and_then(|changes| Ok((changes, devices?)));
+    match left {
+        Ok((changes, devices)) if !changes.is_empty() || !devices.is_empty() => {
+            let devices = devices
+                .iter()
+                .map(|device| format!("  {}: compressed memory of a heap\n", device.display()));
+            let lines: String =
+                changes.iter().map(|change| format!("  {change}\n")).chain(devices).collect();
             format!(
                 "A run that was killed left this changed; `superpage restore` puts it back:\n{lines}"
             )

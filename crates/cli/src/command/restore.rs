@@ -5,6 +5,7 @@ use crate::exit::{Failure, Outcome};
 use crate::show;
 use superpage_kernel::Error;
 use superpage_kernel::settings::{self, Lock, Mode, Settings};
+use superpage_kernel::zram::{self, ZRAM};
 
 const NOTHING: &str = "Nothing was left changed.\n";
 
@@ -25,10 +26,17 @@ pub(super) fn run(arguments: &Restore) -> Outcome {
             Err(error) => return Err(error.into()),
         }
     }
-    if repairs.is_empty() {
+    let removals = zram::remove_left_behind(&arguments.state.join(ZRAM))?;
+    if repairs.is_empty() && removals.is_empty() {
         return show::print(NOTHING);
     }
-    show::print(&repairs.iter().map(|repair| format!("{repair}\n")).collect::<String>())?;
+    let lines = repairs.iter().map(|repair| format!("{repair}\n"));
+    let lines = lines.chain(removals.iter().map(|removal| format!("{removal}\n")));
+    show::print(&lines.collect::<String>())?;
+    let remains = |removal: &&zram::Removal| matches!(removal.outcome, zram::Outcome::Failed(_));
+    if let Some(removal) = removals.iter().find(remains) {
+        return Err(Failure::Failed(anyhow::anyhow!("{removal}")));
+    }
     let is_stuck =
         |repair: &&settings::Repair| matches!(repair.outcome, settings::Outcome::Failed(_));
     match repairs.iter().filter(is_stuck).count() {

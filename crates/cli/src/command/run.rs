@@ -91,6 +91,9 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         show::report(&seen.in_words());
     }
     drop(shared);
+    if let Some(Err(why)) = heap.map(HeapFile::close) {
+        show::note(&why);
+    }
     end_as(status)
 }
 

@@ -790,6 +790,10 @@ static int waits(void) {
     while (fgets(line, sizeof line, stdin)) {
         switch (line[0]) {
         case 'r': expect(memory, 0, LENGTH, 1); break;
+        case 'a':
+            printf("%p\n", (void *)memory);
+            fflush(stdout);
+            continue;
         case 'w':
             // Writes new memory before it reads, so that the pager writes to the file.
             push_out();

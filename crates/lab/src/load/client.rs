@@ -207,6 +207,19 @@ impl Client {
         })
     }
 
+    /// Asks so many times, as fast as the server answers.
+    ///
+    /// # Errors
+    /// As [`Client::fill`].
+    pub fn ask(&mut self, count: u64, mix: Mix, window: Window) -> Result<Latencies> {
+        let mut chooser = Chooser::new(mix);
+        let mut left = count;
+        self.in_window(window, &mut |items| {
+            left = left.checked_sub(1)?;
+            chooser.next(items)
+        })
+    }
+
     /// Asks `rate` times a second on average, at random times (a Poisson process), for so long,
     /// whatever the answers do. Latency counts from when a request was due.
     ///

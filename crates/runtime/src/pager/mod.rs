@@ -33,6 +33,7 @@ use crate::areas::Areas;
 use crate::lock::OwnLock;
 use crate::start::zeroed;
 use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
+use crate::thread;
 use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
@@ -163,12 +164,24 @@ impl Pager {
             self.note_sizes();
             match self.work(areas) {
                 Worked::Done => rest = SHORTEST_REST,
-                Worked::Nothing => sys::futex_wait_for(&self.news, news, LOOK),
+                Worked::Nothing => {
+                    sys::futex_wait_for(&self.news, news, LOOK);
+                    self.end_without_threads();
+                }
                 Worked::Stuck => {
                     sys::futex_wait_for(&AtomicU32::new(0), 0, rest);
                     rest = Nanos((2 * rest.0).min(LOOK.0));
                 }
             }
+        }
+    }
+
+    /// Ends the program if one of the library's threads has ended: a range that it has taken over is settled by nobody, and
+    /// who needs it would wait for ever.
+    pub(crate) fn end_without_threads(&self) {
+        if thread::one_has_ended() {
+            self.counters.heap.failed.store(1, Relaxed);
+            sys::end_process(1);
         }
     }
 
@@ -204,6 +217,7 @@ impl Pager {
             self.waiters.fetch_add(1, SeqCst);
             sys::futex_wait_for(&self.settled, settled, LOOK);
             self.waiters.fetch_sub(1, SeqCst);
+            self.end_without_threads();
         }
     }
 

@@ -8,15 +8,21 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
+use superpage_kernel::Error;
 use superpage_kernel::meminfo;
 use superpage_kernel::probe::{self, Ability, Answer};
+use superpage_kernel::settings::STATE_DIRECTORY;
+use superpage_kernel::zram::{ZRAM, Zram};
 use superpage_launch::{Heap, SPARE};
 use superpage_units::Bytes;
 
 /// The policy of such a heap.
 pub(super) const POLICY: &str = "xheap";
+
+/// The word in the place of a path that has compressed memory set up.
+const COMPRESSED: &str = "zram";
 
 /// The least memory that a heap may have. Chosen, not measured: some huge pages, and the base pages beside them.
 const LEAST: Bytes = Bytes(16 << 20);
@@ -35,6 +41,8 @@ pub(super) struct HeapFile {
     file: File,
     size: Bytes,
     memory: Bytes,
+    /// The block device that was set up for it. It can only go when the file is closed, so it comes behind that.
+    zram: Option<Zram>,
 }
 
 impl HeapFile {
@@ -59,9 +67,32 @@ impl HeapFile {
                 "--heap-size {size} is less than --memory {memory}: give at least as much"
             )));
         }
+        let reserved = size + SPARE;
+        if path == Path::new(COMPRESSED) {
+            let (zram, file) = compressed(reserved)?;
+            return Ok(Some(Self { file, size, memory, zram: Some(zram) }));
+        }
+        let is_new = !path.exists();
         let file = opened(path)?;
-        reserve(&file, path, Bytes(size.0 + SPARE.0))?;
-        Ok(Some(Self { file, size, memory }))
+        reserve(&file, path, reserved).inspect_err(|_| {
+            // The file is as it was: empty, or not there. A device cannot be made shorter, and a file without a name goes.
+            let _ = file.set_len(0);
+            if is_new {
+                let _ = std::fs::remove_file(path);
+            }
+        })?;
+        Ok(Some(Self { file, size, memory, zram: None }))
+    }
+
+    /// Removes what was set up for the heap, once the program has ended; the reason, as a sentence, if that fails.
+    pub(super) fn close(self) -> Result<(), String> {
+        let Self { file, zram, .. } = self;
+        drop(file);
+        let Some(zram) = zram else { return Ok(()) };
+        let device = zram.device();
+        zram.remove().map_err(|error| {
+            format!("{} is still there: {error}; `superpage restore` removes it", device.display())
+        })
     }
 
     /// The description of the file that the library gets.
@@ -83,12 +114,35 @@ fn may_have_userfaultfd() -> Result<(), Failure> {
     Ok(())
 }
 
+/// A block device of compressed memory.
+fn compressed(size: Bytes) -> Result<(Zram, File), Failure> {
+    Zram::create(&Path::new(STATE_DIRECTORY).join(ZRAM), size).map_err(|error| match error {
+        Error::Missing { path } => Failure::NotPossible(format!(
+            "--heap zram needs zram, which this kernel does not have ({} does not exist)",
+            path.display()
+        )),
+        Error::Denied { what, errno } => Failure::NotPossible(format!(
+            "--heap zram adds a block device, for which this process lacks the rights (not allowed to {what}: {errno}): \
+             run as root"
+        )),
+        Error::Busy { .. } => Failure::Failed(anyhow::anyhow!(
+            "another `superpage run --heap zram` is adding or removing its device"
+        )),
+        other => other.into(),
+    })
+}
+
 fn opened(path: &Path) -> Result<File, Failure> {
     let failed = |error: Errno| {
         Failure::Usage(format!("no heap can be made in {}: {error}", path.display()))
     };
     let owner = Mode::RUSR | Mode::WUSR;
-    if statfs(path).is_ok_and(|system| IN_MEMORY.contains(&system.f_type)) {
+    // The file of a device mostly lies in memory (devtmpfs), which says nothing of the device.
+    let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    // A file that is not there yet will lie where its directory does.
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let place = if path.exists() { path } else { directory.unwrap_or(Path::new(".")) };
+    if !is_device && statfs(place).is_ok_and(|system| IN_MEMORY.contains(&system.f_type)) {
         return Err(Failure::Usage(format!(
             "{} is in memory itself: give a place on a disk",
             path.display()
@@ -103,10 +157,9 @@ fn opened(path: &Path) -> Result<File, Failure> {
             Err(error) => Err(failed(error)),
         };
     }
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-    let is_there = path.exists();
-    // A block device that is in use is refused with this flag.
-    let flags = if is_there { OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC } else { flags };
+    // A block device that is in use is refused with this flag, and so is a file that somebody else makes now.
+    let flags = OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    let flags = if path.exists() { flags } else { flags | OFlags::CREATE };
     let file: File = open(path, flags, owner).map_err(failed)?.into();
     let status = fstat(&file).map_err(failed)?;
     let holds_something = match FileType::from_raw_mode(status.st_mode) {

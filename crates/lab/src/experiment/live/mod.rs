@@ -16,6 +16,7 @@ mod gigantic_supply;
 mod growing_heap;
 mod guest_memory;
 mod heap_random;
+mod heap_redis;
 mod heap_streams;
 mod jvm_pretouch;
 mod mixed_load;
@@ -81,4 +82,5 @@ pub const ALL: &[&Experiment] = &[
     &xheap_fig6::EXPERIMENT,
     &heap_streams::EXPERIMENT,
     &heap_random::EXPERIMENT,
+    &heap_redis::EXPERIMENT,
 ];

@@ -1,5 +1,5 @@
-//! Programs with memory for a part of their own, for `heap-streams`, `heap-random` and the figures of xHeap's paper, which
-//! differ in what the programs do: which trials there are, and what is made of them.
+//! Programs with memory for a part of their own, for `heap-streams`, `heap-random`, `heap-redis` and the figures of xHeap's
+//! paper, which differ in what the programs do: which trials there are, and what is made of them.
 //!
 //! What a kill leaves of a trial is undone when an experiment of these starts the next time.
 
@@ -67,7 +67,7 @@ pub(super) fn run(plan: &Plan, setting: &Setting, progress: Progress<'_>) -> Res
     for (case, job) in plan.cases.iter().copied() {
         let data = match job {
             Job::Train => Some(Data::generate(Problem::Primal, size)?),
-            Job::Passes(_) | Job::Program(..) => None,
+            Job::Passes(_) | Job::Program(..) | Job::Redis(_) => None,
         };
         let data = data.as_ref();
         let mut trial = Trial { setting, job, size, data, whole: size, memory: size };
@@ -179,6 +179,7 @@ struct Row {
     huge_share: Option<f64>,
     faults: Option<f64>,
     p99_fault_us: Option<f64>,
+    p99_request_us: Option<f64>,
     peak_bytes: Option<u64>,
     rounds: usize,
 }
@@ -211,6 +212,7 @@ impl Row {
             huge_share: None,
             faults: None,
             p99_fault_us: None,
+            p99_request_us: None,
             peak_bytes: None,
             rounds,
         }
@@ -236,7 +238,10 @@ fn rows(
         let used = |of: fn(&Sample) -> f64| rounded(middle(samples, of), 2);
         let bytes = |of: fn(&Sample) -> Bytes| Bytes(1).scaled(middle(samples, |s| of(s).0 as f64));
         let read = bytes(|sample| sample.used.read);
-        let p99: Option<Vec<f64>> = samples.iter().map(|sample| sample.p99_fault_us).collect();
+        let p99 = |of: fn(&Sample) -> Option<f64>| {
+            let all: Option<Vec<f64>> = samples.iter().map(of).collect();
+            all.map(|all| rounded(median(all), 1))
+        };
         let peak = samples.iter().map(|sample| sample.peak).max().flatten();
         Row {
             memory_percent: Some(percent),
@@ -252,7 +257,8 @@ fn rows(
             written_bytes: bytes(|sample| sample.used.written).0,
             huge_share: Some(rounded(middle(samples, |sample| sample.huge), 3)),
             faults: Some(middle(samples, |sample| sample.faults as f64)),
-            p99_fault_us: p99.map(|p99| rounded(median(p99), 1)),
+            p99_fault_us: p99(|sample| sample.p99_fault_us),
+            p99_request_us: p99(|sample| sample.p99_request_us),
             peak_bytes: peak.map(|peak| peak.0),
             ..Row::empty(plan, case, policy.name(), trial.whole, samples.len())
         }

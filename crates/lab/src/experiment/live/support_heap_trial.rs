@@ -9,6 +9,7 @@ use super::support_run::{program_of, read_report};
 use super::{Error, Result, Setting};
 use crate::helper::{Helper, Order, Part, Pattern};
 use crate::liblinear::{Data, Training};
+use crate::load::{Client, Items, Mix, Redis, Sizes, Window};
 use crate::program::Program;
 use serde_json::Value;
 use std::io;
@@ -35,6 +36,13 @@ pub(super) const SWAP: u64 = 2;
 const HEAP_ROOM: Bytes = Bytes::from_mib(256);
 /// The name of the cgroup.
 const GROUP: &str = "superpage-lab-heap";
+/// The values of a Redis, which jemalloc keeps in blocks of a KiB, with what Redis adds.
+const VALUE: Bytes = Bytes(1000);
+const BLOCK: Bytes = Bytes(1024);
+/// The keys for each request, of those that are timed and of those before. Chosen, so that a trial takes some seconds.
+const KEYS_OF_REQUEST: u64 = 2;
+/// The requests under way: one on each of the client's connections.
+const WINDOW: Window = Window { requests: 8, bytes: Bytes::from_mib(4) };
 /// The time between two looks at the statistics of a cgroup. Chosen.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -114,6 +122,28 @@ pub(super) enum Job {
     Program(Program, u64),
     /// liblinear reads rows and trains, both of which are timed.
     Train,
+    /// Redis is filled by a client outside its cgroup, asked for values or told new ones, and then once more, which is
+    /// timed.
+    Redis(Ask),
+}
+
+/// What a Redis is asked, always about keys that are all as likely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// The value of a key.
+    Get,
+    /// To keep a new value for a key.
+    Set,
+}
+
+impl Ask {
+    const fn mix(self, seed: u64) -> Mix {
+        let reads = match self {
+            Self::Get => 1.0,
+            Self::Set => 0.0,
+        };
+        Mix { reads, seed }
+    }
 }
 
 /// A program, and the memory that it has.
@@ -142,6 +172,8 @@ pub(super) struct Sample {
     pub(super) huge: f64,
     pub(super) faults: u64,
     pub(super) p99_fault_us: Option<f64>,
+    /// The time in which 99 of 100 requests were answered.
+    pub(super) p99_request_us: Option<f64>,
     /// The most memory that the program ever had.
     pub(super) peak: Option<Bytes>,
     /// The program's result, the same under all policies.
@@ -210,6 +242,7 @@ enum Running {
     Program(Helper, u64),
     /// With what was used before.
     Training(Training, Usage),
+    Redis(Box<(Redis, Client)>, Ask),
 }
 
 impl Running {
@@ -218,6 +251,7 @@ impl Running {
         match self {
             Self::Passes(helper, _) | Self::Program(helper, _) => helper.pid(),
             Self::Training(training, _) => training.pid(),
+            Self::Redis(server, _) => server.0.pid(),
         }
     }
 
@@ -254,6 +288,16 @@ impl Running {
                 let used = used(training.pid())?.since(*before);
                 Ok(Sample { took, used, ..Sample::default() })
             }
+            Self::Redis(server, ask) => {
+                let (server, client) = &mut **server;
+                let count = client.items().count() as u64 / KEYS_OF_REQUEST;
+                client.ask(count, ask.mix(seed), WINDOW)?;
+                let before = used(server.pid())?;
+                let answered = client.ask(count, ask.mix(seed.wrapping_add(1)), WINDOW)?;
+                let used = used(server.pid())?.since(before);
+                let p99 = answered.quantile(0.99).0 as f64 / 1e3;
+                Ok(Sample { p99_request_us: Some(p99), ..sample(answered.wall, used) })
+            }
         }
     }
 
@@ -262,6 +306,8 @@ impl Running {
         Ok(match self {
             Self::Passes(helper, _) | Self::Program(helper, _) => helper.end().map(|()| None)?,
             Self::Training(training, _) => Some(training.ended()?),
+            // Dropping it ends it in good order.
+            Self::Redis(..) => None,
         })
     }
 }
@@ -345,6 +391,12 @@ impl Trial<'_> {
                 let before = Usage::of_none()?;
                 let data = self.data.ok_or_else(|| Error::Child("no data".into()))?;
                 Running::Training(Training::start(data, words)?, before)
+            }
+            Job::Redis(ask) => {
+                let items = Items::new(Sizes::all(VALUE), self.setting.seed);
+                let (server, mut client) = Redis::start_under(words, items)?;
+                client.fill(size.0 / BLOCK.0, WINDOW)?;
+                Running::Redis(Box::new((server, client)), ask)
             }
         })
     }
