@@ -61,7 +61,8 @@ pub fn of(process: &Process) -> Result<Status> {
 /// # Errors
 /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
 pub fn own_number(process: &Process) -> Result<Pid> {
-    last_number(process, "NSpid")
+    // Kernels without such namespaces have no such line.
+    Ok(last_number(process, "NSpid")?.unwrap_or(process.pid()))
 }
 
 /// The number of the process whose child `process` is; 0 if that is out of sight.
@@ -69,14 +70,14 @@ pub fn own_number(process: &Process) -> Result<Pid> {
 /// # Errors
 /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
 pub fn parent(process: &Process) -> Result<Pid> {
-    last_number(process, "PPid")
+    Ok(last_number(process, "PPid")?.unwrap_or(Pid(0)))
 }
 
-fn last_number(process: &Process, key: &str) -> Result<Pid> {
+fn last_number(process: &Process, key: &str) -> Result<Option<Pid>> {
     let (text, path) = (process.read_file("status")?, process.path("status"));
-    let (line, numbers) = Fields::of(&text, &path).require(key, "a line with a pid")?;
+    let Some((line, numbers)) = Fields::of(&text, &path).find(key) else { return Ok(None) };
     let number = text::words(numbers).last().and_then(small).map(Pid);
-    number.ok_or_else(|| Error::malformed(&path, line, "pids", numbers))
+    number.map(Some).ok_or_else(|| Error::malformed(&path, line, "pids", numbers))
 }
 
 /// The resident memory of process `pid`, from its `statm` under `proc_root` (normally `/proc`): the
