@@ -77,6 +77,27 @@ impl HeapState {
         }
     }
 
+    /// The same, of which what was counted up to `before` is taken off.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            huge_faults: self.huge_faults.saturating_sub(before.huge_faults),
+            base_faults: self.base_faults.saturating_sub(before.base_faults),
+            soft_faults: self.soft_faults.saturating_sub(before.soft_faults),
+            write_faults: self.write_faults.saturating_sub(before.write_faults),
+            promotions: self.promotions.saturating_sub(before.promotions),
+            read_ahead: self.read_ahead.saturating_sub(before.read_ahead),
+            ahead_used: self.ahead_used.saturating_sub(before.ahead_used),
+            read_huge: self.read_huge.saturating_sub(before.read_huge),
+            read_base: self.read_base.saturating_sub(before.read_base),
+            written_huge: self.written_huge.saturating_sub(before.written_huge),
+            written_base: self.written_base.saturating_sub(before.written_base),
+            reclaimed_clean: self.reclaimed_clean.saturating_sub(before.reclaimed_clean),
+            stuck: self.stuck.saturating_sub(before.stuck),
+            errors: self.errors.saturating_sub(before.errors),
+            ..*self
+        }
+    }
+
     /// Faults that brought a page in.
     pub(crate) fn faults(&self) -> u64 {
         self.huge_faults + self.base_faults
@@ -211,5 +232,21 @@ mod tests {
         for other in ["/tmp/superpage-run-x1/other", "/tmp/counters", "counters", "/", ""] {
             assert!(!is_of_counters(Path::new(other)), "{other}");
         }
+    }
+
+    #[test]
+    fn rates_are_of_what_was_counted_since() {
+        let before = HeapState { soft_faults: 9, huge_faults: 5, ..HeapState::default() };
+        let now = HeapState {
+            memory: Bytes::from_mib(64),
+            soft_faults: 10,
+            huge_faults: 7,
+            base_faults: 1,
+            ..before.clone()
+        };
+        let since = now.since(&before);
+        assert_eq!((since.faults(), since.memory), (3, Bytes::from_mib(64)));
+        assert_eq!(since.found(), Some(Share::percent(25)));
+        assert_eq!(since.used_of_ahead(), None, "nothing was read ahead");
     }
 }

@@ -93,7 +93,8 @@ fn sizes() -> Vec<Test> {
         ("a_heap_grows_and_shrinks", able.clone(), a_heap_grows_and_shrinks),
         ("sizes_change_while_pages_are_written", able.clone(), sizes_change_while_it_writes),
         ("a_stopped_program_is_resized_later", able.clone(), a_stopped_program_is_resized_later),
-        ("wrong_sizes_change_nothing", able, wrong_sizes_change_nothing),
+        ("wrong_sizes_change_nothing", able.clone(), wrong_sizes_change_nothing),
+        ("top_shows_heaps", able, top_shows_heaps),
     ]
 }
 
@@ -464,6 +465,16 @@ fn wrong_sizes_change_nothing() -> Ended {
     let said = Said::from(heap(&[&run]).output()?).done()?.out;
     ensure!(said.contains(&format!("({pid}): 64.0 MiB of its heap of 512.0 MiB")), "{said}");
     ensure!(waiting.ask("r")? == "right" && waiting.end()?.success(), "it did not end well");
+    Ok(())
+}
+
+fn top_shows_heaps() -> Ended {
+    let mut waiting = Waiting::start(Path::new(DISK))?;
+    let shown = common::superpage(&["top", "--once"])?.done()?.out;
+    let line = format!("heap ({})", waiting.program.as_raw_pid());
+    let found = shown.lines().find(|shown| shown.contains(&line)).unwrap_or_default();
+    ensure!(found.contains("of 64.0 MiB"), "{shown}");
+    ensure!(waiting.end()?.success(), "it did not end well");
     Ok(())
 }
 
