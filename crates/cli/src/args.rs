@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Promote(Promote),
     /// Run a program on 4 KiB, 2 MiB and 1 GiB pages at once
     Run(Run),
+    /// Show how the heap of a program under `run --heap` stands, or change how much of it is in memory
+    Heap(Heap),
     /// Promote while memory is free, and reclaim bloat when it gets short
     Daemon(Daemon),
     /// Watch huge pages, bloat and what the daemon does, in the terminal
@@ -248,6 +250,26 @@ pub(crate) enum Malloc {
     /// The program's own.
     #[value(help = None)]
     Keep,
+}
+
+/// Arguments of `heap`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --memory nothing is changed. With it the program goes on meanwhile: 98 % of the memory is for \
+                  huge pages, as at the start, and what is too much is written to the heap's file and leaves memory. \
+                  It takes the rights of whoever started the program, or root."
+)]
+pub(crate) struct Heap {
+    /// The program, or the `superpage run` that has started it
+    #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    pub(crate) pid: Pid,
+    /// The memory that the heap may take from now on: a size such as 2G, or a part of the machine's memory such as 75%;
+    /// at least 16 MiB, and no more than the heap's own size
+    #[arg(long, value_name = "SIZE", value_parser = memory, allow_hyphen_values = true)]
+    pub(crate) memory: Option<Memory>,
+    /// Print one JSON object instead of words
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Arguments of `daemon`.

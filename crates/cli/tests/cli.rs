@@ -18,10 +18,11 @@ use superpage_units::Pid;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 19] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
+    &["heap"],
     &["daemon"],
     &["top"],
     &["log"],

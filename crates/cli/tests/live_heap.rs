@@ -22,6 +22,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 use superpage_kernel::probe::{self, Ability, Answer};
+use superpage_kernel::status;
 use tempfile::TempDir;
 
 /// The files lie on a disk, which /tmp may not be.
@@ -36,7 +37,7 @@ const PATIENCE: &str = "120";
 const SHORT_PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
-    machine::run([parts(), others(), heap_trouble::tests(), words()].concat()).exit_code()
+    machine::run([parts(), others(), sizes(), heap_trouble::tests(), words()].concat()).exit_code()
 }
 
 /// The parts of the program that only have to end well.
@@ -83,6 +84,18 @@ fn others() -> Vec<Test> {
         ("a_truncated_file_refuses_forks", able, a_truncated_file_refuses_forks),
         ("python_has_more_than_memory", python, python_has_more_than_memory),
         ("redis_has_more_than_memory", redis, redis_has_more_than_memory),
+    ]
+}
+
+/// `superpage heap`.
+fn sizes() -> Vec<Test> {
+    let able = without_heap();
+    vec![
+        ("a_heap_grows_and_shrinks", able.clone(), a_heap_grows_and_shrinks),
+        ("sizes_change_while_pages_are_written", able.clone(), sizes_change_while_it_writes),
+        ("a_stopped_program_is_resized_later", able.clone(), a_stopped_program_is_resized_later),
+        ("wrong_sizes_change_nothing", able.clone(), wrong_sizes_change_nothing),
+        ("top_shows_heaps", able, top_shows_heaps),
     ]
 }
 
@@ -326,6 +339,149 @@ fn a_truncated_file_refuses_forks() -> Ended {
         let said = waiting.ask(what)?;
         ensure!(said == answer, "{what}: {said:?}");
     }
+    Ok(())
+}
+
+// ---------------------------------------------------------------- sizes
+
+/// Beside its heap the program has code, stacks, and the library's tables.
+const BESIDE: u64 = 16 << 20;
+
+/// `superpage heap` of a process, with these words.
+fn heap_of(pid: Pid, words: &[&str]) -> Result<Said, Failed> {
+    common::superpage(&[&["heap", &pid.as_raw_pid().to_string()], words].concat())
+}
+
+/// How the heap of a process stands.
+fn state_of(pid: Pid, words: &[&str]) -> Result<Value, Failed> {
+    Ok(serde_json::from_str(&heap_of(pid, &[words, &["--json"]].concat())?.done()?.out)?)
+}
+
+fn resident(pid: Pid) -> Result<u64, Failed> {
+    let pid = superpage_units::Pid(pid.as_raw_pid().unsigned_abs());
+    Ok(status::resident(Path::new("/proc"), pid)?.0)
+}
+
+fn in_memory(state: &Value) -> Result<u64, Failed> {
+    Ok(number(state, "huge_bytes")? + number(state, "base_bytes")?)
+}
+
+/// The program has 160 MiB, and checks them in each size.
+fn a_heap_grows_and_shrinks() -> Ended {
+    let mut waiting = Waiting::start(Path::new(DISK))?;
+    let pid = waiting.program;
+    ensure!(number(&state_of(pid, &[])?, "memory_bytes")? == MEMORY_BYTES, "not 64 MiB");
+    let grown = state_of(pid, &["--memory", "192M"])?;
+    ensure!(number(&grown, "memory_bytes")? == 192 << 20, "{grown}");
+    ensure!(waiting.ask("r")? == "right", "wrong once it has grown");
+    let grown = state_of(pid, &[])?;
+    ensure!(in_memory(&grown)? > 2 * MEMORY_BYTES, "it has not grown: {grown}");
+    ensure!(resident(pid)? > 2 * MEMORY_BYTES, "{} bytes resident", resident(pid)?);
+    // While it works.
+    waiting.tell("w")?;
+    state_of(pid, &["--memory", "32M"])?;
+    ensure!(waiting.line()? == "right", "wrong while it shrinks");
+    shrinks_to(pid, 32 << 20)?;
+    ensure!(waiting.ask("r")? == "right", "wrong once it has shrunk");
+    // While it does nothing.
+    state_of(pid, &["--memory", "192M"])?;
+    ensure!(waiting.ask("r")? == "right", "wrong once it has grown again");
+    let said = heap_of(pid, &["--memory", "16M"])?.done()?.out;
+    ensure!(said.contains("16.0 MiB of its heap may be in memory"), "{said}");
+    shrinks_to(pid, 16 << 20)?;
+    ensure!(waiting.ask("r")? == "right" && waiting.end()?.success(), "it did not end well");
+    Ok(())
+}
+
+/// Waits until no more of a heap is in memory than this, by its own count and by the kernel's.
+fn shrinks_to(pid: Pid, most: u64) -> Ended {
+    wait_for("a smaller heap", SHORT_PATIENCE, || {
+        let (counted, resident) = (in_memory(&state_of(pid, &[])?)?, resident(pid)?);
+        Ok((counted <= most && resident <= most + BESIDE).then_some(()))
+    })
+}
+
+/// A write that is lost while pages leave and come back is a wrong count in the program.
+fn sizes_change_while_it_writes() -> Ended {
+    let directory = TempDir::new()?;
+    let file = directory.path().join("report.json");
+    let mut run = run(&file)?.arg(program()?).args(["counters", "8"]).spawn()?;
+    let children = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    // `timeout` has a child, `superpage run`, whose child is the program.
+    let found = wait_for("the program", SHORT_PATIENCE, || {
+        let run: Option<u32> = children(run.id())?.trim().parse().ok();
+        let pid = run.and_then(|run| children(run).ok()?.trim().parse().ok());
+        let pid = pid.and_then(Pid::from_raw);
+        Ok(pid.filter(|pid| state_of(*pid, &[]).is_ok_and(|state| state["memory_bytes"] != 0)))
+    });
+    let mut changes = 0;
+    for memory in ["24M", "200M", "32M", "96M"].iter().cycle() {
+        let changed = found.as_ref().is_ok_and(|pid| state_of(*pid, &["--memory", memory]).is_ok());
+        changes += usize::from(changed);
+        if run.try_wait()?.is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    ensure!(run.wait()?.success(), "it did not end well");
+    ensure!(found.is_ok() && changes > 5, "only {changes} sizes");
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    ensure!(report["heap"]["errors"] == 0, "{report}");
+    was_paged(&report)
+}
+
+fn a_stopped_program_is_resized_later() -> Ended {
+    let mut waiting = Waiting::start(Path::new(DISK))?;
+    let pid = waiting.program;
+    kill_process(pid, Signal::STOP)?;
+    let said = heap_of(pid, &["--memory", "32M"]);
+    kill_process(pid, Signal::CONT)?;
+    let said = said?;
+    ensure!(said.code == Some(1) && said.err.contains("is stopped"), "{said:?}");
+    shrinks_to(pid, 32 << 20)?;
+    ensure!(waiting.ask("r")? == "right" && waiting.end()?.success(), "it did not end well");
+    Ok(())
+}
+
+fn wrong_sizes_change_nothing() -> Ended {
+    let mut waiting = Waiting::start(Path::new(DISK))?;
+    let pid = waiting.program.as_raw_pid().to_string();
+    let run = waiting.run.id().to_string();
+    let heap = |words: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.arg("heap").args(words);
+        command
+    };
+    for memory in ["0", "1M", "8388608", "-5", "0%", "200%", "513M", "many"] {
+        is_refused(&mut heap(&[&pid, "--memory", memory]), &[2])?;
+    }
+    // Another process than one with a heap: this one's, and nobody's.
+    let us = std::process::id().to_string();
+    is_refused(&mut heap(&[&us]), &[2])?;
+    is_refused(&mut heap(&[&us, "--memory", "64M"]), &[2])?;
+    is_refused(&mut heap(&["4194305", "--memory", "64M"]), &[1])?;
+    let caps = ["--inh-caps=-all,+dac_read_search", "--ambient-caps=+dac_read_search"];
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(caps);
+    other.args(["--bounding-set=-all,+dac_read_search", PROGRAM, "heap", &pid]);
+    is_refused(&mut other, &[3])?;
+    is_refused(other.args(["--memory", "32M"]), &[3])?;
+    let memory = number(&state_of(waiting.program, &[])?, "memory_bytes")?;
+    ensure!(memory == MEMORY_BYTES, "it has {memory} bytes now");
+    // The number of `superpage run`, which a shell knows, stands for the program.
+    let said = Said::from(heap(&[&run]).output()?).done()?.out;
+    ensure!(said.contains(&format!("({pid}): 64.0 MiB of its heap of 512.0 MiB")), "{said}");
+    ensure!(waiting.ask("r")? == "right" && waiting.end()?.success(), "it did not end well");
+    Ok(())
+}
+
+fn top_shows_heaps() -> Ended {
+    let mut waiting = Waiting::start(Path::new(DISK))?;
+    let shown = common::superpage(&["top", "--once"])?.done()?.out;
+    let line = format!("heap ({})", waiting.program.as_raw_pid());
+    let found = shown.lines().find(|shown| shown.contains(&line)).unwrap_or_default();
+    ensure!(found.contains("of 64.0 MiB"), "{shown}");
+    ensure!(waiting.end()?.success(), "it did not end well");
     Ok(())
 }
 

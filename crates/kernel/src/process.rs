@@ -13,6 +13,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{self, PidfdFlags, pidfd_open};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -101,6 +102,26 @@ impl Process {
             explain(errno, self.pid, &format!("read its {name} file"))
         })?;
         Ok(text)
+    }
+
+    /// Opens a file to read and write it, by the absolute path at which the process sees it; `None` if nothing is there that
+    /// can be opened so. No link is followed at the path's end, and no device waited for.
+    ///
+    /// # Errors
+    /// [`Error::Denied`], [`Error::Failed`].
+    pub fn open_seen(&self, path: &Path) -> Result<Option<OwnedFd>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut seen = OsString::from("root");
+        seen.push(path);
+        match openat(&self.directory, Path::new(&seen), flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT | Errno::SRCH | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => Ok(None),
+            Err(errno) => Err(explain(
+                errno,
+                self.pid,
+                &format!("open {}, which it has mapped", path.display()),
+            )),
+        }
     }
 
     /// The numbers of its threads, those that are ending too.

@@ -56,6 +56,30 @@ pub fn of(process: &Process) -> Result<Status> {
     parse(&process.read_file("status")?, &process.path("status"))
 }
 
+/// The number of `process` as it knows itself: another one than ours where it is in a PID namespace below.
+///
+/// # Errors
+/// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+pub fn own_number(process: &Process) -> Result<Pid> {
+    // Kernels without such namespaces have no such line.
+    Ok(last_number(process, "NSpid")?.unwrap_or(process.pid()))
+}
+
+/// The number of the process whose child `process` is; 0 if that is out of sight.
+///
+/// # Errors
+/// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+pub fn parent(process: &Process) -> Result<Pid> {
+    Ok(last_number(process, "PPid")?.unwrap_or(Pid(0)))
+}
+
+fn last_number(process: &Process, key: &str) -> Result<Option<Pid>> {
+    let (text, path) = (process.read_file("status")?, process.path("status"));
+    let Some((line, numbers)) = Fields::of(&text, &path).find(key) else { return Ok(None) };
+    let number = text::words(numbers).last().and_then(small).map(Pid);
+    number.map(Some).ok_or_else(|| Error::malformed(&path, line, "pids", numbers))
+}
+
 /// The resident memory of process `pid`, from its `statm` under `proc_root` (normally `/proc`): the
 /// cheapest thing there is to ask of a process.
 ///
@@ -278,6 +302,13 @@ mod tests {
 
     fn parsed_stat(text: &[u8]) -> Result<Stat> {
         parse_stat(text, Path::new("stat"))
+    }
+
+    #[test]
+    fn a_process_has_a_number_and_a_parent() {
+        let us = Process::current().expect("our own process opens");
+        assert_eq!(own_number(&us), Ok(us.pid()));
+        assert_eq!(parent(&us), Ok(Pid(std::os::unix::process::parent_id())));
     }
 
     #[test]

@@ -48,6 +48,9 @@ impl Promote {
 /// The part of a heap's file that lets pages be written to fresh places while all of the heap is in the file.
 pub const SPARE: Bytes = Bytes(64 << 20);
 
+/// The least memory that a heap may have. Chosen, not measured: some huge pages, and the base pages beside them.
+pub const LEAST_MEMORY: Bytes = Bytes(16 << 20);
+
 /// A heap that may be larger than memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heap {

@@ -1,4 +1,5 @@
-//! The counters and requests of the library, in a file that `superpage run` has mapped as well.
+//! The counters and requests of the library, in a file that `superpage run` has mapped as well, and `superpage heap` for a
+//! moment.
 
 #![expect(unsafe_code, reason = "looks at the words of the file as counters")]
 
@@ -6,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 6;
+pub const FORMAT: u64 = 7;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +199,16 @@ pub struct HeapCounters {
     pub huge: AtomicU64,
     /// Base pages that are in memory now.
     pub base: AtomicU64,
+    /// Ranges that were read before they were touched, and touched before they left memory.
+    pub ahead_used: AtomicU64,
+    /// The number of the process whose heap it is, as the process itself knows it; zero before there is one.
+    pub process: AtomicU64,
+    /// The most that the program may have in the heap, in bytes.
+    pub size: AtomicU64,
+    /// The memory that the heap may take, in bytes, which the pager keeps to; zero before the heap holds anything.
+    pub memory: AtomicU64,
+    /// The memory that the heap is to take, in bytes, as `superpage heap` wants it; zero if it has said nothing.
+    pub wanted: AtomicU64,
     /// The waits for faults that were served.
     pub waits: Waits,
 }

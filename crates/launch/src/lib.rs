@@ -14,5 +14,7 @@ extern crate std;
 mod config;
 mod counters;
 
-pub use config::{Config, Heap, KEPT, MAX_PATH, OFF, Promote, SPARE, VARIABLE, value_in};
+pub use config::{
+    Config, Heap, KEPT, LEAST_MEMORY, MAX_PATH, OFF, Promote, SPARE, VARIABLE, value_in,
+};
 pub use counters::{Cause, Counters, FORMAT, HeapCounters, Refused, Waits, Words};

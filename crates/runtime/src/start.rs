@@ -92,6 +92,11 @@ fn begin(config: &Config<'_>) -> Result<()> {
         // SAFETY: zero bytes are cooldowns that are over.
         unsafe { zeroed::<Cooldown>(slots) }?,
     );
+    if let Some(heap) = config.heap {
+        counters.heap.size.store(heap.size.0, Relaxed);
+        counters.heap.memory.store(0, Relaxed);
+        counters.heap.process.store(sys::process().into(), Relaxed);
+    }
     let areas = areas.in_file(config.heap.map(|heap| (heap, config.parent)));
     let areas = Box::leak(Box::new(areas));
     export::resolve();

@@ -4,6 +4,7 @@ mod daemon;
 mod debloat;
 mod doctor;
 mod generate;
+mod heap;
 mod lab;
 pub(crate) mod log;
 mod promote;
@@ -24,6 +25,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Debloat(arguments) => debloat::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
+        Command::Heap(arguments) => heap::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
         Command::Promote(arguments) => promote::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),

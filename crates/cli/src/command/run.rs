@@ -3,13 +3,14 @@
 //! [`program`] says whether the library can be loaded, [`supply`] enlarges the kernel's pool of gigantic
 //! pages when the library asks, [`report`] shows what was counted.
 
-mod heap;
+pub(super) mod heap;
 mod program;
 mod report;
 mod supply;
 
 use crate::args::{Malloc, Run};
 use crate::exit::{Failure, Outcome};
+use crate::heap::{DIRECTORY, FILE};
 use crate::show;
 use anyhow::Context;
 use heap::HeapFile;
@@ -163,7 +164,7 @@ impl Shared {
         if arguments.malloc == Malloc::Mimalloc && arguments.policy != OFF {
             libraries.push(library(MALLOC)?);
         }
-        let directory = TempDir::with_prefix("superpage-run-").map_err(|error| {
+        let directory = TempDir::with_prefix(DIRECTORY).map_err(|error| {
             format!("no directory can be made in {}: {error}", std::env::temp_dir().display())
         })?;
         let page =
@@ -172,7 +173,7 @@ impl Shared {
     }
 
     fn file(directory: &TempDir) -> PathBuf {
-        directory.path().join("counters")
+        directory.path().join(FILE)
     }
 
     fn counters(&self) -> &Counters {

@@ -24,6 +24,7 @@ mod file;
 pub(crate) mod memory;
 mod promotions;
 mod reclaim;
+mod resize;
 mod rounds;
 mod serve;
 mod streams;
@@ -40,6 +41,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use file::{File, FileSpace};
 use reclaim::Worked;
+use resize::PoolSizes;
 use rounds::Rounds;
 use superpage_launch::{Counters, Heap, SPARE};
 use superpage_units::{Bytes, Nanos};
@@ -49,9 +51,6 @@ use xxhash_rust::xxh3::xxh3_128;
 /// The base pages of a range.
 const PER_RANGE: usize = HUGE / PAGE;
 const WORDS: usize = PER_RANGE / 64;
-
-/// The share of the memory that is for base pages, one in so many (section 3 of the paper: 98 % for huge pages).
-const BASE_SHARE: u64 = 50;
 
 /// The threads that work ahead of the program. Chosen, not measured: a disk wants a few reads at once.
 pub(crate) const WORKERS: usize = 4;
@@ -102,8 +101,8 @@ impl Pager {
         counters: &'static Counters,
     ) -> Result<Self> {
         let count = span.length / HUGE;
-        let base = (config.memory.0 / BASE_SHARE).max(64 * PAGE as u64);
-        let most = sys::to_usize(config.memory.0.saturating_sub(base) / HUGE as u64).max(1);
+        let pools = PoolSizes::of(config.memory);
+        counters.heap.memory.store(config.memory.0, Relaxed);
         // While the program forks, all of the heap is in memory.
         let places = u32::try_from(count + 64).map_err(|_| Errno::EINVAL)?;
         let pool = mapped(places as usize * HUGE, libc::MADV_HUGEPAGE)?;
@@ -114,7 +113,6 @@ impl Pager {
         // SAFETY: the advice concerns page sizes only. khugepaged is not to look at the heap.
         unsafe { sys::madvise(span, libc::MADV_NOHUGEPAGE) }?;
         uffd.register_all(span)?;
-        let base_most = sys::to_usize(base / PAGE as u64);
         // SAFETY: a range's worth of memory that was just mapped, and holds zeroes.
         let zeroes = unsafe { core::slice::from_raw_parts(staging.start as *const u8, HUGE) };
         let zeroes = xxh3_128(zeroes);
@@ -135,7 +133,7 @@ impl Pager {
             staging: OwnLock::new(
                 (0..staging.length / HUGE).map(|at| staging.start + at * HUGE).collect(),
             ),
-            table: OwnLock::new(Table::new(ranges, most, places, base_most)),
+            table: OwnLock::new(Table::new(ranges, pools, places)),
             stored,
             rounds,
             news: AtomicU32::new(0),
@@ -161,6 +159,7 @@ impl Pager {
         let mut rest = SHORTEST_REST;
         loop {
             let news = self.news.load(Acquire);
+            self.take_size();
             self.note_sizes();
             match self.work(areas) {
                 Worked::Done => rest = SHORTEST_REST,

@@ -320,6 +320,7 @@ impl Pager {
                 self.counters.heap.read_ahead.fetch_add(1, Relaxed);
                 let after = Range { state: State::Waiting, hash, place, was_seen: false, ..before };
                 let is_needed = self.table.with(|table| table.was_touched(range));
+                self.counters.heap.ahead_used.fetch_add(is_needed.into(), Relaxed);
                 if is_needed { self.bring_back(range, after) } else { after }
             }
             Err(_) => {

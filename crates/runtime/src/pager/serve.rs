@@ -53,7 +53,7 @@ impl Pager {
         let after = match (before.state, fault.kind) {
             (_, Kind::WriteProtected) => self.allow_writes(range, index, before),
             (State::Waiting, _) => {
-                self.counters.heap.soft_faults.fetch_add(1, Relaxed);
+                self.count_soft(&before);
                 self.bring_back(range, before)
             }
             (State::Base, _) if !before.resident.has(index) => self.bring_in(areas, &touch, before),

@@ -13,6 +13,7 @@
 //! Whoever changes a range takes it over first ([`Table::take_over`]): it is busy then, until it is settled, and whoever
 //! waits for a fault in it is woken. No lock is held meanwhile.
 
+use super::resize::PoolSizes;
 use super::streams::{Ranges, Streams, Touched};
 use super::{PER_RANGE, WORDS};
 use crate::sys::PAGE;
@@ -236,14 +237,8 @@ pub(super) enum Work {
 }
 
 impl Table {
-    /// A table of ranges that never held anything, with `most` huge pages at the most in so many places, and `base_most`
-    /// base pages.
-    pub(super) fn new(
-        ranges: &'static mut [Range],
-        most: usize,
-        places: u32,
-        base_most: usize,
-    ) -> Self {
+    /// A table of ranges that never held anything, with pools of these sizes, the huge pages in so many places.
+    pub(super) fn new(ranges: &'static mut [Range], pools: PoolSizes, places: u32) -> Self {
         let room = ranges.len();
         Self {
             ranges,
@@ -258,10 +253,10 @@ impl Table {
             spare: Vec::with_capacity(places as usize),
             empty: (0..places).rev().collect(),
             made: 0,
-            most,
+            most: pools.huge,
             base: 0,
-            base_most,
-            base_least: base_most,
+            base_most: pools.base,
+            base_least: pools.base,
             at_random: 0,
             next_base: 0,
             reads: VecDeque::with_capacity(room),
@@ -269,6 +264,15 @@ impl Table {
             streams: Streams::default(),
             is_held: false,
         }
+    }
+
+    /// Gives the pools other sizes. Memory for huge pages that went to base pages stays with these where that can be.
+    pub(super) fn resize(&mut self, pools: PoolSizes) {
+        let turned = (self.base_most - self.base_least) / PER_RANGE;
+        let turned = turned.min(pools.huge.saturating_sub(LEAST_HUGE));
+        self.most = pools.huge - turned;
+        self.base_least = pools.base;
+        self.base_most = pools.base + turned * PER_RANGE;
     }
 
     /// The number of ranges.
@@ -569,7 +573,7 @@ impl Table {
             return None;
         }
         if self.made > self.most
-            && let Some(place) = self.free.pop()
+            && let Some(place) = self.free.pop().or_else(|| self.spare.pop())
         {
             self.made -= 1;
             return Some(Work::Drop(place));

@@ -15,7 +15,7 @@ use superpage_kernel::meminfo;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_kernel::zram::{ZRAM, Zram};
-use superpage_launch::{Heap, SPARE};
+use superpage_launch::{Heap, LEAST_MEMORY, SPARE};
 use superpage_units::Bytes;
 
 /// The policy of such a heap.
@@ -24,8 +24,6 @@ pub(super) const POLICY: &str = "xheap";
 /// The word in the place of a path that has compressed memory set up.
 const COMPRESSED: &str = "zram";
 
-/// The least memory that a heap may have. Chosen, not measured: some huge pages, and the base pages beside them.
-const LEAST: Bytes = Bytes(16 << 20);
 /// The size of a heap, in times its memory, where none is given.
 const TIMES: u64 = 4;
 /// The beginning of a block device that must be zero for the device to be taken: file systems and volume managers write
@@ -52,15 +50,7 @@ impl HeapFile {
             return Ok(None);
         };
         may_have_userfaultfd()?;
-        let memory = match memory {
-            Memory::Bytes(bytes) => bytes,
-            Memory::Part(share) => meminfo::read(Path::new("/proc"))?.total.scaled(share.get()),
-        };
-        if memory < LEAST {
-            return Err(Failure::Usage(format!(
-                "--memory {memory} is too little: give {LEAST} or more"
-            )));
-        }
+        let memory = enough(memory)?;
         let size = arguments.heap_size.unwrap_or(Bytes(memory.0 * TIMES));
         if size < memory {
             return Err(Failure::Usage(format!(
@@ -100,6 +90,20 @@ impl HeapFile {
         let file = self.file.as_raw_fd().unsigned_abs();
         Heap { file, size: self.size, memory: self.memory }
     }
+}
+
+/// The memory of a heap in bytes, unless that is too little.
+pub(in super::super) fn enough(memory: Memory) -> Result<Bytes, Failure> {
+    let memory = match memory {
+        Memory::Bytes(bytes) => bytes,
+        Memory::Part(share) => meminfo::read(Path::new("/proc"))?.total.scaled(share.get()),
+    };
+    if memory < LEAST_MEMORY {
+        return Err(Failure::Usage(format!(
+            "--memory {memory} is too little: give {LEAST_MEMORY} or more"
+        )));
+    }
+    Ok(memory)
 }
 
 /// Whether faults of the kernel can be heard as well.

@@ -1,14 +1,11 @@
 //! The report on a program's memory, in words and as JSON.
 
+use crate::heap::HeapState;
 use crate::show;
-use serde::Serialize;
 use serde_json::{Value, json};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use superpage_launch::{Counters, FORMAT, HeapCounters};
-use superpage_units::{
-    BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, Nanos, PageSize,
-};
+use superpage_launch::{Counters, FORMAT};
+use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, Nanos, PageSize};
 
 /// The counters, once the program has ended.
 #[derive(Debug)]
@@ -28,95 +25,36 @@ pub(super) struct Report {
     longest_promotion: Nanos,
     longest_demotion: Nanos,
     refused: Vec<(superpage_launch::Cause, u64)>,
-    heap: Option<Heap>,
+    heap: Option<HeapState>,
 }
 
-/// The counters of a heap, under the keys of the report as JSON.
-#[derive(Debug, Serialize)]
-struct Heap {
-    /// Faults that brought a page in.
-    faults: u64,
-    huge_faults: u64,
-    base_faults: u64,
-    soft_faults: u64,
-    write_faults: u64,
-    promotions: u64,
-    read_ahead: u64,
-    /// All that was read, and of that what base pages were read by.
-    read_bytes: u64,
-    read_base_bytes: u64,
-    /// As above, of writes.
-    written_bytes: u64,
-    written_base_bytes: u64,
-    reclaimed_clean: u64,
-    stuck: u64,
-    errors: u64,
-    failed: u64,
-    /// The memory of the heap on huge pages and on base pages at the end.
-    huge_bytes: u64,
-    base_bytes: u64,
-    /// The part of it that is on huge pages.
-    huge_share: f64,
-    p99_fault_us: f64,
+/// What the program's heap did, in words.
+fn heap_in_words(heap: &HeapState) -> String {
+    format!(
+        "superpage: of the heap {} on huge pages and {} on base pages at the end\n\
+         superpage: {} faults served by huge pages, {} by base pages, {} found their page still in \
+         memory, 99 of 100 within {}; {} ranges promoted, {} read ahead\n\
+         superpage: {} read and {} written\n",
+        heap.huge,
+        heap.base,
+        heap.huge_faults,
+        heap.base_faults,
+        heap.soft_faults,
+        show::time(heap.p99),
+        heap.promotions,
+        heap.read_ahead,
+        heap.read_huge + heap.read_base,
+        heap.written_huge + heap.written_base,
+    )
 }
 
-impl Heap {
-    fn of(counters: &HeapCounters) -> Self {
-        let number = |counter: &AtomicU64| counter.load(Relaxed);
-        let huge = Bytes(number(&counters.huge) * HUGE_PAGE_BYTES);
-        let base = Bytes(number(&counters.base) * BASE_PAGE_BYTES);
-        let p99 = counters.waits.quantile(0.99).unwrap_or_default();
-        Self {
-            faults: number(&counters.huge_faults) + number(&counters.base_faults),
-            huge_faults: number(&counters.huge_faults),
-            base_faults: number(&counters.base_faults),
-            soft_faults: number(&counters.soft_faults),
-            write_faults: number(&counters.write_faults),
-            promotions: number(&counters.promotions),
-            read_ahead: number(&counters.read_ahead),
-            read_bytes: number(&counters.read_huge) + number(&counters.read_base),
-            read_base_bytes: number(&counters.read_base),
-            written_bytes: number(&counters.written_huge) + number(&counters.written_base),
-            written_base_bytes: number(&counters.written_base),
-            reclaimed_clean: number(&counters.clean),
-            stuck: number(&counters.stuck),
-            errors: number(&counters.errors),
-            failed: number(&counters.failed),
-            huge_bytes: huge.0,
-            base_bytes: base.0,
-            huge_share: huge.share_of(huge + base).get(),
-            p99_fault_us: p99.0 as f64 / 1e3,
-        }
+/// The trouble that the program had with its heap, as a sentence.
+fn heap_trouble(heap: &HeapState) -> Option<String> {
+    if heap.failed > 0 {
+        return Some("the heap could not be served any more, so the program was ended".into());
     }
-
-    fn in_words(&self) -> String {
-        let p99 = Nanos::from_secs_f64(self.p99_fault_us / 1e6);
-        format!(
-            "superpage: of the heap {} on huge pages and {} on base pages at the end\n\
-             superpage: {} faults served by huge pages, {} by base pages, {} found their page still in \
-             memory, 99 of 100 within {}; {} ranges promoted, {} read ahead\n\
-             superpage: {} read and {} written\n",
-            Bytes(self.huge_bytes),
-            Bytes(self.base_bytes),
-            self.huge_faults,
-            self.base_faults,
-            self.soft_faults,
-            show::time(p99),
-            self.promotions,
-            self.read_ahead,
-            Bytes(self.read_bytes),
-            Bytes(self.written_bytes),
-        )
-    }
-
-    /// The trouble that the program had, as a sentence.
-    fn trouble(&self) -> Option<String> {
-        if self.failed > 0 {
-            return Some("the heap could not be served any more, so the program was ended".into());
-        }
-        let errors = self.errors;
-        (errors > 0).then(|| format!("{errors} reads or writes of the heap's file failed"))
-    }
+    let errors = heap.errors;
+    (errors > 0).then(|| format!("{errors} reads or writes of the heap's file failed"))
 }
 
 impl Report {
@@ -142,12 +80,12 @@ impl Report {
 
     /// The report on these counters, of a program whose memory lives in a file.
     pub(super) fn of_heap(counters: &Counters) -> Self {
-        Self { heap: Some(Heap::of(&counters.heap)), ..Self::of(counters, PageSize::Huge) }
+        Self { heap: Some(HeapState::of(&counters.heap)), ..Self::of(counters, PageSize::Huge) }
     }
 
     /// The trouble that the program had, as a sentence; also where no report is wanted.
     pub(super) fn trouble(&self) -> Option<String> {
-        self.heap.as_ref().and_then(Heap::trouble)
+        self.heap.as_ref().and_then(heap_trouble)
     }
 
     /// In a few lines.
@@ -158,7 +96,7 @@ impl Report {
         }
         if let Some(heap) = &self.heap {
             let most = self.most_mapped;
-            return format!("superpage: {most} in the heap at most\n{}", heap.in_words());
+            return format!("superpage: {most} in the heap at most\n{}", heap_in_words(heap));
         }
         let pages = match self.in_pool {
             PageSize::Gigantic => "1 GiB pages",
@@ -222,7 +160,7 @@ impl Report {
             "longest_promotion_ns": self.longest_promotion.0,
             "longest_demotion_ns": self.longest_demotion.0,
             "refused": refused,
-            "heap": self.heap,
+            "heap": self.heap.as_ref().map(HeapState::as_json),
         })
     }
 }

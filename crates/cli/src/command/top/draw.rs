@@ -1,5 +1,6 @@
 //! The view as characters. It changes nothing and asks nobody: what is drawn is in the model.
 
+mod heaps;
 mod map;
 mod panel;
 
@@ -51,17 +52,22 @@ pub(super) fn draw(model: &mut Model, area: Rect, buffer: &mut Buffer) {
         TALL.. => PANEL,
         _ => 0,
     };
+    let heaps = if panel > 0 { heaps::height(model) } else { 0 };
     let parts = Layout::vertical([
         Constraint::Length(head),
         Constraint::Min(1),
+        Constraint::Length(heaps),
         Constraint::Length(panel),
         Constraint::Length(1),
     ]);
-    let [top, middle, bottom, keys] = parts.areas(area);
+    let [top, middle, below, bottom, keys] = parts.areas(area);
     head_lines(model, top.width).render(top, buffer);
     match model.view {
         View::All => table(model, middle, buffer),
         View::One { pid, .. } => map::draw(model, pid, middle, buffer),
+    }
+    if heaps > 0 {
+        heaps::draw(model, below, buffer);
     }
     if panel > 0 {
         panel::draw(model, bottom, buffer);

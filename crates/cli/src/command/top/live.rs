@@ -3,7 +3,10 @@
 //! Looking must cost little, so little is read at each look: what changed or is on the screen, and
 //! of the contents of huge pages only a few, in turns, within a time.
 
-use super::snapshot::{Ask, FreeHuge, Map, Moved, Origin, Row, SeenRange, Size, Snapshot, Source};
+use super::snapshot::{
+    Ask, FreeHuge, Map, Moved, Origin, Row, RowHeap, SeenRange, Size, Snapshot, Source,
+};
+use crate::heap::RunningHeap;
 use crate::show::action;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +25,9 @@ use superpage_manager::split::{Look, Splitter};
 use superpage_manager::status::{Memory, Status};
 use superpage_policy::debloat::Depth;
 use superpage_policy::sampling::PRE_SAMPLE;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, PageSize, Pid, PmdRange, ProcessKey};
+use superpage_units::{
+    BASE_PAGES_PER_HUGE_PAGE, Bytes, Nanos, PageSize, Pid, PmdRange, ProcessKey,
+};
 
 /// How much time looking may take. Chosen, not measured: with a look a second, 1 % of a core.
 const LOOK: Duration = Duration::from_millis(4);
@@ -37,6 +42,8 @@ const PRE_SAMPLED: usize = 64;
 /// How long actions are kept, in milliseconds, and how many.
 const KEPT_MS: u64 = 15 * 60 * 1000;
 const KEPT: usize = 1000;
+/// Looks for a heap in a process that is new: the program may be about to begin. Chosen, not measured.
+const SEEK: u8 = 2;
 /// A status that is older than this is of a daemon that is stuck or gone, in milliseconds.
 const FRESH_MS: u64 = 120_000;
 
@@ -61,6 +68,10 @@ struct Known {
     pre_sampled_at: u64,
     /// The share that is zero-filled, of each huge page that was pre-sampled and is still there.
     zero: BTreeMap<PmdRange, f64>,
+    /// The process's heap that may be larger than memory, and when it was looked at last.
+    heap: Option<(RunningHeap, Option<Instant>)>,
+    /// So many looks more are for such a heap.
+    to_seek: u8,
 }
 
 impl Live {
@@ -85,8 +96,11 @@ impl Live {
         self.known.retain(|key, _| present.contains(key));
         for process in &processes {
             // After an `execve` it is held anew.
-            if let Some(known) = self.known.get_mut(&process.key) {
+            if let Some(known) = self.known.get_mut(&process.key)
+                && !Arc::ptr_eq(&known.process, process)
+            {
                 known.process = Arc::clone(process);
+                (known.heap, known.row.heap, known.to_seek) = (None, None, SEEK);
             }
         }
         let shown: BTreeSet<Pid> = ask.shown.iter().take(PRE_SAMPLED).copied().collect();
@@ -118,14 +132,13 @@ impl Live {
         let when = if self.is_turn(process) { When::Always } else { When::Touched };
         match read(process, self.known.get(&process.key), when) {
             Ok(None) => {}
-            Ok(Some((faults, row))) => {
-                let before = self.known.remove(&process.key);
-                let (pre_sampled_at, zero) =
-                    before.map(|known| (known.pre_sampled_at, known.zero)).unwrap_or_default();
-                let process = Arc::clone(process);
-                self.known
-                    .insert(process.key, Known { process, faults, row, pre_sampled_at, zero });
-            }
+            Ok(Some((faults, row))) => match self.known.get_mut(&process.key) {
+                Some(known) => (known.faults, known.row) = (faults, row),
+                None => {
+                    let known = Known::new(Arc::clone(process), faults, row);
+                    drop(self.known.insert(process.key, known));
+                }
+            },
             // It is gone, or odd; others are not.
             Err(_) => drop(self.known.remove(&process.key)),
         }
@@ -148,6 +161,17 @@ impl Live {
             if known.pre_sample(self.looks, &mut splitter).is_ok() {
                 known.row.bloat = known.bloat_of(known.row.huge);
             }
+        }
+    }
+
+    /// Looks at the heaps of programs, and for them where a process is new.
+    fn look_at_heaps(&mut self, end: Instant) {
+        for known in self.known.values_mut() {
+            if known.heap.is_none() && known.to_seek > 0 && Instant::now() < end {
+                known.to_seek -= 1;
+                known.heap = RunningHeap::of(&known.process.process).ok().map(|heap| (heap, None));
+            }
+            known.look_at_heap();
         }
     }
 
@@ -188,6 +212,7 @@ impl Source for Live {
         let time = if self.looks == 0 { FIRST_LOOK } else { LOOK };
         self.look_at_processes(ask, time)?;
         self.pre_sample(ask, Instant::now() + time);
+        self.look_at_heaps(Instant::now() + time);
         self.take_actions(now_ms);
         self.looks += 1;
         let origin = self.origin(now_ms);
@@ -246,11 +271,31 @@ fn read(
     let bloat = before.and_then(|known| known.bloat_of(huge));
     let command = process.command().to_owned();
     let pid = process.pid();
-    let row = Row { pid, command, resident, base, huge, pool_huge, gigantic, bloat };
+    let heap = before.and_then(|known| known.row.heap.clone());
+    let row = Row { pid, command, resident, base, huge, pool_huge, gigantic, bloat, heap };
     Ok(Some((faults, row)))
 }
 
 impl Known {
+    fn new(process: Arc<ManagedProcess>, faults: u64, row: Row) -> Self {
+        let (pre_sampled_at, zero) = (0, BTreeMap::new());
+        Self { process, faults, row, pre_sampled_at, zero, heap: None, to_seek: SEEK }
+    }
+
+    /// Looks at its heap, if it has one.
+    fn look_at_heap(&mut self) {
+        let Some((heap, at)) = &mut self.heap else { return };
+        let now = Instant::now();
+        let before = self.row.heap.take().map(|heap| heap.now);
+        // Where the counters are cut off there is nothing to show.
+        self.row.heap = heap.look().ok().map(|state| {
+            let before =
+                before.as_ref().zip(at.map(|at| Nanos::from_secs_f64((now - at).as_secs_f64())));
+            RowHeap::after(before, state)
+        });
+        *at = Some(now);
+    }
+
     /// The bloat in `huge` bytes of huge pages, as far as was pre-sampled.
     fn bloat_of(&self, huge: Bytes) -> Option<Bytes> {
         let share = self.zero.values().sum::<f64>() / self.zero.len() as f64;

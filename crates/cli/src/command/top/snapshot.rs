@@ -1,9 +1,10 @@
 //! What there is to show at one moment, wherever it comes from: the machine or a recording.
 
+use crate::heap::HeapState;
 use superpage_manager::history::Entry;
 use superpage_manager::status::{Memory, Status};
 use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Pid, PmdRange, Share,
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, Nanos, Pid, PmdRange, Share,
 };
 
 /// A source of what is shown.
@@ -89,6 +90,25 @@ pub(super) struct Row {
     pub(super) gigantic: Bytes,
     /// Zero-filled memory in huge pages; `None` if nobody has looked yet.
     pub(super) bloat: Option<Bytes>,
+    /// The process's heap that may be larger than memory, if it has one.
+    pub(super) heap: Option<RowHeap>,
+}
+
+/// A heap that may be larger than memory.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RowHeap {
+    /// How it stands.
+    pub(super) now: HeapState,
+    /// What was counted since the look before, and the time since then; `None` at the first look.
+    pub(super) lately: Option<(HeapState, Nanos)>,
+}
+
+impl RowHeap {
+    /// How it stands `time` after it stood as `before`.
+    pub(super) fn after(before: Option<(&HeapState, Nanos)>, now: HeapState) -> Self {
+        let lately = before.map(|(before, time)| (now.since(before), time));
+        Self { now, lately }
+    }
 }
 
 impl Row {

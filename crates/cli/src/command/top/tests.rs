@@ -3,8 +3,11 @@
 use super::draw;
 use super::model::{Effect, Key, Model, Pace, View};
 use super::recording::Recording;
-use super::snapshot::{Ask, FreeHuge, Map, Moved, Origin, Row, SeenRange, Size, Snapshot, Source};
+use super::snapshot::{
+    Ask, FreeHuge, Map, Moved, Origin, Row, RowHeap, SeenRange, Size, Snapshot, Source,
+};
 use super::{frame, text};
+use crate::heap::HeapState;
 use insta::assert_snapshot;
 use ratatui::layout::Rect;
 use ratatui::style::Color;
@@ -12,7 +15,7 @@ use superpage_manager::history::{Entry, What};
 use superpage_manager::status::{Memory, Status};
 use superpage_trace::{Partial, read};
 use superpage_units::{
-    BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Pid, PmdRange, Share, VirtAddr,
+    BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Pid, PmdRange, Share, VirtAddr,
 };
 
 /// The length of a second and the time of the fixture, in milliseconds.
@@ -34,8 +37,9 @@ fn entry(age_s: u64, what: What, kind: &str, pid: Pid, command: &str, pages: [u6
 fn process(pid: Pid, command: &str, mib: [u64; 3]) -> Row {
     let [resident, huge, bloat] = mib.map(Bytes::from_mib);
     let (base, gigantic) = (resident - huge, Bytes::ZERO);
-    let command = command.to_owned();
-    Row { pid, command, resident, base, huge, pool_huge: Bytes::ZERO, gigantic, bloat: Some(bloat) }
+    let (command, pool_huge) = (command.to_owned(), Bytes::ZERO);
+    let bloat = Some(bloat);
+    Row { pid, command, resident, base, huge, pool_huge, gigantic, bloat, heap: None }
 }
 
 /// Two stretches: a heap of huge and mixed ranges, and one that is thinly used.
@@ -128,6 +132,50 @@ fn gigantic_pages_get_columns_of_their_own() {
     press(&mut model, "\n");
     let shown = drawn(&mut model, 120, 12);
     assert!(shown.contains("in 1 GiB pages 12.0 GiB"), "{shown}");
+}
+
+/// A heap that was looked at twice, two seconds apart.
+fn heap() -> RowHeap {
+    let before = HeapState {
+        size: Bytes::from_gib(8),
+        memory: Bytes::from_gib(2),
+        huge: Bytes::from_mib(1900),
+        base: Bytes::from_mib(30),
+        huge_faults: 1000,
+        base_faults: 5000,
+        read_huge: Bytes::from_gib(3),
+        ..HeapState::default()
+    };
+    let now = HeapState {
+        huge_faults: 1100,
+        base_faults: 5300,
+        soft_faults: 100,
+        promotions: 6,
+        read_ahead: 40,
+        ahead_used: 30,
+        read_huge: before.read_huge + Bytes::from_mib(400),
+        read_base: Bytes::from_kib(1200),
+        written_huge: Bytes::from_mib(100),
+        written_base: Bytes::from_kib(16),
+        ..before.clone()
+    };
+    RowHeap::after(Some((&before, Nanos::from_secs_f64(2.0))), now)
+}
+
+#[test]
+fn heaps_larger_than_memory_are_below_the_processes() {
+    let mut snapshot = snapshot();
+    let paged = process(Pid(51), "dedup", [2000, 1900, 0]);
+    snapshot.processes.push(Row { heap: Some(heap()), ..paged.clone() });
+    // One that was looked at once.
+    let first = RowHeap::after(None, heap().now);
+    snapshot.processes.push(Row { heap: Some(first), pid: Pid(52), ..paged });
+    let mut model = Model::new(snapshot, Pace::Running);
+    assert_snapshot!(drawn(&mut model, 100, 28));
+    model.press(Key::Down);
+    press(&mut model, "\n");
+    let shown = drawn(&mut model, 100, 28);
+    assert!(shown.contains("heap on huge + base pages: 1.9 GiB + 30.0 MiB of 2.0 GiB"), "{shown}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::super::model::{Model, View};
 use super::super::snapshot::{Cell, Line as MapLine, Map, Size, density};
-use super::bloat;
+use super::{bloat, heaps};
 use crate::show;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -61,6 +61,12 @@ fn heads(model: &Model, pid: Pid) -> Vec<Line<'static>> {
         numbers.push_str(&format!("; beside it in 1 GiB pages {}", process.gigantic));
     }
     lines.push(Line::raw(numbers));
+    if let Some(heap) = &process.heap {
+        let [memory, traffic] = heaps::lines(heap);
+        lines.extend(
+            [format!("heap on huge + base pages: {memory}"), format!("  {traffic}")].map(Line::raw),
+        );
+    }
     lines.extend(model.snapshot.map.as_ref().map(|map| Line::raw(sums(map))));
     lines
 }

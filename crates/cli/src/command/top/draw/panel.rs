@@ -27,7 +27,7 @@ pub(super) fn draw(model: &Model, area: Rect, buffer: &mut Buffer) {
     actions(model, below, buffer);
 }
 
-fn titled(title: &str, lines: Vec<Line<'_>>, area: Rect, buffer: &mut Buffer) {
+pub(super) fn titled(title: &str, lines: Vec<Line<'_>>, area: Rect, buffer: &mut Buffer) {
     let block = Block::new().borders(Borders::TOP).title(format!(" {title} "));
     Paragraph::new(lines).block(block).render(area, buffer);
 }
