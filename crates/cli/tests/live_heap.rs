@@ -91,6 +91,7 @@ fn others() -> Vec<Test> {
 fn sizes() -> Vec<Test> {
     let able = without_heap();
     vec![
+        ("huge_pages_are_huge_in_the_kernel", able.clone(), huge_pages_are_huge_in_the_kernel),
         ("a_heap_grows_and_shrinks", able.clone(), a_heap_grows_and_shrinks),
         ("sizes_change_while_pages_are_written", able.clone(), sizes_change_while_it_writes),
         ("a_stopped_program_is_resized_later", able.clone(), a_stopped_program_is_resized_later),
@@ -364,6 +365,22 @@ fn resident(pid: Pid) -> Result<u64, Failed> {
 
 fn in_memory(state: &Value) -> Result<u64, Failed> {
     Ok(number(state, "huge_bytes")? + number(state, "base_bytes")?)
+}
+
+/// What the library counts as huge pages the kernel maps by huge pages, also after they left memory and came back.
+fn huge_pages_are_huge_in_the_kernel() -> Ended {
+    let mut waiting = Waiting::start(Path::new(DISK))?;
+    let pid = waiting.program;
+    ensure!(waiting.ask("r")? == "right", "wrong");
+    let counted = number(&state_of(pid, &[])?, "huge_bytes")?;
+    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", pid.as_raw_pid()))?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
+    let mapped = line.and_then(|kib| kib.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    let mapped = mapped.ok_or("smaps_rollup has no AnonHugePages")? << 10; // tidy: allow(KiB)
+    // Memory of the kernel may be in pieces.
+    ensure!(counted > MEMORY_BYTES / 2 && mapped > counted / 2, "{mapped} bytes of {counted}");
+    ensure!(waiting.end()?.success(), "it did not end well");
+    Ok(())
 }
 
 /// The program has 160 MiB, and checks them in each size.

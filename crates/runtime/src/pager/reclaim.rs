@@ -77,7 +77,10 @@ impl Pager {
     /// Has memory mapped in a place that never held any, so that no page of zeroes that others share is moved.
     pub(super) fn filled(&self, taken: Taken) -> Option<Taken> {
         if let Taken::Fresh(place) = taken {
+            // A huge page that was split where it came to has left page tables in the place, which would get base pages.
             // SAFETY: the place is taken and holds nothing.
+            let _ = unsafe { sys::madvise(self.place(place), libc::MADV_DONTNEED) };
+            // SAFETY: as above.
             if unsafe { sys::madvise(self.place(place), libc::MADV_POPULATE_WRITE) }.is_err() {
                 self.table.with(|table| table.lose_page());
                 self.empty(place);

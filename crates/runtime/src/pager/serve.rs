@@ -198,7 +198,9 @@ impl Pager {
     /// Moves a huge page of the pool to its range, where nothing is.
     pub(super) fn put_in_place(&self, range: usize, place: u32, after: &mut Range) {
         let (from, to) = (self.place(place), self.span(range));
-        if after.has_tables && !after.is_mixed {
+        if !after.is_mixed {
+            // The fault itself has left page tables there, or base pages before it, and with those the kernel splits what is
+            // moved there. It frees empty ones with the memory.
             // SAFETY: nothing of the heap is mapped there, and all of it is the heap's.
             let _ = unsafe { sys::madvise(to, libc::MADV_DONTNEED) };
             after.has_tables = false;

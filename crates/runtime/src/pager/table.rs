@@ -57,8 +57,7 @@ pub(super) struct Range {
     pub(super) state: State,
     /// Whether the program may have changed the huge page since its hash was taken.
     pub(super) was_seen: bool,
-    /// Whether it has had base pages since its page tables were freed: with those a huge page that is moved to it is
-    /// split.
+    /// Whether it has had base pages, or marks in their place, since its page tables were freed.
     pub(super) has_tables: bool,
     /// Whether a part of it is, or was, another mapping of the program's, such as a file: it gets base pages only.
     pub(super) is_mixed: bool,
