@@ -141,7 +141,7 @@ fn run(report: &Path) -> Result<Command, Failed> {
     Ok(command)
 }
 
-/// One of the other programs, by its name.
+/// The path of another program of these tests, by its name.
 fn other_program(name: &str) -> Result<PathBuf, Failed> {
     Ok(program()?.with_file_name(name))
 }
@@ -367,7 +367,7 @@ fn in_memory(state: &Value) -> Result<u64, Failed> {
     Ok(number(state, "huge_bytes")? + number(state, "base_bytes")?)
 }
 
-/// What the library counts as huge pages the kernel maps by huge pages, also after they left memory and came back.
+/// The kernel maps by huge pages what the library counts as huge pages, also after they left memory and came back.
 fn huge_pages_are_huge_in_the_kernel() -> Ended {
     let mut waiting = Waiting::start(Path::new(DISK))?;
     let pid = waiting.program;

@@ -52,7 +52,7 @@ struct Record {
     diskseq: u64,
 }
 
-/// What became of a device that a process left when it was killed.
+/// A device that a process left when it was killed, and how its removal ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     device: PathBuf,
@@ -126,7 +126,7 @@ impl Zram {
 
 impl Drop for Zram {
     fn drop(&mut self) {
-        // What fails here is for the next one, or `superpage restore`, to remove.
+        // The next run, or `superpage restore`, removes what cannot be removed here.
         let _ = self.take_away();
     }
 }

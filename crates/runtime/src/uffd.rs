@@ -257,15 +257,15 @@ impl Userfaultfd {
     }
 }
 
-/// What a fault thread reads faults with.
+/// A fault thread's way to read faults.
 ///
 /// A fault that nobody reads yet wakes one fault thread: the first that is not serving another. With a plain wait all of them
 /// would be woken for each fault, and the one that finds nothing to read takes the processor on which the program is to go
-/// on: 73 us for 59 between touch and answer where a page is read from a disk that takes 50.
+/// on (docs/results.md, heap-random).
 #[derive(Debug)]
 pub(crate) struct FaultReader<'a> {
     uffd: &'a Userfaultfd,
-    /// Nothing where the kernel gives none: then all are woken.
+    /// `None` if the kernel refuses an epoll: then all threads are woken.
     epoll: Option<Descriptor>,
 }
 

@@ -274,7 +274,7 @@ fn compressed_memory_of_a_killed_run() -> Ended {
     Ok(())
 }
 
-/// With the right to a userfaultfd, but not to add devices.
+/// A user with the right to a userfaultfd may not add devices.
 fn compressed_memory_takes_root() -> Ended {
     let before = devices()?;
     let rights = "+sys_ptrace,+dac_read_search";

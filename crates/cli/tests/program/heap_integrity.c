@@ -24,7 +24,7 @@ enum { THREADS = 8 };
 // The time between two forks of the thread that forks.
 #define BETWEEN_FORKS 3
 
-// What is counted. The first two are bytes.
+// The counts. The first two are bytes.
 enum Kind { WRITTEN, READ, WRONG, FORKS, DISCARDS, KERNEL_READS, KERNEL_WRITES, DIRECT_READS, DIRECT_WRITES, KINDS };
 static const char *const names[KINDS] = {
     "written-bytes", "read-bytes", "wrong-words", "forks", "discards", "kernel-reads", "kernel-writes", "direct-reads", "direct-writes",

@@ -9,7 +9,7 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Rounds that a page is spared at the most. Chosen, not measured: the clock must not pass over all pages in vain.
+/// Rounds that a page is spared at the most. Chosen, not measured: in a clock that spares all its pages no page would leave.
 const MOST: u32 = 3;
 
 /// The bit of a page that has left memory; the others are then when that was.
@@ -18,7 +18,7 @@ const OUT: u32 = 1 << 31;
 /// The rounds of each base page of the heap.
 #[derive(Debug)]
 pub(super) struct Rounds {
-    /// Of a page in memory the rounds that are left; of one that has left it when it did, with [`OUT`]. Zero of one that
+    /// The rounds that are left to a page in memory; the time when a page left memory, with [`OUT`]; zero for a page that
     /// never was in memory.
     pages: &'static [AtomicU32],
     /// The pages that have left memory so far.
@@ -26,7 +26,7 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// Of these pages, which are zero, none has been in memory.
+    /// The clock of these pages, which are zero: none has been in memory.
     pub(super) const fn new(pages: &'static [AtomicU32]) -> Self {
         Self { pages, now: AtomicU32::new(0) }
     }

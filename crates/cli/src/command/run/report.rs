@@ -28,7 +28,7 @@ pub(super) struct Report {
     heap: Option<HeapState>,
 }
 
-/// What the program's heap did, in words.
+/// The lines about the program's heap.
 fn heap_in_words(heap: &HeapState) -> String {
     format!(
         "superpage: of the heap {} on huge pages and {} on base pages at the end\n\

@@ -287,7 +287,7 @@ impl Known {
         let Some((heap, at)) = &mut self.heap else { return };
         let now = Instant::now();
         let before = self.row.heap.take().map(|heap| heap.now);
-        // Where the counters are cut off there is nothing to show.
+        // The file of the counters may have been cut off: then there is nothing to show.
         self.row.heap = heap.look().ok().map(|state| {
             let before =
                 before.as_ref().zip(at.map(|at| Nanos::from_secs_f64((now - at).as_secs_f64())));

@@ -99,7 +99,7 @@ fn row(memory: &Memory, sample: Option<&Sample>, command: &str) -> Row {
         pool_huge: Bytes::ZERO,
         gigantic: Bytes::ZERO,
         bloat: Some(zero.bytes()),
-        // What a heap does is not recorded.
+        // A recording has nothing about heaps.
         heap: None,
     }
 }

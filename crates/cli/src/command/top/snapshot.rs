@@ -99,7 +99,7 @@ pub(super) struct Row {
 pub(super) struct RowHeap {
     /// How it stands.
     pub(super) now: HeapState,
-    /// What was counted since the look before, and the time since then; `None` at the first look.
+    /// The counts since the look before, and the time since then; `None` at the first look.
     pub(super) lately: Option<(HeapState, Nanos)>,
 }
 

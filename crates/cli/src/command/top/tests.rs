@@ -167,7 +167,7 @@ fn heaps_larger_than_memory_are_below_the_processes() {
     let mut snapshot = snapshot();
     let paged = process(Pid(51), "dedup", [2000, 1900, 0]);
     snapshot.processes.push(Row { heap: Some(heap()), ..paged.clone() });
-    // One that was looked at once.
+    // This heap was looked at once.
     let first = RowHeap::after(None, heap().now);
     snapshot.processes.push(Row { heap: Some(first), pid: Pid(52), ..paged });
     let mut model = Model::new(snapshot, Pace::Running);

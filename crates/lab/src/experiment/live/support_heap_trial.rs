@@ -127,7 +127,7 @@ pub(super) enum Job {
     Redis(Ask),
 }
 
-/// What a Redis is asked, always about keys that are all as likely.
+/// The requests to a Redis, always about keys that are all as likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// The value of a key.
