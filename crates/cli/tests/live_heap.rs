@@ -61,6 +61,10 @@ fn parts() -> Vec<Test> {
         ("parent_and_child_write_apart", able.clone(), || plays(&["forks"])),
         ("pages_shared_with_a_child_leave", able.clone(), || plays(&["shares"])),
         ("forks_while_threads_write", able.clone(), || plays(&["forks-meanwhile", "4"])),
+        ("children_of_children_write_apart", able.clone(), || plays(&["generations"])),
+        ("children_of_different_moments_live", able.clone(), || plays(&["siblings"])),
+        ("a_child_sees_one_moment", able.clone(), || plays(&["snapshots", "4"])),
+        ("killed_children_give_their_pages_back", able.clone(), || plays(&["kills"])),
         ("other_programs_are_started", able.clone(), || plays(&["spawns"])),
         ("signal_handlers_touch_memory", able.clone(), || plays(&["handles", "2"])),
         ("stacks_may_lie_in_the_heap", able.clone(), || plays(&["stacks"])),
@@ -75,6 +79,7 @@ fn others() -> Vec<Test> {
     let python = able.clone().or_else(|| without(&["python3", "--version"]));
     vec![
         ("a_child_outlives_its_parent", able.clone(), a_child_outlives_its_parent),
+        ("a_fork_reads_nothing", able.clone(), a_fork_reads_nothing),
         ("memory_shrinks_after_a_fork", able.clone(), memory_shrinks_after_a_fork),
         ("it_ends_as_without", able.clone(), it_ends_as_without),
         ("a_stopped_program_goes_on", able.clone(), a_stopped_program_goes_on),
@@ -177,8 +182,18 @@ fn was_paged(report: &Value) -> Ended {
 // ---------------------------------------------------------------- others
 
 fn a_child_outlives_its_parent() -> Ended {
-    let (said, _) = report_of(&["becomes-daemon"], &[])?;
-    ensure!(said.out == "intact\n", "{said:?}");
+    for part in ["becomes-daemon", "orphans"] {
+        let (said, _) = report_of(&[part], &[])?;
+        ensure!(said.out == "intact\n", "{part}: {said:?}");
+    }
+    Ok(())
+}
+
+/// Neither is the heap brought into memory, nor a child's part of it.
+fn a_fork_reads_nothing() -> Ended {
+    let (_, report) = report_of(&["forks-often"], &[])?;
+    let read = number(&report["heap"], "read_bytes")?;
+    ensure!(read <= MEMORY_BYTES, "{read} bytes were read: {report}");
     Ok(())
 }
 
@@ -527,35 +542,89 @@ fn python_has_more_than_memory() -> Ended {
     was_paged(&report)
 }
 
-/// A server with 130 MB of values.
+/// Values of 130 MB in all.
+const FILL: &str = "
+    for i = 1, 32000 do redis.call('set', i, string.rep(tostring(i), 4000 / #tostring(i))) end
+    return 0";
+/// The first value that is not as it was filled.
+const CHECK: &str = "
+    for round = 1, 2 do for i = 1, 32000 do
+        if redis.call('get', i) ~= string.rep(tostring(i), 4000 / #tostring(i)) then return i end
+    end end
+    return 0";
+
+/// A Redis, which listens in a directory.
+struct Redis<'a> {
+    run: Child,
+    directory: &'a Path,
+}
+
+impl<'a> Redis<'a> {
+    fn start(mut command: Command, directory: &'a Path) -> Result<Self, Failed> {
+        command.args(["--port", "0", "--save", "", "--logfile", "/dev/null"]);
+        command.args(["--busy-reply-threshold", "100000", "--rdbcompression", "no"]);
+        command.arg("--dir").arg(directory);
+        command.arg("--unixsocket").arg(directory.join("socket"));
+        let redis = Self { run: command.stdout(Stdio::null()).spawn()?, directory };
+        wait_for("redis", SHORT_PATIENCE, || Ok((redis.ask(&["ping"])? == "PONG").then_some(())))?;
+        Ok(redis)
+    }
+
+    fn ask(&self, words: &[&str]) -> Result<String, Failed> {
+        let mut client = Command::new("redis-cli");
+        let client = client.arg("-s").arg(self.directory.join("socket")).args(words);
+        Ok(Said::from(client.output()?).out.trim().to_owned())
+    }
+
+    /// Writes all values to the disk, in a child, and new ones to memory meanwhile.
+    fn save(&self) -> Ended {
+        self.ask(&["bgsave"])?;
+        let overwritten =
+            self.ask(&["eval", &FILL.replace("string.rep(", "'x'..string.rep("), "0"])?;
+        ensure!(overwritten == "0", "not overwritten: {overwritten}");
+        let state = wait_for("the snapshot", SHORT_PATIENCE, || {
+            let state = self.ask(&["info", "persistence"])?;
+            Ok(state.contains("rdb_bgsave_in_progress:0").then_some(state))
+        })?;
+        ensure!(state.contains("rdb_last_bgsave_status:ok"), "{state}");
+        Ok(())
+    }
+
+    fn end(mut self) -> Ended {
+        self.ask(&["shutdown", "nosave"])?;
+        let status = self.run.wait()?;
+        ensure!(status.success(), "{status:?}");
+        Ok(())
+    }
+}
+
+impl Drop for Redis<'_> {
+    fn drop(&mut self) {
+        let _ = self.ask(&["shutdown", "nosave"]);
+        if matches!(self.run.try_wait(), Ok(None)) {
+            let _ = self.run.kill();
+            let _ = self.run.wait();
+        }
+    }
+}
+
+/// A server with 130 MB of values, whose snapshot another one reads.
 fn redis_has_more_than_memory() -> Ended {
-    const CHECK: &str = "
-        for i = 1, 32000 do redis.call('set', i, string.rep(tostring(i), 4000 / #tostring(i))) end
-        for round = 1, 2 do for i = 1, 32000 do
-            if redis.call('get', i) ~= string.rep(tostring(i), 4000 / #tostring(i)) then return i end
-        end end
-        return 0";
-    let directory = TempDir::new()?;
-    let socket = directory.path().join("socket");
+    let directory = TempDir::new_in(DISK)?;
     let file = directory.path().join("report.json");
     let mut command = run(&file)?;
-    command.args(["redis-server", "--port", "0", "--save", "", "--logfile", "/dev/null"]);
-    command.args(["--busy-reply-threshold", "100000", "--dir"]).arg(directory.path());
-    let mut server = command.arg("--unixsocket").arg(&socket).stdout(Stdio::null()).spawn()?;
-    let ask = |words: &[&str]| -> Result<String, Failed> {
-        let mut client = Command::new("redis-cli");
-        let said = Said::from(client.arg("-s").arg(&socket).args(words).output()?);
-        Ok(said.out.trim().to_owned())
-    };
-    let talked = wait_for("redis", SHORT_PATIENCE, || Ok(socket.exists().then_some(())))
-        .and_then(|()| ask(&["eval", CHECK, "0"]))
-        .and_then(|wrong| Ok((wrong, ask(&["shutdown", "nosave"])?)));
-    if talked.is_err() {
-        server.kill()?;
+    command.arg("redis-server");
+    let server = Redis::start(command, directory.path())?;
+    for script in [FILL, CHECK] {
+        let wrong = server.ask(&["eval", script, "0"])?;
+        ensure!(wrong == "0", "value {wrong} is wrong");
     }
-    let status = server.wait()?;
-    let (wrong, _) = talked?;
-    ensure!(wrong == "0" && status.success(), "value {wrong} is wrong: {status:?}");
+    server.save()?;
+    server.end()?;
+    let reader = Redis::start(Command::new("redis-server"), directory.path())?;
+    let wrong = reader.ask(&["eval", CHECK, "0"])?;
+    ensure!(wrong == "0", "value {wrong} of the snapshot is wrong");
+    reader.end()?;
     was_paged(&serde_json::from_str(&std::fs::read_to_string(file)?)?)
 }
 

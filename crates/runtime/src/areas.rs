@@ -15,6 +15,7 @@
 
 #![expect(unsafe_code, reason = "hands out the one value that all threads share")]
 
+use crate::child::Child;
 use crate::gigantic::Ready;
 use crate::lock::Lock;
 use crate::machine::Decider;
@@ -82,6 +83,8 @@ pub(crate) struct Areas {
     heap: Option<(Heap, Pid)>,
     /// Set by the service thread; null where there is no heap.
     pager: AtomicPtr<Pager>,
+    /// What a child of a fork needs for a pager.
+    pub(crate) child: Child,
     /// Changed when the background thread has something new to look at.
     pub(crate) news: AtomicU32,
 }
@@ -198,6 +201,7 @@ impl Areas {
             has_given_up_faults: AtomicBool::new(false),
             heap: None,
             pager: AtomicPtr::default(),
+            child: Child::new(),
             news: AtomicU32::new(0),
         }
     }
@@ -214,14 +218,16 @@ impl Areas {
 
     /// The pager, once the library's threads run; nothing in a child of a fork, all of whose memory is there.
     pub(crate) fn pager(&self) -> Option<&'static Pager> {
-        if self.threads() == Threads::InParent {
-            return None;
-        }
+        if self.threads() == Threads::InParent { None } else { self.parents_pager() }
+    }
+
+    /// As [`Areas::pager`], also in a child of a fork: a copy of its parent's.
+    pub(crate) fn parents_pager(&self) -> Option<&'static Pager> {
         // SAFETY: it is null, or was leaked by `set_pager`.
         unsafe { self.pager.load(Acquire).as_ref() }
     }
 
-    /// Sets the pager, once.
+    /// Sets the pager, once in a process.
     pub(crate) fn set_pager(&self, pager: &'static Pager) {
         self.pager.store(core::ptr::from_ref(pager).cast_mut(), Release);
     }
@@ -268,7 +274,7 @@ impl Areas {
         unsafe { self.uffd.load(SeqCst).as_ref() }
     }
 
-    /// Sets the userfaultfd, once.
+    /// Sets the userfaultfd, once in a process.
     pub(crate) fn set_uffd(&self, uffd: &'static Userfaultfd) {
         self.uffd.store(core::ptr::from_ref(uffd).cast_mut(), SeqCst);
     }

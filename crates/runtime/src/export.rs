@@ -13,6 +13,7 @@
 #![cfg_attr(test, expect(dead_code, reason = "only programs call them"))]
 
 use crate::areas::{Areas, areas};
+use crate::fork::Heap;
 use crate::sys::{Errno, Mmap, Result, Span};
 use crate::{advice, fork, memory, shm, sys};
 use core::ffi::{c_char, c_int, c_long, c_void};
@@ -554,12 +555,12 @@ pub(crate) unsafe extern "C" fn clone(
     let Some(areas) = managed.filter(|_| flags & libc::CLONE_VM == 0) else {
         return next(work, stack, flags, argument, parents, locals, childs);
     };
-    if let Err(errno) = fork::prepare(areas) {
+    if let Err(errno) = fork::prepare(areas, Heap::Whole) {
         return number(Err(errno));
     }
     let mut child = Child { work, argument };
     let child = core::ptr::from_mut(&mut child).cast();
-    fork::before();
+    fork::before_with(Heap::Whole);
     let made = next(begin_child, stack, flags, child, parents, locals, childs);
     fork::in_parent();
     made
@@ -618,7 +619,7 @@ pub(crate) unsafe extern "C" fn thrd_create(
 /// As of daemon.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn daemon(stays: c_int, keeps: c_int) -> c_int {
-    if let Some(Err(errno)) = areas().map(fork::prepare) {
+    if let Some(Err(errno)) = areas().map(|areas| fork::prepare(areas, Heap::Paged)) {
         return number(Err(errno));
     }
     // SAFETY: libc's daemon has this type.
@@ -641,7 +642,7 @@ pub(crate) unsafe extern "C" fn forkpty(
     size: *const c_void,
 ) -> c_int {
     type ForkPty = extern "C" fn(*mut c_int, *mut c_char, *const c_void, *const c_void) -> c_int;
-    if let Some(Err(errno)) = areas().map(fork::prepare) {
+    if let Some(Err(errno)) = areas().map(|areas| fork::prepare(areas, Heap::Paged)) {
         return number(Err(errno));
     }
     // SAFETY: libc's forkpty has this type.
@@ -683,7 +684,7 @@ pub(crate) fn resolve() {
 /// As of fork.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn fork() -> c_int {
-    if let Some(Err(errno)) = areas().map(fork::prepare) {
+    if let Some(Err(errno)) = areas().map(|areas| fork::prepare(areas, Heap::Paged)) {
         return number(Err(errno));
     }
     // SAFETY: libc's fork has this type.
@@ -707,7 +708,7 @@ pub(crate) unsafe extern "C" fn _Fork() -> c_int {
         usize::try_from(fork()).map_err(|_| Errno::new(unsafe { *libc::__errno_location() }))
     };
     number(match areas() {
-        Some(areas) => fork::unheard(areas, call),
+        Some(areas) => fork::unheard(areas, Heap::Paged, call),
         None => call(),
     })
 }
@@ -770,11 +771,13 @@ pub(crate) unsafe extern "C" fn syscall(
                 about_to_limit(areas, sys::int(a), sys::int(b), c as *const libc::rlimit64);
                 pass()
             }
-            libc::SYS_fork => fork::unheard(areas, pass),
+            libc::SYS_fork => fork::unheard(areas, Heap::Paged, pass),
             libc::SYS_clone if a & libc::CLONE_VM as usize == 0 && b == 0 => {
-                fork::unheard(areas, pass)
+                fork::unheard(areas, Heap::Whole, pass)
             }
-            libc::SYS_clone3 if clone3_is_fork(a as *const u64, b) => fork::unheard(areas, pass),
+            libc::SYS_clone3 if clone3_is_fork(a as *const u64, b) => {
+                fork::unheard(areas, Heap::Whole, pass)
+            }
             libc::SYS_clone if shares_memory(a as u64) => {
                 areas.before_second_process();
                 pass()
@@ -821,17 +824,18 @@ fn long(done: Result<usize>) -> c_long {
 }
 
 /// A function of this name in the next library, which is libc's.
-struct Next {
+#[derive(Debug)]
+pub(crate) struct Next {
     name: &'static core::ffi::CStr,
     found: AtomicPtr<c_void>,
 }
 
 impl Next {
-    const fn new(name: &'static core::ffi::CStr) -> Self {
+    pub(crate) const fn new(name: &'static core::ffi::CStr) -> Self {
         Self { name, found: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    fn get(&self) -> Option<*mut c_void> {
+    pub(crate) fn get(&self) -> Option<*mut c_void> {
         let found = self.found.load(Acquire);
         if !found.is_null() {
             return Some(found);

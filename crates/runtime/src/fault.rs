@@ -39,7 +39,7 @@ fn serve(areas: &Areas, uffd: &Userfaultfd, fault: Fault) {
         return; // memory that the library moves pages to, which nobody else touches
     }
     if let Some(pager) = areas.pager() {
-        return pager.serve(areas, fault);
+        return pager.serve_always(areas, fault);
     }
     let slot = areas.slots.containing(fault.address);
     let span = areas.slots.span(slot);

@@ -1,25 +1,50 @@
-//! fork: gigantic pages are copied to smaller ones first, and all of a heap that lives in a file is brought into memory.
+//! fork: gigantic pages are copied to smaller ones first, and the child gets what it needs of a heap that lives in a file.
 //!
-//! A child would share them, and the first write on either side would take another one from the kernel's
+//! A child would share gigantic pages, and the first write on either side would take another one from the kernel's
 //! pool, or kill the child where the pool is empty. vfork and posix_spawn share nothing and need nothing.
+//!
+//! A page of the heap that is not in memory would be zeroes to the child. So the child gets a pager of its own
+//! ([`child`]); where it cannot, all of the heap is brought into memory; and where that cannot be, fork is refused.
 
 #![expect(unsafe_code, reason = "keeps a lock across fork, and tells libc what to call")]
 
 use crate::areas::{Areas, shared};
+use crate::child;
 use crate::lock::Lock;
 use crate::service::Answer;
 use crate::slot::State;
 use crate::space::Space;
 use crate::sys::{self, Errno, Result, SignalMask};
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 /// The signals that were blocked before a fork, while the lock of the space is held across it. One thread forks at a
 /// time, because it holds that lock.
 static MASK: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a part of the heap is not in memory while a thread forks: a child would read zeroes there.
-static LACKS_HEAP: AtomicBool = AtomicBool::new(false);
+/// What a child may be given of a heap that lives in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heap {
+    /// A pager of its own, or all of the heap in memory.
+    Paged,
+    /// All of the heap in memory: the child may begin on a stack that lies in the heap, or share its descriptors.
+    Whole,
+}
+
+/// What the child of a fork will find of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Finds {
+    /// All of it in memory.
+    All = 0,
+    /// A part in memory, and the rest in a file, for a pager of its own.
+    Paged,
+    /// A part only: it must not go on.
+    Part,
+}
+
+/// A [`Finds`], while a thread forks.
+static FINDS: AtomicU32 = AtomicU32::new(Finds::All as u32);
 
 /// Has libc call the handlers at each fork, also of `daemon` and `forkpty`.
 pub(crate) fn watch() -> Result<()> {
@@ -50,15 +75,21 @@ fn call(added: &AtomicPtr<()>) {
 }
 
 /// Before a fork.
-pub(crate) extern "C" fn before() {
+extern "C" fn before() {
+    before_with(Heap::Paged);
+}
+
+/// Before a fork whose child is to be given this.
+pub(crate) fn before_with(heap: Heap) {
     call(&BEFORE);
     let Some(areas) = shared() else { return };
     let space = areas.space.take();
     areas.about_to_fork();
     // A gigantic page that cannot be demoted stays: this kind of fork cannot be refused. A child that lacks a part of the heap
     // must not go on.
-    let is_ready = make_ready(areas, &space).is_ok();
-    LACKS_HEAP.store(!is_ready && areas.pager().is_some(), Relaxed);
+    if make_ready(areas, &space, heap).is_err() && areas.pager().is_some() {
+        FINDS.store(Finds::Part as u32, Relaxed);
+    }
     MASK.store(Lock::keep(space), Relaxed);
 }
 
@@ -75,16 +106,22 @@ pub(crate) extern "C" fn in_parent() {
 /// After a fork, in the child.
 pub(crate) extern "C" fn in_child() {
     if let Some(areas) = shared() {
-        if LACKS_HEAP.load(Relaxed) {
-            sys::complain(
-                "superpage: a child was ended, because not all of its memory could be brought into memory\n",
-            );
-            sys::end_process(1);
-        }
-        areas.in_child();
+        begin_child(areas);
         give_back(areas);
     }
     call(&AFTER);
+}
+
+/// Makes this process the child, which can reach all of its memory then.
+fn begin_child(areas: &Areas) {
+    let finds = FINDS.load(Relaxed);
+    areas.in_child();
+    if finds == Finds::Part as u32 || finds == Finds::Paged as u32 && !child::begin(areas) {
+        sys::complain(
+            "superpage: a child was ended, because a part of its memory was out of reach\n",
+        );
+        sys::end_process(1);
+    }
 }
 
 fn give_back(areas: &Areas) {
@@ -95,10 +132,15 @@ fn give_back(areas: &Areas) {
 /// Leaves nothing that a child of a fork could not do with.
 ///
 /// # Errors
-/// ENOMEM if a gigantic page cannot be demoted, or if the heap does not fit in memory.
-fn make_ready(areas: &Areas, space: &Space) -> Result<()> {
-    if areas.pager().is_some() && areas.hold_heap() == Answer::Refused {
-        return Err(Errno::ENOMEM);
+/// ENOMEM if a gigantic page cannot be demoted, or if the child can have no pager and the heap does not fit in memory.
+fn make_ready(areas: &Areas, space: &Space, heap: Heap) -> Result<()> {
+    FINDS.store(Finds::All as u32, Relaxed);
+    if areas.pager().is_some() {
+        if heap == Heap::Paged && child::prepare(areas).is_ok() {
+            FINDS.store(Finds::Paged as u32, Relaxed);
+        } else if areas.hold_heap() == Answer::Refused {
+            return Err(Errno::ENOMEM);
+        }
     }
     demote_all(areas, space)
 }
@@ -106,6 +148,7 @@ fn make_ready(areas: &Areas, space: &Space) -> Result<()> {
 /// The heap may leave memory again. The caller holds the lock of the space.
 fn let_go(areas: &Areas) {
     if areas.pager().is_some() {
+        child::close_file(areas);
         areas.let_heap_go();
     }
 }
@@ -125,30 +168,47 @@ fn demote_all(areas: &Areas, space: &Space) -> Result<()> {
 ///
 /// # Errors
 /// ENOMEM if a gigantic page cannot be demoted.
-pub(crate) fn prepare(areas: &Areas) -> Result<()> {
+pub(crate) fn prepare(areas: &Areas, heap: Heap) -> Result<()> {
     let space = areas.space.take();
     areas.about_to_fork();
-    let done = make_ready(areas, &space);
+    let done = make_ready(areas, &space, heap);
     areas.forked();
     // The fork may never come; it is made ready again then.
-    let_go(areas);
+    unmake(areas);
     done
+}
+
+/// There is no child.
+fn unmake(areas: &Areas) {
+    if FINDS.load(Relaxed) == Finds::Paged as u32 {
+        child::forget(areas);
+    }
+    let_go(areas);
 }
 
 /// A fork that libc's handlers do not hear of: `fork` is the call.
 ///
 /// # Errors
 /// ENOMEM if a gigantic page cannot be demoted, and what the call answers.
-pub(crate) fn unheard(areas: &Areas, fork: impl FnOnce() -> Result<usize>) -> Result<usize> {
+pub(crate) fn unheard(
+    areas: &Areas,
+    heap: Heap,
+    fork: impl FnOnce() -> Result<usize>,
+) -> Result<usize> {
     call(&BEFORE);
     let space = areas.space.take();
     areas.about_to_fork();
-    let done = make_ready(areas, &space).and_then(|()| fork());
-    if done == Ok(0) {
-        areas.in_child();
-    } else {
-        areas.forked();
-        let_go(areas);
+    let done = make_ready(areas, &space, heap).and_then(|()| fork());
+    match done {
+        Ok(0) => begin_child(areas),
+        Ok(_) => {
+            areas.forked();
+            let_go(areas);
+        }
+        Err(_) => {
+            areas.forked();
+            unmake(areas);
+        }
     }
     drop(space);
     call(&AFTER);

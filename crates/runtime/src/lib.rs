@@ -14,6 +14,7 @@ mod advice;
 mod areas;
 mod background;
 mod bloat;
+mod child;
 mod demote;
 mod end;
 mod export;

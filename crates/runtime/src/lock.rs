@@ -70,6 +70,11 @@ impl<T> OwnLock<T> {
         self.raw.give_back();
         done
     }
+
+    /// Gives the lock back for a thread of the parent that held it at a fork, and changed nothing of the value.
+    pub(crate) fn forget_holder(&self) {
+        self.raw.give_back();
+    }
 }
 
 /// All signals.

@@ -41,10 +41,12 @@ enum Kind {
     LetGo = 8,
     /// Have a part of the areas, which was mapped anew, be heap again.
     Renew = 9,
+    /// Have the pager stand still, so that the child of a fork can have one of its own.
+    StandStill = 10,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Register,
         Self::Release,
         Self::Demote,
@@ -54,6 +56,7 @@ impl Kind {
         Self::Hold,
         Self::LetGo,
         Self::Renew,
+        Self::StandStill,
     ];
 }
 
@@ -64,8 +67,8 @@ const LOOK: Nanos = Nanos(1_000_000_000);
 const NEAR: usize = 16 * PAGE;
 
 const IDLE: u32 = 0;
-const DONE: u32 = 10;
-const REFUSED: u32 = 11;
+const DONE: u32 = 11;
+const REFUSED: u32 = 12;
 
 /// One request and its answer.
 #[derive(Debug, Default)]
@@ -184,7 +187,13 @@ impl Areas {
         self.mailbox.ask(Kind::Hold, 0)
     }
 
-    /// Lets pages of the heap leave memory again. The caller holds the lock of the space.
+    /// Has the pager stand still for a fork, with a reference to the file for the child. The caller holds the lock of the
+    /// space.
+    pub(crate) fn stand_still(&self) -> Answer {
+        self.mailbox.ask(Kind::StandStill, 0)
+    }
+
+    /// Has the pager go on, and lets pages of the heap leave memory again. The caller holds the lock of the space.
     pub(crate) fn let_heap_go(&self) {
         self.mailbox.ask(Kind::LetGo, 0);
     }
@@ -235,6 +244,7 @@ impl Areas {
 
 /// Carries out requests for ever.
 pub(crate) fn run(areas: &Areas) {
+    areas.child.note_service();
     loop {
         let (kind, slot) = areas.mailbox.next(areas);
         let answer = match kind {
@@ -252,10 +262,14 @@ pub(crate) fn run(areas: &Areas) {
             }),
             Kind::Hold => in_heap(areas, |pager, _| pager.hold_all()),
             Kind::LetGo => in_heap(areas, |pager, _| {
+                pager.go_on();
                 pager.release();
                 Ok(())
             }),
             Kind::Renew => in_heap(areas, Pager::renew),
+            Kind::StandStill => in_heap(areas, |pager, _| {
+                pager.stand_still().map(|claim| areas.child.expect(claim))
+            }),
         };
         areas.mailbox.answer(answer);
     }

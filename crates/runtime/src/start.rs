@@ -4,7 +4,7 @@
 
 #![expect(unsafe_code, reason = "runs before main, and maps what lives for ever")]
 
-use crate::areas::{self, Areas, Cooldown};
+use crate::areas::{self, Areas, Cooldown, Threads};
 use crate::gigantic::Ready;
 use crate::machine::Decider;
 use crate::pager::{Pager, WORKERS};
@@ -13,7 +13,7 @@ use crate::space::{SlotPages, Space};
 use crate::sys::{self, GIGANTIC, Mmap, PAGE, Result, Span};
 use crate::thread::{self, Descriptors};
 use crate::uffd::{FAULT_THREADS, Userfaultfd};
-use crate::{background, export, fault, fork, service};
+use crate::{background, child, export, fault, fork, service};
 use alloc::boxed::Box;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -100,6 +100,7 @@ fn begin(config: &Config<'_>) -> Result<()> {
     let areas = areas.in_file(config.heap.map(|heap| (heap, config.parent)));
     let areas = Box::leak(Box::new(areas));
     export::resolve();
+    child::resolve();
     // A panic's message has nowhere to go, and writing it would call libc.
     std::panic::set_hook(Box::new(|_| {}));
     areas::publish(areas);
@@ -223,16 +224,25 @@ fn start_others(areas: &Areas, uffd: Userfaultfd) -> Option<()> {
     let uffd: &'static Userfaultfd = Box::leak(Box::new(uffd));
     // The program's descriptors are not ours to keep open, nor are its rights ours to keep when it
     // gives them up.
-    sys::close_all_but(uffd.descriptor());
+    sys::close_all_but(&[uffd.descriptor()]);
     let paged =
         areas.heap().map(|heap| refuse(areas.counters, Cause::Kernel, page(areas, uffd, heap)));
     sys::drop_rights();
+    match paged {
+        Some(None) => None,
+        Some(Some(())) => start_all(areas, uffd, worker_thread, WORKERS),
+        None => start_all(areas, uffd, background_thread, 1),
+    }
+}
+
+/// Starts the fault threads, and so many others that do this.
+fn start_all(
+    areas: &Areas,
+    uffd: &'static Userfaultfd,
+    work: extern "C" fn(),
+    count: usize,
+) -> Option<()> {
     OPENED.store(core::ptr::from_ref(uffd).cast_mut(), Release);
-    let (work, count): (extern "C" fn(), _) = match paged {
-        Some(None) => return None,
-        Some(Some(())) => (worker_thread, WORKERS),
-        None => (background_thread, 1),
-    };
     let faults: [extern "C" fn(); FAULT_THREADS] = [fault_thread; FAULT_THREADS];
     for work in faults.into_iter().chain(core::iter::repeat_n(work, count)) {
         let started = thread::start(work, Descriptors::Callers);
@@ -256,6 +266,43 @@ fn page(areas: &Areas, uffd: &'static Userfaultfd, heap: &(Heap, Pid)) -> Result
     let pager = Pager::new(areas.span, uffd, file, heap, areas.counters)?;
     areas.set_pager(Box::leak(Box::new(pager)));
     Ok(())
+}
+
+/// As [`start_threads`], in the child of a fork that is to have a pager, whose only thread calls it.
+pub(crate) fn start_in_child() -> bool {
+    STATE.store(STARTING, Relaxed);
+    thread::start(service_thread_of_child, Descriptors::Own).is_ok() && all_run()
+}
+
+/// The first thread of the library in a child.
+extern "C" fn service_thread_of_child() {
+    let Some(areas) = areas::shared() else { return };
+    let started =
+        page_in_child(areas).ok().and_then(|uffd| start_all(areas, uffd, worker_thread, WORKERS));
+    STATE.store(if started.is_some() { STARTED } else { FAILED }, Release);
+    sys::futex_wake(&STATE);
+    if started.is_some() {
+        service::run(areas);
+    }
+}
+
+/// Makes the pager of a child.
+fn page_in_child(areas: &Areas) -> Result<&'static Userfaultfd> {
+    let parents = areas.parents_pager().ok_or(sys::Errno::ENOENT)?;
+    let claim = areas.child.claim().ok_or(sys::Errno::ENOENT)?;
+    let file = areas.child.file();
+    if !parents.has_file(&file) {
+        return Err(sys::Errno::EBADF);
+    }
+    let uffd: &'static Userfaultfd = Box::leak(Box::new(Userfaultfd::open()?));
+    let mut kept = [uffd.descriptor(), &file];
+    kept.sort_by_key(|kept| kept.0);
+    sys::close_all_but(&kept);
+    let pager = parents.of_child(uffd, file, claim)?;
+    sys::drop_rights();
+    areas.set_pager(Box::leak(Box::new(pager)));
+    areas.set_threads(Threads::Run);
+    Ok(uffd)
 }
 
 /// The userfaultfd, before it is known that faults will be served.

@@ -275,13 +275,17 @@ pub(crate) fn close(descriptor: &Descriptor) {
     let _ = unsafe { syscall!(Sysno::close, descriptor.0) };
 }
 
-/// The length of a regular file; zero of a device.
-pub(crate) fn file_length(descriptor: &Descriptor) -> Result<u64> {
+fn status(descriptor: &Descriptor) -> Result<libc::stat> {
     // SAFETY: zero bytes are a status.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel fills the status.
     unsafe { syscall!(Sysno::fstat, descriptor.0, core::ptr::from_mut(&mut status)) }?;
-    Ok(u64::try_from(status.st_size).unwrap_or_default())
+    Ok(status)
+}
+
+/// The length of a regular file; zero of a device.
+pub(crate) fn file_length(descriptor: &Descriptor) -> Result<u64> {
+    Ok(u64::try_from(status(descriptor)?.st_size).unwrap_or_default())
 }
 
 /// Waits until there is something to read, at most so long.
@@ -369,14 +373,31 @@ pub(crate) fn drop_rights() {
     }
 }
 
-/// Closes all descriptors of the calling thread's table but one.
-pub(crate) fn close_all_but(kept: &Descriptor) {
-    for (first, last) in [(0, kept.0 - 1), (kept.0 + 1, i32::MAX)] {
+/// Closes all descriptors of the calling thread's table but these, the smallest first.
+pub(crate) fn close_all_but(kept: &[&Descriptor]) {
+    let mut first = 0;
+    for last in kept.iter().map(|kept| kept.0 - 1).chain([i32::MAX]) {
         if first <= last {
             // SAFETY: the table is the calling thread's alone, and nothing in it is used any more.
             let _ = unsafe { syscall!(Sysno::close_range, first, last, 0) };
         }
+        first = last.saturating_add(2);
     }
+}
+
+/// A descriptor of another thread of the process, which may have a table of its own, in the calling thread's table.
+pub(crate) fn descriptor_of(thread: u32, number: i32) -> Result<Descriptor> {
+    const THREAD: i32 = libc::O_EXCL; // PIDFD_THREAD
+    // SAFETY: it makes a descriptor.
+    let owner = unsafe { syscall!(Sysno::pidfd_open, thread, THREAD) }?;
+    let owner = Descriptor(int(owner));
+    // SAFETY: as above.
+    unsafe { syscall!(Sysno::pidfd_getfd, owner.0, number, 0) }.map(|made| Descriptor(int(made)))
+}
+
+/// The device and the number of a file.
+pub(crate) fn file_identity(descriptor: &Descriptor) -> Result<(u64, u64)> {
+    status(descriptor).map(|status| (status.st_dev, status.st_ino))
 }
 
 /// getdents64(2): the next entries of a directory, as the kernel writes them; none at its end.

@@ -115,6 +115,12 @@ pub(crate) fn one_has_ended() -> bool {
     ALL_RUN.load(SeqCst) == 0
 }
 
+/// None of them runs: this is the child of a fork.
+pub(crate) fn forget_all() {
+    STARTED.store(0, SeqCst);
+    ALL_RUN.store(1, SeqCst);
+}
+
 /// Whether the program has one thread: its first, which may have ended and is then kept by the kernel for the others.
 ///
 /// A list of the threads would not do: the kernel cuts it short where one of them ends meanwhile.

@@ -651,6 +651,190 @@ static int forks_meanwhile(int seconds) {
     return 0;
 }
 
+// The threads of this process, with those of the library: a child of a fork has such if it has a pager of its own.
+static int threads_of_process(void) {
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[256];
+    int count = 0;
+    CHECK(status);
+    while (fgets(line, sizeof line, status)) sscanf(line, "Threads: %d", &count);
+    fclose(status);
+    return count;
+}
+
+// Writes all of its memory and compares it, again and again, each time with another content.
+static void go_on(char *memory, uint64_t seed, uint64_t rounds) {
+    for (uint64_t round = 0; round < rounds; round++) {
+        expect(memory, 0, LENGTH, seed);
+        seed += 100;
+        fill(memory, 0, LENGTH, seed);
+        for (size_t at = LENGTH; at > 0; at -= 97 * PAGE) {
+            if (at < 97 * PAGE) break;
+            expect(memory, at - PAGE, at, seed);
+        }
+    }
+    expect(memory, 0, LENGTH, seed);
+}
+
+// Parent, child and child's child have one content at the fork, and each writes its own, all at once.
+static int generations(void) {
+    char *memory = map(LENGTH);
+    fill(memory, 0, LENGTH, 1);
+    pid_t child;
+    uint64_t seed = 1;
+    for (uint64_t depth = 0; depth < 3; depth++) {
+        child = fork();
+        CHECK(child >= 0);
+        if (child > 0) {
+            go_on(memory, seed, 2);
+            end_well(child);
+            if (depth == 0) return 0;
+            _exit(0);
+        }
+        alarm(100);
+        CHECK(threads_of_process() > 1);
+        // A half is its own, the rest is its parent's.
+        expect(memory, 0, LENGTH, seed);
+        seed = depth + 2;
+        fill(memory, 0, LENGTH, seed);
+    }
+    go_on(memory, seed, 2);
+    _exit(0);
+}
+
+// Children that write, are killed at any moment, end, or start another program, many more than the family has room for.
+static int kills(void) {
+    char *memory = map(LENGTH);
+    fill(memory, 0, LENGTH, 1);
+    uint64_t state = 4711;
+    char *arguments[] = {"true", NULL};
+    for (int round = 0; round < 60; round++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(60);
+            if (threads_of_process() == 1) _exit(3);
+            if (round % 4 == 1) execv("/bin/true", arguments);
+            expect(memory, 0, SOME, (uint64_t)round + 1);
+            for (uint64_t seed = 1000;; seed++) {
+                fill(memory, 0, LENGTH, seed);
+                expect(memory, 0, LENGTH, seed);
+                if (round % 4 == 2) _exit(0);
+            }
+        }
+        fill(memory, 0, LENGTH, (uint64_t)round + 2);
+        if (round % 4 != 1 && round % 4 != 2) {
+            usleep((unsigned)(next(&state) % 60000));
+            CHECK(kill(child, SIGKILL) == 0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0);
+        expect(memory, 0, LENGTH, (uint64_t)round + 2);
+    }
+    return 0;
+}
+
+// Several children live at a time, of different moments.
+static int siblings(void) {
+    enum { SIBLINGS = 5 };
+    char *memory = map(LENGTH);
+    pid_t children[SIBLINGS];
+    for (uint64_t i = 0; i < SIBLINGS; i++) {
+        fill(memory, 0, LENGTH, i);
+        children[i] = fork();
+        CHECK(children[i] >= 0);
+        if (children[i] == 0) {
+            alarm(100);
+            CHECK(threads_of_process() > 1);
+            expect(memory, 0, LENGTH, i);
+            if (i % 2) go_on(memory, i, 1);
+            usleep(500000);
+            expect(memory, 0, SOME, i % 2 ? i + 100 : i);
+            _exit(0);
+        }
+    }
+    go_on(memory, SIBLINGS - 1, 2);
+    for (size_t i = 0; i < SIBLINGS; i++) end_well(children[i]);
+    return 0;
+}
+
+// A child reads all that its parent had, twice, while the threads of that write: each page is as it was at the fork.
+static int snapshots(int seconds) {
+    shared = map(LENGTH);
+    for (size_t index = 0; index < LENGTH / PAGE; index++)
+        words(shared + index * PAGE)[STILL] = word(7, index / THREADS);
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++) threads[i] = start(count_up, (void *)i);
+    static uint32_t seen[LENGTH / PAGE];
+    for (double end = now() + seconds; now() < end;) {
+        usleep(200000);
+        FILE *file = fopen("/dev/null", "w"); // libc touches it in the child
+        CHECK(file && setvbuf(file, NULL, _IONBF, 0) == 0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(100);
+            CHECK(threads_of_process() > 1);
+            for (int pass = 0; pass < 2; pass++)
+                for (size_t index = 0; index < LENGTH / PAGE; index++) {
+                    uint64_t *page = words(shared + index * PAGE);
+                    CHECK(page[STILL] == word(7, index / THREADS));
+                    if (pass == 0) seen[index] = (uint32_t)page[COUNT];
+                    CHECK(page[COUNT] == seen[index]);
+                }
+            fputc('x', file);
+            _exit(0);
+        }
+        end_well(child);
+        fclose(file);
+    }
+    is_over = 1;
+    for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    return 0;
+}
+
+// Forks again and again, with most of the heap out of memory, and the child touches a little of it.
+static int forks_often(void) {
+    char *memory = map(LENGTH);
+    fill(memory, 0, LENGTH, 1);
+    for (size_t round = 0; round < 20; round++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(60);
+            CHECK(threads_of_process() > 1);
+            size_t at = round * 7 * MIB;
+            expect(memory, at, at + PAGE, 1);
+            fill(memory, at, at + PAGE, 2);
+            expect(memory, at, at + PAGE, 2);
+            _exit(0);
+        }
+        end_well(child);
+    }
+    return 0;
+}
+
+// Its parents end at once, each after a fork; the last one says whether it was intact.
+static int orphans(void) {
+    char *memory = map(LENGTH);
+    fill(memory, 0, LENGTH, 1);
+    for (uint64_t depth = 0; depth < 3; depth++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child > 0) _exit(0);
+        alarm(100);
+        CHECK(threads_of_process() > 1);
+        go_on(memory, depth + 1, 1);
+        fill(memory, 0, LENGTH, depth + 2);
+    }
+    usleep(200000);
+    expect(memory, 0, LENGTH, 4);
+    puts("intact");
+    fflush(stdout);
+    _exit(0);
+}
+
 static int spawns(void) {
     char *memory = map(LENGTH);
     fill(memory, 0, LENGTH, 1);
@@ -847,6 +1031,12 @@ static const struct {
     {"forks", forks, NULL},
     {"shares", shares, NULL},
     {"forks-meanwhile", NULL, forks_meanwhile},
+    {"generations", generations, NULL},
+    {"kills", kills, NULL},
+    {"siblings", siblings, NULL},
+    {"snapshots", NULL, snapshots},
+    {"orphans", orphans, NULL},
+    {"forks-often", forks_often, NULL},
     {"spawns", spawns, NULL},
     {"becomes-daemon", becomes_daemon, NULL},
     {"shrinks", NULL, shrinks},

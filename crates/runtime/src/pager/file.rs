@@ -8,11 +8,11 @@
 
 #![expect(unsafe_code, reason = "system calls on memory that the caller names")]
 
+use super::family::{Family, PER_WORD};
 use super::{PER_RANGE, WORDS};
 use crate::sys::{self, Descriptor, Errno, PAGE, Result};
-use alloc::vec;
-use alloc::vec::Vec;
-use superpage_units::{Bytes, HUGE_PAGE_BYTES};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::SeqCst;
 use syscalls::{Sysno, syscall};
 
 /// A page of the file. The first is never used, so that zero says that there is none.
@@ -27,18 +27,19 @@ pub(super) fn behind(first: FilePage, count: usize) -> FilePage {
 #[derive(Debug)]
 pub(super) struct File {
     descriptor: Descriptor,
-    /// The length of a regular file; zero of a device.
-    length: u64,
+    /// The length of a regular file, which a fork makes longer; zero of a device.
+    length: &'static AtomicU64,
 }
 
 impl File {
-    /// The file that a descriptor refers to.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub(super) fn new(descriptor: Descriptor) -> Result<Self> {
-        let length = sys::file_length(&descriptor)?;
-        Ok(Self { descriptor, length })
+    /// The file that a descriptor refers to, of this length.
+    pub(super) const fn new(descriptor: Descriptor, length: &'static AtomicU64) -> Self {
+        Self { descriptor, length }
+    }
+
+    /// Its descriptor.
+    pub(super) const fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
     }
 
     /// Reads pages of the file to memory.
@@ -49,10 +50,11 @@ impl File {
     /// # Safety
     /// The memory must be the caller's to write, and hold so many pages.
     pub(super) unsafe fn read(&self, first: FilePage, count: usize, to: usize) -> Result<()> {
+        let length = self.length.load(SeqCst);
         // SAFETY: the caller's promise.
         unsafe { self.transfer(Sysno::pread64, first, count, to) }?;
         // The file was whole when it was read if it is now.
-        if sys::file_length(&self.descriptor)? < self.length { Err(Errno::EIO) } else { Ok(()) }
+        if sys::file_length(&self.descriptor)? < length { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// Writes memory to pages of the file.
@@ -94,59 +96,69 @@ impl File {
     }
 }
 
-/// The pages of the file that hold something.
+/// Room in the file for pages of this process.
 #[derive(Debug)]
 pub(super) struct FileSpace {
-    /// A bit for each page that is taken.
-    words: Vec<u64>,
-    /// The pages that are taken in each range's worth.
-    taken: Vec<usize>,
+    family: Family,
     /// Where the search for a free range's worth, and for a free page, goes on.
     next_range: usize,
     next_page: usize,
 }
 
 impl FileSpace {
-    /// A file of this size, of which nothing is taken but its first page and its last.
-    pub(super) fn new(size: Bytes) -> Self {
-        let ranges = sys::to_usize(size.0 / HUGE_PAGE_BYTES);
-        let mut space = Self {
-            words: vec![0; ranges * WORDS],
-            taken: vec![0; ranges],
-            next_range: 0,
-            next_page: 0,
-        };
-        if ranges > 0 {
-            space.set(0);
-            space.set(ranges * PER_RANGE - 1);
-        }
-        space
+    /// A file of which nothing is taken but its first page and its last.
+    pub(super) fn new(family: Family) -> Self {
+        family.take(0, 1);
+        Self::of(family)
     }
 
-    fn set(&mut self, page: usize) {
-        self.words[page / 64] |= 1 << (page % 64);
-        self.taken[page / PER_RANGE] += 1;
+    /// The room that a member of the family has, of whose pages some are taken.
+    pub(super) const fn of(family: Family) -> Self {
+        Self { family, next_range: 0, next_page: 0 }
+    }
+
+    /// The processes that share the file.
+    pub(super) const fn family(&self) -> &Family {
+        &self.family
+    }
+
+    /// The pages of a word that may not be taken.
+    fn taken(&self, word: usize) -> u64 {
+        let is_last = (word + 1) * PER_WORD >= self.family.pages();
+        self.family.taken(word) | if is_last { 1 << (PER_WORD - 1) } else { 0 }
     }
 
     /// Takes pages for a whole range, side by side.
     pub(super) fn take_range(&mut self) -> Option<FilePage> {
-        let count = self.taken.len();
+        let count = self.family.pages() / PER_RANGE;
         let mut all = (0..count).map(|at| (self.next_range + at) % count);
-        let range = all.find(|range| self.taken[*range] == 0)?;
+        let range = all.find(|range| self.take_all_of(*range))?;
         self.next_range = range + 1;
-        self.words[range * WORDS..(range + 1) * WORDS].fill(u64::MAX);
-        self.taken[range] = PER_RANGE;
         FilePage::try_from(range * PER_RANGE).ok()
+    }
+
+    /// Takes all pages of a range's worth, or none.
+    fn take_all_of(&self, range: usize) -> bool {
+        let words = range * WORDS..(range + 1) * WORDS;
+        if words.clone().any(|word| self.taken(word) != 0) {
+            return false;
+        }
+        let refused = words.clone().find(|word| !self.family.take(*word, u64::MAX));
+        if let Some(refused) = refused {
+            (words.start..refused).for_each(|word| self.family.free(word, u64::MAX));
+        }
+        refused.is_none()
     }
 
     /// Takes a page.
     pub(super) fn take_page(&mut self) -> Option<FilePage> {
-        let count = self.words.len();
-        let from = self.next_page / 64;
-        let word =
-            (0..count).map(|at| (from + at) % count).find(|at| self.words[*at] != u64::MAX)?;
-        let page = word * 64 + self.words[word].trailing_ones() as usize;
-        self.set(page);
+        let count = self.family.pages() / PER_WORD;
+        let from = self.next_page / PER_WORD;
+        let page = (0..count).map(|at| (from + at) % count).find_map(|word| {
+            let taken = self.taken(word);
+            let bit = taken.trailing_ones() as usize;
+            (taken != u64::MAX && self.family.take(word, 1 << bit)).then_some(word * PER_WORD + bit)
+        })?;
         self.next_page = page;
         FilePage::try_from(page).ok()
     }
@@ -154,10 +166,8 @@ impl FileSpace {
     /// Gives a page back.
     pub(super) fn free(&mut self, page: FilePage) {
         let page = page as usize;
-        let bit = 1 << (page % 64);
-        if page > 0 && self.words[page / 64] & bit != 0 {
-            self.words[page / 64] &= !bit;
-            self.taken[page / PER_RANGE] -= 1;
+        if page > 0 {
+            self.family.free(page / PER_WORD, 1 << (page % PER_WORD));
         }
     }
 }
@@ -165,10 +175,13 @@ impl FileSpace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
+    use superpage_units::{Bytes, HUGE_PAGE_BYTES};
 
     #[test]
     fn no_page_is_taken_twice() {
-        let mut space = FileSpace::new(Bytes(4 * HUGE_PAGE_BYTES));
+        let family = Family::new(Bytes(4 * HUGE_PAGE_BYTES)).expect("there is memory");
+        let mut space = FileSpace::new(family);
         let range = space.take_range().expect("there is room");
         assert_eq!(range, behind(0, PER_RANGE), "the first page is never used");
         let end = behind(range, PER_RANGE);
@@ -183,7 +196,8 @@ mod tests {
             space.free(page);
             space.free(page);
         }
-        assert_eq!(space.taken.iter().sum::<usize>(), 3 * PER_RANGE);
+        let taken: u32 = (0..4 * WORDS).map(|word| space.taken(word).count_ones()).sum();
+        assert_eq!(taken as usize, 3 * PER_RANGE);
         assert_eq!(space.take_range(), Some(range));
     }
 }

@@ -165,6 +165,10 @@ pub(crate) fn advise(
             ask()
         }
         GUARD_INSTALL | GUARD_REMOVE => Err(Errno::EINVAL),
+        libc::MADV_DONTFORK | libc::MADV_WIPEONFORK => {
+            areas.child.rule_out();
+            special(space, inside, ask)
+        }
         _ => special(space, inside, ask),
     }
 }

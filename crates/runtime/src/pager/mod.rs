@@ -18,9 +18,12 @@
 
 #![expect(unsafe_code, reason = "maps and moves memory")]
 
+mod child;
 mod choose;
 mod discard;
+mod family;
 mod file;
+mod fork;
 pub(crate) mod memory;
 mod promotions;
 mod reclaim;
@@ -37,9 +40,12 @@ use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
 use crate::thread;
 use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+pub(crate) use family::Claim;
+use family::Family;
 use file::{File, FileSpace};
+use fork::Gate;
 use reclaim::Worked;
 use resize::PoolSizes;
 use rounds::Rounds;
@@ -62,12 +68,23 @@ const LOOK: Nanos = Nanos(1_000_000_000);
 /// measured.
 const SHORTEST_REST: Nanos = Nanos(10_000_000);
 
+/// The process whose pager it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// The program's, which `superpage heap` is about.
+    Programs,
+    /// A child's of a fork.
+    Childs,
+}
+
 /// The pager.
 #[derive(Debug)]
 pub(crate) struct Pager {
     heap: Span,
     uffd: &'static Userfaultfd,
     file: File,
+    /// Which file it is.
+    identity: (u64, u64),
     space: OwnLock<FileSpace>,
     /// Places for huge pages that are not in the heap.
     places: usize,
@@ -78,6 +95,9 @@ pub(crate) struct Pager {
     stored: &'static [AtomicU32],
     /// The clock of base pages.
     rounds: Rounds,
+    /// The bytes that may be in memory.
+    memory: AtomicU64,
+    whose: Whose,
     /// Changed when there may be work.
     news: AtomicU32,
     /// Changed when a range is settled, and the threads that wait for one.
@@ -86,6 +106,8 @@ pub(crate) struct Pager {
     /// The hash of a huge page of zeroes.
     zeroes: u128,
     counters: &'static Counters,
+    /// Whoever works in the pager passes it.
+    gate: Gate,
 }
 
 impl Pager {
@@ -105,42 +127,40 @@ impl Pager {
         counters.heap.memory.store(config.memory.0, Relaxed);
         // While the program forks, all of the heap is in memory.
         let places = u32::try_from(count + 64).map_err(|_| Errno::EINVAL)?;
-        let pool = mapped(places as usize * HUGE, libc::MADV_HUGEPAGE)?;
-        let staging = mapped((FAULT_THREADS + WORKERS + 1) * HUGE, libc::MADV_NOHUGEPAGE)?;
-        for target in [pool, staging] {
-            uffd.register_target(target)?;
-        }
+        let (pool, staging) = places_of_own(uffd, places)?;
         // SAFETY: the advice concerns page sizes only. khugepaged is not to look at the heap.
         unsafe { sys::madvise(span, libc::MADV_NOHUGEPAGE) }?;
         uffd.register_all(span)?;
+        let blank = Span { start: *staging.first().ok_or(Errno::ENOMEM)?, length: HUGE };
         // SAFETY: a range's worth of memory that was just mapped, and holds zeroes.
-        let zeroes = unsafe { core::slice::from_raw_parts(staging.start as *const u8, HUGE) };
+        let zeroes = unsafe { core::slice::from_raw_parts(blank.start as *const u8, HUGE) };
         let zeroes = xxh3_128(zeroes);
         // SAFETY: what was read there were pages of zeroes, and nothing may be there.
-        unsafe { sys::madvise(staging, libc::MADV_DONTNEED) }?;
+        unsafe { sys::madvise(blank, libc::MADV_DONTNEED) }?;
         // SAFETY: zero bytes are ranges that never held anything.
         let ranges = unsafe { zeroed::<Range>(count) }?;
-        // SAFETY: zero bytes are atomic integers.
-        let stored = unsafe { zeroed::<AtomicU32>(count * PER_RANGE) }?;
-        // SAFETY: as above.
-        let rounds = Rounds::new(unsafe { zeroed::<AtomicU32>(count * PER_RANGE) }?);
+        let family = Family::new(Bytes(config.size.0 + SPARE.0))?;
+        family.begin(&file)?;
+        let rounds = Rounds::new(integers(count * PER_RANGE)?);
         Ok(Self {
             heap: span,
             uffd,
-            file: File::new(file)?,
-            space: OwnLock::new(FileSpace::new(Bytes(config.size.0 + SPARE.0))),
+            identity: sys::file_identity(&file)?,
+            file: File::new(file, family.length()),
+            space: OwnLock::new(FileSpace::new(family)),
             places: pool.start,
-            staging: OwnLock::new(
-                (0..staging.length / HUGE).map(|at| staging.start + at * HUGE).collect(),
-            ),
+            staging: OwnLock::new(staging),
             table: OwnLock::new(Table::new(ranges, pools, places)),
-            stored,
+            stored: integers(count * PER_RANGE)?,
             rounds,
+            memory: AtomicU64::new(config.memory.0),
+            whose: Whose::Programs,
             news: AtomicU32::new(0),
             settled: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             zeroes,
             counters,
+            gate: Gate::new()?,
         })
     }
 
@@ -161,7 +181,7 @@ impl Pager {
             let news = self.news.load(Acquire);
             self.take_size();
             self.note_sizes();
-            match self.work(areas) {
+            match self.gate.pass(|| self.work(areas)) {
                 Worked::Done => rest = SHORTEST_REST,
                 Worked::Nothing => {
                     sys::futex_wait_for(&self.news, news, LOOK);
@@ -267,6 +287,10 @@ impl Pager {
     }
 
     fn note_sizes(&self) {
+        // The report is about the program, not about its children.
+        if self.whose == Whose::Childs {
+            return;
+        }
         let (huge, base) = self.table.with(|table| (table.huge().0, table.base));
         self.counters.heap.huge.store(huge as u64, Relaxed);
         self.counters.heap.base.store(base as u64, Relaxed);
@@ -285,6 +309,22 @@ fn mapped(length: usize, advice: i32) -> Result<Span> {
         unsafe { sys::madvise(span, advice) }?;
     }
     Ok(span)
+}
+
+/// Memory of the pager's own: places for huge pages, and ranges of places for base pages.
+fn places_of_own(uffd: &Userfaultfd, count: u32) -> Result<(Span, Vec<usize>)> {
+    let pool = mapped(count as usize * HUGE, libc::MADV_HUGEPAGE)?;
+    let staging = mapped((FAULT_THREADS + WORKERS + 1) * HUGE, libc::MADV_NOHUGEPAGE)?;
+    for target in [pool, staging] {
+        uffd.register_target(target)?;
+    }
+    Ok((pool, (0..staging.length / HUGE).map(|at| staging.start + at * HUGE).collect()))
+}
+
+/// So many zeroes that live for ever.
+fn integers(count: usize) -> Result<&'static [AtomicU32]> {
+    // SAFETY: zero bytes are atomic integers.
+    Ok(unsafe { zeroed::<AtomicU32>(count) }?)
 }
 
 /// The bytes of so many pages.

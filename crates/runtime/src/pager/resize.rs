@@ -3,7 +3,7 @@
 //! Nothing leaves memory here: a worker that finds more pages than there may be reclaims them ([`super::reclaim`]).
 
 use super::table::Range;
-use super::{Pager, WORKERS};
+use super::{Pager, WORKERS, Whose};
 use crate::sys::{self, HUGE, PAGE};
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::LEAST_MEMORY;
@@ -31,16 +31,19 @@ impl PoolSizes {
 }
 
 impl Pager {
-    /// Gives the pools the size that `superpage heap` wants, if that is another one. What is less than the least is not
-    /// `superpage heap`'s.
+    /// Gives the pools the size that `superpage heap` wants, if that is another one: those of the program and of each of its
+    /// children. What is less than the least is not `superpage heap`'s.
     pub(super) fn take_size(&self) {
         let heap = &self.counters.heap;
         let wanted = Bytes(heap.wanted.load(Relaxed));
-        if wanted < LEAST_MEMORY || wanted.0 == heap.memory.load(Relaxed) {
+        if wanted < LEAST_MEMORY || wanted.0 == self.memory.load(Relaxed) {
             return;
         }
         self.table.with(|table| table.resize(PoolSizes::of(wanted)));
-        heap.memory.store(wanted.0, Relaxed);
+        self.memory.store(wanted.0, Relaxed);
+        if self.whose == Whose::Programs {
+            heap.memory.store(wanted.0, Relaxed);
+        }
         self.tell(WORKERS);
     }
 

@@ -31,6 +31,11 @@ impl Rounds {
         Self { pages, now: AtomicU32::new(0) }
     }
 
+    /// The same, for the child of a fork.
+    pub(super) fn copied(&self) -> Self {
+        Self { pages: self.pages, now: AtomicU32::new(self.now.load(Relaxed)) }
+    }
+
     /// A page came to memory, where there is room for so many.
     pub(super) fn came(&self, page: usize, room: usize) {
         let Some(state) = self.pages.get(page) else { return };

@@ -17,14 +17,14 @@ const BETWEEN_TRIALS: Nanos = Nanos(10_000_000);
 
 /// Room for a base page, as a device wants it.
 #[repr(C, align(4096))] // tidy: allow(an attribute takes a number only)
-struct Buffer([u8; PAGE]);
+pub(super) struct Buffer([u8; PAGE]);
 
 impl Buffer {
-    const fn zeroes() -> Self {
+    pub(super) const fn zeroes() -> Self {
         Self([0; PAGE])
     }
 
-    fn address(&mut self) -> usize {
+    pub(super) fn address(&mut self) -> usize {
         self.0.as_mut_ptr().addr()
     }
 }

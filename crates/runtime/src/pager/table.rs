@@ -274,6 +274,21 @@ impl Table {
         self.base_most = pools.base + turned * PER_RANGE;
     }
 
+    /// Makes it the table of the child of a fork, which has none of the huge pages that were free, so many places without a
+    /// page, and base pages of which nobody knows when they are written to.
+    pub(super) fn pass_to_child(&mut self, places: u32) {
+        self.made -= self.free.len() + self.spare.len();
+        self.free.clear();
+        self.spare.clear();
+        self.empty.clear();
+        self.empty.extend((0..places).rev());
+        self.reads.clear();
+        for range in self.ranges.iter_mut() {
+            range.dirty = range.resident;
+        }
+        self.is_held = false;
+    }
+
     /// The number of ranges.
     pub(super) fn count(&self) -> usize {
         self.ranges.len()
@@ -528,7 +543,7 @@ impl Table {
         self.free.len() + self.free_from_the_start()
     }
 
-    /// Huge pages that are kept free. Chosen, not measured: a sixteenth.
+    /// Huge pages that are kept free. Chosen, not measured: one in 64.
     fn low(&self) -> usize {
         (self.most / 64).clamp(2, 8)
     }

@@ -1,0 +1,205 @@
+//! The child of a fork of a program whose memory lives in a file: it has a pager of its own, with threads, a userfaultfd and
+//! descriptors of its own.
+//!
+//! | where | what |
+//! |---|---|
+//! | the thread that forks, before | tries whether it may have a userfaultfd; has the pager stand still ([`Pager::stand_still`](crate::pager::Pager::stand_still)); takes the file of the heap into its table of descriptors, which the child will have a copy of; touches what libc touches in the child before the child comes here |
+//! | the same thread, after | has the pager go on, and closes the file |
+//! | the child's thread | starts the first thread of its library, with a table of descriptors of its own, waits, and closes the file; only then may it touch the heap |
+//! | that thread | makes the pager ([`Pager::of_child`](crate::pager::Pager::of_child)) and starts the others |
+//!
+//! Where anything of the first row fails, all of the heap is brought into memory instead, or the fork refused
+//! ([`fork`](crate::fork)). Where the child fails, it ends with a message: it would read zeroes for data.
+
+#![expect(unsafe_code, reason = "takes a descriptor over, and touches what libc will touch")]
+
+use crate::areas::Areas;
+use crate::export::Next;
+use crate::lock::OwnLock;
+use crate::pager::Claim;
+use crate::service::Answer;
+use crate::start;
+use crate::sys::{self, Descriptor, Errno, PAGE, Result};
+use crate::thread;
+use crate::uffd::Userfaultfd;
+use core::ffi::c_void;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+
+/// What a fork needs for a child with a pager.
+#[derive(Debug)]
+pub(crate) struct Child {
+    /// The service thread, in whose table of descriptors the file of the heap is.
+    service: AtomicU32,
+    /// The file, in the table of the thread that forks.
+    file: AtomicI32,
+    /// The child's reference to the pages of the file.
+    claim: OwnLock<Option<Claim>>,
+    /// Whether a part of the heap is not to be the child's, as the program has told the kernel.
+    is_ruled_out: AtomicBool,
+}
+
+/// No file.
+const NONE: i32 = -1;
+
+impl Child {
+    pub(crate) const fn new() -> Self {
+        Self {
+            service: AtomicU32::new(0),
+            file: AtomicI32::new(NONE),
+            claim: OwnLock::new(None),
+            is_ruled_out: AtomicBool::new(false),
+        }
+    }
+
+    /// The calling thread is the service thread.
+    pub(crate) fn note_service(&self) {
+        self.service.store(sys::thread(), Relaxed);
+    }
+
+    /// The program has asked of the kernel that a child gets no copy of some memory: no child has a pager from now on.
+    pub(crate) fn rule_out(&self) {
+        self.is_ruled_out.store(true, Relaxed);
+    }
+
+    /// The child begins with this reference.
+    pub(crate) fn expect(&self, claim: Claim) {
+        self.claim.with(|place| *place = Some(claim));
+    }
+
+    /// What the child begins with.
+    pub(crate) fn claim(&self) -> Option<Claim> {
+        self.claim.with(|claim| *claim)
+    }
+
+    /// The file, in a table of descriptors that is a copy of that of the thread which forked.
+    pub(crate) fn file(&self) -> Descriptor {
+        Descriptor(self.file.load(Relaxed))
+    }
+}
+
+/// Has the pager stand still, with all that a child needs for its own. The caller holds the lock of the space.
+///
+/// # Errors
+/// The cause for which a child can have none; the pager goes on then.
+pub(crate) fn prepare(areas: &Areas) -> Result<()> {
+    let child = &areas.child;
+    let pager = areas.pager().ok_or(Errno::ENOENT)?;
+    let here = PAGE;
+    // A thread whose stack lies in the heap would touch it before there is a pager.
+    let is_stack_in_heap = areas.span.contains(core::ptr::from_ref(&here).addr());
+    if child.is_ruled_out.load(Relaxed) || is_stack_in_heap {
+        return Err(Errno::EBUSY);
+    }
+    drop(Userfaultfd::open()?);
+    if areas.stand_still() == Answer::Refused {
+        return Err(Errno::ENOMEM);
+    }
+    let file = sys::descriptor_of(child.service.load(Relaxed), pager.descriptor());
+    let file = file.inspect_err(|_| forget(areas))?;
+    child.file.store(file.0, Relaxed);
+    core::mem::forget(file);
+    touch_files();
+    touch_thread();
+    Ok(())
+}
+
+/// After a fork, in the parent, or where none came.
+pub(crate) fn close_file(areas: &Areas) {
+    let file = areas.child.file.swap(NONE, Relaxed);
+    if file != NONE {
+        drop(Descriptor(file));
+    }
+}
+
+/// The fork does not come that was prepared.
+pub(crate) fn forget(areas: &Areas) {
+    close_file(areas);
+    if let (Some(pager), Some(claim)) = (areas.pager(), areas.child.claim()) {
+        pager.forget_child(claim);
+    }
+    areas.let_heap_go();
+}
+
+/// Begins in the child, in its only thread; whether there is a pager. It holds the lock of the space.
+pub(crate) fn begin(areas: &Areas) -> bool {
+    thread::forget_all();
+    let has_begun = start::start_in_child();
+    close_file(areas);
+    has_begun
+}
+
+static LOCK: Next = Next::new(c"_IO_list_lock");
+static UNLOCK: Next = Next::new(c"_IO_list_unlock");
+static FIRST: Next = Next::new(c"_IO_iter_begin");
+static NEXT: Next = Next::new(c"_IO_iter_next");
+static FILE: Next = Next::new(c"_IO_iter_file");
+
+/// Finds the functions of libc that are called here.
+pub(crate) fn resolve() {
+    for next in [&LOCK, &UNLOCK, &FIRST, &NEXT, &FILE] {
+        next.get();
+    }
+}
+
+/// The places in glibc's `FILE` of its flags, of the next one and of its lock. They are part of its binary interface.
+const FLAGS_AT: usize = 0;
+const CHAIN_AT: usize = 104;
+const LOCK_AT: usize = 136;
+
+/// Touches the open files of libc, whose locks it resets in the child of a program with several threads.
+fn touch_files() {
+    type Act = extern "C" fn();
+    type Walk = extern "C" fn(*mut c_void) -> *mut c_void;
+    type Begin = extern "C" fn() -> *mut c_void;
+    let all = (LOCK.get(), UNLOCK.get(), FIRST.get(), NEXT.get(), FILE.get());
+    let (Some(lock), Some(unlock), Some(first), Some(next), Some(file)) = all else { return };
+    // SAFETY: these functions of glibc have these types.
+    let (lock, unlock, first, next, file) = unsafe {
+        (
+            core::mem::transmute::<*mut c_void, Act>(lock),
+            core::mem::transmute::<*mut c_void, Act>(unlock),
+            core::mem::transmute::<*mut c_void, Begin>(first),
+            core::mem::transmute::<*mut c_void, Walk>(next),
+            core::mem::transmute::<*mut c_void, Walk>(file),
+        )
+    };
+    lock();
+    let mut at = first();
+    while !at.is_null() {
+        touch_file(file(at).addr());
+        at = next(at);
+    }
+    unlock();
+}
+
+/// Touches the table through which the calling thread's thread-local variables are found: libc allocates it, so it may lie in
+/// the heap, and the child reads it before it has a pager.
+fn touch_thread() {
+    const ENTRY: usize = 2 * size_of::<usize>();
+    let table: usize;
+    // SAFETY: glibc keeps the table's address at this place of each thread.
+    unsafe { core::arch::asm!("mov {}, fs:[8]", out(reg) table, options(nostack, readonly)) };
+    let first = table - ENTRY;
+    // SAFETY: the entry before the first is the number of entries; the table lives as long as the thread.
+    let count = unsafe { (first as *const usize).read_volatile() };
+    let end = table + (count + 1) * ENTRY;
+    for address in (first..end).step_by(PAGE).chain([end - 1]) {
+        // SAFETY: as above.
+        unsafe { (address as *const u8).read_volatile() };
+    }
+}
+
+fn touch_file(file: usize) {
+    let touch = |address: usize| {
+        // SAFETY: the file is in libc's list, which is locked, and its lock lives as long as it.
+        unsafe { (address as *const usize).read_volatile() }
+    };
+    touch(file + FLAGS_AT);
+    touch(file + CHAIN_AT);
+    let lock = touch(file + LOCK_AT);
+    if lock != 0 {
+        touch(lock);
+        touch(lock + size_of::<usize>());
+    }
+}

@@ -1,0 +1,380 @@
+//! Which pages of the file are taken, by the program and by those children of its forks that have a pager of their own.
+//!
+//! They all write to one file. What each of them needs of it is a bitmap in memory that they share, and a page of the file is
+//! free if no member of the family has its bit. So a reference is a bit, and a fork copies a bitmap. A member sets and clears
+//! no bits but its own: it takes a page by setting its bit and then looking at those of the others, and where two do so at
+//! once both give way. No lock is shared, so nobody waits for a process that was stopped or killed.
+//!
+//! A member lives as long as a byte of the file is locked (`F_SETLK`), which is that of its number. The kernel drops such a
+//! lock when the table of descriptors goes through which it was taken: at the end of the process, also by SIGKILL, and when it
+//! executes another program. The table is that of the library's threads, so it is never shared with another process.
+//!
+//! For each member the file has room for a whole heap, and grows at a fork where it has not. It never shrinks.
+
+#![expect(unsafe_code, reason = "shares memory between processes, and locks bytes of a file")]
+
+use super::PER_RANGE;
+use crate::sys::{self, Descriptor, Errno, Mmap, PAGE, Result};
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, Nanos};
+use syscalls::{Sysno, syscall};
+
+/// The processes that may be members at a time. Chosen: a bitmap is made for each, of a file with room for all.
+const MEMBERS: usize = 32;
+
+/// The time that a child has between the fork and its first lock. Chosen, not measured: it takes milliseconds.
+const PATIENCE: Nanos = Nanos(60_000_000_000);
+
+/// The pages of the file that a word of a bitmap is about.
+pub(super) const PER_WORD: usize = 64;
+
+/// What a member is, in the lowest bits of its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+enum Life {
+    /// Nobody is this member. All zero bytes are this.
+    Free = 0,
+    /// The child of a fork that is under way, or just was.
+    Expected = 1,
+    /// A process that has its byte locked.
+    Locked = 2,
+}
+
+/// The generation of a member is counted in the bits above its [`Life`].
+const GENERATION: u64 = 4;
+
+/// What is shared of a member. All zero bytes are one that is nobody.
+#[derive(Debug)]
+#[repr(C)]
+struct Member {
+    state: AtomicU64,
+    /// When it was expected, on the monotonic clock.
+    since: AtomicU64,
+}
+
+/// What the family shares beside the bitmaps.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Shared {
+    /// The pages of the file that may be taken, and the last one.
+    pages: AtomicU64,
+    /// The length of the file; zero of a device.
+    length: AtomicU64,
+    /// Changed when a bitmap has been copied.
+    copies: AtomicU32,
+    /// Whether a child has found memory changed before its pager was there.
+    is_unsafe: AtomicBool,
+    members: [Member; MEMBERS],
+}
+
+/// A member that is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    member: usize,
+    state: u64,
+}
+
+/// The family, as a member sees it.
+#[derive(Debug)]
+pub(super) struct Family {
+    shared: &'static Shared,
+    bits: &'static [AtomicU64],
+    /// The pages that each member needs at the most.
+    share: usize,
+    /// The words of a bitmap.
+    words: usize,
+    me: usize,
+}
+
+impl Family {
+    /// A family of one, in a file with room for a heap of this size.
+    ///
+    /// # Errors
+    /// ENOMEM where there is no address space to share.
+    pub(super) fn new(size: Bytes) -> Result<Self> {
+        let share = sys::to_usize(size.0 / HUGE_PAGE_BYTES) * PER_RANGE;
+        Self::of_up_to(MEMBERS, share).or_else(|_| Self::of_up_to(1, share))
+    }
+
+    fn of_up_to(members: usize, share: usize) -> Result<Self> {
+        let words = members * share / PER_WORD;
+        let header = size_of::<Shared>().next_multiple_of(PAGE);
+        let asked = Mmap {
+            address: 0,
+            length: (header + members * words * size_of::<u64>()).next_multiple_of(PAGE),
+            protection: libc::PROT_READ | libc::PROT_WRITE,
+            flags: libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            descriptor: -1,
+            offset: 0,
+        };
+        // SAFETY: the kernel chooses an unused place.
+        let start = unsafe { sys::mmap(asked) }?;
+        // SAFETY: it was just mapped, is never unmapped, and zero bytes are the values of both.
+        let (shared, bits) = unsafe {
+            let bits = (start + header) as *const AtomicU64;
+            (&*(start as *const Shared), core::slice::from_raw_parts(bits, members * words))
+        };
+        shared.pages.store(share as u64, SeqCst);
+        Ok(Self { shared, bits, share, words, me: 0 })
+    }
+
+    /// Begins with the file: its length, and the lock of the first member.
+    ///
+    /// # Errors
+    /// What the kernel says. Without the lock there is nobody to fork.
+    pub(super) fn begin(&self, file: &Descriptor) -> Result<()> {
+        self.shared.length.store(sys::file_length(file)?, SeqCst);
+        if lock(file, self.me).is_ok() {
+            self.shared.members[self.me].state.store(Life::Locked as u64, SeqCst);
+        }
+        Ok(())
+    }
+
+    /// The length that the file has; zero of a device.
+    pub(super) fn length(&self) -> &'static AtomicU64 {
+        &self.shared.length
+    }
+
+    /// The pages that the file has, the first and the last of which are never used.
+    pub(super) fn pages(&self) -> usize {
+        sys::to_usize(self.shared.pages.load(SeqCst))
+    }
+
+    /// Notes that no child may have a pager any more.
+    pub(super) fn give_up(&self) {
+        self.shared.is_unsafe.store(true, SeqCst);
+    }
+
+    /// The pages of a word that are this member's.
+    pub(super) fn own(&self, word: usize) -> u64 {
+        self.bit_of(self.me, word).map_or(u64::MAX, |bits| bits.load(SeqCst))
+    }
+
+    /// The pages of a word that are somebody's.
+    pub(super) fn taken(&self, word: usize) -> u64 {
+        self.own(word) | self.others(word)
+    }
+
+    /// Takes pages of a word, which are not this member's; whether nobody else has one of them.
+    pub(super) fn take(&self, word: usize, pages: u64) -> bool {
+        let Some(own) = self.bit_of(self.me, word) else { return false };
+        own.fetch_or(pages, SeqCst);
+        loop {
+            let copies = self.shared.copies.load(SeqCst);
+            let is_taken = self.others(word) & pages != 0;
+            // A bitmap that was copied in between may have been looked at before, and the one it was copied from after its
+            // bits were cleared.
+            if copies != self.shared.copies.load(SeqCst) {
+                continue;
+            }
+            if is_taken {
+                own.fetch_and(!pages, SeqCst);
+            }
+            return !is_taken;
+        }
+    }
+
+    /// Gives pages of a word back.
+    pub(super) fn free(&self, word: usize, pages: u64) {
+        if let Some(own) = self.bit_of(self.me, word) {
+            own.fetch_and(!pages, SeqCst);
+        }
+    }
+
+    fn bit_of(&self, member: usize, word: usize) -> Option<&AtomicU64> {
+        self.bits.get(member * self.words..)?.get(..self.words)?.get(word)
+    }
+
+    fn others(&self, word: usize) -> u64 {
+        let lives = |member: &Member| life(member.state.load(SeqCst)) != Life::Free as u64;
+        let others = self.shared.members.iter().enumerate().filter(|(at, _)| *at != self.me);
+        others
+            .filter(|(_, member)| lives(member))
+            .filter_map(|(at, _)| self.bit_of(at, word))
+            .fold(0, |all, bits| all | bits.load(SeqCst))
+    }
+
+    /// Has a member expected that begins with the pages of this one, of which none may be taken or given back meanwhile, and
+    /// with room in the file for all that it will write.
+    ///
+    /// # Errors
+    /// ENOMEM where the family is as large as it may be, EIO of a file that was truncated, and what the kernel says.
+    pub(super) fn expect(&self, file: &Descriptor) -> Result<Claim> {
+        let is_whole = sys::file_length(file)? >= self.shared.length.load(SeqCst);
+        if self.shared.is_unsafe.load(SeqCst) || !is_whole {
+            return Err(Errno::EIO);
+        }
+        let me = self.shared.members.get(self.me);
+        if me.is_none_or(|me| life(me.state.load(SeqCst)) != Life::Locked as u64) {
+            return Err(Errno::ENOLCK);
+        }
+        self.reap(file);
+        let claim = self.claim().ok_or(Errno::ENOMEM)?;
+        self.grow(file).inspect_err(|_| self.retract(claim))?;
+        for word in 0..self.pages().div_ceil(PER_WORD) {
+            if let Some(bits) = self.bit_of(claim.member, word) {
+                bits.store(self.own(word), SeqCst);
+            }
+        }
+        self.shared.copies.fetch_add(1, SeqCst);
+        Ok(claim)
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        let most = self.bits.len() / self.words;
+        let all = self.shared.members.iter().enumerate().take(most);
+        all.filter(|(at, _)| *at != self.me).find_map(|(member, entry)| {
+            let before = entry.state.load(SeqCst);
+            if life(before) != Life::Free as u64 {
+                return None;
+            }
+            entry.since.store(sys::now().0, SeqCst);
+            let state = before + GENERATION + Life::Expected as u64;
+            let claimed = entry.state.compare_exchange(before, state, SeqCst, SeqCst);
+            claimed.is_ok().then_some(Claim { member, state })
+        })
+    }
+
+    /// The file grows, so that there is room for what all members may write.
+    fn grow(&self, file: &Descriptor) -> Result<()> {
+        let lives = |member: &&Member| life(member.state.load(SeqCst)) != Life::Free as u64;
+        let count = self.shared.members.iter().filter(lives).count();
+        let pages = (count * self.share) as u64;
+        if pages <= self.shared.pages.load(SeqCst) {
+            return Ok(());
+        }
+        let (length, before) = (pages * PAGE as u64, self.shared.length.load(SeqCst));
+        if before == 0 || u32::try_from(pages).is_err() {
+            return Err(Errno::ENOSPC); // a device does not grow
+        }
+        // SAFETY: it changes nothing of what the file holds.
+        unsafe { syscall!(Sysno::fallocate, file.0, 0, 0, length) }?;
+        self.shared.length.fetch_max(length, SeqCst);
+        self.shared.pages.fetch_max(pages, SeqCst);
+        Ok(())
+    }
+
+    /// The member is expected no more: there was no fork.
+    pub(super) fn retract(&self, claim: Claim) {
+        self.turn(claim.member, claim.state, Life::Free);
+    }
+
+    /// The family as the member sees it that was expected, which it is from now on.
+    ///
+    /// # Errors
+    /// ESRCH where it was given up, and what the kernel says.
+    pub(super) fn join(&self, claim: Claim, file: &Descriptor) -> Result<Self> {
+        lock(file, claim.member)?;
+        if !self.turn(claim.member, claim.state, Life::Locked) {
+            return Err(Errno::ESRCH);
+        }
+        Ok(Self { me: claim.member, ..*self })
+    }
+
+    fn turn(&self, member: usize, from: u64, to: Life) -> bool {
+        let to = from - life(from) + to as u64;
+        let member = self.shared.members.get(member);
+        member.is_some_and(|member| member.state.compare_exchange(from, to, SeqCst, SeqCst).is_ok())
+    }
+
+    /// Frees the pages of members that are no more.
+    pub(super) fn reap(&self, file: &Descriptor) {
+        for (at, member) in self.shared.members.iter().enumerate() {
+            let state = member.state.load(SeqCst);
+            let since = member.since.load(SeqCst);
+            let is_gone = if life(state) == Life::Locked as u64 {
+                at != self.me && !is_locked(file, at)
+            } else {
+                life(state) == Life::Expected as u64 && sys::now() > Nanos(since + PATIENCE.0)
+            };
+            if is_gone {
+                self.turn(at, state, Life::Free);
+            }
+        }
+    }
+}
+
+const fn life(state: u64) -> u64 {
+    state % GENERATION
+}
+
+/// The kind of a lock that nobody else may have as well.
+const WRITES: i16 = 1; // F_WRLCK
+
+/// The byte of a member.
+fn byte_of(member: usize) -> libc::flock {
+    // SAFETY: zero bytes are a lock.
+    let mut byte: libc::flock = unsafe { core::mem::zeroed() };
+    byte.l_type = WRITES;
+    byte.l_start = member as i64;
+    byte.l_len = 1;
+    byte
+}
+
+fn lock(file: &Descriptor, member: usize) -> Result<()> {
+    let byte = byte_of(member);
+    // SAFETY: the kernel reads the lock.
+    unsafe { syscall!(Sysno::fcntl, file.0, libc::F_SETLK, &raw const byte) }.map(|_| ())
+}
+
+/// Whether another process has the byte of a member locked; where the kernel does not say, it has.
+fn is_locked(file: &Descriptor, member: usize) -> bool {
+    let mut byte = byte_of(member);
+    // SAFETY: the kernel reads and writes the lock.
+    let done = unsafe { syscall!(Sysno::fcntl, file.0, libc::F_GETLK, &raw mut byte) };
+    done.is_err() || i32::from(byte.l_type) != libc::F_UNLCK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first() -> Family {
+        let family = Family::new(Bytes(2 * HUGE_PAGE_BYTES)).expect("there is memory");
+        family.shared.members[0].state.store(Life::Locked as u64, SeqCst);
+        family
+    }
+
+    fn child_of(parent: &Family) -> Family {
+        let claim = parent.claim().expect("there is room");
+        for word in 0..parent.words {
+            let bits = parent.bit_of(claim.member, word).expect("it is in the bitmap");
+            bits.store(parent.own(word), SeqCst);
+        }
+        parent.shared.copies.fetch_add(1, SeqCst);
+        assert!(parent.turn(claim.member, claim.state, Life::Locked));
+        Family { me: claim.member, ..*parent }
+    }
+
+    #[test]
+    fn a_page_is_taken_while_any_member_has_it() {
+        let parent = first();
+        assert!(parent.take(0, 0b111));
+        let child = child_of(&parent);
+        parent.free(0, 0b11);
+        assert!(!parent.take(0, 0b1) && parent.own(0) == 0b100);
+        assert!(parent.take(0, 0b1000) && !child.take(0, 0b1000));
+        child.free(0, 0b1);
+        assert!(parent.take(0, 0b1));
+        assert_eq!((parent.taken(0), child.own(0)), (0b1111, 0b110));
+    }
+
+    #[test]
+    fn a_member_that_was_given_up_is_another() {
+        let parent = first();
+        let first = parent.claim().expect("there is room");
+        parent.retract(first);
+        let second = parent.claim().expect("there is room");
+        assert_eq!(first.member, second.member);
+        assert!(!parent.turn(first.member, first.state, Life::Locked));
+        assert!(parent.turn(second.member, second.state, Life::Locked));
+    }
+
+    #[test]
+    fn a_family_has_an_end() {
+        let parent = first();
+        let claims: alloc::vec::Vec<_> = core::iter::from_fn(|| parent.claim()).collect();
+        assert_eq!(claims.len(), MEMBERS - 1);
+    }
+}

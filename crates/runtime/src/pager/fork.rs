@@ -1,0 +1,263 @@
+//! The pager while the program forks: it stands still, so that a child finds its state whole.
+//!
+//! A child gets a pager of its own ([`child`](super::child)), which goes on with a copy of this one's state. So at the moment
+//! of the fork no range may be changing, no lock of the library's may be held, and for each page that is not mapped the file
+//! must have what it holds. Who works in the pager passes a [`Gate`]. For a fork it is closed and everybody waits who wants to
+//! begin, until all have ended; pages that wait outside the heap are brought back; and the child's references to the file are
+//! made ([`family`](super::family)). Nothing of that touches the disk, but for the file, which may have to grow.
+//!
+//! Faults must be served all the same: a thread of the program that waits for one may hold a lock that libc's fork takes, such
+//! as that of the list of open files. While the gate is shut faults are served in a way that changes nothing of the
+//! state: a base page is put in place and noted, before, in a list. After the fork the pager takes it into its state, and the
+//! child's pager what of it has come to its memory.
+
+#![expect(unsafe_code, reason = "reads the file")]
+
+use super::family::Claim;
+use super::file::FilePage;
+use super::serve::Buffer;
+use super::table::{Hash, Range, State};
+use super::{PER_RANGE, Pager, WORKERS, bytes};
+use crate::areas::Areas;
+use crate::sys::{self, PAGE, Result};
+use crate::uffd::{Fault, Kind, Writes};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// The faults that are served at a fork; those behind wait for its end. Chosen, not measured: two threads serve some
+/// thousand in a fork of 100 ms.
+const NOTED: usize = 65_536;
+
+/// A note of a page that did not come.
+const NONE: u32 = u32::MAX;
+
+/// Everybody passes.
+const OPEN: u32 = 0;
+/// Nobody passes: the state is about to be whole, or to change again.
+const CLOSED: u32 = 1;
+/// Nobody passes but faults, which change nothing of the state.
+const STILL: u32 = 2;
+
+/// Whoever works in the pager passes it.
+#[derive(Debug)]
+pub(super) struct Gate {
+    state: AtomicU32,
+    /// Those who have passed.
+    inside: AtomicU32,
+    /// The pages of the heap that were put in place at the fork, and their number.
+    noted: &'static [AtomicU32],
+    count: AtomicU32,
+}
+
+impl Gate {
+    /// An open one.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            state: AtomicU32::new(OPEN),
+            inside: AtomicU32::new(0),
+            noted: super::integers(NOTED)?,
+            count: AtomicU32::new(0),
+        })
+    }
+
+    /// Passes while the gate is open, or in this state, in which the caller is inside then.
+    fn enter(&self, also: u32) -> u32 {
+        loop {
+            let state = self.state.load(SeqCst);
+            if state == OPEN || state == also {
+                self.inside.fetch_add(1, SeqCst);
+                if self.state.load(SeqCst) == state {
+                    return state;
+                }
+                self.leave();
+            } else {
+                sys::futex_wait(&self.state, state);
+            }
+        }
+    }
+
+    fn leave(&self) {
+        if self.inside.fetch_sub(1, SeqCst) == 1 && self.state.load(SeqCst) == CLOSED {
+            sys::futex_wake(&self.inside);
+        }
+    }
+
+    /// Works once the gate is open.
+    pub(super) fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.enter(OPEN);
+        let done = work();
+        self.leave();
+        done
+    }
+
+    fn turn(&self, state: u32) {
+        self.state.store(state, SeqCst);
+        sys::futex_wake(&self.state);
+    }
+
+    /// Waits until nobody is inside any more.
+    fn close(&self) {
+        self.turn(CLOSED);
+        loop {
+            match self.inside.load(SeqCst) {
+                0 => return,
+                inside => sys::futex_wait(&self.inside, inside),
+            }
+        }
+    }
+
+    /// Notes a page of the heap; the note, if there was room.
+    fn note(&self, page: usize) -> Option<&AtomicU32> {
+        let note = self.noted.get(self.count.fetch_add(1, SeqCst) as usize)?;
+        note.store(u32::try_from(page).unwrap_or(NONE), SeqCst);
+        Some(note)
+    }
+
+    /// The pages that were noted, of the heap.
+    pub(super) fn noted(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let count = (self.count.load(SeqCst) as usize).min(NOTED);
+        let all = self.noted[..count].iter().map(|page| page.load(SeqCst));
+        all.filter(|page| *page != NONE).map(|page| page as usize)
+    }
+}
+
+impl Pager {
+    /// Stands still for a fork, until [`Pager::go_on`]; the reference to the file that the child begins with.
+    ///
+    /// # Errors
+    /// EBUSY where other mappings of the program's lie in the heap, and what [`Family::expect`](super::family::Family::expect)
+    /// says.
+    pub(crate) fn stand_still(&self) -> Result<Claim> {
+        self.table.with(|table| table.is_held = true);
+        self.gate.close();
+        // A page that could not be read is marked in the page tables, which the child's pager could not tell from others.
+        let has_errors = self.counters.heap.errors.load(Relaxed) > 0;
+        let whole = if has_errors { Err(sys::Errno::EIO) } else { self.bring_all_back() };
+        let stood = whole
+            .and_then(|()| self.space.with(|space| space.family().expect(self.file.descriptor())));
+        match stood {
+            Ok(_) => self.gate.turn(STILL),
+            Err(_) => self.go_on(),
+        }
+        stood
+    }
+
+    /// The fork is over, or there was none.
+    pub(crate) fn go_on(&self) {
+        if self.gate.state.load(SeqCst) == OPEN {
+            return;
+        }
+        self.gate.close();
+        for page in self.gate.noted() {
+            self.take_in(page);
+        }
+        self.gate.count.store(0, SeqCst);
+        self.table.with(|table| table.is_held = false);
+        self.gate.turn(OPEN);
+        self.tell(WORKERS);
+    }
+
+    /// The child will not come.
+    pub(crate) fn forget_child(&self, claim: Claim) {
+        self.space.with(|space| space.family().retract(claim));
+    }
+
+    /// The number of the heap's file in the table of the library's threads.
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.file.descriptor().0
+    }
+
+    fn bring_all_back(&self) -> Result<()> {
+        for range in 0..self.table.with(|table| table.count()) {
+            let Some(entry) = self.entry(range) else { continue };
+            if entry.is_mixed {
+                return Err(sys::Errno::EBUSY);
+            }
+            if entry.state == State::Waiting
+                && let Some(before) = self.take_over(range)
+            {
+                let after = self.bring_back(range, before);
+                self.settle(range, &before, after);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn entry(&self, range: usize) -> Option<Range> {
+        self.table.with(|table| table.range(range).copied())
+    }
+
+    /// A base page is in its place that was noted. Writes to it were not told.
+    pub(super) fn take_in(&self, page: usize) {
+        let (range, index) = (page / PER_RANGE, page % PER_RANGE);
+        let Some(before) = self.take_over(range) else { return };
+        let mut after = before;
+        if matches!(before.state, State::Out | State::Base) {
+            after = Range { state: State::Base, hash: Hash::UNKNOWN, has_tables: true, ..before };
+            after.resident.add(index);
+            after.dirty.add(index);
+        }
+        self.settle(range, &before, after);
+    }
+
+    /// Serves a fault, also while the program forks.
+    pub(crate) fn serve_always(&self, areas: &Areas, fault: Fault) {
+        let state = self.gate.enter(STILL);
+        let is_served = state == OPEN || self.serve_at_fork(fault);
+        if state == OPEN {
+            self.serve(areas, fault);
+        }
+        self.gate.leave();
+        if !is_served {
+            // There is no more room to note pages: the fault waits for the end of the fork.
+            self.gate.pass(|| self.serve(areas, fault));
+        }
+    }
+
+    /// Serves a fault without changing anything of the state; whether it did.
+    fn serve_at_fork(&self, fault: Fault) -> bool {
+        let number = (fault.address - self.heap.start) / PAGE;
+        let (range, index) = (number / PER_RANGE, number % PER_RANGE);
+        let Some(entry) = self.entry(range) else { return true };
+        let page = self.page(range, index);
+        let is_there = entry.state == State::Base && entry.resident.has(index);
+        if entry.state == State::Huge || fault.kind == Kind::WriteProtected && !is_there {
+            // Nothing is to be done, unless the program had the kernel drop the page without the library's knowledge.
+            if fault.kind == Kind::Missing {
+                let _ = self.uffd.copy(Buffer::zeroes().address(), page.start, Writes::Free);
+            }
+        } else {
+            let Some(note) = self.gate.note(number) else { return false };
+            match fault.kind {
+                Kind::WriteProtected => self.uffd.allow_writes(page),
+                Kind::Missing => {
+                    let stored = if is_there { 0 } else { self.file_page(range, index) };
+                    if !self.put_stored(stored, page.start) {
+                        note.store(NONE, SeqCst);
+                    }
+                }
+            }
+        }
+        self.uffd.wake(page);
+        true
+    }
+
+    /// Puts a base page in its place, with what a page of the file holds; whether one is there.
+    fn put_stored(&self, stored: FilePage, page: usize) -> bool {
+        let mut buffer = Buffer::zeroes();
+        if stored != 0 {
+            // SAFETY: the buffer is a page.
+            if unsafe { self.file.read(stored, 1, buffer.address()) }.is_err() {
+                self.counters.heap.errors.fetch_add(1, Relaxed);
+                self.uffd.poison(page);
+                return false;
+            }
+            self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);
+        }
+        self.counters.heap.base_faults.fetch_add(1, Relaxed);
+        self.put_copy(buffer.address(), page)
+    }
+}
