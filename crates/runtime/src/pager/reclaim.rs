@@ -113,8 +113,16 @@ impl Pager {
 
     /// Makes a huge page free; whether one is.
     fn reclaim(&self) -> bool {
+        let unused = self.table.with(|table| table.take_unused());
+        if let Some(place) = unused.and_then(|(range, before)| self.clean(range, before)) {
+            self.give_page(place);
+            return true;
+        }
         if let Some(place) = self.take_passed() {
             self.give_page(place);
+            if self.table.with(|table| table.is_waiting_low()) {
+                self.move_out();
+            }
             return true;
         }
         for _ in 0..MOVED {

@@ -9,8 +9,12 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Rounds that a page is spared at the most. Chosen, not measured: in a clock that spares all its pages no page would leave.
-const MOST: u32 = 3;
+/// Rounds that a page is spared at the most, so that one that was popular once does leave.
+const MOST: u32 = 31;
+
+/// A page is spared for one round if it was wanted once while one in so many of the pages in memory left it. Chosen, not
+/// measured: where most of a program's pages are in memory, those that are touched seldom are missed for longer.
+const PART: usize = 4;
 
 /// The bit of a page that has left memory; the others are then when that was.
 const OUT: u32 = 1 << 31;
@@ -44,11 +48,8 @@ impl Rounds {
             0
         } else {
             let missed = self.now.load(Relaxed).wrapping_sub(before) & !OUT;
-            // In one round of the clock as many pages leave as there is room for, so this page was wanted so many times in
-            // half a round. Half is chosen, not measured: where most of a program's pages are in memory, those that are touched
-            // seldom are missed for longer.
-            let room = u32::try_from(room / 2).unwrap_or(u32::MAX);
-            (room / missed.max(1)).min(MOST)
+            let part = u32::try_from(room / PART).unwrap_or(u32::MAX);
+            (part / missed.max(1)).min(MOST)
         };
         state.store(rounds, Relaxed);
     }
@@ -83,10 +84,10 @@ mod tests {
         let spared_after = |missed: usize| {
             rounds.left(0);
             (1..=missed).for_each(|page| rounds.left(page));
-            rounds.came(0, 100);
-            (0..10).take_while(|_| rounds.spare(0)).count()
+            rounds.came(0, 400);
+            (0..100).take_while(|_| rounds.spare(0)).count()
         };
-        assert_eq!([1, 10, 20, 40, 60, 900].map(spared_after), [3, 3, 2, 1, 0, 0]);
+        assert_eq!([1, 10, 20, 40, 60, 900].map(spared_after), [31, 9, 4, 2, 1, 0]);
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Pager {
     fn follow(&self, range: usize, index: usize) -> bool {
         let (is_next, due) = self.table.with(|table| {
             let touched = table.follow(range, index);
-            table.read_ahead(touched.ahead);
+            table.read_ahead(&touched);
             touched.passed.iter().for_each(|range| table.pass(range));
             (touched.length > 0, table.work_is_due())
         });

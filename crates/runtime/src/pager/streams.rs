@@ -4,6 +4,10 @@
 //! ranges after it are read before they are touched; and those before it leave memory first, the last one at first, because
 //! a program that begins again comes to that after all others. So of data that is passed over again and again as much stays
 //! as memory has room for, where the paper's clock would drop each range just before it is needed.
+//!
+//! Of the last ones those leave that lie apart: then the next pass reads one while the program is at what lies between. And a
+//! range that no stream has come to while they came to as many as there are leaves before all others
+//! ([`take_unused`](super::table::Table::take_unused)).
 
 use super::PER_RANGE;
 
@@ -15,10 +19,18 @@ const LONGEST_STEP: i64 = 8;
 const LONGEST_GAP: i64 = 1024;
 /// The equal steps from page to page that begin a stream: touches at random take none. Chosen, not measured.
 const RUN: i64 = 4;
+/// The touches at the near ends of ranges, each further than the last, that begin a stream as well: a program that goes over
+/// ranges most of which are in memory is seen nowhere else.
+const HOPS: i64 = 4;
+/// The longest way between two such touches, in ranges, all of which are in memory. Chosen, not measured.
+const LONGEST_HOP: i64 = 64;
 /// The pages at the near end of a range, in one of which a stream comes in. Chosen, not measured.
 const EDGE: usize = PER_RANGE / 8;
 /// The ranges that are read ahead in a stream at the most. Chosen: 16 MiB.
 const MOST_AHEAD: i64 = 8;
+
+/// The furthest range that is read ahead where those before it are in memory. Chosen, not measured.
+const LONGEST_LOOK: i64 = 64;
 
 /// The ranges behind the one that was touched last that a stream may come back to. Chosen: 8 MiB, which programs that
 /// work block by block have in the caches of the processor.
@@ -37,6 +49,8 @@ struct Stream {
     page: i64,
     distance: i64,
     run: i64,
+    /// How often it was at the near end of a range further on, over ranges that are in memory.
+    hops: i64,
     /// The furthest step from `last` that was read ahead.
     ahead: i64,
     /// When it was touched last, by a count of touches.
@@ -77,8 +91,20 @@ pub(super) struct Touched {
     pub(super) length: i64,
     /// What is to be read ahead.
     pub(super) ahead: Ranges,
+    /// The ranges that the stream comes to next, and those after them: if all of the former are in memory, the first of the
+    /// latter that is not is to be read ahead too.
+    pub(super) next: Ranges,
+    pub(super) beyond: Ranges,
     /// What the stream has left behind, the last one last.
     pub(super) passed: Ranges,
+}
+
+/// The way from one touch to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// To the near end of another range, over ranges that are in memory.
+    Hop,
+    Other,
 }
 
 impl Streams {
@@ -116,12 +142,20 @@ impl Streams {
             return stream.look_around(steps);
         }
         let distance = |s: &Stream| (page - s.page).abs();
+        let is_hop = |s: &Stream| {
+            let (from, step) = (s.page / PER_RANGE as i64, (page - s.page).signum());
+            let ranges = (range - from).abs();
+            (1..=LONGEST_HOP).contains(&ranges)
+                && is_at_edge(step)
+                && (1..ranges).all(|at| is_there(from + at * step))
+        };
         let near = self.streams.iter_mut().filter(|s| s.used > 0 && s.length == 0);
         if let Some(stream) = near.min_by_key(|s| distance(s))
-            && distance(stream) <= LONGEST_STEP * PER_RANGE as i64
+            && (distance(stream) <= LONGEST_STEP * PER_RANGE as i64 || is_hop(stream))
         {
             stream.used = used;
-            return stream.touch_page(page);
+            let way = if is_hop(stream) { Way::Hop } else { Way::Other };
+            return stream.touch_page(page, way);
         }
         if let Some(oldest) = self.streams.iter_mut().min_by_key(|s| s.used) {
             *oldest = Stream { page, used, ..Stream::default() };
@@ -139,22 +173,34 @@ impl Stream {
     }
 
     /// Notes another touch of what may become a stream. Steps of so many bytes are equal numbers of pages, or one more.
-    fn touch_page(&mut self, page: i64) -> Touched {
+    fn touch_page(&mut self, page: i64, way: Way) -> Touched {
         let distance = page - self.page;
         if distance == 0 {
             return Touched::default();
         }
-        let is_equal =
-            distance.signum() == self.distance.signum() && (distance - self.distance).abs() <= 1;
+        let is_onward = distance.signum() == self.distance.signum();
+        let is_equal = is_onward && (distance - self.distance).abs() <= 1;
         self.run = if is_equal { self.run + 1 } else { 1 };
+        self.hops = match way {
+            Way::Hop if is_onward => self.hops + 1,
+            Way::Hop => 1,
+            Way::Other => 0,
+        };
+        let before = self.page / PER_RANGE as i64;
         (self.page, self.distance) = (page, distance);
-        if self.run < RUN {
-            return Touched::default();
-        }
         let ranges = distance / PER_RANGE as i64;
-        self.step = if ranges == 0 { distance.signum() } else { ranges };
-        (self.last, self.length) = (page / PER_RANGE as i64, 1);
-        self.look_around(1)
+        self.last = page / PER_RANGE as i64;
+        if self.run >= RUN {
+            self.step = if ranges == 0 { distance.signum() } else { ranges };
+            self.length = 1;
+            self.look_around(1)
+        } else if self.hops >= HOPS {
+            // It has come over as many ranges as a stream keeps.
+            (self.step, self.length) = (distance.signum(), KEPT);
+            self.look_around((self.last - before).abs())
+        } else {
+            Touched::default()
+        }
     }
 
     /// What is to be read, and what was left behind, after so many steps.
@@ -166,7 +212,10 @@ impl Stream {
         self.ahead = self.ahead.max(wanted);
         let count = if self.length >= KEPT { steps } else { 0 };
         let passed = Ranges { first: self.last - (KEPT + steps - 1) * step, step, count };
-        Touched { length: self.length, ahead, passed }
+        let next = Ranges { first: self.last + step, step, count: wanted };
+        let first = self.last + (wanted + 1) * step;
+        let beyond = Ranges { first, step, count: LONGEST_LOOK - wanted };
+        Touched { length: self.length, ahead, next, beyond, passed }
     }
 }
 
@@ -241,6 +290,21 @@ mod tests {
         assert_eq!(begins([0, 2, 4, 7, 9, 12]), [0, 0, 0, 0, 1, 1]);
         assert_eq!(begins([900, 800, 700, 600, 500, 400]), [0, 0, 0, 0, 1, 1]);
         assert_eq!(begins([0, 768, 1536, 2304, 3072, 3840])[..5], [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_stream_begins_with_touches_on_the_way_over_ranges_in_memory() {
+        let begins = |ranges: [usize; 6], index: usize, missing: i64| {
+            let mut streams = Streams::default();
+            ranges.map(|range| streams.touch(range, index, |range| range != missing).length)
+        };
+        let (on, back) = ([10, 20, 31, 37, 50, 52], [90, 80, 71, 67, 50, 48]);
+        assert_eq!(begins(on, 0, -1), [0, 0, 0, 0, 4, 5]);
+        assert_eq!(begins(back, 511, -1), [0, 0, 0, 0, 4, 5]);
+        // Not at the near end; over one that is missing; with a turn.
+        assert_eq!(begins(on, 300, -1), [0; 6]);
+        assert_eq!(begins(on, 0, 33), [0; 6]);
+        assert_eq!(begins([10, 20, 31, 25, 37, 50], 0, -1), [0; 6]);
     }
 
     #[test]

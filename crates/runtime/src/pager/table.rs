@@ -14,7 +14,7 @@
 //! waits for a fault in it is woken. No lock is held meanwhile.
 
 use super::resize::PoolSizes;
-use super::streams::{Ranges, Streams, Touched};
+use super::streams::{Streams, Touched};
 use super::{PER_RANGE, WORDS};
 use crate::sys::PAGE;
 use alloc::collections::VecDeque;
@@ -52,6 +52,8 @@ pub(super) struct Range {
     pub(super) stamp: u32,
     /// Changed each time a stream leaves the range behind, likewise.
     pub(super) passed: u32,
+    /// The ranges that streams had left behind when its huge page began to wait, of [`State::Waiting`].
+    pub(super) since: u32,
     /// The number of pages that the file holds.
     pub(super) stored: u16,
     pub(super) state: State,
@@ -84,6 +86,16 @@ impl Range {
             State::Waiting => Some(Queue::Ahead),
             State::Out | State::Base | State::Busy => None,
         }
+    }
+
+    /// Whether it is in the file only.
+    fn is_missing(&self) -> bool {
+        self.state == State::Out && self.stored > 0
+    }
+
+    /// Whether it holds anything.
+    fn is_used(&self) -> bool {
+        self.state != State::Out || self.stored > 0
     }
 }
 
@@ -156,8 +168,12 @@ impl Taken {
 
 /// Touches without a stream after which memory for huge pages goes to base pages. Chosen, not measured.
 const AT_RANDOM: usize = 256;
+/// Ranges that were left behind of which one is chosen to leave memory. Chosen, not measured.
+const LOOKED_AT: usize = 64; // tidy: allow(not derived from a size)
+/// Ranges to each side of such a one that are to stay in memory at the most. Chosen, not measured.
+const MOST_APART: usize = 16;
 /// Huge pages that there may always be. Chosen, not measured.
-const LEAST_HUGE: usize = 4;
+const LEAST_HUGE: usize = 2;
 /// Base pages that are kept free at the most. Chosen, not measured: 1 MiB.
 const MOST_FREE_BASE: usize = 256;
 
@@ -188,6 +204,8 @@ pub(super) struct Table {
     passed: Vec<Passed>,
     /// The ranges that were left behind so far.
     passes: u32,
+    /// The ranges that hold anything.
+    used: usize,
     /// The ranges whose huge pages wait, the oldest first.
     waiting: VecDeque<(u32, u32)>,
     waiting_count: usize,
@@ -244,6 +262,7 @@ impl Table {
             active: VecDeque::with_capacity(2 * room),
             passed: Vec::with_capacity(2 * room),
             passes: 0,
+            used: 0,
             waiting: VecDeque::with_capacity(2 * room),
             waiting_count: 0,
             ahead: VecDeque::with_capacity(2 * room),
@@ -337,7 +356,8 @@ impl Table {
         let Some(entry) = self.ranges.get_mut(range) else { return false };
         let stamp = entry.stamp.wrapping_add(1);
         let was_touched = entry.was_touched;
-        *entry = Range { stamp, was_touched: false, ..after };
+        *entry = Range { stamp, was_touched: false, since: self.passes, ..after };
+        self.used = self.used + usize::from(after.is_used()) - usize::from(before.is_used());
         let Ok(number) = u32::try_from(range) else { return was_touched };
         match before.queue() {
             Some(Queue::Waiting) => self.waiting_count -= 1,
@@ -394,6 +414,23 @@ impl Table {
         }
     }
 
+    /// Takes the range over that waits for longest, if streams have left behind as many ranges since as hold anything: in a
+    /// program that goes through its data again and again, what it uses was touched in that time.
+    pub(super) fn take_unused(&mut self) -> Option<(usize, Range)> {
+        let is_waiting =
+            |found: &&Range, stamp| found.stamp == stamp && found.queue() == Some(Queue::Waiting);
+        while let Some(&(number, stamp)) = self.waiting.front() {
+            match self.range(number as usize).filter(|found| is_waiting(found, stamp)) {
+                Some(found) if self.passes.wrapping_sub(found.since) as usize > self.used => {
+                    return self.take_oldest(Queue::Waiting);
+                }
+                Some(_) => return None,
+                None => self.waiting.pop_front(),
+            };
+        }
+        None
+    }
+
     /// Notes for the streams that a page of a range was touched.
     pub(super) fn follow(&mut self, range: usize, index: usize) -> Touched {
         let ranges = &*self.ranges;
@@ -419,18 +456,42 @@ impl Table {
         self.passed.push(passed);
     }
 
-    /// Takes the range over that a stream has left behind last: the next pass comes to it after all others.
+    /// Takes a range over that a stream has left behind: one of the last, because the next pass comes to them after all others,
+    /// and of those the furthest from ranges that have left memory, so that the next pass reads one while it is at what lies
+    /// between.
     pub(super) fn take_passed(&mut self) -> Option<(usize, Range)> {
         if self.is_held {
             return None;
         }
-        loop {
-            let passed = self.passed.pop()?;
-            if passed.is_current(self.ranges) {
-                let range = passed.range as usize;
-                return Some((range, self.take_over(range)?));
-            }
+        while self.passed.last().is_some_and(|passed| !passed.is_current(self.ranges)) {
+            self.passed.pop();
         }
+        let last = self.passed.len().checked_sub(1)?;
+        // What was left behind half a pass before will be needed sooner.
+        let is_new =
+            |passed: &Passed| self.passes.wrapping_sub(passed.passed) as usize <= self.used / 2;
+        let looked =
+            self.passed.iter().enumerate().skip(self.passed.len().saturating_sub(LOOKED_AT));
+        let fit = looked.filter(|(_, passed)| is_new(passed) && passed.is_current(self.ranges));
+        let apart = self.apart();
+        let furthest = fit.max_by_key(|(_, passed)| self.distance(passed.range as usize, apart));
+        let range = self.passed.remove(furthest.map_or(last, |(at, _)| at)).range as usize;
+        Some((range, self.take_over(range)?))
+    }
+
+    /// How far a range is from the next that has left memory, which is one more than `most` where that is further.
+    fn distance(&self, range: usize, most: usize) -> usize {
+        let is_missing = |at: usize| self.range(at).is_some_and(Range::is_missing);
+        let is_near =
+            |by: &usize| is_missing(range + by) || range.checked_sub(*by).is_some_and(is_missing);
+        (1..=most).find(is_near).unwrap_or(most + 1)
+    }
+
+    /// The ranges to each side of one that leaves memory that are to stay there: half of what lies between two, if those that
+    /// are not in memory are spread evenly.
+    fn apart(&self) -> usize {
+        let missing = self.used.saturating_sub(self.made).max(1);
+        (self.used / missing / 2).min(MOST_APART)
     }
 
     /// Takes a huge page that nobody uses.
@@ -504,18 +565,27 @@ impl Table {
     }
 
     /// Has ranges read ahead that are in the file and not in memory.
-    pub(super) fn read_ahead(&mut self, ahead: Ranges) {
-        for range in ahead.iter() {
-            let is_worth_it = self.reads.len() < self.ranges.len()
-                && self.range(range).is_some_and(|range| match range.state {
-                    State::Out => range.stored > 0,
-                    State::Base => true,
-                    State::Huge | State::Waiting | State::Busy => false,
-                });
-            if let (true, Ok(number)) = (is_worth_it, u32::try_from(range)) {
-                self.reads.push_back(number);
-                self.turn_to_huge();
+    pub(super) fn read_ahead(&mut self, touched: &Touched) {
+        touched.ahead.iter().for_each(|range| self.have_read(range));
+        let state = |range: usize| self.range(range).map(|range| range.state);
+        if touched.next.iter().all(|range| state(range) == Some(State::Huge)) {
+            let is_missing = |range: &usize| self.range(*range).is_some_and(Range::is_missing);
+            if let Some(range) = touched.beyond.iter().find(is_missing) {
+                self.have_read(range);
             }
+        }
+    }
+
+    fn have_read(&mut self, range: usize) {
+        let is_worth_it = self.reads.len() < self.ranges.len()
+            && self.range(range).is_some_and(|range| match range.state {
+                State::Out => range.stored > 0,
+                State::Base => true,
+                State::Huge | State::Waiting | State::Busy => false,
+            });
+        if let (true, Ok(number)) = (is_worth_it, u32::try_from(range)) {
+            self.reads.push_back(number);
+            self.turn_to_huge();
         }
     }
 
@@ -543,9 +613,9 @@ impl Table {
         self.free.len() + self.free_from_the_start()
     }
 
-    /// Huge pages that are kept free. Chosen, not measured: one in 64.
+    /// Huge pages that are kept free. Chosen, not measured: one in 64, but two at the least, and one where there are few.
     fn low(&self) -> usize {
-        (self.most / 64).clamp(2, 8)
+        (self.most / 64).clamp(2, 8).min(self.most / 2)
     }
 
     /// Whether fewer base pages are free than a worker leaves.
@@ -614,5 +684,64 @@ impl Table {
             return self.work();
         }
         self.is_base_high().then_some(Work::ReclaimBase)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table with huge pages in all of its ranges.
+    fn full(count: usize) -> Table {
+        let ranges: Vec<Range> = (0..count)
+            // SAFETY: zero bytes are a range that never held anything.
+            .map(|_| unsafe { core::mem::zeroed() })
+            .collect();
+        let pools = PoolSizes { huge: count, base: 64 };
+        let places = u32::try_from(count).expect("few") + 8;
+        let mut table = Table::new(ranges.leak(), pools, places);
+        (0..count).for_each(|range| turn(&mut table, range, State::Huge));
+        table.made = count;
+        table
+    }
+
+    /// Has a range be in this state, with all of its pages in the file as well.
+    fn turn(table: &mut Table, range: usize, state: State) {
+        let before = table.take_over(range).expect("nobody has it");
+        let place = u32::try_from(range).expect("few");
+        let after = Range { state, place, stored: 512, was_seen: true, ..before };
+        table.settle(range, &before, after);
+    }
+
+    /// Takes a range that was left behind, which leaves memory.
+    fn leave(table: &mut Table) -> usize {
+        let (range, before) = table.take_passed().expect("some were left behind");
+        table.settle(range, &before, Range { state: State::Out, ..before });
+        table.made -= 1;
+        range
+    }
+
+    #[test]
+    fn ranges_that_leave_memory_lie_apart() {
+        let mut table = full(40);
+        (0..20).for_each(|range| table.pass(range));
+        assert_eq!(leave(&mut table), 19, "the last first");
+        assert_eq!(leave(&mut table), 2, "16 to each side stay, while one is missing");
+        assert_eq!([0; 4].map(|_| leave(&mut table)), [11, 15, 7, 17]);
+    }
+
+    #[test]
+    fn a_range_is_unused_once_streams_have_been_everywhere() {
+        let mut table = full(10);
+        turn(&mut table, 3, State::Waiting);
+        turn(&mut table, 5, State::Waiting);
+        assert!(table.take_unused().is_none());
+        (0..10).cycle().take(12).for_each(|range| table.pass(range));
+        assert!(table.take_unused().is_none(), "the ranges that wait are not left behind");
+        (0..3).for_each(|range| table.pass(range));
+        // It was touched meanwhile.
+        turn(&mut table, 3, State::Huge);
+        assert_eq!(table.take_unused().map(|(range, _)| range), Some(5));
+        assert!(table.take_unused().is_none());
     }
 }
