@@ -35,6 +35,8 @@ pub(crate) struct Child {
     file: AtomicI32,
     /// The child's reference to the pages of the file.
     claim: OwnLock<Option<Claim>>,
+    /// The thread that forks, once all is prepared; zero if none does.
+    forker: AtomicU32,
     /// Whether a part of the heap is not to be the child's, as the program has told the kernel.
     is_ruled_out: AtomicBool,
 }
@@ -48,6 +50,7 @@ impl Child {
             service: AtomicU32::new(0),
             file: AtomicI32::new(NONE),
             claim: OwnLock::new(None),
+            forker: AtomicU32::new(0),
             is_ruled_out: AtomicBool::new(false),
         }
     }
@@ -84,11 +87,12 @@ impl Child {
 /// The cause for which a child can have none; the pager goes on then.
 pub(crate) fn prepare(areas: &Areas) -> Result<()> {
     let child = &areas.child;
+    child.forker.store(0, Relaxed);
     let pager = areas.pager().ok_or(Errno::ENOENT)?;
     let here = PAGE;
     // A thread whose stack lies in the heap would touch it before there is a pager.
     let is_stack_in_heap = areas.span.contains(core::ptr::from_ref(&here).addr());
-    if child.is_ruled_out.load(Relaxed) || is_stack_in_heap {
+    if child.is_ruled_out.load(Relaxed) || is_stack_in_heap || has_many_keys() {
         return Err(Errno::EBUSY);
     }
     drop(Userfaultfd::open()?);
@@ -101,7 +105,32 @@ pub(crate) fn prepare(areas: &Areas) -> Result<()> {
     core::mem::forget(file);
     touch_files();
     touch_thread();
+    child.forker.store(sys::thread(), Relaxed);
     Ok(())
+}
+
+/// After libc's fork has failed in the calling thread, of which its handlers are not told: what the child was to begin with is
+/// given up. The caller holds the lock of the space.
+pub(crate) fn forget_failed(areas: &Areas) {
+    if areas.child.forker.swap(0, Relaxed) == sys::thread()
+        && let (Some(pager), Some(claim)) = (areas.pager(), areas.child.claim())
+    {
+        pager.forget_child(claim);
+    }
+}
+
+/// Whether the program has more keys of thread-specific data than glibc has room for in a thread itself. It allocates the
+/// rest, and clears that of all other threads in the child.
+fn has_many_keys() -> bool {
+    const ROOM: libc::pthread_key_t = 32; // glibc's PTHREAD_KEY_2NDLEVEL_SIZE
+    let mut key = 0;
+    // SAFETY: libc writes the key, which nobody else knows.
+    unsafe {
+        libc::pthread_key_create(&raw mut key, None) != 0 || {
+            libc::pthread_key_delete(key);
+            key >= ROOM
+        }
+    }
 }
 
 /// After a fork, in the parent, or where none came.
@@ -114,6 +143,7 @@ pub(crate) fn close_file(areas: &Areas) {
 
 /// The fork does not come that was prepared.
 pub(crate) fn forget(areas: &Areas) {
+    areas.child.forker.store(0, Relaxed);
     close_file(areas);
     if let (Some(pager), Some(claim)) = (areas.pager(), areas.child.claim()) {
         pager.forget_child(claim);

@@ -623,11 +623,12 @@ pub(crate) unsafe extern "C" fn daemon(stays: c_int, keeps: c_int) -> c_int {
         return number(Err(errno));
     }
     // SAFETY: libc's daemon has this type.
-    DAEMON.get().map_or(-1, |daemon| unsafe {
+    let answer = DAEMON.get().map_or(-1, |daemon| unsafe {
         core::mem::transmute::<*mut c_void, extern "C" fn(c_int, c_int) -> c_int>(daemon)(
             stays, keeps,
         )
-    })
+    });
+    fork::answered(areas(), answer)
 }
 
 /// forkpty(3), which forks and cannot say that it may not: refused as [`fork`] is.
@@ -646,9 +647,10 @@ pub(crate) unsafe extern "C" fn forkpty(
         return number(Err(errno));
     }
     // SAFETY: libc's forkpty has this type.
-    FORKPTY.get().map_or(-1, |forkpty| unsafe {
+    let answer = FORKPTY.get().map_or(-1, |forkpty| unsafe {
         core::mem::transmute::<*mut c_void, ForkPty>(forkpty)(master, name, terminal, size)
-    })
+    });
+    fork::answered(areas(), answer)
 }
 
 /// For `libsuperpage_malloc.so`: functions to call before each fork and after it.
@@ -688,9 +690,10 @@ pub(crate) unsafe extern "C" fn fork() -> c_int {
         return number(Err(errno));
     }
     // SAFETY: libc's fork has this type.
-    FORK.get().map_or(-1, |fork| unsafe {
+    let answer = FORK.get().map_or(-1, |fork| unsafe {
         core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(fork)()
-    })
+    });
+    fork::answered(areas(), answer)
 }
 
 /// `_Fork(3)`, of which the handlers of pthread_atfork do not hear.

@@ -167,7 +167,7 @@ fn demote_all(areas: &Areas, space: &Space) -> Result<()> {
 /// Makes the process ready for a fork that libc's handlers hear of as well.
 ///
 /// # Errors
-/// ENOMEM if a gigantic page cannot be demoted.
+/// ENOMEM if a gigantic page cannot be demoted, or the heap is too large for a child without a pager.
 pub(crate) fn prepare(areas: &Areas, heap: Heap) -> Result<()> {
     let space = areas.space.take();
     areas.about_to_fork();
@@ -186,10 +186,19 @@ fn unmake(areas: &Areas) {
     let_go(areas);
 }
 
+/// What libc's fork has answered, after its handlers were called, which are not told whether it failed.
+pub(crate) fn answered(areas: Option<&Areas>, answer: libc::c_int) -> libc::c_int {
+    if let Some(areas) = areas.filter(|areas| answer == -1 && areas.pager().is_some()) {
+        let _space = areas.space.take();
+        child::forget_failed(areas);
+    }
+    answer
+}
+
 /// A fork that libc's handlers do not hear of: `fork` is the call.
 ///
 /// # Errors
-/// ENOMEM if a gigantic page cannot be demoted, and what the call answers.
+/// ENOMEM as of [`prepare`], and what the call answers.
 pub(crate) fn unheard(
     areas: &Areas,
     heap: Heap,

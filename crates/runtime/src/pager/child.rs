@@ -7,7 +7,7 @@
 //!
 //! Two things a fork does not copy. That writes to a base page are told: all base pages count as written. And the
 //! registration: until there is a new one, a touch of a page that is not in memory finds zeroes. Only the one thread of the
-//! child could touch one, in libc's fork, before it comes here. What libc is known to touch was brought into memory before
+//! child could touch one, in libc's fork and in handlers that libc calls before the library's. What libc is known to touch was brought into memory before
 //! ([`crate::child`]). Whether it touched anything else can be seen in the page tables: such a child does not go on, and no
 //! other one of the family gets a pager.
 
@@ -27,7 +27,7 @@ use crate::sys::{
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use superpage_units::Bytes;
 
 impl Pager {
@@ -65,7 +65,8 @@ impl Pager {
             news: AtomicU32::new(0),
             settled: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
-            gate: Gate::new()?,
+            gate: Gate::new(self.stored.len())?,
+            has_marks: AtomicBool::new(self.has_marks.load(Relaxed)),
             rounds: self.rounds.copied(),
             memory: AtomicU64::new(self.memory.load(Relaxed)),
             whose: Whose::Childs,
@@ -85,8 +86,6 @@ impl Pager {
     /// # Errors
     /// EFAULT where a page holds zeroes that should not.
     fn touched(&self, file: &File) -> Result<Vec<usize>> {
-        let mut noted: Vec<usize> = self.gate.noted().collect();
-        noted.sort_unstable();
         let (mut touched, mut is_wrong) = (Vec::new(), false);
         Pagemap::open()?.scan(self.heap, PRESENT | SWAPPED, |found| {
             for page in self.pages_in(found.span()) {
@@ -101,7 +100,7 @@ impl Pager {
                         let _ = unsafe { sys::madvise(place, libc::MADV_DONTNEED) };
                         continue;
                     }
-                } else if noted.binary_search(&page).is_err() || found.is(ZERO) || is_blank(place) {
+                } else if !self.gate.has_noted(page) || found.is(ZERO) || is_blank(place) {
                     // A page of zeroes is right if the file has zeroes too: ranges are written as a whole.
                     if !(is_blank(place) && is_blank_in(file, stored)) {
                         is_wrong = true;

@@ -35,7 +35,7 @@ pub(super) const PER_WORD: usize = 64;
 enum Life {
     /// Nobody is this member. All zero bytes are this.
     Free = 0,
-    /// The child of a fork that is under way, or just was.
+    /// The child of a fork, which has not locked its byte yet.
     Expected = 1,
     /// A process that has its byte locked.
     Locked = 2,
@@ -44,12 +44,12 @@ enum Life {
 /// The generation of a member is counted in the bits above its [`Life`].
 const GENERATION: u64 = 4;
 
-/// What is shared of a member. All zero bytes are one that is nobody.
+/// What is shared of a member. All zero bytes are an entry without a process.
 #[derive(Debug)]
 #[repr(C)]
 struct Member {
     state: AtomicU64,
-    /// When it was expected, on the monotonic clock.
+    /// When its fork began, on the monotonic clock.
     since: AtomicU64,
 }
 
@@ -229,7 +229,8 @@ impl Family {
             if life(before) != Life::Free as u64 {
                 return None;
             }
-            entry.since.store(sys::now().0, SeqCst);
+            // Who was stopped here for long must not make the claim of another look old.
+            entry.since.fetch_max(sys::now().0, SeqCst);
             let state = before + GENERATION + Life::Expected as u64;
             let claimed = entry.state.compare_exchange(before, state, SeqCst, SeqCst);
             claimed.is_ok().then_some(Claim { member, state })
@@ -278,7 +279,7 @@ impl Family {
         member.is_some_and(|member| member.state.compare_exchange(from, to, SeqCst, SeqCst).is_ok())
     }
 
-    /// Frees the pages of members that are no more.
+    /// Frees the pages of members whose processes have ended.
     pub(super) fn reap(&self, file: &Descriptor) {
         for (at, member) in self.shared.members.iter().enumerate() {
             let state = member.state.load(SeqCst);

@@ -106,7 +106,7 @@ pub(super) struct FileSpace {
 }
 
 impl FileSpace {
-    /// A file of which nothing is taken but its first page and its last.
+    /// A file of which nothing is taken but its first page and its last, which is another after the file has grown.
     pub(super) fn new(family: Family) -> Self {
         family.take(0, 1);
         Self::of(family)

@@ -8,7 +8,7 @@
 //!
 //! Faults must be served all the same: a thread of the program that waits for one may hold a lock that libc's fork takes, such
 //! as that of the list of open files. While the gate is shut faults are served in a way that changes nothing of the
-//! state: a base page is put in place and noted, before, in a list. After the fork the pager takes it into its state, and the
+//! state: a base page is put in place and noted, before, in a bitmap. After the fork the pager takes it into its state, and the
 //! child's pager what of it has come to its memory.
 
 #![expect(unsafe_code, reason = "reads the file")]
@@ -24,12 +24,8 @@ use crate::uffd::{Fault, Kind, Writes};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// The faults that are served at a fork; those behind wait for its end. Chosen, not measured: two threads serve some
-/// thousand in a fork of 100 ms.
-const NOTED: usize = 65_536;
-
-/// A note of a page that did not come.
-const NONE: u32 = u32::MAX;
+/// The pages that a word of the bitmap is about.
+const PER_NOTE: usize = 32;
 
 /// Everybody passes.
 const OPEN: u32 = 0;
@@ -44,22 +40,20 @@ pub(super) struct Gate {
     state: AtomicU32,
     /// Those who have passed.
     inside: AtomicU32,
-    /// The pages of the heap that were put in place at the fork, and their number.
+    /// A bit for each page of the heap that was put in place at the fork.
     noted: &'static [AtomicU32],
-    count: AtomicU32,
 }
 
 impl Gate {
-    /// An open one.
+    /// An open one, of a heap of so many pages.
     ///
     /// # Errors
     /// ENOMEM.
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(pages: usize) -> Result<Self> {
         Ok(Self {
             state: AtomicU32::new(OPEN),
             inside: AtomicU32::new(0),
-            noted: super::integers(NOTED)?,
-            count: AtomicU32::new(0),
+            noted: super::integers(pages.div_ceil(PER_NOTE))?,
         })
     }
 
@@ -109,18 +103,34 @@ impl Gate {
         }
     }
 
-    /// Notes a page of the heap; the note, if there was room.
-    fn note(&self, page: usize) -> Option<&AtomicU32> {
-        let note = self.noted.get(self.count.fetch_add(1, SeqCst) as usize)?;
-        note.store(u32::try_from(page).unwrap_or(NONE), SeqCst);
-        Some(note)
+    /// Notes a page of the heap.
+    fn note(&self, page: usize) {
+        if let Some(notes) = self.noted.get(page / PER_NOTE) {
+            notes.fetch_or(1 << (page % PER_NOTE), SeqCst);
+        }
     }
 
-    /// The pages that were noted, of the heap.
-    pub(super) fn noted(&self) -> impl Iterator<Item = usize> + use<'_> {
-        let count = (self.count.load(SeqCst) as usize).min(NOTED);
-        let all = self.noted[..count].iter().map(|page| page.load(SeqCst));
-        all.filter(|page| *page != NONE).map(|page| page as usize)
+    /// Takes the note of a page back, which did not come.
+    fn forget(&self, page: usize) {
+        if let Some(notes) = self.noted.get(page / PER_NOTE) {
+            notes.fetch_and(!(1 << (page % PER_NOTE)), SeqCst);
+        }
+    }
+
+    /// Whether a page was noted.
+    pub(super) fn has_noted(&self, page: usize) -> bool {
+        let notes = self.noted.get(page / PER_NOTE);
+        notes.is_some_and(|notes| notes.load(SeqCst) & 1 << (page % PER_NOTE) != 0)
+    }
+
+    /// Takes all notes; the pages.
+    fn take_notes(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let taken =
+            self.noted.iter().enumerate().map(|(word, notes)| (word, notes.swap(0, SeqCst)));
+        taken.filter(|(_, notes)| *notes != 0).flat_map(|(word, notes)| {
+            let bits = (0..PER_NOTE).filter(move |bit| notes & 1 << bit != 0);
+            bits.map(move |bit| word * PER_NOTE + bit)
+        })
     }
 }
 
@@ -134,8 +144,8 @@ impl Pager {
         self.table.with(|table| table.is_held = true);
         self.gate.close();
         // A page that could not be read is marked in the page tables, which the child's pager could not tell from others.
-        let has_errors = self.counters.heap.errors.load(Relaxed) > 0;
-        let whole = if has_errors { Err(sys::Errno::EIO) } else { self.bring_all_back() };
+        let has_marks = self.has_marks.load(Relaxed);
+        let whole = if has_marks { Err(sys::Errno::EIO) } else { self.bring_all_back() };
         let stood = whole
             .and_then(|()| self.space.with(|space| space.family().expect(self.file.descriptor())));
         match stood {
@@ -151,10 +161,7 @@ impl Pager {
             return;
         }
         self.gate.close();
-        for page in self.gate.noted() {
-            self.take_in(page);
-        }
-        self.gate.count.store(0, SeqCst);
+        self.gate.take_notes().for_each(|page| self.take_in(page));
         self.table.with(|table| table.is_held = false);
         self.gate.turn(OPEN);
         self.tell(WORKERS);
@@ -205,23 +212,19 @@ impl Pager {
 
     /// Serves a fault, also while the program forks.
     pub(crate) fn serve_always(&self, areas: &Areas, fault: Fault) {
-        let state = self.gate.enter(STILL);
-        let is_served = state == OPEN || self.serve_at_fork(fault);
-        if state == OPEN {
+        if self.gate.enter(STILL) == OPEN {
             self.serve(areas, fault);
+        } else {
+            self.serve_at_fork(fault);
         }
         self.gate.leave();
-        if !is_served {
-            // There is no more room to note pages: the fault waits for the end of the fork.
-            self.gate.pass(|| self.serve(areas, fault));
-        }
     }
 
-    /// Serves a fault without changing anything of the state; whether it did.
-    fn serve_at_fork(&self, fault: Fault) -> bool {
+    /// Serves a fault without changing anything of the state.
+    fn serve_at_fork(&self, fault: Fault) {
         let number = (fault.address - self.heap.start) / PAGE;
         let (range, index) = (number / PER_RANGE, number % PER_RANGE);
-        let Some(entry) = self.entry(range) else { return true };
+        let Some(entry) = self.entry(range) else { return };
         let page = self.page(range, index);
         let is_there = entry.state == State::Base && entry.resident.has(index);
         if entry.state == State::Huge || fault.kind == Kind::WriteProtected && !is_there {
@@ -230,19 +233,20 @@ impl Pager {
                 let _ = self.uffd.copy(Buffer::zeroes().address(), page.start, Writes::Free);
             }
         } else {
-            let Some(note) = self.gate.note(number) else { return false };
+            self.gate.note(number);
             match fault.kind {
                 Kind::WriteProtected => self.uffd.allow_writes(page),
                 Kind::Missing => {
                     let stored = if is_there { 0 } else { self.file_page(range, index) };
                     if !self.put_stored(stored, page.start) {
-                        note.store(NONE, SeqCst);
+                        self.gate.forget(number);
+                        // Of all that the state says this alone may be true too soon.
+                        self.table.with(|table| table.note_mark(range));
                     }
                 }
             }
         }
         self.uffd.wake(page);
-        true
     }
 
     /// Puts a base page in its place, with what a page of the file holds; whether one is there.
@@ -252,7 +256,7 @@ impl Pager {
             // SAFETY: the buffer is a page.
             if unsafe { self.file.read(stored, 1, buffer.address()) }.is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
-                self.uffd.poison(page);
+                self.mark(page);
                 return false;
             }
             self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);

@@ -41,7 +41,7 @@ use crate::thread;
 use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 pub(crate) use family::Claim;
 use family::Family;
 use file::{File, FileSpace};
@@ -108,6 +108,8 @@ pub(crate) struct Pager {
     counters: &'static Counters,
     /// Whoever works in the pager passes it.
     gate: Gate,
+    /// Whether a page could not be read, and is marked in the page tables.
+    has_marks: AtomicBool,
 }
 
 impl Pager {
@@ -125,7 +127,7 @@ impl Pager {
         let count = span.length / HUGE;
         let pools = PoolSizes::of(config.memory);
         counters.heap.memory.store(config.memory.0, Relaxed);
-        // While the program forks, all of the heap is in memory.
+        // While the program forks, all of the heap may have to be in memory.
         let places = u32::try_from(count + 64).map_err(|_| Errno::EINVAL)?;
         let (pool, staging) = places_of_own(uffd, places)?;
         // SAFETY: the advice concerns page sizes only. khugepaged is not to look at the heap.
@@ -160,7 +162,8 @@ impl Pager {
             waiters: AtomicU32::new(0),
             zeroes,
             counters,
-            gate: Gate::new()?,
+            gate: Gate::new(count * PER_RANGE)?,
+            has_marks: AtomicBool::new(false),
         })
     }
 
@@ -179,9 +182,12 @@ impl Pager {
         let mut rest = SHORTEST_REST;
         loop {
             let news = self.news.load(Acquire);
-            self.take_size();
-            self.note_sizes();
-            match self.gate.pass(|| self.work(areas)) {
+            let work = || {
+                self.take_size();
+                self.note_sizes();
+                self.work(areas)
+            };
+            match self.gate.pass(work) {
                 Worked::Done => rest = SHORTEST_REST,
                 Worked::Nothing => {
                     sys::futex_wait_for(&self.news, news, LOOK);

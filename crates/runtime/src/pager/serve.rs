@@ -195,6 +195,12 @@ impl Pager {
         self.stored(range, index).map_or(0, |page| page.load(Relaxed))
     }
 
+    /// Has accesses to a page fail that could not be read.
+    pub(super) fn mark(&self, page: usize) {
+        self.has_marks.store(true, Relaxed);
+        self.uffd.poison(page);
+    }
+
     /// Moves a huge page of the pool to its range, where nothing is.
     pub(super) fn put_in_place(&self, range: usize, place: u32, after: &mut Range) {
         let (from, to) = (self.place(place), self.span(range));
@@ -258,7 +264,7 @@ impl Pager {
             // SAFETY: the buffer is a page.
             if unsafe { self.file.read(stored, 1, buffer.address()) }.is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
-                self.uffd.poison(page.start);
+                self.mark(page.start);
                 return Range { has_tables: true, ..before };
             }
             self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);

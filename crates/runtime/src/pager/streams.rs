@@ -5,9 +5,9 @@
 //! a program that begins again comes to that after all others. So of data that is passed over again and again as much stays
 //! as memory has room for, where the paper's clock would drop each range just before it is needed.
 //!
-//! Of the last ones those leave that lie apart: then the next pass reads one while the program is at what lies between. And a
-//! range that no stream has come to while they came to as many as there are leaves before all others
-//! ([`take_unused`](super::table::Table::take_unused)).
+//! Of the ranges that were left behind last, those that lie apart leave memory first: then the next pass reads one while the
+//! program is at what lies between. A range that waits, and was not touched while streams went over as many ranges as hold
+//! anything, leaves before all others ([`take_unused`](super::table::Table::take_unused)).
 
 use super::PER_RANGE;
 
@@ -21,6 +21,8 @@ const LONGEST_GAP: i64 = 1024;
 const RUN: i64 = 4;
 /// The touches at the near ends of ranges, each further than the last, that begin a stream as well: a program that goes over
 /// ranges most of which are in memory is seen nowhere else.
+///
+/// Chosen, not measured.
 const HOPS: i64 = 4;
 /// The longest way between two such touches, in ranges, all of which are in memory. Chosen, not measured.
 const LONGEST_HOP: i64 = 64;
@@ -91,8 +93,8 @@ pub(super) struct Touched {
     pub(super) length: i64,
     /// What is to be read ahead.
     pub(super) ahead: Ranges,
-    /// The ranges that the stream comes to next, and those after them: if all of the former are in memory, the first of the
-    /// latter that is not is to be read ahead too.
+    /// The ranges that the stream comes to next, and those after them: if all of the former are mapped, so that no touch of
+    /// them is told, the first of the latter that has left memory is to be read ahead too.
     pub(super) next: Ranges,
     pub(super) beyond: Ranges,
     /// What the stream has left behind, the last one last.
@@ -150,12 +152,12 @@ impl Streams {
                 && (1..ranges).all(|at| is_there(from + at * step))
         };
         let near = self.streams.iter_mut().filter(|s| s.used > 0 && s.length == 0);
-        if let Some(stream) = near.min_by_key(|s| distance(s))
-            && (distance(stream) <= LONGEST_STEP * PER_RANGE as i64 || is_hop(stream))
-        {
-            stream.used = used;
+        if let Some(stream) = near.min_by_key(|s| distance(s)) {
             let way = if is_hop(stream) { Way::Hop } else { Way::Other };
-            return stream.touch_page(page, way);
+            if way == Way::Hop || distance(stream) <= LONGEST_STEP * PER_RANGE as i64 {
+                stream.used = used;
+                return stream.touch_page(page, way);
+            }
         }
         if let Some(oldest) = self.streams.iter_mut().min_by_key(|s| s.used) {
             *oldest = Stream { page, used, ..Stream::default() };

@@ -52,7 +52,7 @@ pub(super) struct Range {
     pub(super) stamp: u32,
     /// Changed each time a stream leaves the range behind, likewise.
     pub(super) passed: u32,
-    /// The ranges that streams had left behind when its huge page began to wait, of [`State::Waiting`].
+    /// The ranges that streams had left behind when it was settled last.
     pub(super) since: u32,
     /// The number of pages that the file holds.
     pub(super) stored: u16,
@@ -168,9 +168,9 @@ impl Taken {
 
 /// Touches without a stream after which memory for huge pages goes to base pages. Chosen, not measured.
 const AT_RANDOM: usize = 256;
-/// Ranges that were left behind of which one is chosen to leave memory. Chosen, not measured.
+/// The ranges that streams have left behind last, of which one is chosen to leave memory. Chosen, not measured.
 const LOOKED_AT: usize = 64; // tidy: allow(not derived from a size)
-/// Ranges to each side of such a one that are to stay in memory at the most. Chosen, not measured.
+/// The most ranges that are looked at to each side of a range, for one that has left memory. Chosen, not measured.
 const MOST_APART: usize = 16;
 /// Huge pages that there may always be. Chosen, not measured.
 const LEAST_HUGE: usize = 2;
@@ -487,8 +487,7 @@ impl Table {
         (1..=most).find(is_near).unwrap_or(most + 1)
     }
 
-    /// The ranges to each side of one that leaves memory that are to stay there: half of what lies between two, if those that
-    /// are not in memory are spread evenly.
+    /// Half the distance between the ranges that have left memory, if they were spread evenly over all that hold anything.
     fn apart(&self) -> usize {
         let missing = self.used.saturating_sub(self.made).max(1);
         (self.used / missing / 2).min(MOST_APART)
@@ -564,6 +563,13 @@ impl Table {
         (self.made, self.most)
     }
 
+    /// A page of a range is marked that could not be read.
+    pub(super) fn note_mark(&mut self, range: usize) {
+        if let Some(entry) = self.ranges.get_mut(range) {
+            entry.has_tables = true;
+        }
+    }
+
     /// Has ranges read ahead that are in the file and not in memory.
     pub(super) fn read_ahead(&mut self, touched: &Touched) {
         touched.ahead.iter().for_each(|range| self.have_read(range));
@@ -613,7 +619,7 @@ impl Table {
         self.free.len() + self.free_from_the_start()
     }
 
-    /// Huge pages that are kept free. Chosen, not measured: one in 64, but two at the least, and one where there are few.
+    /// Huge pages that are kept free. Chosen, not measured: one in 64, from two to eight, but one where there are few.
     fn low(&self) -> usize {
         (self.most / 64).clamp(2, 8).min(self.most / 2)
     }
