@@ -183,6 +183,10 @@ pub(crate) struct Run {
     /// The memory that the heap may take: a size such as 2G, or a part of the machine's memory such as 75%
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) memory: Option<Memory>,
+    /// Have less of the heap in memory while less than this is available to others: a size, or a part of the machine's
+    /// memory. At least 16 MiB of the heap stay
+    #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
+    pub(crate) keep_available: Option<Memory>,
     /// The size of the heap, which is reserved on the disk at the start [default: four times --memory]
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = size)]
     pub(crate) heap_size: Option<Bytes>,

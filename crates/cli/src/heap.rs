@@ -27,6 +27,8 @@ pub(crate) struct HeapState {
     pub(crate) size: Bytes,
     /// The memory that it may take; nothing before it holds anything.
     pub(crate) memory: Bytes,
+    /// The memory that it may take while enough is available to others.
+    pub(crate) most: Bytes,
     /// Its memory on huge pages, and on base pages.
     pub(crate) huge: Bytes,
     pub(crate) base: Bytes,
@@ -56,6 +58,7 @@ impl HeapState {
         Self {
             size: bytes(&counters.size),
             memory: bytes(&counters.memory),
+            most: bytes(&counters.most),
             huge: HugePages(number(&counters.huge)).bytes(),
             base: BasePages(number(&counters.base)).bytes(),
             huge_faults: number(&counters.huge_faults),
@@ -118,6 +121,7 @@ impl HeapState {
         json!({
             "size_bytes": self.size.0,
             "memory_bytes": self.memory.0,
+            "most_memory_bytes": self.most.0,
             "faults": self.faults(),
             "huge_faults": self.huge_faults,
             "base_faults": self.base_faults,

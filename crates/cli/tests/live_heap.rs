@@ -22,7 +22,8 @@ use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 use superpage_kernel::probe::{self, Ability, Answer};
-use superpage_kernel::status;
+use superpage_kernel::{meminfo, status};
+use superpage_units::Bytes;
 use tempfile::TempDir;
 
 /// The files lie on a disk, which /tmp may not be.
@@ -98,6 +99,11 @@ fn sizes() -> Vec<Test> {
     vec![
         ("huge_pages_are_huge_in_the_kernel", able.clone(), huge_pages_are_huge_in_the_kernel),
         ("a_heap_grows_and_shrinks", able.clone(), a_heap_grows_and_shrinks),
+        (
+            "others_find_memory_available",
+            able.clone().or_else(without_memory),
+            others_find_memory_available,
+        ),
         ("sizes_change_while_pages_are_written", able.clone(), sizes_change_while_it_writes),
         ("a_stopped_program_is_resized_later", able.clone(), a_stopped_program_is_resized_later),
         ("wrong_sizes_change_nothing", able.clone(), wrong_sizes_change_nothing),
@@ -231,9 +237,14 @@ struct Waiting {
 
 impl Waiting {
     fn start(place: &Path) -> Result<Self, Failed> {
+        Self::start_with(place, &[])
+    }
+
+    /// With these words more before the program's.
+    fn start_with(place: &Path, words: &[&str]) -> Result<Self, Failed> {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "--quiet", "--memory", MEMORY, "--heap-size", "512M", "--heap"]);
-        command.arg(place).arg("--").arg(program()?).arg("waits");
+        command.arg(place).args(words).arg("--").arg(program()?).arg("waits");
         let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let said = BufReader::new(run.stdout.take().ok_or("no output")?);
         let children = format!("/proc/{0}/task/{0}/children", run.id());
@@ -431,6 +442,37 @@ fn shrinks_to(pid: Pid, most: u64) -> Ended {
         let (counted, resident) = (in_memory(&state_of(pid, &[])?)?, resident(pid)?);
         Ok((counted <= most && resident <= most + BESIDE).then_some(()))
     })
+}
+
+/// The reason why memory cannot be made short here: what is available changes by a GiB by itself.
+fn without_memory() -> Option<String> {
+    let memory = meminfo::read(Path::new("/proc")).ok()?;
+    (memory.available < Bytes::from_gib(6)).then(|| format!("only {} available", memory.available))
+}
+
+fn others_find_memory_available() -> Ended {
+    const GIB: u64 = 1 << 30;
+    let available = meminfo::read(Path::new("/proc"))?.available;
+    let keep = (available.0 - 3 * GIB).to_string();
+    let mut waiting = Waiting::start_with(Path::new(DISK), &["--keep-available", &keep])?;
+    let pid = waiting.program;
+    ensure!(number(&state_of(pid, &[])?, "memory_bytes")? == MEMORY_BYTES, "not 64 MiB");
+    let taken = vec![1_u8; 4 * usize::try_from(GIB)?];
+    shrinks_to(pid, 16 << 20)?;
+    let state = state_of(pid, &[])?;
+    let (now, most) = (number(&state, "memory_bytes")?, number(&state, "most_memory_bytes")?);
+    ensure!(now == 16 << 20 && most == MEMORY_BYTES, "{state}");
+    let said = heap_of(pid, &[])?.done()?.out;
+    ensure!(said.contains("instead of 64.0 MiB, because memory is short"), "{said}");
+    ensure!(waiting.ask("r")? == "right", "wrong while memory is short");
+    ensure!(std::hint::black_box(&taken).len() as u64 == 4 * GIB, "it was taken until now");
+    drop(taken);
+    wait_for("memory again", SHORT_PATIENCE, || {
+        let memory = number(&state_of(pid, &[])?, "memory_bytes")?;
+        Ok((memory == MEMORY_BYTES).then_some(()))
+    })?;
+    ensure!(waiting.ask("r")? == "right" && waiting.end()?.success(), "it did not end well");
+    Ok(())
 }
 
 /// A write that is lost while pages leave and come back is a wrong count in the program.

@@ -60,6 +60,8 @@ pub struct Heap {
     pub size: Bytes,
     /// The memory that the heap may take.
     pub memory: Bytes,
+    /// The memory that others are to find available: while it is less, the heap takes less. Zero if the heap does not care.
+    pub keep_available: Bytes,
 }
 
 impl Heap {
@@ -67,13 +69,15 @@ impl Heap {
         let mut numbers = text.split('/').map(str::parse);
         let mut number = || numbers.next()?.ok();
         let file = u32::try_from(number()?).ok()?;
-        Some(Self { file, size: Bytes(number()?), memory: Bytes(number()?) })
+        let mut bytes = || number().map(Bytes);
+        Some(Self { file, size: bytes()?, memory: bytes()?, keep_available: bytes()? })
     }
 }
 
 impl fmt::Display for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.file, self.size.0, self.memory.0)
+        let Self { file, size, memory, keep_available } = self;
+        write!(f, "{file}/{}/{}/{}", size.0, memory.0, keep_available.0)
     }
 }
 
@@ -162,7 +166,12 @@ mod tests {
         for children in [false, true] {
             let counters = "/run/a,b c";
             let (parent, policy) = (Pid(7), "trident");
-            let heap = Heap { file: 5, size: Bytes(1 << 33), memory: Bytes(1 << 31) };
+            let heap = Heap {
+                file: 5,
+                size: Bytes(1 << 33),
+                memory: Bytes(1 << 31),
+                keep_available: Bytes(1 << 30),
+            };
             let config = |promote, heap| Config {
                 parent,
                 children,

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 7;
+pub const FORMAT: u64 = 8;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +207,8 @@ pub struct HeapCounters {
     pub size: AtomicU64,
     /// The memory that the heap may take, in bytes, which the pager keeps to; zero before the heap holds anything.
     pub memory: AtomicU64,
+    /// The memory that the heap may take while enough is available to others, in bytes; zero before it holds anything.
+    pub most: AtomicU64,
     /// The memory that the heap is to take, in bytes, as `superpage heap` wants it; zero if it has said nothing.
     pub wanted: AtomicU64,
     /// The waits for faults that were served.

@@ -95,6 +95,7 @@ fn begin(config: &Config<'_>) -> Result<()> {
     if let Some(heap) = config.heap {
         counters.heap.size.store(heap.size.0, Relaxed);
         counters.heap.memory.store(0, Relaxed);
+        counters.heap.most.store(0, Relaxed);
         counters.heap.process.store(sys::process().into(), Relaxed);
     }
     let areas = areas.in_file(config.heap.map(|heap| (heap, config.parent)));

@@ -77,8 +77,11 @@ fn set(heap: &RunningHeap, name: &str, memory: Memory) -> Result<HeapState, Fail
     loop {
         let state = heap.look()?;
         // Before the heap holds anything, nobody has to take the size.
-        if state.memory == memory || state.memory.is_zero() {
-            return Ok(HeapState { memory, ..state });
+        if state.most.is_zero() {
+            return Ok(HeapState { memory, most: memory, ..state });
+        }
+        if state.most == memory {
+            return Ok(state);
         }
         if Instant::now() > end {
             return Err(Failure::Failed(anyhow!(
@@ -95,7 +98,19 @@ fn taken_in_words(name: &str, state: &HeapState) -> String {
         true => ", and what is too much leaves memory as it is written",
         false => "",
     };
-    format!("{name}: {} of its heap may be in memory; {now} are{then}\n", state.memory)
+    format!(
+        "{name}: {} of its heap may be in memory{}; {now} are{then}\n",
+        state.memory,
+        because(state)
+    )
+}
+
+/// The reason why less may be in memory than the heap was given.
+fn because(state: &HeapState) -> String {
+    match state.memory < state.most {
+        true => format!(" instead of {}, because memory is short", state.most),
+        false => String::new(),
+    }
 }
 
 fn in_words(name: &str, state: &HeapState) -> String {
@@ -109,7 +124,7 @@ fn in_words(name: &str, state: &HeapState) -> String {
         errors => format!("{errors} reads or writes of the file failed"),
     };
     format!(
-        "{name}: {} of its heap of {} may be in memory\n\
+        "{name}: {} of its heap of {} may be in memory{}\n\
          in memory   {} on huge pages, {} on base pages\n\
          faults      {} served by huge pages, {} by base pages, 99 of 100 within {}; {} found their page still \
          in memory{}\n\
@@ -120,6 +135,7 @@ fn in_words(name: &str, state: &HeapState) -> String {
          errors      {errors}\n",
         state.memory,
         state.size,
+        because(state),
         state.huge,
         state.base,
         state.huge_faults,

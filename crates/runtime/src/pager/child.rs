@@ -27,7 +27,7 @@ use crate::sys::{
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use superpage_units::Bytes;
 
 impl Pager {
@@ -68,7 +68,7 @@ impl Pager {
             gate: Gate::new(self.stored.len())?,
             has_marks: AtomicBool::new(self.has_marks.load(Relaxed)),
             rounds: self.rounds.copied(),
-            memory: AtomicU64::new(self.memory.load(Relaxed)),
+            memory: self.memory.copied(),
             whose: Whose::Childs,
             ..*self
         };

@@ -41,13 +41,13 @@ use crate::thread;
 use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 pub(crate) use family::Claim;
 use family::Family;
 use file::{File, FileSpace};
 use fork::Gate;
 use reclaim::Worked;
-use resize::PoolSizes;
+use resize::{PoolSizes, Size};
 use rounds::Rounds;
 use superpage_launch::{Counters, Heap, SPARE};
 use superpage_units::{Bytes, Nanos};
@@ -96,7 +96,7 @@ pub(crate) struct Pager {
     /// The clock of base pages.
     rounds: Rounds,
     /// The bytes that may be in memory.
-    memory: AtomicU64,
+    memory: Size,
     whose: Whose,
     /// Changed when there may be work.
     news: AtomicU32,
@@ -127,6 +127,7 @@ impl Pager {
         let count = span.length / HUGE;
         let pools = PoolSizes::of(config.memory);
         counters.heap.memory.store(config.memory.0, Relaxed);
+        counters.heap.most.store(config.memory.0, Relaxed);
         // While the program forks, all of the heap may have to be in memory.
         let places = u32::try_from(count + 64).map_err(|_| Errno::EINVAL)?;
         let (pool, staging) = places_of_own(uffd, places)?;
@@ -155,7 +156,7 @@ impl Pager {
             table: OwnLock::new(Table::new(ranges, pools, places)),
             stored: integers(count * PER_RANGE)?,
             rounds,
-            memory: AtomicU64::new(config.memory.0),
+            memory: Size::new(config.memory, config.keep_available),
             whose: Whose::Programs,
             news: AtomicU32::new(0),
             settled: AtomicU32::new(0),

@@ -1,13 +1,16 @@
-//! The sizes of the pools, which `superpage heap` changes while the program runs, and what is counted of what was kept.
+//! The sizes of the pools, which `superpage heap` changes while the program runs, and memory that others need, and what is
+//! counted of what was kept.
 //!
 //! Nothing leaves memory here: a worker that finds more pages than there may be reclaims them ([`super::reclaim`]).
 
 use super::table::Range;
 use super::{Pager, WORKERS, Whose};
+use crate::room;
 use crate::sys::{self, HUGE, PAGE};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use superpage_launch::LEAST_MEMORY;
-use superpage_units::Bytes;
+use superpage_units::{Bytes, Nanos};
 
 /// The share of the memory that is for base pages, one in so many (section 3 of the paper: 98 % for huge pages).
 const BASE_SHARE: u64 = 50;
@@ -30,21 +33,90 @@ impl PoolSizes {
     }
 }
 
+/// The time between two looks at what is available. Chosen, not measured.
+const BETWEEN_LOOKS: Nanos = Nanos(250_000_000);
+/// Changes that are too small to follow. Chosen, not measured: some huge pages.
+const SMALL: Bytes = Bytes(8 << 20);
+
+/// How much of the heap may be in memory.
+#[derive(Debug)]
+pub(super) struct Size {
+    /// The bytes that may be in memory now.
+    now: AtomicU64,
+    /// The bytes that may be in memory while enough is available to others.
+    most: AtomicU64,
+    /// The memory that others are to find available; zero if it does not matter.
+    keep_available: Bytes,
+    /// When what is available was looked at last, on the monotonic clock.
+    looked: AtomicU64,
+}
+
+impl Size {
+    pub(super) const fn new(memory: Bytes, keep_available: Bytes) -> Self {
+        let (now, most) = (AtomicU64::new(memory.0), AtomicU64::new(memory.0));
+        Self { now, most, keep_available, looked: AtomicU64::new(0) }
+    }
+
+    /// The same, for the child of a fork.
+    pub(super) fn copied(&self) -> Self {
+        let copied = |number: &AtomicU64| AtomicU64::new(number.load(Relaxed));
+        Self {
+            now: copied(&self.now),
+            most: copied(&self.most),
+            looked: AtomicU64::new(0),
+            ..*self
+        }
+    }
+
+    /// Whether what is available is to be looked at, which the caller does then.
+    fn is_look_due(&self) -> bool {
+        let (now, last) = (sys::now().0, self.looked.load(Relaxed));
+        self.keep_available > Bytes::ZERO
+            && now > last + BETWEEN_LOOKS.0
+            && self.looked.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
+    }
+
+    /// The memory that the heap may take, of which it has `there`, while so much more is available.
+    fn fitting(&self, there: Bytes, available: Bytes) -> Bytes {
+        let most = Bytes(self.most.load(Relaxed));
+        let fits = (there + available).saturating_sub(self.keep_available);
+        fits.min(most).max(LEAST_MEMORY.min(most))
+    }
+}
+
 impl Pager {
-    /// Gives the pools the size that `superpage heap` wants, if that is another one: those of the program and of each of its
-    /// children. What is less than the least is not `superpage heap`'s.
+    /// Gives the pools the size that `superpage heap` wants, if that is another one, and that leaves enough available to
+    /// others: those of the program and of each of its children. What is less than the least is not `superpage heap`'s.
     pub(super) fn take_size(&self) {
-        let heap = &self.counters.heap;
+        let (heap, size) = (&self.counters.heap, &self.memory);
+        let (now, most) = (Bytes(size.now.load(Relaxed)), size.most.load(Relaxed));
         let wanted = Bytes(heap.wanted.load(Relaxed));
-        if wanted < LEAST_MEMORY || wanted.0 == self.memory.load(Relaxed) {
-            return;
+        let is_new = wanted >= LEAST_MEMORY && wanted.0 != most;
+        if is_new {
+            size.most.store(wanted.0, Relaxed);
         }
-        self.table.with(|table| table.resize(PoolSizes::of(wanted)));
-        self.memory.store(wanted.0, Relaxed);
+        let most = Bytes(size.most.load(Relaxed));
+        let mut next = if is_new { most } else { now };
+        // Nothing is known where nothing is told.
+        if size.is_look_due()
+            && let available @ Bytes(1..) = room::available()
+        {
+            let there = self.table.with(|table| table.there());
+            let fitting = size.fitting(there, available);
+            let is_small = fitting.0.abs_diff(next.0) < SMALL.0 && fitting != most;
+            next = if is_small { next } else { fitting };
+        }
+        if next != now {
+            self.table.with(|table| table.resize(PoolSizes::of(next)));
+            size.now.store(next.0, Relaxed);
+        }
         if self.whose == Whose::Programs {
-            heap.memory.store(wanted.0, Relaxed);
+            heap.memory.store(next.0, Relaxed);
+            heap.most.store(most.0, Relaxed);
         }
-        self.tell(WORKERS);
+        if next != now {
+            self.tell(WORKERS);
+        }
     }
 
     /// Counts a fault that found its huge page in memory.
@@ -65,6 +137,18 @@ mod tests {
         let base = pools.base * PAGE;
         assert!(huge + base <= 10 << 30 && huge + base > (10 << 30) - 2 * HUGE);
         assert!((0.979..0.981).contains(&(huge as f64 / (huge + base) as f64)));
+    }
+
+    #[test]
+    fn others_find_memory_available() {
+        let mib = Bytes::from_mib;
+        let size = Size::new(mib(1000), mib(200));
+        let fits = |there, available| size.fitting(mib(there), mib(available));
+        assert_eq!(fits(600, 5000), mib(1000), "there is enough");
+        assert_eq!(fits(600, 500), mib(900), "it may grow");
+        assert_eq!(fits(600, 150), mib(550), "it is to give some back");
+        assert_eq!(fits(550, 200), mib(550), "once it has, it stays so");
+        assert_eq!(fits(100, 0), LEAST_MEMORY);
     }
 
     #[test]

@@ -16,9 +16,10 @@
 use super::resize::PoolSizes;
 use super::streams::{Streams, Touched};
 use super::{PER_RANGE, WORDS};
-use crate::sys::PAGE;
+use crate::sys::{HUGE, PAGE};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use superpage_units::Bytes;
 
 /// Where the pages of a range are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -568,6 +569,11 @@ impl Table {
         if let Some(entry) = self.ranges.get_mut(range) {
             entry.has_tables = true;
         }
+    }
+
+    /// The memory that the pools take.
+    pub(super) fn there(&self) -> Bytes {
+        Bytes((self.made * HUGE + self.base * PAGE) as u64)
     }
 
     /// Has ranges read ahead that are in the file and not in memory.

@@ -39,6 +39,7 @@ pub(super) struct HeapFile {
     file: File,
     size: Bytes,
     memory: Bytes,
+    keep_available: Bytes,
     /// The block device that was set up for it. It can only go when the file is closed, so it comes behind that.
     zram: Option<Zram>,
 }
@@ -57,10 +58,11 @@ impl HeapFile {
                 "--heap-size {size} is less than --memory {memory}: give at least as much"
             )));
         }
+        let keep_available = arguments.keep_available.map_or(Ok(Bytes::ZERO), in_bytes)?;
         let reserved = size + SPARE;
         if path == Path::new(COMPRESSED) {
             let (zram, file) = compressed(reserved)?;
-            return Ok(Some(Self { file, size, memory, zram: Some(zram) }));
+            return Ok(Some(Self { file, size, memory, keep_available, zram: Some(zram) }));
         }
         let is_new = !path.exists();
         let file = opened(path)?;
@@ -71,7 +73,7 @@ impl HeapFile {
                 let _ = std::fs::remove_file(path);
             }
         })?;
-        Ok(Some(Self { file, size, memory, zram: None }))
+        Ok(Some(Self { file, size, memory, keep_available, zram: None }))
     }
 
     /// Removes what was set up for the heap, once the program has ended; the reason, as a sentence, if that fails.
@@ -88,22 +90,27 @@ impl HeapFile {
     /// The description of the file that the library gets.
     pub(super) fn config(&self) -> Heap {
         let file = self.file.as_raw_fd().unsigned_abs();
-        Heap { file, size: self.size, memory: self.memory }
+        let Self { size, memory, keep_available, .. } = *self;
+        Heap { file, size, memory, keep_available }
     }
 }
 
 /// The memory of a heap in bytes, unless that is too little.
 pub(in super::super) fn enough(memory: Memory) -> Result<Bytes, Failure> {
-    let memory = match memory {
-        Memory::Bytes(bytes) => bytes,
-        Memory::Part(share) => meminfo::read(Path::new("/proc"))?.total.scaled(share.get()),
-    };
+    let memory = in_bytes(memory)?;
     if memory < LEAST_MEMORY {
         return Err(Failure::Usage(format!(
             "--memory {memory} is too little: give {LEAST_MEMORY} or more"
         )));
     }
     Ok(memory)
+}
+
+fn in_bytes(memory: Memory) -> Result<Bytes, Failure> {
+    Ok(match memory {
+        Memory::Bytes(bytes) => bytes,
+        Memory::Part(share) => meminfo::read(Path::new("/proc"))?.total.scaled(share.get()),
+    })
 }
 
 /// Whether faults of the kernel can be heard as well.
