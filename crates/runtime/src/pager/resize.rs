@@ -1,5 +1,5 @@
-//! The sizes of the pools, which `superpage heap` changes while the program runs, and memory that others need, and what is
-//! counted of what was kept.
+//! The sizes of the pools: `superpage heap` changes them while the program runs, and so does memory that others need. And what
+//! is counted of what was kept.
 //!
 //! Nothing leaves memory here: a worker that finds more pages than there may be reclaims them ([`super::reclaim`]).
 

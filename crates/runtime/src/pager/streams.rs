@@ -19,6 +19,8 @@ const LONGEST_STEP: i64 = 8;
 const LONGEST_GAP: i64 = 1024;
 /// The equal steps from page to page that begin a stream: touches at random take none. Chosen, not measured.
 const RUN: i64 = 4;
+/// The same while memory has turned to base pages, where a stream costs what it turns back (docs/results.md, heap-redis).
+const RUN_ON_BASE: i64 = 16;
 /// The touches at the near ends of ranges, each further than the last, that begin a stream as well: a program that goes over
 /// ranges most of which are in memory is seen nowhere else.
 ///
@@ -101,6 +103,14 @@ pub(super) struct Touched {
     pub(super) passed: Ranges,
 }
 
+/// The pages that memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    Huge,
+    /// Memory for huge pages has gone to base pages.
+    Base,
+}
+
 /// The way from one touch to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -116,8 +126,13 @@ impl Streams {
         &mut self,
         range: usize,
         index: usize,
+        pages: Pages,
         is_there: impl Fn(i64) -> bool,
     ) -> Touched {
+        let run = match pages {
+            Pages::Huge => RUN,
+            Pages::Base => RUN_ON_BASE,
+        };
         self.touches += 1;
         let used = self.touches;
         let (range, page) = (range as i64, (range * PER_RANGE + index) as i64);
@@ -156,7 +171,7 @@ impl Streams {
             let way = if is_hop(stream) { Way::Hop } else { Way::Other };
             if way == Way::Hop || distance(stream) <= LONGEST_STEP * PER_RANGE as i64 {
                 stream.used = used;
-                return stream.touch_page(page, way);
+                return stream.touch_page(page, way, run);
             }
         }
         if let Some(oldest) = self.streams.iter_mut().min_by_key(|s| s.used) {
@@ -175,7 +190,7 @@ impl Stream {
     }
 
     /// Notes another touch of what may become a stream. Steps of so many bytes are equal numbers of pages, or one more.
-    fn touch_page(&mut self, page: i64, way: Way) -> Touched {
+    fn touch_page(&mut self, page: i64, way: Way, run: i64) -> Touched {
         let distance = page - self.page;
         if distance == 0 {
             return Touched::default();
@@ -192,7 +207,7 @@ impl Stream {
         (self.page, self.distance) = (page, distance);
         let ranges = distance / PER_RANGE as i64;
         self.last = page / PER_RANGE as i64;
-        if self.run >= RUN {
+        if self.run >= run {
             self.step = if ranges == 0 { distance.signum() } else { ranges };
             self.length = 1;
             self.look_around(1)
@@ -230,7 +245,7 @@ mod tests {
         streams: &mut Streams,
         ranges: impl IntoIterator<Item = usize>,
     ) -> std::vec::Vec<Touched> {
-        ranges.into_iter().map(|range| streams.touch(range, 0, |_| false)).collect()
+        ranges.into_iter().map(|range| streams.touch(range, 0, Pages::Huge, |_| false)).collect()
     }
 
     #[test]
@@ -242,6 +257,7 @@ mod tests {
                 let touched = streams.touch(
                     usize::try_from(500 + index * step).expect("positive"),
                     if step < 0 { 511 } else { 0 },
+                    Pages::Huge,
                     |_| false,
                 );
                 assert_eq!(touched.length, (index - RUN + 1).max(0));
@@ -263,7 +279,7 @@ mod tests {
             .flat_map(|touched| touched.passed.iter())
             .collect();
         // It goes over those that are in memory.
-        passed.extend(streams.touch(515, 0, |_| true).passed.iter());
+        passed.extend(streams.touch(515, 0, Pages::Huge, |_| true).passed.iter());
         assert_eq!(passed, [503, 504, 505, 506, 507, 508, 509, 510, 511]);
     }
 
@@ -273,8 +289,9 @@ mod tests {
         for (there, lengths) in [(true, [2, 3, 4]), (false, [2, 0, 0])] {
             let mut streams = Streams::default();
             touch_all(&mut streams, 500..505);
-            let touched = [505, 600, 601]
-                .map(|range| streams.touch(range, 0, |range| there && is_there(range)).length);
+            let touched = [505, 600, 601].map(|range| {
+                streams.touch(range, 0, Pages::Huge, |range| there && is_there(range)).length
+            });
             assert_eq!(touched, lengths);
         }
     }
@@ -283,7 +300,9 @@ mod tests {
     fn a_stream_begins_with_equal_steps() {
         let begins = |pages: [usize; 6]| {
             let mut streams = Streams::default();
-            pages.map(|page| streams.touch(page / PER_RANGE, page % PER_RANGE, |_| false).length)
+            pages.map(|page| {
+                streams.touch(page / PER_RANGE, page % PER_RANGE, Pages::Huge, |_| false).length
+            })
         };
         assert_eq!(begins([7, 8, 9, 10, 11, 12]), [0, 0, 0, 0, 1, 1]);
         assert_eq!(begins([7, 7, 8, 9, 10, 11]), [0, 0, 0, 0, 0, 1]);
@@ -298,7 +317,9 @@ mod tests {
     fn a_stream_begins_with_touches_on_the_way_over_ranges_in_memory() {
         let begins = |ranges: [usize; 6], index: usize, missing: i64| {
             let mut streams = Streams::default();
-            ranges.map(|range| streams.touch(range, index, |range| range != missing).length)
+            ranges.map(|range| {
+                streams.touch(range, index, Pages::Huge, |range| range != missing).length
+            })
         };
         let (on, back) = ([10, 20, 31, 37, 50, 52], [90, 80, 71, 67, 50, 48]);
         assert_eq!(begins(on, 0, -1), [0, 0, 0, 0, 4, 5]);
@@ -310,13 +331,26 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_begins_later_where_memory_is_for_base_pages() {
+        let begins = |pages| {
+            let mut streams = Streams::default();
+            (0..100).position(|page| streams.touch(0, page, pages, |_| false).length > 0)
+        };
+        assert_eq!((begins(Pages::Huge), begins(Pages::Base)), (Some(4), Some(16)));
+    }
+
+    #[test]
     fn touches_at_random_are_no_stream() {
         let mut streams = Streams::default();
         let mut place = 7_usize;
         let mut ahead = 0;
         for _ in 0..100_000 {
             place = (place * 1_103_515_245 + 12_345) % 524_288;
-            ahead += streams.touch(place / 512, place % 512, |_| false).ahead.iter().count();
+            ahead += streams
+                .touch(place / 512, place % 512, Pages::Huge, |_| false)
+                .ahead
+                .iter()
+                .count();
         }
         assert_eq!(ahead, 0);
     }
@@ -326,7 +360,7 @@ mod tests {
         let mut streams = Streams::default();
         for index in 0..10 {
             for stream in 0..4 {
-                let touched = streams.touch(stream * 1000 + index, 0, |_| false);
+                let touched = streams.touch(stream * 1000 + index, 0, Pages::Huge, |_| false);
                 assert_eq!(touched.length, (index as i64 - RUN + 1).max(0));
             }
         }

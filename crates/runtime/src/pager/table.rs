@@ -14,7 +14,7 @@
 //! waits for a fault in it is woken. No lock is held meanwhile.
 
 use super::resize::PoolSizes;
-use super::streams::{Streams, Touched};
+use super::streams::{self, Streams, Touched};
 use super::{PER_RANGE, WORDS};
 use crate::sys::{HUGE, PAGE};
 use alloc::collections::VecDeque;
@@ -435,7 +435,11 @@ impl Table {
     /// Notes for the streams that a page of a range was touched.
     pub(super) fn follow(&mut self, range: usize, index: usize) -> Touched {
         let ranges = &*self.ranges;
-        let touched = self.streams.touch(range, index, |range| {
+        let pages = match self.has_turned_to_base() {
+            true => streams::Pages::Base,
+            false => streams::Pages::Huge,
+        };
+        let touched = self.streams.touch(range, index, pages, |range| {
             let range = usize::try_from(range).ok().and_then(|range| ranges.get(range));
             range.is_some_and(|range| range.state == State::Huge)
         });
