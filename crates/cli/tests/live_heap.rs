@@ -240,7 +240,7 @@ impl Waiting {
         Self::start_with(place, &[])
     }
 
-    /// With these words more before the program's.
+    /// Starts it as [`Waiting::start`] does, with these words more before the program's.
     fn start_with(place: &Path, words: &[&str]) -> Result<Self, Failed> {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "--quiet", "--memory", MEMORY, "--heap-size", "512M", "--heap"]);

@@ -83,7 +83,7 @@ pub(crate) struct Areas {
     heap: Option<(Heap, Pid)>,
     /// Set by the service thread; null where there is no heap.
     pager: AtomicPtr<Pager>,
-    /// What a child of a fork needs for a pager.
+    /// The file and the claim that a fork prepares for the pager of its child.
     pub(crate) child: Child,
     /// Changed when the background thread has something new to look at.
     pub(crate) news: AtomicU32,
@@ -221,7 +221,7 @@ impl Areas {
         if self.threads() == Threads::InParent { None } else { self.parents_pager() }
     }
 
-    /// As [`Areas::pager`], also in a child of a fork: a copy of its parent's.
+    /// The pager as of [`Areas::pager`]; in a child of a fork the copy of its parent's.
     pub(crate) fn parents_pager(&self) -> Option<&'static Pager> {
         // SAFETY: it is null, or was leaked by `set_pager`.
         unsafe { self.pager.load(Acquire).as_ref() }

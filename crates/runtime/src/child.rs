@@ -8,7 +8,7 @@
 //! | the child's thread | starts the first thread of its library, with a table of descriptors of its own, waits, and closes the file; only then may it touch the heap |
 //! | that thread | makes the pager ([`Pager::of_child`](crate::pager::Pager::of_child)) and starts the others |
 //!
-//! Where anything of the first row fails, all of the heap is brought into memory instead, or the fork refused
+//! If any step of the first row fails, all of the heap is brought into memory instead, or the fork refused
 //! ([`fork`](crate::fork)). Where the child fails, it ends with a message: it would read zeroes for data.
 
 #![expect(unsafe_code, reason = "takes a descriptor over, and touches what libc will touch")]
@@ -26,7 +26,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
 
-/// What a fork needs for a child with a pager.
+/// The file and the claim that a thread prepares before it forks, for the pager of the child.
 #[derive(Debug)]
 pub(crate) struct Child {
     /// The service thread, in whose table of descriptors the file of the heap is.
@@ -70,7 +70,7 @@ impl Child {
         self.claim.with(|place| *place = Some(claim));
     }
 
-    /// What the child begins with.
+    /// The reference that the child begins with.
     pub(crate) fn claim(&self) -> Option<Claim> {
         self.claim.with(|claim| *claim)
     }
@@ -109,8 +109,8 @@ pub(crate) fn prepare(areas: &Areas) -> Result<()> {
     Ok(())
 }
 
-/// After libc's fork has failed in the calling thread, of which its handlers are not told: what the child was to begin with is
-/// given up. The caller holds the lock of the space.
+/// Gives the claim up that the calling thread has prepared, because libc's fork has failed in it: libc's handlers are not told.
+/// The caller holds the lock of the space.
 pub(crate) fn forget_failed(areas: &Areas) {
     if areas.child.forker.swap(0, Relaxed) == sys::thread()
         && let (Some(pager), Some(claim)) = (areas.pager(), areas.child.claim())
@@ -133,7 +133,7 @@ fn has_many_keys() -> bool {
     }
 }
 
-/// After a fork, in the parent, or where none came.
+/// Closes the file in the thread that has prepared a fork: it has forked, or will not.
 pub(crate) fn close_file(areas: &Areas) {
     let file = areas.child.file.swap(NONE, Relaxed);
     if file != NONE {

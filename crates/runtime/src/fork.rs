@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 /// time, because it holds that lock.
 static MASK: AtomicU64 = AtomicU64::new(0);
 
-/// What a child may be given of a heap that lives in a file.
+/// The ways in which a child may get the memory of a heap that lives in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heap {
     /// A pager of its own, or all of the heap in memory.
@@ -31,7 +31,7 @@ pub(crate) enum Heap {
     Whole,
 }
 
-/// What the child of a fork will find of its memory.
+/// The part of its memory that the child of a fork will find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Finds {
@@ -79,7 +79,7 @@ extern "C" fn before() {
     before_with(Heap::Paged);
 }
 
-/// Before a fork whose child is to be given this.
+/// Makes the process ready for a fork, whose child gets the heap in this way.
 pub(crate) fn before_with(heap: Heap) {
     call(&BEFORE);
     let Some(areas) = shared() else { return };
@@ -178,7 +178,7 @@ pub(crate) fn prepare(areas: &Areas, heap: Heap) -> Result<()> {
     done
 }
 
-/// There is no child.
+/// Lets the process go on as before: no child will come.
 fn unmake(areas: &Areas) {
     if FINDS.load(Relaxed) == Finds::Paged as u32 {
         child::forget(areas);
@@ -186,7 +186,8 @@ fn unmake(areas: &Areas) {
     let_go(areas);
 }
 
-/// What libc's fork has answered, after its handlers were called, which are not told whether it failed.
+/// Passes an answer of libc's fork on. If it is that the fork has failed, the claim for the child is given up, because libc's
+/// handlers are not told.
 pub(crate) fn answered(areas: Option<&Areas>, answer: libc::c_int) -> libc::c_int {
     if let Some(areas) = areas.filter(|areas| answer == -1 && areas.pager().is_some()) {
         let _space = areas.space.take();

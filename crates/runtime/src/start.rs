@@ -269,7 +269,7 @@ fn page(areas: &Areas, uffd: &'static Userfaultfd, heap: &(Heap, Pid)) -> Result
     Ok(())
 }
 
-/// As [`start_threads`], in the child of a fork that is to have a pager, whose only thread calls it.
+/// Starts the library's threads in the child of a fork, for a pager of its own; its only thread calls this. Whether all run.
 pub(crate) fn start_in_child() -> bool {
     STATE.store(STARTING, Relaxed);
     thread::start(service_thread_of_child, Descriptors::Own).is_ok() && all_run()

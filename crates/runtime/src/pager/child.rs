@@ -1,6 +1,6 @@
 //! The pager of the child of a fork, made from its parent's, which stood still.
 //!
-//! What the fork has copied is the state: which pages are in the heap, and where in the file the others are. The table and
+//! The fork has copied the state: which pages are in the heap, and where in the file the others are. The table and
 //! that map are used as they are. Anew are the userfaultfd, in whose name the heap is registered once more, the places that
 //! pages are moved to (a child has nothing of its parent's), and the descriptor of the file, whose pages the child has
 //! references of its own to ([`family`](super::family)).

@@ -9,7 +9,7 @@
 //! lock when the table of descriptors goes through which it was taken: at the end of the process, also by SIGKILL, and when it
 //! executes another program. The table is that of the library's threads, so it is never shared with another process.
 //!
-//! For each member the file has room for a whole heap, and grows at a fork where it has not. It never shrinks.
+//! The file has room for a whole heap for each member. If it has not, it grows at a fork. It never shrinks.
 
 #![expect(unsafe_code, reason = "shares memory between processes, and locks bytes of a file")]
 
@@ -29,7 +29,7 @@ const PATIENCE: Nanos = Nanos(60_000_000_000);
 /// The pages of the file that a word of a bitmap is about.
 pub(super) const PER_WORD: usize = 64;
 
-/// What a member is, in the lowest bits of its state.
+/// The kinds of a member, in the lowest bits of its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 enum Life {
@@ -44,7 +44,7 @@ enum Life {
 /// The generation of a member is counted in the bits above its [`Life`].
 const GENERATION: u64 = 4;
 
-/// What is shared of a member. All zero bytes are an entry without a process.
+/// The entry of a member in the memory that all share. All zero bytes are an entry without a process.
 #[derive(Debug)]
 #[repr(C)]
 struct Member {
@@ -53,7 +53,7 @@ struct Member {
     since: AtomicU64,
 }
 
-/// What the family shares beside the bitmaps.
+/// The memory that all members share, but for the bitmaps.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Shared {
@@ -229,7 +229,7 @@ impl Family {
             if life(before) != Life::Free as u64 {
                 return None;
             }
-            // Who was stopped here for long must not make the claim of another look old.
+            // A process that was stopped here for long must not make the claim of another look old.
             entry.since.fetch_max(sys::now().0, SeqCst);
             let state = before + GENERATION + Life::Expected as u64;
             let claimed = entry.state.compare_exchange(before, state, SeqCst, SeqCst);

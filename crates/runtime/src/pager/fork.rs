@@ -34,7 +34,7 @@ const CLOSED: u32 = 1;
 /// Nobody passes but faults, which change nothing of the state.
 const STILL: u32 = 2;
 
-/// Whoever works in the pager passes it.
+/// A gate that each thread passes which works in the pager.
 #[derive(Debug)]
 pub(super) struct Gate {
     state: AtomicU32,
@@ -240,7 +240,7 @@ impl Pager {
                     let stored = if is_there { 0 } else { self.file_page(range, index) };
                     if !self.put_stored(stored, page.start) {
                         self.gate.forget(number);
-                        // Of all that the state says this alone may be true too soon.
+                        // This mark changes the state, but it does no harm in a copy that has it too soon.
                         self.table.with(|table| table.note_mark(range));
                     }
                 }

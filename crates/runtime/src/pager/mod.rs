@@ -106,7 +106,7 @@ pub(crate) struct Pager {
     /// The hash of a huge page of zeroes.
     zeroes: u128,
     counters: &'static Counters,
-    /// Whoever works in the pager passes it.
+    /// Each thread that works in the pager passes this gate.
     gate: Gate,
     /// Whether a page could not be read, and is marked in the page tables.
     has_marks: AtomicBool,

@@ -97,7 +97,7 @@ impl Pager {
         }
         let most = Bytes(size.most.load(Relaxed));
         let mut next = if is_new { most } else { now };
-        // Nothing is known where nothing is told.
+        // Zero stands for a machine that does not tell what is available.
         if size.is_look_due()
             && let available @ Bytes(1..) = room::available()
         {

@@ -472,7 +472,7 @@ impl Table {
             self.passed.pop();
         }
         let last = self.passed.len().checked_sub(1)?;
-        // What was left behind half a pass before will be needed sooner.
+        // A range that was left behind half a pass before will be needed sooner.
         let is_new =
             |passed: &Passed| self.passes.wrapping_sub(passed.passed) as usize <= self.used / 2;
         let looked =
