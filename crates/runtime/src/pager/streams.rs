@@ -18,9 +18,9 @@ const LONGEST_STEP: i64 = 8;
 /// The longest way of a stream over ranges that are in memory, in steps. Chosen: 2 GiB.
 const LONGEST_GAP: i64 = 1024;
 /// The equal steps from page to page that begin a stream: touches at random take none. Chosen, not measured.
-const RUN: i64 = 4;
+pub(super) const RUN: i64 = 4;
 /// The same while memory has turned to base pages, where a stream costs what it turns back (docs/results.md, heap-redis).
-const RUN_ON_BASE: i64 = 16;
+pub(super) const RUN_ON_BASE: i64 = 16;
 /// The touches at the near ends of ranges, each further than the last, that begin a stream as well: a program that goes over
 /// ranges most of which are in memory is seen nowhere else.
 ///
@@ -103,14 +103,6 @@ pub(super) struct Touched {
     pub(super) passed: Ranges,
 }
 
-/// The pages that memory is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pages {
-    Huge,
-    /// Memory for huge pages has gone to base pages.
-    Base,
-}
-
 /// The way from one touch to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -120,19 +112,15 @@ enum Way {
 }
 
 impl Streams {
-    /// Notes that a page of a range was touched. `is_there` says whether a touch of a range would not have been told,
+    /// Notes that a page of a range was touched. `run` equal steps begin a stream: [`RUN`] or [`RUN_ON_BASE`]. `is_there` says whether a touch of a range would not have been told,
     /// because it is in memory: streams pass over such ranges.
     pub(super) fn touch(
         &mut self,
         range: usize,
         index: usize,
-        pages: Pages,
+        run: i64,
         is_there: impl Fn(i64) -> bool,
     ) -> Touched {
-        let run = match pages {
-            Pages::Huge => RUN,
-            Pages::Base => RUN_ON_BASE,
-        };
         self.touches += 1;
         let used = self.touches;
         let (range, page) = (range as i64, (range * PER_RANGE + index) as i64);
@@ -245,7 +233,7 @@ mod tests {
         streams: &mut Streams,
         ranges: impl IntoIterator<Item = usize>,
     ) -> std::vec::Vec<Touched> {
-        ranges.into_iter().map(|range| streams.touch(range, 0, Pages::Huge, |_| false)).collect()
+        ranges.into_iter().map(|range| streams.touch(range, 0, RUN, |_| false)).collect()
     }
 
     #[test]
@@ -257,7 +245,7 @@ mod tests {
                 let touched = streams.touch(
                     usize::try_from(500 + index * step).expect("positive"),
                     if step < 0 { 511 } else { 0 },
-                    Pages::Huge,
+                    RUN,
                     |_| false,
                 );
                 assert_eq!(touched.length, (index - RUN + 1).max(0));
@@ -279,7 +267,7 @@ mod tests {
             .flat_map(|touched| touched.passed.iter())
             .collect();
         // It goes over those that are in memory.
-        passed.extend(streams.touch(515, 0, Pages::Huge, |_| true).passed.iter());
+        passed.extend(streams.touch(515, 0, RUN, |_| true).passed.iter());
         assert_eq!(passed, [503, 504, 505, 506, 507, 508, 509, 510, 511]);
     }
 
@@ -289,9 +277,8 @@ mod tests {
         for (there, lengths) in [(true, [2, 3, 4]), (false, [2, 0, 0])] {
             let mut streams = Streams::default();
             touch_all(&mut streams, 500..505);
-            let touched = [505, 600, 601].map(|range| {
-                streams.touch(range, 0, Pages::Huge, |range| there && is_there(range)).length
-            });
+            let touched = [505, 600, 601]
+                .map(|range| streams.touch(range, 0, RUN, |range| there && is_there(range)).length);
             assert_eq!(touched, lengths);
         }
     }
@@ -301,7 +288,7 @@ mod tests {
         let begins = |pages: [usize; 6]| {
             let mut streams = Streams::default();
             pages.map(|page| {
-                streams.touch(page / PER_RANGE, page % PER_RANGE, Pages::Huge, |_| false).length
+                streams.touch(page / PER_RANGE, page % PER_RANGE, RUN, |_| false).length
             })
         };
         assert_eq!(begins([7, 8, 9, 10, 11, 12]), [0, 0, 0, 0, 1, 1]);
@@ -317,9 +304,7 @@ mod tests {
     fn a_stream_begins_with_touches_on_the_way_over_ranges_in_memory() {
         let begins = |ranges: [usize; 6], index: usize, missing: i64| {
             let mut streams = Streams::default();
-            ranges.map(|range| {
-                streams.touch(range, index, Pages::Huge, |range| range != missing).length
-            })
+            ranges.map(|range| streams.touch(range, index, RUN, |range| range != missing).length)
         };
         let (on, back) = ([10, 20, 31, 37, 50, 52], [90, 80, 71, 67, 50, 48]);
         assert_eq!(begins(on, 0, -1), [0, 0, 0, 0, 4, 5]);
@@ -332,11 +317,11 @@ mod tests {
 
     #[test]
     fn a_stream_begins_later_where_memory_is_for_base_pages() {
-        let begins = |pages| {
+        let begins = |run| {
             let mut streams = Streams::default();
-            (0..100).position(|page| streams.touch(0, page, pages, |_| false).length > 0)
+            (0..100).position(|page| streams.touch(0, page, run, |_| false).length > 0)
         };
-        assert_eq!((begins(Pages::Huge), begins(Pages::Base)), (Some(4), Some(16)));
+        assert_eq!((begins(RUN), begins(RUN_ON_BASE)), (Some(4), Some(16)));
     }
 
     #[test]
@@ -346,11 +331,7 @@ mod tests {
         let mut ahead = 0;
         for _ in 0..100_000 {
             place = (place * 1_103_515_245 + 12_345) % 524_288;
-            ahead += streams
-                .touch(place / 512, place % 512, Pages::Huge, |_| false)
-                .ahead
-                .iter()
-                .count();
+            ahead += streams.touch(place / 512, place % 512, RUN, |_| false).ahead.iter().count();
         }
         assert_eq!(ahead, 0);
     }
@@ -360,7 +341,7 @@ mod tests {
         let mut streams = Streams::default();
         for index in 0..10 {
             for stream in 0..4 {
-                let touched = streams.touch(stream * 1000 + index, 0, Pages::Huge, |_| false);
+                let touched = streams.touch(stream * 1000 + index, 0, RUN, |_| false);
                 assert_eq!(touched.length, (index as i64 - RUN + 1).max(0));
             }
         }

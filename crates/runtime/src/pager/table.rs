@@ -435,11 +435,8 @@ impl Table {
     /// Notes for the streams that a page of a range was touched.
     pub(super) fn follow(&mut self, range: usize, index: usize) -> Touched {
         let ranges = &*self.ranges;
-        let pages = match self.has_turned_to_base() {
-            true => streams::Pages::Base,
-            false => streams::Pages::Huge,
-        };
-        let touched = self.streams.touch(range, index, pages, |range| {
+        let run = if self.has_turned_to_base() { streams::RUN_ON_BASE } else { streams::RUN };
+        let touched = self.streams.touch(range, index, run, |range| {
             let range = usize::try_from(range).ok().and_then(|range| ranges.get(range));
             range.is_some_and(|range| range.state == State::Huge)
         });
