@@ -100,7 +100,10 @@ pub(crate) fn prepare(areas: &Areas) -> Result<()> {
         return Err(Errno::ENOMEM);
     }
     let file = sys::descriptor_of(child.service.load(Relaxed), pager.descriptor());
-    let file = file.inspect_err(|_| forget(areas))?;
+    let file = file.inspect_err(|_| {
+        retract(areas);
+        areas.let_heap_go();
+    })?;
     child.file.store(file.0, Relaxed);
     core::mem::forget(file);
     touch_files();
@@ -112,10 +115,8 @@ pub(crate) fn prepare(areas: &Areas) -> Result<()> {
 /// Gives the claim up that the calling thread has prepared, because libc's fork has failed in it: libc's handlers are not told.
 /// The caller holds the lock of the space.
 pub(crate) fn forget_failed(areas: &Areas) {
-    if areas.child.forker.swap(0, Relaxed) == sys::thread()
-        && let (Some(pager), Some(claim)) = (areas.pager(), areas.child.claim())
-    {
-        pager.forget_child(claim);
+    if areas.child.forker.load(Relaxed) == sys::thread() {
+        retract(areas);
     }
 }
 
@@ -141,14 +142,12 @@ pub(crate) fn close_file(areas: &Areas) {
     }
 }
 
-/// The fork does not come that was prepared.
-pub(crate) fn forget(areas: &Areas) {
+/// Gives the claim up of a child that will not come.
+pub(crate) fn retract(areas: &Areas) {
     areas.child.forker.store(0, Relaxed);
-    close_file(areas);
     if let (Some(pager), Some(claim)) = (areas.pager(), areas.child.claim()) {
         pager.forget_child(claim);
     }
-    areas.let_heap_go();
 }
 
 /// Begins in the child, in its only thread; whether there is a pager. It holds the lock of the space.

@@ -181,7 +181,7 @@ pub(crate) fn prepare(areas: &Areas, heap: Heap) -> Result<()> {
 /// Lets the process go on as before: no child will come.
 fn unmake(areas: &Areas) {
     if FINDS.load(Relaxed) == Finds::Paged as u32 {
-        child::forget(areas);
+        child::retract(areas);
     }
     let_go(areas);
 }
