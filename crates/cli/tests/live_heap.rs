@@ -624,7 +624,8 @@ impl<'a> Redis<'a> {
         let overwritten =
             self.ask(&["eval", &FILL.replace("string.rep(", "'x'..string.rep("), "0"])?;
         ensure!(overwritten == "0", "not overwritten: {overwritten}");
-        let state = wait_for("the snapshot", SHORT_PATIENCE, || {
+        // The child reads its values in the order of their hashes, from a device that may be slow.
+        let state = wait_for("the snapshot", 3 * SHORT_PATIENCE, || {
             let state = self.ask(&["info", "persistence"])?;
             Ok(state.contains("rdb_bgsave_in_progress:0").then_some(state))
         })?;

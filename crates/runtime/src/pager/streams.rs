@@ -13,6 +13,10 @@ use super::PER_RANGE;
 
 /// The streams that are followed at once. Chosen, not measured.
 const STREAMS: usize = 16;
+/// The touches outside streams after which one that came to no other range has ended. Chosen, not measured.
+const LONGEST_PAUSE: u64 = 128; // tidy: allow(not derived from a size)
+/// The last touches outside streams, with which one may begin. Chosen, not measured.
+const TOUCHES: usize = 16;
 /// The longest step of a stream, in ranges. Chosen, not measured.
 const LONGEST_STEP: i64 = 8;
 /// The longest way of a stream over ranges that are in memory, in steps. Chosen: 2 GiB.
@@ -21,6 +25,9 @@ const LONGEST_GAP: i64 = 1024;
 pub(super) const RUN: i64 = 4;
 /// The same while memory has turned to base pages, where a stream costs what it turns back (docs/results.md, heap-redis).
 pub(super) const RUN_ON_BASE: i64 = 16;
+/// The longest way to the next page that is missing, over pages that are in memory, which counts as an equal step. Chosen,
+/// not measured.
+const LONGEST_PAGE_GAP: i64 = 8;
 /// The touches at the near ends of ranges, each further than the last, that begin a stream as well: a program that goes over
 /// ranges most of which are in memory is seen nowhere else.
 ///
@@ -29,7 +36,7 @@ const HOPS: i64 = 4;
 /// The longest way between two such touches, in ranges, all of which are in memory. Chosen, not measured.
 const LONGEST_HOP: i64 = 64;
 /// The pages at the near end of a range, in one of which a stream comes in. Chosen, not measured.
-const EDGE: usize = PER_RANGE / 8;
+const EDGE: i64 = PER_RANGE as i64 / 8;
 /// The ranges that are read ahead in a stream at the most. Chosen: 16 MiB.
 const MOST_AHEAD: i64 = 8;
 
@@ -40,24 +47,33 @@ const LONGEST_LOOK: i64 = 64;
 /// work block by block have in the caches of the processor.
 const KEPT: i64 = 4;
 
-/// A stream of the program, or touches that may become one.
+/// A stream of the program.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     /// The last range that was touched.
     last: i64,
-    /// The step to the next.
+    /// The step to the next; 0 for none.
     step: i64,
-    /// The ranges that came as foreseen, from the one on where it began; 0 while it may become a stream.
+    /// The ranges that came as foreseen, from the one on where it began.
     length: i64,
-    /// The page of the heap that was touched last, how far it was from the one before, and how often it was as far.
-    page: i64,
-    distance: i64,
-    run: i64,
-    /// How often it was at the near end of a range further on, over ranges that are in memory.
-    hops: i64,
     /// The furthest step from `last` that was read ahead.
     ahead: i64,
-    /// When it was touched last, by a count of touches.
+    /// When it came to a range last, by a count of touches outside streams.
+    used: u64,
+}
+
+/// A touch outside streams, with which one may begin.
+#[derive(Clone, Copy, Debug, Default)]
+struct Touch {
+    /// The page of the heap.
+    page: i64,
+    /// How far it was from the touch that it is counted from; 0 for none.
+    distance: i64,
+    /// How many equal steps led to it.
+    run: i64,
+    /// How many touches led to it that were at the near ends of ranges further on, over ranges that are in memory.
+    hops: i64,
+    /// When it was, by a count of touches outside streams; 0 for never.
     used: u64,
 }
 
@@ -65,7 +81,15 @@ struct Stream {
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     streams: [Stream; STREAMS],
+    others: [Touch; TOUCHES],
+    /// The touches outside streams.
     touches: u64,
+}
+
+/// Which pages and ranges of the heap are in memory, so that a touch of them would not have been told.
+pub(super) trait InMemory {
+    fn has_page(&self, page: i64) -> bool;
+    fn has_range(&self, range: i64) -> bool;
 }
 
 /// Ranges at equal steps.
@@ -103,69 +127,124 @@ pub(super) struct Touched {
     pub(super) passed: Ranges,
 }
 
-/// The way from one touch to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// To the near end of another range, over ranges that are in memory.
-    Hop,
-    Other,
-}
-
 impl Streams {
-    /// Notes that a page of a range was touched. `run` equal steps begin a stream: [`RUN`] or [`RUN_ON_BASE`]. `is_there` says whether a touch of a range would not have been told,
-    /// because it is in memory: streams pass over such ranges.
+    /// Notes that a page of a range was touched. `run` equal steps begin a stream: [`RUN`] or [`RUN_ON_BASE`].
     pub(super) fn touch(
         &mut self,
         range: usize,
         index: usize,
         run: i64,
-        is_there: impl Fn(i64) -> bool,
+        memory: &impl InMemory,
     ) -> Touched {
-        self.touches += 1;
-        let used = self.touches;
+        let now = self.touches;
         let (range, page) = (range as i64, (range * PER_RANGE + index) as i64);
-        let is_on_it = |s: &&mut Stream| s.length > 0 && s.last == range;
-        if let Some(stream) = self.streams.iter_mut().find(is_on_it) {
-            stream.used = used;
+        let is_alive = |s: &&mut Stream| s.length > 0 && now - s.used <= LONGEST_PAUSE;
+        let mut alive = self.streams.iter_mut().filter(is_alive);
+        if let Some(stream) = alive.find(|s| s.last == range) {
             return Touched { length: stream.length, ..Touched::default() };
         }
-        let is_at_edge = |step: i64| match step {
-            1.. => index < EDGE,
-            _ => index >= PER_RANGE - EDGE,
-        };
         let steps = |s: &Stream| {
             s.steps_to(range).filter(|steps| {
-                is_at_edge(s.step) && (1..*steps).all(|at| is_there(s.last + at * s.step))
+                is_at_edge(index as i64, s.step)
+                    && (1..*steps).all(|at| memory.has_range(s.last + at * s.step))
             })
         };
-        let next = self.streams.iter_mut().find_map(|s| steps(s).map(|steps| (s, steps)));
+        let mut alive = self.streams.iter_mut().filter(is_alive);
+        let next = alive.find_map(|s| steps(s).map(|steps| (s, steps)));
         if let Some((stream, steps)) = next {
             stream.last = range;
             stream.length += 1;
             stream.ahead = (stream.ahead - steps).max(0);
-            stream.used = used;
+            stream.used = now;
             return stream.look_around(steps);
         }
-        let distance = |s: &Stream| (page - s.page).abs();
-        let is_hop = |s: &Stream| {
-            let (from, step) = (s.page / PER_RANGE as i64, (page - s.page).signum());
-            let ranges = (range - from).abs();
-            (1..=LONGEST_HOP).contains(&ranges)
-                && is_at_edge(step)
-                && (1..ranges).all(|at| is_there(from + at * step))
+        self.touches += 1;
+        let used = self.touches;
+        let (touch, before) = self.touch_outside(page, used, memory);
+        if touch.run < run && touch.hops < HOPS {
+            return Touched::default();
+        }
+        let Some(oldest) = self.streams.iter_mut().min_by_key(|s| s.used) else {
+            return Touched::default();
         };
-        let near = self.streams.iter_mut().filter(|s| s.used > 0 && s.length == 0);
-        if let Some(stream) = near.min_by_key(|s| distance(s)) {
-            let way = if is_hop(stream) { Way::Hop } else { Way::Other };
-            if way == Way::Hop || distance(stream) <= LONGEST_STEP * PER_RANGE as i64 {
-                stream.used = used;
-                return stream.touch_page(page, way, run);
-            }
+        let (step, ranges) = (touch.distance.signum(), touch.distance / PER_RANGE as i64);
+        let begun = Stream { last: range, step, used, ..Stream::default() };
+        if touch.run >= run {
+            let step = if ranges == 0 { step } else { ranges };
+            *oldest = Stream { step, length: 1, ..begun };
+            oldest.look_around(1)
+        } else {
+            // It has come over as many ranges as a stream keeps.
+            *oldest = Stream { length: KEPT, ..begun };
+            oldest.look_around((range - before / PER_RANGE as i64).abs())
         }
-        if let Some(oldest) = self.streams.iter_mut().min_by_key(|s| s.used) {
-            *oldest = Stream { page, used, ..Stream::default() };
+    }
+
+    /// Notes a touch of a page outside streams; the touch, and the page of the one that it is counted from.
+    ///
+    /// A touch that goes on from another takes its place. All others leave those before them as they are, so that what the
+    /// program touches elsewhere meanwhile is in no stream's way.
+    fn touch_outside(&mut self, page: i64, used: u64, memory: &impl InMemory) -> (Touch, i64) {
+        let distance = |from: &Touch| (page - from.page).abs();
+        let is_near = |from: &&mut Touch| {
+            let is_close = distance(from) <= LONGEST_STEP * PER_RANGE as i64;
+            from.used > 0 && (is_close || from.is_hop_to(page, memory))
+        };
+        let near = self.others.iter_mut().filter(is_near);
+        let onward = near.filter_map(|from| from.then(page, memory).map(|touch| (from, touch)));
+        if let Some((from, touch)) = onward.min_by_key(|(from, _)| distance(from)) {
+            let before = core::mem::replace(from, Touch { used, ..touch });
+            return (*from, before.page);
         }
-        Touched::default()
+        let nearest = self.others.iter_mut().filter(is_near).min_by_key(|from| distance(from));
+        let from = nearest.map_or(Touch { page, ..Touch::default() }, |from| *from);
+        let hops = from.is_hop_to(page, memory).into();
+        let touch = Touch { page, distance: page - from.page, run: 1, hops, used };
+        if let Some(oldest) = self.others.iter_mut().min_by_key(|touch| touch.used) {
+            *oldest = touch;
+        }
+        (touch, from.page)
+    }
+}
+
+/// Whether a page is at the near end of its range, for a stream in this direction.
+const fn is_at_edge(index: i64, step: i64) -> bool {
+    match step {
+        1.. => index < EDGE,
+        _ => index >= PER_RANGE as i64 - EDGE,
+    }
+}
+
+impl Touch {
+    /// The touch of a page as the next after this, if it is so far from it as this was from the one before, or at the next
+    /// page that is missing, or at the near end of another range as this was. Steps of so many bytes are equal numbers of
+    /// pages, or one more.
+    fn then(&self, page: i64, memory: &impl InMemory) -> Option<Self> {
+        let distance = page - self.page;
+        if distance.signum() != self.distance.signum() || distance == 0 {
+            return None;
+        }
+        let is_equal = (distance - self.distance).abs() <= 1 || self.is_next_missing(page, memory);
+        let is_hop = self.hops > 0 && self.is_hop_to(page, memory);
+        let run = if is_equal { self.run + 1 } else { 1 };
+        let hops = if is_hop { self.hops + 1 } else { 0 };
+        (is_equal || is_hop).then_some(Self { page, distance, run, hops, ..*self })
+    }
+
+    /// Whether all pages on the way to another are in memory.
+    fn is_next_missing(&self, page: i64, memory: &impl InMemory) -> bool {
+        let distance = page - self.page;
+        distance.abs() <= LONGEST_PAGE_GAP
+            && (1..distance.abs()).all(|at| memory.has_page(self.page + at * distance.signum()))
+    }
+
+    /// Whether a page is at the near end of another range, over ranges that are in memory.
+    fn is_hop_to(&self, page: i64, memory: &impl InMemory) -> bool {
+        let (from, step) = (self.page / PER_RANGE as i64, (page - self.page).signum());
+        let ranges = (page / PER_RANGE as i64 - from).abs();
+        (1..=LONGEST_HOP).contains(&ranges)
+            && is_at_edge(page % PER_RANGE as i64, step)
+            && (1..ranges).all(|at| memory.has_range(from + at * step))
     }
 }
 
@@ -175,37 +254,6 @@ impl Stream {
         let steps = (range - self.last).checked_div(self.step)?;
         let is_on_it = self.last + steps * self.step == range;
         (is_on_it && (1..=LONGEST_GAP).contains(&steps)).then_some(steps)
-    }
-
-    /// Notes another touch of what may become a stream. Steps of so many bytes are equal numbers of pages, or one more.
-    fn touch_page(&mut self, page: i64, way: Way, run: i64) -> Touched {
-        let distance = page - self.page;
-        if distance == 0 {
-            return Touched::default();
-        }
-        let is_onward = distance.signum() == self.distance.signum();
-        let is_equal = is_onward && (distance - self.distance).abs() <= 1;
-        self.run = if is_equal { self.run + 1 } else { 1 };
-        self.hops = match way {
-            Way::Hop if is_onward => self.hops + 1,
-            Way::Hop => 1,
-            Way::Other => 0,
-        };
-        let before = self.page / PER_RANGE as i64;
-        (self.page, self.distance) = (page, distance);
-        let ranges = distance / PER_RANGE as i64;
-        self.last = page / PER_RANGE as i64;
-        if self.run >= run {
-            self.step = if ranges == 0 { distance.signum() } else { ranges };
-            self.length = 1;
-            self.look_around(1)
-        } else if self.hops >= HOPS {
-            // It has come over as many ranges as a stream keeps.
-            (self.step, self.length) = (distance.signum(), KEPT);
-            self.look_around((self.last - before).abs())
-        } else {
-            Touched::default()
-        }
     }
 
     /// What is to be read, and what was left behind, after so many steps.
@@ -228,12 +276,38 @@ impl Stream {
 mod tests {
     use super::*;
 
+    /// No page is in memory.
+    struct Nothing;
+
+    impl InMemory for Nothing {
+        fn has_page(&self, _: i64) -> bool {
+            false
+        }
+
+        fn has_range(&self, _: i64) -> bool {
+            false
+        }
+    }
+
+    /// The ranges for which this holds are in memory.
+    struct Where<F>(F);
+
+    impl<F: Fn(i64) -> bool> InMemory for Where<F> {
+        fn has_page(&self, page: i64) -> bool {
+            self.0(page / PER_RANGE as i64)
+        }
+
+        fn has_range(&self, range: i64) -> bool {
+            self.0(range)
+        }
+    }
+
     /// Touches of the first page of each of these ranges.
     fn touch_all(
         streams: &mut Streams,
         ranges: impl IntoIterator<Item = usize>,
     ) -> std::vec::Vec<Touched> {
-        ranges.into_iter().map(|range| streams.touch(range, 0, RUN, |_| false)).collect()
+        ranges.into_iter().map(|range| streams.touch(range, 0, RUN, &Nothing)).collect()
     }
 
     #[test]
@@ -246,7 +320,7 @@ mod tests {
                     usize::try_from(500 + index * step).expect("positive"),
                     if step < 0 { 511 } else { 0 },
                     RUN,
-                    |_| false,
+                    &Nothing,
                 );
                 assert_eq!(touched.length, (index - RUN + 1).max(0));
                 ahead.extend(touched.ahead.iter());
@@ -267,7 +341,7 @@ mod tests {
             .flat_map(|touched| touched.passed.iter())
             .collect();
         // It goes over those that are in memory.
-        passed.extend(streams.touch(515, 0, RUN, |_| true).passed.iter());
+        passed.extend(streams.touch(515, 0, RUN, &Where(|_| true)).passed.iter());
         assert_eq!(passed, [503, 504, 505, 506, 507, 508, 509, 510, 511]);
     }
 
@@ -277,8 +351,9 @@ mod tests {
         for (there, lengths) in [(true, [2, 3, 4]), (false, [2, 0, 0])] {
             let mut streams = Streams::default();
             touch_all(&mut streams, 500..505);
-            let touched = [505, 600, 601]
-                .map(|range| streams.touch(range, 0, RUN, |range| there && is_there(range)).length);
+            let touched = [505, 600, 601].map(|range| {
+                streams.touch(range, 0, RUN, &Where(|range| there && is_there(range))).length
+            });
             assert_eq!(touched, lengths);
         }
     }
@@ -287,13 +362,14 @@ mod tests {
     fn a_stream_begins_with_equal_steps() {
         let begins = |pages: [usize; 6]| {
             let mut streams = Streams::default();
-            pages.map(|page| {
-                streams.touch(page / PER_RANGE, page % PER_RANGE, RUN, |_| false).length
-            })
+            pages
+                .map(|page| streams.touch(page / PER_RANGE, page % PER_RANGE, RUN, &Nothing).length)
         };
         assert_eq!(begins([7, 8, 9, 10, 11, 12]), [0, 0, 0, 0, 1, 1]);
         assert_eq!(begins([7, 7, 8, 9, 10, 11]), [0, 0, 0, 0, 0, 1]);
-        assert_eq!(begins([7, 8, 9, 3, 10, 11]), [0; 6]);
+        // A touch elsewhere is not in its way.
+        assert_eq!(begins([7, 8, 9, 3, 10, 11]), [0, 0, 0, 0, 0, 1]);
+        assert_eq!(begins([7, 8, 9, 3, 11, 15]), [0; 6]);
         // 10,000 bytes, backwards, and 1.5 ranges.
         assert_eq!(begins([0, 2, 4, 7, 9, 12]), [0, 0, 0, 0, 1, 1]);
         assert_eq!(begins([900, 800, 700, 600, 500, 400]), [0, 0, 0, 0, 1, 1]);
@@ -301,27 +377,66 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_begins_with_steps_to_the_next_missing_page() {
+        /// Two pages of three are in memory.
+        struct Most;
+        impl InMemory for Most {
+            fn has_page(&self, page: i64) -> bool {
+                page % 3 != 0
+            }
+
+            fn has_range(&self, _: i64) -> bool {
+                false
+            }
+        }
+        let begins = |pages: [usize; 6]| {
+            let mut streams = Streams::default();
+            pages.map(|page| streams.touch(0, page, RUN, &Most).length)
+        };
+        assert_eq!(begins([3, 4, 6, 7, 9, 10]), [0, 0, 0, 0, 1, 1]);
+        assert_eq!(begins([3, 4, 6, 10, 12, 13]), [0; 6], "page 9 is missing");
+    }
+
+    #[test]
     fn a_stream_begins_with_touches_on_the_way_over_ranges_in_memory() {
         let begins = |ranges: [usize; 6], index: usize, missing: i64| {
             let mut streams = Streams::default();
-            ranges.map(|range| streams.touch(range, index, RUN, |range| range != missing).length)
+            ranges.map(|range| {
+                streams.touch(range, index, RUN, &Where(|range| range != missing)).length
+            })
         };
         let (on, back) = ([10, 20, 31, 37, 50, 52], [90, 80, 71, 67, 50, 48]);
         assert_eq!(begins(on, 0, -1), [0, 0, 0, 0, 4, 5]);
         assert_eq!(begins(back, 511, -1), [0, 0, 0, 0, 4, 5]);
-        // Not at the near end; over one that is missing; with a turn.
+        // A touch elsewhere is not in its way.
+        assert_eq!(begins([10, 20, 31, 25, 37, 50], 0, -1), [0, 0, 0, 0, 0, 4]);
+        // Not at the near end; over one that is missing; with turns.
         assert_eq!(begins(on, 300, -1), [0; 6]);
         assert_eq!(begins(on, 0, 33), [0; 6]);
-        assert_eq!(begins([10, 20, 31, 25, 37, 50], 0, -1), [0; 6]);
+        assert_eq!(begins([10, 20, 31, 25, 20, 50], 0, -1), [0; 6]);
     }
 
     #[test]
     fn a_stream_begins_later_where_memory_is_for_base_pages() {
         let begins = |run| {
             let mut streams = Streams::default();
-            (0..100).position(|page| streams.touch(0, page, run, |_| false).length > 0)
+            (0..100).position(|page| streams.touch(0, page, run, &Nothing).length > 0)
         };
         assert_eq!((begins(RUN), begins(RUN_ON_BASE)), (Some(4), Some(16)));
+    }
+
+    #[test]
+    fn a_stream_that_comes_to_nothing_ends() {
+        for (pause, length) in [(128, 2), (129, 0)] {
+            let mut streams = Streams::default();
+            touch_all(&mut streams, 500..505);
+            // Far apart, each further on than the last.
+            for at in (1_usize..).take(pause) {
+                streams.touch(at * 10_000, 100, RUN, &Nothing);
+                streams.touch(504, 200, RUN, &Nothing);
+            }
+            assert_eq!(streams.touch(505, 0, RUN, &Nothing).length, length);
+        }
     }
 
     #[test]
@@ -331,7 +446,7 @@ mod tests {
         let mut ahead = 0;
         for _ in 0..100_000 {
             place = (place * 1_103_515_245 + 12_345) % 524_288;
-            ahead += streams.touch(place / 512, place % 512, RUN, |_| false).ahead.iter().count();
+            ahead += streams.touch(place / 512, place % 512, RUN, &Nothing).ahead.iter().count();
         }
         assert_eq!(ahead, 0);
     }
@@ -341,7 +456,7 @@ mod tests {
         let mut streams = Streams::default();
         for index in 0..10 {
             for stream in 0..4 {
-                let touched = streams.touch(stream * 1000 + index, 0, RUN, |_| false);
+                let touched = streams.touch(stream * 1000 + index, 0, RUN, &Nothing);
                 assert_eq!(touched.length, (index as i64 - RUN + 1).max(0));
             }
         }

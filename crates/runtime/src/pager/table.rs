@@ -14,7 +14,7 @@
 //! waits for a fault in it is woken. No lock is held meanwhile.
 
 use super::resize::PoolSizes;
-use super::streams::{self, Streams, Touched};
+use super::streams::{self, InMemory, Streams, Touched};
 use super::{PER_RANGE, WORDS};
 use crate::sys::{HUGE, PAGE};
 use alloc::collections::VecDeque;
@@ -192,6 +192,25 @@ impl Passed {
         ranges.get(self.range as usize).is_some_and(|range| {
             range.state == State::Huge && range.stamp == self.stamp && range.passed == self.passed
         })
+    }
+}
+
+/// What is mapped in the heap.
+struct Mapped<'a>(&'a [Range]);
+
+impl InMemory for Mapped<'_> {
+    fn has_page(&self, page: i64) -> bool {
+        let Ok(page) = usize::try_from(page) else { return false };
+        self.0.get(page / PER_RANGE).is_some_and(|range| match range.state {
+            State::Huge => true,
+            State::Base => range.resident.has(page % PER_RANGE),
+            State::Out | State::Waiting | State::Busy => false,
+        })
+    }
+
+    fn has_range(&self, range: i64) -> bool {
+        let range = usize::try_from(range).ok().and_then(|range| self.0.get(range));
+        range.is_some_and(|range| range.state == State::Huge)
     }
 }
 
@@ -434,12 +453,8 @@ impl Table {
 
     /// Notes for the streams that a page of a range was touched.
     pub(super) fn follow(&mut self, range: usize, index: usize) -> Touched {
-        let ranges = &*self.ranges;
         let run = if self.has_turned_to_base() { streams::RUN_ON_BASE } else { streams::RUN };
-        let touched = self.streams.touch(range, index, run, |range| {
-            let range = usize::try_from(range).ok().and_then(|range| ranges.get(range));
-            range.is_some_and(|range| range.state == State::Huge)
-        });
+        let touched = self.streams.touch(range, index, run, &Mapped(self.ranges));
         self.at_random = if !touched.ahead.is_empty() { 0 } else { self.at_random + 1 };
         touched
     }
