@@ -56,6 +56,7 @@ fn parts() -> Vec<Test> {
         ("mprotect_does_what_posix_says", able.clone(), || plays(&["protects"])),
         ("mprotect_and_paging_race", able.clone(), || plays(&["protects-meanwhile", "2"])),
         ("huge_pages_that_are_cut_leave", able.clone(), || plays(&["cuts"])),
+        ("protected_memory_leaves", able.clone(), || plays(&["protects-all"])),
         ("mlock_keeps_pages_in_memory", able.clone(), || plays(&["locks"])),
         ("not_all_of_a_heap_is_locked", able.clone(), || plays(&["locks-all"])),
         ("guards_are_kept_or_refused", able.clone(), || plays(&["guards"])),

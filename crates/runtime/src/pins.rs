@@ -46,16 +46,17 @@ pub(crate) fn may_be(asking: u32) -> bool {
 }
 
 /// Whether any table of descriptors of the process has one that is not harmless. Most threads share one, and
-/// it is read once.
+/// it is read once. That of the calling thread does not count if it is the library's.
 fn any_task(asking: u32) -> sys::Result<bool> {
     if any_descriptor(asking)? {
         return Ok(true);
     }
+    let own = sys::thread();
     let tasks = sys::open(TASKS, libc::O_RDONLY | libc::O_DIRECTORY)?;
     any_entry(&tasks, |name| {
         let Some(task) = number(name) else { return false };
         task != asking
-            && !sys::share_descriptors(asking, task)
+            && ![asking, own].iter().any(|known| sys::share_descriptors(*known, task))
             // A thread that has ended meanwhile has none.
             && !matches!(any_descriptor(task), Ok(false) | Err(Errno::ENOENT | Errno::ESRCH))
     })

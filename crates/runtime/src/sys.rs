@@ -570,7 +570,8 @@ struct Query {
     address: u64,
     start: u64,
     end: u64,
-    others: [u64; 8],
+    rights: u64,
+    others: [u64; 7],
 }
 
 const PROCMAP_QUERY: u32 = 0xC068_6611; // _IOWR('f', 17, struct procmap_query)
@@ -580,13 +581,38 @@ const PROCMAP_QUERY: u32 = 0xC068_6611; // _IOWR('f', 17, struct procmap_query)
 /// # Errors
 /// ENOENT if nothing is mapped there, and what the kernel says where it cannot tell.
 pub(crate) fn vma_at(address: usize) -> Result<Span> {
+    query(address).map(|(vma, _)| vma)
+}
+
+/// Whether the program may write at this address.
+///
+/// # Errors
+/// As of [`vma_at`].
+pub(crate) fn is_writable(address: usize) -> Result<bool> {
+    const WRITABLE: u64 = 2; // PROCMAP_QUERY_VMA_WRITABLE
+    query(address).map(|(_, rights)| rights & WRITABLE != 0)
+}
+
+fn query(address: usize) -> Result<(Span, u64)> {
     let maps = open(c"/proc/thread-self/maps", libc::O_RDONLY)?;
     let mut query =
         Query { size: size_of::<Query>() as u64, address: address as u64, ..Query::default() };
     // SAFETY: the structure is the request's, and says how large it is.
     unsafe { syscall!(Sysno::ioctl, maps.0, PROCMAP_QUERY, &raw mut query) }?;
     let (start, end) = (to_usize(query.start), to_usize(query.end));
-    Ok(Span { start, length: end - start })
+    Ok((Span { start, length: end - start }, query.rights))
+}
+
+/// Reads memory of this process, also where it may not be read.
+///
+/// # Errors
+/// EIO where nothing is, and what the kernel says.
+pub(crate) fn read_memory(address: usize, into: &mut [u8]) -> Result<()> {
+    let memory = open(c"/proc/thread-self/mem", libc::O_RDONLY)?;
+    let (room, length) = (into.as_mut_ptr(), into.len());
+    // SAFETY: the kernel writes no more than there is room for.
+    let got = unsafe { syscall!(Sysno::pread64, memory.0, room, length, address) }?;
+    if got == length { Ok(()) } else { Err(Errno::EIO) }
 }
 
 /// Whether two tasks have the same table of descriptors; where the kernel does not say, they have not.

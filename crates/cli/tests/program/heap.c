@@ -450,6 +450,29 @@ static int cuts(void) {
     return 0;
 }
 
+// All of it is protected: it leaves memory all the same, and what is read of it comes back and leaves again.
+static int protects_all(void) {
+    char *memory = map(SOME);
+    for (int round = 0; round < 4; round++) {
+        int protection = round % 2 ? PROT_NONE : PROT_READ;
+        fill(memory, 0, SOME, round);
+        if (round < 2) push_out();
+        CHECK(mprotect(memory, SOME, protection) == 0);
+        uint64_t state = round + 1;
+        for (int i = 0; i < 20000 && protection == PROT_READ; i++) {
+            size_t at = next(&state) % (SOME / PAGE) * PAGE;
+            expect(memory, at, at + PAGE, round);
+        }
+        size_t left = SOME / PAGE;
+        for (double end = now() + 20; left > SOME / PAGE / 8 && now() < end; left = resident(memory, SOME)) push_out();
+        CHECK(left <= SOME / PAGE / 8);
+        CHECK(mprotect(memory, SOME, PROT_READ | PROT_WRITE) == 0);
+        if (round % 2) fill(memory, SOME / 2, SOME / 2 + HUGE, round);
+        expect(memory, 0, SOME, round);
+    }
+    return 0;
+}
+
 static atomic_int protections;
 
 // Protects and unprotects parts while others have them paged.
@@ -1024,6 +1047,7 @@ static const struct {
     {"maps-files", maps_files, NULL},
     {"protects", protects, NULL},
     {"cuts", cuts, NULL},
+    {"protects-all", protects_all, NULL},
     {"protects-meanwhile", NULL, protects_meanwhile},
     {"locks", locks, NULL},
     {"locks-all", locks_all, NULL},

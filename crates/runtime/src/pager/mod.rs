@@ -9,8 +9,8 @@
 //!
 //! - There is no kernel module, so a page in the heap has no accessed and no dirty bit. A huge page has its second chance
 //!   when it is moved out of the heap: if it is touched before it is reclaimed, it comes back. It was written if its hash has
-//!   changed. A base page is put in place with its writes told; it is spared by how soon it was touched again after it had
-//!   left memory ([`rounds`]).
+//!   changed, and so was a base page ([`hashes`]), which is spared by how soon it was touched again after it had left memory
+//!   ([`rounds`]).
 //! - Base pages come from the kernel and not from a pool that is set aside; so many of them may be there at a time.
 //!   UFFDIO_MOVE cannot put a page in place whose writes are told.
 //! - One clock for each pool, not one for each core.
@@ -24,8 +24,10 @@ mod discard;
 mod family;
 mod file;
 mod fork;
+mod hashes;
 pub(crate) mod memory;
 mod promotions;
+mod protected;
 mod reclaim;
 mod resize;
 mod rounds;
@@ -46,6 +48,7 @@ pub(crate) use family::Claim;
 use family::Family;
 use file::{File, FileSpace};
 use fork::Gate;
+use hashes::Hashes;
 use reclaim::Worked;
 use resize::{PoolSizes, Size};
 use rounds::Rounds;
@@ -95,6 +98,7 @@ pub(crate) struct Pager {
     stored: &'static [AtomicU32],
     /// The clock of base pages.
     rounds: Rounds,
+    hashes: Hashes,
     /// The bytes that may be in memory.
     memory: Size,
     whose: Whose,
@@ -145,6 +149,8 @@ impl Pager {
         let family = Family::new(Bytes(config.size.0 + SPARE.0))?;
         family.begin(&file)?;
         let rounds = Rounds::new(integers(count * PER_RANGE)?);
+        // SAFETY: zero bytes are atomic integers.
+        let hashes = Hashes::new(unsafe { zeroed(count * PER_RANGE) }?);
         Ok(Self {
             heap: span,
             uffd,
@@ -156,6 +162,7 @@ impl Pager {
             table: OwnLock::new(Table::new(ranges, pools, places)),
             stored: integers(count * PER_RANGE)?,
             rounds,
+            hashes,
             memory: Size::new(config.memory, config.keep_available),
             whose: Whose::Programs,
             news: AtomicU32::new(0),

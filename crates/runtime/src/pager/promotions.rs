@@ -25,16 +25,16 @@ impl Pager {
         let place = taken.place();
         // Missing pages are read while the program goes on with those that are there.
         let loaded = self.load(range, &taken, &before, before.resident);
-        let collected = loaded.and_then(|_| self.collect(range, place, before.resident));
-        if collected.is_err() {
+        let collected = loaded.and_then(|_| self.collect(range, place, &before));
+        let Ok(is_clean) = collected else {
             self.give_page(place);
             // Writes to a page that was moved and came back are not told any more.
             self.settle(range, &before, Range { dirty: before.resident, ..before });
             return Outcome::Stale;
-        }
+        };
         let mut after =
             Range { resident: Pages::default(), dirty: Pages::default(), was_seen: true, ..before };
-        if before.dirty.is_empty() {
+        if is_clean {
             after.hash = Hash::of(self.hash(place));
         }
         self.put_in_place(range, place, &mut after);
@@ -43,15 +43,21 @@ impl Pager {
         Outcome::Done
     }
 
-    /// Moves the base pages of a range out, and copies them to their places in a huge page.
-    fn collect(&self, range: usize, place: u32, resident: Pages) -> Result<()> {
+    /// Moves the base pages of a range out, and copies them to their places in a huge page; whether the file holds the same.
+    fn collect(&self, range: usize, place: u32, before: &Range) -> Result<bool> {
         let (from, to) = (self.span(range), self.place(place));
+        let resident = before.resident;
         self.with_staging(|staging| {
             let moved = self.uffd.move_pages(from, staging.start);
             if moved.is_err() {
                 self.put_back(from, staging, resident);
-                return moved;
+                return moved.map(|()| false);
             }
+            let is_clean = resident.iter().all(|index| {
+                let content = staging.start + index * PAGE;
+                // SAFETY: the page was moved out of the heap.
+                !before.dirty.has(index) || unsafe { self.is_same(range, index, content, before) }
+            });
             for index in resident.iter() {
                 let offset = index * PAGE;
                 let (source, target) =
@@ -59,7 +65,7 @@ impl Pager {
                 // SAFETY: both are out of the program's reach: one was moved out of the heap, the other is taken.
                 unsafe { core::ptr::copy_nonoverlapping(source, target, PAGE) };
             }
-            Ok(())
+            Ok(is_clean)
         })
         .unwrap_or(Err(Errno::ENOMEM))
     }

@@ -185,10 +185,11 @@ impl Pager {
     }
 
     /// A range whose huge page did not move: base pages, if it is more than one VMA, because the program has protected or
-    /// locked a part of it. The kernel has split the page then, and the rest of it can leave.
+    /// locked a part of it, or if all of it is protected. The kernel has split the page in the first case, and does so once
+    /// one of the base pages leaves.
     fn cut_apart(&self, range: usize, before: Range, errno: Errno) -> Range {
-        let is_cut = errno == Errno::EINVAL && !before.is_mixed && self.is_cut(range);
-        if !is_cut {
+        let is_cut = || self.is_cut(range) || self.is_protected(self.span(range));
+        if errno != Errno::EINVAL || before.is_mixed || !is_cut() {
             return before;
         }
         self.table.with(|table| table.lose_page());
@@ -302,7 +303,13 @@ impl Pager {
         Ok(())
     }
 
-    fn write_page(&self, range: usize, index: usize, from: usize, after: &mut Range) -> Result<()> {
+    pub(super) fn write_page(
+        &self,
+        range: usize,
+        index: usize,
+        from: usize,
+        after: &mut Range,
+    ) -> Result<()> {
         let page = self.space.with(|space| space.take_page()).ok_or(Errno::ENOSPC)?;
         // SAFETY: the page was moved out of the heap.
         let written = unsafe { self.file.write(page, 1, from) };
@@ -398,16 +405,45 @@ impl Pager {
         }
         self.with_staging(|staging| {
             let place = Span { length: sys::PAGE, ..staging };
-            self.take_out(page, place)?;
+            let moved = self.take_out(page, place);
+            after.is_protected = moved == Err(Errno::EINVAL);
+            if after.is_protected {
+                return self.drop_protected(range, index, after);
+            }
+            moved?;
+            // SAFETY: the page was moved out of the heap.
+            if unsafe { self.is_same(range, index, place.start, after) } {
+                return Ok(());
+            }
             let written = self.write_page(range, index, place.start, after);
             if written.is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
                 self.put_back(page, place, Pages::ALL);
                 return written;
             }
-            self.counters.heap.written_base.fetch_add(bytes(1).0, Relaxed);
+            self.count_written_base();
             Ok(())
         })
         .unwrap_or(Err(Errno::ENOMEM))
+    }
+
+    pub(super) fn count_written_base(&self) {
+        self.counters.heap.written_base.fetch_add(bytes(1).0, Relaxed);
+    }
+
+    /// Whether the content of a base page, which is at an address, is still what it was when it came to memory.
+    ///
+    /// # Safety
+    /// The content must be there, and nobody may change it.
+    pub(super) unsafe fn is_same(
+        &self,
+        range: usize,
+        index: usize,
+        content: usize,
+        entry: &Range,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        let is_same = || unsafe { self.hashes.is_same(range * PER_RANGE + index, content) };
+        entry.hashed.has(index) && is_same()
     }
 }

@@ -27,6 +27,10 @@ impl Buffer {
     pub(super) fn address(&mut self) -> usize {
         self.0.as_mut_ptr().addr()
     }
+
+    pub(super) fn content(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
 }
 
 /// A touch of a page that is not there.
@@ -269,10 +273,19 @@ impl Pager {
             }
             self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);
         }
-        let writes = if access == Access::Write { Writes::Free } else { Writes::Told };
+        // To be told of a write costs the program two wake-ups, to compare a page later next to nothing. But pages that will
+        // not move can leave only if all writes to them were told.
+        let is_hashed = access == Access::Read && !before.is_protected;
+        if is_hashed {
+            // SAFETY: the buffer is a page of this thread's.
+            unsafe { self.hashes.note(range * PER_RANGE + index, buffer.address()) };
+        }
+        let is_free = access == Access::Write || is_hashed;
+        let writes = if is_free { Writes::Free } else { Writes::Told };
         let put = self.uffd.copy(buffer.address(), page.start, writes);
         // Writes to a page that is there already may not be told.
-        let is_dirty = access == Access::Write || put == Err(Errno::EEXIST);
+        let is_there = put == Err(Errno::EEXIST);
+        let is_dirty = is_free || is_there;
         if put.is_err() && put != Err(Errno::EEXIST) {
             return before; // the thread is woken, and tries again
         }
@@ -284,6 +297,11 @@ impl Pager {
         after.has_tables = true;
         if is_dirty {
             after.dirty.add(index);
+        }
+        if is_hashed && !is_there {
+            after.hashed.add(index);
+        } else {
+            after.hashed.remove(index);
         }
         after
     }

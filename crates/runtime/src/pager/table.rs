@@ -47,6 +47,8 @@ pub(super) struct Range {
     pub(super) resident: Pages,
     /// The resident pages that may have been written to.
     pub(super) dirty: Pages,
+    /// The resident pages whose [hash](super::hashes) says whether they were written to.
+    pub(super) hashed: Pages,
     /// The place of its huge page, of [`State::Waiting`].
     pub(super) place: u32,
     /// Changed each time the range is put in a queue, where older entries do not count any more.
@@ -64,6 +66,8 @@ pub(super) struct Range {
     pub(super) has_tables: bool,
     /// Whether a part of it is, or was, another mapping of the program's, such as a file: it gets base pages only.
     pub(super) is_mixed: bool,
+    /// Whether a base page would not move because the program may not write there.
+    pub(super) is_protected: bool,
     /// Whether a fault came while it was busy.
     pub(super) was_touched: bool,
 }
@@ -134,6 +138,10 @@ impl Pages {
 
     pub(super) fn remove(&mut self, index: usize) {
         self.0[index / 64] &= !(1 << (index % 64));
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        Self(core::array::from_fn(|at| self.0[at] & other.0[at]))
     }
 
     pub(super) fn count(&self) -> usize {
@@ -376,7 +384,8 @@ impl Table {
         let Some(entry) = self.ranges.get_mut(range) else { return false };
         let stamp = entry.stamp.wrapping_add(1);
         let was_touched = entry.was_touched;
-        *entry = Range { stamp, was_touched: false, since: self.passes, ..after };
+        let hashed = after.hashed.and(&after.resident);
+        *entry = Range { stamp, hashed, was_touched: false, since: self.passes, ..after };
         self.used = self.used + usize::from(after.is_used()) - usize::from(before.is_used());
         let Ok(number) = u32::try_from(range) else { return was_touched };
         match before.queue() {
