@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::hugetlb;
+use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::swap::{self, SwapFile};
 use superpage_kernel::thp::Thp;
 use superpage_lab::jvm::Jvm;
@@ -24,12 +25,13 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 16] {
+fn tests() -> [Test; 17] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
     let redis = able.clone().or_else(without_redis);
     let servers = redis.clone().or_else(without_memcached);
+    let heaped = redis.clone().or_else(without_heap);
     let paged = redis.clone().or_else(without_swap);
     let much = redis.clone().or_else(without_much_memory);
     let java = able.clone().or_else(without_java);
@@ -48,6 +50,7 @@ fn tests() -> [Test; 16] {
         ("memory_of_a_guest", able.clone(), memory_of_a_guest),
         ("data_larger_than_memory", able.or_else(without_swap), data_larger_than_memory),
         ("redis_larger_than_memory", paged, redis_larger_than_memory),
+        ("programs_that_fit", heaped, programs_that_fit),
         ("the_daemon_beside_mixed_load", servers, the_daemon_beside_mixed_load),
         ("a_jvm_that_touched_its_heap", java, a_jvm_that_touched_its_heap),
     ]
@@ -71,6 +74,12 @@ fn without_swap() -> Option<String> {
         Ok(None) => Some("there is no memory cgroup".to_owned()),
         Err(error) => Some(error.to_string()),
     }
+}
+
+/// No program can have a heap without hearing of its first touches.
+fn without_heap() -> Option<String> {
+    let finding = probe::probe(Ability::HearFirstTouches);
+    (finding.answer != Answer::Yes).then_some(finding.why)
 }
 
 fn without_java() -> Option<String> {
@@ -281,6 +290,21 @@ fn data_larger_than_memory() -> Ended {
 
 fn redis_larger_than_memory() -> Ended {
     on_swap("heap-redis", "128M", ["get", "set"], &["p99_request_us"])
+}
+
+fn programs_that_fit() -> Ended {
+    let rows = run("heap-fits", "96M")?;
+    ensure!(rows.len() == 9, "three cases of three policies: {rows:?}");
+    for case in ["dedup", "xsbench", "redis-get"] {
+        for key in ["read_bytes", "written_bytes"] {
+            let bytes = number(&rows, case, "xheap", key)?;
+            ensure!(bytes == 0.0, "{key} of a program that has room: {rows:?}");
+        }
+        ensure!(number(&rows, case, "no-heap", "huge_share")? < 0.5, "huge pages: {rows:?}");
+        ensure!(number(&rows, case, "xheap", "huge_share")? > 0.8, "base pages: {rows:?}");
+        ensure!(number(&rows, case, "xheap", "over_no_heap")? > 0.5, "{rows:?}");
+    }
+    Ok(())
 }
 
 /// Runs an experiment whose programs swap, and whose rows have these keys beside those of all such experiments.

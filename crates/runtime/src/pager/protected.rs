@@ -10,6 +10,7 @@ use super::serve::Buffer;
 use super::table::Range;
 use crate::pins;
 use crate::sys::{self, Errno, Result, Span};
+use core::sync::atomic::Ordering::Relaxed;
 
 impl Pager {
     /// Whether a page would not move because the program may not write there.
@@ -40,7 +41,9 @@ impl Pager {
         sys::read_memory(page.start, buffer.content())?;
         // SAFETY: the buffer is a page of this thread's.
         if !unsafe { self.is_same(range, index, buffer.address(), after) } {
-            self.write_page(range, index, buffer.address(), after)?;
+            self.write_page(range, index, buffer.address(), after).inspect_err(|_| {
+                self.counters.heap.errors.fetch_add(1, Relaxed);
+            })?;
             self.count_written_base();
         }
         after.dirty.remove(index);

@@ -76,6 +76,10 @@ impl Pager {
         if !self.settle(range, &before, after) {
             self.uffd.wake(self.span(range));
         }
+        if before.state != State::Huge && after.state == State::Huge {
+            // A program may end before the workers look.
+            self.note_sizes();
+        }
         if fault.kind == Kind::Missing {
             self.counters.heap.waits.add(Nanos(sys::now().0 - begun.0));
         }

@@ -15,6 +15,7 @@ mod gigantic_promotion;
 mod gigantic_supply;
 mod growing_heap;
 mod guest_memory;
+mod heap_fits;
 mod heap_random;
 mod heap_redis;
 mod heap_streams;
@@ -81,6 +82,7 @@ pub const ALL: &[&Experiment] = &[
     &xheap_fig5::EXPERIMENT,
     &xheap_fig6::EXPERIMENT,
     &heap_streams::EXPERIMENT,
+    &heap_fits::EXPERIMENT,
     &heap_random::EXPERIMENT,
     &heap_redis::EXPERIMENT,
 ];

@@ -56,7 +56,7 @@ pub(super) fn run(plan: &Plan, setting: &Setting, progress: Progress<'_>) -> Res
     SwapFile::remove_left_behind()?;
     bypass_zswap(bench.settings())?;
     let mut report = Report::default();
-    let mut policies = Policy::ALL.to_vec();
+    let mut policies = Policy::FOR_A_PART.to_vec();
     if let Some(why) = without_heap(setting) {
         policies.pop();
         report.notes.push(format!("{} is left out: {why}", Policy::XHeap.name()));
@@ -332,9 +332,9 @@ mod tests {
         let (job, memory) = (Job::Passes(Pattern::Uniform), Share::percent(75).of(size));
         let trial = Trial { setting: &setting, job, size, data: None, whole: size, memory };
         let of = [
-            (Policy::ALL[0], vec![sample(0.5, Bytes::ZERO)]),
-            (Policy::ALL[1], vec![sample(6.0, size), sample(8.0, size), sample(5.0, size)]),
-            (Policy::ALL[2], vec![sample(4.0, size)]),
+            (Policy::FOR_A_PART[0], vec![sample(0.5, Bytes::ZERO)]),
+            (Policy::FOR_A_PART[1], vec![sample(6.0, size), sample(8.0, size), sample(5.0, size)]),
+            (Policy::FOR_A_PART[2], vec![sample(4.0, size)]),
             (Policy::XHeap, vec![sample(2.0, size)]),
         ];
         let rows = rows(&PLAN, "uniform", trial, &of, size.0 as f64);

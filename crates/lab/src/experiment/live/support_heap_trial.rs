@@ -51,6 +51,8 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) enum Policy {
     /// Memory has room for all of the data.
     InMemory,
+    /// As for a heap, but without one: memory has room for all of the data.
+    NoHeap,
     /// The data goes to swap.
     Swap(Swap),
     /// The data goes to a heap file, by `superpage run --heap`.
@@ -67,7 +69,8 @@ pub(super) struct Swap {
 }
 
 impl Policy {
-    pub(super) const ALL: [Self; 6] = [
+    /// The policies that programs with memory for a part of their own are compared by.
+    pub(super) const FOR_A_PART: [Self; 6] = [
         Self::InMemory,
         Self::swap("swap-4k-3", Enabled::Never, "3"),
         Self::swap("swap-4k-0", Enabled::Never, "0"),
@@ -83,6 +86,7 @@ impl Policy {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::InMemory => "in-memory",
+            Self::NoHeap => "no-heap",
             Self::Swap(Swap { name, .. }) => name,
             Self::XHeap => "xheap",
         }
@@ -102,7 +106,7 @@ impl Policy {
             }
             Self::Swap(Swap { enabled, .. }) => (enabled, Khugepaged::Default),
             // The machine as distributions have it.
-            Self::XHeap => (Enabled::Madvise, Khugepaged::Asleep),
+            Self::NoHeap | Self::XHeap => (Enabled::Madvise, Khugepaged::Asleep),
         };
         set_enabled(bench, enabled)?;
         if let Self::Swap(Swap { cluster, .. }) = self {
@@ -316,7 +320,7 @@ impl Trial<'_> {
     pub(super) fn run(&self, policy: Policy, bench: &mut Bench) -> Result<Sample> {
         policy.prepare(bench)?;
         match policy {
-            Policy::InMemory => self.in_memory(),
+            Policy::InMemory | Policy::NoHeap => self.in_memory(),
             Policy::Swap(_) => self.on_swap(),
             Policy::XHeap => self.in_heap(),
         }
