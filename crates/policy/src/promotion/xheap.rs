@@ -266,12 +266,20 @@ impl Policy for XHeap {
     }
 
     fn learn(&mut self, action: &Action, outcome: Outcome) {
-        let Act::Promote { process, page, .. } = action.act else {
-            return;
-        };
-        self.pending.end((process, PmdRange::containing(page.start())));
-        if outcome == Outcome::Done {
-            self.huge.push(process, page);
+        match action.act {
+            Act::Promote { process, page, .. } => {
+                self.pending.end((process, PmdRange::containing(page.start())));
+                if outcome == Outcome::Done {
+                    self.huge.push(process, page);
+                }
+            }
+            // A page that has stayed is evicted later: it is in use by somebody just now.
+            Act::Evict { process, page } if outcome != Outcome::Done => match page.size() {
+                PageSize::Base => self.base.push(process, page),
+                PageSize::Huge => self.huge.push(process, page),
+                PageSize::Gigantic => {}
+            },
+            _ => {}
         }
     }
 
@@ -483,6 +491,19 @@ mod tests {
         assert_eq!(next(&mut model, small), None);
         assert_eq!(next(&mut model, PageSize::Gigantic), None);
         model.check();
+    }
+
+    #[test]
+    fn a_page_that_stayed_is_evicted_later() {
+        let (mut model, process, mut policy) = base_pages(&[2], 1);
+        let shortage = Shortage { size: PageSize::Base, pages: 1 };
+        let first = policy.pressure(shortage, &mut model).expect("two pages are there");
+        assert_eq!(first.act, eviction(process, base(0, 0)));
+        policy.learn(&first, Outcome::Stale);
+        for page in [1, 0] {
+            let next = next_victim(&mut model, &mut policy, PageSize::Base);
+            assert_eq!(next, Some(eviction(process, base(0, page))));
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::survey::vma;
 use crate::sys;
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{
-    AccessBits, Act, Action, Attempt, Fault, Footprint, Outcome, Pool, Pools, RangeView, Shortage,
-    Step, View,
+    AccessBits, Act, Action, Attempt, Cause, Fault, Footprint, Outcome, Pool, Pools, RangeView,
+    Shortage, Step, View,
 };
 use superpage_units::{
     BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma,
@@ -81,6 +81,15 @@ impl Pager {
         let range = self.range_of(page)?;
         let offset = sys::to_usize(page.start().0) - self.span(range).start;
         Some((range, offset / sys::PAGE))
+    }
+
+    /// Tells the policy that a base page stays for now which it wanted evicted.
+    pub(super) fn keep_base(&self, areas: &Areas, range: usize, index: usize) {
+        let address = VirtAddr(self.page(range, index).start as u64);
+        let page = Page::containing(address, PageSize::Base);
+        let act = Act::Evict { process: OURSELVES, page };
+        let action = Action { act, cause: Cause::Clock };
+        areas.decider.ask(self.counters, |policy| policy.learn(&action, Outcome::Stale));
     }
 
     fn range_of(&self, page: Page) -> Option<usize> {
@@ -178,9 +187,10 @@ impl View for Heap<'_> {
 impl AccessBits for Heap<'_> {
     fn next_page(&self, _: ProcessKey, from: VirtAddr) -> Option<Page> {
         let page = Page::containing(from, PageSize::Base);
+        // A range that somebody is changing keeps its pages, as far as the clock is concerned.
         let is_there = self.entry(PmdRange::containing(from), |entry| {
             let index = sys::to_usize(from.0) % sys::HUGE / sys::PAGE;
-            entry.state == State::Base && entry.resident.has(index)
+            matches!(entry.state, State::Base | State::Busy) && entry.resident.has(index)
         });
         (is_there == Some(true)).then_some(page)
     }

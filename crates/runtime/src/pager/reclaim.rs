@@ -356,7 +356,10 @@ impl Pager {
             let Some((range, index)) = self.next_base(areas) else {
                 return freed | self.reclaim_range();
             };
-            freed |= self.evict_base(range, index);
+            match self.evict_base(range, index) {
+                Some(is_free) => freed |= is_free,
+                None => self.keep_base(areas, range, index),
+            }
         }
         freed
     }
@@ -371,13 +374,13 @@ impl Pager {
         if is_full && self.promote(range) == Outcome::Done {
             return true;
         }
-        resident.iter().fold(false, |freed, index| self.evict_base(range, index) | freed)
+        let evict = |index| self.evict_base(range, index) == Some(true);
+        resident.iter().fold(false, |freed, index| evict(index) | freed)
     }
 
-    fn evict_base(&self, range: usize, index: usize) -> bool {
-        let Some(before) = self.table.with(|table| table.take_to_move_out(range)) else {
-            return false;
-        };
+    /// Has a base page leave memory; whether it did, or nothing if somebody else has its range.
+    fn evict_base(&self, range: usize, index: usize) -> Option<bool> {
+        let before = self.table.with(|table| table.take_to_move_out(range))?;
         let mut after = before;
         let is_there = before.state == State::Base && before.resident.has(index);
         let done = is_there && self.drop_base(range, index, &mut after).is_ok();
@@ -393,7 +396,7 @@ impl Pager {
             self.counters.heap.stuck.fetch_add(1, Relaxed);
         }
         self.settle(range, &before, after);
-        done
+        Some(done)
     }
 
     fn drop_base(&self, range: usize, index: usize, after: &mut Range) -> Result<()> {
