@@ -311,7 +311,7 @@ impl Pager {
         after: &mut Range,
     ) -> Result<()> {
         let page = self.space.with(|space| space.take_page()).ok_or(Errno::ENOSPC)?;
-        // SAFETY: the page was moved out of the heap.
+        // SAFETY: the caller's page holds what is to be written, and nobody changes it.
         let written = unsafe { self.file.write(page, 1, from) };
         match written {
             Ok(()) => self.store(range, index, page, after),

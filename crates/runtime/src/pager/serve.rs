@@ -277,8 +277,8 @@ impl Pager {
             }
             self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);
         }
-        // To be told of a write costs the program two wake-ups, to compare a page later next to nothing. But pages that will
-        // not move can leave only if all writes to them were told.
+        // To be told of a write costs the program two wake-ups, to compare a page later next to nothing. But a page that the
+        // program may not write to leaves without a look at it if writes are told.
         let is_hashed = access == Access::Read && !before.is_protected;
         if is_hashed {
             // SAFETY: the buffer is a page of this thread's.

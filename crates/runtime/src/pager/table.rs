@@ -322,7 +322,7 @@ impl Table {
     }
 
     /// Makes it the table of the child of a fork, which has none of the huge pages that were free, so many places without a
-    /// page, and base pages of which nobody knows when they are written to.
+    /// page, and base pages whose writes are not told.
     pub(super) fn pass_to_child(&mut self, places: u32) {
         self.made -= self.free.len() + self.spare.len();
         self.free.clear();
