@@ -1,9 +1,10 @@
 //! `heap-fits`: what a heap costs a program that has memory for all of its data: without a heap, on huge pages without a
 //! heap, and with its data in a file by `superpage run --heap`.
 
-use super::support_bench::{Bench, fitting_size, median, rounded, warm};
-use super::support_heap::SIZE;
+use super::support_bench::{Bench, fitting_size, rounded, warm};
+use super::support_heap::{SIZE, measure, middle};
 use super::support_heap_trial::{Ask, Job, Policy, Sample, Trial, without_heap};
+use super::xheap_fig5::LOOKUPS;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::program::Program;
 use serde::Serialize;
@@ -35,10 +36,6 @@ const CASES: [(&str, Job); 3] = [
     ("redis-get", Job::Redis(Ask::Get)),
 ];
 
-/// As in `xheap-fig5`.
-const LOOKUPS: u64 = 1_000_000;
-
-/// What a row of a case is compared with first, and then.
 const POLICIES: [Policy; 3] = [Policy::NoHeap, Policy::InMemory, Policy::XHeap];
 
 /// The memory of the heap beyond what the program has without one: the base pool, and what lies in huge pages beside the
@@ -81,76 +78,53 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         progress(&format!("{case}: how much memory"))?;
         trial.whole = trial.measure(&mut bench)?;
         trial.memory = trial.whole + ROOM;
-        let samples = measure(case, trial, &mut bench, progress)?;
-        for row in rows(case, trial, &samples) {
+        let of = measure(case, trial, &POLICIES, &mut bench, progress)?;
+        for row in rows(case, trial, &of) {
             report.push(&row)?;
         }
     }
     report.notes.push(format!(
         "Medians. no-heap: enabled = madvise, which none of these programs asks for. in-memory: enabled = always. xheap: \
          as no-heap, by `superpage run --heap --memory` with {ROOM} more than the program's most memory without a heap. \
-         Timed as in xheap-fig4, xheap-fig5 and heap-redis. Over no \
-         heap, over huge pages: the seconds of no-heap and of in-memory through a row's. Read and written: what the \
-         process read and wrote while it was timed (/proc/PID/io)."
+         Timed as in xheap-fig4, xheap-fig5 and heap-redis. Over no heap, over huge pages: the seconds of no-heap and of \
+         in-memory through a row's. Read and written: what the process read and wrote while it was timed \
+         (/proc/PID/io)."
     ));
     Ok(report)
 }
 
-/// Runs all rounds of a case, another policy first in each round.
-fn measure(
-    case: &str,
-    trial: Trial<'_>,
-    bench: &mut Bench,
-    progress: Progress<'_>,
-) -> Result<[Vec<Sample>; POLICIES.len()]> {
-    let mut samples = [const { Vec::new() }; POLICIES.len()];
-    for round in 0..trial.setting.rounds as usize {
-        for turn in 0..POLICIES.len() {
-            let at = (turn + round) % POLICIES.len();
-            let (policy, rounds) = (POLICIES[at], trial.setting.rounds);
-            progress(&format!("{case}, {}: round {} of {rounds}", policy.name(), round + 1))?;
-            samples[at].push(trial.run(policy, bench)?);
-        }
-    }
-    let mut results = samples.iter().flatten().filter_map(|sample| sample.result);
-    let first = results.next();
-    if results.any(|result| Some(result) != first) {
-        return Err(Error::Child(format!("{case} has another result under another policy")));
-    }
-    Ok(samples)
-}
-
-fn rows(
-    case: &'static str,
-    trial: Trial<'_>,
-    samples: &[Vec<Sample>; POLICIES.len()],
-) -> [Row; POLICIES.len()] {
-    let middle =
-        |samples: &[Sample], of: fn(&Sample) -> f64| rounded(median(samples.iter().map(of)), 3);
+fn rows(case: &'static str, trial: Trial<'_>, all: &[(Policy, Vec<Sample>)]) -> Vec<Row> {
     let seconds = |sample: &Sample| sample.took.as_secs_f64();
-    let [no_heap, huge, _] = samples.each_ref().map(|of| middle(of, seconds));
-    core::array::from_fn(|at| {
-        let of = &samples[at];
-        let took = middle(of, seconds);
-        let all = || of.iter().map(seconds);
-        let bytes = |of_sample: fn(&Sample) -> f64| Bytes(1).scaled(middle(of, of_sample)).0;
+    let took_by = |wanted: Policy| {
+        let found = all.iter().find(|(policy, _)| *policy == wanted);
+        found.map_or(f64::NAN, |(_, samples)| middle(samples, seconds))
+    };
+    let (no_heap, huge) = (took_by(Policy::NoHeap), took_by(Policy::InMemory));
+    let row = |(policy, samples): &(Policy, Vec<Sample>)| {
+        let took = middle(samples, seconds);
+        let each = || samples.iter().map(seconds);
+        let of = |of: fn(&Sample) -> f64| rounded(middle(samples, of), 3);
+        let bytes = |of: fn(&Sample) -> Bytes| {
+            Bytes(1).scaled(middle(samples, |sample| of(sample).0 as f64)).0
+        };
         Row {
             experiment: EXPERIMENT.name,
             machine: "live",
             case,
-            policy: POLICIES[at].name(),
+            policy: policy.name(),
             size_bytes: trial.whole.0,
-            seconds: took,
-            low: rounded(all().fold(f64::INFINITY, f64::min), 3),
-            high: rounded(all().fold(0.0, f64::max), 3),
+            seconds: rounded(took, 3),
+            low: rounded(each().fold(f64::INFINITY, f64::min), 3),
+            high: rounded(each().fold(0.0, f64::max), 3),
             over_no_heap: rounded(no_heap / took, 3),
             over_huge: rounded(huge / took, 3),
-            user_s: middle(of, |sample| sample.used.user.as_secs_f64()),
-            system_s: middle(of, |sample| sample.used.system.as_secs_f64()),
-            read_bytes: bytes(|sample| sample.used.read.0 as f64),
-            written_bytes: bytes(|sample| sample.used.written.0 as f64),
-            huge_share: middle(of, |sample| sample.huge),
-            rounds: of.len(),
+            user_s: of(|sample| sample.used.user.as_secs_f64()),
+            system_s: of(|sample| sample.used.system.as_secs_f64()),
+            read_bytes: bytes(|sample| sample.used.read),
+            written_bytes: bytes(|sample| sample.used.written),
+            huge_share: of(|sample| sample.huge),
+            rounds: samples.len(),
         }
-    })
+    };
+    all.iter().map(row).collect()
 }

@@ -95,7 +95,7 @@ impl Plan {
 }
 
 /// Runs all rounds of a case with some memory.
-fn measure(
+pub(super) fn measure(
     case: &str,
     trial: Trial<'_>,
     policies: &[Policy],
@@ -266,7 +266,8 @@ fn rows(
     of.iter().map(row).collect()
 }
 
-fn middle(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> f64 {
+/// The median of something of all samples.
+pub(super) fn middle(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> f64 {
     median(samples.iter().map(of))
 }
 

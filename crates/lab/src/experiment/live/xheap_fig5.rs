@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// From the paper, section 4.1.
-const LOOKUPS: u64 = 1_000_000;
+pub(super) const LOOKUPS: u64 = 1_000_000;
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let plan = Plan {
