@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
-use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::{meminfo, status};
 use superpage_units::Bytes;
 use tempfile::TempDir;
@@ -124,10 +123,8 @@ fn words() -> Vec<Test> {
 
 /// The reason why no program can have a heap here.
 fn without_heap() -> Option<String> {
-    let finding = probe::probe(Ability::HearFirstTouches);
     let compiler = Command::new("cc").arg("--version").output();
-    (finding.answer != Answer::Yes)
-        .then_some(finding.why)
+    machine::without_first_touches()
         .or_else(|| Some(format!("there is no C compiler (cc): {}", compiler.err()?)))
         .or_else(|| {
             let words = ["run", "--quiet", "--heap", DISK, "--memory", MEMORY, "--", "true"];

@@ -13,7 +13,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::hugetlb;
-use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::swap::{self, SwapFile};
 use superpage_kernel::thp::Thp;
 use superpage_lab::jvm::Jvm;
@@ -31,7 +30,7 @@ fn tests() -> [Test; 17] {
         .or_else(machine::without_settings);
     let redis = able.clone().or_else(without_redis);
     let servers = redis.clone().or_else(without_memcached);
-    let heaped = redis.clone().or_else(without_heap);
+    let heaped = redis.clone().or_else(machine::without_first_touches);
     let paged = redis.clone().or_else(without_swap);
     let much = redis.clone().or_else(without_much_memory);
     let java = able.clone().or_else(without_java);
@@ -74,12 +73,6 @@ fn without_swap() -> Option<String> {
         Ok(None) => Some("there is no memory cgroup".to_owned()),
         Err(error) => Some(error.to_string()),
     }
-}
-
-/// No program can have a heap without hearing of its first touches.
-fn without_heap() -> Option<String> {
-    let finding = probe::probe(Ability::HearFirstTouches);
-    (finding.answer != Answer::Yes).then_some(finding.why)
 }
 
 fn without_java() -> Option<String> {

@@ -36,6 +36,12 @@ pub(crate) fn without_debloating() -> Option<String> {
     })
 }
 
+/// Why no program can have a heap here: first touches of its memory are not heard of.
+pub(crate) fn without_first_touches() -> Option<String> {
+    let finding = probe::probe(Ability::HearFirstTouches);
+    (finding.answer != Answer::Yes).then_some(finding.why)
+}
+
 /// Why khugepaged's settings cannot be held here: no rights, or somebody else is at it.
 pub(crate) fn without_settings() -> Option<String> {
     let finding = probe::probe(Ability::HoldKhugepaged);
