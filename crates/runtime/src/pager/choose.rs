@@ -83,7 +83,7 @@ impl Pager {
         Some((range, offset / sys::PAGE))
     }
 
-    /// Tells the policy that a base page stays for now which it wanted evicted.
+    /// Tells the policy that a base page stays for now which it wanted evicted: somebody has taken its range over since.
     pub(super) fn keep_base(&self, areas: &Areas, range: usize, index: usize) {
         let address = VirtAddr(self.page(range, index).start as u64);
         let page = Page::containing(address, PageSize::Base);
@@ -196,6 +196,11 @@ impl AccessBits for Heap<'_> {
     }
 
     fn take_accessed(&mut self, _: ProcessKey, page: Page) -> bool {
+        // A page whose range somebody is changing could not be evicted now.
+        let is_busy = |entry: &Range| entry.state == State::Busy;
+        if self.entry(PmdRange::containing(page.start()), is_busy) == Some(true) {
+            return true;
+        }
         let offset = sys::to_usize(page.start().0) - self.pager.heap.start;
         self.pager.rounds.spare(offset / sys::PAGE)
     }
