@@ -158,8 +158,10 @@ pub enum Content {
         /// Name, and points from left to right.
         series: Vec<Line>,
     },
-    /// Simulated numbers, a row each, with the paper's marked.
+    /// Numbers, a row each, with the paper's marked.
     Rows {
+        /// How they were found.
+        found: &'static str,
         /// The axis, with its unit.
         label: String,
         /// Name and rows of each group.
@@ -187,8 +189,8 @@ impl Picture {
             Content::Lines { x_label, y_label, series } => {
                 picture::lines(&path, &self.title, &picture::Lines { x_label, y_label, series })
             }
-            Content::Rows { label, groups, scaling } => {
-                let legend = ["simulated", "in the paper"];
+            Content::Rows { found, label, groups, scaling } => {
+                let legend = [*found, "in the paper"];
                 let chart = picture::Rows { label, groups, legend, scaling: *scaling };
                 picture::rows(&path, &self.title, &chart)
             }

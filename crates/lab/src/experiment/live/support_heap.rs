@@ -6,8 +6,9 @@
 use super::support_bench::{Bench, fitting_size, median, rounded, warm};
 use super::support_disk::{self, Disk, PIECE};
 use super::support_heap_trial::{ALLOWANCE, Job, Policy, SWAP, Sample, Trial, without_heap};
-use super::{Error, Progress, Report, Result, Setting};
+use super::{Content, Error, Picture, Progress, Report, Result, Setting};
 use crate::liblinear::{Data, Problem};
+use crate::picture;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -64,6 +65,7 @@ pub(super) fn run(plan: &Plan, setting: &Setting, progress: Progress<'_>) -> Res
     progress("touching free memory")?;
     warm(setting, size)?;
     let disk = disk(plan, setting, size, progress, &mut report)?;
+    let mut groups = Vec::new();
     for (case, job) in plan.cases.iter().copied() {
         let data = match job {
             Job::Train => Some(Data::generate(Problem::Primal, size)?),
@@ -78,11 +80,15 @@ pub(super) fn run(plan: &Plan, setting: &Setting, progress: Progress<'_>) -> Res
         for memory in plan.memory_of(setting) {
             trial.memory = memory.of(trial.whole);
             let of = measure(case, trial, &policies, &mut bench, progress)?;
-            for row in rows(plan, case, trial, &of, disk) {
+            let rows = rows(plan, case, trial, &of, disk);
+            groups
+                .push((format!("{case}, {:.0} %", percent(trial)), rows.iter().map(bar).collect()));
+            for row in rows {
                 report.push(&row)?;
             }
         }
     }
+    report.pictures.push(picture(plan, groups));
     report.notes.extend(notes(disk));
     Ok(report)
 }
@@ -103,7 +109,7 @@ pub(super) fn measure(
     progress: Progress<'_>,
 ) -> Result<Vec<(Policy, Vec<Sample>)>> {
     let mut of: Vec<_> = policies.iter().map(|policy| (*policy, Vec::new())).collect();
-    let percent = trial.memory.share_of(trial.whole).get() * 100.0;
+    let percent = percent(trial);
     for round in 0..trial.setting.rounds as usize {
         for turn in 0..of.len() {
             let at = (turn + round) % policies.len();
@@ -219,6 +225,33 @@ impl Row {
     }
 }
 
+/// The program's memory, in percent of what it wants.
+fn percent(trial: Trial<'_>) -> f64 {
+    trial.memory.share_of(trial.whole).get() * 100.0
+}
+
+/// How many times as fast as on the best swap, with the paper's number marked.
+fn bar(row: &Row) -> picture::Row {
+    picture::Row {
+        name: row.policy.to_owned(),
+        value: row.over_swap.unwrap_or(f64::NAN),
+        mark: row.paper_over_swap,
+    }
+}
+
+fn picture(plan: &Plan, groups: Vec<(String, Vec<picture::Row>)>) -> Picture {
+    Picture {
+        file: format!("{}.svg", plan.experiment),
+        title: format!("{}: how many times as fast as the best swap", plan.experiment),
+        content: Content::Rows {
+            found: "measured",
+            label: "times as fast as the best swap".to_owned(),
+            groups,
+            scaling: picture::Scaling::ByRange,
+        },
+    }
+}
+
 /// The rows of a case; `disk` is what the disk reads in a second.
 fn rows(
     plan: &Plan,
@@ -230,7 +263,7 @@ fn rows(
     let seconds = |samples: &[Sample]| middle(samples, |sample| sample.took.as_secs_f64());
     let swap = of.iter().filter(|(policy, _)| policy.is_swap());
     let best = swap.map(|(_, samples)| seconds(samples)).fold(f64::INFINITY, f64::min);
-    let percent = rounded(trial.memory.share_of(trial.whole).get() * 100.0, 1);
+    let percent = rounded(percent(trial), 1);
     let in_paper = plan.memory.iter().find(|(of, _)| f64::from(*of) == percent);
     let row = |(policy, samples): &(Policy, Vec<Sample>)| {
         let took = seconds(samples);

@@ -31,6 +31,7 @@ pub(in crate::experiment) fn pictures(experiment: &Experiment, rows: &[Value]) -
             file: format!("{}-sim{suffix}.svg", experiment.name),
             title: title(experiment, &long, &rows),
             content: Content::Rows {
+                found: "simulated",
                 label: format!("{name} ({})", if *unit == "us" { "µs" } else { unit }),
                 groups: groups(&rows),
                 scaling: if SHARES.contains(unit) { Scaling::Linear } else { Scaling::ByRange },
@@ -111,7 +112,7 @@ mod tests {
         let name = EXPERIMENT.name;
         let expected = ["99", "longest"].map(|what| format!("{name}-sim-fault-{what}.svg"));
         assert_eq!(files, expected);
-        let Content::Rows { label, groups, scaling } = &drawn[0].content else { panic!() };
+        let Content::Rows { label, groups, scaling, .. } = &drawn[0].content else { panic!() };
         assert_eq!((&**label, *scaling), ("fault, 99 % (µs)", Scaling::ByRange));
         let cases: Vec<(&str, usize)> =
             groups.iter().map(|(case, bars)| (&**case, bars.len())).collect();
