@@ -14,7 +14,8 @@ impl Pager {
         let Some(before) = self.table.with(|table| table.take_to_move_out(range)) else {
             return Outcome::Stale;
         };
-        if before.state != State::Base || before.is_mixed || self.is_cut(range) {
+        let does_not_move = || self.is_cut(range) || self.is_protected(self.span(range));
+        if before.state != State::Base || before.is_mixed || does_not_move() {
             self.settle(range, &before, before);
             return Outcome::Stale;
         }

@@ -127,8 +127,11 @@ impl Pager {
     fn bring_in(&self, areas: &Areas, touch: &Touch, before: Range) -> Range {
         let Touch { range, index, is_next, .. } = *touch;
         let wanted = self.choose(areas, range, index, &before);
+        // The kernel puts no huge page where the program may not write.
+        let is_protected = || before.is_protected && self.is_protected(self.span(range));
         if before.state == State::Out
             && !before.is_mixed
+            && !is_protected()
             && (wanted == Wanted::Huge || is_next)
             && let Some(after) = self.bring_in_huge(range, before)
         {
