@@ -33,10 +33,10 @@ const HARMLESS: [&[u8]; 18] = [
     b"/dev/console",
 ];
 /// Mappings that such writes need: the ring of an AIO context, those of a socket that shares memory with a
-/// network card.
-const MAPPED: [&[u8]; 2] = [b"[aio]", b"socket:["];
+/// network card, and those of an io_uring, whose descriptor may be closed.
+const MAPPED: [&[u8]; 3] = [b"[aio]", b"socket:[", b"anon_inode:[io_uring]"];
 /// The length of the longest of their names.
-const LONGEST: usize = b"socket:[".len();
+const LONGEST: usize = b"anon_inode:[io_uring]".len();
 /// The bytes of a file or a directory that are read at a time.
 const ROOM: usize = sys::PAGE;
 
