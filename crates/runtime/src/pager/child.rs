@@ -27,7 +27,7 @@ use crate::sys::{
 use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use superpage_units::Bytes;
 
 impl Pager {
@@ -66,6 +66,7 @@ impl Pager {
             settled: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             gate: Gate::new(self.stored.len())?,
+            unseen_writes: AtomicU64::new(0),
             has_marks: AtomicBool::new(self.has_marks.load(Relaxed)),
             rounds: self.rounds.copied(),
             memory: self.memory.copied(),

@@ -35,7 +35,7 @@ impl Pager {
     }
 
     /// The pages of a range that a part of it has.
-    fn pages_of(&self, range: usize, part: Span) -> Indices<usize> {
+    pub(super) fn pages_of(&self, range: usize, part: Span) -> Indices<usize> {
         let start = (part.start - self.span(range).start) / PAGE;
         start..start + part.length / PAGE
     }

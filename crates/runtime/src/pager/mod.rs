@@ -43,7 +43,7 @@ use crate::thread;
 use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 pub(crate) use family::Claim;
 use family::Family;
 use file::{File, FileSpace};
@@ -117,6 +117,8 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
+    /// Until when somebody may write to memory without its page tables, on the monotonic clock, as far as is known.
+    unseen_writes: AtomicU64,
     /// A pager of the areas, all of which it has told.
     ///
     /// # Errors
@@ -180,6 +182,7 @@ impl Pager {
     /// # Errors
     /// What the kernel says.
     pub(crate) fn renew(&self, part: Span) -> Result<()> {
+            unseen_writes: AtomicU64::new(0),
         // SAFETY: the advice concerns page sizes only.
         unsafe { sys::madvise(part, libc::MADV_NOHUGEPAGE) }?;
         self.uffd.register_all(part)

@@ -10,7 +10,13 @@ use super::serve::Buffer;
 use super::table::Range;
 use crate::pins;
 use crate::sys::{self, Errno, Result, Span};
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
+use superpage_units::Nanos;
+
+/// The time for which an answer holds that somebody may write to memory unseen: to find it out takes milliseconds where a
+/// program has many descriptors. Chosen, not measured.
+const BETWEEN_LOOKS: Nanos = Nanos(100_000_000);
 
 impl Pager {
     /// Whether a page would not move because the program may not write there.
@@ -18,7 +24,21 @@ impl Pager {
         sys::is_writable(page.start) == Ok(false)
     }
 
-    /// Drops a base page that is protected, after writing it if it was changed.
+    /// Whether somebody may write to the program's memory without its page tables. Where that is so, it holds for a while.
+    pub(super) fn may_be_written_unseen(&self) -> bool {
+        let now = sys::now().0;
+        if now < self.unseen_writes.load(Relaxed) {
+            return true;
+        }
+        let may_be = pins::may_be(sys::process());
+        if may_be {
+            self.unseen_writes.store(now + BETWEEN_LOOKS.0, Relaxed);
+        }
+        may_be
+    }
+
+    /// Drops a base page that is protected, after writing those of its range to the file that were changed, so that the others
+    /// can be dropped later without a look at them.
     ///
     /// # Errors
     /// EBUSY where somebody may write to it without the page tables, and what the kernel says. It is in its place then.
@@ -29,16 +49,25 @@ impl Pager {
         after: &mut Range,
     ) -> Result<()> {
         let page = self.page(range, index);
-        if !self.is_protected(page) {
-            return Err(Errno::EINVAL);
-        }
-        self.uffd.protect(page)?;
+        let vma = sys::vma_at(page.start)?.overlap(self.span(range)).ok_or(Errno::EINVAL)?;
+        self.uffd.protect(vma)?;
         // It may have been given away for such writes while the program was allowed to write there.
-        if pins::may_be(sys::process()) {
+        if self.may_be_written_unseen() {
             return Err(Errno::EBUSY);
         }
+        let changed = self.pages_of(range, vma).filter(|index| after.resident.has(*index));
+        let changed: Vec<usize> = changed.filter(|index| after.dirty.has(*index)).collect();
+        for index in changed {
+            self.keep_protected(range, index, after)?;
+        }
+        // SAFETY: the program finds it again.
+        unsafe { sys::madvise(page, libc::MADV_DONTNEED) }.map(|_| ())
+    }
+
+    /// Writes a page to the file whose writes are told, if it was changed.
+    fn keep_protected(&self, range: usize, index: usize, after: &mut Range) -> Result<()> {
         let mut buffer = Buffer::zeroes();
-        sys::read_memory(page.start, buffer.content())?;
+        sys::read_memory(self.page(range, index).start, buffer.content())?;
         // SAFETY: the buffer is a page of this thread's.
         if !unsafe { self.is_same(range, index, buffer.address(), after) } {
             self.write_page(range, index, buffer.address(), after).inspect_err(|_| {
@@ -48,7 +77,6 @@ impl Pager {
         }
         after.dirty.remove(index);
         after.hashed.remove(index);
-        // SAFETY: the program finds it again.
-        unsafe { sys::madvise(page, libc::MADV_DONTNEED) }.map(|_| ())
+        Ok(())
     }
 }

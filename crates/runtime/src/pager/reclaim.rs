@@ -188,7 +188,9 @@ impl Pager {
     /// locked a part of it, or if all of it is protected. The kernel has split the page in the first case, and does so once
     /// one of the base pages leaves.
     fn cut_apart(&self, range: usize, before: Range, errno: Errno) -> Range {
-        let is_cut = || self.is_cut(range) || self.is_protected(self.span(range));
+        // Base pages that cannot leave either would be more memory than there may be.
+        let is_protected = || self.is_protected(self.span(range)) && !self.may_be_written_unseen();
+        let is_cut = || self.is_cut(range) || is_protected();
         if errno != Errno::EINVAL || before.is_mixed || !is_cut() {
             return before;
         }
@@ -409,7 +411,7 @@ impl Pager {
         self.with_staging(|staging| {
             let place = Span { length: sys::PAGE, ..staging };
             let moved = self.take_out(page, place);
-            after.is_protected = moved == Err(Errno::EINVAL);
+            after.is_protected = moved == Err(Errno::EINVAL) && self.is_protected(page);
             if after.is_protected {
                 return self.drop_protected(range, index, after);
             }
