@@ -183,6 +183,10 @@ pub(crate) struct Run {
     /// The memory that the heap may take: a size such as 2G, or a part of the machine's memory such as 75%
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) memory: Option<Memory>,
+    /// Have pages compressed in this much of the heap's memory before they go to the disk, the oldest of them first: a
+    /// size, or a part of the machine's memory. For disks that are slow, and data that becomes smaller
+    #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
+    pub(crate) compressed: Option<Memory>,
     /// Have less of the heap in memory while less than this is available to others: a size, or a part of the machine's
     /// memory. At least 16 MiB of the heap stay
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]

@@ -29,6 +29,10 @@ pub(crate) struct HeapState {
     pub(crate) memory: Bytes,
     /// The memory that it may take while enough is available to others.
     pub(crate) most: Bytes,
+    /// Mappings so far that had no room in it, and became ordinary memory.
+    pub(crate) outside: Bytes,
+    /// The part of its memory that is for compressed pages.
+    pub(crate) for_compressed: Bytes,
     /// Its memory on huge pages, and on base pages.
     pub(crate) huge: Bytes,
     pub(crate) base: Bytes,
@@ -43,6 +47,10 @@ pub(crate) struct HeapState {
     pub(crate) read_base: Bytes,
     pub(crate) written_huge: Bytes,
     pub(crate) written_base: Bytes,
+    /// What was compressed in memory instead, what it was compressed to, and what came back from there.
+    pub(crate) compressed: Bytes,
+    pub(crate) compressed_to: Bytes,
+    pub(crate) decompressed: Bytes,
     pub(crate) reclaimed_clean: u64,
     pub(crate) stuck: u64,
     pub(crate) errors: u64,
@@ -59,6 +67,8 @@ impl HeapState {
             size: bytes(&counters.size),
             memory: bytes(&counters.memory),
             most: bytes(&counters.most),
+            outside: bytes(&counters.outside),
+            for_compressed: bytes(&counters.for_compressed),
             huge: HugePages(number(&counters.huge)).bytes(),
             base: BasePages(number(&counters.base)).bytes(),
             huge_faults: number(&counters.huge_faults),
@@ -72,6 +82,9 @@ impl HeapState {
             read_base: bytes(&counters.read_base),
             written_huge: bytes(&counters.written_huge),
             written_base: bytes(&counters.written_base),
+            compressed: bytes(&counters.compressed),
+            compressed_to: bytes(&counters.compressed_to),
+            decompressed: bytes(&counters.decompressed),
             reclaimed_clean: number(&counters.clean),
             stuck: number(&counters.stuck),
             errors: number(&counters.errors),
@@ -94,6 +107,9 @@ impl HeapState {
             read_base: self.read_base.saturating_sub(before.read_base),
             written_huge: self.written_huge.saturating_sub(before.written_huge),
             written_base: self.written_base.saturating_sub(before.written_base),
+            compressed: self.compressed.saturating_sub(before.compressed),
+            compressed_to: self.compressed_to.saturating_sub(before.compressed_to),
+            decompressed: self.decompressed.saturating_sub(before.decompressed),
             reclaimed_clean: self.reclaimed_clean.saturating_sub(before.reclaimed_clean),
             stuck: self.stuck.saturating_sub(before.stuck),
             errors: self.errors.saturating_sub(before.errors),
@@ -117,6 +133,24 @@ impl HeapState {
         part(self.ahead_used, self.read_ahead)
     }
 
+    /// What had no room, in words; nothing where all had.
+    pub(crate) fn outside_in_words(&self) -> Option<String> {
+        (!self.outside.is_zero()).then(|| {
+            format!(
+                "{} of mappings had no room and became ordinary memory: give a larger --heap-size",
+                self.outside
+            )
+        })
+    }
+
+    /// What was compressed, in words; nothing where no memory is for that.
+    pub(crate) fn compressed_in_words(&self) -> Option<String> {
+        let Self { for_compressed, compressed, compressed_to, decompressed, .. } = self;
+        (!for_compressed.is_zero()).then(|| {
+            format!("{compressed} of pages to {compressed_to} of memory, {decompressed} came back from there")
+        })
+    }
+
     pub(crate) fn as_json(&self) -> Value {
         json!({
             "size_bytes": self.size.0,
@@ -136,6 +170,11 @@ impl HeapState {
             "read_base_bytes": self.read_base.0,
             "written_bytes": (self.written_huge + self.written_base).0,
             "written_base_bytes": self.written_base.0,
+            "outside_bytes": self.outside.0,
+            "for_compressed_bytes": self.for_compressed.0,
+            "compressed_bytes": self.compressed.0,
+            "compressed_to_bytes": self.compressed_to.0,
+            "decompressed_bytes": self.decompressed.0,
             "reclaimed_clean": self.reclaimed_clean,
             "stuck": self.stuck,
             "errors": self.errors,

@@ -20,7 +20,7 @@ pub fn value_in(entry: &[u8]) -> Option<&[u8]> {
 /// it, and what they hold for nothing is given back. Chosen, not measured.
 pub const KEPT: u64 = 8;
 
-const VERSION: &str = "4";
+const VERSION: &str = "5";
 
 /// The name of no policy, with which the library leaves all memory to the kernel, and of no promotion.
 pub const OFF: &str = "off";
@@ -48,6 +48,12 @@ impl Promote {
 /// The part of a heap's file that lets pages be written to fresh places while all of the heap is in the file.
 pub const SPARE: Bytes = Bytes(64 << 20);
 
+/// The most that the program may have in a heap: the number of a page of its file has 31 bits.
+pub const MOST_SIZE: Bytes = Bytes(4 << 40);
+
+/// The most memory for compressed pages: the number of a place there, of which each is 64 bytes, has 31 bits.
+pub const MOST_COMPRESSED: Bytes = Bytes(64 << 30);
+
 /// The least memory that a heap may have. Chosen, not measured: some huge pages, and the base pages beside them.
 pub const LEAST_MEMORY: Bytes = Bytes(16 << 20);
 
@@ -60,6 +66,8 @@ pub struct Heap {
     pub size: Bytes,
     /// The memory that the heap may take.
     pub memory: Bytes,
+    /// The part of that memory that holds compressed pages, on their way to the file. Zero if none does.
+    pub compressed: Bytes,
     /// The memory that others are to find available: while it is less, the heap takes less. Zero if the heap does not care.
     pub keep_available: Bytes,
 }
@@ -70,14 +78,20 @@ impl Heap {
         let mut number = || numbers.next()?.ok();
         let file = u32::try_from(number()?).ok()?;
         let mut bytes = || number().map(Bytes);
-        Some(Self { file, size: bytes()?, memory: bytes()?, keep_available: bytes()? })
+        Some(Self {
+            file,
+            size: bytes()?,
+            memory: bytes()?,
+            compressed: bytes()?,
+            keep_available: bytes()?,
+        })
     }
 }
 
 impl fmt::Display for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, size, memory, keep_available } = self;
-        write!(f, "{file}/{}/{}/{}", size.0, memory.0, keep_available.0)
+        let Self { file, size, memory, compressed, keep_available } = self;
+        write!(f, "{file}/{}/{}/{}/{}", size.0, memory.0, compressed.0, keep_available.0)
     }
 }
 
@@ -170,6 +184,7 @@ mod tests {
                 file: 5,
                 size: Bytes(1 << 33),
                 memory: Bytes(1 << 31),
+                compressed: Bytes(1 << 29),
                 keep_available: Bytes(1 << 30),
             };
             let config = |promote, heap| Config {
@@ -194,16 +209,16 @@ mod tests {
 
     #[test]
     fn anything_else_is_nothing() {
-        let long = std::format!("4,7,alone,trident,safe,2,off,/{}", "x".repeat(MAX_PATH));
+        let long = std::format!("5,7,alone,trident,safe,2,off,/{}", "x".repeat(MAX_PATH));
         for text in [
             "",
             "1,7,alone,trident,safe,2,off,/a",
-            "4,7",
-            "4,x,alone,trident,safe,2,off,/a",
-            "4,7,some,trident,safe,2,off,/a",
-            "4,7,alone,trident,x,2,off,/a",
-            "4,7,alone,trident,safe,-1,off,/a",
-            "4,7,alone,trident,safe,2,1/2,/a",
+            "5,7",
+            "5,x,alone,trident,safe,2,off,/a",
+            "5,7,some,trident,safe,2,off,/a",
+            "5,7,alone,trident,x,2,off,/a",
+            "5,7,alone,trident,safe,-1,off,/a",
+            "5,7,alone,trident,safe,2,1/2,/a",
             &long,
         ] {
             assert_eq!(Config::parse(text), None, "{text}");

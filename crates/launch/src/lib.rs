@@ -15,6 +15,7 @@ mod config;
 mod counters;
 
 pub use config::{
-    Config, Heap, KEPT, LEAST_MEMORY, MAX_PATH, OFF, Promote, SPARE, VARIABLE, value_in,
+    Config, Heap, KEPT, LEAST_MEMORY, MAX_PATH, MOST_COMPRESSED, MOST_SIZE, OFF, Promote, SPARE,
+    VARIABLE, value_in,
 };
 pub use counters::{Cause, Counters, FORMAT, HeapCounters, Refused, Waits, Words};

@@ -13,8 +13,9 @@
 
 #![expect(unsafe_code, reason = "reads and drops pages of a heap that nobody uses yet")]
 
+use super::compressed::Stored;
 use super::family::Claim;
-use super::file::{File, FilePage, FileSpace};
+use super::file::{File, FileSpace};
 use super::fork::Gate;
 use super::resize::PoolSizes;
 use super::serve::Buffer;
@@ -44,7 +45,6 @@ impl Pager {
         claim: Claim,
     ) -> Result<Self> {
         self.table.forget_holder();
-        self.space.forget_holder();
         let family = self.space.with(|space| space.family().join(claim, &file))?;
         uffd.register_all(self.heap)?;
         let places = u32::try_from(self.heap.length / HUGE + 64).map_err(|_| Errno::EINVAL)?;
@@ -94,8 +94,8 @@ impl Pager {
                     continue;
                 }
                 let place = self.page(page / PER_RANGE, page % PER_RANGE);
-                let stored = self.file_page(page / PER_RANGE, page % PER_RANGE);
-                if stored == 0 {
+                let stored = self.stored_at(page / PER_RANGE, page % PER_RANGE);
+                if stored == Stored::Nowhere {
                     if found.is(ZERO) {
                         // SAFETY: it holds zeroes as it did before.
                         let _ = unsafe { sys::madvise(place, libc::MADV_DONTNEED) };
@@ -103,7 +103,7 @@ impl Pager {
                     }
                 } else if !self.gate.has_noted(page) || found.is(ZERO) || is_blank(place) {
                     // A page of zeroes is right if the file has zeroes too: ranges are written as a whole.
-                    if !(is_blank(place) && is_blank_in(file, stored)) {
+                    if !(is_blank(place) && self.is_blank_in(file, page)) {
                         is_wrong = true;
                         return;
                     }
@@ -130,6 +130,15 @@ impl Pager {
         })
     }
 
+    /// Whether what lies there for a page can be read and is zeroes.
+    fn is_blank_in(&self, file: &File, page: usize) -> bool {
+        let mut buffer = Buffer::zeroes();
+        let to = buffer.address();
+        // SAFETY: the buffer is a page, and nobody else runs.
+        let read = unsafe { self.fetch(file, page / PER_RANGE, page % PER_RANGE, to) };
+        read.is_ok() && is_blank(Span { start: to, length: PAGE })
+    }
+
     fn is_known(&self, page: usize) -> bool {
         self.entry(page / PER_RANGE).is_some_and(|entry| match entry.state {
             State::Huge => true,
@@ -137,15 +146,6 @@ impl Pager {
             State::Out | State::Waiting | State::Busy => false,
         })
     }
-}
-
-/// Whether a page of the file can be read and holds zeroes.
-fn is_blank_in(file: &File, page: FilePage) -> bool {
-    let mut buffer = Buffer::zeroes();
-    let to = buffer.address();
-    // SAFETY: the buffer is a page.
-    let read = unsafe { file.read(page, 1, to) };
-    read.is_ok() && is_blank(Span { start: to, length: PAGE })
 }
 
 /// Whether a page, which is in memory, holds zeroes.

@@ -13,11 +13,11 @@
 
 #![expect(unsafe_code, reason = "reads the file")]
 
+use super::compressed::Stored;
 use super::family::Claim;
-use super::file::FilePage;
 use super::serve::Buffer;
 use super::table::{Hash, Range, State};
-use super::{PER_RANGE, Pager, WORKERS, bytes};
+use super::{PER_RANGE, Pager, WORKERS};
 use crate::areas::Areas;
 use crate::sys::{self, PAGE, Result};
 use crate::uffd::{Fault, Kind, Writes};
@@ -237,8 +237,12 @@ impl Pager {
             match fault.kind {
                 Kind::WriteProtected => self.uffd.allow_writes(page),
                 Kind::Missing => {
-                    let stored = if is_there { 0 } else { self.file_page(range, index) };
-                    if !self.put_stored(stored, page.start) {
+                    // The program had the kernel drop a page that is there.
+                    let is_put = match is_there {
+                        true => self.put_copy(Buffer::zeroes().address(), page.start),
+                        false => self.put_stored(range, index),
+                    };
+                    if !is_put {
                         self.gate.forget(number);
                         // This mark changes the state, but it does no harm in a copy that has it too soon.
                         self.table.with(|table| table.note_mark(range));
@@ -249,17 +253,19 @@ impl Pager {
         self.uffd.wake(page);
     }
 
-    /// Puts a base page in its place, with what a page of the file holds; whether one is there.
-    fn put_stored(&self, stored: FilePage, page: usize) -> bool {
+    /// Puts a base page in its place, with what lies somewhere for it; whether one is there.
+    fn put_stored(&self, range: usize, index: usize) -> bool {
+        let page = self.page(range, index).start;
         let mut buffer = Buffer::zeroes();
-        if stored != 0 {
-            // SAFETY: the buffer is a page.
-            if unsafe { self.file.read(stored, 1, buffer.address()) }.is_err() {
+        let stored = self.stored_at(range, index);
+        if stored != Stored::Nowhere {
+            // SAFETY: the buffer is a page, and nobody changes where pages lie meanwhile.
+            if unsafe { self.fetch(&self.file, range, index, buffer.address()) }.is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
                 self.mark(page);
                 return false;
             }
-            self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);
+            self.count_read_base(stored);
         }
         self.counters.heap.base_faults.fetch_add(1, Relaxed);
         self.put_copy(buffer.address(), page)

@@ -13,6 +13,7 @@ use crate::memory::{READ_WRITE, map, used};
 use crate::service::Answer;
 use crate::space::{Space, Use};
 use crate::sys::{self, Errno, Mmap, PAGE, Result, Span};
+use core::sync::atomic::Ordering::Relaxed;
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE,
     MAP_STACK, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_NONE,
@@ -27,11 +28,15 @@ pub(crate) fn place(
     length: usize,
 ) -> Option<usize> {
     areas.start_threads();
-    if areas.threads() != Threads::Run || areas.pager().is_none() || !has_room(areas, space, length)
-    {
+    if areas.threads() != Threads::Run || areas.pager().is_none() {
         return None;
     }
-    let span = space.find(length, asked.address.next_multiple_of(PAGE), &|_| true)?;
+    let has_room = has_room(areas, space, length);
+    let find = || space.find(length, asked.address.next_multiple_of(PAGE), &|_| true);
+    let Some(span) = has_room.then(find).flatten() else {
+        areas.counters.heap.outside.fetch_add(length as u64, Relaxed);
+        return None;
+    };
     if asked.protection != PROT_NONE {
         // SAFETY: free pages of the areas are reserved memory that nobody uses.
         unsafe { sys::mprotect(span, asked.protection) }.ok()?;

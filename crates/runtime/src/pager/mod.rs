@@ -15,11 +15,13 @@
 //!   UFFDIO_MOVE cannot put a page in place whose writes are told.
 //! - One clock for each pool, not one for each core.
 //! - Ranges that come in order are read ahead ([`streams`]).
+//! - Pages may be compressed in memory before they go to the file ([`compressed`]).
 
 #![expect(unsafe_code, reason = "maps and moves memory")]
 
 mod child;
 mod choose;
+mod compressed;
 mod discard;
 mod family;
 mod file;
@@ -42,15 +44,16 @@ use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
 use crate::thread;
 use crate::uffd::{FAULT_THREADS, Userfaultfd};
 use alloc::vec::Vec;
+use compressed::{Compressed, Stored};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 pub(crate) use family::Claim;
 use family::Family;
-use file::{File, FileSpace};
+use file::{File, FilePage, FileSpace};
 use fork::Gate;
 use hashes::Hashes;
 use reclaim::Worked;
-use resize::{PoolSizes, Size};
+use resize::Size;
 use rounds::Rounds;
 use superpage_launch::{Counters, Heap, SPARE};
 use superpage_units::{Bytes, Nanos};
@@ -96,6 +99,8 @@ pub(crate) struct Pager {
     table: OwnLock<Table>,
     /// The page of the file that holds each page of the heap; zero if none does.
     stored: &'static [AtomicU32],
+    /// The part of the memory that is for compressed pages, if there is one.
+    compressed: Option<&'static Compressed>,
     /// The clock of base pages.
     rounds: Rounds,
     hashes: Hashes,
@@ -112,13 +117,13 @@ pub(crate) struct Pager {
     counters: &'static Counters,
     /// Each thread that works in the pager passes this gate.
     gate: Gate,
+    /// Until when somebody may write to memory without its page tables, on the monotonic clock, as far as is known.
+    unseen_writes: AtomicU64,
     /// Whether a page could not be read, and is marked in the page tables.
     has_marks: AtomicBool,
 }
 
 impl Pager {
-    /// Until when somebody may write to memory without its page tables, on the monotonic clock, as far as is known.
-    unseen_writes: AtomicU64,
     /// A pager of the areas, all of which it has told.
     ///
     /// # Errors
@@ -131,9 +136,12 @@ impl Pager {
         counters: &'static Counters,
     ) -> Result<Self> {
         let count = span.length / HUGE;
-        let pools = PoolSizes::of(config.memory);
+        let compressed = Compressed::new(config.compressed, count * PER_RANGE)?;
+        let memory = Size::new(config);
+        let pools = memory.pools();
         counters.heap.memory.store(config.memory.0, Relaxed);
         counters.heap.most.store(config.memory.0, Relaxed);
+        counters.heap.for_compressed.store(config.compressed.0, Relaxed);
         // While the program forks, all of the heap may have to be in memory.
         let places = u32::try_from(count + 64).map_err(|_| Errno::EINVAL)?;
         let (pool, staging) = places_of_own(uffd, places)?;
@@ -163,9 +171,10 @@ impl Pager {
             staging: OwnLock::new(staging),
             table: OwnLock::new(Table::new(ranges, pools, places)),
             stored: integers(count * PER_RANGE)?,
+            compressed,
             rounds,
             hashes,
-            memory: Size::new(config.memory, config.keep_available),
+            memory,
             whose: Whose::Programs,
             news: AtomicU32::new(0),
             settled: AtomicU32::new(0),
@@ -173,6 +182,7 @@ impl Pager {
             zeroes,
             counters,
             gate: Gate::new(count * PER_RANGE)?,
+            unseen_writes: AtomicU64::new(0),
             has_marks: AtomicBool::new(false),
         })
     }
@@ -182,7 +192,6 @@ impl Pager {
     /// # Errors
     /// What the kernel says.
     pub(crate) fn renew(&self, part: Span) -> Result<()> {
-            unseen_writes: AtomicU64::new(0),
         // SAFETY: the advice concerns page sizes only.
         unsafe { sys::madvise(part, libc::MADV_NOHUGEPAGE) }?;
         self.uffd.register_all(part)
@@ -282,13 +291,24 @@ impl Pager {
         self.stored.get(range * PER_RANGE + index)
     }
 
-    /// Notes that a page of the file holds a page of the heap, or that none does (zero); the page that did is free.
-    fn store(&self, range: usize, index: usize, page: u32, entry: &mut Range) {
-        let Some(stored) = self.stored(range, index) else { return };
-        let before = stored.swap(page, Relaxed);
-        entry.stored = entry.stored + u16::from(page != 0) - u16::from(before != 0);
-        if before != 0 {
-            self.space.with(|space| space.free(before));
+    /// Notes that a page of the file holds a page of the heap, and nothing else does, or that it lies nowhere (zero).
+    fn store(&self, range: usize, index: usize, page: FilePage, entry: &mut Range) {
+        let was_stored = self.stored_at(range, index) != Stored::Nowhere;
+        entry.stored = entry.stored + u16::from(page != 0) - u16::from(was_stored);
+        if let Some(compressed) = self.compressed {
+            compressed.forget(range * PER_RANGE + index);
+        }
+        self.free_file_page(range, index);
+        if let Some(stored) = self.stored(range, index) {
+            stored.store(page, Relaxed);
+        }
+    }
+
+    /// Frees the page of the file that holds a page of the heap.
+    fn free_file_page(&self, range: usize, index: usize) {
+        let page = self.stored(range, index).map_or(0, |stored| stored.swap(0, Relaxed));
+        if page != 0 {
+            self.space.with(|space| space.free(page));
         }
     }
 

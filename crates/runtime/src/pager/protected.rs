@@ -73,7 +73,6 @@ impl Pager {
             self.write_page(range, index, buffer.address(), after).inspect_err(|_| {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
             })?;
-            self.count_written_base();
         }
         after.dirty.remove(index);
         after.hashed.remove(index);

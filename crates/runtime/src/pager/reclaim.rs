@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "moves memory and drops what is in the file")]
 
+use super::compressed::InFile;
 use super::file::behind;
 use super::table::{Hash, Pages, Queue, Range, State, Taken, Work};
 use super::{PER_RANGE, Pager, bytes};
@@ -31,8 +32,9 @@ pub(super) enum Worked {
 impl Pager {
     /// Does some work ahead of the program.
     pub(super) fn work(&self, areas: &Areas) -> Worked {
+        let is_emptied = self.write_oldest();
         let Some(work) = self.table.with(|table| table.work()) else {
-            return Worked::Nothing;
+            return if is_emptied { Worked::Done } else { Worked::Nothing };
         };
         let is_done = match work {
             Work::Reclaim => {
@@ -255,12 +257,24 @@ impl Pager {
         let hash = if before.was_seen { Hash::of(self.hash(before.place)) } else { before.hash };
         let kept = if hash == before.hash {
             self.counters.heap.clean.fetch_add(1, Relaxed);
+            if before.was_seen {
+                self.compress_huge(
+                    range,
+                    self.place(before.place).start,
+                    InFile::TheSame,
+                    &mut after,
+                );
+            }
             Ok(())
         } else if hash == Hash::of(self.zeroes) {
             (0..PER_RANGE).for_each(|index| self.store(range, index, 0, &mut after));
             Ok(())
         } else {
-            self.write(range, before.place, &mut after)
+            let from = self.place(before.place).start;
+            match self.compress_huge(range, from, InFile::Older, &mut after) {
+                true => Ok(()),
+                false => self.write_to_file(range, from, &mut after),
+            }
         };
         if kept.is_err() {
             self.counters.heap.errors.fetch_add(1, Relaxed);
@@ -281,9 +295,8 @@ impl Pager {
         Some(before.place)
     }
 
-    /// Writes a huge page to fresh places in the file.
-    fn write(&self, range: usize, place: u32, after: &mut Range) -> Result<()> {
-        let from = self.place(place).start;
+    /// Writes a range's worth of memory to fresh places in the file.
+    pub(super) fn write_to_file(&self, range: usize, from: usize, after: &mut Range) -> Result<()> {
         if let Some(first) = self.space.with(|space| space.take_range()) {
             // SAFETY: the page is in the pool and taken.
             let written = unsafe { self.file.write(first, PER_RANGE, from) };
@@ -298,14 +311,30 @@ impl Pager {
         } else {
             // The free pages of the file are scattered.
             for index in 0..PER_RANGE {
-                self.write_page(range, index, from + index * sys::PAGE, after)?;
+                self.write_page_to_file(range, index, from + index * sys::PAGE, after)?;
             }
         }
         self.counters.heap.written_huge.fetch_add(bytes(PER_RANGE).0, Relaxed);
         Ok(())
     }
 
+    /// Writes a base page, which is at an address and which nobody changes: compressed to memory, or to the file.
     pub(super) fn write_page(
+        &self,
+        range: usize,
+        index: usize,
+        from: usize,
+        after: &mut Range,
+    ) -> Result<()> {
+        if self.compress_page(range, index, from, InFile::Older, after) {
+            return Ok(());
+        }
+        self.write_page_to_file(range, index, from, after)?;
+        self.count_written_base();
+        Ok(())
+    }
+
+    pub(super) fn write_page_to_file(
         &self,
         range: usize,
         index: usize,
@@ -418,16 +447,15 @@ impl Pager {
             moved?;
             // SAFETY: the page was moved out of the heap.
             if unsafe { self.is_same(range, index, place.start, after) } {
+                self.compress_page(range, index, place.start, InFile::TheSame, after);
                 return Ok(());
             }
             let written = self.write_page(range, index, place.start, after);
             if written.is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
                 self.put_back(page, place, Pages::ALL);
-                return written;
             }
-            self.count_written_base();
-            Ok(())
+            written
         })
         .unwrap_or(Err(Errno::ENOMEM))
     }

@@ -9,7 +9,7 @@ use crate::room;
 use crate::sys::{self, HUGE, PAGE};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use superpage_launch::LEAST_MEMORY;
+use superpage_launch::{Heap, LEAST_MEMORY};
 use superpage_units::{Bytes, Nanos};
 
 /// The share of the memory that is for base pages, one in so many (section 3 of the paper: 98 % for huge pages).
@@ -45,6 +45,8 @@ pub(super) struct Size {
     now: AtomicU64,
     /// The bytes that may be in memory while enough is available to others.
     most: AtomicU64,
+    /// The part of it that is for compressed pages, and does not change.
+    compressed: Bytes,
     /// The memory that others are to find available; zero if it does not matter.
     keep_available: Bytes,
     /// When what is available was looked at last, on the monotonic clock.
@@ -52,9 +54,20 @@ pub(super) struct Size {
 }
 
 impl Size {
-    pub(super) const fn new(memory: Bytes, keep_available: Bytes) -> Self {
+    pub(super) const fn new(config: &Heap) -> Self {
+        let Heap { memory, compressed, keep_available, .. } = *config;
         let (now, most) = (AtomicU64::new(memory.0), AtomicU64::new(memory.0));
-        Self { now, most, keep_available, looked: AtomicU64::new(0) }
+        Self { now, most, compressed, keep_available, looked: AtomicU64::new(0) }
+    }
+
+    /// The pools that there is room for now.
+    pub(super) fn pools(&self) -> PoolSizes {
+        PoolSizes::of(Bytes(self.now.load(Relaxed)).saturating_sub(self.compressed))
+    }
+
+    /// The least that may be in memory: compressed pages stay.
+    fn least(&self) -> Bytes {
+        LEAST_MEMORY + self.compressed
     }
 
     /// The same, for the child of a fork.
@@ -80,7 +93,7 @@ impl Size {
     fn fitting(&self, there: Bytes, available: Bytes) -> Bytes {
         let most = Bytes(self.most.load(Relaxed));
         let fits = (there + available).saturating_sub(self.keep_available);
-        fits.min(most).max(LEAST_MEMORY.min(most))
+        fits.min(most).max(self.least().min(most))
     }
 }
 
@@ -91,7 +104,7 @@ impl Pager {
         let (heap, size) = (&self.counters.heap, &self.memory);
         let (now, most) = (Bytes(size.now.load(Relaxed)), size.most.load(Relaxed));
         let wanted = Bytes(heap.wanted.load(Relaxed));
-        let is_new = wanted >= LEAST_MEMORY && wanted.0 != most;
+        let is_new = wanted >= size.least() && wanted.0 != most;
         if is_new {
             size.most.store(wanted.0, Relaxed);
         }
@@ -101,14 +114,14 @@ impl Pager {
         if size.is_look_due()
             && let available @ Bytes(1..) = room::available()
         {
-            let there = self.table.with(|table| table.there());
+            let there = self.table.with(|table| table.there()) + size.compressed;
             let fitting = size.fitting(there, available);
             let is_small = fitting.0.abs_diff(next.0) < SMALL.0 && fitting != most;
             next = if is_small { next } else { fitting };
         }
         if next != now {
-            self.table.with(|table| table.resize(PoolSizes::of(next)));
             size.now.store(next.0, Relaxed);
+            self.table.with(|table| table.resize(size.pools()));
         }
         if self.whose == Whose::Programs {
             heap.memory.store(next.0, Relaxed);
@@ -142,7 +155,14 @@ mod tests {
     #[test]
     fn others_find_memory_available() {
         let mib = Bytes::from_mib;
-        let size = Size::new(mib(1000), mib(200));
+        let config = Heap {
+            file: 0,
+            size: mib(1000),
+            memory: mib(1000),
+            compressed: mib(0),
+            keep_available: mib(200),
+        };
+        let size = Size::new(&config);
         let fits = |there, available| size.fitting(mib(there), mib(available));
         assert_eq!(fits(600, 5000), mib(1000), "there is enough");
         assert_eq!(fits(600, 500), mib(900), "it may grow");

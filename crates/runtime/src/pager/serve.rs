@@ -1,7 +1,8 @@
 //! Faults: the program touches a page of the heap that is not there, or writes to one whose writes are told.
 
 use super::choose::Wanted;
-use super::file::behind;
+use super::compressed::Stored;
+use super::file::{FilePage, behind};
 use super::table::{Hash, Pages, Range, State, Taken};
 use super::{PER_RANGE, Pager, bytes};
 use crate::areas::Areas;
@@ -172,13 +173,18 @@ impl Pager {
             }
             return Ok(Hash::of(self.zeroes));
         }
+        let stored = self.stored_for_all(range);
         let mut index = 0;
         while index < PER_RANGE {
-            let first = self.file_page(range, index);
+            let first = stored(index);
             let mut count = 1;
-            let follows = |count: usize| match first {
-                0 => self.file_page(range, index + count) == 0,
-                first => self.file_page(range, index + count) == behind(first, count),
+            let follows = |count: usize| {
+                let next = stored(index + count);
+                match first {
+                    Stored::Nowhere => next == first,
+                    Stored::File(page) => next == Stored::File(behind(page, count)),
+                    Stored::Compressed => false,
+                }
             };
             while index + count < PER_RANGE && follows(count) {
                 count += 1;
@@ -187,23 +193,40 @@ impl Pager {
             let is_needed = (index..index + count).any(|index| !without.has(index));
             match first {
                 // SAFETY: the page is in the pool and taken.
-                0 => unsafe { core::ptr::write_bytes(part.start as *mut u8, 0, part.length) },
-                first if is_needed => {
+                Stored::Nowhere => unsafe {
+                    core::ptr::write_bytes(part.start as *mut u8, 0, part.length);
+                },
+                Stored::File(first) if is_needed => {
                     // SAFETY: as above.
                     unsafe { self.file.read(first, count, part.start) }.inspect_err(|_| {
                         self.counters.heap.errors.fetch_add(1, Relaxed);
                     })?;
                     self.counters.heap.read_huge.fetch_add(bytes(count).0, Relaxed);
                 }
-                _ => {}
+                Stored::Compressed if is_needed => {
+                    // SAFETY: as above, and the range was taken over.
+                    unsafe { self.fetch(&self.file, range, index, part.start) }?;
+                    self.counters.heap.decompressed.fetch_add(bytes(count).0, Relaxed);
+                }
+                Stored::File(_) | Stored::Compressed => {}
             }
             index += count;
         }
         Ok(if without.is_empty() { Hash::of(self.hash(place)) } else { Hash::UNKNOWN })
     }
 
-    pub(super) fn file_page(&self, range: usize, index: usize) -> u32 {
+    /// The page of the file that holds a page of the heap; zero if none does.
+    pub(super) fn file_page(&self, range: usize, index: usize) -> FilePage {
         self.stored(range, index).map_or(0, |page| page.load(Relaxed))
+    }
+
+    pub(super) fn count_read_base(&self, from: Stored) {
+        let counters = &self.counters.heap;
+        let of = match from {
+            Stored::Compressed => &counters.decompressed,
+            Stored::File(_) | Stored::Nowhere => &counters.read_base,
+        };
+        of.fetch_add(bytes(1).0, Relaxed);
     }
 
     /// Has accesses to a page fail that could not be read.
@@ -215,6 +238,7 @@ impl Pager {
     /// Moves a huge page of the pool to its range, where nothing is.
     pub(super) fn put_in_place(&self, range: usize, place: u32, after: &mut Range) {
         let (from, to) = (self.place(place), self.span(range));
+        self.forget_all_compressed(range, after);
         if !after.is_mixed {
             // The fault itself has left page tables there, or base pages before it, and with those the kernel splits what is
             // moved there. It frees empty ones with the memory.
@@ -270,24 +294,24 @@ impl Pager {
         let Touch { range, index, access, .. } = *touch;
         let page = self.page(range, index);
         let mut buffer = Buffer::zeroes();
-        let stored = self.file_page(range, index);
-        if stored != 0 {
+        let stored = self.stored_at(range, index);
+        if stored != Stored::Nowhere {
             // SAFETY: the buffer is a page.
-            if unsafe { self.file.read(stored, 1, buffer.address()) }.is_err() {
+            if unsafe { self.fetch(&self.file, range, index, buffer.address()) }.is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
                 self.mark(page.start);
                 return Range { has_tables: true, ..before };
             }
-            self.counters.heap.read_base.fetch_add(bytes(1).0, Relaxed);
+            self.count_read_base(stored);
         }
         // To be told of a write costs the program two wake-ups, to compare a page later next to nothing. But a page that the
         // program may not write to leaves without a look at it if writes are told.
-        let is_hashed = access == Access::Read && !before.is_protected;
-        if is_hashed {
+        let may_change = !before.is_protected;
+        if access == Access::Read && may_change {
             // SAFETY: the buffer is a page of this thread's.
             unsafe { self.hashes.note(range * PER_RANGE + index, buffer.address()) };
         }
-        let is_free = access == Access::Write || is_hashed;
+        let is_free = access == Access::Write || may_change;
         let writes = if is_free { Writes::Free } else { Writes::Told };
         let put = self.uffd.copy(buffer.address(), page.start, writes);
         // Writes to a page that is there already may not be told.
@@ -305,6 +329,8 @@ impl Pager {
         if is_dirty {
             after.dirty.add(index);
         }
+        let is_nowhere = may_change && self.forget_compressed(range, index, &mut after);
+        let is_hashed = access == Access::Read && may_change && !is_nowhere;
         if is_hashed && !is_there {
             after.hashed.add(index);
         } else {

@@ -15,7 +15,7 @@ use superpage_kernel::meminfo;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_kernel::zram::{ZRAM, Zram};
-use superpage_launch::{Heap, LEAST_MEMORY, SPARE};
+use superpage_launch::{Heap, LEAST_MEMORY, MOST_COMPRESSED, MOST_SIZE, SPARE};
 use superpage_units::Bytes;
 
 /// The policy of such a heap.
@@ -26,6 +26,8 @@ const COMPRESSED: &str = "zram";
 
 /// The size of a heap, in times its memory, where none is given.
 const TIMES: u64 = 4;
+/// The least memory for compressed pages. Chosen, not measured: some huge pages.
+const LEAST_COMPRESSED: Bytes = Bytes::from_mib(8);
 /// The beginning of a block device that must be zero for the device to be taken: file systems and volume managers write
 /// there.
 const LOOKED_AT: usize = 1 << 20;
@@ -39,6 +41,7 @@ pub(super) struct HeapFile {
     file: File,
     size: Bytes,
     memory: Bytes,
+    compressed: Bytes,
     keep_available: Bytes,
     /// The block device that was set up for it. It can only go when the file is closed, so it comes behind that.
     zram: Option<Zram>,
@@ -58,11 +61,18 @@ impl HeapFile {
                 "--heap-size {size} is less than --memory {memory}: give at least as much"
             )));
         }
+        if size > MOST_SIZE {
+            return Err(Failure::Usage(format!(
+                "--heap-size {size} is too much: give {MOST_SIZE} or less"
+            )));
+        }
+        let compressed = arguments.compressed.map_or(Ok(Bytes::ZERO), |size| part(size, memory))?;
         let keep_available = arguments.keep_available.map_or(Ok(Bytes::ZERO), in_bytes)?;
         let reserved = size + SPARE;
         if path == Path::new(COMPRESSED) {
-            let (zram, file) = compressed(reserved)?;
-            return Ok(Some(Self { file, size, memory, keep_available, zram: Some(zram) }));
+            let (zram, file) = device(reserved)?;
+            let zram = Some(zram);
+            return Ok(Some(Self { file, size, memory, compressed, keep_available, zram }));
         }
         let is_new = !path.exists();
         let file = opened(path)?;
@@ -73,7 +83,7 @@ impl HeapFile {
                 let _ = std::fs::remove_file(path);
             }
         })?;
-        Ok(Some(Self { file, size, memory, keep_available, zram: None }))
+        Ok(Some(Self { file, size, memory, compressed, keep_available, zram: None }))
     }
 
     /// Removes what was set up for the heap, once the program has ended; the reason, as a sentence, if that fails.
@@ -90,8 +100,8 @@ impl HeapFile {
     /// The description of the file that the library gets.
     pub(super) fn config(&self) -> Heap {
         let file = self.file.as_raw_fd().unsigned_abs();
-        let Self { size, memory, keep_available, .. } = *self;
-        Heap { file, size, memory, keep_available }
+        let Self { size, memory, compressed, keep_available, .. } = *self;
+        Heap { file, size, memory, compressed, keep_available }
     }
 }
 
@@ -104,6 +114,20 @@ pub(in super::super) fn enough(memory: Memory) -> Result<Bytes, Failure> {
         )));
     }
     Ok(memory)
+}
+
+/// The part of a heap's memory that is for compressed pages, in bytes, unless that is too little or leaves too little.
+fn part(of: Memory, memory: Bytes) -> Result<Bytes, Failure> {
+    let compressed = in_bytes(of)?;
+    let most = memory.saturating_sub(LEAST_MEMORY).min(MOST_COMPRESSED);
+    if compressed < LEAST_COMPRESSED || compressed > most {
+        return Err(Failure::Usage(format!(
+            "--compressed {compressed} is too {}: give {LEAST_COMPRESSED} or more, and at most {most}, which leaves \
+             {LEAST_MEMORY} of --memory {memory}",
+            if compressed < LEAST_COMPRESSED { "little" } else { "much" },
+        )));
+    }
+    Ok(compressed)
 }
 
 fn in_bytes(memory: Memory) -> Result<Bytes, Failure> {
@@ -126,7 +150,7 @@ fn may_have_userfaultfd() -> Result<(), Failure> {
 }
 
 /// A block device of compressed memory.
-fn compressed(size: Bytes) -> Result<(Zram, File), Failure> {
+fn device(size: Bytes) -> Result<(Zram, File), Failure> {
     Zram::create(&Path::new(STATE_DIRECTORY).join(ZRAM), size).map_err(|error| match error {
         Error::Missing { path } => Failure::NotPossible(format!(
             "--heap zram needs zram, which this kernel does not have ({} does not exist)",

@@ -1,0 +1,510 @@
+//! Pages that are compressed in memory on their way to the file: those that leave memory are compressed to a part of it, and
+//! the oldest of them go on to the file.
+//!
+//! Ahead of the paper, whose pages go to the device at once; zswap is the same for swap. The memory is a part of the heap's,
+//! so the pools are smaller by it.
+//!
+//! A page is compressed, in the file, or both. Whoever reads it, or changes where it lies, has taken its range over. One that
+//! comes back to the heap is not compressed any more, so that there is room for others. A child of a fork has a copy of all.
+
+#![expect(unsafe_code, reason = "is memory that compressed pages lie in")]
+
+use super::file::{File, FilePage};
+use super::serve::Buffer;
+use super::table::{Hash, Range};
+use super::{PER_RANGE, Pager, bytes, integers};
+use crate::lock::OwnLock;
+use crate::memory::READ_WRITE;
+use crate::sys::{self, Errno, HUGE, Mmap, PAGE, Result, Span};
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32};
+use dlmalloc::{Allocator, Dlmalloc};
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+use superpage_launch::MOST_COMPRESSED;
+use superpage_units::Bytes;
+
+/// Entries begin at multiples of this: those of the allocator.
+const UNIT: usize = 16; // tidy: allow(not derived from a size)
+/// Base pages that are compressed to more than this go to the file. Chosen, not measured: three quarters.
+const MOST: usize = PAGE / 4 * 3;
+/// The part of the memory that is kept free, one in so many. Chosen, not measured.
+const FREE: usize = 8;
+/// The first pages of a huge page, of which some may be larger than the others. Chosen, not measured.
+const FIRST: usize = 16; // tidy: allow(not derived from a size)
+
+/// Where a page of the heap lies that is not in memory as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// Nowhere: it holds zeroes.
+    Nowhere,
+    /// In the file.
+    File(FilePage),
+    /// In compressed memory, and maybe in the file as well.
+    Compressed,
+}
+
+/// What the file has of a page that leaves memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InFile {
+    /// What the page held when it came to memory, or nothing.
+    Older,
+    /// What the page holds.
+    TheSame,
+}
+
+/// The beginning of each entry, before what the page was compressed to.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Header {
+    /// The page of the heap.
+    page: u32,
+    /// The bytes that follow: those of a page mean that it is not compressed.
+    length: u32,
+    /// The entries that were made just before and after it.
+    older: Entry,
+    newer: Entry,
+}
+
+/// Where an entry is: the number of its unit, and one, so that zero says that there is none.
+type Entry = u32;
+
+const NONE: Entry = 0;
+
+/// The entries and the memory that they lie in.
+struct Entries {
+    allocator: Dlmalloc<Part>,
+    oldest: Entry,
+    newest: Entry,
+    /// The bytes of all entries.
+    used: usize,
+    /// Whether there was no room for one.
+    is_full: bool,
+}
+
+/// The memory that the allocator gets, of which this much is left.
+struct Part(OwnLock<Span>);
+
+// SAFETY: what is handed out is memory that nothing else uses.
+unsafe impl Allocator for Part {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        self.0.with(|left| match left.length >= size {
+            true => {
+                let start = left.start;
+                *left = Span { start: start + size, length: left.length - size };
+                (start as *mut u8, size, 0)
+            }
+            false => (core::ptr::null_mut(), 0, 0),
+        })
+    }
+
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        core::ptr::null_mut()
+    }
+
+    fn free_part(&self, _: *mut u8, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn free(&self, _: *mut u8, _: usize) -> bool {
+        false
+    }
+
+    fn can_release_part(&self, _: u32) -> bool {
+        false
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+}
+
+/// Memory for compressed pages.
+pub(super) struct Compressed {
+    memory: Span,
+    entries: OwnLock<Entries>,
+    /// The entry of each page of the heap.
+    of_page: &'static [AtomicU32],
+    /// Whether a worker has the oldest written to the file.
+    is_emptied: AtomicBool,
+}
+
+impl core::fmt::Debug for Compressed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Compressed").field("memory", &self.memory).finish_non_exhaustive()
+    }
+}
+
+impl Compressed {
+    /// So much memory, for the pages of a heap of so many; nothing where that is no memory. It lives for ever.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn new(size: Bytes, pages: usize) -> Result<Option<&'static Self>> {
+        let length = sys::to_usize(size.0.min(MOST_COMPRESSED.0)) / HUGE * HUGE;
+        if length == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the kernel chooses an unused place.
+        let start = unsafe { sys::mmap(Mmap::anywhere(length, READ_WRITE, libc::MAP_NORESERVE)) }?;
+        let memory = Span { start, length };
+        let entries = Entries {
+            allocator: Dlmalloc::new_with_allocator(Part(OwnLock::new(memory))),
+            oldest: NONE,
+            newest: NONE,
+            used: 0,
+            is_full: false,
+        };
+        let (entries, is_emptied) = (OwnLock::new(entries), AtomicBool::new(false));
+        let made = Self { memory, entries, of_page: integers(pages)?, is_emptied };
+        Ok(Some(Box::leak(Box::new(made))))
+    }
+
+    /// Whether a page is compressed.
+    fn has(&self, page: usize) -> bool {
+        self.entry(page) != NONE
+    }
+
+    fn entry(&self, page: usize) -> Entry {
+        self.of_page.get(page).map_or(NONE, |entry| entry.load(Relaxed))
+    }
+
+    /// Notes the entry of a page; the one before.
+    fn note(&self, page: usize, entry: Entry) -> Entry {
+        self.of_page.get(page).map_or(NONE, |noted| noted.swap(entry, Relaxed))
+    }
+
+    /// The header of an entry, if that is one.
+    fn header(&self, entry: Entry) -> Option<*mut Header> {
+        let unit = entry.checked_sub(1)? as usize;
+        Some((self.memory.start + unit * UNIT) as *mut Header)
+    }
+
+    /// Whether the oldest entries are to go to the file.
+    fn is_high(&self) -> bool {
+        let limit = self.memory.length - self.memory.length / FREE;
+        self.entries.with(|entries| entries.is_full || entries.used > limit)
+    }
+
+    /// Keeps what a page was compressed to, instead of what it was before; whether there is room.
+    fn put(&self, page: usize, content: &[u8]) -> bool {
+        let (Ok(number), Ok(length)) = (u32::try_from(page), u32::try_from(content.len())) else {
+            return false;
+        };
+        self.entries.with(|entries| {
+            let size = size_of::<Header>() + content.len();
+            // SAFETY: the size is not zero, and the alignment is that of words.
+            let at = unsafe { entries.allocator.malloc(size, align_of::<Header>()) };
+            let unit = (at.addr().wrapping_sub(self.memory.start)) / UNIT;
+            let (false, Ok(entry)) = (at.is_null(), Entry::try_from(unit + 1)) else {
+                entries.is_full = true;
+                return false;
+            };
+            let older = entries.newest;
+            let header = Header { page: number, length, older, newer: NONE };
+            // SAFETY: so much was just allocated.
+            unsafe {
+                at.cast::<Header>().write(header);
+                let to = at.add(size_of::<Header>());
+                core::ptr::copy_nonoverlapping(content.as_ptr(), to, content.len());
+            }
+            match self.header(older) {
+                // SAFETY: an entry that is in the list is there, and the lock is held.
+                Some(older) => unsafe { (*older).newer = entry },
+                None => entries.oldest = entry,
+            }
+            entries.newest = entry;
+            entries.used += size;
+            self.remove(entries, self.note(page, entry));
+            true
+        })
+    }
+
+    /// Forgets a page; whether it was compressed.
+    pub(super) fn forget(&self, page: usize) -> bool {
+        let entry = self.note(page, NONE);
+        if entry != NONE {
+            self.entries.with(|entries| self.remove(entries, entry));
+        }
+        entry != NONE
+    }
+
+    /// Removes an entry that was noted.
+    fn remove(&self, entries: &mut Entries, entry: Entry) {
+        let Some(at) = self.header(entry) else { return };
+        // SAFETY: the entry was noted, so it is there.
+        let Header { length, older, newer, .. } = unsafe { at.read() };
+        match self.header(older) {
+            // SAFETY: the entries beside it are there, and the lock is held.
+            Some(older) => unsafe { (*older).newer = newer },
+            None => entries.oldest = newer,
+        }
+        match self.header(newer) {
+            // SAFETY: as above.
+            Some(newer) => unsafe { (*newer).older = older },
+            None => entries.newest = older,
+        }
+        let size = size_of::<Header>() + length as usize;
+        entries.used -= size;
+        // SAFETY: it was allocated so.
+        unsafe { entries.allocator.free(at.cast(), size, align_of::<Header>()) };
+    }
+
+    /// Reads a page.
+    ///
+    /// # Errors
+    /// EIO where it is not compressed.
+    ///
+    /// # Safety
+    /// The caller must have taken the range of the page over, and the memory must be a page of the caller's.
+    unsafe fn read(&self, page: usize, to: usize) -> Result<()> {
+        let at = self.header(self.entry(page)).ok_or(Errno::EIO)?;
+        // SAFETY: the entry is there, and stays as long as nobody else has the range.
+        let content = unsafe {
+            let length = (&raw const (*at).length).read() as usize;
+            core::slice::from_raw_parts(at.add(1).cast::<u8>(), length)
+        };
+        // SAFETY: the caller's promise.
+        let page = unsafe { core::slice::from_raw_parts_mut(to as *mut u8, PAGE) };
+        if content.len() == PAGE {
+            page.copy_from_slice(content);
+            return Ok(());
+        }
+        match decompress_into(content, page) {
+            Ok(PAGE) => Ok(()),
+            Ok(_) | Err(_) => Err(Errno::EIO),
+        }
+    }
+
+    /// The page that was compressed first of all that are.
+    fn oldest(&self) -> Option<usize> {
+        self.entries.with(|entries| {
+            // SAFETY: an entry that is in the list is there, and the lock is held.
+            self.header(entries.oldest).map(|at| unsafe { (*at).page } as usize)
+        })
+    }
+}
+
+/// Room for what a page is compressed to.
+struct Packed([u8; get_maximum_output_size(PAGE)]);
+
+impl Packed {
+    const fn new() -> Self {
+        Self([0; get_maximum_output_size(PAGE)])
+    }
+
+    /// What a page is compressed to: itself, if it would not become smaller.
+    fn compress<'a>(&'a mut self, page: &'a [u8]) -> &'a [u8] {
+        let packed = compress_into(page, &mut self.0).ok();
+        packed.filter(|length| *length < PAGE).and_then(|to| self.0.get(..to)).unwrap_or(page)
+    }
+}
+
+/// The page at an address.
+///
+/// # Safety
+/// It must be there, and nobody may change it for as long as it is used.
+unsafe fn page_at<'a>(address: usize) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(address as *const u8, PAGE) }
+}
+
+impl Pager {
+    /// Where a page of the heap lies that is not in memory as it is.
+    pub(super) fn stored_at(&self, range: usize, index: usize) -> Stored {
+        let page = range * PER_RANGE + index;
+        match self.file_page(range, index) {
+            _ if self.compressed.is_some_and(|compressed| compressed.has(page)) => {
+                Stored::Compressed
+            }
+            0 => Stored::Nowhere,
+            page => Stored::File(page),
+        }
+    }
+
+    /// Where a page of a range lies for one that reads all of it: in the file if it does, because neighbours there are read
+    /// at once, unless nothing of the range lies there only.
+    pub(super) fn stored_for_all(&self, range: usize) -> impl Fn(usize) -> Stored {
+        let is_in_file_only = |index| matches!(self.stored_at(range, index), Stored::File(_));
+        let reads_file = (0..PER_RANGE).any(is_in_file_only);
+        move |index| match (reads_file, self.file_page(range, index)) {
+            (false, _) | (true, 0) => self.stored_at(range, index),
+            (true, page) => Stored::File(page),
+        }
+    }
+
+    /// Reads a page of the heap from where it lies, which was asked before; `file` is this process's.
+    ///
+    /// # Errors
+    /// What the file says, and EIO where it lies nowhere.
+    ///
+    /// # Safety
+    /// The caller must have taken the range over, and the memory must be a page of the caller's.
+    pub(super) unsafe fn fetch(
+        &self,
+        file: &File,
+        range: usize,
+        index: usize,
+        to: usize,
+    ) -> Result<()> {
+        match (self.stored_at(range, index), self.compressed) {
+            // SAFETY: the caller's promise.
+            (Stored::File(page), _) => unsafe { file.read(page, 1, to) },
+            (Stored::Compressed, Some(compressed)) => {
+                // SAFETY: the caller's promise.
+                unsafe { compressed.read(range * PER_RANGE + index, to) }
+            }
+            (Stored::Compressed | Stored::Nowhere, _) => Err(Errno::EIO),
+        }
+    }
+
+    /// Compresses a page that leaves memory; whether it is compressed now.
+    pub(super) fn compress_page(
+        &self,
+        range: usize,
+        index: usize,
+        from: usize,
+        file: InFile,
+        after: &mut Range,
+    ) -> bool {
+        let Some(compressed) = self.compressed else { return false };
+        let mut packed = Packed::new();
+        // SAFETY: the caller's page holds what is to be kept, and nobody changes it.
+        let content = packed.compress(unsafe { page_at(from) });
+        content.len() <= MOST && self.put(compressed, (range, index), content, file, after)
+    }
+
+    /// Compresses a huge page that leaves memory; whether it is compressed now. If it is not, because it does not become
+    /// smaller as a whole or there is no room, some of its pages may be.
+    pub(super) fn compress_huge(
+        &self,
+        range: usize,
+        from: usize,
+        file: InFile,
+        after: &mut Range,
+    ) -> bool {
+        let Some(compressed) = self.compressed else { return false };
+        let (mut packed, mut sum) = (Packed::new(), 0);
+        (0..PER_RANGE).all(|index| {
+            // SAFETY: as above.
+            let content = packed.compress(unsafe { page_at(from + index * PAGE) });
+            sum += content.len();
+            sum <= MOST * (index + 1).max(FIRST)
+                && self.put(compressed, (range, index), content, file, after)
+        })
+    }
+
+    fn put(
+        &self,
+        compressed: &Compressed,
+        (range, index): (usize, usize),
+        content: &[u8],
+        file: InFile,
+        after: &mut Range,
+    ) -> bool {
+        let before = self.stored_at(range, index);
+        // Zeroes, which lie nowhere, stay so.
+        if file == InFile::TheSame && !matches!(before, Stored::File(_)) {
+            return true;
+        }
+        if !compressed.put(range * PER_RANGE + index, content) {
+            return false;
+        }
+        if file == InFile::Older {
+            self.free_file_page(range, index);
+        }
+        after.stored += u16::from(before == Stored::Nowhere);
+        self.counters.heap.compressed.fetch_add(bytes(1).0, Relaxed);
+        self.counters.heap.compressed_to.fetch_add(content.len() as u64, Relaxed);
+        true
+    }
+
+    /// A page is in the heap that was compressed, or may have been: it is not any more. Whether it lies nowhere else.
+    pub(super) fn forget_compressed(&self, range: usize, index: usize, after: &mut Range) -> bool {
+        let page = range * PER_RANGE + index;
+        let was_there = self.compressed.is_some_and(|compressed| compressed.forget(page));
+        let is_nowhere = was_there && self.file_page(range, index) == 0;
+        after.stored -= u16::from(is_nowhere);
+        is_nowhere
+    }
+
+    /// The same, of all pages of a range.
+    pub(super) fn forget_all_compressed(&self, range: usize, after: &mut Range) {
+        if self.compressed.is_none() {
+            return;
+        }
+        for index in 0..PER_RANGE {
+            if self.forget_compressed(range, index, after) {
+                after.hash = Hash::UNKNOWN;
+            }
+        }
+    }
+
+    /// Has the oldest compressed pages go to the file, if there is too little room; whether any did.
+    pub(super) fn write_oldest(&self) -> bool {
+        let high = self.compressed.filter(|compressed| compressed.is_high());
+        let Some(compressed) = high else { return false };
+        if compressed.is_emptied.swap(true, AcqRel) {
+            return false;
+        }
+        let has_left = self.write_range_of_oldest(compressed);
+        compressed.is_emptied.store(false, Release);
+        has_left
+    }
+
+    /// Has the oldest pages go, as long as they are of one range.
+    fn write_range_of_oldest(&self, compressed: &Compressed) -> bool {
+        let range_of_oldest = || compressed.oldest().map(|page| page / PER_RANGE);
+        let taken = range_of_oldest()
+            .and_then(|range| Some((range, self.table.with(|table| table.take_over(range))?)));
+        let Some((range, before)) = taken else { return false };
+        let (mut after, mut has_left) = (before, false);
+        while let Some(page) = compressed.oldest()
+            && page / PER_RANGE == range
+        {
+            if self.write_back(range, page % PER_RANGE, &mut after).is_err() {
+                self.counters.heap.errors.fetch_add(1, Relaxed);
+                break;
+            }
+            compressed.forget(page);
+            has_left = true;
+        }
+        compressed.entries.with(|entries| entries.is_full &= !has_left);
+        self.settle(range, &before, after);
+        has_left
+    }
+
+    /// Writes a compressed page to the file, unless it is there, and with it all of its range if nothing of that is.
+    fn write_back(&self, range: usize, index: usize, after: &mut Range) -> Result<()> {
+        if self.file_page(range, index) != 0 {
+            return Ok(());
+        }
+        let is_compressed_only = |index: usize| {
+            self.file_page(range, index) == 0 && self.stored_at(range, index) == Stored::Compressed
+        };
+        if (0..PER_RANGE).all(is_compressed_only) {
+            return self.write_back_huge(range, after);
+        }
+        let mut buffer = Buffer::zeroes();
+        // SAFETY: the range was taken over, and the buffer is this thread's.
+        unsafe { self.fetch(&self.file, range, index, buffer.address()) }?;
+        self.write_page_to_file(range, index, buffer.address(), after)?;
+        self.count_written_base();
+        Ok(())
+    }
+
+    fn write_back_huge(&self, range: usize, after: &mut Range) -> Result<()> {
+        self.with_staging(|staging| {
+            for index in 0..PER_RANGE {
+                // SAFETY: the range was taken over, and the staging memory is this thread's.
+                unsafe { self.fetch(&self.file, range, index, staging.start + index * PAGE) }?;
+            }
+            self.write_to_file(range, staging.start, after)
+        })
+        .unwrap_or(Err(Errno::ENOMEM))
+    }
+}
