@@ -12,7 +12,7 @@ mod program;
 mod shared;
 mod toucher;
 
-pub(crate) use passes::Pattern;
+pub(crate) use passes::{Pattern, Words};
 pub(crate) use toucher::Threshold;
 
 use crate::program::Program;
@@ -90,6 +90,7 @@ pub(crate) enum Part {
     /// A program that fills its data and passes over it.
     Passes {
         pattern: Pattern,
+        words: Words,
         #[serde(with = "plain")]
         size: HugePages,
     },
@@ -332,7 +333,9 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
             (Box::new(gigantic::Written::new(threads, writes)?), plain)
         }
         Part::Program { program, size } => (Box::new(program::Worker::new(program, size)), plain),
-        Part::Passes { pattern, size } => (Box::new(passes::Passes::new(pattern, size)?), plain),
+        Part::Passes { pattern, words, size } => {
+            (Box::new(passes::Passes::new(pattern, words, size)?), plain)
+        }
         Part::Guest { of, fd, size } => (Box::new(shared::Shared::join(of, fd, size)?), plain),
     })
 }
@@ -407,7 +410,7 @@ mod tests {
     #[test]
     fn data_is_passed_over_in_every_pattern() {
         for pattern in Pattern::ALL {
-            let part = Part::Passes { pattern, size: SIZE };
+            let part = Part::Passes { pattern, words: Words::HalfTheSame, size: SIZE };
             let pass = protocol::to_line(&Order::Pass { seed: 3 }) + "\n";
             let check = protocol::to_line(&Order::Check) + "\n";
             let answers = talk(part, &format!("{{\"do\":\"go\"}}\n{pass}{pass}{check}"));

@@ -45,6 +45,53 @@ impl Pattern {
     ];
 }
 
+/// The words of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Words {
+    /// Each is another, by no rule that a compressor finds.
+    Different,
+    /// So is the first half of each 64 bytes, and the second is always the same: data that can be compressed to 0.6 of its size.
+    HalfTheSame,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug)]
+struct Content {
+    words: Words,
+    /// The words change with it.
+    generation: u64,
+}
+
+impl Content {
+    /// The word at a place.
+    const fn at(self, place: usize) -> u64 {
+        let place = match self.words {
+            Words::HalfTheSame if place % 8 >= 4 => 0,
+            Words::Different | Words::HalfTheSame => place as u64,
+        };
+        (place ^ self.generation << 48).wrapping_mul(GOLDEN)
+    }
+
+    /// Reads words, the first of which is at `first`. The loop has no branch, so that it is as fast as memory.
+    fn compare(self, first: usize, words: &[u64]) -> Result<(), String> {
+        let differ = |(place, word): &(usize, &u64)| **word != self.at(first + *place);
+        let differing: u64 = words.iter().enumerate().map(|of| u64::from(differ(&of))).sum();
+        match differing {
+            0 => Ok(()),
+            _ => Err(words.iter().enumerate().find(differ).map_or_else(
+                || format!("{differing} words were wrong and no longer are"),
+                |(place, word)| self.wrong(first + place, *word),
+            )),
+        }
+    }
+
+    fn wrong(self, place: usize, found: u64) -> String {
+        let expected = self.at(place);
+        format!("word {place} of the data is {found:#x} instead of {expected:#x}")
+    }
+}
+
 /// Words on a base page.
 const WORDS: usize = to_usize(BASE_PAGE_BYTES) / size_of::<u64>();
 const STRIDE: usize = 3;
@@ -57,24 +104,28 @@ const POPULAR_READS: usize = 8;
 pub(super) struct Passes {
     data: Data,
     pattern: Pattern,
-    /// The words change with it.
-    generation: u64,
+    content: Content,
     /// Chooses base pages for [`Pattern::Zipf`].
     zipf: Zipf,
 }
 
 impl Passes {
     /// Maps the data; nothing of it is touched.
-    pub(super) fn new(pattern: Pattern, size: HugePages) -> Result<Self, String> {
+    pub(super) fn new(pattern: Pattern, words: Words, size: HugePages) -> Result<Self, String> {
         let data = Data::map(size.bytes())?;
-        Ok(Self { data, pattern, generation: 0, zipf: Zipf::new(size.base_pages().0) })
+        Ok(Self {
+            data,
+            pattern,
+            content: Content { words, generation: 0 },
+            zipf: Zipf::new(size.base_pages().0),
+        })
     }
 
     fn fill(&mut self) {
-        self.generation += 1;
-        let generation = self.generation;
+        self.content.generation += 1;
+        let content = self.content;
         for (place, word) in self.data.words_mut().iter_mut().enumerate() {
-            *word = value(place, generation);
+            *word = content.at(place);
         }
     }
 
@@ -108,17 +159,15 @@ impl Passes {
 
     /// Reads all of the data in order.
     fn check(&self) -> Result<(), String> {
-        compare(0, self.data.words(), self.generation)
+        self.content.compare(0, self.data.words())
     }
 
     fn streams(&self) -> Result<(), String> {
-        let (words, generation) = (self.data.words(), self.generation);
+        let (words, content) = (self.data.words(), self.content);
         let part = words.len().div_ceil(STREAMS);
         std::thread::scope(|scope| {
             let threads: Vec<_> = (words.chunks(part).enumerate())
-                .map(|(stream, words)| {
-                    scope.spawn(move || compare(stream * part, words, generation))
-                })
+                .map(|(stream, words)| scope.spawn(move || content.compare(stream * part, words)))
                 .collect();
             let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<(), String>>| {
                 thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
@@ -131,8 +180,8 @@ impl Passes {
     fn read(&self, places: impl Iterator<Item = usize>) -> Result<(), String> {
         let words = self.data.words();
         for place in places {
-            if words[place] != value(place, self.generation) {
-                return Err(wrong(place, words[place], self.generation));
+            if words[place] != self.content.at(place) {
+                return Err(self.content.wrong(place, words[place]));
             }
         }
         Ok(())
@@ -150,30 +199,6 @@ impl Play for Passes {
         }
         Ok(Answer::Done { nanos: u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX) })
     }
-}
-
-/// The word at a place.
-const fn value(place: usize, generation: u64) -> u64 {
-    (place as u64 ^ generation << 48).wrapping_mul(GOLDEN)
-}
-
-/// Reads words, the first of which is at `first`. The loop has no branch, so that it is as fast as memory.
-fn compare(first: usize, words: &[u64], generation: u64) -> Result<(), String> {
-    let expected = |place: usize| value(first + place, generation);
-    let differ = |(place, word): &(usize, &u64)| **word != expected(*place);
-    let differing: u64 = words.iter().enumerate().map(|of| u64::from(differ(&of))).sum();
-    match differing {
-        0 => Ok(()),
-        _ => Err(words.iter().enumerate().find(differ).map_or_else(
-            || format!("{differing} words were wrong and no longer are"),
-            |(place, word)| wrong(first + place, *word, generation),
-        )),
-    }
-}
-
-fn wrong(place: usize, found: u64, generation: u64) -> String {
-    let expected = value(place, generation);
-    format!("word {place} of the data is {found:#x} instead of {expected:#x}")
 }
 
 /// A private anonymous mapping, until the process ends.
@@ -212,7 +237,7 @@ mod tests {
     #[test]
     fn a_wrong_word_is_named() {
         for pattern in [Pattern::SequentialRead, Pattern::FourStreams, Pattern::Strided] {
-            let mut passes = Passes::new(pattern, HugePages(1)).expect("2 MiB");
+            let mut passes = Passes::new(pattern, Words::Different, HugePages(1)).expect("2 MiB");
             passes.fill();
             assert_eq!(passes.pass(1), Ok(()));
             // A place that also the strided pass reads.
@@ -225,7 +250,8 @@ mod tests {
 
     #[test]
     fn a_filling_changes_every_word() {
-        let mut passes = Passes::new(Pattern::SequentialWrite, HugePages(1)).expect("2 MiB");
+        let mut passes =
+            Passes::new(Pattern::SequentialWrite, Words::HalfTheSame, HugePages(1)).expect("2 MiB");
         passes.fill();
         let before = passes.data.words().to_vec();
         assert_eq!(passes.pass(1), Ok(()));

@@ -4,9 +4,9 @@
 //! Such reads are what huge pages are worst at where memory is short: a miss costs a huge page for the sake of a word.
 
 use super::support_heap::{self, Plan};
-use super::support_heap_trial::Job;
+use super::support_heap_trial::{Job, Policy};
 use super::{Experiment, On, Progress, Report, Result, Setting};
-use crate::helper::Pattern;
+use crate::helper::{Pattern, Words};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "heap-random",
@@ -20,7 +20,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let plan = Plan {
         experiment: EXPERIMENT.name,
-        cases: &[("uniform", Job::Passes(Pattern::Uniform)), ("zipf", Job::Passes(Pattern::Zipf))],
+        cases: &[
+            ("uniform", Job::Passes(Pattern::Uniform, Words::Different)),
+            ("zipf", Job::Passes(Pattern::Zipf, Words::Different)),
+        ],
+        policies: &Policy::FOR_A_PART,
         size: support_heap::SIZE,
         memory: &[(75, None)],
     };

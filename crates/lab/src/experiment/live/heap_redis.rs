@@ -2,7 +2,7 @@
 //! `superpage run --heap`, and all in memory. The client is not in the server's cgroup.
 
 use super::support_heap::{self, Plan};
-use super::support_heap_trial::{Ask, Job};
+use super::support_heap_trial::{Ask, Job, Policy};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 
 /// As for all programs with a heap, and how long requests took.
@@ -26,6 +26,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let plan = Plan {
         experiment: EXPERIMENT.name,
         cases: &[("get", Job::Redis(Ask::Get)), ("set", Job::Redis(Ask::Set))],
+        policies: &Policy::FOR_A_PART,
         size: support_heap::SIZE,
         memory: &[(75, None)],
     };

@@ -5,9 +5,9 @@
 //! rate is told beside them.
 
 use super::support_heap::{self, Plan};
-use super::support_heap_trial::Job;
+use super::support_heap_trial::{Job, Policy};
 use super::{Experiment, On, Progress, Report, Result, Setting};
-use crate::helper::Pattern;
+use crate::helper::{Pattern, Words};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "heap-streams",
@@ -22,11 +22,12 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let plan = Plan {
         experiment: EXPERIMENT.name,
         cases: &[
-            ("sequential-read", Job::Passes(Pattern::SequentialRead)),
-            ("sequential-write", Job::Passes(Pattern::SequentialWrite)),
-            ("strided", Job::Passes(Pattern::Strided)),
-            ("four-streams", Job::Passes(Pattern::FourStreams)),
+            ("sequential-read", Job::Passes(Pattern::SequentialRead, Words::Different)),
+            ("sequential-write", Job::Passes(Pattern::SequentialWrite, Words::Different)),
+            ("strided", Job::Passes(Pattern::Strided, Words::Different)),
+            ("four-streams", Job::Passes(Pattern::FourStreams, Words::Different)),
         ],
+        policies: &Policy::FOR_A_PART,
         size: support_heap::SIZE,
         memory: &[(75, None)],
     };

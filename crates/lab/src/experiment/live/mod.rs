@@ -15,6 +15,7 @@ mod gigantic_promotion;
 mod gigantic_supply;
 mod growing_heap;
 mod guest_memory;
+mod heap_compressed;
 mod heap_fits;
 mod heap_random;
 mod heap_redis;
@@ -82,6 +83,7 @@ pub const ALL: &[&Experiment] = &[
     &xheap_fig5::EXPERIMENT,
     &xheap_fig6::EXPERIMENT,
     &heap_streams::EXPERIMENT,
+    &heap_compressed::EXPERIMENT,
     &heap_fits::EXPERIMENT,
     &heap_random::EXPERIMENT,
     &heap_redis::EXPERIMENT,

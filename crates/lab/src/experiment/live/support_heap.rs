@@ -42,6 +42,7 @@ pub(super) const SIZE: Bytes = Bytes::from_gib(1);
 pub(super) struct Plan {
     pub(super) experiment: &'static str,
     pub(super) cases: &'static [(&'static str, Job)],
+    pub(super) policies: &'static [Policy],
     /// The size of the data if no other is asked for.
     pub(super) size: Bytes,
     /// The memory of programs if no other is asked for, in percent, and how many times longer than xHeap the better of
@@ -57,9 +58,9 @@ pub(super) fn run(plan: &Plan, setting: &Setting, progress: Progress<'_>) -> Res
     SwapFile::remove_left_behind()?;
     bypass_zswap(bench.settings())?;
     let mut report = Report::default();
-    let mut policies = Policy::FOR_A_PART.to_vec();
+    let mut policies = plan.policies.to_vec();
     if let Some(why) = without_heap(setting) {
-        policies.pop();
+        policies.retain(|policy| !policy.is_heap());
         report.notes.push(format!("{} is left out: {why}", Policy::XHeap.name()));
     }
     progress("touching free memory")?;
@@ -69,11 +70,11 @@ pub(super) fn run(plan: &Plan, setting: &Setting, progress: Progress<'_>) -> Res
     for (case, job) in plan.cases.iter().copied() {
         let data = match job {
             Job::Train => Some(Data::generate(Problem::Primal, size)?),
-            Job::Passes(_) | Job::Program(..) | Job::Redis(_) => None,
+            Job::Passes(..) | Job::Program(..) | Job::Redis(_) => None,
         };
         let data = data.as_ref();
         let mut trial = Trial { setting, job, size, data, whole: size, memory: size };
-        if !matches!(job, Job::Passes(_)) {
+        if !matches!(job, Job::Passes(..)) {
             progress(&format!("{case}: how much memory"))?;
             trial.whole = trial.measure(&mut bench)?;
         }
@@ -333,11 +334,12 @@ fn notes(disk: f64) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper::Pattern;
+    use crate::helper::{Pattern, Words};
 
     const PLAN: Plan = Plan {
         experiment: "heap-random",
         cases: &[],
+        policies: &Policy::FOR_A_PART,
         size: Bytes::from_gib(1),
         memory: &[(75, Some(1.4)), (80, None)],
     };
@@ -363,7 +365,8 @@ mod tests {
     #[test]
     fn rows_are_compared_with_the_best_way_to_swap_and_with_the_disk() {
         let (setting, size) = (setting(Vec::new()), PLAN.size);
-        let (job, memory) = (Job::Passes(Pattern::Uniform), Share::percent(75).of(size));
+        let (job, memory) =
+            (Job::Passes(Pattern::Uniform, Words::Different), Share::percent(75).of(size));
         let trial = Trial { setting: &setting, job, size, data: None, whole: size, memory };
         let of = [
             (Policy::FOR_A_PART[0], vec![sample(0.5, Bytes::ZERO)]),

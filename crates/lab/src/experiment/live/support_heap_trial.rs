@@ -7,7 +7,7 @@ use super::support_bench::Bench;
 use super::support_regime::{Khugepaged, set_enabled};
 use super::support_run::{program_of, read_report};
 use super::{Error, Result, Setting};
-use crate::helper::{Helper, Order, Part, Pattern};
+use crate::helper::{Helper, Order, Part, Pattern, Words};
 use crate::liblinear::{Data, Training};
 use crate::load::{Client, Items, Mix, Redis, Sizes, Window};
 use crate::program::Program;
@@ -23,7 +23,7 @@ use superpage_kernel::status::{self, Ticks};
 use superpage_kernel::swap::SwapFile;
 use superpage_kernel::thp::Enabled;
 use superpage_kernel::{smaps, vmstat};
-use superpage_units::{BasePages, Bytes, Nanos, Pid};
+use superpage_units::{BasePages, Bytes, Nanos, Pid, Share};
 use tempfile::TempDir;
 
 /// The limit of a cgroup beyond the part of the data: for page tables, stacks and what the allocator has. Chosen; page
@@ -57,6 +57,8 @@ pub(super) enum Policy {
     Swap(Swap),
     /// The data goes to a heap file, by `superpage run --heap`.
     XHeap,
+    /// The same, with this part of the heap's memory, in percent, for compressed pages.
+    XHeapCompressed(&'static str, u8),
 }
 
 /// The kernel's settings for swap.
@@ -89,11 +91,16 @@ impl Policy {
             Self::NoHeap => "no-heap",
             Self::Swap(Swap { name, .. }) => name,
             Self::XHeap => "xheap",
+            Self::XHeapCompressed(name, _) => name,
         }
     }
 
     pub(super) const fn is_swap(self) -> bool {
         matches!(self, Self::Swap(_))
+    }
+
+    pub(super) const fn is_heap(self) -> bool {
+        matches!(self, Self::XHeap | Self::XHeapCompressed(..))
     }
 
     /// Sets the machine for a program that is going to start.
@@ -106,7 +113,9 @@ impl Policy {
             }
             Self::Swap(Swap { enabled, .. }) => (enabled, Khugepaged::Default),
             // The machine as distributions have it.
-            Self::NoHeap | Self::XHeap => (Enabled::Madvise, Khugepaged::Asleep),
+            Self::NoHeap | Self::XHeap | Self::XHeapCompressed(..) => {
+                (Enabled::Madvise, Khugepaged::Asleep)
+            }
         };
         set_enabled(bench, enabled)?;
         if let Self::Swap(Swap { cluster, .. }) = self {
@@ -121,7 +130,7 @@ impl Policy {
 pub(super) enum Job {
     /// A program fills its data, makes a pass that is not timed, so that it finds memory as any later pass does, and
     /// one that is.
-    Passes(Pattern),
+    Passes(Pattern, Words),
     /// A program builds its data, and does so many operations, which are timed.
     Program(Program, u64),
     /// liblinear reads rows and trains, both of which are timed.
@@ -322,7 +331,8 @@ impl Trial<'_> {
         match policy {
             Policy::InMemory | Policy::NoHeap => self.in_memory(),
             Policy::Swap(_) => self.on_swap(),
-            Policy::XHeap => self.in_heap(),
+            Policy::XHeap => self.in_heap(0),
+            Policy::XHeapCompressed(_, percent) => self.in_heap(percent),
         }
     }
 
@@ -359,8 +369,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Under `superpage run --heap`, whose report is of the whole run.
-    fn in_heap(&self) -> Result<Sample> {
+    /// Under `superpage run --heap`, whose report is of the whole run, with a part of the memory for compressed pages.
+    fn in_heap(&self, compressed: u8) -> Result<Sample> {
         let explain = |error: io::Error| Error::Child(format!("a directory: {error}"));
         let directory = TempDir::new_in(&self.setting.directory).map_err(explain)?;
         let report = directory.path().join("report.json");
@@ -371,6 +381,10 @@ impl Trial<'_> {
         words.extend([program, "run".into(), "--quiet".into(), "--report".into()]);
         words.push(report.to_string_lossy().into_owned());
         words.extend(heap_options(directory.path(), self.memory, self.whole));
+        if compressed > 0 {
+            let compressed = Share::percent(compressed).of(self.memory);
+            words.extend(["--compressed".into(), compressed.0.to_string()]);
+        }
         words.push("--".to_owned());
         let mut running = self.start(&words)?;
         let sample = self.work(&mut running, program_of)?;
@@ -384,8 +398,8 @@ impl Trial<'_> {
         let helper = |part| Helper::start_by(&self.setting.launcher, words, part);
         let size = self.size;
         Ok(match self.job {
-            Job::Passes(pattern) => {
-                let part = Part::Passes { pattern, size: size.to_huge_pages() };
+            Job::Passes(pattern, words) => {
+                let part = Part::Passes { pattern, words, size: size.to_huge_pages() };
                 Running::Passes(helper(part)?, pattern)
             }
             Job::Program(program, operations) => {

@@ -2,7 +2,7 @@
 //! all in memory.
 
 use super::support_heap::{self, Plan};
-use super::support_heap_trial::Job;
+use super::support_heap_trial::{Job, Policy};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::program::Program;
 use superpage_units::Bytes;
@@ -20,6 +20,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let plan = Plan {
         experiment: EXPERIMENT.name,
         cases: &[("dedup", Job::Program(Program::Dedup, u64::MAX))],
+        policies: &Policy::FOR_A_PART,
         size: Bytes(support_heap::SIZE.0 / 2),
         memory: &[(75, Some(1.5)), (80, Some(1.5)), (85, Some(1.5))],
     };

@@ -2,7 +2,7 @@
 //! all in memory.
 
 use super::support_heap::{self, Plan};
-use super::support_heap_trial::Job;
+use super::support_heap_trial::{Job, Policy};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use superpage_units::Bytes;
 
@@ -19,6 +19,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let plan = Plan {
         experiment: EXPERIMENT.name,
         cases: &[("svm", Job::Train)],
+        policies: &Policy::FOR_A_PART,
         size: Bytes(support_heap::SIZE.0 / 2),
         memory: &[(75, None), (80, None), (85, None)],
     };
