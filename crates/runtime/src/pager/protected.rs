@@ -37,7 +37,7 @@ impl Pager {
         may_be
     }
 
-    /// Drops a base page that is protected, after writing those of its range to the file that were changed, so that the others
+    /// Drops a base page that is protected, after keeping what was changed of it and of the others of its range, so that those
     /// can be dropped later without a look at them.
     ///
     /// # Errors
@@ -50,21 +50,31 @@ impl Pager {
     ) -> Result<()> {
         let page = self.page(range, index);
         let vma = sys::vma_at(page.start)?.overlap(self.span(range)).ok_or(Errno::EINVAL)?;
-        self.uffd.protect(vma)?;
+        let others = self.pages_of(range, vma).filter(|other| *other != index);
+        let changed = |index: &usize| after.resident.has(*index) && after.dirty.has(*index);
+        let others: Vec<usize> = others.filter(changed).collect();
+        // Pages that are missing get no mark: it would be in the way of another, and of a promotion.
+        for index in others.iter().chain([&index]) {
+            self.uffd.protect(self.page(range, *index))?;
+        }
         // It may have been given away for such writes while the program was allowed to write there.
         if self.may_be_written_unseen() {
             return Err(Errno::EBUSY);
         }
-        let changed = self.pages_of(range, vma).filter(|index| after.resident.has(*index));
-        let changed: Vec<usize> = changed.filter(|index| after.dirty.has(*index)).collect();
-        for index in changed {
-            self.keep_protected(range, index, after)?;
+        self.keep_protected(range, index, after)?;
+        for other in others {
+            // A fault in the range waits for its end.
+            if self.table.with(|table| table.was_touched(range))
+                || self.keep_protected(range, other, after).is_err()
+            {
+                break;
+            }
         }
         // SAFETY: the program finds it again.
         unsafe { sys::madvise(page, libc::MADV_DONTNEED) }.map(|_| ())
     }
 
-    /// Writes a page to the file whose writes are told, if it was changed.
+    /// Keeps the content of a page whose writes are told, if that was changed: compressed or in the file.
     fn keep_protected(&self, range: usize, index: usize, after: &mut Range) -> Result<()> {
         let mut buffer = Buffer::zeroes();
         sys::read_memory(self.page(range, index).start, buffer.content())?;

@@ -232,6 +232,8 @@ impl Pager {
     /// Has accesses to a page fail that could not be read.
     pub(super) fn mark(&self, page: usize) {
         self.has_marks.store(true, Relaxed);
+        // The kernel puts no mark where there is one that writes are told.
+        self.uffd.allow_writes(Span { start: page, length: PAGE });
         self.uffd.poison(page);
     }
 
