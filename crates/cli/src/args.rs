@@ -188,7 +188,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) compressed: Option<Memory>,
     /// Have less of the heap in memory while less than this is available to others: a size, or a part of the machine's
-    /// memory. At least 16 MiB of the heap stay
+    /// memory. At least 16 MiB of the heap and what --compressed says stay
     #[arg(long, value_name = "SIZE", requires = "heap", value_parser = memory)]
     pub(crate) keep_available: Option<Memory>,
     /// The size of the heap, which is reserved on the disk at the start [default: four times --memory]

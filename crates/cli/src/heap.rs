@@ -47,10 +47,12 @@ pub(crate) struct HeapState {
     pub(crate) read_base: Bytes,
     pub(crate) written_huge: Bytes,
     pub(crate) written_base: Bytes,
-    /// What was compressed in memory instead, what it was compressed to, and what came back from there.
+    /// What was compressed in memory instead, what it was compressed to, what came back from there, and what went on to the
+    /// file.
     pub(crate) compressed: Bytes,
     pub(crate) compressed_to: Bytes,
     pub(crate) decompressed: Bytes,
+    pub(crate) written_back: Bytes,
     pub(crate) reclaimed_clean: u64,
     pub(crate) stuck: u64,
     pub(crate) errors: u64,
@@ -85,6 +87,7 @@ impl HeapState {
             compressed: bytes(&counters.compressed),
             compressed_to: bytes(&counters.compressed_to),
             decompressed: bytes(&counters.decompressed),
+            written_back: bytes(&counters.written_back),
             reclaimed_clean: number(&counters.clean),
             stuck: number(&counters.stuck),
             errors: number(&counters.errors),
@@ -110,6 +113,7 @@ impl HeapState {
             compressed: self.compressed.saturating_sub(before.compressed),
             compressed_to: self.compressed_to.saturating_sub(before.compressed_to),
             decompressed: self.decompressed.saturating_sub(before.decompressed),
+            written_back: self.written_back.saturating_sub(before.written_back),
             reclaimed_clean: self.reclaimed_clean.saturating_sub(before.reclaimed_clean),
             stuck: self.stuck.saturating_sub(before.stuck),
             errors: self.errors.saturating_sub(before.errors),
@@ -145,9 +149,10 @@ impl HeapState {
 
     /// What was compressed, in words; nothing where no memory is for that.
     pub(crate) fn compressed_in_words(&self) -> Option<String> {
-        let Self { for_compressed, compressed, compressed_to, decompressed, .. } = self;
+        let Self { for_compressed, compressed, compressed_to, decompressed, written_back, .. } =
+            self;
         (!for_compressed.is_zero()).then(|| {
-            format!("{compressed} of pages to {compressed_to} of memory, {decompressed} came back from there")
+            format!("{compressed} of pages to {compressed_to} of memory, {decompressed} came back from there and {written_back} went on to the file")
         })
     }
 
@@ -175,6 +180,7 @@ impl HeapState {
             "compressed_bytes": self.compressed.0,
             "compressed_to_bytes": self.compressed_to.0,
             "decompressed_bytes": self.decompressed.0,
+            "written_back_bytes": self.written_back.0,
             "reclaimed_clean": self.reclaimed_clean,
             "stuck": self.stuck,
             "errors": self.errors,

@@ -107,6 +107,7 @@ fn sizes() -> Vec<Test> {
         ("sizes_change_while_pages_are_written", able.clone(), sizes_change_while_it_writes),
         ("a_stopped_program_is_resized_later", able.clone(), a_stopped_program_is_resized_later),
         ("wrong_sizes_change_nothing", able.clone(), wrong_sizes_change_nothing),
+        ("compressed_pages_survive_it", able.clone(), compressed_pages_survive_it),
         ("compressed_memory_is_kept", able.clone(), compressed_memory_is_kept),
         ("a_heap_that_is_too_small_is_named", able.clone(), a_heap_that_is_too_small_is_named),
         ("top_shows_heaps", able, top_shows_heaps),
@@ -546,6 +547,34 @@ fn wrong_sizes_change_nothing() -> Ended {
     let said = Said::from(heap(&[&run]).output()?).done()?.out;
     ensure!(said.contains(&format!("({pid}): 64.0 MiB of its heap of 512.0 MiB")), "{said}");
     ensure!(waiting.ask("r")? == "right" && waiting.end()?.success(), "it did not end well");
+    Ok(())
+}
+
+/// What programs do to memory, with a part of it for compressed pages.
+fn compressed_pages_survive_it() -> Ended {
+    let parts: [&[&str]; 7] = [
+        &["orders"],
+        &["gives-up"],
+        &["by-the-kernel"],
+        &["protects-all"],
+        &["forks-meanwhile", "2"],
+        &["snapshots", "2"],
+        &["locks"],
+    ];
+    for words in parts {
+        let directory = TempDir::new()?;
+        let file = directory.path().join("report.json");
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", PATIENCE, PROGRAM, "run", "--heap", DISK, "--memory"]);
+        command.args(["72M", "--compressed", "8M", "--heap-size", "1G", "--quiet", "--report"]);
+        command.arg(&file).arg("--").arg(program()?).args(words);
+        let said = Said::from(command.output()?).done()?;
+        let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+        let heap = &report["heap"];
+        ensure!(heap["errors"] == 0, "the file failed: {words:?} {said:?} {heap}");
+        let back = number(heap, "decompressed_bytes")?;
+        ensure!(back >= MEMORY_BYTES, "hardly compressed: {words:?} {heap}");
+    }
     Ok(())
 }
 

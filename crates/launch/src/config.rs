@@ -48,11 +48,11 @@ impl Promote {
 /// The part of a heap's file that lets pages be written to fresh places while all of the heap is in the file.
 pub const SPARE: Bytes = Bytes(64 << 20);
 
-/// The most that the program may have in a heap: the number of a page of its file has 31 bits.
-pub const MOST_SIZE: Bytes = Bytes(4 << 40);
+/// The most that the program may have in a heap: the library keeps no more addresses.
+pub const MOST_SIZE: Bytes = Bytes::from_gib(1024);
 
-/// The most memory for compressed pages: the number of a place there, of which each is 64 bytes, has 31 bits.
-pub const MOST_COMPRESSED: Bytes = Bytes(64 << 30);
+/// The most memory for compressed pages: a place there is a number of 32 bits, of 16 bytes each.
+pub const MOST_COMPRESSED: Bytes = Bytes::from_gib(64);
 
 /// The least memory that a heap may have. Chosen, not measured: some huge pages, and the base pages beside them.
 pub const LEAST_MEMORY: Bytes = Bytes(16 << 20);

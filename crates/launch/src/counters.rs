@@ -193,6 +193,8 @@ pub struct HeapCounters {
     pub compressed_to: AtomicU64,
     /// Bytes of pages that came back from there.
     pub decompressed: AtomicU64,
+    /// Bytes of pages that went on from there to the file.
+    pub written_back: AtomicU64,
     /// Huge pages that were reclaimed without being written.
     pub clean: AtomicU64,
     /// Pages that could not be moved when they were to be reclaimed.

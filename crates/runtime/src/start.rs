@@ -94,6 +94,7 @@ fn begin(config: &Config<'_>) -> Result<()> {
     );
     if let Some(heap) = config.heap {
         counters.heap.size.store(heap.size.0, Relaxed);
+        counters.heap.for_compressed.store(heap.compressed.0, Relaxed);
         counters.heap.memory.store(0, Relaxed);
         counters.heap.most.store(0, Relaxed);
         counters.heap.process.store(sys::process().into(), Relaxed);

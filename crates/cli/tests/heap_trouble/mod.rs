@@ -352,6 +352,7 @@ fn compressed_pages_hold_what_was_written() -> Ended {
     let (from, to) = (number(&heap, "compressed_bytes")?, number(&heap, "compressed_to_bytes")?);
     ensure!(from >= MEMORY_BYTES && to < from, "hardly compressed: {heap}");
     ensure!(number(&heap, "decompressed_bytes")? >= MEMORY_BYTES, "hardly read back: {heap}");
+    ensure!(number(&heap, "written_back_bytes")? >= MEMORY_BYTES / 4, "hardly written: {heap}");
     Ok(())
 }
 

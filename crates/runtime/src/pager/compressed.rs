@@ -11,7 +11,7 @@
 
 use super::file::{File, FilePage};
 use super::serve::Buffer;
-use super::table::{Hash, Range};
+use super::table::{Hash, Range, State, Table};
 use super::{PER_RANGE, Pager, bytes, integers};
 use crate::lock::OwnLock;
 use crate::memory::READ_WRITE;
@@ -30,8 +30,13 @@ const UNIT: usize = 16; // tidy: allow(not derived from a size)
 const MOST: usize = PAGE / 4 * 3;
 /// The part of the memory that is kept free, one in so many. Chosen, not measured.
 const FREE: usize = 8;
-/// The first pages of a huge page, of which some may be larger than the others. Chosen, not measured.
-const FIRST: usize = 16; // tidy: allow(not derived from a size)
+/// The pages of a huge page, one of so many, that stand for all of them. Chosen, not measured.
+const SAMPLED: usize = 32; // tidy: allow(not derived from a size)
+/// Pages that leave the part before other work is done. Chosen: more than a worker brings in at a time.
+const AT_A_TIME: usize = 64; // tidy: allow(not derived from a size)
+/// What the allocator takes for itself with each entry, and the least that it takes.
+const OVERHEAD: usize = 8;
+const LEAST: usize = 32;
 
 /// Where a page of the heap lies that is not in memory as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,10 +81,16 @@ struct Entries {
     allocator: Dlmalloc<Part>,
     oldest: Entry,
     newest: Entry,
-    /// The bytes of all entries.
+    /// The bytes that all entries take.
     used: usize,
     /// Whether there was no room for one.
     is_full: bool,
+}
+
+/// The bytes that an entry of this size takes.
+const fn taken(size: usize) -> usize {
+    let taken = (size + OVERHEAD).next_multiple_of(UNIT);
+    if taken < LEAST { LEAST } else { taken }
 }
 
 /// The memory that the allocator gets, of which this much is left.
@@ -204,21 +215,15 @@ impl Compressed {
                 entries.is_full = true;
                 return false;
             };
-            let older = entries.newest;
-            let header = Header { page: number, length, older, newer: NONE };
+            let header = Header { page: number, length, older: NONE, newer: NONE };
             // SAFETY: so much was just allocated.
             unsafe {
                 at.cast::<Header>().write(header);
                 let to = at.add(size_of::<Header>());
                 core::ptr::copy_nonoverlapping(content.as_ptr(), to, content.len());
             }
-            match self.header(older) {
-                // SAFETY: an entry that is in the list is there, and the lock is held.
-                Some(older) => unsafe { (*older).newer = entry },
-                None => entries.oldest = entry,
-            }
-            entries.newest = entry;
-            entries.used += size;
+            self.link(entries, entry);
+            entries.used += taken(size);
             self.remove(entries, self.note(page, entry));
             true
         })
@@ -233,11 +238,26 @@ impl Compressed {
         entry != NONE
     }
 
-    /// Removes an entry that was noted.
-    fn remove(&self, entries: &mut Entries, entry: Entry) {
+    /// Puts an entry at the newest end of the list.
+    fn link(&self, entries: &mut Entries, entry: Entry) {
+        let older = entries.newest;
+        if let Some(at) = self.header(entry) {
+            // SAFETY: the entry is there, and the lock is held.
+            unsafe { ((*at).older, (*at).newer) = (older, NONE) };
+        }
+        match self.header(older) {
+            // SAFETY: an entry that is in the list is there.
+            Some(older) => unsafe { (*older).newer = entry },
+            None => entries.oldest = entry,
+        }
+        entries.newest = entry;
+    }
+
+    /// Takes an entry out of the list.
+    fn unlink(&self, entries: &mut Entries, entry: Entry) {
         let Some(at) = self.header(entry) else { return };
-        // SAFETY: the entry was noted, so it is there.
-        let Header { length, older, newer, .. } = unsafe { at.read() };
+        // SAFETY: the entry is there, and the lock is held.
+        let Header { older, newer, .. } = unsafe { at.read() };
         match self.header(older) {
             // SAFETY: the entries beside it are there, and the lock is held.
             Some(older) => unsafe { (*older).newer = newer },
@@ -248,8 +268,26 @@ impl Compressed {
             Some(newer) => unsafe { (*newer).older = older },
             None => entries.newest = older,
         }
-        let size = size_of::<Header>() + length as usize;
-        entries.used -= size;
+    }
+
+    /// Makes a page the newest, which is compressed.
+    fn renew(&self, page: usize) {
+        let entry = self.entry(page);
+        if entry != NONE {
+            self.entries.with(|entries| {
+                self.unlink(entries, entry);
+                self.link(entries, entry);
+            });
+        }
+    }
+
+    /// Removes an entry that was noted.
+    fn remove(&self, entries: &mut Entries, entry: Entry) {
+        let Some(at) = self.header(entry) else { return };
+        self.unlink(entries, entry);
+        // SAFETY: the entry was noted, so it is there.
+        let size = size_of::<Header>() + unsafe { (*at).length } as usize;
+        entries.used -= taken(size);
         // SAFETY: it was allocated so.
         unsafe { entries.allocator.free(at.cast(), size, align_of::<Header>()) };
     }
@@ -388,13 +426,17 @@ impl Pager {
         after: &mut Range,
     ) -> bool {
         let Some(compressed) = self.compressed else { return false };
-        let (mut packed, mut sum) = (Packed::new(), 0);
+        let mut packed = Packed::new();
+        // SAFETY: as above.
+        let page = |index: usize| unsafe { page_at(from + index * PAGE) };
+        let sample = (0..PER_RANGE).step_by(SAMPLED);
+        let most = sample.len() * MOST;
+        if sample.map(|index| packed.compress(page(index)).len()).sum::<usize>() > most {
+            return false;
+        }
         (0..PER_RANGE).all(|index| {
-            // SAFETY: as above.
-            let content = packed.compress(unsafe { page_at(from + index * PAGE) });
-            sum += content.len();
-            sum <= MOST * (index + 1).max(FIRST)
-                && self.put(compressed, (range, index), content, file, after)
+            let content = packed.compress(page(index));
+            self.put(compressed, (range, index), content, file, after)
         })
     }
 
@@ -412,6 +454,7 @@ impl Pager {
             return true;
         }
         if !compressed.put(range * PER_RANGE + index, content) {
+            self.tell(1);
             return false;
         }
         if file == InFile::Older {
@@ -451,31 +494,46 @@ impl Pager {
         if compressed.is_emptied.swap(true, AcqRel) {
             return false;
         }
-        let has_left = self.write_range_of_oldest(compressed);
+        let mut left = 0;
+        while left < AT_A_TIME && compressed.is_high() {
+            match self.write_range_of_oldest(compressed) {
+                0 => break,
+                some => left += some,
+            }
+        }
         compressed.is_emptied.store(false, Release);
-        has_left
+        left > 0
     }
 
-    /// Has the oldest pages go, as long as they are of one range.
-    fn write_range_of_oldest(&self, compressed: &Compressed) -> bool {
-        let range_of_oldest = || compressed.oldest().map(|page| page / PER_RANGE);
-        let taken = range_of_oldest()
-            .and_then(|range| Some((range, self.table.with(|table| table.take_over(range))?)));
-        let Some((range, before)) = taken else { return false };
-        let (mut after, mut has_left) = (before, false);
+    /// Has the oldest pages go, as long as they are of one range that nobody waits for; how many did.
+    fn write_range_of_oldest(&self, compressed: &Compressed) -> usize {
+        let range = compressed.oldest().map(|page| page / PER_RANGE);
+        // To meet somebody in the range is no sign of a fault.
+        let take_over = |table: &mut Table, range: usize| {
+            let is_free = table.range(range).is_some_and(|range| range.state != State::Busy);
+            is_free.then(|| table.take_over(range)).flatten()
+        };
+        let taken = range
+            .and_then(|range| Some((range, self.table.with(|table| take_over(table, range))?)));
+        let Some((range, before)) = taken else { return 0 };
+        let (mut after, mut left) = (before, 0);
         while let Some(page) = compressed.oldest()
             && page / PER_RANGE == range
+            && left < AT_A_TIME
+            && !self.table.with(|table| table.was_touched(range))
         {
             if self.write_back(range, page % PER_RANGE, &mut after).is_err() {
                 self.counters.heap.errors.fetch_add(1, Relaxed);
+                // Those behind it may be in the file.
+                compressed.renew(page);
                 break;
             }
             compressed.forget(page);
-            has_left = true;
+            left += 1;
         }
-        compressed.entries.with(|entries| entries.is_full &= !has_left);
+        compressed.entries.with(|entries| entries.is_full &= left == 0);
         self.settle(range, &before, after);
-        has_left
+        left
     }
 
     /// Writes a compressed page to the file, unless it is there, and with it all of its range if nothing of that is.
@@ -494,6 +552,7 @@ impl Pager {
         unsafe { self.fetch(&self.file, range, index, buffer.address()) }?;
         self.write_page_to_file(range, index, buffer.address(), after)?;
         self.count_written_base();
+        self.counters.heap.written_back.fetch_add(bytes(1).0, Relaxed);
         Ok(())
     }
 
@@ -503,8 +562,91 @@ impl Pager {
                 // SAFETY: the range was taken over, and the staging memory is this thread's.
                 unsafe { self.fetch(&self.file, range, index, staging.start + index * PAGE) }?;
             }
-            self.write_to_file(range, staging.start, after)
+            self.write_to_file(range, staging.start, after)?;
+            self.counters.heap.written_back.fetch_add(bytes(PER_RANGE).0, Relaxed);
+            Ok(())
         })
         .unwrap_or(Err(Errno::ENOMEM))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    const PAGES: usize = 4096; // tidy: allow(not a size)
+
+    /// A part of so many huge pages' worth.
+    fn part(huge: u64) -> &'static Compressed {
+        let size = Bytes(huge * HUGE as u64);
+        Compressed::new(size, PAGES).expect("there is memory").expect("some was asked for")
+    }
+
+    /// A page that becomes half as large, and another for each seed.
+    fn page(seed: u64) -> Vec<u8> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut word = |index: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            if index.is_multiple_of(2) { state.to_ne_bytes() } else { seed.to_ne_bytes() }
+        };
+        (0..PAGE / 16).flat_map(|_| [0, 0, 1, 1]).flat_map(&mut word).take(PAGE).collect()
+    }
+
+    fn put(part: &Compressed, page: usize, content: &[u8]) -> bool {
+        part.put(page, Packed::new().compress(content))
+    }
+
+    fn read(part: &Compressed, page: usize) -> Option<Vec<u8>> {
+        let mut content = vec![0; PAGE];
+        // SAFETY: nobody else uses the part, and the memory is a page.
+        unsafe { part.read(page, content.as_mut_ptr().addr()) }.ok().map(|()| content)
+    }
+
+    #[test]
+    fn what_was_put_in_is_read() {
+        let part = part(1);
+        let random: Vec<u8> =
+            (0..PAGE as u64).flat_map(|at| page(at).into_iter().take(1)).collect();
+        for (number, content) in [page(1), vec![0; PAGE], random].iter().enumerate() {
+            assert!(put(part, number, content));
+            assert_eq!(read(part, number).as_ref(), Some(content));
+        }
+        assert!(put(part, 1, &page(7)));
+        assert_eq!(read(part, 1), Some(page(7)), "the later content");
+        assert!(part.forget(1) && !part.forget(1) && !part.has(1));
+        assert_eq!((read(part, 1), read(part, 3)), (None, None));
+    }
+
+    #[test]
+    fn the_oldest_are_known() {
+        let part = part(1);
+        (0..4).for_each(|number| assert!(put(part, number, &page(number as u64))));
+        assert!(put(part, 0, &page(9)), "it is the newest then");
+        part.renew(1);
+        let mut order = Vec::new();
+        while let Some(oldest) = part.oldest() {
+            order.push(oldest);
+            part.forget(oldest);
+        }
+        assert_eq!(order, [2, 3, 0, 1]);
+        assert_eq!(part.entries.with(|entries| (entries.used, entries.newest)), (0, NONE));
+    }
+
+    #[test]
+    fn a_full_part_has_room_again() {
+        let part = part(1);
+        let fits =
+            (0..PAGES).take_while(|number| put(part, *number, &page(*number as u64))).count();
+        assert!((700..1100).contains(&fits), "{fits} pages of half their size in 2 MiB");
+        assert!(part.is_high() && !part.has(fits));
+        assert!((0..fits).all(|number| read(part, number) == Some(page(number as u64))));
+        (0..fits / 2).for_each(|number| assert!(part.forget(number)));
+        part.entries.with(|entries| entries.is_full = false);
+        assert!(!part.is_high());
+        assert!((0..fits / 2).all(|number| put(part, number, &page(number as u64))));
     }
 }

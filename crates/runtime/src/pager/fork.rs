@@ -1,9 +1,9 @@
 //! The pager while the program forks: it stands still, so that a child finds its state whole.
 //!
 //! A child gets a pager of its own ([`child`](super::child)), which goes on with a copy of this one's state. So at the moment
-//! of the fork no range may be changing, no lock of the library's may be held, and for each page that is not mapped the file
-//! must have what it holds. Who works in the pager passes a [`Gate`]. For a fork it is closed and everybody waits who wants to
-//! begin, until all have ended; pages that wait outside the heap are brought back; and the child's references to the file are
+//! of the fork no range may be changing, no lock of the library's may be held, and what a page holds that is not mapped must be in
+//! the file or compressed. Who works in the pager passes a [`Gate`]. For a fork it is closed and everybody waits who wants to begin,
+//! until all have ended; pages that wait outside the heap are brought back; and the child's references to the file are
 //! made ([`family`](super::family)). Nothing of that touches the disk, but for the file, which may have to grow.
 //!
 //! Faults must be served all the same: a thread of the program that waits for one may hold a lock that libc's fork takes, such
@@ -206,6 +206,7 @@ impl Pager {
             after = Range { state: State::Base, hash: Hash::UNKNOWN, has_tables: true, ..before };
             after.resident.add(index);
             after.dirty.add(index);
+            self.forget_compressed(range, index, &mut after);
         }
         self.settle(range, &before, after);
     }

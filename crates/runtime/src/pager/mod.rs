@@ -141,7 +141,6 @@ impl Pager {
         let pools = memory.pools();
         counters.heap.memory.store(config.memory.0, Relaxed);
         counters.heap.most.store(config.memory.0, Relaxed);
-        counters.heap.for_compressed.store(config.compressed.0, Relaxed);
         // While the program forks, all of the heap may have to be in memory.
         let places = u32::try_from(count + 64).map_err(|_| Errno::EINVAL)?;
         let (pool, staging) = places_of_own(uffd, places)?;

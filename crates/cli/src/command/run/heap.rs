@@ -120,10 +120,15 @@ pub(in super::super) fn enough(memory: Memory) -> Result<Bytes, Failure> {
 fn part(of: Memory, memory: Bytes) -> Result<Bytes, Failure> {
     let compressed = in_bytes(of)?;
     let most = memory.saturating_sub(LEAST_MEMORY).min(MOST_COMPRESSED);
+    if most < LEAST_COMPRESSED {
+        return Err(Failure::Usage(format!(
+            "--memory {memory} is too little for compressed pages beside the rest: give {} or more",
+            LEAST_MEMORY + LEAST_COMPRESSED
+        )));
+    }
     if compressed < LEAST_COMPRESSED || compressed > most {
         return Err(Failure::Usage(format!(
-            "--compressed {compressed} is too {}: give {LEAST_COMPRESSED} or more, and at most {most}, which leaves \
-             {LEAST_MEMORY} of --memory {memory}",
+            "--compressed {compressed} is too {}: give {LEAST_COMPRESSED} to {most} of --memory {memory}",
             if compressed < LEAST_COMPRESSED { "little" } else { "much" },
         )));
     }
