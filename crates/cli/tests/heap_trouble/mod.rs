@@ -12,7 +12,8 @@ use crate::common::{Ended, PROGRAM, Said, number, superpage, wait_for, without};
 use crate::ensure;
 use libtest_mimic::Failed;
 use rustix::process::{Signal, test_kill_process};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -112,7 +113,8 @@ fn a_block_device_holds_the_heap() -> Ended {
     let mut waiting = Waiting::start(place)?;
     ensure!(waiting.ask("r")? == "right" && waiting.ask("w")? == "right", "it is not right");
     ensure!(waiting.end()?.success(), "it did not end well");
-    // Now it holds something.
+    // Now it holds something, also where its beginning, which is looked at, has got none of the pages.
+    OpenOptions::new().write(true).open(&device.device)?.write_all_at(b"data", 0)?;
     let mut command = Command::new(PROGRAM);
     command.args(["run", "--heap", &device.device, "--memory", MEMORY, "--", "true"]);
     is_refused(&mut command, &[2])
