@@ -13,13 +13,14 @@ use super::file::{File, FilePage};
 use super::serve::Buffer;
 use super::table::{Hash, Range, State, Table};
 use super::{PER_RANGE, Pager, bytes, integers};
+use crate::heap::{Kept, Source};
 use crate::lock::OwnLock;
 use crate::memory::READ_WRITE;
 use crate::sys::{self, Errno, HUGE, Mmap, PAGE, Result, Span};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
-use dlmalloc::{Allocator, Dlmalloc};
+use dlmalloc::Dlmalloc;
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use superpage_launch::MOST_COMPRESSED;
 use superpage_units::Bytes;
@@ -78,7 +79,7 @@ const NONE: Entry = 0;
 
 /// The entries and the memory that they lie in.
 struct Entries {
-    allocator: Dlmalloc<Part>,
+    allocator: Dlmalloc<Kept<Part>>,
     oldest: Entry,
     newest: Entry,
     /// The bytes that all entries take.
@@ -93,44 +94,17 @@ const fn taken(size: usize) -> usize {
     if taken < LEAST { LEAST } else { taken }
 }
 
-/// The memory that the allocator gets, of which this much is left.
+/// Memory of which this much was not taken yet.
 struct Part(OwnLock<Span>);
 
-// SAFETY: what is handed out is memory that nothing else uses.
-unsafe impl Allocator for Part {
-    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        self.0.with(|left| match left.length >= size {
-            true => {
-                let start = left.start;
-                *left = Span { start: start + size, length: left.length - size };
-                (start as *mut u8, size, 0)
-            }
-            false => (core::ptr::null_mut(), 0, 0),
+impl Source for Part {
+    fn take(&self, size: usize) -> Option<usize> {
+        self.0.with(|left| {
+            let Span { start, length } = *left;
+            let rest = length.checked_sub(size)?;
+            *left = Span { start: start + size, length: rest };
+            Some(start)
         })
-    }
-
-    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
-        core::ptr::null_mut()
-    }
-
-    fn free_part(&self, _: *mut u8, _: usize, _: usize) -> bool {
-        false
-    }
-
-    fn free(&self, _: *mut u8, _: usize) -> bool {
-        false
-    }
-
-    fn can_release_part(&self, _: u32) -> bool {
-        false
-    }
-
-    fn allocates_zeros(&self) -> bool {
-        true
-    }
-
-    fn page_size(&self) -> usize {
-        PAGE
     }
 }
 
@@ -164,7 +138,7 @@ impl Compressed {
         let start = unsafe { sys::mmap(Mmap::anywhere(length, READ_WRITE, libc::MAP_NORESERVE)) }?;
         let memory = Span { start, length };
         let entries = Entries {
-            allocator: Dlmalloc::new_with_allocator(Part(OwnLock::new(memory))),
+            allocator: Dlmalloc::new_with_allocator(Kept(Part(OwnLock::new(memory)))),
             oldest: NONE,
             newest: NONE,
             used: 0,
