@@ -18,8 +18,8 @@ use crate::lock::OwnLock;
 use crate::memory::READ_WRITE;
 use crate::sys::{self, Errno, HUGE, Mmap, PAGE, Result, Span};
 use alloc::boxed::Box;
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
 use dlmalloc::Dlmalloc;
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use superpage_launch::MOST_COMPRESSED;
@@ -114,8 +114,6 @@ pub(super) struct Compressed {
     entries: OwnLock<Entries>,
     /// The entry of each page of the heap.
     of_page: &'static [AtomicU32],
-    /// Whether a worker has the oldest written to the file.
-    is_emptied: AtomicBool,
 }
 
 impl core::fmt::Debug for Compressed {
@@ -144,8 +142,7 @@ impl Compressed {
             used: 0,
             is_full: false,
         };
-        let (entries, is_emptied) = (OwnLock::new(entries), AtomicBool::new(false));
-        let made = Self { memory, entries, of_page: integers(pages)?, is_emptied };
+        let made = Self { memory, entries: OwnLock::new(entries), of_page: integers(pages)? };
         Ok(Some(Box::leak(Box::new(made))))
     }
 
@@ -465,9 +462,6 @@ impl Pager {
     pub(super) fn write_oldest(&self) -> bool {
         let high = self.compressed.filter(|compressed| compressed.is_high());
         let Some(compressed) = high else { return false };
-        if compressed.is_emptied.swap(true, AcqRel) {
-            return false;
-        }
         let mut left = 0;
         while left < AT_A_TIME && compressed.is_high() {
             match self.write_range_of_oldest(compressed) {
@@ -475,7 +469,6 @@ impl Pager {
                 some => left += some,
             }
         }
-        compressed.is_emptied.store(false, Release);
         left > 0
     }
 
