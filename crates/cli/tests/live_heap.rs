@@ -146,10 +146,15 @@ fn program() -> Result<PathBuf, Failed> {
 
 /// `superpage run --heap`, whose report goes to a file, without the program.
 fn run(report: &Path) -> Result<Command, Failed> {
+    run_with(&["--memory", MEMORY, "--heap-size", "1G", "--quiet"], report)
+}
+
+/// The same, with these options.
+fn run_with(options: &[&str], report: &Path) -> Result<Command, Failed> {
     program()?; // and the libraries
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", PATIENCE, PROGRAM, "run", "--heap", DISK, "--memory", MEMORY]);
-    command.args(["--heap-size", "1G", "--quiet", "--report"]).arg(report).arg("--");
+    command.args(["--signal=KILL", PATIENCE, PROGRAM, "run", "--heap", DISK]).args(options);
+    command.arg("--report").arg(report).arg("--");
     Ok(command)
 }
 
@@ -550,7 +555,7 @@ fn wrong_sizes_change_nothing() -> Ended {
     Ok(())
 }
 
-/// What programs do to memory, with a part of it for compressed pages.
+/// Programs do to memory what they do in the other tests, with a part of it for compressed pages.
 fn compressed_pages_survive_it() -> Ended {
     let parts: [&[&str]; 7] = [
         &["orders"],
@@ -564,11 +569,9 @@ fn compressed_pages_survive_it() -> Ended {
     for words in parts {
         let directory = TempDir::new()?;
         let file = directory.path().join("report.json");
-        let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", PATIENCE, PROGRAM, "run", "--heap", DISK, "--memory"]);
-        command.args(["72M", "--compressed", "8M", "--heap-size", "1G", "--quiet", "--report"]);
-        command.arg(&file).arg("--").arg(program()?).args(words);
-        let said = Said::from(command.output()?).done()?;
+        let options = ["--memory", "72M", "--compressed", "8M", "--heap-size", "1G", "--quiet"];
+        let mut command = run_with(&options, &file)?;
+        let said = Said::from(command.arg(program()?).args(words).output()?).done()?;
         let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
         let heap = &report["heap"];
         ensure!(heap["errors"] == 0, "the file failed: {words:?} {said:?} {heap}");
@@ -598,14 +601,12 @@ fn compressed_memory_is_kept() -> Ended {
     Ok(())
 }
 
-/// What has no room is ordinary memory, and the report says so.
+/// Mappings that have no room are ordinary memory, and the report says so.
 fn a_heap_that_is_too_small_is_named() -> Ended {
     let directory = TempDir::new()?;
     let file = directory.path().join("report.json");
-    let mut command = Command::new(PROGRAM);
-    command.args(["run", "--heap", DISK, "--memory", MEMORY, "--heap-size", MEMORY, "--report"]);
-    command.arg(&file).arg("--").arg(program()?).arg("orders");
-    let said = Said::from(command.output()?).done()?;
+    let mut command = run_with(&["--memory", MEMORY, "--heap-size", MEMORY], &file)?;
+    let said = Said::from(command.arg(program()?).arg("orders").output()?).done()?;
     ensure!(said.err.contains("had no room"), "{said:?}");
     let report: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
     let outside = number(&report["heap"], "outside_bytes")?;
