@@ -47,11 +47,13 @@ pub(crate) struct HeapState {
     pub(crate) read_base: Bytes,
     pub(crate) written_huge: Bytes,
     pub(crate) written_base: Bytes,
-    /// What was compressed in memory instead, what it was compressed to, what came back from there, and what went on to the
-    /// file.
+    /// The pages that were compressed in memory instead of being written.
     pub(crate) compressed: Bytes,
+    /// The bytes that they were compressed to.
     pub(crate) compressed_to: Bytes,
+    /// The pages that came back from there.
     pub(crate) decompressed: Bytes,
+    /// The pages that went on from there to the file.
     pub(crate) written_back: Bytes,
     pub(crate) reclaimed_clean: u64,
     pub(crate) stuck: u64,
@@ -137,7 +139,7 @@ impl HeapState {
         part(self.ahead_used, self.read_ahead)
     }
 
-    /// What had no room, in words; nothing where all had.
+    /// The mappings that had no room, as a sentence; nothing if all had.
     pub(crate) fn outside_in_words(&self) -> Option<String> {
         (!self.outside.is_zero()).then(|| {
             format!(
@@ -147,7 +149,7 @@ impl HeapState {
         })
     }
 
-    /// What was compressed, in words; nothing where no memory is for that.
+    /// The counts of compressed pages in words; nothing if no memory is for such pages.
     pub(crate) fn compressed_in_words(&self) -> Option<String> {
         let Self { for_compressed, compressed, compressed_to, decompressed, written_back, .. } =
             self;

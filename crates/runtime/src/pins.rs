@@ -2,9 +2,8 @@
 //! VFIO, RDMA, KVM, a graphics card. What they write while memory is copied is lost, and no check
 //! afterwards shows it.
 //!
-//! Such writes need a descriptor, or a mapping that outlives it, so a program is refused that has one which is not known to be
-//! harmless. One
-//! that has it open and reads nothing by it is refused as well.
+//! Such writes need a descriptor, or a mapping that outlives it, so a program is refused that has one which is not
+//! known to be harmless. One that has it open and reads nothing by it is refused as well.
 
 use crate::sys::{self, Descriptor, Errno};
 use core::ffi::CStr;

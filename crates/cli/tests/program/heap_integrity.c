@@ -45,7 +45,8 @@ struct Thread {
     int file, direct;
 };
 
-// Of a quarter of all values each word is another; of the others one to three of four words, so that they can be compressed.
+// A quarter of all values give pages whose words all differ; the others pages of which one to three of four words do, so that
+// those can be compressed.
 static uint64_t expected(uint64_t value, size_t index) {
     uint64_t different = value % 4;
     if (different && index % 4 >= different) index = 0;

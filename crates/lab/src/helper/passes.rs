@@ -49,13 +49,14 @@ impl Pattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Words {
-    /// Each is another, by no rule that a compressor finds.
+    /// Each word differs from all others, by no rule that a compressor finds.
     Different,
-    /// So is the first half of each 64 bytes, and the second is always the same: data that can be compressed to 0.6 of its size.
+    /// The words in the first half of each 64 bytes do, and those in the second are all the same: LZ4 makes such data 0.6 of
+    /// its size.
     HalfTheSame,
 }
 
-/// What was written.
+/// The data as it was filled last.
 #[derive(Clone, Copy, Debug)]
 struct Content {
     words: Words,

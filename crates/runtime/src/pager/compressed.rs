@@ -35,8 +35,9 @@ const FREE: usize = 8;
 const SAMPLED: usize = 32; // tidy: allow(not derived from a size)
 /// Pages that leave the part before other work is done. Chosen: more than a worker brings in at a time.
 const AT_A_TIME: usize = 64; // tidy: allow(not derived from a size)
-/// What the allocator takes for itself with each entry, and the least that it takes.
+/// The bytes that the allocator takes for itself with each entry.
 const OVERHEAD: usize = 8;
+/// The least that the allocator takes for an entry.
 const LEAST: usize = 32;
 
 /// Where a page of the heap lies that is not in memory as it is.
@@ -50,12 +51,12 @@ pub(super) enum Stored {
     Compressed,
 }
 
-/// What the file has of a page that leaves memory.
+/// The content of the file for a page that leaves memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InFile {
-    /// What the page held when it came to memory, or nothing.
+    /// The file has what the page held when it came to memory, or nothing.
     Older,
-    /// What the page holds.
+    /// The file has what the page holds.
     TheSame,
 }
 
@@ -123,7 +124,7 @@ impl core::fmt::Debug for Compressed {
 }
 
 impl Compressed {
-    /// So much memory, for the pages of a heap of so many; nothing where that is no memory. It lives for ever.
+    /// The memory for compressed pages of a heap of so many pages, which lives for ever; nothing if its size is zero.
     ///
     /// # Errors
     /// What the kernel says.
@@ -306,7 +307,7 @@ impl Packed {
         Self([0; get_maximum_output_size(PAGE)])
     }
 
-    /// What a page is compressed to: itself, if it would not become smaller.
+    /// The bytes that a page is compressed to: its own, if it would not become smaller.
     fn compress<'a>(&'a mut self, page: &'a [u8]) -> &'a [u8] {
         let packed = compress_into(page, &mut self.0).ok();
         packed.filter(|length| *length < PAGE).and_then(|to| self.0.get(..to)).unwrap_or(page)

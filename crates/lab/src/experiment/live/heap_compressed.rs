@@ -23,9 +23,9 @@ const CASES: [(&str, Job); 4] = [
 ];
 
 const POLICIES: [Policy; 6] = [
-    Policy::FOR_A_PART[0],
-    Policy::FOR_A_PART[2],
-    Policy::FOR_A_PART[3],
+    Policy::InMemory,
+    Policy::SWAP_4K_0,
+    Policy::SWAP_THP_3,
     Policy::XHeap,
     Policy::XHeapCompressed("xheap-compressed-25", 25),
     Policy::XHeapCompressed("xheap-compressed-50", 50),
@@ -44,7 +44,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     report.notes.push(
         "xheap-compressed-25 and -50: that part of the heap's memory, in percent, is for compressed pages \
          (`superpage run --heap --compressed`), and the pools have as much less. Half of all words of the data are the \
-         same. Of swap only the ways that are the best in heap-streams and heap-random."
+         same. Of swap only two ways, of which one is the best or nearly so in each case of heap-streams and heap-random."
             .to_owned(),
     );
     Ok(report)

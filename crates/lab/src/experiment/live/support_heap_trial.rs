@@ -71,12 +71,17 @@ pub(super) struct Swap {
 }
 
 impl Policy {
+    /// The best way to swap for popular words at random.
+    pub(super) const SWAP_4K_0: Self = Self::swap("swap-4k-0", Enabled::Never, "0");
+    /// The best way to swap in order, and for words at random that are all as popular.
+    pub(super) const SWAP_THP_3: Self = Self::swap("swap-thp-3", Enabled::Always, "3");
+
     /// The policies that programs with memory for a part of their own are compared by.
     pub(super) const FOR_A_PART: [Self; 6] = [
         Self::InMemory,
         Self::swap("swap-4k-3", Enabled::Never, "3"),
-        Self::swap("swap-4k-0", Enabled::Never, "0"),
-        Self::swap("swap-thp-3", Enabled::Always, "3"),
+        Self::SWAP_4K_0,
+        Self::SWAP_THP_3,
         Self::swap("swap-thp-0", Enabled::Always, "0"),
         Self::XHeap,
     ];
