@@ -4,6 +4,7 @@
 //! The file of the counters is its owner's alone, and only who may trace the program sees what it has mapped. Not here: words
 //! and tables, which the commands make.
 
+use crate::show;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -59,6 +60,10 @@ pub(crate) struct HeapState {
     pub(crate) stuck: u64,
     pub(crate) errors: u64,
     pub(crate) failed: u64,
+    /// The time that the faults of each kind waited.
+    pub(crate) waited_huge: Nanos,
+    pub(crate) waited_base: Nanos,
+    pub(crate) waited_soft: Nanos,
     /// The time that 99 of 100 faults did not exceed.
     pub(crate) p99: Nanos,
 }
@@ -94,6 +99,9 @@ impl HeapState {
             stuck: number(&counters.stuck),
             errors: number(&counters.errors),
             failed: number(&counters.failed),
+            waited_huge: Nanos(number(&counters.waited_huge)),
+            waited_base: Nanos(number(&counters.waited_base)),
+            waited_soft: Nanos(number(&counters.waited_soft)),
             p99: counters.waits.quantile(0.99).unwrap_or_default(),
         }
     }
@@ -119,6 +127,9 @@ impl HeapState {
             reclaimed_clean: self.reclaimed_clean.saturating_sub(before.reclaimed_clean),
             stuck: self.stuck.saturating_sub(before.stuck),
             errors: self.errors.saturating_sub(before.errors),
+            waited_huge: Nanos(self.waited_huge.0.saturating_sub(before.waited_huge.0)),
+            waited_base: Nanos(self.waited_base.0.saturating_sub(before.waited_base.0)),
+            waited_soft: Nanos(self.waited_soft.0.saturating_sub(before.waited_soft.0)),
             ..*self
         }
     }
@@ -137,6 +148,16 @@ impl HeapState {
     /// The share of the ranges read ahead that were touched before they left memory.
     pub(crate) fn used_of_ahead(&self) -> Option<Share> {
         part(self.ahead_used, self.read_ahead)
+    }
+
+    /// How long the program's threads waited for faults, in words.
+    pub(crate) fn waited_in_words(&self) -> String {
+        let Self { waited_huge, waited_base, waited_soft, .. } = *self;
+        let all = Nanos(waited_huge.0 + waited_base.0 + waited_soft.0);
+        let [all, huge, base, soft] = [all, waited_huge, waited_base, waited_soft].map(show::time);
+        format!(
+            "{all} in all: {huge} for huge pages, {base} for base pages, {soft} for pages still in memory"
+        )
     }
 
     /// The mappings that had no room, as a sentence; nothing if all had.
@@ -190,6 +211,9 @@ impl HeapState {
             "huge_bytes": self.huge.0,
             "base_bytes": self.base.0,
             "huge_share": self.huge.share_of(self.huge + self.base).get(),
+            "waited_huge_s": self.waited_huge.0 as f64 / 1e9,
+            "waited_base_s": self.waited_base.0 as f64 / 1e9,
+            "waited_soft_s": self.waited_soft.0 as f64 / 1e9,
             "p99_fault_us": self.p99.0 as f64 / 1e3,
         })
     }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use superpage_units::{BASE_PAGE_BYTES, Bytes, Nanos};
 
 /// The layout of [`Counters`], which both sides compare before they read a number.
-pub const FORMAT: u64 = 9;
+pub const FORMAT: u64 = 10;
 
 /// The reason why the library refused something or gave it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,6 +223,12 @@ pub struct HeapCounters {
     pub for_compressed: AtomicU64,
     /// The memory that the heap is to take, in bytes, as `superpage heap` wants it; zero if it has said nothing.
     pub wanted: AtomicU64,
+    /// The nanoseconds that faults waited for which a huge page was brought in.
+    pub waited_huge: AtomicU64,
+    /// Those for a base page.
+    pub waited_base: AtomicU64,
+    /// Those whose page was still in memory.
+    pub waited_soft: AtomicU64,
     /// The waits for faults that were served.
     pub waits: Waits,
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | a thread of the program, in an interposed function | places mappings ([`memory`](crate::memory)), one at a time, with the lock of the space | the service thread |
 //! | `service` | registers, releases, promotes and demotes slots for them ([`service`](crate::service)) | nobody |
-//! | two fault threads | serve first touches as the policy decides ([`fault`](crate::fault)), and let writes go on while a slot is copied ([`pre_copy`](crate::pre_copy)) | each other, for the policy |
+//! | two fault threads, eight where memory is paged | serve first touches as the policy decides ([`fault`](crate::fault)), and let writes go on while a slot is copied ([`pre_copy`](crate::pre_copy)) | each other, for the policy |
 //! | `background` | has gigantic pages ready, promotes slots as the policy decides ([`background`](crate::background)), and gives bloat back when memory is short ([`bloat`](crate::bloat)) | nobody |
 //!
 //! Where the program's memory lives in a file, four workers take the place of `background`: they read ahead, promote and

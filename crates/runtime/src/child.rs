@@ -95,7 +95,7 @@ pub(crate) fn prepare(areas: &Areas) -> Result<()> {
     if child.is_ruled_out.load(Relaxed) || is_stack_in_heap || has_many_keys() {
         return Err(Errno::EBUSY);
     }
-    drop(Userfaultfd::open()?);
+    drop(Userfaultfd::open(1)?);
     if areas.stand_still() == Answer::Refused {
         return Err(Errno::ENOMEM);
     }

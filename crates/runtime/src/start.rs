@@ -7,7 +7,7 @@
 use crate::areas::{self, Areas, Cooldown, Threads};
 use crate::gigantic::Ready;
 use crate::machine::Decider;
-use crate::pager::{Pager, WORKERS};
+use crate::pager::{self, Pager, WORKERS};
 use crate::slot::Slots;
 use crate::space::{SlotPages, Space};
 use crate::sys::{self, GIGANTIC, Mmap, PAGE, Result, Span};
@@ -206,7 +206,9 @@ fn all_run() -> bool {
 /// The first thread, in whose table of descriptors the others are.
 extern "C" fn service_thread() {
     let Some(areas) = areas::shared() else { return };
-    let started = match refuse(areas.counters, Cause::NoRights, Userfaultfd::open()) {
+    let fault_threads = areas.heap().map_or(FAULT_THREADS, |_| pager::FAULT_THREADS);
+    let opened = Userfaultfd::open(fault_threads);
+    let started = match refuse(areas.counters, Cause::NoRights, opened) {
         Some(uffd) => start_others(areas, uffd),
         // This thread alone can do what a program with one thread needs.
         None => {
@@ -245,8 +247,9 @@ fn start_all(
     count: usize,
 ) -> Option<()> {
     OPENED.store(core::ptr::from_ref(uffd).cast_mut(), Release);
-    let faults: [extern "C" fn(); FAULT_THREADS] = [fault_thread; FAULT_THREADS];
-    for work in faults.into_iter().chain(core::iter::repeat_n(work, count)) {
+    let faults: core::iter::RepeatN<extern "C" fn()> =
+        core::iter::repeat_n(fault_thread, uffd.fault_threads());
+    for work in faults.chain(core::iter::repeat_n(work, count)) {
         let started = thread::start(work, Descriptors::Callers);
         refuse(areas.counters, Cause::Kernel, started)?;
     }
@@ -296,7 +299,7 @@ fn page_in_child(areas: &Areas) -> Result<&'static Userfaultfd> {
     if !parents.has_file(&file) {
         return Err(sys::Errno::EBADF);
     }
-    let uffd: &'static Userfaultfd = Box::leak(Box::new(Userfaultfd::open()?));
+    let uffd: &'static Userfaultfd = Box::leak(Box::new(Userfaultfd::open(pager::FAULT_THREADS)?));
     let mut kept = [uffd.descriptor(), &file];
     kept.sort_by_key(|kept| kept.0);
     sys::close_all_but(&kept);

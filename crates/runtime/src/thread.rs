@@ -45,6 +45,9 @@ impl Room {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses an unused place.
         let start = unsafe { sys::mmap(Mmap::anywhere(length, protection, libc::MAP_POPULATE)) }?;
+        // The child of a fork has threads and stacks of its own.
+        // SAFETY: it was just mapped, and holds nothing.
+        unsafe { sys::madvise(Span { start, length }, libc::MADV_DONTFORK) }?;
         // SAFETY: the first page of what was just mapped.
         unsafe { sys::mprotect(Span { start, length: PAGE }, libc::PROT_NONE) }?;
         let room = Self { stack_end: start + PAGE + STACK, block: start + PAGE + STACK + LOCALS };

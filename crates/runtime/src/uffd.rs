@@ -37,7 +37,8 @@ pub(crate) struct Fault {
     pub(crate) access: Access,
 }
 
-/// The threads that read faults. Two, because one may wait for memory that the other has to serve.
+/// The threads that read the faults of memory that is not paged. Two, because one may wait for memory that the other has to
+/// serve.
 pub(crate) const FAULT_THREADS: usize = 2;
 
 /// The access to memory that a thread wants.
@@ -65,14 +66,14 @@ pub(crate) struct Userfaultfd {
     descriptor: Descriptor,
     /// Whether the kernel has refused to tell faults, or to let those go on that wait for one.
     has_failed: AtomicBool,
-    /// The fault threads that have not left.
+    /// The threads that read faults, and those of them that have not left.
+    fault_threads: usize,
     left: AtomicUsize,
 }
 
 impl Userfaultfd {
-    /// A new one, that tells of missing pages and of held writes to all kinds of memory, to
-    /// so many threads as [`FAULT_THREADS`] says.
-    pub(crate) fn open() -> Result<Self> {
+    /// A new one, that tells of missing pages and of held writes to all kinds of memory, to so many threads.
+    pub(crate) fn open(fault_threads: usize) -> Result<Self> {
         // SAFETY: it makes a descriptor.
         let made = unsafe { syscall!(Sysno::userfaultfd, FLAGS) };
         let descriptor = match made {
@@ -90,7 +91,8 @@ impl Userfaultfd {
         let uffd = Self {
             descriptor,
             has_failed: AtomicBool::new(false),
-            left: AtomicUsize::new(FAULT_THREADS),
+            fault_threads,
+            left: AtomicUsize::new(fault_threads),
         };
         uffd.call(ioctl::UFFDIO_API, &mut api)?;
         Ok(uffd)
@@ -103,6 +105,11 @@ impl Userfaultfd {
         Ok(Descriptor(sys::int(made)))
     }
 
+    /// The threads that read faults.
+    pub(crate) const fn fault_threads(&self) -> usize {
+        self.fault_threads
+    }
+
     /// Its descriptor.
     pub(crate) fn descriptor(&self) -> &Descriptor {
         &self.descriptor
@@ -113,7 +120,7 @@ impl Userfaultfd {
         self.has_failed.load(Acquire)
     }
 
-    /// A fault thread leaves. The last one closes it: until then the other may be reading, or serving a fault. The kernel
+    /// A fault thread leaves. The last one closes it: until then the others may be reading, or serving a fault. The kernel
     /// serves faults from then on, also those that threads wait for.
     pub(crate) fn leave(&self) {
         if self.left.fetch_sub(1, AcqRel) == 1 {

@@ -140,6 +140,7 @@ fn in_words(name: &str, state: &HeapState) -> String {
          in memory   {} on huge pages, {} on base pages\n\
          faults      {} served by huge pages, {} by base pages, 99 of 100 within {}; {} found their page still \
          in memory{}\n\
+         waited      {}\n\
          promoted    {} ranges\n\
          read ahead  {} ranges, {} of them touched before they left memory{}\n\
          read        {}\n\
@@ -155,6 +156,7 @@ fn in_words(name: &str, state: &HeapState) -> String {
         show::time(state.p99),
         state.soft_faults,
         share(state.found()),
+        state.waited_in_words(),
         state.promotions,
         state.read_ahead,
         state.ahead_used,

@@ -85,6 +85,52 @@ static int orders(void) {
     return 0;
 }
 
+// The anonymous memory of this process that is in memory.
+static size_t anonymous(void) {
+    char line[256];
+    size_t kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    CHECK(status);
+    while (fgets(line, sizeof line, status) && sscanf(line, "RssAnon: %zu", &kib) != 1) {}
+    CHECK(fclose(status) == 0 && kib > 0);
+    return kib * 1024;
+}
+
+enum { WRITERS = 16, TIMES = 8000 };
+
+// Writes at random to pages of its own.
+static void *at_random(void *argument) {
+    size_t thread = (size_t)argument, pages = LENGTH / PAGE / WRITERS;
+    static uint64_t counts[WRITERS][LENGTH / PAGE / WRITERS];
+    uint64_t state = 23 + thread;
+    for (int i = 0; i < TIMES; i++) {
+        size_t index = next(&state) % pages;
+        uint64_t *page = words(shared + (index * WRITERS + thread) * PAGE);
+        CHECK(page[thread] == counts[thread][index]);
+        page[thread] = ++counts[thread][index];
+    }
+    return NULL;
+}
+
+// More threads write at random than serve faults. Not more than so many MiB may be in memory meanwhile.
+static int bounded(int mib) {
+    pthread_t threads[WRITERS];
+    shared = map(LENGTH);
+    for (size_t at = 0; at < LENGTH; at += PAGE) words(shared + at)[PAGE / sizeof(uint64_t) - 1] = at + 1;
+    for (size_t i = 0; i < WRITERS; i++) threads[i] = start(at_random, (void *)i);
+    size_t seen = 0;
+    for (size_t i = 0; i < WRITERS; i++)
+        while (pthread_tryjoin_np(threads[i], NULL)) {
+            size_t now = anonymous();
+            seen = now > seen ? now : seen;
+            usleep(1000);
+        }
+    if (seen > (size_t)mib * MIB) printf("%zu bytes were in memory\n", seen);
+    CHECK(seen <= (size_t)mib * MIB);
+    for (size_t at = 0; at < LENGTH; at += PAGE) CHECK(words(shared + at)[PAGE / sizeof(uint64_t) - 1] == at + 1);
+    return 0;
+}
+
 static atomic_int is_over;
 // Words of a page: those of the counting thread, and of the two that spin.
 enum { COUNT = 3, SPIN = 100, STILL = 200 };
@@ -1038,6 +1084,7 @@ static const struct {
     Timed *timed;
 } parts[] = {
     {"orders", orders, NULL},
+    {"bounded", NULL, bounded},
     {"counters", NULL, counters},
     {"by-the-kernel", by_the_kernel, NULL},
     {"direct-reads", NULL, direct_reads},

@@ -67,6 +67,7 @@ impl Pager {
             waiters: AtomicU32::new(0),
             gate: Gate::new(self.stored.len())?,
             unseen_writes: AtomicU64::new(0),
+            base_stuck_until: AtomicU64::new(0),
             has_marks: AtomicBool::new(self.has_marks.load(Relaxed)),
             rounds: self.rounds.copied(),
             memory: self.memory.copied(),

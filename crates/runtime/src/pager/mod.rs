@@ -13,7 +13,10 @@
 //!   ([`rounds`]).
 //! - Base pages come from the kernel and not from a pool that is set aside; so many of them may be there at a time.
 //!   UFFDIO_MOVE cannot put a page in place whose writes are told.
-//! - One clock for each pool, not one for each core.
+//! - One clock for each pool, not one for each core: its lock is held for microseconds.
+//! - Reads and writes are pread and pwrite of eight fault threads and four workers, not io_uring, which buys nothing here
+//!   (docs/results.md, heap-redis). So eight faults wait for the disk at a time, and the others behind them.
+//! - A fault that finds no free page reclaims the oldest, also where that has to be written first.
 //! - Ranges that come in order are read ahead ([`streams`]).
 //! - Pages may be compressed in memory before they go to the file ([`compressed`]).
 
@@ -42,7 +45,7 @@ use crate::lock::OwnLock;
 use crate::start::zeroed;
 use crate::sys::{self, Descriptor, Errno, HUGE, Mmap, PAGE, Result, Span};
 use crate::thread;
-use crate::uffd::{FAULT_THREADS, Userfaultfd};
+use crate::uffd::Userfaultfd;
 use alloc::vec::Vec;
 use compressed::{Compressed, Stored};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -63,6 +66,9 @@ use xxhash_rust::xxh3::xxh3_128;
 /// The base pages of a range.
 const PER_RANGE: usize = HUGE / PAGE;
 const WORDS: usize = PER_RANGE / 64;
+
+/// The threads that serve faults: so many may wait for the device at a time (docs/results.md, heap-random).
+pub(crate) const FAULT_THREADS: usize = 8;
 
 /// The threads that work ahead of the program. Chosen, not measured: a disk wants a few reads at once.
 pub(crate) const WORKERS: usize = 4;
@@ -119,6 +125,8 @@ pub(crate) struct Pager {
     gate: Gate,
     /// Until when somebody may write to memory without its page tables, on the monotonic clock, as far as is known.
     unseen_writes: AtomicU64,
+    /// Until when no fault thread looks for a base page that leaves, on the monotonic clock.
+    base_stuck_until: AtomicU64,
     /// Whether a page could not be read, and is marked in the page tables.
     has_marks: AtomicBool,
 }
@@ -182,6 +190,7 @@ impl Pager {
             counters,
             gate: Gate::new(count * PER_RANGE)?,
             unseen_writes: AtomicU64::new(0),
+            base_stuck_until: AtomicU64::new(0),
             has_marks: AtomicBool::new(false),
         })
     }
@@ -350,7 +359,7 @@ fn mapped(length: usize, advice: i32) -> Result<Span> {
 /// Memory of the pager's own: places for huge pages, and ranges of places for base pages.
 fn places_of_own(uffd: &Userfaultfd, count: u32) -> Result<(Span, Vec<usize>)> {
     let pool = mapped(count as usize * HUGE, libc::MADV_HUGEPAGE)?;
-    let staging = mapped((FAULT_THREADS + WORKERS + 1) * HUGE, libc::MADV_NOHUGEPAGE)?;
+    let staging = mapped((uffd.fault_threads() + WORKERS + 1) * HUGE, libc::MADV_NOHUGEPAGE)?;
     for target in [pool, staging] {
         uffd.register_target(target)?;
     }

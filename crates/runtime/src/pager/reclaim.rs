@@ -39,7 +39,7 @@ impl Pager {
         let is_done = match work {
             Work::Reclaim => {
                 let is_base_high = || self.table.with(|table| table.is_base_high());
-                self.reclaim() || (is_base_high() && self.reclaim_base(areas))
+                self.reclaim() || (is_base_high() && self.reclaim_base(areas, BATCH))
             }
             Work::Drop(place) => {
                 self.empty(place);
@@ -57,7 +57,7 @@ impl Pager {
                 self.promote_next(areas);
                 true
             }
-            Work::ReclaimBase => self.reclaim_base(areas),
+            Work::ReclaimBase => self.reclaim_base(areas, BATCH),
         };
         if is_done { Worked::Done } else { Worked::Stuck }
     }
@@ -380,10 +380,10 @@ impl Pager {
         self.settle(range, &before, after);
     }
 
-    /// Makes some base pages free; whether any is.
-    pub(super) fn reclaim_base(&self, areas: &Areas) -> bool {
+    /// Makes so many base pages free, as far as that can be; whether any is.
+    pub(super) fn reclaim_base(&self, areas: &Areas, count: usize) -> bool {
         let mut freed = false;
-        for _ in 0..BATCH {
+        for _ in 0..count {
             let Some((range, index)) = self.next_base(areas) else {
                 return freed | self.reclaim_range();
             };

@@ -4,7 +4,7 @@ use super::choose::Wanted;
 use super::compressed::Stored;
 use super::file::{FilePage, behind};
 use super::table::{Hash, Pages, Range, State, Taken};
-use super::{PER_RANGE, Pager, bytes};
+use super::{PER_RANGE, Pager, SHORTEST_REST, bytes};
 use crate::areas::Areas;
 use crate::sys::{self, Errno, PAGE, Result, Span};
 use crate::uffd::{Access, Fault, Kind, Writes};
@@ -15,6 +15,9 @@ use superpage_units::Nanos;
 /// Attempts to put a page in place while there is no memory, and the time between two. Chosen: half a minute.
 const TRIALS: usize = 3000;
 const BETWEEN_TRIALS: Nanos = Nanos(10_000_000);
+
+/// Base pages that leave after a fault for which there was no room. Chosen: one more than came.
+const AT_A_FAULT: usize = 2;
 
 /// Room for a base page, as a device wants it.
 #[repr(C, align(4096))] // tidy: allow(an attribute takes a number only)
@@ -82,12 +85,40 @@ impl Pager {
             self.note_sizes();
         }
         if fault.kind == Kind::Missing {
-            self.counters.heap.waits.add(Nanos(sys::now().0 - begun.0));
+            self.count_wait(Nanos(sys::now().0 - begun.0), &before, &after);
         }
+        self.keep_to_size(areas);
         // The program will have the rest of the range next.
         if is_next && before.state == State::Base && after.state == State::Base {
             self.promote(range);
         }
+    }
+
+    /// Has base pages leave where there are more than there may be: the workers are slower than the program. While those that
+    /// there are do not leave, because they are locked or pinned, it tries so rarely as a worker does at first.
+    fn keep_to_size(&self, areas: &Areas) {
+        let is_stuck = || sys::now().0 < self.base_stuck_until.load(Relaxed);
+        if self.table.with(|table| table.is_base_over())
+            && !is_stuck()
+            && !self.reclaim_base(areas, AT_A_FAULT)
+        {
+            self.base_stuck_until.store(sys::now().0 + SHORTEST_REST.0, Relaxed);
+        }
+    }
+
+    /// Counts how long a fault was served. Not in it: the time until this thread had read of it, and faults that met a range
+    /// which somebody else was changing.
+    fn count_wait(&self, time: Nanos, before: &Range, after: &Range) {
+        let counters = &self.counters.heap;
+        let waited = match (before.state, after.state) {
+            // The page came since the fault.
+            (State::Huge | State::Busy, _) => return,
+            (State::Waiting, _) => &counters.waited_soft,
+            (_, State::Huge) => &counters.waited_huge,
+            (_, State::Out | State::Waiting | State::Base | State::Busy) => &counters.waited_base,
+        };
+        waited.fetch_add(time.0, Relaxed);
+        counters.waits.add(time);
     }
 
     /// Lets the program write to a base page, which counts as written from now on.

@@ -655,6 +655,11 @@ impl Table {
         (self.most / 64).clamp(2, 8).min(self.most / 2)
     }
 
+    /// Whether there are more base pages than there may be, and pages may leave.
+    pub(super) fn is_base_over(&self) -> bool {
+        self.base > self.base_most && !self.is_held
+    }
+
     /// Whether fewer base pages are free than a worker leaves.
     pub(super) fn is_base_high(&self) -> bool {
         self.base + self.free_base() > self.base_most

@@ -39,6 +39,7 @@ fn heap_in_words(heap: &HeapState) -> String {
         "superpage: of the heap {} on huge pages and {} on base pages at the end\n\
          superpage: {} faults served by huge pages, {} by base pages, {} found their page still in \
          memory, 99 of 100 within {}; {} ranges promoted, {} read ahead\n\
+         superpage: faults waited {}\n\
          superpage: {} read and {} written\n\
          {compressed}{outside}",
         heap.huge,
@@ -49,6 +50,7 @@ fn heap_in_words(heap: &HeapState) -> String {
         show::time(heap.p99),
         heap.promotions,
         heap.read_ahead,
+        heap.waited_in_words(),
         heap.read_huge + heap.read_base,
         heap.written_huge + heap.written_base,
     )
