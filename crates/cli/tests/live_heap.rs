@@ -20,7 +20,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use superpage_kernel::{meminfo, status};
 use superpage_units::Bytes;
 use tempfile::TempDir;
@@ -57,6 +57,7 @@ fn parts() -> Vec<Test> {
         ("huge_pages_that_are_cut_leave", able.clone(), || plays(&["cuts"])),
         ("protected_memory_leaves", able.clone(), || plays(&["protects-all"])),
         ("mlock_keeps_pages_in_memory", able.clone(), || plays(&["locks"])),
+        ("no_more_is_in_memory_than_asked", able.clone(), || plays(&["bounded", "84"])),
         ("not_all_of_a_heap_is_locked", able.clone(), || plays(&["locks-all"])),
         ("guards_are_kept_or_refused", able.clone(), || plays(&["guards"])),
         ("parent_and_child_write_apart", able.clone(), || plays(&["forks"])),
@@ -248,7 +249,13 @@ impl Waiting {
 
     /// Starts it as [`Waiting::start`] does, with these words more before the program's.
     fn start_with(place: &Path, words: &[&str]) -> Result<Self, Failed> {
+        Self::start_in(place, words, None)
+    }
+
+    /// The same, with temporary files in a directory.
+    fn start_in(place: &Path, words: &[&str], temporary: Option<&Path>) -> Result<Self, Failed> {
         let mut command = Command::new(PROGRAM);
+        command.envs(temporary.map(|directory| ("TMPDIR", directory)));
         command.args(["run", "--quiet", "--memory", MEMORY, "--heap-size", "512M", "--heap"]);
         command.arg(place).args(words).arg("--").arg(program()?).arg("waits");
         let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -335,15 +342,35 @@ fn nothing_is_left_of_a_killed_program() -> Ended {
 
 /// The program goes on with its data, and nothing is left when it has ended.
 fn nothing_is_left_of_a_killed_run() -> Ended {
-    let directory = TempDir::new_in(DISK)?;
-    let mut waiting = Waiting::start(directory.path())?;
+    let (directory, temporary) = (TempDir::new_in(DISK)?, TempDir::new()?);
+    let mut waiting = Waiting::start_in(directory.path(), &[], Some(temporary.path()))?;
+    let restore = || -> Ended {
+        // What is younger than a minute is not looked at.
+        for entry in std::fs::read_dir(temporary.path())? {
+            let past = SystemTime::now() - Duration::from_secs(600);
+            File::open(entry?.path())?.set_modified(past)?;
+        }
+        let mut command = Command::new(PROGRAM);
+        // The state of the machine is no matter of this test.
+        let state = temporary.path().join("none");
+        command.arg("restore").arg("--state").arg(state).env("TMPDIR", temporary.path());
+        let said = command.output()?;
+        Said::from(said).done().map(|_| ())
+    };
+    let left = || Ok::<_, Failed>(std::fs::read_dir(temporary.path())?.count());
+    restore()?;
+    ensure!(left()? == 1, "the counters of a run that goes on were removed");
     waiting.run.kill()?;
     ensure!(waiting.ask("w")? == "right" && waiting.ask("r")? == "right", "it is not right");
+    restore()?;
+    ensure!(left()? == 1, "the counters of a program that goes on were removed");
     drop(waiting.run.stdin.take());
     wait_for("the end of the program", SHORT_PATIENCE, || {
         Ok(test_kill_process(waiting.program).is_err().then_some(()))
     })?;
     ensure!(std::fs::read_dir(directory.path())?.next().is_none(), "something is left");
+    restore()?;
+    ensure!(left()? == 0, "the counters are left");
     Ok(())
 }
 

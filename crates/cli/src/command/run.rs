@@ -1,9 +1,10 @@
 //! `superpage run`: starts a program with our library inside, and says at its end what it did.
 //!
 //! [`program`] says whether the library can be loaded, [`supply`] enlarges the kernel's pool of gigantic
-//! pages when the library asks, [`report`] shows what was counted.
+//! pages when the library asks, [`report`] shows what was counted, [`left_behind`] removes what a run that was killed could not.
 
 pub(super) mod heap;
+pub(super) mod left_behind;
 mod program;
 mod report;
 mod supply;
@@ -153,6 +154,8 @@ fn start(command: &mut Command, file: &Path, rest: &[OsString]) -> Result<Child,
 struct Shared {
     directory: TempDir,
     page: SharedPage,
+    /// The file of the page, which is locked as long as this process lives, where that can be.
+    _lock: Option<File>,
     /// The libraries of ours, in the order in which the dynamic linker is to load them.
     libraries: Vec<PathBuf>,
 }
@@ -164,12 +167,15 @@ impl Shared {
         if arguments.malloc == Malloc::Mimalloc && arguments.policy != OFF {
             libraries.push(library(MALLOC)?);
         }
+        left_behind::remove();
         let directory = TempDir::with_prefix(DIRECTORY).map_err(|error| {
             format!("no directory can be made in {}: {error}", std::env::temp_dir().display())
         })?;
         let page =
             SharedPage::create(&Self::file(&directory)).map_err(|error| error.to_string())?;
-        Ok(Self { directory, page, libraries })
+        // Not every file system has locks. Without one the file counts as used while somebody has it mapped.
+        let lock = File::open(Self::file(&directory)).ok().filter(|file| file.lock().is_ok());
+        Ok(Self { directory, page, _lock: lock, libraries })
     }
 
     fn file(directory: &TempDir) -> PathBuf {
