@@ -36,6 +36,12 @@ pub(super) fn tests() -> Vec<Test> {
         ("compressed_memory_takes_root", zram, compressed_memory_takes_root),
         ("a_debugger_reads_what_is_not_in_memory", able.clone(), a_debugger_reads),
         ("more_than_memory_may_be_locked", able.clone(), more_than_memory_may_be_locked),
+        ("more_than_memory_may_be_pinned", able.clone(), more_than_memory_may_be_pinned),
+        (
+            "pages_that_cannot_be_read_are_lost_alone",
+            able.clone(),
+            pages_that_cannot_be_read_are_lost_alone,
+        ),
         ("locked_memory_may_be_forbidden", able.clone(), locked_memory_may_be_forbidden),
         ("a_thread_that_is_killed_ends_the_program", able.clone(), a_thread_that_is_killed),
         ("all_at_once_leaves_no_wrong_word", able.clone(), all_at_once_leaves_no_wrong_word),
@@ -313,6 +319,30 @@ fn more_than_memory_may_be_locked() -> Ended {
     let trouble = other_program("heap_trouble")?;
     let (_, report) = report_of(&["locks-much"], &[trouble.to_str().ok_or("no text")?])?;
     was_paged(&report)
+}
+
+fn more_than_memory_may_be_pinned() -> Ended {
+    let trouble = other_program("heap_trouble")?;
+    let (said, report) = report_of(&["pins-much"], &[trouble.to_str().ok_or("no text")?])?;
+    if said.out.contains("no io_uring") {
+        println!("skipped in part: {}", said.out.trim());
+        return Ok(());
+    }
+    was_paged(&report)
+}
+
+/// Reads of a part of the file fail. The pages that lie there are lost, and what the program gives up is no loss.
+fn pages_that_cannot_be_read_are_lost_alone() -> Ended {
+    let directory = TempDir::new()?;
+    let file = directory.path().join("report.json");
+    let mut command = run(&file)?;
+    command.arg(other_program("heap_trouble")?).arg("loses-pages");
+    let said = Said::from(command.output()?);
+    ensure!(said.code == Some(0), "{said:?}");
+    ensure!(said.err.contains("reads or writes of the heap's file failed"), "{said:?}");
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    ensure!(number(&report["heap"], "errors")? > 0, "nothing failed: {report}");
+    Ok(())
 }
 
 /// Without the right to lock memory, and with none allowed (RLIMIT_MEMLOCK).

@@ -1,5 +1,5 @@
-// What may happen to a program whose memory lives in a file: a debugger, locks on more than its memory, a thread of the
-// library that is killed; and a device that shrinks beneath the file.
+// What may happen to a program whose memory lives in a file: a debugger, locks and pins on more than its memory, a thread of
+// the library that is killed, reads that fail; and a device that shrinks beneath the file.
 //
 // heap_trouble PART [ARGUMENTS]
 
@@ -7,8 +7,10 @@
 #include <dirent.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/io_uring.h>
 #include <linux/loop.h>
 #include <linux/seccomp.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
@@ -154,6 +156,93 @@ static int loses_a_thread(char **arguments) {
     return 0;
 }
 
+static sigjmp_buf lost;
+
+static void on_loss(int signal) {
+    (void)signal;
+    siglongjmp(lost, 1);
+}
+
+// Has reads of a part of the file fail, as a disk does that has lost it. Pages that lie there are lost, and no others.
+static int loses_pages(char **arguments) {
+    enum { FROM = 32 * MIB, TO = 63 * MIB };
+    char *memory = map(LENGTH);
+    volatile size_t right = 0, wrong = 0;
+    (void)arguments;
+    fill(memory, 0, LENGTH, 1);
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pread64, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, TO, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, FROM, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
+    CHECK(signal(SIGBUS, on_loss) != SIG_ERR);
+    for (volatile size_t at = 0; at < LENGTH; at += PAGE) {
+        if (sigsetjmp(lost, 1)) {
+            wrong++;
+            // What is given up is no loss.
+            if (wrong == 1) {
+                CHECK(madvise(memory + at, PAGE, MADV_DONTNEED) == 0);
+                CHECK(memory[at] == 0);
+            }
+            continue;
+        }
+        expect(memory, at, at + PAGE, 1);
+        right++;
+    }
+    CHECK(wrong > 0 && wrong <= (TO - FROM) / PAGE && right + wrong == LENGTH / PAGE);
+    return 0;
+}
+
+// The frames of the pages of some memory.
+static uint64_t *frames_of(const char *memory, size_t length) {
+    size_t bytes = length / PAGE * sizeof(uint64_t);
+    uint64_t *frames = malloc(bytes);
+    int pages = open("/proc/self/pagemap", O_RDONLY);
+    CHECK(frames && pages >= 0);
+    CHECK(pread(pages, frames, bytes, (off_t)((uintptr_t)memory / PAGE * sizeof *frames)) == (ssize_t)bytes);
+    CHECK(close(pages) == 0);
+    for (size_t i = 0; i < length / PAGE; i++) frames[i] &= ((uint64_t)1 << 55) - 1;
+    return frames;
+}
+
+// Has the kernel pin more than there is memory for, as devices do.
+static int pins_much(char **arguments) {
+    enum { PINNED = 96 * MIB };
+    struct io_uring_params parameters = {0};
+    char *memory = map(LENGTH);
+    struct iovec pinned = {memory, PINNED};
+    (void)arguments;
+    int ring = (int)syscall(SYS_io_uring_setup, 1, &parameters);
+    if (ring < 0) {
+        printf("no io_uring: %s\n", strerror(errno));
+        return 0;
+    }
+    fill(memory, 0, LENGTH, 1);
+    CHECK(syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &pinned, 1) == 0);
+    uint64_t *before = frames_of(memory, PINNED);
+    CHECK(before[0] != 0);
+    for (uint64_t round = 1; round < 3; round++) {
+        expect(memory, 0, LENGTH, round);
+        fill(memory, 0, LENGTH, round + 1);
+    }
+    // A device would write to these frames.
+    uint64_t *after = frames_of(memory, PINNED);
+    CHECK(!memcmp(before, after, PINNED / PAGE * sizeof *before));
+    CHECK(syscall(SYS_io_uring_register, ring, IORING_UNREGISTER_BUFFERS, NULL, 0) == 0);
+    for (uint64_t round = 3; round < 5; round++) {
+        expect(memory, 0, LENGTH, round);
+        fill(memory, 0, LENGTH, round + 1);
+    }
+    return 0;
+}
+
 // ---------------------------------------------------------------- the device
 
 // Has a loop device end after so many bytes.
@@ -174,6 +263,8 @@ static const struct {
     {"debugs", 3, debugs},
     {"locks-much", 0, locks_much},
     {"loses-a-thread", 1, loses_a_thread},
+    {"loses-pages", 0, loses_pages},
+    {"pins-much", 0, pins_much},
     {"shrinks", 2, shrinks},
 };
 
