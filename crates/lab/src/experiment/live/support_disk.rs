@@ -1,4 +1,5 @@
-//! The rate of the disk below a directory: how long a file takes to be written and read in order, past the page cache.
+//! The rate of the disk below a directory: how long a file takes to be written and read in order, past the page cache; and
+//! beside it how long as much memory takes to be hashed as the library does that keeps a heap in a file.
 //! [open(2), O_DIRECT](https://man7.org/linux/man-pages/man2/open.2.html)
 
 use super::{Error, Result};
@@ -9,16 +10,22 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use superpage_units::{BASE_PAGE_BYTES, Bytes};
+use superpage_units::{BASE_PAGE_BYTES, Bytes, HUGE_PAGE_BYTES};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// The size of a request; one is made at a time.
 pub(super) const PIECE: Bytes = Bytes::from_mib(1);
+
+/// The memory that is hashed, again and again. Chosen: more than a cache has.
+const HASHED: Bytes = Bytes::from_mib(128);
 
 /// The time that a file of the size of the data took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Disk {
     pub(super) write: Duration,
     pub(super) read: Duration,
+    /// The time that as many bytes take to be hashed by XXH3, a huge page at a time.
+    pub(super) hash: Duration,
 }
 
 /// Writes a file of `size` below `directory`, reads it, and removes it.
@@ -36,7 +43,8 @@ pub(super) fn measure(directory: &Path, size: Bytes) -> Result<Disk> {
     // A file that was never written would not be read from the disk.
     let write = timed(|| write(&direct, size)).map_err(explain)?;
     let read = timed(|| read(&direct, size)).map_err(explain)?;
-    Ok(Disk { write, read })
+    let hash = hash(size);
+    Ok(Disk { write, read, hash })
 }
 
 fn timed(work: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<Duration> {
@@ -57,6 +65,17 @@ fn write(file: &File, size: Bytes) -> std::io::Result<()> {
 
 fn read(file: &File, size: Bytes) -> std::io::Result<()> {
     with_piece(|piece| places(size).try_for_each(|at| file.read_exact_at(piece, at)))
+}
+
+/// The time that so many bytes of memory, more than a processor keeps, take to be hashed.
+fn hash(size: Bytes) -> Duration {
+    let memory = vec![1_u8; to_usize(size.0.min(HASHED.0))];
+    let pages = memory.chunks(to_usize(HUGE_PAGE_BYTES)).cycle();
+    let start = Instant::now();
+    let hashes = pages.take(to_usize(size.0.div_ceil(HUGE_PAGE_BYTES))).map(xxh3_128);
+    // The result is what the compiler must not leave out.
+    std::hint::black_box(hashes.fold(0, |all, hash| all ^ hash));
+    start.elapsed()
 }
 
 /// The places of the pieces; what is left over at the end is left out.
