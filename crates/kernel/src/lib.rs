@@ -26,6 +26,7 @@ pub mod pressure;
 pub mod probe;
 pub mod process;
 pub mod process_madvise;
+pub mod procmap_query;
 pub mod rights;
 pub mod sample;
 pub mod settings;

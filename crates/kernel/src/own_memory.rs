@@ -104,6 +104,16 @@ impl OwnMemory {
         unsafe { madvise(start.cast(), length, Advice::LinuxDontNeed) }.map_err(refused)
     }
 
+    /// Has all of it in memory, where it stays until it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Denied`] or [`Error::Failed`] if so much may not be locked (RLIMIT_MEMLOCK), or there is not so much memory.
+    pub fn lock(&self) -> Result<()> {
+        // SAFETY: the range is our mapping, and to lock it changes nothing of what it holds.
+        unsafe { rustix::mm::mlock(self.first.cast(), self.length) }
+            .map_err(|errno| Error::from_errno(errno, format!("lock {}", self.size())))
+    }
+
     /// Its ranges, in address order.
     pub fn ranges(&self) -> impl Iterator<Item = PmdRange> + use<> {
         let start = VirtAddr(self.first.addr() as u64);

@@ -161,6 +161,17 @@ impl Survey {
     }
 }
 
+/// How much is mapped between two addresses, and by which pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapped {
+    /// By huge pages, at the level of the page table where 2 MiB pages are, or above it.
+    pub huge: Bytes,
+    /// By smaller pages, without those mapped to the shared zero page.
+    pub base: Bytes,
+    /// In swap.
+    pub swapped: Bytes,
+}
+
 /// A part of what [`Pagemap::survey_span`] finds, in address order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -313,6 +324,30 @@ impl Pagemap {
             add_found(&mut found, start, end, categories);
         })?;
         Ok(found)
+    }
+
+    /// How much is mapped between two addresses, whatever kind of memory it is. Huge pages that lie there in part count in
+    /// part. Pages mapped to the shared zero page, of either size, count as nothing.
+    ///
+    /// # Errors
+    /// As [`Pagemap::huge_pages`].
+    pub fn mapped(&self, start: VirtAddr, end: VirtAddr) -> Result<Mapped> {
+        let filter = Filter {
+            none: Categories::ZERO,
+            any: Categories::PRESENT | Categories::SWAPPED,
+            report: Categories::HUGE | Categories::SWAPPED,
+            ..Filter::default()
+        };
+        let mut mapped = Mapped::default();
+        self.scan(start, end, filter, |start, end, categories| {
+            let size = match categories {
+                swapped if swapped.contains(Categories::SWAPPED) => &mut mapped.swapped,
+                huge if huge.contains(Categories::HUGE) => &mut mapped.huge,
+                _ => &mut mapped.base,
+            };
+            *size += end.since(start);
+        })?;
+        Ok(mapped)
     }
 
     /// The base pages of `range` that are in memory and that this process alone maps, as far as
