@@ -1,0 +1,67 @@
+//! Why there is no array.
+
+use crate::pages::Pages;
+use rustix::io::Errno;
+use superpage_units::{Bytes, PageSize};
+
+/// This crate's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why there is no array, or nothing can be said of one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// More memory than a process can have.
+    #[error("an array of {count} elements of {each} is larger than memory can be")]
+    TooLarge {
+        /// The elements.
+        count: usize,
+        /// The size of one.
+        each: Bytes,
+    },
+    /// The kernel refused memory.
+    #[error("could not {what} ({errno})")]
+    Memory {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel answered.
+        errno: Errno,
+    },
+    /// Fewer pages were to be had than the caller requires.
+    #[error(
+        "{got} of {asked} are on {} pages, and {pages} was required{}",
+        name(*size), remedy(*size)
+    )]
+    Missing {
+        /// What was asked for.
+        pages: Pages,
+        /// The size of these.
+        size: PageSize,
+        /// The memory that was to be on such pages.
+        asked: Bytes,
+        /// The memory that is.
+        got: Bytes,
+    },
+    /// The kernel does not say which pages memory is on.
+    #[error(transparent)]
+    Unknown(#[from] superpage_kernel::Error),
+}
+
+const fn name(size: PageSize) -> &'static str {
+    match size {
+        PageSize::Base => "base",
+        PageSize::Huge => "huge",
+        PageSize::Gigantic => "gigantic",
+    }
+}
+
+const fn remedy(size: PageSize) -> &'static str {
+    match size {
+        PageSize::Base => "",
+        PageSize::Huge => {
+            ": free memory lies in pieces, or huge pages are forbidden to this process (PR_SET_THP_DISABLE)"
+        }
+        PageSize::Gigantic => {
+            ": reserve more of them in /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+        }
+    }
+}
