@@ -1,0 +1,441 @@
+//! Edges in any order become compressed sparse rows, in two passes over them: the first counts the neighbors of each vertex,
+//! the second puts them in place. So no list of edges is ever in memory, and nothing but the graph and one number for each
+//! vertex.
+//!
+//! As GAP's reference does (Beamer et al., "The GAP Benchmark Suite", arXiv:1508.03619, `builder.h`): neighbors are ascending,
+//! an edge that is there twice is there once, with the least of its weights, and an edge from a vertex to itself is left out.
+
+use crate::atomic::{shared, shared_large};
+use crate::error::{Error, Result};
+use crate::graph::{Adjacency, Graph, GraphPages, MOST_VERTICES, Vertex, Weight};
+use crate::progress::Progress;
+use crate::width::to_usize;
+use rayon::prelude::*;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use superpage_array::PageArray;
+use superpage_units::Bytes;
+
+/// An edge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// The vertex that it leads out of.
+    pub from: Vertex,
+    /// The vertex that it leads to.
+    pub to: Vertex,
+    /// Its weight; of no meaning where edges have none.
+    pub weight: Weight,
+}
+
+/// Edges that can be gone through more than once, each time the same.
+pub trait Edges: Sync {
+    /// The number of vertices, where it is known before the edges are; else it is one more than the largest number.
+    fn vertices(&self) -> Option<u64>;
+
+    /// Whether edges have weights.
+    fn is_weighted(&self) -> bool;
+
+    /// Calls `each` with blocks of edges until all have been in one, from several threads at a time. No order is promised.
+    ///
+    /// # Errors
+    /// Why not all edges are to be had.
+    fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()>;
+}
+
+/// Whether edges lead one way only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Each edge leads one way, and is kept backwards as well.
+    Directed,
+    /// Each edge leads both ways.
+    Undirected,
+}
+
+/// A graph of edges.
+///
+/// # Errors
+/// [`Error::TooManyVertices`], [`Error::TooLarge`], [`Error::Array`], and what the edges say.
+pub fn graph(
+    edges: &dyn Edges,
+    direction: Direction,
+    pages: GraphPages,
+    progress: &Progress,
+) -> Result<Graph> {
+    let outgoing = adjacency(edges, direction, pages, progress)?;
+    Ok(match direction {
+        Direction::Undirected => Graph::undirected(outgoing),
+        Direction::Directed => {
+            let backwards = adjacency(&Backwards(&outgoing), direction, pages, progress)?;
+            let joined = Graph::directed(outgoing, backwards);
+            joined.map_err(|what| Error::Usage(format!("a graph came out wrong: {what}")))?
+        }
+    })
+}
+
+/// The edges of an adjacency, backwards.
+struct Backwards<'a>(&'a Adjacency);
+
+/// Edges in a block, where a source makes blocks of its own. Chosen, not measured: what fits into a second-level cache.
+pub(crate) const BLOCK: usize = 4096; // tidy: allow(edges)
+
+impl Edges for Backwards<'_> {
+    fn vertices(&self) -> Option<u64> {
+        Some(self.0.vertices() as u64)
+    }
+
+    fn is_weighted(&self) -> bool {
+        self.0.all_weights().is_some()
+    }
+
+    fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
+        progress.begin(self.0.edges());
+        let vertices = self.0.vertices();
+        (0..vertices.div_ceil(BLOCK)).into_par_iter().for_each_init(
+            || Vec::with_capacity(BLOCK),
+            |block, index| {
+                for vertex in index * BLOCK..(index * BLOCK + BLOCK).min(vertices) {
+                    let to = number(vertex);
+                    let weights = self.0.weights(to);
+                    for (at, from) in self.0.neighbors(to).iter().enumerate() {
+                        let weight = weights.get(at).copied().unwrap_or_default();
+                        block.push(Edge { from: *from, to, weight });
+                        if block.len() == BLOCK {
+                            each(block);
+                            progress.add(BLOCK as u64);
+                            block.clear();
+                        }
+                    }
+                }
+                each(block);
+                progress.add(block.len() as u64);
+                block.clear();
+            },
+        );
+        Ok(())
+    }
+}
+
+/// As a vertex: only numbers that are less than those of vertices come here.
+pub(crate) fn number(index: usize) -> Vertex {
+    Vertex::try_from(index).unwrap_or(Vertex::MAX)
+}
+
+fn adjacency(
+    edges: &dyn Edges,
+    direction: Direction,
+    pages: GraphPages,
+    progress: &Progress,
+) -> Result<Adjacency> {
+    let mut counted = count(edges, direction, progress)?;
+    let vertices = to_usize(counted.vertices);
+    let each = size_of::<Vertex>() + if edges.is_weighted() { size_of::<Weight>() } else { 0 };
+    let needed = counted.edges * each as u64 + counted.vertices * size_of::<u64>() as u64;
+    check_room(counted.vertices, counted.edges, Bytes(needed))?;
+    let mut offsets = PageArray::<u64>::zeroed(vertices + 1, pages.vertex)?;
+    let mut sum = 0;
+    for (offset, degree) in offsets.iter_mut().zip(counted.degrees.iter_mut()) {
+        *offset = sum;
+        // From here on it is where the vertex's next neighbor goes.
+        (sum, *degree) = (sum + *degree, sum);
+    }
+    offsets[vertices] = sum;
+    let total = to_usize(sum);
+    let mut neighbors = PageArray::<Vertex>::zeroed(total, pages.edge)?;
+    let mut weights = match edges.is_weighted() {
+        true => Some(PageArray::<Weight>::zeroed(total, pages.values)?),
+        false => None,
+    };
+    place(edges, direction, &mut counted, &mut neighbors, weights.as_mut(), progress)?;
+    drop(counted);
+    tidy(&mut offsets, &mut neighbors, weights.as_mut());
+    Adjacency::new(offsets, neighbors, weights)
+        .map_err(|what| Error::Usage(format!("a graph came out wrong: {what}")))
+}
+
+/// What the first pass finds.
+struct Counted {
+    vertices: u64,
+    edges: u64,
+    /// The neighbors of each vertex; one entry more than there are vertices, at the least.
+    degrees: PageArray<u64>,
+}
+
+/// Counts neighbors. Memory is there for the vertices that are met only.
+fn count(edges: &dyn Edges, direction: Direction, progress: &Progress) -> Result<Counted> {
+    let known = edges.vertices();
+    if let Some(found) = known.filter(|found| *found > MOST_VERTICES) {
+        return Err(Error::TooManyVertices { found });
+    }
+    let room = to_usize(known.unwrap_or(MOST_VERTICES) + 1);
+    let mut degrees = PageArray::<u64>::sparse(room)?;
+    let (most, all) = (AtomicU64::new(0), AtomicU64::new(0));
+    let counts = shared_large(&mut degrees);
+    edges.pass(progress, &|block| {
+        let mut largest = 0;
+        let mut added = 0;
+        for edge in block {
+            largest = largest.max(u64::from(edge.from.max(edge.to)) + 1);
+            if edge.from == edge.to {
+                continue;
+            }
+            let both = [Some(edge.from), (direction == Direction::Undirected).then_some(edge.to)];
+            for vertex in both.into_iter().flatten() {
+                // A vertex that there is not is an error below.
+                if let Some(count) = counts.get(vertex as usize) {
+                    count.fetch_add(1, Relaxed);
+                }
+                added += 1;
+            }
+        }
+        most.fetch_max(largest, Relaxed);
+        all.fetch_add(added, Relaxed);
+    })?;
+    let found = most.into_inner();
+    if found > MOST_VERTICES {
+        return Err(Error::TooManyVertices { found });
+    }
+    let vertices = known.unwrap_or(found);
+    if found > vertices {
+        let what = format!("there is no vertex {}: the graph has {vertices} vertices", found - 1);
+        return Err(Error::Usage(what));
+    }
+    degrees.truncate(to_usize(vertices) + 1);
+    Ok(Counted { vertices, edges: all.into_inner(), degrees })
+}
+
+/// Fails where a graph does not fit in memory, before it is tried.
+pub(crate) fn check_room(vertices: u64, edges: u64, needed: Bytes) -> Result<()> {
+    let available = superpage_kernel::meminfo::read(std::path::Path::new("/proc"))
+        .map_or(Bytes(u64::MAX), |found| found.available);
+    if needed <= available {
+        return Ok(());
+    }
+    Err(Error::TooLarge { vertices, edges, needed, available })
+}
+
+/// Puts neighbors in their places.
+fn place(
+    edges: &dyn Edges,
+    direction: Direction,
+    counted: &mut Counted,
+    neighbors: &mut [Vertex],
+    weights: Option<&mut PageArray<Weight>>,
+    progress: &Progress,
+) -> Result<()> {
+    let next = shared_large(&mut counted.degrees);
+    let neighbors = shared(neighbors);
+    let weights = weights.map(|weights| shared(weights));
+    let put = |from: Vertex, to: Vertex, weight: Weight| {
+        // A source that says more the second time is a mistake of its own, which must not write elsewhere.
+        let Some(next) = next.get(from as usize) else { return };
+        let at = to_usize(next.fetch_add(1, Relaxed));
+        if let Some(neighbor) = neighbors.get(at) {
+            neighbor.store(to, Relaxed);
+        }
+        if let Some(place) = weights.and_then(|weights| weights.get(at)) {
+            place.store(weight, Relaxed);
+        }
+    };
+    edges.pass(progress, &|block| {
+        for edge in block.iter().filter(|edge| edge.from != edge.to) {
+            put(edge.from, edge.to, edge.weight);
+            if direction == Direction::Undirected {
+                put(edge.to, edge.from, edge.weight);
+            }
+        }
+    })
+}
+
+/// Sorts the neighbors of each vertex, and leaves out what is there twice.
+fn tidy(
+    offsets: &mut PageArray<u64>,
+    neighbors: &mut PageArray<Vertex>,
+    mut weights: Option<&mut PageArray<Weight>>,
+) {
+    let mut degrees = vec![0_u64; offsets.len() - 1];
+    sort(offsets, &mut degrees, neighbors, weights.as_mut().map(|weights| &mut weights[..]));
+    move_together(offsets, &degrees, neighbors);
+    if let Some(weights) = &mut weights {
+        move_together(offsets, &degrees, weights);
+    }
+    let mut sum = 0;
+    for (offset, degree) in offsets.iter_mut().zip(degrees.iter().chain([&0])) {
+        *offset = sum;
+        sum += degree;
+    }
+    neighbors.truncate(to_usize(sum));
+    if let Some(weights) = weights {
+        weights.truncate(to_usize(sum));
+    }
+}
+
+/// Edges that one thread sorts. Chosen, not measured: enough work for a task.
+const SORTED: usize = 1 << 16;
+
+/// Sorts the neighbors of neighboring vertices, which begin at `offsets`; how many different ones each has goes to `degrees`.
+fn sort(
+    offsets: &[u64],
+    degrees: &mut [u64],
+    neighbors: &mut [Vertex],
+    weights: Option<&mut [Weight]>,
+) {
+    if degrees.len() > 1 && neighbors.len() > SORTED {
+        let middle = degrees.len() / 2;
+        let at = to_usize(offsets[middle] - offsets[0]);
+        let (few, more) = degrees.split_at_mut(middle);
+        let (first, second) = neighbors.split_at_mut(at);
+        let (of_first, of_second) = match weights.map(|weights| weights.split_at_mut(at)) {
+            Some((first, second)) => (Some(first), Some(second)),
+            None => (None, None),
+        };
+        rayon::join(
+            || sort(&offsets[..=middle], few, first, of_first),
+            || sort(&offsets[middle..], more, second, of_second),
+        );
+        return;
+    }
+    let start = offsets.first().copied().unwrap_or_default();
+    let mut weights = weights;
+    let mut pairs = Vec::new();
+    for (degree, ends) in degrees.iter_mut().zip(offsets.windows(2)) {
+        let range = to_usize(ends[0] - start)..to_usize(ends[1] - start);
+        let own = &mut neighbors[range.clone()];
+        *degree = match &mut weights {
+            None => sort_one(own),
+            Some(weights) => sort_pairs(own, &mut weights[range], &mut pairs),
+        } as u64;
+    }
+}
+
+/// Sorts neighbors; those that are different come first, and so many they are.
+fn sort_one(neighbors: &mut [Vertex]) -> usize {
+    neighbors.sort_unstable();
+    let mut kept = 0;
+    for at in 0..neighbors.len() {
+        if kept == 0 || neighbors[at] != neighbors[kept - 1] {
+            neighbors[kept] = neighbors[at];
+            kept += 1;
+        }
+    }
+    kept
+}
+
+/// The same, with the least weight of each.
+fn sort_pairs(
+    neighbors: &mut [Vertex],
+    weights: &mut [Weight],
+    pairs: &mut Vec<(Vertex, Weight)>,
+) -> usize {
+    pairs.clear();
+    pairs.extend(neighbors.iter().copied().zip(weights.iter().copied()));
+    pairs.sort_unstable();
+    pairs.dedup_by_key(|(neighbor, _)| *neighbor);
+    for (at, (neighbor, weight)) in pairs.iter().enumerate() {
+        (neighbors[at], weights[at]) = (*neighbor, *weight);
+    }
+    pairs.len()
+}
+
+/// Moves what belongs to each vertex together, where some of it was left out.
+fn move_together(offsets: &[u64], degrees: &[u64], of_edges: &mut [u32]) {
+    let mut to = 0;
+    for (begin, degree) in offsets.iter().zip(degrees) {
+        let (begin, degree) = (to_usize(*begin), to_usize(*degree));
+        if begin != to {
+            of_edges.copy_within(begin..begin + degree, to);
+        }
+        to += degree;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// Edges of a list.
+    pub(crate) struct Listed(pub(crate) Vec<Edge>, pub(crate) Option<u64>, pub(crate) bool);
+
+    impl Edges for Listed {
+        fn vertices(&self) -> Option<u64> {
+            self.1
+        }
+
+        fn is_weighted(&self) -> bool {
+            self.2
+        }
+
+        fn pass(&self, _: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
+            self.0.par_chunks(3).for_each(each);
+            Ok(())
+        }
+    }
+
+    fn edge() -> impl Strategy<Value = Edge> {
+        (0..20_u32, 0..20_u32, 0..5_u32).prop_map(|(from, to, weight)| Edge { from, to, weight })
+    }
+
+    /// The same, slow: the least weight of each pair.
+    fn model(edges: &[Edge], direction: Direction) -> BTreeMap<(Vertex, Vertex), Weight> {
+        let mut all = BTreeMap::new();
+        for Edge { from, to, weight } in edges.iter().filter(|edge| edge.from != edge.to) {
+            let mut put = |pair| {
+                let least = all.entry(pair).or_insert(*weight);
+                *least = *weight.min(least);
+            };
+            put((*from, *to));
+            if direction == Direction::Undirected {
+                put((*to, *from));
+            }
+        }
+        all
+    }
+
+    fn all(adjacency: &Adjacency) -> Vec<(Vertex, Vertex, Weight)> {
+        let of = |vertex: Vertex| {
+            let weights = adjacency.weights(vertex);
+            let weight = move |at: usize| weights.get(at).copied().unwrap_or_default();
+            let neighbors = adjacency.neighbors(vertex).iter().enumerate();
+            neighbors.map(move |(at, neighbor)| (vertex, *neighbor, weight(at)))
+        };
+        (0..number(adjacency.vertices())).flat_map(of).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn rows_hold_each_edge_once(
+            edges in proptest::collection::vec(edge(), 0..200),
+            is_weighted: bool,
+            is_directed: bool,
+        ) {
+            let direction = if is_directed { Direction::Directed } else { Direction::Undirected };
+            let expected: Vec<_> = model(&edges, direction)
+                .into_iter()
+                .map(|((from, to), weight)| (from, to, if is_weighted { weight } else { 0 }))
+                .collect();
+            let source = Listed(edges, None, is_weighted);
+            let found = graph(&source, direction, GraphPages::default(), &Progress::default()).expect("a graph");
+            prop_assert_eq!(all(found.outgoing()), expected.clone());
+            let mut backwards: Vec<_> = all(found.incoming());
+            if is_directed {
+                backwards.iter_mut().for_each(|(from, to, _)| std::mem::swap(from, to));
+                backwards.sort_unstable();
+            }
+            prop_assert_eq!(backwards, expected);
+        }
+    }
+
+    #[test]
+    fn a_graph_may_have_vertices_without_edges() {
+        let source = Listed(Vec::new(), Some(7), false);
+        let found =
+            graph(&source, Direction::Undirected, GraphPages::default(), &Progress::default());
+        let found = found.expect("a graph");
+        assert_eq!((found.vertices(), found.edges()), (7, 0));
+        let source = Listed(Vec::new(), Some(1 << 33), false);
+        let found =
+            graph(&source, Direction::Undirected, GraphPages::default(), &Progress::default());
+        assert!(matches!(found, Err(Error::TooManyVertices { .. })));
+    }
+}

@@ -1,0 +1,172 @@
+//! Graphs in files: which format a file has, reading it into arrays on chosen pages, and writing it.
+//!
+//! | ending | what | weights | direction, unless the caller says |
+//! |---|---|---|---|
+//! | `.el`, `.txt` | an edge on each line; comments begin with `#` or `%`, as in SNAP's files | no | directed |
+//! | `.wel` | the same, with a weight behind each edge | yes | directed |
+//! | `.mtx` | a Matrix Market matrix in coordinates | yes, unless it is a `pattern` | undirected, if `symmetric` |
+//! | `.sg` | GAPBS's serialized graph | no | as the file says |
+//! | `.wsg` | the same, with weights | yes | as the file says |
+//!
+//! Vertices are numbered from 0, in `.mtx` files from 1. Weights are whole numbers from 0 to 2147483647. In text
+//! formats, an edge from a vertex to itself is left out, and of an edge that is there several times the least weight is
+//! kept ([`crate::build`]). An edge list has no word for vertices without edges: it has as many vertices as its largest
+//! number says. Serialized graphs are taken as they are.
+//!
+//! Text is read twice, and nothing but the graph is kept. All files are read past the page cache, by a thread that does
+//! little but wait for the disk; the threads of the caller's pool decode what it has read.
+
+mod line;
+mod matrix_market;
+mod output;
+mod serialized;
+mod text;
+
+use crate::build::{self, Direction};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, GraphPages, Weight};
+use crate::progress::Progress;
+use line::{LARGEST_WEIGHT, Layout, Value};
+use output::Output;
+use rayon::prelude::*;
+use std::path::Path;
+use text::TextEdges;
+
+/// The ends of names by which formats are known.
+pub const ENDINGS: &str = ".el, .wel, .txt, .mtx, .sg and .wsg";
+
+/// What a file is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Two vertices on each line (`.el`, `.txt`).
+    EdgeList,
+    /// Two vertices and a weight on each line (`.wel`).
+    WeightedEdgeList,
+    /// A matrix in coordinates (`.mtx`).
+    MatrixMarket,
+    /// GAPBS's serialized graph (`.sg`).
+    Serialized,
+    /// GAPBS's serialized graph with weights (`.wsg`).
+    WeightedSerialized,
+}
+
+impl Format {
+    /// The format of a file, by the end of its name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFormat`].
+    pub fn of(path: &Path) -> Result<Self> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        match ending.to_ascii_lowercase().as_str() {
+            "el" | "txt" => Ok(Self::EdgeList),
+            "wel" => Ok(Self::WeightedEdgeList),
+            "mtx" => Ok(Self::MatrixMarket),
+            "sg" => Ok(Self::Serialized),
+            "wsg" => Ok(Self::WeightedSerialized),
+            _ => Err(Error::UnknownFormat { path: path.to_owned() }),
+        }
+    }
+
+    /// What names of its files end with.
+    #[must_use]
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::EdgeList => ".el",
+            Self::WeightedEdgeList => ".wel",
+            Self::MatrixMarket => ".mtx",
+            Self::Serialized => ".sg",
+            Self::WeightedSerialized => ".wsg",
+        }
+    }
+
+    /// Who misses weights, where a graph without them is to be written.
+    const fn needs_weights(self) -> Option<&'static str> {
+        match self {
+            Self::WeightedEdgeList => Some("a .wel file"),
+            Self::WeightedSerialized => Some("a .wsg file"),
+            Self::EdgeList | Self::MatrixMarket | Self::Serialized => None,
+        }
+    }
+}
+
+/// How a file is to be read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOptions {
+    /// Whether edges lead one way only; where it is missing, the format says.
+    pub direction: Option<Direction>,
+    /// The pages of the graph's arrays.
+    pub pages: GraphPages,
+}
+
+/// Reads a graph from a file; the end of its name says which format it has.
+///
+/// # Errors
+/// [`Error::UnknownFormat`], [`Error::File`] and [`Error::NoFile`]; [`Error::Malformed`] of text and [`Error::Broken`],
+/// where the file is wrong; and what [`build::graph`] says.
+pub fn read(path: &Path, options: ReadOptions, progress: &Progress) -> Result<Graph> {
+    let (edges, direction) = match Format::of(path)? {
+        format @ (Format::Serialized | Format::WeightedSerialized) => {
+            return serialized::read(path, format, options, progress);
+        }
+        Format::EdgeList => (TextEdges::open(path, Layout::EDGES)?, Direction::Directed),
+        Format::WeightedEdgeList => {
+            (TextEdges::open(path, Layout::WEIGHTED_EDGES)?, Direction::Directed)
+        }
+        Format::MatrixMarket => matrix_market::open(path, options.direction)?,
+    };
+    let graph =
+        build::graph(&edges, options.direction.unwrap_or(direction), options.pages, progress)?;
+    edges.check_unchanged()?;
+    Ok(graph)
+}
+
+/// The number of vertices, where the format says it at the beginning (`.mtx`, `.sg` and `.wsg`), without reading the
+/// graph: for the property array, which may have to come first.
+///
+/// # Errors
+/// As [`read`].
+pub fn vertices(path: &Path) -> Result<Option<u64>> {
+    match Format::of(path)? {
+        format @ (Format::Serialized | Format::WeightedSerialized) => {
+            serialized::vertices(path, format).map(Some)
+        }
+        Format::MatrixMarket => matrix_market::vertices(path).map(Some),
+        Format::EdgeList | Format::WeightedEdgeList => Ok(None),
+    }
+}
+
+/// Writes a graph to a file, which is there when all of it is, and replaces another one only then. A format without
+/// weights leaves them out.
+///
+/// # Errors
+/// [`Error::NoWeights`] where the format has weights and the graph has none, [`Error::Usage`] where a number is larger
+/// than the format has it, [`Error::File`].
+pub fn write(graph: &Graph, path: &Path, format: Format, progress: &Progress) -> Result<()> {
+    check_weights(graph, format)?;
+    let mut output = Output::create(path)?;
+    match format {
+        Format::EdgeList => text::write(graph, Value::None, &mut output, progress)?,
+        Format::WeightedEdgeList => text::write(graph, Value::Whole, &mut output, progress)?,
+        Format::MatrixMarket => matrix_market::write(graph, &mut output, progress)?,
+        Format::Serialized | Format::WeightedSerialized => {
+            serialized::write(graph, format, &mut output, progress)?;
+        }
+    }
+    output.finish()
+}
+
+/// Fails where a graph has not the weights that its file is to have.
+fn check_weights(graph: &Graph, format: Format) -> Result<()> {
+    match (graph.outgoing().all_weights(), format.needs_weights()) {
+        (None, Some(what)) => Err(Error::NoWeights { what }),
+        (Some(weights), _) => weights.par_iter().try_for_each(|weight| check_weight(*weight)),
+        (None, None) => Ok(()),
+    }
+}
+
+fn check_weight(weight: Weight) -> Result<()> {
+    if weight <= LARGEST_WEIGHT {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("a weight of {weight} is more than files have: {LARGEST_WEIGHT}")))
+}

@@ -1,0 +1,242 @@
+//! Compressed sparse rows: for each vertex its neighbors, one after the other.
+
+use crate::error::{Error, Result};
+use crate::width::to_usize;
+use rayon::prelude::*;
+use superpage_array::{PageArray, Pages, Placement, Request};
+use superpage_units::Bytes;
+
+/// A vertex, by number from 0 on.
+pub type Vertex = u32;
+/// The weight of an edge. Files have 32-bit numbers with a sign, so it is at most `i32::MAX`.
+pub type Weight = u32;
+
+/// The most vertices that a graph can have: one number is left, which stands for "none".
+pub const MOST_VERTICES: u64 = u32::MAX as u64;
+
+/// The pages that the arrays of a graph are to be on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphPages {
+    /// Of the vertex arrays: where each vertex's neighbors begin.
+    pub vertex: Request,
+    /// Of the edge arrays: the neighbors.
+    pub edge: Request,
+    /// Of the values arrays: the weights.
+    pub values: Request,
+}
+
+impl GraphPages {
+    /// All of them on the same pages.
+    #[must_use]
+    pub fn all(pages: Pages) -> Self {
+        let request = Request::from(pages);
+        Self { vertex: request, edge: request, values: request }
+    }
+}
+
+impl Default for GraphPages {
+    fn default() -> Self {
+        Self::all(Pages::BASE)
+    }
+}
+
+/// The neighbors of all vertices in one direction.
+#[derive(Debug)]
+pub struct Adjacency {
+    offsets: PageArray<u64>,
+    neighbors: PageArray<Vertex>,
+    weights: Option<PageArray<Weight>>,
+}
+
+impl Adjacency {
+    /// From its arrays: the first has one entry more than there are vertices, ascending from 0 to the number of edges; each
+    /// neighbor is a vertex; and there is a weight for each, or for none.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn new(
+        offsets: PageArray<u64>,
+        neighbors: PageArray<Vertex>,
+        weights: Option<PageArray<Weight>>,
+    ) -> std::result::Result<Self, String> {
+        let vertices = offsets.len().checked_sub(1).ok_or("the vertex array is empty")?;
+        if vertices as u64 > MOST_VERTICES {
+            return Err(format!(
+                "{vertices} vertices are more than there can be ({MOST_VERTICES})"
+            ));
+        }
+        if offsets.first() != Some(&0) || offsets.last() != Some(&(neighbors.len() as u64)) {
+            return Err(format!(
+                "the vertex array does not go from 0 to {} edges",
+                neighbors.len()
+            ));
+        }
+        let is_backwards = |pair: &[u64]| pair[0] > pair[1];
+        if let Some(at) = offsets.par_windows(2).position_any(is_backwards) {
+            return Err(format!("the neighbors of vertex {at} end before they begin"));
+        }
+        let is_none = |neighbor: &&Vertex| **neighbor as usize >= vertices;
+        if let Some(neighbor) = neighbors.par_iter().find_any(is_none) {
+            return Err(format!("{neighbor} is no vertex: there are {vertices}"));
+        }
+        match &weights {
+            Some(weights) if weights.len() != neighbors.len() => {
+                Err(format!("{} weights for {} edges", weights.len(), neighbors.len()))
+            }
+            _ => Ok(Self { offsets, neighbors, weights }),
+        }
+    }
+
+    /// The vertices.
+    #[must_use]
+    pub fn vertices(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// The edges, each in one direction.
+    #[must_use]
+    pub fn edges(&self) -> u64 {
+        self.neighbors.len() as u64
+    }
+
+    /// Where the neighbors of each vertex begin, and where the last ones end.
+    #[must_use]
+    pub fn offsets(&self) -> &[u64] {
+        &self.offsets
+    }
+
+    /// All neighbors, those of vertex 0 first.
+    #[must_use]
+    pub fn all_neighbors(&self) -> &[Vertex] {
+        &self.neighbors
+    }
+
+    /// All weights, in the order of [`Adjacency::all_neighbors`].
+    #[must_use]
+    pub fn all_weights(&self) -> Option<&[Weight]> {
+        self.weights.as_deref()
+    }
+
+    /// The number of neighbors of a vertex.
+    #[must_use]
+    pub fn degree(&self, vertex: Vertex) -> u64 {
+        let range = self.range(vertex);
+        (range.end - range.start) as u64
+    }
+
+    /// The neighbors of a vertex, ascending.
+    #[must_use]
+    pub fn neighbors(&self, vertex: Vertex) -> &[Vertex] {
+        &self.neighbors[self.range(vertex)]
+    }
+
+    /// The weights of the edges to a vertex's neighbors; none where the graph has none.
+    #[must_use]
+    pub fn weights(&self, vertex: Vertex) -> &[Weight] {
+        self.weights.as_ref().map_or(&[], |weights| &weights[self.range(vertex)])
+    }
+
+    /// The place of a vertex's neighbors among all.
+    #[must_use]
+    pub fn range(&self, vertex: Vertex) -> std::ops::Range<usize> {
+        let vertex = vertex as usize;
+        to_usize(self.offsets[vertex])..to_usize(self.offsets[vertex + 1])
+    }
+
+    /// The arrays by name, each with its size and the pages that it is on.
+    ///
+    /// # Errors
+    /// [`Error::Array`].
+    pub fn placements(&self) -> Result<Vec<(&'static str, Bytes, Placement)>> {
+        let mut found = vec![
+            ("vertex", self.offsets.size(), self.offsets.placement()?),
+            ("edge", self.neighbors.size(), self.neighbors.placement()?),
+        ];
+        if let Some(weights) = &self.weights {
+            found.push(("values", weights.size(), weights.placement()?));
+        }
+        Ok(found)
+    }
+}
+
+/// A graph.
+#[derive(Debug)]
+pub struct Graph {
+    outgoing: Adjacency,
+    /// Missing where the graph is undirected.
+    incoming: Option<Adjacency>,
+}
+
+impl Graph {
+    /// An undirected graph: each edge is in it in both directions.
+    #[must_use]
+    pub fn undirected(adjacency: Adjacency) -> Self {
+        Self { outgoing: adjacency, incoming: None }
+    }
+
+    /// A directed graph, by its edges and the same edges backwards.
+    ///
+    /// # Errors
+    /// What is wrong, in words: the two must have as many vertices and edges.
+    pub fn directed(outgoing: Adjacency, incoming: Adjacency) -> std::result::Result<Self, String> {
+        if (outgoing.vertices(), outgoing.edges()) != (incoming.vertices(), incoming.edges()) {
+            return Err("the edges forwards and backwards are not as many".to_owned());
+        }
+        Ok(Self { outgoing, incoming: Some(incoming) })
+    }
+
+    /// Whether an edge may lead one way only.
+    #[must_use]
+    pub fn is_directed(&self) -> bool {
+        self.incoming.is_some()
+    }
+
+    /// The vertices.
+    #[must_use]
+    pub fn vertices(&self) -> usize {
+        self.outgoing.vertices()
+    }
+
+    /// The edges in the edge array: an undirected edge counts twice.
+    #[must_use]
+    pub fn edges(&self) -> u64 {
+        self.outgoing.edges()
+    }
+
+    /// Whether edges have weights.
+    #[must_use]
+    pub fn is_weighted(&self) -> bool {
+        self.outgoing.weights.is_some()
+    }
+
+    /// What edges lead to.
+    #[must_use]
+    pub fn outgoing(&self) -> &Adjacency {
+        &self.outgoing
+    }
+
+    /// What edges come from.
+    #[must_use]
+    pub fn incoming(&self) -> &Adjacency {
+        self.incoming.as_ref().unwrap_or(&self.outgoing)
+    }
+
+    /// The mean number of edges that lead out of a vertex; 0 without vertices.
+    #[must_use]
+    pub fn mean_degree(&self) -> f64 {
+        self.edges() as f64 / self.vertices().max(1) as f64
+    }
+
+    /// Fails if `vertex` is none of the graph's.
+    ///
+    /// # Errors
+    /// [`Error::Usage`].
+    pub fn check(&self, vertex: Vertex) -> Result<()> {
+        if (vertex as usize) < self.vertices() {
+            return Ok(());
+        }
+        let what =
+            format!("there is no vertex {vertex}: the graph has {} vertices", self.vertices());
+        Err(Error::Usage(what))
+    }
+}
