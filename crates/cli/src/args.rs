@@ -1,5 +1,7 @@
 //! The command line: one table that gives parsing, help, the man pages and the completions.
 
+pub(crate) mod graph;
+
 use crate::command::log;
 use crate::exit;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -60,6 +62,8 @@ pub(crate) enum Command {
     Record(Record),
     /// Replay a recorded process under any policies, and say what each would cost
     Sim(Sim),
+    /// Make, read and time graphs, with chosen arrays on huge pages
+    Graph(graph::Graph),
     /// Put back what a run that was killed left changed
     Restore(Restore),
     /// Reproduce the tables and figures of the papers
@@ -527,6 +531,10 @@ pub(crate) enum LabCommand {
         #[arg(long, value_name = "SIZE", value_parser = workload_size)]
         size: Option<Bytes>,
     },
+    /// Hold memory, locked, until this is ended
+    Hog(LabHog),
+    /// Fragment free memory, so that no huge page can be had from a share of it, until this is ended
+    Fragment(LabFragment),
     /// Measure this machine and write a profile of it for the simulated one
     Calibrate(LabCalibrate),
     /// Be the process that an experiment looks at
@@ -535,6 +543,26 @@ pub(crate) enum LabCommand {
         /// What to be, as JSON
         spec: String,
     },
+}
+
+/// Arguments of `lab hog`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("amount").required(true))]
+pub(crate) struct LabHog {
+    /// The memory to hold, such as 4G
+    #[arg(value_name = "SIZE", value_parser = size, group = "amount")]
+    pub(crate) size: Option<Bytes>,
+    /// Hold all that is available but so much
+    #[arg(long, value_name = "SIZE", value_parser = size, group = "amount")]
+    pub(crate) leave: Option<Bytes>,
+}
+
+/// Arguments of `lab fragment`.
+#[derive(Debug, Args)]
+pub(crate) struct LabFragment {
+    /// The share of free memory that no huge page is to be had from, such as 50%
+    #[arg(value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
+    pub(crate) share: Share,
 }
 
 /// Arguments of `lab list`.

@@ -18,7 +18,7 @@ use superpage_units::Pid;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 26] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
@@ -36,6 +36,13 @@ const COMMANDS: [&[&str]; 19] = [
     &["lab", "run"],
     &["lab", "demo"],
     &["lab", "calibrate"],
+    &["lab", "hog"],
+    &["lab", "fragment"],
+    &["graph"],
+    &["graph", "generate"],
+    &["graph", "convert"],
+    &["graph", "info"],
+    &["graph", "run"],
     &["completions"],
     &["man"],
 ];

@@ -16,6 +16,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use superpage_array::{PageArray, Pages};
 use superpage_kernel::cgroup::{Group, Hierarchy, Scratch, Version};
 use superpage_kernel::hugetlb::{self, Pool};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
@@ -31,10 +32,13 @@ use superpage_units::{
 };
 
 fn main() -> ExitCode {
-    subject::main(tests, &[("plain", be_plain), ("asking", be_asking), ("mixed", be_mixed)])
+    subject::main(
+        tests,
+        &[("plain", be_plain), ("asking", be_asking), ("mixed", be_mixed), ("arrays", be_arrays)],
+    )
 }
 
-fn tests() -> [Test; 18] {
+fn tests() -> [Test; 19] {
     let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
@@ -68,6 +72,11 @@ fn tests() -> [Test; 18] {
             "what_was_asked_for_goes_only_above_high",
             able.clone(),
             what_was_asked_for_goes_only_above_high,
+        ),
+        (
+            "arrays_keep_the_pages_they_asked_for",
+            able.clone(),
+            arrays_keep_the_pages_they_asked_for,
         ),
         ("it_frees_down_to_the_low_watermark", able.clone(), it_frees_down_to_the_low_watermark),
         ("it_keeps_to_its_lists", able.clone(), it_keeps_to_its_lists),
@@ -151,6 +160,42 @@ fn be_plain() -> Ended {
 /// A process that asked for its huge pages.
 fn be_asking() -> Ended {
     be_checked(half_used_of(FREED_IN_PART)?)
+}
+
+/// The words of an array that lies on huge pages for one half and on base pages for the other.
+const ARRAY_WORDS: usize = 16 << 20;
+
+/// A process with an array: its huge pages hold nothing, and its base pages are full.
+fn be_arrays() -> Ended {
+    let mut array = PageArray::<u64>::zeroed(ARRAY_WORDS, "huge:50%".parse::<Pages>()?)?;
+    array[ARRAY_WORDS / 2..].fill(1);
+    say("ready")?;
+    loop {
+        match next_order()?.as_str() {
+            "pages" => say(&array.placement()?.to_string())?,
+            other => return Err(format!("no order {other:?}").into()),
+        }
+    }
+}
+
+/// Zeroed huge pages are all bloat, and full base pages what is promoted first.
+fn arrays_keep_the_pages_they_asked_for() -> Ended {
+    let mut subject = Subject::start("arrays")?;
+    let before = subject.order("pages")?;
+    ensure!(before == "64.0 MiB huge, 64.0 MiB base", "the array was on {before}");
+    let (used, _) = memory_in_use()?;
+    // Between the marks the daemon promotes, and reclaims nothing that was asked for.
+    let marks = [used + 0.05, used - 0.02].map(|share| format!("{:.4}%", share * 100.0));
+    let config = Config { marks: Some(marks.into()), ..Config::all_of(&[subject.pid()]) };
+    let home = Home::with(&config)?;
+    let daemon = home.start()?;
+    daemon.wait_since(0, "a look at memory", |line| says(line, "resting"))?;
+    // A process that has just filled memory is surveyed up to twenty times a second.
+    std::thread::sleep(Duration::from_secs(5));
+    daemon.stop()?;
+    let after = subject.order("pages")?;
+    ensure!(after == before, "the array is on {after}");
+    Ok(())
 }
 
 fn be_checked(mut memory: OwnMemory) -> Ended {

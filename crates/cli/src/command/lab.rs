@@ -4,6 +4,7 @@
 mod across;
 mod calibrate;
 mod demo;
+mod pressure;
 mod together;
 
 use crate::args::{LabCommand, LabList, LabRun};
@@ -26,6 +27,8 @@ pub(super) fn run(command: LabCommand) -> Outcome {
         LabCommand::List(arguments) => list(&arguments),
         LabCommand::Run(arguments) => run_named(&arguments),
         LabCommand::Demo { out, size } => demo::run(&out, size),
+        LabCommand::Hog(arguments) => pressure::hog(&arguments, &launcher()?),
+        LabCommand::Fragment(arguments) => pressure::fragment(&arguments, &launcher()?),
         LabCommand::Calibrate(arguments) => calibrate::run(&arguments),
         LabCommand::Worker { spec } => Ok(worker_main(&spec).map_err(anyhow::Error::from)?),
     }
@@ -142,12 +145,17 @@ fn setting_of(arguments: &LabRun) -> Result<Setting, Failure> {
     Ok(Setting { directory, memory, ..setting(size, rounds, seed)? })
 }
 
-/// How to run experiments from this program.
-fn setting(size: Option<Bytes>, rounds: u32, seed: u64) -> Result<Setting, Failure> {
+/// How this program starts itself as a worker.
+fn launcher() -> Result<Launcher, Failure> {
     let program = std::env::current_exe().context("this program's own path is not known")?;
     let leading_args = ["lab", "worker"].map(str::to_owned).to_vec();
+    Ok(Launcher { program, leading_args })
+}
+
+/// How to run experiments from this program.
+fn setting(size: Option<Bytes>, rounds: u32, seed: u64) -> Result<Setting, Failure> {
     let state = PathBuf::from(STATE_DIRECTORY);
-    let (launcher, directory) = (Launcher { program, leading_args }, PathBuf::from("."));
+    let (launcher, directory) = (launcher()?, PathBuf::from("."));
     Ok(Setting { launcher, size, rounds, state, seed, directory, memory: Vec::new() })
 }
 

@@ -4,6 +4,7 @@ mod daemon;
 mod debloat;
 mod doctor;
 mod generate;
+mod graph;
 mod heap;
 mod lab;
 pub(crate) mod log;
@@ -25,6 +26,7 @@ pub(crate) fn run(arguments: Arguments) -> Outcome {
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Debloat(arguments) => debloat::run(&arguments),
         Command::Daemon(arguments) => daemon::run(&arguments),
+        Command::Graph(arguments) => graph::run(&arguments),
         Command::Heap(arguments) => heap::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
         Command::Promote(arguments) => promote::run(&arguments),

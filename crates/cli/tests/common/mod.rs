@@ -65,7 +65,9 @@ pub(crate) fn compile(name: &str, program: &Path, options: &[&str]) -> Result<()
 pub(crate) fn build_libraries() -> Result<(), String> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--locked"]);
-    cargo.args(["--package", "superpage-runtime", "--package", "superpage-malloc"]);
+    for name in ["superpage-array-c", "superpage-malloc", "superpage-runtime"] {
+        cargo.args(["--package", name]);
+    }
     let beside = Path::new(PROGRAM).parent();
     if beside.is_some_and(|directory| directory.ends_with("release")) {
         cargo.arg("--release");

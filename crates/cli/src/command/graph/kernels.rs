@@ -1,0 +1,97 @@
+//! The kernels as `superpage graph run` uses them: their property arrays, a trial, and the check of its result.
+
+use crate::args::graph::{KernelName, Run};
+use superpage_array::{PageArray, Pages, Placement, Request};
+use superpage_graph::kernel::{bfs, components, pagerank, sssp};
+use superpage_graph::{Graph, Result, Vertex, Weight};
+use superpage_units::Bytes;
+
+/// The width of a bucket of distances where nobody says another one. Chosen: weights are from 1 to 255.
+const DELTA: Weight = 16;
+
+/// PageRank goes on until it changes less than GAP's tolerance; GAP's 20 iterations are not enough for every order of vertices.
+const RANKING: pagerank::Options = pagerank::Options { iterations: 100, tolerance: 1e-4 };
+
+/// A kernel with its property arrays, which are made before a trial.
+pub(super) enum Kernel {
+    /// The parent of each vertex.
+    Bfs(PageArray<Vertex>),
+    /// The distance of each vertex.
+    Sssp(PageArray<u32>, Weight),
+    /// The component of each vertex.
+    Components(PageArray<Vertex>),
+    /// The contributions, which are touched at random, and the scores.
+    PageRank { contributions: PageArray<f32>, scores: PageArray<f32> },
+}
+
+impl Kernel {
+    /// The kernel that was asked for, with property arrays for so many vertices.
+    pub(super) fn new(arguments: &Run, vertices: usize, request: Request) -> Result<Self> {
+        Ok(match arguments.kernel {
+            KernelName::Bfs => Self::Bfs(PageArray::zeroed(vertices, request)?),
+            KernelName::Sssp => {
+                Self::Sssp(PageArray::zeroed(vertices, request)?, arguments.delta.unwrap_or(DELTA))
+            }
+            KernelName::Cc => Self::Components(PageArray::zeroed(vertices, request)?),
+            KernelName::Pr => Self::PageRank {
+                contributions: PageArray::zeroed(vertices, request)?,
+                scores: PageArray::zeroed(vertices, Pages::BASE)?,
+            },
+        })
+    }
+
+    /// The array that is touched at random: its size, and the pages that it is on.
+    pub(super) fn property(&self) -> Result<(Bytes, Placement)> {
+        Ok(match self {
+            Self::Bfs(array) | Self::Sssp(array, _) | Self::Components(array) => {
+                (array.size(), array.placement()?)
+            }
+            Self::PageRank { contributions, .. } => {
+                (contributions.size(), contributions.placement()?)
+            }
+        })
+    }
+
+    /// The scores, where there are some: their size, and the pages that they are on.
+    pub(super) fn scores(&self) -> Result<Option<(Bytes, Placement)>> {
+        Ok(match self {
+            Self::PageRank { scores, .. } => Some((scores.size(), scores.placement()?)),
+            Self::Bfs(_) | Self::Sssp(..) | Self::Components(_) => None,
+        })
+    }
+
+    /// Runs once, and says in a few words what came out.
+    pub(super) fn trial(&mut self, graph: &Graph, source: Vertex) -> Result<String> {
+        Ok(match self {
+            Self::Bfs(parents) => {
+                let found = bfs::run(graph, source, parents)?;
+                format!("{} vertices reached, at most {} edges away", found.reached, found.depth)
+            }
+            Self::Sssp(distances, delta) => {
+                let found = sssp::run(graph, source, *delta, distances)?;
+                format!("{} vertices reached", found.reached)
+            }
+            Self::Components(numbers) => {
+                let found = components::run(graph, numbers)?;
+                format!(
+                    "{} components, the largest of {} vertices",
+                    found.components, found.largest
+                )
+            }
+            Self::PageRank { contributions, scores } => {
+                let found = pagerank::run(graph, RANKING, scores, contributions)?;
+                format!("{} iterations, the last changed {:.1e}", found.iterations, found.error)
+            }
+        })
+    }
+
+    /// Checks the result of the last trial in another way; what is wrong with it.
+    pub(super) fn verify(&self, graph: &Graph, source: Vertex) -> std::result::Result<(), String> {
+        match self {
+            Self::Bfs(parents) => bfs::verify(graph, source, parents),
+            Self::Sssp(distances, _) => sssp::verify(graph, source, distances),
+            Self::Components(numbers) => components::verify(graph, numbers),
+            Self::PageRank { scores, .. } => pagerank::verify(graph, RANKING.tolerance, scores),
+        }
+    }
+}

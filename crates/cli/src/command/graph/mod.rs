@@ -1,0 +1,130 @@
+//! `superpage graph`: graphs on chosen pages.
+
+mod convert;
+mod generate;
+mod info;
+mod kernels;
+mod run;
+
+use crate::args::graph::{Graph as Arguments, GraphCommand, Input};
+use crate::exit::{Failure, Outcome};
+use crate::show;
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use superpage_graph::format::{self, ReadOptions};
+use superpage_graph::order::{self, Order};
+use superpage_graph::{Error, Graph, GraphPages, Progress, Vertex};
+
+/// The time between two looks at how far the work is. Chosen: as a person sees it move.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Carries out the command.
+pub(super) fn run(arguments: &Arguments) -> Outcome {
+    match &arguments.command {
+        GraphCommand::Generate(arguments) => {
+            on_threads(arguments.threads, || generate::run(arguments))
+        }
+        GraphCommand::Convert(arguments) => {
+            on_threads(arguments.input.threads, || convert::run(arguments))
+        }
+        GraphCommand::Info(arguments) => {
+            on_threads(arguments.input.threads, || info::run(arguments))
+        }
+        GraphCommand::Run(arguments) => on_threads(arguments.input.threads, || run::run(arguments)),
+    }
+}
+
+/// Works with so many threads; by default one on each CPU.
+fn on_threads(threads: Option<NonZero<usize>>, work: impl FnOnce() -> Outcome + Send) -> Outcome {
+    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads.map_or(0, NonZero::get));
+    let pool = builder.build().map_err(anyhow::Error::from)?;
+    pool.install(work)
+}
+
+/// What went wrong with a graph, with the exit code for it.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::File { .. } | Error::Array(superpage_array::Error::Memory { .. }) => {
+                Self::Failed(anyhow::Error::msg(text))
+            }
+            Error::Array(_) | Error::TooLarge { .. } => Self::NotPossible(text),
+            _ => Self::Usage(text),
+        }
+    }
+}
+
+/// Does long work while a line on the terminal says how far it is; and how long it took.
+fn shown<T: Send>(name: &str, work: impl FnOnce(&Progress) -> T + Send) -> (T, Duration) {
+    let progress = Progress::default();
+    let (progress, begun) = (&progress, Instant::now());
+    std::thread::scope(|scope| {
+        // It hangs up when the work is done, and if that panics.
+        let (ended, end) = channel::<()>();
+        scope.spawn(move || {
+            let bar = show::progress(0, &format!("{name} {{wide_bar}} {{percent}} %"));
+            while end.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                let (done, all) = progress.now();
+                bar.set_length(all.max(1));
+                bar.set_position(done.min(all));
+            }
+            bar.finish_and_clear();
+        });
+        let result = work(progress);
+        let took = begun.elapsed();
+        drop(ended);
+        (result, took)
+    })
+}
+
+/// A graph, and how long it took to have it.
+struct Loaded {
+    graph: Graph,
+    reading: Duration,
+    /// Of choosing the new order of vertices and renumbering them.
+    grouping: Duration,
+    /// The new number of each vertex, where it has one.
+    numbers: Option<Vec<Vertex>>,
+}
+
+impl Loaded {
+    /// What a vertex of the file is called now.
+    fn number(&self, vertex: Vertex) -> Vertex {
+        let numbers = self.numbers.as_ref();
+        numbers.and_then(|numbers| numbers.get(vertex as usize)).copied().unwrap_or(vertex)
+    }
+}
+
+/// Reads a graph, and puts its vertices in order.
+fn load(input: &Input, pages: GraphPages) -> Result<Loaded, Error> {
+    let options = ReadOptions { direction: input.edges.map(Into::into), pages };
+    let (graph, reading) =
+        shown("reading", |progress| format::read(&input.file, options, progress));
+    let graph = graph?;
+    if input.group == Order::AsIs {
+        return Ok(Loaded { graph, reading, grouping: Duration::ZERO, numbers: None });
+    }
+    let (grouped, grouping) = shown("grouping", |progress| {
+        let numbers = order::numbers(&graph, input.group);
+        order::renumber(&graph, &numbers, pages, progress).map(|graph| (numbers, graph))
+    });
+    let (numbers, graph) = grouped?;
+    Ok(Loaded { graph, reading, grouping, numbers: Some(numbers) })
+}
+
+/// Fails where no file can be written, before there is much work.
+fn check_target(path: &Path) -> Result<(), Failure> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    tempfile::NamedTempFile::new_in(directory).map(drop).map_err(|error| {
+        let why = format!(
+            "{}: no file can be written in {}: {error}",
+            path.display(),
+            directory.display()
+        );
+        Failure::Failed(anyhow::Error::msg(why))
+    })
+}

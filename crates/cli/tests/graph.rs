@@ -1,0 +1,229 @@
+//! `superpage graph` as people and scripts meet it: a graph is made, read, renumbered, and kernels run on it; bad input gets one
+//! sentence. Nothing here needs huge pages or root.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
+
+fn superpage(words: &[&str]) -> Output {
+    assert_cmd::Command::new(PROGRAM).args(words).output().expect("it starts")
+}
+
+/// What a command prints, that ends well.
+fn said(words: &[&str]) -> String {
+    let output = superpage(words);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words:?}: {message}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Asserts that a command was refused with this exit code and one sentence that has all of `parts` in it, and wrote nothing.
+fn refused(words: &[&str], code: i32, parts: &[&str]) {
+    let output = superpage(words);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {message}");
+    assert!(
+        message.starts_with("superpage: ") && message.matches('\n').count() == 1,
+        "{message:?}"
+    );
+    assert!(parts.iter().all(|part| message.contains(part)), "{message:?} lacks one of {parts:?}");
+    assert!(output.stdout.is_empty(), "{words:?}");
+}
+
+/// A directory, and files in it by name.
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("there is room"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().expect("text").to_owned()
+    }
+
+    fn write(&self, name: &str, content: &str) -> String {
+        std::fs::write(self.0.path().join(name), content).expect("there is room");
+        self.path(name)
+    }
+
+    fn names(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.0.path()).expect("it is there");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    }
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(line).expect("JSON")
+}
+
+#[test]
+fn two_commands_lead_to_a_table() {
+    let files = Files::new();
+    let file = files.path("graph.sg");
+    let made = said(&["graph", "generate", "kronecker", &file, "--scale", "12"]);
+    assert!(made.starts_with(&format!("Wrote {file}: Kronecker, scale 12")), "{made}");
+    let table = said(&["graph", "run", "bfs", &file, "--repeat", "2"]);
+    for part in ["base", "huge:20%", "huge", "median", "speed", "property", "vertex", "edge"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+}
+
+#[test]
+fn all_kernels_run_and_are_verified_in_every_order() {
+    let files = Files::new();
+    for kind in ["kronecker", "uniform", "block-model"] {
+        let file = files.path(&format!("{kind}.wsg"));
+        said(&["graph", "generate", kind, &file, "--scale", "11"]);
+        let mut results = std::collections::BTreeMap::<&str, String>::new();
+        for group in ["none", "dbg", "degree", "random"] {
+            for kernel in ["bfs", "sssp", "pr", "cc"] {
+                let words = [
+                    "graph", "run", kernel, &file, "--group", group, "--verify", "--json",
+                    "--repeat", "2",
+                ];
+                let sources: &[&str] =
+                    if matches!(kernel, "bfs" | "sssp") { &["--sources", "2"] } else { &[] };
+                let lines = said(&[&words[..], sources, &["--pages", "base,huge"]].concat());
+                assert_eq!(lines.lines().count(), 2, "{lines}");
+                for line in lines.lines().map(json) {
+                    assert_eq!(
+                        line["seconds"].as_array().map(Vec::len),
+                        Some(trials(kernel)),
+                        "{line}"
+                    );
+                    let result = line["result"].as_str().expect("a result").to_owned();
+                    // PageRank's last change depends on the order.
+                    if kernel != "pr" {
+                        assert_eq!(
+                            *results.entry(kernel).or_insert_with(|| result.clone()),
+                            result,
+                            "{line}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Two rounds, from two sources where a kernel begins at one.
+fn trials(kernel: &str) -> usize {
+    if matches!(kernel, "bfs" | "sssp") { 4 } else { 2 }
+}
+
+#[test]
+fn the_property_array_may_come_first() {
+    let files = Files::new();
+    let file = files.path("graph.sg");
+    said(&["graph", "generate", "uniform", &file, "--scale", "10"]);
+    for when in ["first", "last"] {
+        said(&["graph", "run", "cc", &file, "--property", when, "--verify", "--pages", "default"]);
+    }
+    let text = files.path("graph.el");
+    said(&["graph", "convert", &file, &text]);
+    refused(&["graph", "run", "cc", &text, "--property", "first"], 2, &["graph convert"]);
+}
+
+#[test]
+fn formats_are_converted_and_mean_the_same() {
+    let files = Files::new();
+    let first = files.path("graph.wsg");
+    said(&["graph", "generate", "block-model", &first, "--scale", "9", "--communities", "8"]);
+    let info = |file: &str, more: &[&str]| {
+        let mut found = json(&said(&[&["graph", "info", file, "--json"], more].concat()));
+        ["file", "reading_s", "grouping_s"].into_iter().for_each(|key| found[key] = Value::Null);
+        found
+    };
+    let expected = info(&first, &[]);
+    assert_eq!(
+        (expected["vertices"].as_u64(), expected["weighted"].as_bool()),
+        (Some(512), Some(true))
+    );
+    let mut from = first;
+    for name in ["graph.wel", "graph.mtx", "again.wsg"] {
+        let to = files.path(name);
+        // Both directions are in a list of edges.
+        said(&["graph", "convert", &from, &to, "--edges", "undirected"]);
+        from = to;
+    }
+    // Vertices behind the last one with an edge are lost in a list of edges.
+    let found = info(&from, &["--edges", "undirected"]);
+    assert_eq!(found["edges"], expected["edges"]);
+    assert_eq!(found["degree"]["most"], expected["degree"]["most"]);
+    assert_eq!(found["weighted"], expected["weighted"]);
+}
+
+#[test]
+fn degree_based_grouping_brings_the_hottest_together() {
+    let files = Files::new();
+    let file = files.path("graph.sg");
+    said(&["graph", "generate", "kronecker", &file, "--scale", "14"]);
+    let share = |group: &str| {
+        let found = json(&said(&["graph", "info", &file, "--json", "--group", group]));
+        let of = found["hottest"].as_array().expect("shares").iter();
+        let fifth =
+            of.clone().find(|share| share["vertices_share"] == 0.2).expect("a fifth").clone();
+        (fifth["accesses_as_numbered"].as_f64(), fifth["accesses_by_degree"].as_f64())
+    };
+    let (Some(before), Some(best)) = share("none") else { panic!("no shares") };
+    let (Some(after), Some(still)) = share("dbg") else { panic!("no shares") };
+    assert!(
+        before < 0.3 && after > 0.8 && after <= best && best == still,
+        "{before} {after} {best}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_in_a_sentence() {
+    let files = Files::new();
+    let run = |file: &str, parts: &[&str]| refused(&["graph", "info", file], 2, parts);
+    run(&files.write("a.el", "0 1\n1 x\n"), &["a.el:2", "expected", "found \"x\""]);
+    run(&files.write("b.el", "0 1\n-1 2\n"), &["b.el:2"]);
+    run(&files.write("c.el", "0 4294967295\n"), &["c.el:1"]);
+    run(&files.write("d.wel", "0 1\n"), &["d.wel:1", "weight"]);
+    run(&files.write("e.el", ""), &["e.el", "no edges"]);
+    run(&files.write("f.sg", "short"), &["f.sg"]);
+    run(&files.write("g.txt", "0 1 2 3\n"), &["g.txt:1"]);
+    run(&files.write("h.xyz", "0 1\n"), &["h.xyz", ".el"]);
+    let directory = files.path("directory.el");
+    std::fs::create_dir(&directory).expect("there is room");
+    run(&directory, &["directory"]);
+    refused(&["graph", "info", &files.path("missing.el")], 1, &["missing.el"]);
+    refused(&["graph", "convert", &files.path("a.el"), &files.path("to.xyz")], 2, &["to.xyz"]);
+    assert!(!Path::new(&files.path("to.xyz")).exists());
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_in_a_sentence() {
+    let files = Files::new();
+    let file = files.write("a.el", "0 1\n1 2\n5 5\n");
+    refused(&["graph", "run", "bfs", &file, "--source", "6"], 2, &["vertex 6", "6 vertices"]);
+    refused(&["graph", "run", "cc", &file, "--source", "1"], 2, &["cc", "--source"]);
+    refused(&["graph", "run", "bfs", &file, "--delta", "1"], 2, &["bfs", "--delta"]);
+    let made = files.path("made.sg");
+    refused(&["graph", "generate", "uniform", &made, "--within", "50%"], 2, &["block-model"]);
+    refused(&["graph", "generate", "uniform", "/nonexistent/a.sg"], 1, &["/nonexistent"]);
+    refused(&["graph", "run", "sssp", &file], 2, &["weights"]);
+    refused(&["graph", "convert", &file, &files.path("b.wsg")], 2, &["weights"]);
+    let loops = files.write("loops.el", "1 1\n");
+    refused(&["graph", "run", "bfs", &loops], 2, &["no vertex has neighbors"]);
+    // Where nobody has reserved any, there are none.
+    let free =
+        std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages");
+    if free.is_ok_and(|free| free.trim() == "0") {
+        refused(
+            &["graph", "run", "cc", &file, "--pages", "gigantic", "--require"],
+            3,
+            &["gigantic"],
+        );
+    }
+    let before = files.names().len();
+    let output = superpage(&["graph", "run", "bfs", &file, "--pages", "4k"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("huge:20%"));
+    assert_eq!(files.names().len(), before);
+}
