@@ -7,6 +7,7 @@ mod fragmenter;
 mod gigantic;
 mod growing;
 mod heap;
+mod hog;
 mod passes;
 mod program;
 mod shared;
@@ -66,6 +67,11 @@ pub(crate) enum Part {
         ballast: HugePages,
         #[serde(with = "plain")]
         pinned: HugePages,
+    },
+    /// Memory that is held, locked.
+    Hog {
+        #[serde(with = "plain")]
+        size: HugePages,
     },
     /// A memfd with something on every base page, mapped shared.
     Host {
@@ -324,6 +330,7 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
         Part::Fragmenter { ballast, pinned } => {
             (Box::new(fragmenter::Fragmenter::new(ballast, pinned)?), plain)
         }
+        Part::Hog { size } => (Box::new(hog::Hog::new(size)?), plain),
         Part::Host { size } => {
             let (host, fd) = shared::Shared::create(size)?;
             (Box::new(host), Answer::Ready { fd: Some(fd) })

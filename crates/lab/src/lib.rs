@@ -1,7 +1,7 @@
 //! Real workloads, and one file for each experiment that is done with them.
 //!
 //! What is here: the programs of the papers ([`workload`]), the processes they run in ([`worker`]), a
-//! server under load ([`load`]), a JVM that rests ([`jvm`]), memory that is short ([`shortage`]), the tables and figures that are reproduced with them ([`experiment`]), the drawings
+//! server under load ([`load`]), a JVM that rests ([`jvm`]), memory that is short ([`shortage`], [`pressure`]), the tables and figures that are reproduced with them ([`experiment`]), the drawings
 //! of what was measured ([`picture`]), and the measuring of this machine for a simulated one
 //! ([`calibrate`]).
 //!
@@ -15,6 +15,7 @@ pub mod jvm;
 mod liblinear;
 pub mod load;
 pub mod picture;
+pub mod pressure;
 mod program;
 mod server;
 pub mod shortage;

@@ -13,6 +13,15 @@ mod fill_and_read;
 mod gigantic_fault;
 mod gigantic_promotion;
 mod gigantic_supply;
+mod graph_dbg_cost;
+mod graph_fig1;
+mod graph_fig10;
+mod graph_fig11;
+mod graph_fig2;
+mod graph_fig5;
+mod graph_fig7;
+mod graph_fig8;
+mod graph_fig9;
 mod growing_heap;
 mod guest_memory;
 mod heap_compressed;
@@ -31,6 +40,7 @@ mod support_disk;
 mod support_fairness;
 mod support_figure;
 mod support_fragments;
+mod support_graph;
 mod support_heap;
 mod support_heap_trial;
 mod support_mapped;
@@ -87,4 +97,13 @@ pub const ALL: &[&Experiment] = &[
     &heap_fits::EXPERIMENT,
     &heap_random::EXPERIMENT,
     &heap_redis::EXPERIMENT,
+    &graph_fig1::EXPERIMENT,
+    &graph_fig2::EXPERIMENT,
+    &graph_fig5::EXPERIMENT,
+    &graph_fig7::EXPERIMENT,
+    &graph_fig8::EXPERIMENT,
+    &graph_fig9::EXPERIMENT,
+    &graph_fig10::EXPERIMENT,
+    &graph_fig11::EXPERIMENT,
+    &graph_dbg_cost::EXPERIMENT,
 ];
