@@ -6,6 +6,7 @@ SHELL       := bash
 PREFIX   ?= /usr/local
 DESTDIR  ?=
 CARGO    ?= cargo
+VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 RUST     := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
 BINARY   := $(TARGET)/release/superpage
@@ -60,6 +61,11 @@ install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, libraries, m
 	install -D -m 755 $(BINARY) $(bin)/superpage
 	install -d $(library)
 	install -m 644 $(dir $(BINARY))libsuperpage.so $(dir $(BINARY))libsuperpage_malloc.so $(library)
+	install -m 644 $(dir $(BINARY))libsuperpage_c.so $(DESTDIR)$(PREFIX)/lib
+	install -D -m 644 crates/array_c/include/superpage.h $(DESTDIR)$(PREFIX)/include/superpage.h
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' crates/array_c/superpage.pc.in \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/superpage.pc
 	install -d $(man)
 	$(BINARY) man $(man)
 	chmod 644 $(man)/superpage*.1
@@ -75,6 +81,8 @@ install: $(BINARY) ## to PREFIX (/usr/local) under DESTDIR: binary, libraries, m
 uninstall: ## what install put there, but for /etc/superpage, which may have been edited
 	rm -f $(bin)/superpage $(library)/libsuperpage*.so $(man)/superpage.1 $(man)/superpage-*.1
 	rm -f $(bash)/superpage $(zsh)/_superpage $(fish)/superpage.fish
+	rm -f $(DESTDIR)$(PREFIX)/lib/libsuperpage_c.so $(DESTDIR)$(PREFIX)/include/superpage.h
+	rm -f $(DESTDIR)$(PREFIX)/lib/pkgconfig/superpage.pc
 	rm -f $(systemd)/superpage.service $(share)/grafana/superpage.json $(share)/superpage.toml
 
 clean: ## remove what was built

@@ -4,6 +4,7 @@
 //! line is `N passed, N failed, N skipped`; a stage that fails without a failing test counts as
 //! one failure, so that the line never says 0 for a gate that is shut.
 
+mod python;
 mod tally;
 
 use anyhow::{Context, Result};
@@ -16,7 +17,7 @@ use xshell::Shell;
 /// One stage's name and what it runs.
 type Stage = (&'static str, fn(&Shell, &mut Tally) -> Result<bool>);
 
-const STAGES: [Stage; 7] = [
+const STAGES: [Stage; 8] = [
     ("setup", |shell, _| Ok(crate::setup::run(shell)? == ExitCode::SUCCESS)),
     ("formatting", |_, _| cargo(&["fmt", "--all", "--check"], &[])),
     ("clippy", |_, _| {
@@ -28,6 +29,7 @@ const STAGES: [Stage; 7] = [
     }),
     ("leftovers", |_, _| leftovers()),
     ("tests", |_, tally| tests(tally)),
+    ("python", |_, tally| python::run(tally)),
 ];
 
 /// Runs every stage and says what came of it.
@@ -60,8 +62,9 @@ fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
     for reason in &tally.skips {
         println!("{reason}");
     }
-    // The stage of the tests has its own failures, where it could count them.
-    let uncounted = failed.iter().filter(|name| **name != "tests" || tally.failed == 0).count();
+    // The stages of tests have their own failures, where they could count them.
+    let counts = |name: &str| matches!(name, "tests" | "python") && tally.failed > 0;
+    let uncounted = failed.iter().filter(|name| !counts(name)).count();
     println!(
         "{} passed, {} failed, {} skipped",
         tally.passed,

@@ -27,6 +27,22 @@ impl Tally {
         }
     }
 
+    /// Takes in the last line of pytest's output, such as `9 passed, 1 skipped in 2.10s`.
+    pub(crate) fn add_pytest(&mut self, line: &str) {
+        for part in
+            line.trim_matches(['=', ' ']).split(" in ").next().unwrap_or_default().split(", ")
+        {
+            let (number, what) = part.split_once(' ').unwrap_or_default();
+            let number = number.parse().unwrap_or(0);
+            match what {
+                "passed" => self.passed += number,
+                "failed" | "error" | "errors" => self.failed += number,
+                "skipped" => self.skipped += number,
+                _ => {}
+            }
+        }
+    }
+
     /// How many tests ran.
     pub(crate) fn ran(&self) -> usize {
         self.passed + self.failed
@@ -121,5 +137,15 @@ mod tests {
             "test a::b ... ok\n3 passed the door, skipped\nskipped lunch\nwell, ... yes, ignored\n",
         );
         assert_eq!(seen, Tally::default());
+    }
+
+    #[test]
+    fn pytest_is_counted() {
+        let mut tally = Tally::default();
+        tally.add_pytest("9 passed, 1 skipped in 2.10s");
+        tally.add_pytest("==== 2 failed, 3 passed, 1 warning, 1 error in 0.5s ====");
+        assert_eq!((tally.passed, tally.failed, tally.skipped), (12, 3, 1));
+        tally.add_pytest("no tests ran in 0.01s");
+        assert_eq!(tally.ran(), 15);
     }
 }

@@ -5,7 +5,7 @@ use super::source;
 use super::tree::{Tree, Violation};
 
 /// Each crate and the crates of the workspace that it may use. What is not here is not allowed.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("units", &[]),
     ("launch", &["units"]),
     ("trace", &["units"]),
@@ -15,9 +15,17 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("manager", &["units", "policy", "kernel", "trace"]),
     ("runtime", &["units", "policy", "launch"]),
     ("malloc", &["units", "launch"]),
-    ("graph", &["units", "policy", "kernel"]),
-    ("lab", &["units", "policy", "kernel", "trace", "sim", "manager", "runtime", "graph"]),
-    ("cli", &["units", "policy", "kernel", "launch", "trace", "sim", "manager", "graph", "lab"]),
+    ("array", &["units", "kernel"]),
+    ("array_c", &["array"]),
+    ("graph", &["units", "policy", "kernel", "array"]),
+    ("lab", &["units", "policy", "kernel", "trace", "sim", "manager", "runtime", "array", "graph"]),
+    (
+        "cli",
+        &[
+            "units", "policy", "kernel", "launch", "trace", "sim", "manager", "array", "graph",
+            "lab",
+        ],
+    ),
 ];
 
 /// The crates that are pure: `no_std`, and of other packages only what is named here. `libm` is the

@@ -1,4 +1,5 @@
-//! Where `unsafe` may be: in `kernel`, in `runtime`, and in a file of `lab`, `launch` or `malloc` that says so.
+//! Where `unsafe` may be: in `kernel`, in `runtime`, and in a file that says so of `array`, its bindings for C and Python, `lab`,
+//! `launch` or `malloc`, and in one of `graph`.
 
 use super::source;
 use super::tree::{Tree, Violation};
@@ -18,15 +19,23 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
+/// Where a file may say that it needs some.
+const HOMES: [&str; 7] = [
+    "crates/array/",
+    "crates/array_c/",
+    "crates/graph/src/atomic.rs",
+    "crates/lab/",
+    "crates/launch/",
+    "crates/malloc/",
+    "python/",
+];
+
 fn may(path: &str, text: &str) -> bool {
     // rustfmt breaks a long attribute into lines.
     let opts_in = || text.split_whitespace().collect::<String>().contains("#![expect(unsafe_code");
     path.starts_with("crates/kernel/")
         || path.starts_with("crates/runtime/")
-        || (["crates/lab/", "crates/launch/", "crates/malloc/"]
-            .iter()
-            .any(|home| path.starts_with(home))
-            && opts_in())
+        || (HOMES.iter().any(|home| path.starts_with(home)) && opts_in())
 }
 
 #[cfg(test)]
