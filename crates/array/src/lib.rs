@@ -15,7 +15,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`pages`] is the grammar, [`array`] what programs use, `memory` maps and advises, [`placement`] says which pages memory is
+//! [`pages`] is the grammar, [`mod@array`] what programs use, `memory` maps and advises, [`placement`] says which pages memory is
 //! really on, `fork` gives a child of a fork its copy of what is on gigantic pages. Arrays are made once: they do not grow.
 //!
 //! The order in which arrays are made is the order in which they get huge pages, so the one that is touched most comes first

@@ -2,7 +2,7 @@
 //! Graph Mining" (SDM 2004), with A = 0.57, B = C = 0.19, and vertices numbered at random afterwards, so that the
 //! hottest ones lie anywhere. The largest ones have a share of all edges.
 //!
-//! Deviations from GAPBS: it draws one number for each level and end, here one gives [`LEVELS`] levels of both ends by
+//! Deviations from GAPBS: it draws one number for each level and end, here one gives `LEVELS` levels of both ends by
 //! an alias table of all their outcomes, which have the same probabilities. It numbers vertices by a shuffled table,
 //! here a Feistel network computes the number (`permutation`).
 
