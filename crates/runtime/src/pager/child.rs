@@ -102,6 +102,8 @@ impl Pager {
                         let _ = unsafe { sys::madvise(place, libc::MADV_DONTNEED) };
                         continue;
                     }
+                } else if self.gate.has_put(page) && !found.is(ZERO) {
+                    // The program may have written zeroes to it since.
                 } else if !self.gate.has_noted(page) || found.is(ZERO) || is_blank(place) {
                     // A page of zeroes is right if the file has zeroes too: ranges are written as a whole.
                     if !(is_blank(place) && self.is_blank_in(file, page)) {

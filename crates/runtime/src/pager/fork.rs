@@ -40,8 +40,11 @@ pub(super) struct Gate {
     state: AtomicU32,
     /// Those who have passed.
     inside: AtomicU32,
-    /// A bit for each page of the heap that was put in place at the fork.
+    /// A bit for each page of the heap that is being put in place at the fork.
     noted: &'static [AtomicU32],
+    /// A bit for each of these that is in place. The kernel puts no page into a VMA that it has copied, until the fork is over:
+    /// so what has this bit in the child was in place before.
+    put: &'static [AtomicU32],
 }
 
 impl Gate {
@@ -54,6 +57,7 @@ impl Gate {
             state: AtomicU32::new(OPEN),
             inside: AtomicU32::new(0),
             noted: super::integers(pages.div_ceil(PER_NOTE))?,
+            put: super::integers(pages.div_ceil(PER_NOTE))?,
         })
     }
 
@@ -110,6 +114,19 @@ impl Gate {
         }
     }
 
+    /// Notes that a page is in its place.
+    fn note_put(&self, page: usize) {
+        if let Some(put) = self.put.get(page / PER_NOTE) {
+            put.fetch_or(1 << (page % PER_NOTE), SeqCst);
+        }
+    }
+
+    /// Whether a page was in its place.
+    pub(super) fn has_put(&self, page: usize) -> bool {
+        let put = self.put.get(page / PER_NOTE);
+        put.is_some_and(|put| put.load(SeqCst) & 1 << (page % PER_NOTE) != 0)
+    }
+
     /// Takes the note of a page back, which did not come.
     fn forget(&self, page: usize) {
         if let Some(notes) = self.noted.get(page / PER_NOTE) {
@@ -125,6 +142,7 @@ impl Gate {
 
     /// Takes all notes; the pages.
     fn take_notes(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.put.iter().for_each(|put| put.store(0, SeqCst));
         let taken =
             self.noted.iter().enumerate().map(|(word, notes)| (word, notes.swap(0, SeqCst)));
         taken.filter(|(_, notes)| *notes != 0).flat_map(|(word, notes)| {
@@ -243,7 +261,9 @@ impl Pager {
                         true => self.put_copy(Buffer::zeroes().address(), page.start),
                         false => self.put_stored(range, index),
                     };
-                    if !is_put {
+                    if is_put {
+                        self.gate.note_put(number);
+                    } else {
                         self.gate.forget(number);
                         // This mark changes the state, but it does no harm in a copy that has it too soon.
                         self.table.with(|table| table.note_mark(range));
