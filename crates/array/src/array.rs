@@ -45,7 +45,6 @@ impl From<Pages> for Request {
 pub struct PageArray<T> {
     memory: Memory,
     length: usize,
-    request: Request,
     elements: PhantomData<T>,
 }
 
@@ -78,7 +77,7 @@ impl<T: Zeroable> PageArray<T> {
         let bytes =
             length.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
         let memory = Memory::map(bytes.ok_or(too_large)?, request, accounting)?;
-        Ok(Self { memory, length, request, elements: PhantomData })
+        Ok(Self { memory, length, elements: PhantomData })
     }
 
     /// An array of `length` elements, each made from its index.
@@ -117,12 +116,6 @@ impl<T: Zeroable> PageArray<T> {
 }
 
 impl<T> PageArray<T> {
-    /// What was asked for.
-    #[must_use]
-    pub fn request(&self) -> Request {
-        self.request
-    }
-
     /// Its size, without what is left of its last page.
     #[must_use]
     pub fn size(&self) -> Bytes {
@@ -142,12 +135,6 @@ impl<T> PageArray<T> {
     pub fn as_ptr(&self) -> *const T {
         self.memory.as_ptr().cast()
     }
-
-    /// Its elements, as a pointer to write through.
-    #[must_use]
-    pub fn as_mut_ptr(&mut self) -> *mut T {
-        self.memory.as_ptr().cast()
-    }
 }
 
 impl<T> Deref for PageArray<T> {
@@ -163,7 +150,7 @@ impl<T> Deref for PageArray<T> {
 impl<T> DerefMut for PageArray<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as in `deref`, and `&mut self` makes this the only slice.
-        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.length) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().cast(), self.length) }
     }
 }
 

@@ -21,21 +21,19 @@ pub enum Error {
     /// The kernel refused memory.
     #[error("could not {what} ({errno})")]
     Memory {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// What the kernel answered.
+        /// The error that the kernel returned.
         errno: Errno,
     },
     /// Fewer pages were to be had than the caller requires.
     #[error(
         "{got} of {asked} are on {} pages, and {pages} was required{}",
-        name(*size), remedy(*size)
+        name(*pages), remedy(*pages)
     )]
     Missing {
-        /// What was asked for.
+        /// The pages that were asked for.
         pages: Pages,
-        /// The size of these.
-        size: PageSize,
         /// The memory that was to be on such pages.
         asked: Bytes,
         /// The memory that is.
@@ -46,22 +44,22 @@ pub enum Error {
     Unknown(#[from] superpage_kernel::Error),
 }
 
-const fn name(size: PageSize) -> &'static str {
-    match size {
-        PageSize::Base => "base",
-        PageSize::Huge => "huge",
-        PageSize::Gigantic => "gigantic",
+const fn name(pages: Pages) -> &'static str {
+    match pages.size() {
+        Some(PageSize::Gigantic) => "gigantic",
+        Some(PageSize::Huge) => "huge",
+        Some(PageSize::Base) | None => "base",
     }
 }
 
-const fn remedy(size: PageSize) -> &'static str {
-    match size {
-        PageSize::Base => "",
-        PageSize::Huge => {
-            ": free memory lies in pieces, or huge pages are forbidden to this process (PR_SET_THP_DISABLE)"
-        }
-        PageSize::Gigantic => {
+const fn remedy(pages: Pages) -> &'static str {
+    match pages.size() {
+        Some(PageSize::Gigantic) => {
             ": reserve more of them in /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
         }
+        Some(PageSize::Huge) => {
+            ": free memory lies in pieces, or huge pages are forbidden to this process (PR_SET_THP_DISABLE)"
+        }
+        Some(PageSize::Base) | None => "",
     }
 }

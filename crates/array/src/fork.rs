@@ -88,7 +88,7 @@ fn take() -> Option<Box<Fork>> {
 
 extern "C" fn in_parent() {
     let fork = take();
-    fork.iter().flat_map(|fork| &fork.copies).flatten().for_each(|copy| memory::unmap_copy(*copy));
+    fork.iter().flat_map(|fork| &fork.copies).flatten().for_each(|copy| memory::unmap(*copy));
 }
 
 extern "C" fn in_child() {

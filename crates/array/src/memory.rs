@@ -27,14 +27,10 @@ use rustix::mm::{
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::NonNull;
-use superpage_kernel::procmap_query;
+use superpage_kernel::procmap_query::OwnMaps;
 use superpage_units::{
     BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, HUGE_PAGE_BYTES, PageSize, VirtAddr,
 };
-
-/// MADV_COLLAPSE, which `rustix` does not have.
-const MADV_COLLAPSE: i32 = 25;
-const MADV_POPULATE_WRITE: i32 = 23;
 
 const BASE: usize = to_usize(BASE_PAGE_BYTES);
 const HUGE: usize = to_usize(HUGE_PAGE_BYTES);
@@ -112,10 +108,13 @@ impl Memory {
             PageSize::Gigantic => take_gigantic(Span { length: asked, ..span }),
             PageSize::Huge | PageSize::Base => 0,
         };
-        let is_required = request.shortfall == Shortfall::Refused;
-        if is_required && size == PageSize::Gigantic && gigantic < asked {
-            let (asked, got) = (Bytes(asked as u64), Bytes(gigantic as u64));
-            return Err(Error::Missing { pages: request.pages, size, asked, got });
+        let refused = |got| {
+            let (pages, asked) = (request.pages, Bytes(asked as u64));
+            let is_refused = request.shortfall == Shortfall::Refused && got < asked;
+            if is_refused { Err(Error::Missing { pages, asked, got }) } else { Ok(()) }
+        };
+        if size == PageSize::Gigantic {
+            refused(Bytes(gigantic as u64))?;
         }
         // Behind gigantic pages huge ones are enough for what the array has.
         let part = to_usize(request.pages.share().of(Bytes(length as u64)).0);
@@ -124,22 +123,8 @@ impl Memory {
             PageSize::Huge | PageSize::Gigantic => part.next_multiple_of(HUGE).max(gigantic),
         };
         put_on_base_pages(Span { start: span.start + large, length: span.length - large })?;
-        let huge = Span { start: span.start + gigantic, length: large - gigantic };
-        put_on_huge_pages(huge)?;
-        if is_required && size == PageSize::Huge {
-            self.require(request, size, asked)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Refuses memory that is not on the pages that were asked for.
-    fn require(&self, request: Request, size: PageSize, asked: usize) -> Result<()> {
-        let placed = self.placement()?;
-        let got = placed.huge;
-        let asked = Bytes(asked as u64);
-        let pages = request.pages;
-        if got >= asked { Ok(()) } else { Err(Error::Missing { pages, size, asked, got }) }
+        put_on_huge_pages(Span { start: span.start + gigantic, length: large - gigantic })?;
+        if size == PageSize::Huge { refused(self.placement()?.huge) } else { Ok(()) }
     }
 
     /// The address of its first byte.
@@ -190,8 +175,9 @@ pub fn collapse<T>(elements: &mut [T]) -> Result<()> {
 pub fn collapse_at(address: usize, length: usize) -> Result<()> {
     let end = address.checked_add(length).filter(|end| *end <= LAST).ok_or(BEYOND)?;
     let (mut at, end) = (address.next_multiple_of(HUGE), end / HUGE * HUGE);
+    let maps = OwnMaps::open()?;
     while at < end {
-        let vma = procmap_query::own_vma_from(VirtAddr(at as u64))?;
+        let vma = maps.vma_from(VirtAddr(at as u64))?;
         let Some(vma) = vma.filter(|vma| vma.start < VirtAddr(end as u64)) else { break };
         let until = to_usize(vma.end.0).min(end) / HUGE * HUGE;
         at = at.max(to_usize(vma.start.0)).next_multiple_of(HUGE);
@@ -200,7 +186,7 @@ pub fn collapse_at(address: usize, length: usize) -> Result<()> {
             let _ = advise(part, libc::MADV_HUGEPAGE);
             // One that is empty would end a call for all.
             for range in part.parts(HUGE) {
-                let _ = advise(range, MADV_COLLAPSE);
+                let _ = advise(range, libc::MADV_COLLAPSE);
             }
         }
         at = to_usize(vma.end.0).next_multiple_of(HUGE);
@@ -239,8 +225,8 @@ fn reserve(length: usize, alignment: usize, accounting: Accounting) -> Result<Sp
     Ok(span)
 }
 
-/// Unmaps memory of which nobody knows.
-fn unmap(span: Span) {
+/// Unmaps memory that this crate has mapped and that nobody uses.
+pub(crate) fn unmap(span: Span) {
     if span.length > 0 {
         // SAFETY: the caller's own.
         let _ = unsafe { munmap(span.pointer(), span.length) };
@@ -283,7 +269,7 @@ fn put_gigantic(slot: Span) -> Result<()> {
     let size = MapFlags::from_bits_retain(libc::MAP_HUGE_1GB.cast_unsigned());
     let page = map(GIGANTIC, ProtFlags::READ | ProtFlags::WRITE, MapFlags::HUGETLB | size)?;
     // Private gigantic pages would be copied as wholes after a fork, and a process for which there is none is killed.
-    let placed = advise(page, MADV_POPULATE_WRITE)
+    let placed = advise(page, libc::MADV_POPULATE_WRITE)
         .and_then(|()| advise(page, libc::MADV_DONTFORK))
         .and_then(|()| move_to(page, slot));
     if placed.is_err() {
@@ -315,11 +301,11 @@ fn put_on_huge_pages(span: Span) -> Result<()> {
     check_available(span.length)?;
     // A kernel without huge pages refuses the advice; base pages it is then.
     let _ = advise(span, libc::MADV_HUGEPAGE);
-    advise(span, MADV_POPULATE_WRITE)
+    advise(span, libc::MADV_POPULATE_WRITE)
         .map_err(|errno| Error::Memory { what: "have the memory of an array", errno })?;
     // A range that is on a huge page stays as it is. The kernel stops at the first range for which it finds none, and what is
     // left stays on base pages.
-    let _ = advise(span, MADV_COLLAPSE);
+    let _ = advise(span, libc::MADV_COLLAPSE);
     Ok(())
 }
 
@@ -341,11 +327,6 @@ pub(crate) fn map_copy(length: usize) -> Result<Span> {
     let span = reserve(length, HUGE, Accounting::Counted)?;
     put_on_huge_pages(span).inspect_err(|_| unmap(span))?;
     Ok(span)
-}
-
-/// Gives memory back that [`map_copy`] has mapped.
-pub(crate) fn unmap_copy(copy: Span) {
-    unmap(copy);
 }
 
 /// Copies all of a span.

@@ -6,8 +6,8 @@ use crate::width::to_usize;
 use std::fmt;
 use superpage_kernel::pagemap::Pagemap;
 use superpage_kernel::process::Process;
-use superpage_kernel::procmap_query;
-use superpage_units::{BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, Share, VirtAddr};
+use superpage_kernel::procmap_query::OwnMaps;
+use superpage_units::{BASE_PAGE_BYTES, Bytes, GIGANTIC_PAGE_BYTES, VirtAddr};
 
 /// The pages that a part of memory is on. Their sum is that part, whole base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,13 +49,6 @@ impl Placement {
     #[must_use]
     pub fn total(&self) -> Bytes {
         self.base + self.huge + self.gigantic + self.swapped + self.absent
-    }
-
-    /// The share of what is in memory that is on huge and gigantic pages.
-    #[must_use]
-    pub fn huge_share(&self) -> Share {
-        let large = self.huge + self.gigantic;
-        large.share_of(large + self.base)
     }
 }
 
@@ -104,10 +97,10 @@ pub(crate) fn of_span(span: Span) -> Result<Placement> {
     if span.length == 0 {
         return Ok(placement);
     }
-    let pagemap = Pagemap::open(&Process::current()?)?;
+    let (pagemap, maps) = (Pagemap::open(&Process::current()?)?, OwnMaps::open()?);
     let (mut at, end) = (VirtAddr(span.start as u64), VirtAddr(span.end() as u64));
     while at < end {
-        let vma = procmap_query::own_vma_from(at)?.filter(|vma| vma.start < end);
+        let vma = maps.vma_from(at)?.filter(|vma| vma.start < end);
         // What is not mapped is not there.
         let Some(vma) = vma else {
             placement.absent += end.since(at);
@@ -145,7 +138,6 @@ mod tests {
         assert_eq!(Placement::default().to_string(), "nothing");
         assert_eq!(some + Placement::default(), some);
         assert_eq!([some, some].into_iter().sum::<Placement>().total(), Bytes::from_kib(4104));
-        assert!((0.998..0.999).contains(&some.huge_share().get()));
     }
 
     #[test]

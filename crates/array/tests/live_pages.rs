@@ -11,7 +11,7 @@ use superpage_array::{
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
-use superpage_kernel::procmap_query;
+use superpage_kernel::procmap_query::OwnMaps;
 use superpage_kernel::{hugetlb, meminfo};
 use superpage_manager::hugetlb_pool::HugetlbPool;
 use superpage_units::{
@@ -207,7 +207,7 @@ fn gigantic_then_huge() -> Ended {
     // What is left of the last gigantic page is not there.
     let is_all = placed.gigantic == Bytes(2 * GIGANTIC_PAGE_BYTES);
     ensure!(is_all || placed.huge == Bytes(HUGE_PAGE_BYTES), "{placed}");
-    let vma = procmap_query::own_vma_from(VirtAddr(array.as_ptr().addr() as u64))?;
+    let vma = OwnMaps::open()?.vma_from(VirtAddr(array.as_ptr().addr() as u64))?;
     ensure!(vma.is_some_and(|vma| vma.page_size == Bytes(GIGANTIC_PAGE_BYTES)), "{vma:?}");
     array[GIGANTIC_WORDS] = 5;
     ensure!(array[GIGANTIC_WORDS] == 5 && array[0] == 0, "it holds something else");
