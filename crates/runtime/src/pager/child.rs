@@ -96,22 +96,25 @@ impl Pager {
                 }
                 let place = self.page(page / PER_RANGE, page % PER_RANGE);
                 let stored = self.stored_at(page / PER_RANGE, page % PER_RANGE);
-                if stored == Stored::Nowhere {
-                    if found.is(ZERO) {
+                let is_right = || {
+                    // The program may have written zeroes to a page that is in place.
+                    let was_put = self.gate.put.has(page) && !found.is(ZERO);
+                    let was_coming =
+                        self.gate.coming.has(page) && !found.is(ZERO) && !is_blank(place);
+                    // A page of zeroes is right if the file has zeroes too: ranges are written as a whole.
+                    was_put || was_coming || is_blank(place) && self.is_blank_in(file, page)
+                };
+                match stored {
+                    Stored::Nowhere if found.is(ZERO) => {
                         // SAFETY: it holds zeroes as it did before.
                         let _ = unsafe { sys::madvise(place, libc::MADV_DONTNEED) };
-                        continue;
                     }
-                } else if self.gate.has_put(page) && !found.is(ZERO) {
-                    // The program may have written zeroes to it since.
-                } else if !self.gate.has_noted(page) || found.is(ZERO) || is_blank(place) {
-                    // A page of zeroes is right if the file has zeroes too: ranges are written as a whole.
-                    if !(is_blank(place) && self.is_blank_in(file, page)) {
+                    Stored::File(_) | Stored::Compressed if !is_right() => {
                         is_wrong = true;
                         return;
                     }
+                    Stored::Nowhere | Stored::File(_) | Stored::Compressed => touched.push(page),
                 }
-                touched.push(page);
             }
         })?;
         if is_wrong {

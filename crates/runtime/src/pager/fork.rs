@@ -40,11 +40,50 @@ pub(super) struct Gate {
     state: AtomicU32,
     /// Those who have passed.
     inside: AtomicU32,
-    /// A bit for each page of the heap that is being put in place at the fork.
-    noted: &'static [AtomicU32],
-    /// A bit for each of these that is in place. The kernel puts no page into a VMA that it has copied, until the fork is over:
-    /// so what has this bit in the child was in place before.
-    put: &'static [AtomicU32],
+    /// The pages of the heap that are being put in place at the fork.
+    pub(super) coming: Notes,
+    /// Those of them that are in place. The kernel puts no page into a VMA that it has copied, until the fork is over: so a
+    /// page that the child finds noted here was in place before.
+    pub(super) put: Notes,
+}
+
+/// A bit for each page of the heap.
+#[derive(Debug)]
+pub(super) struct Notes(&'static [AtomicU32]);
+
+impl Notes {
+    fn new(pages: usize) -> Result<Self> {
+        Ok(Self(super::integers(pages.div_ceil(PER_NOTE))?))
+    }
+
+    /// Notes a page of the heap.
+    fn add(&self, page: usize) {
+        if let Some(notes) = self.0.get(page / PER_NOTE) {
+            notes.fetch_or(1 << (page % PER_NOTE), SeqCst);
+        }
+    }
+
+    /// Takes the note of a page back.
+    fn remove(&self, page: usize) {
+        if let Some(notes) = self.0.get(page / PER_NOTE) {
+            notes.fetch_and(!(1 << (page % PER_NOTE)), SeqCst);
+        }
+    }
+
+    /// Whether a page was noted.
+    pub(super) fn has(&self, page: usize) -> bool {
+        let notes = self.0.get(page / PER_NOTE);
+        notes.is_some_and(|notes| notes.load(SeqCst) & 1 << (page % PER_NOTE) != 0)
+    }
+
+    /// Takes all notes; the pages.
+    fn take(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let taken = self.0.iter().enumerate().map(|(word, notes)| (word, notes.swap(0, SeqCst)));
+        taken.filter(|(_, notes)| *notes != 0).flat_map(|(word, notes)| {
+            let bits = (0..PER_NOTE).filter(move |bit| notes & 1 << bit != 0);
+            bits.map(move |bit| word * PER_NOTE + bit)
+        })
+    }
 }
 
 impl Gate {
@@ -56,8 +95,8 @@ impl Gate {
         Ok(Self {
             state: AtomicU32::new(OPEN),
             inside: AtomicU32::new(0),
-            noted: super::integers(pages.div_ceil(PER_NOTE))?,
-            put: super::integers(pages.div_ceil(PER_NOTE))?,
+            coming: Notes::new(pages)?,
+            put: Notes::new(pages)?,
         })
     }
 
@@ -106,50 +145,6 @@ impl Gate {
             }
         }
     }
-
-    /// Notes a page of the heap.
-    fn note(&self, page: usize) {
-        if let Some(notes) = self.noted.get(page / PER_NOTE) {
-            notes.fetch_or(1 << (page % PER_NOTE), SeqCst);
-        }
-    }
-
-    /// Notes that a page is in its place.
-    fn note_put(&self, page: usize) {
-        if let Some(put) = self.put.get(page / PER_NOTE) {
-            put.fetch_or(1 << (page % PER_NOTE), SeqCst);
-        }
-    }
-
-    /// Whether a page was in its place.
-    pub(super) fn has_put(&self, page: usize) -> bool {
-        let put = self.put.get(page / PER_NOTE);
-        put.is_some_and(|put| put.load(SeqCst) & 1 << (page % PER_NOTE) != 0)
-    }
-
-    /// Takes the note of a page back, which did not come.
-    fn forget(&self, page: usize) {
-        if let Some(notes) = self.noted.get(page / PER_NOTE) {
-            notes.fetch_and(!(1 << (page % PER_NOTE)), SeqCst);
-        }
-    }
-
-    /// Whether a page was noted.
-    pub(super) fn has_noted(&self, page: usize) -> bool {
-        let notes = self.noted.get(page / PER_NOTE);
-        notes.is_some_and(|notes| notes.load(SeqCst) & 1 << (page % PER_NOTE) != 0)
-    }
-
-    /// Takes all notes; the pages.
-    fn take_notes(&self) -> impl Iterator<Item = usize> + use<'_> {
-        self.put.iter().for_each(|put| put.store(0, SeqCst));
-        let taken =
-            self.noted.iter().enumerate().map(|(word, notes)| (word, notes.swap(0, SeqCst)));
-        taken.filter(|(_, notes)| *notes != 0).flat_map(|(word, notes)| {
-            let bits = (0..PER_NOTE).filter(move |bit| notes & 1 << bit != 0);
-            bits.map(move |bit| word * PER_NOTE + bit)
-        })
-    }
 }
 
 impl Pager {
@@ -179,7 +174,8 @@ impl Pager {
             return;
         }
         self.gate.close();
-        self.gate.take_notes().for_each(|page| self.take_in(page));
+        self.gate.put.take().for_each(drop);
+        self.gate.coming.take().for_each(|page| self.take_in(page));
         self.table.with(|table| table.is_held = false);
         self.gate.turn(OPEN);
         self.tell(WORKERS);
@@ -252,7 +248,7 @@ impl Pager {
                 let _ = self.uffd.copy(Buffer::zeroes().address(), page.start, Writes::Free);
             }
         } else {
-            self.gate.note(number);
+            self.gate.coming.add(number);
             match fault.kind {
                 Kind::WriteProtected => self.uffd.allow_writes(page),
                 Kind::Missing => {
@@ -262,9 +258,9 @@ impl Pager {
                         false => self.put_stored(range, index),
                     };
                     if is_put {
-                        self.gate.note_put(number);
+                        self.gate.put.add(number);
                     } else {
-                        self.gate.forget(number);
+                        self.gate.coming.remove(number);
                         // This mark changes the state, but it does no harm in a copy that has it too soon.
                         self.table.with(|table| table.note_mark(range));
                     }
