@@ -13,22 +13,23 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use superpage_units::Bytes;
 
-/// What becomes of an array for which there are fewer huge or gigantic pages than were asked for.
+/// The outcome for an array for which the kernel has fewer huge or gigantic pages than were asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shortfall {
-    /// It lies on smaller pages as far as there are none: instead of gigantic on huge pages, instead of huge on base pages.
+    /// The array lies on smaller pages as far as there are none: instead of gigantic on huge pages, instead of huge on base
+    /// pages.
     #[default]
     Allowed,
-    /// There is no array.
+    /// The array is not made, and the caller has an error.
     Refused,
 }
 
-/// What is asked of an array's pages.
+/// A request for an array's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which pages.
+    /// The pages that are asked for.
     pub pages: Pages,
-    /// What becomes of the array where there are not enough.
+    /// The outcome where the kernel has too few of them.
     pub shortfall: Shortfall,
 }
 

@@ -98,7 +98,7 @@ extern "C" fn in_child() {
         if memory::guard(part).is_err() {
             fork.parts.lost.push(part);
         } else if let Some(copy) = copy {
-            // Where that fails, nobody may touch it.
+            // Where mremap fails, the guard stays: nobody may touch the part.
             let _ = memory::move_to(*copy, part);
         }
     }

@@ -1,6 +1,6 @@
 //! The memory of an array: mapped, advised, and put on the pages that were asked for.
 //!
-//! What is asked for is tried in this order, each part from the beginning of the memory on:
+//! The pages that are asked for are tried in this order, each part from the beginning of the memory on:
 //!
 //! 1. Gigantic pages, one by one, from the kernel's pool, until it has no more. Each is mapped apart and moved in place, so
 //!    that a pool without free pages is an error here and no SIGBUS at the first touch.
@@ -74,9 +74,9 @@ unsafe impl Sync for Memory {}
 /// Whether the kernel is to count memory as used before it is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accounting {
-    /// It refuses what it could never give.
+    /// The kernel refuses memory that it could never give.
     Counted,
-    /// Hardly any of it will be touched.
+    /// The kernel does not count the memory, of which hardly any will be touched.
     Sparse,
 }
 
@@ -184,7 +184,7 @@ pub fn collapse_at(address: usize, length: usize) -> Result<()> {
         let part = Span { start: at, length: until.saturating_sub(at) };
         if vma.is_private_anonymous {
             let _ = advise(part, libc::MADV_HUGEPAGE);
-            // One that is empty would end a call for all.
+            // A range without memory would end a call for all ranges.
             for range in part.parts(HUGE) {
                 let _ = advise(range, libc::MADV_COLLAPSE);
             }
@@ -209,13 +209,13 @@ fn reserve(length: usize, alignment: usize, accounting: Accounting) -> Result<Sp
     };
     let start = map(mapped, ProtFlags::empty(), flags)?.start;
     let span = Span { start: start.next_multiple_of(alignment), length };
-    // What is left over on both sides.
+    // The alignment leaves memory over on both sides.
     let before = Span { start, length: span.start - start };
     let behind = Span { start: span.end(), length: start + mapped - span.end() };
     for part in [before, behind] {
         unmap(part);
     }
-    // Only now the kernel counts it.
+    // The kernel counts memory from when it may be written to.
     // SAFETY: it was just mapped, and nobody knows of it.
     unsafe { mprotect(span.pointer(), span.length, MprotectFlags::READ | MprotectFlags::WRITE) }
         .map_err(|errno| {
@@ -317,7 +317,7 @@ fn check_available(length: usize) -> Result<()> {
         Ok(available) if available < Bytes(length as u64) => {
             Err(Error::Memory { what: "have the memory of an array", errno: Errno::NOMEM })
         }
-        // Where nobody says how much there is, it is tried.
+        // Without /proc/meminfo the kernel is asked for the memory itself.
         _ => Ok(()),
     }
 }
@@ -348,7 +348,7 @@ fn advise(span: Span, advice: i32) -> rustix::io::Result<()> {
     }
 }
 
-/// As an address of memory that is never touched.
+/// An address that is not zero, of memory that is never touched.
 const fn nonzero(address: usize) -> std::num::NonZero<usize> {
     match std::num::NonZero::new(address) {
         Some(address) => address,

@@ -1,7 +1,7 @@
-//! What is asked of the pages of an array, in one grammar for Rust, C, Python and the command line: `base`, `huge`,
+//! The grammar in which the pages of an array are asked for, the same for Rust, C, Python and the command line: `base`, `huge`,
 //! `gigantic`, the first part in memory order on such pages, as in `huge:20%`, and `default`, which asks for nothing.
 //!
-//! Not here: whether the kernel has such pages.
+//! This file does not know whether the kernel has such pages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use superpage_units::{Bytes, PageSize, Share};
 /// Which pages an array is to lie on: a part of it from its beginning on pages of one size, the rest on base pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {
-    /// None: whatever the kernel gives.
+    /// The size of the pages of the first part; none where the kernel chooses.
     size: Option<PageSize>,
     share: Share,
 }
@@ -22,7 +22,7 @@ impl Pages {
     pub const HUGE: Self = Self::first(Share::ALL, PageSize::Huge);
     /// Gigantic pages (1 GiB) of the kernel's pool.
     pub const GIGANTIC: Self = Self::first(Share::ALL, PageSize::Gigantic);
-    /// What the kernel gives memory that asks for nothing, by its setting
+    /// The pages that the kernel gives memory for which nothing was asked, by its setting
     /// (`/sys/kernel/mm/transparent_hugepage/enabled`), at the first touch and later.
     pub const DEFAULT: Self = Self { size: None, share: Share::ALL };
 
@@ -38,14 +38,14 @@ impl Pages {
         self.size
     }
 
-    /// How much of an array that part is.
+    /// The share of an array that the first part is.
     #[must_use]
     pub const fn share(self) -> Share {
         self.share
     }
 
     /// The memory of an array of `length` that is to be on pages of [`Pages::size`]: so many whole pages as the part touches.
-    /// It is more than the array where the array ends in the middle of a page.
+    /// These pages may be larger than the array, which may end in the middle of one.
     #[must_use]
     pub fn asked(self, length: Bytes) -> Bytes {
         let page = self.size.unwrap_or(PageSize::Base).bytes().0;
@@ -54,7 +54,7 @@ impl Pages {
     }
 }
 
-/// A description of pages that is none.
+/// A text that the grammar does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} are no pages of an array: say base, huge or gigantic, or the first part of it in memory order as in huge:20%, or default"
@@ -87,7 +87,7 @@ fn percent(text: &str) -> Option<Share> {
     Share::new(number.parse::<f64>().ok().filter(|_| is_plain)? / 100.0)
 }
 
-/// As it is read.
+/// The text that the grammar has for the pages.
 impl fmt::Display for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.size {

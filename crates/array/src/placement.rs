@@ -20,7 +20,7 @@ pub struct Placement {
     pub gigantic: Bytes,
     /// Swapped out.
     pub swapped: Bytes,
-    /// Not there: never touched, or only read, which maps the shared page of zeroes.
+    /// Without memory: never touched, or only read, which maps the shared page of zeroes.
     pub absent: Bytes,
 }
 
@@ -45,7 +45,7 @@ impl Placement {
         of_span(Span { start, length })
     }
 
-    /// All of it.
+    /// The sum of all sizes.
     #[must_use]
     pub fn total(&self) -> Bytes {
         self.base + self.huge + self.gigantic + self.swapped + self.absent
@@ -101,7 +101,7 @@ pub(crate) fn of_span(span: Span) -> Result<Placement> {
     let (mut at, end) = (VirtAddr(span.start as u64), VirtAddr(span.end() as u64));
     while at < end {
         let vma = maps.vma_from(at)?.filter(|vma| vma.start < end);
-        // What is not mapped is not there.
+        // Addresses above the last VMA have no memory.
         let Some(vma) = vma else {
             placement.absent += end.since(at);
             break;

@@ -117,7 +117,7 @@ fn the_asked_part_is_huge() -> Ended {
     Ok(())
 }
 
-/// Also where somebody asks the kernel for huge pages afterwards, as khugepaged and the daemon do.
+/// The kernel refuses huge pages there also when it is asked later, as khugepaged and the daemon do.
 fn the_rest_stays_on_base_pages() -> Ended {
     let array = PageArray::<u64>::copy_of(&vec![7; 10 * WORDS], parsed("huge:50%")?)?;
     let me = Process::current()?;
@@ -204,7 +204,7 @@ fn gigantic_then_huge() -> Ended {
     let mut array = PageArray::<u64>::zeroed(GIGANTIC_WORDS + WORDS, Pages::GIGANTIC)?;
     let placed = array.placement()?;
     ensure!(placed.gigantic >= Bytes(GIGANTIC_PAGE_BYTES), "{placed}");
-    // What is left of the last gigantic page is not there.
+    // The rest of the last gigantic page has no memory.
     let is_all = placed.gigantic == Bytes(2 * GIGANTIC_PAGE_BYTES);
     ensure!(is_all || placed.huge == Bytes(HUGE_PAGE_BYTES), "{placed}");
     let vma = OwnMaps::open()?.vma_from(VirtAddr(array.as_ptr().addr() as u64))?;
@@ -214,7 +214,7 @@ fn gigantic_then_huge() -> Ended {
     Ok(())
 }
 
-/// What a child says of an array: that it is as it was, and its own.
+/// Whether a child of a fork finds the array as it was, and can change its own copy.
 fn child_of(array: &mut [u64], then: impl FnOnce(&mut [u64]) -> bool) -> Result<bool, Failed> {
     // SAFETY: the child does nothing but look at memory and end.
     let child = unsafe { libc::fork() };

@@ -45,7 +45,7 @@ int superpage_pages(const void *memory, size_t length, struct superpage_placemen
  * stays. 0, or -1 with a sentence in superpage_error(). */
 int superpage_collapse(void *memory, size_t length);
 
-/* What went wrong last in this thread, in one sentence; never NULL. It stays until the next call of this thread. */
+/* The last error of this thread, in one sentence; never NULL. The string stays until the next call of this thread. */
 const char *superpage_error(void);
 
 #ifdef __cplusplus

@@ -63,13 +63,13 @@ extern "C" fn after_fork() {
     }
 }
 
-/// Notes what went wrong.
+/// Notes the sentence that `superpage_error` returns.
 fn failed(what: impl ToString) {
     let text = CString::new(what.to_string().replace('\0', " ")).unwrap_or_default();
     ERROR.with_borrow_mut(|error| *error = text);
 }
 
-/// What a function of C's answers.
+/// The return value of a C function: 0, or -1 after the error was noted.
 fn answer<E: ToString>(done: Result<(), E>) -> c_int {
     match done {
         Ok(()) => 0,
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn superpage_free(memory: *mut c_void) -> c_int {
     if memory.is_null() {
         return 0;
     }
-    // It is dropped after the lock.
+    // The array is dropped after the lock is given back.
     let found = given().remove(&memory.addr());
     answer(
         found

@@ -1,8 +1,8 @@
 //! The heap of a program that `superpage run --heap` has started, as it stands: from the counters that the library in the
 //! program keeps. Another process finds them by what the program has mapped.
 //!
-//! The file of the counters is its owner's alone, and only who may trace the program sees what it has mapped. Not here: words
-//! and tables, which the commands make.
+//! The file of the counters is its owner's alone, and only who may trace the program sees what it has mapped. The commands
+//! make tables and reports of it.
 
 use crate::show;
 use serde_json::{Value, json};
@@ -150,7 +150,7 @@ impl HeapState {
         part(self.ahead_used, self.read_ahead)
     }
 
-    /// How long the program's threads waited for faults, in words.
+    /// The time that the program's threads waited for faults, by kind, in words.
     pub(crate) fn waited_in_words(&self) -> String {
         let Self { waited_huge, waited_base, waited_soft, .. } = *self;
         let all = Nanos(waited_huge.0 + waited_base.0 + waited_soft.0);

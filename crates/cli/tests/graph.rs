@@ -12,7 +12,7 @@ fn superpage(words: &[&str]) -> Output {
     assert_cmd::Command::new(PROGRAM).args(words).output().expect("it starts")
 }
 
-/// What a command prints, that ends well.
+/// The output of a command that must end well.
 fn said(words: &[&str]) -> String {
     let output = superpage(words);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -211,7 +211,7 @@ fn what_cannot_be_done_is_refused_in_a_sentence() {
     refused(&["graph", "convert", &file, &files.path("b.wsg")], 2, &["weights"]);
     let loops = files.write("loops.el", "1 1\n");
     refused(&["graph", "run", "bfs", &loops], 2, &["no vertex has neighbors"]);
-    // Where nobody has reserved any, there are none.
+    // The kernel has gigantic pages only where somebody has reserved some.
     let free =
         std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages");
     if free.is_ok_and(|free| free.trim() == "0") {

@@ -252,7 +252,7 @@ impl Waiting {
         Self::start_in(place, words, None)
     }
 
-    /// The same, with temporary files in a directory.
+    /// Starts it as [`Waiting::start_with`] does, with its temporary files in a directory.
     fn start_in(place: &Path, words: &[&str], temporary: Option<&Path>) -> Result<Self, Failed> {
         let mut command = Command::new(PROGRAM);
         command.envs(temporary.map(|directory| ("TMPDIR", directory)));
@@ -345,7 +345,7 @@ fn nothing_is_left_of_a_killed_run() -> Ended {
     let (directory, temporary) = (TempDir::new_in(DISK)?, TempDir::new()?);
     let mut waiting = Waiting::start_in(directory.path(), &[], Some(temporary.path()))?;
     let restore = || -> Ended {
-        // What is younger than a minute is not looked at.
+        // Directories younger than a minute are not looked at.
         for entry in std::fs::read_dir(temporary.path())? {
             let past = SystemTime::now() - Duration::from_secs(600);
             File::open(entry?.path())?.set_modified(past)?;

@@ -161,14 +161,14 @@ impl Survey {
     }
 }
 
-/// How much is mapped between two addresses, and by which pages.
+/// The memory that is mapped between two addresses, by the pages that map it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapped {
-    /// By huge pages, at the level of the page table where 2 MiB pages are, or above it.
+    /// The part that huge pages map, at the level of the page table where 2 MiB pages are, or above it.
     pub huge: Bytes,
-    /// By smaller pages, without those mapped to the shared zero page.
+    /// The part that smaller pages map, without those mapped to the shared zero page.
     pub base: Bytes,
-    /// In swap.
+    /// The part in swap.
     pub swapped: Bytes,
 }
 
@@ -326,7 +326,7 @@ impl Pagemap {
         Ok(found)
     }
 
-    /// How much is mapped between two addresses, whatever kind of memory it is. Huge pages that lie there in part count in
+    /// The memory that is mapped between two addresses, whatever kind it is. Huge pages that lie there in part count in
     /// part. Pages mapped to the shared zero page, of either size, count as nothing.
     ///
     /// # Errors

@@ -225,9 +225,9 @@ pub struct HeapCounters {
     pub wanted: AtomicU64,
     /// The nanoseconds that faults waited for which a huge page was brought in.
     pub waited_huge: AtomicU64,
-    /// Those for a base page.
+    /// The nanoseconds that faults waited for a base page.
     pub waited_base: AtomicU64,
-    /// Those whose page was still in memory.
+    /// The nanoseconds that faults waited whose page was still in memory.
     pub waited_soft: AtomicU64,
     /// The waits for faults that were served.
     pub waits: Waits,

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 /// The virtual environment, below the directory of what is built.
 const ENVIRONMENT: &str = "python";
-/// What the tests use, from the registry of Python packages. Without PyTorch, which takes gigabytes: its test runs where it is there.
+/// The packages that the build and the tests use. PyTorch is not among them, because it takes gigabytes: its test runs where it is
+/// installed.
 const PACKAGES: [&str; 5] = ["maturin>=1.9,<2", "numpy", "pandas", "pytest", "scipy"];
 /// The least version of Python, as `python/pyproject.toml` has it.
 const LEAST: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
@@ -20,7 +21,7 @@ pub(crate) fn run(tally: &mut Tally) -> Result<bool> {
         return Ok(skip(tally, &format!("{why:#}")));
     }
     let wheels = environment.join("wheels");
-    // What an earlier version has left would be installed too.
+    // A wheel of an earlier version would be installed too.
     let _ = std::fs::remove_dir_all(&wheels);
     let built = command(&environment, "maturin")
         .args([
@@ -65,7 +66,7 @@ fn prepare(environment: &Path) -> Result<()> {
 
 fn tests(environment: &Path, tally: &mut Tally) -> Result<bool> {
     let tests = std::path::absolute("python/tests")?;
-    // Not from the sources: the package that was installed is tested.
+    // The tests run outside the sources, so that they import the package that was installed.
     let ended = command(environment, "python")
         .args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"])
         .arg(tests)
@@ -76,8 +77,8 @@ fn tests(environment: &Path, tally: &mut Tally) -> Result<bool> {
     print!("{said}");
     let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     tally.add_pytest(last);
-    let reasons = said.lines().filter(|line| line.starts_with("SKIPPED"));
-    tally.skips.extend(reasons.map(|line| format!("skipped {line}")));
+    let reasons = said.lines().filter_map(|line| line.strip_prefix("SKIPPED "));
+    tally.skips.extend(reasons.map(|reason| format!("skipped of the Python package: {reason}")));
     Ok(ended.status.success())
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// Where a file may say that it needs some.
+/// The places in which a file may say that it needs unsafe code.
 const HOMES: [&str; 7] = [
     "crates/array/",
     "crates/array_c/",

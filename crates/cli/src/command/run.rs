@@ -173,7 +173,7 @@ impl Shared {
         })?;
         let page =
             SharedPage::create(&Self::file(&directory)).map_err(|error| error.to_string())?;
-        // Not every file system has locks. Without one the file counts as used while somebody has it mapped.
+        // Some file systems have no locks. Without a lock the file counts as used while somebody has it mapped.
         let lock = File::open(Self::file(&directory)).ok().filter(|file| file.lock().is_ok());
         Ok(Self { directory, page, _lock: lock, libraries })
     }

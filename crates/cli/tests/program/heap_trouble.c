@@ -186,7 +186,7 @@ static int loses_pages(char **arguments) {
     for (volatile size_t at = 0; at < LENGTH; at += PAGE) {
         if (sigsetjmp(lost, 1)) {
             wrong++;
-            // What is given up is no loss.
+            // A lost page that the program gives up reads as zeroes.
             if (wrong == 1) {
                 CHECK(madvise(memory + at, PAGE, MADV_DONTNEED) == 0);
                 CHECK(memory[at] == 0);

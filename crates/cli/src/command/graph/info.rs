@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Info) -> Outcome {
     show::print(&words(arguments, graph, &degrees, &arrays, &shares))
 }
 
-/// How many neighbors vertices have.
+/// The numbers of neighbors that vertices have.
 struct Degrees {
     least: u64,
     median: u64,

@@ -43,7 +43,7 @@ fn on_threads(threads: Option<NonZero<usize>>, work: impl FnOnce() -> Outcome + 
     pool.install(work)
 }
 
-/// What went wrong with a graph, with the exit code for it.
+/// An error about a graph has its exit code by its kind.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = error.to_string();
@@ -62,7 +62,7 @@ fn shown<T: Send>(name: &str, work: impl FnOnce(&Progress) -> T + Send) -> (T, D
     let progress = Progress::default();
     let (progress, begun) = (&progress, Instant::now());
     std::thread::scope(|scope| {
-        // It hangs up when the work is done, and if that panics.
+        // The sender is dropped when the work is done, and also if the work panics.
         let (ended, end) = channel::<()>();
         scope.spawn(move || {
             let bar = show::progress(0, &format!("{name} {{wide_bar}} {{percent}} %"));
@@ -84,14 +84,14 @@ fn shown<T: Send>(name: &str, work: impl FnOnce(&Progress) -> T + Send) -> (T, D
 struct Loaded {
     graph: Graph,
     reading: Duration,
-    /// Of choosing the new order of vertices and renumbering them.
+    /// The time that choosing the new order of vertices and renumbering them took.
     grouping: Duration,
     /// The new number of each vertex, where it has one.
     numbers: Option<Vec<Vertex>>,
 }
 
 impl Loaded {
-    /// What a vertex of the file is called now.
+    /// The number that a vertex of the file has now.
     fn number(&self, vertex: Vertex) -> Vertex {
         let numbers = self.numbers.as_ref();
         numbers.and_then(|numbers| numbers.get(vertex as usize)).copied().unwrap_or(vertex)

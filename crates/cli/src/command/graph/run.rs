@@ -112,7 +112,7 @@ fn sources(loaded: &Loaded, arguments: &Run) -> Result<Vec<Vertex>, Failure> {
 /// A round of trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
-    /// Not timed: arrays on base pages get their memory in it.
+    /// The first round is not timed, because arrays on base pages get their memory in it.
     First,
     Timed,
 }
@@ -128,7 +128,7 @@ struct Variant {
     pages: Pages,
     kernel: Kernel,
     trials: Vec<Duration>,
-    /// What came out of the first trial.
+    /// The result of the first trial, in words.
     result: String,
 }
 
@@ -291,7 +291,7 @@ fn nanos(time: Duration) -> Nanos {
     Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What was done, in words.
+/// The graph, the times of reading and grouping, and the result, in words.
 fn words(arguments: &Run, loaded: &Loaded, variants: &[Variant]) -> String {
     let graph = &loaded.graph;
     let (vertices, edges) = (graph.vertices(), graph.edges());

@@ -1,5 +1,5 @@
-//! What a `superpage run` that was killed has left among the temporary files: the directory with the file of the counters, which
-//! its program may still use.
+//! A `superpage run` that was killed leaves the directory with the file of the counters among the temporary files. Its program may
+//! still use that file.
 
 use crate::heap::{DIRECTORY, FILE};
 use std::fs::{DirEntry, File};
@@ -10,9 +10,9 @@ use std::time::Duration;
 /// The age from which on a directory is looked at: in a younger one, the file may not be locked yet.
 const AGE: Duration = Duration::from_secs(60);
 
-/// Removes the directories of this user that nobody uses any more. Those that were removed.
+/// Removes the directories of this user that nobody uses any more, and returns them.
 pub(in super::super) fn remove() -> Vec<PathBuf> {
-    // What a process has mapped is told by the path without links.
+    // /proc/PID/maps has paths without links.
     let Ok(directory) = std::env::temp_dir().canonicalize() else { return Vec::new() };
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let old = entries.flatten().filter(is_ours).map(|entry| entry.path());

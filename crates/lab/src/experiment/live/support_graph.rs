@@ -60,7 +60,7 @@ impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::Kronecker, Self::Uniform, Self::BlockModel];
 
     /// The name on the command line and in rows.
-    pub(super) const fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::Kronecker => "kronecker",
             Self::Uniform => "uniform",
@@ -71,7 +71,7 @@ impl Kind {
 
 /// Graphs in files, made once.
 #[derive(Debug)]
-pub(super) struct Graphs<'a> {
+struct Graphs<'a> {
     setting: &'a Setting,
     directory: TempDir,
     scale: u32,
@@ -79,7 +79,7 @@ pub(super) struct Graphs<'a> {
 
 impl<'a> Graphs<'a> {
     /// No graphs yet, in a directory of their own on the disk.
-    pub(super) fn new(setting: &'a Setting) -> Result<Self> {
+    fn new(setting: &'a Setting) -> Result<Self> {
         let size = fitting_size(setting, SIZE, 3)?;
         let directory = TempDir::with_prefix_in("superpage-graphs", &setting.directory);
         let directory = directory.map_err(|error| {
@@ -110,7 +110,7 @@ impl<'a> Graphs<'a> {
 /// The kernel's setting, and the pages that a run asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Policy {
-    /// As in rows.
+    /// The name in rows.
     pub(super) name: &'static str,
     /// The kernel's setting.
     pub(super) enabled: Enabled,
@@ -137,7 +137,7 @@ impl Policy {
         when: "last",
     };
 
-    /// What the kernel gives where all memory may have huge pages.
+    /// The pages that the kernel gives where all memory may have huge pages.
     pub(super) const LINUX: Self = Self {
         name: "linux",
         enabled: Enabled::Always,
@@ -172,7 +172,7 @@ impl Policy {
     pub(super) const HOT: Self =
         Self { name: "dbg+huge:20%", property: "huge:20%", group: "dbg", ..Self::PROPERTY };
 
-    /// The same under another name.
+    /// The same policy under another name.
     pub(super) const fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
@@ -183,22 +183,22 @@ pub(super) const VALUES: &str = "values";
 
 /// Pressure on memory while a run has its arrays.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Free {
+struct Free {
     /// Free memory beyond what the run takes, as a share of that; nothing: all that is free.
-    pub(super) beyond: Option<f64>,
+    beyond: Option<f64>,
     /// The share of the free memory that no huge page can be had from.
-    pub(super) fragmented: f64,
+    fragmented: f64,
 }
 
-/// What came out of one run.
+/// The result of one run: its median time, and the memory on huge pages.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) seconds: f64,
-    pub(super) grouping: f64,
-    pub(super) huge: Bytes,
-    pub(super) all: Bytes,
-    pub(super) property_huge: Bytes,
-    pub(super) property: Bytes,
+struct Outcome {
+    seconds: f64,
+    grouping: f64,
+    huge: Bytes,
+    all: Bytes,
+    property_huge: Bytes,
+    property: Bytes,
 }
 
 /// Runs a kernel once, with its trials. Under pressure the vertices were put in order before, as the paper does it: renumbering
@@ -244,7 +244,7 @@ fn press(setting: &Setting, bench: &mut Bench, file: &Path, free: Free) -> Resul
     Ok(taken)
 }
 
-/// What a command prints, that must end well.
+/// The output of a command that must end well.
 fn output(command: &mut Command) -> Result<Vec<u8>> {
     let said =
         command.output().map_err(|error| Error::Child(format!("it did not start: {error}")))?;
@@ -276,24 +276,24 @@ fn outcome(found: &Value) -> Option<Outcome> {
 /// A run to be compared with others of its case.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variant {
-    pub(super) policy: Policy,
-    pub(super) free: Free,
+    policy: Policy,
+    free: Free,
     /// The paper's speed over base pages, where it has a number.
-    pub(super) paper: Option<f64>,
+    paper: Option<f64>,
 }
 
 impl Variant {
-    /// Without pressure.
+    /// A run without pressure on memory.
     pub(super) const fn free(policy: Policy) -> Self {
         Self { policy, free: Free { beyond: None, fragmented: 0.0 }, paper: None }
     }
 
-    /// Under pressure.
+    /// A run under pressure on memory.
     pub(super) const fn under(policy: Policy, beyond: f64, fragmented: f64) -> Self {
         Self { policy, free: Free { beyond: Some(beyond), fragmented }, paper: None }
     }
 
-    /// With the paper's number.
+    /// The same run with the paper's number beside it.
     pub(super) const fn paper(self, over_base: f64) -> Self {
         Self { paper: Some(over_base), ..self }
     }
@@ -345,7 +345,7 @@ fn case(
             let policy = variant.policy.name;
             progress(&format!("{name}: {policy}, round {} of {}", round + 1, setting.rounds))?;
             if pressure.0 != variant.free {
-                // What there was goes first.
+                // The pressure of the run before goes first.
                 pressure.1.clear();
                 pressure = (variant.free, press(setting, bench, &file, variant.free)?);
             }
@@ -415,7 +415,7 @@ pub(super) fn compare(
     Ok(report)
 }
 
-/// What all of these tables rest on.
+/// Adds the note on graphs, trials and columns that all of these tables need.
 fn add_notes(graphs: &Graphs<'_>, report: &mut Report) {
     report.notes.push(format!(
         "Graphs of scale {}, 16 edges drawn for each vertex, both ways. Each run is a `superpage graph run` with {TRIALS} trials \
