@@ -65,20 +65,28 @@ pub fn graph(
     Ok(match direction {
         Direction::Undirected => Graph::undirected(outgoing),
         Direction::Directed => {
-            let backwards = adjacency(&Backwards(&outgoing), direction, pages, progress)?;
+            let backwards =
+                adjacency(&Kept(&outgoing, Way::Backwards), direction, pages, progress)?;
             let joined = Graph::directed(outgoing, backwards);
             joined.map_err(|what| Error::Usage(format!("a graph came out wrong: {what}")))?
         }
     })
 }
 
-/// The edges of an adjacency, backwards.
-struct Backwards<'a>(&'a Adjacency);
+/// The way in which edges are gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Forwards,
+    Backwards,
+}
+
+/// The edges of an adjacency that is there.
+pub(crate) struct Kept<'a>(pub(crate) &'a Adjacency, pub(crate) Way);
 
 /// Edges in a block, where a source makes blocks of its own. Chosen, not measured: what fits into a second-level cache.
 pub(crate) const BLOCK: usize = 4096; // tidy: allow(edges)
 
-impl Edges for Backwards<'_> {
+impl Edges for Kept<'_> {
     fn vertices(&self) -> Option<u64> {
         Some(self.0.vertices() as u64)
     }
@@ -88,22 +96,22 @@ impl Edges for Backwards<'_> {
     }
 
     fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
-        progress.begin(self.0.edges());
-        let vertices = self.0.vertices();
+        let Self(adjacency, way) = *self;
+        progress.begin(adjacency.edges());
+        let vertices = adjacency.vertices();
         (0..vertices.div_ceil(BLOCK)).into_par_iter().for_each_init(
             || Vec::with_capacity(BLOCK),
             |block, index| {
-                for vertex in index * BLOCK..(index * BLOCK + BLOCK).min(vertices) {
-                    let to = number(vertex);
-                    let weights = self.0.weights(to);
-                    for (at, from) in self.0.neighbors(to).iter().enumerate() {
-                        let weight = weights.get(at).copied().unwrap_or_default();
-                        block.push(Edge { from: *from, to, weight });
-                        if block.len() == BLOCK {
-                            each(block);
-                            progress.add(BLOCK as u64);
-                            block.clear();
-                        }
+                let own = number(index * BLOCK)..number((index * BLOCK + BLOCK).min(vertices));
+                for Edge { from, to, weight } in own.flat_map(|from| adjacency.edges_of(from)) {
+                    block.push(match way {
+                        Way::Forwards => Edge { from, to, weight },
+                        Way::Backwards => Edge { from: to, to: from, weight },
+                    });
+                    if block.len() == BLOCK {
+                        each(block);
+                        progress.add(BLOCK as u64);
+                        block.clear();
                     }
                 }
                 each(block);

@@ -1,5 +1,6 @@
 //! Compressed sparse rows: for each vertex its neighbors, one after the other.
 
+use crate::build::Edge;
 use crate::error::{Error, Result};
 use crate::width::to_usize;
 use rayon::prelude::*;
@@ -134,6 +135,17 @@ impl Adjacency {
     #[must_use]
     pub fn weights(&self, vertex: Vertex) -> &[Weight] {
         self.weights.as_ref().map_or(&[], |weights| &weights[self.range(vertex)])
+    }
+
+    /// The edges that lead out of a vertex, or into it, where that is the adjacency's direction.
+    pub(crate) fn edges_of(&self, from: Vertex) -> impl Iterator<Item = Edge> {
+        let weights = self.weights(from);
+        let neighbors = self.neighbors(from).iter().enumerate();
+        neighbors.map(move |(at, to)| Edge {
+            from,
+            to: *to,
+            weight: weights.get(at).copied().unwrap_or_default(),
+        })
     }
 
     /// The place of a vertex's neighbors among all.

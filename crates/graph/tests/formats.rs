@@ -1,11 +1,14 @@
 //! Reading and writing files of all formats: what is written is read again, what others write is understood, what is
 //! wrong is refused with a sentence, and nothing makes a reader panic.
 
+mod common;
+
+use common::{Listed, made};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use superpage_graph::format::{self, Format, ReadOptions};
-use superpage_graph::{Adjacency, Direction, Edge, Edges, Error, Graph, GraphPages, Progress};
+use superpage_graph::{Adjacency, Direction, Edge, Error, Graph, Progress};
 
 const ALL: [Format; 5] = [
     Format::EdgeList,
@@ -14,34 +17,6 @@ const ALL: [Format; 5] = [
     Format::Serialized,
     Format::WeightedSerialized,
 ];
-
-/// Edges of a list.
-struct Listed {
-    edges: Vec<Edge>,
-    vertices: u64,
-    is_weighted: bool,
-}
-
-impl Edges for Listed {
-    fn vertices(&self) -> Option<u64> {
-        Some(self.vertices)
-    }
-
-    fn is_weighted(&self) -> bool {
-        self.is_weighted
-    }
-
-    fn pass(&self, _: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> superpage_graph::Result<()> {
-        each(&self.edges);
-        Ok(())
-    }
-}
-
-fn built(listed: &Listed, direction: Direction) -> Graph {
-    let progress = Progress::default();
-    superpage_graph::build::graph(listed, direction, GraphPages::default(), &progress)
-        .expect("a graph")
-}
 
 /// All that there is to know of an adjacency: its vertices, its edges, and whether it has weights.
 fn all(adjacency: &Adjacency) -> (usize, Vec<(u32, u32, u32)>, bool) {
@@ -128,7 +103,7 @@ fn graph() -> impl Strategy<Value = Graph> {
     let direction = prop_oneof![Just(Direction::Directed), Just(Direction::Undirected)];
     (1..30_u32, any::<bool>(), direction).prop_flat_map(|(vertices, is_weighted, direction)| {
         some_edges(vertices).prop_map(move |edges| {
-            built(&Listed { edges, vertices: u64::from(vertices), is_weighted }, direction)
+            made(&Listed { edges, vertices: u64::from(vertices), is_weighted }, direction)
         })
     })
 }
@@ -199,7 +174,7 @@ proptest! {
             write(&graph, &path, format);
             for wanted in [Direction::Directed, Direction::Undirected] {
                 let found = read(&path, Some(wanted)).expect("a graph");
-                prop_assert!(same(&found, &built(&listed, wanted)), "{:?}, {:?}", format, wanted);
+                prop_assert!(same(&found, &made(&listed, wanted)), "{:?}, {:?}", format, wanted);
             }
         }
     }
@@ -280,7 +255,7 @@ fn bytes(first: u8, counts: [i64; 2], adjacencies: &[(&[i64], &[i32])]) -> Vec<u
 fn triangle(direction: Direction, format: Format) -> Graph {
     let edges =
         [(0, 1, 5), (0, 2, 0), (2, 1, 7)].map(|(from, to, weight)| Edge { from, to, weight });
-    built(
+    made(
         &Listed { edges: edges.to_vec(), vertices: 3, is_weighted: has_weights(format) },
         direction,
     )
@@ -586,7 +561,7 @@ fn a_graph_that_cannot_be_written_leaves_what_was_there() {
         assert_eq!(std::fs::read_to_string(&path).expect("read"), "old");
     }
     let edges = vec![Edge { from: 0, to: 1, weight: 1 << 31 }];
-    let graph = built(&Listed { edges, vertices: 2, is_weighted: true }, Direction::Directed);
+    let graph = made(&Listed { edges, vertices: 2, is_weighted: true }, Direction::Directed);
     for format in ALL {
         let error = format::write(&graph, &place.path("old"), format, &Progress::default())
             .expect_err("refused");
@@ -608,7 +583,7 @@ fn large(format: Format) -> Graph {
     let mut edge = |_| Edge { from: next(vertices), to: next(vertices), weight: next(256) };
     let edges = (0..1_500_000).map(&mut edge).collect();
     let is_weighted = has_weights(format);
-    built(&Listed { edges, vertices: u64::from(vertices), is_weighted }, Direction::Directed)
+    made(&Listed { edges, vertices: u64::from(vertices), is_weighted }, Direction::Directed)
 }
 
 #[test]

@@ -1,44 +1,20 @@
 //! The generators make the graphs that they say, the same on any number of threads, and other numbers of vertices
 //! change nothing but numbers.
 
+mod common;
+
+use common::{Listed, made};
 use proptest::prelude::*;
-use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use superpage_graph::build::{self, Direction, Edge, Edges};
+use superpage_graph::build::{self, Direction, Edge};
 use superpage_graph::generate::{
     BlockModel, CommunitySizes, Generator, Kronecker, Uniform, Weights,
 };
 use superpage_graph::order::{self, Order};
-use superpage_graph::{Adjacency, Error, Graph, GraphPages, Progress, Result, Vertex, Weight};
+use superpage_graph::{Adjacency, Error, Graph, GraphPages, Progress, Vertex, Weight};
 use superpage_policy::grouping;
 use superpage_units::Share;
-
-/// Edges of a list.
-struct Listed {
-    edges: Vec<Edge>,
-    vertices: u64,
-    is_weighted: bool,
-}
-
-impl Edges for Listed {
-    fn vertices(&self) -> Option<u64> {
-        Some(self.vertices)
-    }
-
-    fn is_weighted(&self) -> bool {
-        self.is_weighted
-    }
-
-    fn pass(&self, _: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
-        self.edges.par_chunks(64).for_each(each);
-        Ok(())
-    }
-}
-
-fn made(edges: &dyn Edges, direction: Direction) -> Graph {
-    build::graph(edges, direction, GraphPages::default(), &Progress::default()).expect("a graph")
-}
 
 fn renumbered(graph: &Graph, numbers: &[Vertex]) -> Graph {
     order::renumber(graph, numbers, GraphPages::default(), &Progress::default()).expect("a graph")

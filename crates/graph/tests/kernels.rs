@@ -1,15 +1,17 @@
 //! The kernels against slow, obvious models and against petgraph, on random graphs and on shapes, on 1, 2 and 4 threads; and
 //! their verifiers against wrong results.
 
+mod common;
+
+use common::{Listed, made};
 use petgraph::graph::{DiGraph, NodeIndex};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rayon::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::LazyLock;
-use superpage_graph::build::{self, Direction, Edge, Edges};
+use superpage_graph::build::{Direction, Edge};
 use superpage_graph::kernel::{bfs, components, pagerank, sssp};
-use superpage_graph::{Error, Graph, GraphPages, Progress, Result, Vertex};
+use superpage_graph::{Error, Graph, Vertex};
 
 const NONE: u32 = u32::MAX;
 
@@ -34,21 +36,6 @@ struct Described {
     is_weighted: bool,
 }
 
-impl Edges for Described {
-    fn vertices(&self) -> Option<u64> {
-        Some(u64::from(self.vertices))
-    }
-
-    fn is_weighted(&self) -> bool {
-        self.is_weighted
-    }
-
-    fn pass(&self, _: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
-        self.edges.par_chunks(100).for_each(each);
-        Ok(())
-    }
-}
-
 impl Described {
     fn new(
         vertices: u32,
@@ -62,8 +49,8 @@ impl Described {
     }
 
     fn graph(&self) -> Graph {
-        let progress = Progress::default();
-        build::graph(self, self.direction, GraphPages::default(), &progress).expect("a graph")
+        let (edges, vertices) = (self.edges.clone(), u64::from(self.vertices));
+        made(&Listed { edges, vertices, is_weighted: self.is_weighted }, self.direction)
     }
 }
 

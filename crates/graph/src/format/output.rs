@@ -3,7 +3,7 @@
 
 use crate::build::{Edge, number};
 use crate::error::{Error, Result};
-use crate::graph::{Adjacency, Vertex};
+use crate::graph::Adjacency;
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -109,18 +109,7 @@ impl Output {
 
 /// The edges of an adjacency, by vertex.
 pub(super) fn edges(adjacency: &Adjacency) -> impl Iterator<Item = Edge> {
-    (0..number(adjacency.vertices())).flat_map(move |from| edges_of(adjacency, from))
-}
-
-/// The edges of one vertex.
-pub(super) fn edges_of(adjacency: &Adjacency, from: Vertex) -> impl Iterator<Item = Edge> {
-    let weights = adjacency.weights(from);
-    let neighbors = adjacency.neighbors(from).iter().enumerate();
-    neighbors.map(move |(at, to)| Edge {
-        from,
-        to: *to,
-        weight: weights.get(at).copied().unwrap_or_default(),
-    })
+    (0..number(adjacency.vertices())).flat_map(|from| adjacency.edges_of(from))
 }
 
 #[cfg(test)]

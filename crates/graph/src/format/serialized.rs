@@ -15,9 +15,9 @@
 //! offsets, vertices, weights, and that neighbors are ascending, each there once. Not checked: that the edges backwards
 //! are those forwards, and that an undirected edge is there both ways.
 
-use super::output::{Output, edges_of};
+use super::output::Output;
 use super::{Format, ReadOptions};
-use crate::build::{self, BLOCK, Direction, Edge, Edges, number};
+use crate::build::{self, BLOCK, Direction, Kept, Way};
 use crate::direct::{DirectFile, PIECE, pieces};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Graph, GraphPages, MOST_VERTICES, Vertex, Weight};
@@ -61,7 +61,7 @@ pub(super) fn read(
     file.check_unchanged()?;
     match options.direction {
         Some(wanted) if wanted != head.direction => {
-            build::graph(&Kept(&graph), wanted, options.pages, progress)
+            build::graph(&Kept(graph.outgoing(), Way::Forwards), wanted, options.pages, progress)
         }
         _ => Ok(graph),
     }
@@ -279,42 +279,6 @@ fn check_signs(all: u32, numbers: &[u32], of: &str) -> std::result::Result<(), S
     let found =
         numbers.iter().map(|number| number.cast_signed()).find(is_negative).unwrap_or_default();
     Err(format!("{of} is negative: {found}"))
-}
-
-/// The edges of a graph that is there.
-struct Kept<'a>(&'a Graph);
-
-impl Edges for Kept<'_> {
-    fn vertices(&self) -> Option<u64> {
-        Some(self.0.vertices() as u64)
-    }
-
-    fn is_weighted(&self) -> bool {
-        self.0.is_weighted()
-    }
-
-    fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
-        progress.begin(self.0.edges());
-        let (outgoing, vertices) = (self.0.outgoing(), self.0.vertices());
-        (0..vertices.div_ceil(BLOCK)).into_par_iter().for_each_init(
-            || Vec::with_capacity(BLOCK),
-            |block, index| {
-                let own = number(index * BLOCK)..number((index * BLOCK + BLOCK).min(vertices));
-                for edge in own.flat_map(|from| edges_of(outgoing, from)) {
-                    block.push(edge);
-                    if block.len() == BLOCK {
-                        each(block);
-                        progress.add(BLOCK as u64);
-                        block.clear();
-                    }
-                }
-                each(block);
-                progress.add(block.len() as u64);
-                block.clear();
-            },
-        );
-        Ok(())
-    }
 }
 
 /// Writes a graph. One of more vertices than numbers with a sign have is refused.

@@ -19,10 +19,9 @@
 
 use super::alias::{self, Entry};
 use super::random::{Stream, Use, fraction};
-use super::{DEGREE, SEED, WeightSource, Weights, check_size, edges, pass, vertex, vertices};
-use crate::build::{Edge, Edges};
+use super::{DEGREE, Drawn, SEED, WeightSource, Weights, check_size, vertex, vertices};
+use crate::build::Edge;
 use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::width::to_usize;
 use rayon::prelude::*;
 use std::fmt;
@@ -156,21 +155,18 @@ impl fmt::Display for BlockModel {
     }
 }
 
-impl Edges for BlockModel {
-    /// None where there is no graph, which the pass then says in words.
-    fn vertices(&self) -> Option<u64> {
-        self.check().ok().map(|()| vertices(self.scale))
+impl Drawn for BlockModel {
+    fn size(&self) -> (u32, u32, Weights) {
+        (self.scale, self.degree, self.weights)
     }
 
-    fn is_weighted(&self) -> bool {
-        self.weights == Weights::Uniform
+    fn check_all(&self) -> Result<()> {
+        self.check()
     }
 
-    fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
-        self.check()?;
+    fn drawing(&self) -> impl Fn(u64) -> Edge + Sync {
         let drawing = Drawing::new(self);
-        pass(edges(self.scale, self.degree), progress, each, |edge| drawing.edge(edge));
-        Ok(())
+        move |edge| drawing.edge(edge)
     }
 }
 
@@ -304,6 +300,7 @@ fn fill(of: &BlockModel, borders: &[u64], entries: &mut [Entry]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::edges;
     use super::*;
     use proptest::prelude::*;
 

@@ -9,11 +9,10 @@
 use super::alias::{self, Entry};
 use super::random::{Stream, Use};
 use super::{
-    DEGREE, Permutation, SEED, WeightSource, Weights, check_size, edges, pass, vertex, vertices,
+    DEGREE, Drawn, Permutation, SEED, WeightSource, Weights, check_size, vertex, vertices,
 };
-use crate::build::{Edge, Edges};
+use crate::build::Edge;
 use crate::error::Result;
-use crate::progress::Progress;
 use std::fmt;
 
 /// The probability of each quarter of the adjacency matrix: A, B, C and what is left.
@@ -61,21 +60,18 @@ impl fmt::Display for Kronecker {
     }
 }
 
-impl Edges for Kronecker {
-    /// None where there is no graph, which the pass then says in words.
-    fn vertices(&self) -> Option<u64> {
-        self.check().ok().map(|()| vertices(self.scale))
+impl Drawn for Kronecker {
+    fn size(&self) -> (u32, u32, Weights) {
+        (self.scale, self.degree, self.weights)
     }
 
-    fn is_weighted(&self) -> bool {
-        self.weights == Weights::Uniform
+    fn check_all(&self) -> Result<()> {
+        self.check()
     }
 
-    fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
-        self.check()?;
+    fn drawing(&self) -> impl Fn(u64) -> Edge + Sync {
         let drawing = Drawing::new(self);
-        pass(edges(self.scale, self.degree), progress, each, |edge| drawing.edge(edge));
-        Ok(())
+        move |edge| drawing.edge(edge)
     }
 }
 

@@ -148,6 +148,36 @@ fn check_size(scale: u32, degree: u32) -> Result<()> {
     Ok(())
 }
 
+/// A generator, by what is its own: everything else of [`Edges`] is the same for all.
+trait Drawn: Sync {
+    /// Its scale, degree and weights.
+    fn size(&self) -> (u32, u32, Weights);
+
+    /// Fails where its parameters make no graph.
+    fn check_all(&self) -> Result<()>;
+
+    /// What makes an edge of its number.
+    fn drawing(&self) -> impl Fn(u64) -> Edge + Sync;
+}
+
+impl<T: Drawn> Edges for T {
+    /// None where there is no graph, which the pass then says in words.
+    fn vertices(&self) -> Option<u64> {
+        self.check_all().ok().map(|()| vertices(self.size().0))
+    }
+
+    fn is_weighted(&self) -> bool {
+        self.size().2 == Weights::Uniform
+    }
+
+    fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
+        self.check_all()?;
+        let (scale, degree, _) = self.size();
+        pass(edges(scale, degree), progress, each, self.drawing());
+        Ok(())
+    }
+}
+
 /// Makes edges by number, in blocks, on all threads.
 fn pass(
     edges: u64,

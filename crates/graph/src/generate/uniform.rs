@@ -3,10 +3,9 @@
 //! which huge pages for a part of the property array gain in proportion to that part only.
 
 use super::random::{Stream, Use};
-use super::{DEGREE, SEED, WeightSource, Weights, check_size, edges, pass, vertex, vertices};
-use crate::build::{Edge, Edges};
+use super::{DEGREE, Drawn, SEED, WeightSource, Weights, check_size, vertex};
+use crate::build::Edge;
 use crate::error::Result;
-use crate::progress::Progress;
 use std::fmt;
 
 /// A uniform graph.
@@ -45,27 +44,24 @@ impl fmt::Display for Uniform {
     }
 }
 
-impl Edges for Uniform {
-    /// None where there is no graph, which the pass then says in words.
-    fn vertices(&self) -> Option<u64> {
-        self.check().ok().map(|()| vertices(self.scale))
+impl Drawn for Uniform {
+    fn size(&self) -> (u32, u32, Weights) {
+        (self.scale, self.degree, self.weights)
     }
 
-    fn is_weighted(&self) -> bool {
-        self.weights == Weights::Uniform
+    fn check_all(&self) -> Result<()> {
+        self.check()
     }
 
     /// One random number has bits enough for both ends.
-    fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()> {
-        self.check()?;
+    fn drawing(&self) -> impl Fn(u64) -> Edge + Sync {
         let ends = Stream::new(self.seed, Use::Ends);
         let weights = WeightSource::new(self.weights, self.seed);
-        let unused = u64::BITS - self.scale;
-        pass(edges(self.scale, self.degree), progress, each, |edge| {
+        let (scale, unused) = (self.scale, u64::BITS - self.scale);
+        move |edge| {
             let random = ends.at(edge);
-            let (from, to) = (random >> unused, random << self.scale >> unused);
+            let (from, to) = (random >> unused, random << scale >> unused);
             Edge { from: vertex(from), to: vertex(to), weight: weights.of(edge) }
-        });
-        Ok(())
+        }
     }
 }
