@@ -110,9 +110,10 @@ impl<T: Zeroable> PageArray<T> {
         Ok(array)
     }
 
-    /// Makes it shorter; the memory behind its new end stays.
+    /// Makes it shorter, and gives the whole PMD ranges behind its new end back, unless they are on gigantic pages.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
+        self.memory.release_behind(self.length * size_of::<T>());
     }
 }
 

@@ -59,6 +59,11 @@ pub(crate) fn note(part: Span) {
     parts().gigantic.push(part);
 }
 
+/// Whether a part of a span is on gigantic pages.
+pub(crate) fn is_gigantic(span: Span) -> bool {
+    parts().gigantic.iter().any(|part| part.start < span.end() && span.start < part.end())
+}
+
 /// Forgets what lies in a span; whether all of it is this process's to unmap.
 pub(crate) fn forget(span: Span) -> bool {
     let mut parts = parts();

@@ -127,6 +127,19 @@ impl Memory {
         if size == PageSize::Huge { refused(self.placement()?.huge) } else { Ok(()) }
     }
 
+    /// Gives the whole PMD ranges behind the first `used` bytes back, but the first range, and none on gigantic pages.
+    pub(crate) fn release_behind(&mut self, used: usize) {
+        let kept = used.max(1).next_multiple_of(HUGE);
+        if kept >= self.length {
+            return;
+        }
+        let behind = Span { start: self.span().start + kept, length: self.length - kept };
+        if !fork::is_gigantic(behind) {
+            unmap(behind);
+            self.length = kept;
+        }
+    }
+
     /// The address of its first byte.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()

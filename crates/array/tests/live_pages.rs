@@ -41,9 +41,10 @@ fn main() {
     arguments.test_threads = Some(1);
     let huge = without(Ability::Collapse);
     let gigantic = huge.clone().or_else(without_gigantic);
-    let tests: [Test; 9] = [
+    let tests: [Test; 10] = [
         ("the_asked_part_is_on_huge_pages", &huge, the_asked_part_is_huge),
         ("the_rest_is_not_there_and_stays_on_base_pages", &huge, the_rest_stays_on_base_pages),
+        ("a_shorter_array_gives_memory_back", &huge, a_shorter_array_gives_memory_back),
         ("base_pages_are_collapsed_when_asked", &huge, base_pages_are_collapsed),
         ("what_any_memory_is_on_is_told", &huge, what_any_memory_is_on),
         ("empty_and_small_arrays_work", &huge, empty_and_small),
@@ -127,6 +128,17 @@ fn the_rest_stays_on_base_pages() -> Ended {
     ensure!(refused == 5, "the kernel refused huge pages for {refused} ranges of 10");
     let placed = array.placement()?;
     ensure!(placed.huge == Bytes(5 * HUGE_PAGE_BYTES), "{placed}");
+    Ok(())
+}
+
+fn a_shorter_array_gives_memory_back() -> Ended {
+    let mut array = PageArray::<u64>::copy_of(&vec![7; 10 * WORDS], parsed("huge:50%")?)?;
+    array.truncate(2 * WORDS + 1);
+    let placed = array.placement()?;
+    ensure!(placed.huge == Bytes(3 * HUGE_PAGE_BYTES) && placed.total() == placed.huge, "{placed}");
+    ensure!(array.len() == 2 * WORDS + 1 && array.iter().all(|word| *word == 7), "it is not right");
+    array.truncate(0);
+    ensure!(array.is_empty() && array.placement()?.huge == Bytes(HUGE_PAGE_BYTES), "{array:?}");
     Ok(())
 }
 
