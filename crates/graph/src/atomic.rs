@@ -11,14 +11,8 @@ pub(crate) fn shared(numbers: &mut [u32]) -> &[AtomicU32] {
     unsafe { &*(std::ptr::from_mut(numbers) as *const [AtomicU32]) }
 }
 
-/// The same of larger numbers.
+/// As [`shared`], for 64-bit numbers.
 pub(crate) fn shared_large(numbers: &mut [u64]) -> &[AtomicU64] {
     // SAFETY: as in `shared`.
     unsafe { &*(std::ptr::from_mut(numbers) as *const [AtomicU64]) }
-}
-
-/// Numbers with a fraction, as the bits of theirs (`f32::to_bits`).
-pub(crate) fn shared_floats(numbers: &mut [f32]) -> &[AtomicU32] {
-    // SAFETY: as in `shared`; all bits are an `f32`, and all are an `AtomicU32`.
-    unsafe { &*(std::ptr::from_mut(numbers) as *const [AtomicU32]) }
 }

@@ -7,7 +7,7 @@
 
 use crate::atomic::{shared, shared_large};
 use crate::error::{Error, Result};
-use crate::graph::{Adjacency, Graph, GraphPages, MOST_VERTICES, Vertex, Weight};
+use crate::graph::{Adjacency, Graph, GraphPages, MOST_VERTICES, Vertex, Weight, number};
 use crate::progress::Progress;
 use crate::width::to_usize;
 use rayon::prelude::*;
@@ -23,22 +23,25 @@ pub struct Edge {
     pub from: Vertex,
     /// The vertex that it leads to.
     pub to: Vertex,
-    /// Its weight; of no meaning where edges have none.
+    /// The weight; without meaning in a graph without weights.
     pub weight: Weight,
 }
 
-/// Edges that can be gone through more than once, each time the same.
+/// A source of edges. Each pass over it gives the same edges, in any order and in any blocks; edges from a vertex to itself, and
+/// edges that are there twice, are allowed.
 pub trait Edges: Sync {
-    /// The number of vertices, where it is known before the edges are; else it is one more than the largest number.
+    /// The number of vertices, if the source knows it before it gives edges; an edge to a larger vertex is an error then. Without
+    /// it the largest vertex decides.
     fn vertices(&self) -> Option<u64>;
 
     /// Whether edges have weights.
     fn is_weighted(&self) -> bool;
 
-    /// Calls `each` with blocks of edges until all have been in one, from several threads at a time. No order is promised.
+    /// Calls `each` with blocks of edges, which may be empty, from several threads at a time, until each edge has been
+    /// in one. Each pass begins and advances `progress`.
     ///
     /// # Errors
-    /// Why not all edges are to be had.
+    /// The source's own: a file that cannot be read, a fault on a line, parameters that make no graph.
     fn pass(&self, progress: &Progress, each: &(dyn Fn(&[Edge]) + Sync)) -> Result<()>;
 }
 
@@ -51,10 +54,10 @@ pub enum Direction {
     Undirected,
 }
 
-/// A graph of edges.
+/// Builds a graph from a source of edges.
 ///
 /// # Errors
-/// [`Error::TooManyVertices`], [`Error::TooLarge`], [`Error::Array`], and what the edges say.
+/// [`Error::TooManyVertices`], [`Error::TooLarge`], [`Error::Array`], and the errors of [`Edges::pass`].
 pub fn graph(
     edges: &dyn Edges,
     direction: Direction,
@@ -67,8 +70,7 @@ pub fn graph(
         Direction::Directed => {
             let backwards =
                 adjacency(&Kept(&outgoing, Way::Backwards), direction, pages, progress)?;
-            let joined = Graph::directed(outgoing, backwards);
-            joined.map_err(|what| Error::Usage(format!("a graph came out wrong: {what}")))?
+            Graph::directed(outgoing, backwards).map_err(Error::Inconsistent)?
         }
     })
 }
@@ -123,11 +125,6 @@ impl Edges for Kept<'_> {
     }
 }
 
-/// As a vertex: only numbers that are less than those of vertices come here.
-pub(crate) fn number(index: usize) -> Vertex {
-    Vertex::try_from(index).unwrap_or(Vertex::MAX)
-}
-
 fn adjacency(
     edges: &dyn Edges,
     direction: Direction,
@@ -136,17 +133,15 @@ fn adjacency(
 ) -> Result<Adjacency> {
     let mut counted = count(edges, direction, progress)?;
     let vertices = to_usize(counted.vertices);
-    let each = size_of::<Vertex>() + if edges.is_weighted() { size_of::<Weight>() } else { 0 };
-    let needed = counted.edges * each as u64 + counted.vertices * size_of::<u64>() as u64;
-    check_room(counted.vertices, counted.edges, Bytes(needed))?;
+    let (rows, is_weighted) = (1, edges.is_weighted());
+    Size { rows, vertices: counted.vertices, edges: counted.edges, is_weighted }.check()?;
     let mut offsets = PageArray::<u64>::zeroed(vertices + 1, pages.vertex)?;
     let mut sum = 0;
     for (offset, degree) in offsets.iter_mut().zip(counted.degrees.iter_mut()) {
         *offset = sum;
-        // From here on it is where the vertex's next neighbor goes.
+        // From here on `degree` is the index of the vertex's next neighbor.
         (sum, *degree) = (sum + *degree, sum);
     }
-    offsets[vertices] = sum;
     let total = to_usize(sum);
     let mut neighbors = PageArray::<Vertex>::zeroed(total, pages.edge)?;
     let mut weights = match edges.is_weighted() {
@@ -154,13 +149,16 @@ fn adjacency(
         false => None,
     };
     place(edges, direction, &mut counted, &mut neighbors, weights.as_mut(), progress)?;
+    if counted.degrees[..vertices] != offsets[1..] {
+        let what = "the second pass over the edges did not give the same edges as the first";
+        return Err(Error::Inconsistent(what.to_owned()));
+    }
     drop(counted);
     tidy(&mut offsets, &mut neighbors, weights.as_mut());
-    Adjacency::new(offsets, neighbors, weights)
-        .map_err(|what| Error::Usage(format!("a graph came out wrong: {what}")))
+    Adjacency::new(offsets, neighbors, weights).map_err(Error::Inconsistent)
 }
 
-/// What the first pass finds.
+/// The result of the first pass.
 struct Counted {
     vertices: u64,
     edges: u64,
@@ -168,7 +166,7 @@ struct Counted {
     degrees: PageArray<u64>,
 }
 
-/// Counts neighbors. Memory is there for the vertices that are met only.
+/// Counts each vertex's neighbors; the kernel allocates counters only for vertices that occur.
 fn count(edges: &dyn Edges, direction: Direction, progress: &Progress) -> Result<Counted> {
     let known = edges.vertices();
     if let Some(found) = known.filter(|found| *found > MOST_VERTICES) {
@@ -178,6 +176,12 @@ fn count(edges: &dyn Edges, direction: Direction, progress: &Progress) -> Result
     let mut degrees = PageArray::<u64>::sparse(room)?;
     let (most, all) = (AtomicU64::new(0), AtomicU64::new(0));
     let counts = shared_large(&mut degrees);
+    // An edge to a vertex above the known number is reported after the pass.
+    let count_one = |vertex: Vertex| {
+        if let Some(count) = counts.get(vertex as usize) {
+            count.fetch_add(1, Relaxed);
+        }
+    };
     edges.pass(progress, &|block| {
         let mut largest = 0;
         let mut added = 0;
@@ -186,12 +190,10 @@ fn count(edges: &dyn Edges, direction: Direction, progress: &Progress) -> Result
             if edge.from == edge.to {
                 continue;
             }
-            let both = [Some(edge.from), (direction == Direction::Undirected).then_some(edge.to)];
-            for vertex in both.into_iter().flatten() {
-                // A vertex that there is not is an error below.
-                if let Some(count) = counts.get(vertex as usize) {
-                    count.fetch_add(1, Relaxed);
-                }
+            count_one(edge.from);
+            added += 1;
+            if direction == Direction::Undirected {
+                count_one(edge.to);
                 added += 1;
             }
         }
@@ -211,17 +213,33 @@ fn count(edges: &dyn Edges, direction: Direction, progress: &Progress) -> Result
     Ok(Counted { vertices, edges: all.into_inner(), degrees })
 }
 
-/// Fails where a graph does not fit in memory, before it is tried.
-pub(crate) fn check_room(vertices: u64, edges: u64, needed: Bytes) -> Result<()> {
-    let available = superpage_kernel::meminfo::read(std::path::Path::new("/proc"))
-        .map_or(Bytes(u64::MAX), |found| found.available);
-    if needed <= available {
-        return Ok(());
-    }
-    Err(Error::TooLarge { vertices, edges, needed, available })
+/// The arrays of a graph before they are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// One adjacency, or two in a directed graph.
+    pub(crate) rows: u64,
+    pub(crate) vertices: u64,
+    pub(crate) edges: u64,
+    pub(crate) is_weighted: bool,
 }
 
-/// Puts neighbors in their places.
+impl Size {
+    /// Fails where less memory is available than the arrays take.
+    pub(crate) fn check(self) -> Result<()> {
+        let Self { rows, vertices, edges, is_weighted } = self;
+        let each = size_of::<Vertex>() + if is_weighted { size_of::<Weight>() } else { 0 };
+        let of_vertices = (vertices + 1) * size_of::<u64>() as u64;
+        let needed = Bytes(rows * (edges * each as u64 + of_vertices));
+        let available = superpage_kernel::meminfo::read(std::path::Path::new("/proc"))
+            .map_or(Bytes(u64::MAX), |found| found.available);
+        if needed <= available {
+            return Ok(());
+        }
+        Err(Error::TooLarge { vertices, edges, needed, available })
+    }
+}
+
+/// The second pass: writes each neighbor into its row.
 fn place(
     edges: &dyn Edges,
     direction: Direction,
@@ -234,7 +252,7 @@ fn place(
     let neighbors = shared(neighbors);
     let weights = weights.map(|weights| shared(weights));
     let put = |from: Vertex, to: Vertex, weight: Weight| {
-        // A source that says more the second time is a mistake of its own, which must not write elsewhere.
+        // Edges that the first pass has not counted go into another row, but never outside the arrays; the caller compares.
         let Some(next) = next.get(from as usize) else { return };
         let at = to_usize(next.fetch_add(1, Relaxed));
         if let Some(neighbor) = neighbors.get(at) {
@@ -254,7 +272,7 @@ fn place(
     })
 }
 
-/// Sorts the neighbors of each vertex, and leaves out what is there twice.
+/// Sorts each row and removes duplicates.
 fn tidy(
     offsets: &mut PageArray<u64>,
     neighbors: &mut PageArray<Vertex>,
@@ -315,7 +333,7 @@ fn sort(
     }
 }
 
-/// Sorts neighbors; those that are different come first, and so many they are.
+/// Sorts a row and moves its distinct neighbors to the front; returns their number.
 fn sort_one(neighbors: &mut [Vertex]) -> usize {
     neighbors.sort_unstable();
     let mut kept = 0;
@@ -328,7 +346,7 @@ fn sort_one(neighbors: &mut [Vertex]) -> usize {
     kept
 }
 
-/// The same, with the least weight of each.
+/// Sorts a row with its weights, keeping the least weight of each neighbor.
 fn sort_pairs(
     neighbors: &mut [Vertex],
     weights: &mut [Weight],
@@ -344,7 +362,7 @@ fn sort_pairs(
     pairs.len()
 }
 
-/// Moves what belongs to each vertex together, where some of it was left out.
+/// Closes the gaps that removed duplicates left between rows.
 fn move_together(offsets: &[u64], degrees: &[u64], of_edges: &mut [u32]) {
     let mut to = 0;
     for (begin, degree) in offsets.iter().zip(degrees) {
@@ -384,7 +402,7 @@ mod tests {
         (0..20_u32, 0..20_u32, 0..5_u32).prop_map(|(from, to, weight)| Edge { from, to, weight })
     }
 
-    /// The same, slow: the least weight of each pair.
+    /// The least weight of each pair of vertices, found slowly.
     fn model(edges: &[Edge], direction: Direction) -> BTreeMap<(Vertex, Vertex), Weight> {
         let mut all = BTreeMap::new();
         for Edge { from, to, weight } in edges.iter().filter(|edge| edge.from != edge.to) {

@@ -33,7 +33,7 @@ pub(crate) const PIECE: u64 = 4 << 20;
 /// The pieces that are read before a thread takes them. Chosen, not measured: one is read while the other waits.
 const AHEAD: usize = 1;
 
-/// What offsets, lengths and memory of requests are multiples of. More than 4 KiB is asked for by no disk that is
+/// The alignment of a direct request's offset, length and buffer. More than 4 KiB is asked for by no disk that is
 /// common; one that does refuses the first request, and is read through the cache.
 const ALIGNED: u64 = BASE_PAGE_BYTES;
 
@@ -56,9 +56,9 @@ impl Piece {
 pub(crate) struct DirectFile {
     path: PathBuf,
     file: File,
-    /// What the file was like when it was opened.
+    /// The file's metadata when it was opened.
     opened: Metadata,
-    /// False where requests go through the page cache.
+    /// Whether requests are direct; else they go through the page cache.
     is_direct: AtomicBool,
     /// Buffers that no request has now.
     buffers: Mutex<Vec<PageArray<u8>>>,
@@ -81,12 +81,12 @@ impl DirectFile {
         Ok(Self { path: path.to_owned(), file, opened, is_direct, buffers: Mutex::default() })
     }
 
-    /// Its name.
+    /// The file's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its bytes when it was opened.
+    /// The file's length when it was opened.
     pub(crate) fn length(&self) -> u64 {
         self.opened.len()
     }
@@ -107,7 +107,7 @@ impl DirectFile {
     /// time, reads meanwhile what comes next. So the disk is busy while bytes are decoded, even by one thread.
     ///
     /// # Errors
-    /// As [`DirectFile::with`], and what `take` says; then no more is read.
+    /// As [`DirectFile::with`], and the errors of `take`; then no more is read.
     pub(crate) fn each<T: Send>(
         &self,
         parts: impl Iterator<Item = (T, Range<u64>)> + Send,
@@ -189,7 +189,7 @@ impl DirectFile {
         while filled < wanted {
             let got = self.request(begin + filled as u64, &mut buffer[filled..])?;
             let end = filled + got;
-            // What comes after a part of a page is read with that page, as requests begin at pages.
+            // A direct request begins at a page, so a partly filled page is read again.
             let next = if end < wanted && self.is_direct.load(Relaxed) {
                 end - end % to_usize(ALIGNED)
             } else {
@@ -228,7 +228,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Drops pages from the cache. That it fails does no harm.
+    /// Drops pages from the cache. A failure does no harm.
     fn drop_cached(&self, offset: u64, length: u64) {
         let _ = fadvise(&self.file, offset, NonZeroU64::new(length), Advice::DontNeed);
     }
@@ -237,7 +237,7 @@ impl DirectFile {
 impl Drop for DirectFile {
     fn drop(&mut self) {
         if !self.is_direct.load(Relaxed) {
-            // What the kernel has read ahead.
+            // Drops the pages that the kernel read ahead.
             self.drop_cached(0, 0);
         }
     }

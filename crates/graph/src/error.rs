@@ -1,4 +1,4 @@
-//! What can go wrong with graphs.
+//! Errors of this crate.
 
 use std::path::PathBuf;
 use superpage_units::Bytes;
@@ -6,7 +6,7 @@ use superpage_units::Bytes;
 /// This crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why there is no graph.
+/// An error of reading, building, renumbering or writing a graph.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read or written.
@@ -14,40 +14,40 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed, as in `open`.
         what: &'static str,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Something that is no regular file.
+    /// The path is no regular file.
     #[error("{} is {found}, and a graph is read from a file, twice", path.display())]
     NoFile {
-        /// Its name.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// The kind of file found there.
         found: &'static str,
     },
-    /// A text file does not say what it should.
+    /// A line of a text file does not follow its format.
     #[error("{}:{line}: expected {expected}, found {found:?}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Its line, counted from 1.
+        /// The number of the line, counted from 1.
         line: u64,
-        /// What should be there.
+        /// The text that the format requires.
         expected: &'static str,
-        /// What is there, shortened.
+        /// The text of the line or of its wrong field, cut to 40 characters.
         found: String,
     },
-    /// A binary file does not say what it should.
+    /// A file is wrong as a whole: its length, offsets or number of edges, or it changed while it was read.
     #[error("{}: {what}", path.display())]
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault, in words.
         what: String,
     },
-    /// The end of a name says nothing about a format.
+    /// The extension of a file name belongs to no format.
     #[error("{}: the end of its name is none of {}", path.display(), crate::format::ENDINGS)]
     UnknownFormat {
         /// The file.
@@ -58,16 +58,19 @@ pub enum Error {
         "{what} needs weights, and the graph has none: use a .wel or .wsg file, or an .mtx file with values"
     )]
     NoWeights {
-        /// Who needs them.
+        /// The kernel or file format that needs weights.
         what: &'static str,
     },
-    /// A number makes no sense.
+    /// An argument is out of its range or has the wrong length.
     #[error("{0}")]
     Usage(String),
+    /// The arrays that this crate made are no graph, which is a mistake of its own, or of a source of edges.
+    #[error("the arrays of a graph came out wrong: {0}")]
+    Inconsistent(String),
     /// More vertices than 32 bits number.
     #[error("{found} vertices are more than there can be ({})", crate::graph::MOST_VERTICES)]
     TooManyVertices {
-        /// How many.
+        /// The number of vertices.
         found: u64,
     },
     /// The graph does not fit in memory.
@@ -75,16 +78,16 @@ pub enum Error {
         "a graph of {vertices} vertices and {edges} edges takes {needed}, and {available} of memory are available"
     )]
     TooLarge {
-        /// Its vertices.
+        /// The number of vertices.
         vertices: u64,
-        /// Its edges.
+        /// The number of edges.
         edges: u64,
-        /// The memory that it takes.
+        /// The memory that the graph takes.
         needed: Bytes,
-        /// The memory that there is.
+        /// `MemAvailable` of /proc/meminfo.
         available: Bytes,
     },
-    /// The memory of an array.
+    /// An array could not be mapped, or its placement not be read.
     #[error(transparent)]
     Array(#[from] superpage_array::Error),
 }

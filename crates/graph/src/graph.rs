@@ -15,19 +15,27 @@ pub type Weight = u32;
 /// The most vertices that a graph can have: one number is left, which stands for "none".
 pub const MOST_VERTICES: u64 = u32::MAX as u64;
 
+/// A vertex's index, or a number of vertices, in 32 bits: all indices here are below [`MOST_VERTICES`].
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "no graph has more vertices")]
+pub(crate) const fn number(index: usize) -> Vertex {
+    debug_assert!(index as u64 <= MOST_VERTICES, "a number of a vertex");
+    index as Vertex
+}
+
 /// The pages that the arrays of a graph are to be on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphPages {
-    /// Of the vertex arrays: where each vertex's neighbors begin.
+    /// The pages of the vertex arrays, which hold each vertex's offset.
     pub vertex: Request,
-    /// Of the edge arrays: the neighbors.
+    /// The pages of the edge arrays, which hold neighbors.
     pub edge: Request,
-    /// Of the values arrays: the weights.
+    /// The pages of the values arrays, which hold weights.
     pub values: Request,
 }
 
 impl GraphPages {
-    /// All of them on the same pages.
+    /// The same pages for all arrays.
     #[must_use]
     pub fn all(pages: Pages) -> Self {
         let request = Request::from(pages);
@@ -50,11 +58,11 @@ pub struct Adjacency {
 }
 
 impl Adjacency {
-    /// From its arrays: the first has one entry more than there are vertices, ascending from 0 to the number of edges; each
-    /// neighbor is a vertex; and there is a weight for each, or for none.
+    /// Makes an adjacency of its arrays: `offsets` ascends from 0 to the number of edges and has one entry more than
+    /// there are vertices; each neighbor is a vertex; and there is a weight for each neighbor, or for none.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The first fault of the arrays, in words.
     pub fn new(
         offsets: PageArray<u64>,
         neighbors: PageArray<Vertex>,
@@ -100,7 +108,7 @@ impl Adjacency {
         self.neighbors.len() as u64
     }
 
-    /// Where the neighbors of each vertex begin, and where the last ones end.
+    /// The vertex array: the offset of each vertex's first neighbor, then the number of edges.
     #[must_use]
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
@@ -175,7 +183,7 @@ impl Adjacency {
 #[derive(Debug)]
 pub struct Graph {
     outgoing: Adjacency,
-    /// Missing where the graph is undirected.
+    /// The incoming edges of a directed graph; `None` in an undirected one.
     incoming: Option<Adjacency>,
 }
 
@@ -189,7 +197,7 @@ impl Graph {
     /// A directed graph, by its edges and the same edges backwards.
     ///
     /// # Errors
-    /// What is wrong, in words: the two must have as many vertices and edges.
+    /// The fault, in words: the two must have as many vertices and edges.
     pub fn directed(outgoing: Adjacency, incoming: Adjacency) -> std::result::Result<Self, String> {
         if (outgoing.vertices(), outgoing.edges()) != (incoming.vertices(), incoming.edges()) {
             return Err("the edges forwards and backwards are not as many".to_owned());
@@ -221,13 +229,13 @@ impl Graph {
         self.outgoing.weights.is_some()
     }
 
-    /// What edges lead to.
+    /// The outgoing edges.
     #[must_use]
     pub fn outgoing(&self) -> &Adjacency {
         &self.outgoing
     }
 
-    /// What edges come from.
+    /// The incoming edges; in an undirected graph the outgoing ones.
     #[must_use]
     pub fn incoming(&self) -> &Adjacency {
         self.incoming.as_ref().unwrap_or(&self.outgoing)

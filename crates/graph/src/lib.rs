@@ -6,7 +6,8 @@
 //! together, [`kernel`] has the algorithms. The property array, which a kernel touches at random, is the caller's, who makes
 //! it before the graph to give it huge pages first (section 5.1.1).
 //!
-//! All of it runs on as many threads as the caller's pool of rayon has. Nothing prints.
+//! Building, reading, renumbering and kernels run on the caller's rayon pool; reading adds one thread that waits for
+//! the disk. Writers and verifiers are serial. Nothing prints.
 
 mod atomic;
 pub mod build;

@@ -8,12 +8,12 @@
 //! vertex is the sum of both in a directed graph, so that one order does for all kernels, of which the
 //! direction-optimizing one does both. In an undirected graph it is the number of neighbors.
 //!
-//! Orders are computed in two passes over the vertices, in parallel, and are the same on any number of threads.
+//! Orders are computed in parallel and are the same on any number of threads.
 
-use crate::build::{check_room, number};
+use crate::build::Size;
 use crate::error::{Error, Result};
 use crate::generate::{Permutation, SEED};
-use crate::graph::{Adjacency, Graph, GraphPages, Vertex, Weight};
+use crate::graph::{Adjacency, Graph, GraphPages, Vertex, Weight, number};
 use crate::progress::Progress;
 use crate::width::to_usize;
 use rayon::prelude::*;
@@ -23,19 +23,19 @@ use std::str::FromStr;
 use std::sync::atomic::Ordering::Relaxed;
 use superpage_array::{PageArray, Request};
 use superpage_policy::grouping;
-use superpage_units::{Bytes, Share};
+use superpage_units::Share;
 
-/// How vertices are numbered.
+/// The order by which vertices are numbered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As they are.
+    /// Vertices as they are.
     #[default]
     AsIs,
-    /// By degree in eight bins, the hottest first, in each as they are: degree-based grouping ([`grouping`]).
+    /// Vertices by degree in eight bins, the hottest first, in each as they are: degree-based grouping ([`grouping`]).
     DegreeBased,
-    /// By degree, the highest first, those alike as they are.
+    /// Vertices by degree, the highest first, those alike as they are.
     Degree,
-    /// At random, by a seed.
+    /// Vertices at random, by a seed.
     Random(u64),
 }
 
@@ -65,7 +65,7 @@ impl FromStr for Order {
     }
 }
 
-/// As it is read.
+/// Formats an order as `FromStr` reads it.
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -105,12 +105,12 @@ fn degree(graph: &Graph, vertex: Vertex) -> u64 {
     if graph.is_directed() { outgoing + graph.incoming().degree(vertex) } else { outgoing }
 }
 
-/// The sum of all those degrees.
+/// The sum of [`degree`] over all vertices.
 fn edge_ends(graph: &Graph) -> u64 {
     if graph.is_directed() { 2 * graph.edges() } else { graph.edges() }
 }
 
-/// More than any degree.
+/// A number larger than any degree.
 const NO_DEGREE: u64 = 1 << 40;
 
 /// The least degree of each bin but the last: comparisons of whole numbers find a bin in half the time.
@@ -143,7 +143,7 @@ fn by_degree(graph: &Graph) -> Vec<Vertex> {
         .filter(|(Reverse(degree), _)| *degree >= counted)
         .collect();
     hottest.par_sort_unstable();
-    // Those above the counted degrees share the first key, and get their numbers afterwards.
+    // Vertices above the counted degrees share the first key, and get their numbers afterwards.
     let key = |vertex| to_usize(counted - degree(graph, vertex).min(counted));
     let mut numbers = places(graph.vertices(), to_usize(counted) + 1, key);
     for (place, (_, vertex)) in hottest.iter().enumerate() {
@@ -158,7 +158,8 @@ const COUNTED_TOGETHER: usize = 1 << 14;
 /// The place of each vertex when they are sorted by a key below `keys`, those alike as they are: a counting sort whose
 /// two passes go over blocks of vertices in parallel.
 fn places(vertices: usize, keys: usize, key: impl Fn(Vertex) -> usize + Sync) -> Vec<Vertex> {
-    // A few blocks for each thread even out their work, and keep the counters of all blocks fewer than vertices.
+    // A few blocks for each thread even out their work, and keep the counters of all blocks at most as many as the
+    // vertices and one block's keys.
     let size = COUNTED_TOGETHER.max(keys).max(vertices.div_ceil(4 * rayon::current_num_threads()));
     let mut places = vec![0; vertices];
     let mut counts = vec![0_u32; vertices.div_ceil(size) * keys];
@@ -169,7 +170,7 @@ fn places(vertices: usize, keys: usize, key: impl Fn(Vertex) -> usize + Sync) ->
     });
     let mut sum = 0;
     for key in 0..keys {
-        // From here on it is the place of the block's next vertex with that key.
+        // From here on `count` is the place of the block's next vertex with that key.
         for count in counts.iter_mut().skip(key).step_by(keys) {
             (sum, *count) = (sum + *count, sum);
         }
@@ -185,7 +186,8 @@ fn places(vertices: usize, keys: usize, key: impl Fn(Vertex) -> usize + Sync) ->
     places
 }
 
-/// The same graph with other numbers: vertex `v` becomes `numbers[v]`. The neighbors of each are ascending afterwards.
+/// Makes the same graph with other numbers: vertex `v` becomes `numbers[v]`. The neighbors of each vertex are ascending
+/// afterwards.
 ///
 /// Both graphs are in memory meanwhile, and two numbers for each vertex.
 ///
@@ -198,7 +200,13 @@ pub fn renumber(
     progress: &Progress,
 ) -> Result<Graph> {
     let old = inverse(numbers, graph.vertices())?;
-    check_room(graph.vertices() as u64, edge_ends(graph), size(graph))?;
+    let size = Size {
+        rows: if graph.is_directed() { 2 } else { 1 },
+        vertices: graph.vertices() as u64,
+        edges: graph.edges(),
+        is_weighted: graph.is_weighted(),
+    };
+    size.check()?;
     progress.begin(edge_ends(graph));
     let renumbered = |adjacency| {
         let rows = Rows { adjacency, numbers, progress };
@@ -208,12 +216,7 @@ pub fn renumber(
     if !graph.is_directed() {
         return Ok(Graph::undirected(outgoing));
     }
-    Graph::directed(outgoing, renumbered(graph.incoming())?).map_err(wrong)
-}
-
-/// An error in this file's own work.
-fn wrong(what: String) -> Error {
-    Error::Usage(format!("a graph came out wrong: {what}"))
+    Graph::directed(outgoing, renumbered(graph.incoming())?).map_err(Error::Inconsistent)
 }
 
 /// The vertex that gets each number.
@@ -240,14 +243,6 @@ fn inverse(numbers: &[Vertex], vertices: usize) -> Result<Vec<Vertex>> {
     }
 }
 
-/// The memory of a graph's arrays.
-fn size(graph: &Graph) -> Bytes {
-    let each = size_of::<Vertex>() + if graph.is_weighted() { size_of::<Weight>() } else { 0 };
-    let rows = if graph.is_directed() { 2 } else { 1 };
-    let offsets = rows * graph.vertices() as u64 * size_of::<u64>() as u64;
-    Bytes(edge_ends(graph) * each as u64 + offsets)
-}
-
 /// Edges that one task copies. Chosen, not measured: as the builder sorts.
 const COPIED: usize = 1 << 16;
 
@@ -268,10 +263,10 @@ impl Rows<'_> {
             None => None,
         };
         self.copy(old, &offsets, &mut neighbors, weights.as_deref_mut());
-        Adjacency::new(offsets, neighbors, weights).map_err(wrong)
+        Adjacency::new(offsets, neighbors, weights).map_err(Error::Inconsistent)
     }
 
-    /// Where the neighbors of each vertex begin by its new number: a sum within each block, then over all.
+    /// The offset of each vertex's first neighbor, by new numbers: a sum within each block, then over all.
     fn offsets(&self, old: &[Vertex], pages: Request) -> Result<PageArray<u64>> {
         let mut offsets = PageArray::<u64>::zeroed(old.len() + 1, pages)?;
         let ends = offsets.get_mut(1..).unwrap_or_default();
@@ -336,7 +331,7 @@ impl Rows<'_> {
         }
     }
 
-    /// The same with weights: each is sorted with its neighbor, as the lower half of one number.
+    /// Copies rows with weights: each weight is sorted with its neighbor, as the lower half of one number.
     fn copy_weighted_rows(&self, old: &[Vertex], neighbors: &mut [Vertex], weights: &mut [Weight]) {
         let mut places = neighbors.iter_mut().zip(weights);
         let mut row = Vec::new();
@@ -360,18 +355,18 @@ fn join(neighbor: Vertex, weight: Weight) -> u64 {
     u64::from(neighbor) << 32 | u64::from(weight)
 }
 
-/// The two.
+/// The neighbor and the weight of a number that [`join`] made.
 #[expect(clippy::cast_possible_truncation, reason = "each half is wanted alone")]
 fn split(pair: u64) -> (Vertex, Weight) {
     ((pair >> 32) as Vertex, pair as Weight)
 }
 
-/// How many of the accesses to a property array fall on a part of it.
+/// The shares of the accesses to a property array that fall on parts of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotShares {
-    /// On the first part in memory order, as vertices are numbered.
+    /// The share on the first part in memory order, as vertices are numbered.
     pub first: Share,
-    /// On the hottest vertices, as many as the first part has: the most that an order can reach.
+    /// The share on the hottest vertices, as many as the first part has: the most that an order can reach.
     pub hottest: Share,
 }
 

@@ -1,9 +1,9 @@
-//! How far a long piece of work is.
+//! The progress of long work.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How far work is, for whoever wants to show it while others do it.
+/// The progress of long work, which another thread may show.
 #[derive(Debug, Default)]
 pub struct Progress {
     done: AtomicU64,
@@ -12,13 +12,13 @@ pub struct Progress {
 
 impl Progress {
     /// Begins a piece of work of so many parts (bytes, edges).
-    pub(crate) fn begin(&self, all: u64) {
+    pub fn begin(&self, all: u64) {
         self.done.store(0, Relaxed);
         self.all.store(all, Relaxed);
     }
 
-    /// So many more parts are done.
-    pub(crate) fn add(&self, parts: u64) {
+    /// Adds parts that are done.
+    pub fn add(&self, parts: u64) {
         self.done.fetch_add(parts, Relaxed);
     }
 

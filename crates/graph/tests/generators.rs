@@ -8,9 +8,7 @@ use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use superpage_graph::build::{self, Direction, Edge};
-use superpage_graph::generate::{
-    BlockModel, CommunitySizes, Generator, Kronecker, Uniform, Weights,
-};
+use superpage_graph::generate::{BlockModel, Generator, Kronecker, Uniform, Weights};
 use superpage_graph::order::{self, Order};
 use superpage_graph::{Adjacency, Error, Graph, GraphPages, Progress, Vertex, Weight};
 use superpage_policy::grouping;
@@ -72,11 +70,7 @@ fn generators(scale: u32, seed: u64, weights: Weights) -> [Generator; 4] {
         Generator::Kronecker(Kronecker { seed, weights, ..Kronecker::new(scale) }),
         Generator::Uniform(Uniform { seed, weights, ..Uniform::new(scale) }),
         Generator::BlockModel(model),
-        Generator::BlockModel(BlockModel {
-            sizes: CommunitySizes::PowerLaw,
-            exponent: 1.9,
-            ..model
-        }),
+        Generator::BlockModel(BlockModel { exponent: 1.9, ..model }),
     ]
 }
 

@@ -10,13 +10,14 @@ use crate::graph::{MOST_VERTICES, Vertex, Weight};
 /// The largest weight: files have 32-bit numbers with a sign.
 pub(super) const LARGEST_WEIGHT: Weight = i32::MAX.unsigned_abs();
 
-/// The bytes of the longest line that may hold an edge, with its end. Chosen: three numbers take 35.
+/// The bytes of the longest line that may hold an edge, with its end. Chosen: three numbers of ten digits take 34 with
+/// blanks and `\r\n`.
 pub(super) const LONGEST: usize = 4096; // tidy: allow(characters of a line)
 
-/// What a line has behind its two vertices.
+/// The third field of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// Nothing.
+    /// No third field.
     None,
     /// A weight.
     Whole,
@@ -24,7 +25,7 @@ pub(super) enum Value {
     Real,
 }
 
-/// How the lines of a file are to be read.
+/// The layout of a file's lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     /// The number that stands for vertex 0.
@@ -32,9 +33,9 @@ pub(super) struct Layout {
     /// The largest number that stands for a vertex.
     pub(super) last: u64,
     pub(super) value: Value,
-    /// What a line has, in words.
+    /// The fields of a line, for error messages.
     pub(super) fields: &'static str,
-    /// Which numbers stand for vertices, in words.
+    /// The numbers that stand for vertices, for error messages.
     pub(super) vertex: &'static str,
 }
 
@@ -52,12 +53,12 @@ impl Layout {
         Self { value: Value::Whole, fields: "two vertices and a weight", ..Self::EDGES };
 }
 
-/// Why a line is no edge.
+/// A fault of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// What should be there.
+    /// The text that the layout requires.
     pub(super) expected: &'static str,
-    /// What is there, shortened.
+    /// The text of the line or of its wrong field, shortened.
     pub(super) found: String,
 }
 
@@ -101,7 +102,7 @@ impl Layout {
         }
     }
 
-    /// The same of the most common lines; nothing of all others.
+    /// Parses a line of digits and blanks only; `None` for any other line.
     fn quick(&self, bytes: &[u8], at: &mut usize) -> Option<Edge> {
         let from = self.vertex(number(bytes, at)?)?;
         blanks(bytes, at)?;
@@ -121,13 +122,13 @@ impl Layout {
         is_end.then_some(Edge { from, to, weight })
     }
 
-    /// The same of all lines.
+    /// Parses any line.
     fn slow(&self, bytes: &[u8], at: &mut usize, longest: usize) -> Result<Option<Edge>, Fault> {
         let rest = &bytes[*at..];
         let end = rest.iter().position(|byte| *byte == b'\n');
         let line = &rest[..end.unwrap_or(rest.len())];
         *at += end.map_or(rest.len(), |end| end + 1);
-        // More of a line is there or not, as the file is cut.
+        // How much of a long line is in `bytes` depends on the piece, so only its first `longest` bytes count.
         let near = &line[..line.len().min(longest)];
         if is_comment(near) {
             return Ok(None);
@@ -138,7 +139,7 @@ impl Layout {
         self.fields(line.strip_suffix(b"\r").unwrap_or(line))
     }
 
-    /// What the fields of a line are.
+    /// Parses the fields of a line.
     fn fields(&self, line: &[u8]) -> Result<Option<Edge>, Fault> {
         let mut fields = fields(line);
         let incomplete = || Fault::new(self.fields, line);
@@ -195,7 +196,7 @@ pub(super) fn is_comment(line: &[u8]) -> bool {
     matches!(first, Some(b'#' | b'%'))
 }
 
-/// What blanks part on a line.
+/// The fields of a line, which blanks separate.
 pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| is_blank(*byte)).filter(|field| !field.is_empty())
 }

@@ -15,7 +15,8 @@ use crate::graph::{Graph, MOST_VERTICES};
 use crate::progress::Progress;
 use std::path::Path;
 
-/// The edges of a file, and whether its matrix is that of a directed graph. `wanted` is what the caller wants instead.
+/// The edges of a file, and whether its matrix is that of a directed graph. `wanted` is the direction that the caller
+/// wants instead.
 pub(super) fn open(path: &Path, wanted: Option<Direction>) -> Result<(TextEdges, Direction)> {
     let file = DirectFile::open(path)?;
     let head = Head::read(&file)?;
@@ -44,18 +45,18 @@ pub(super) fn vertices(path: &Path) -> Result<u64> {
     Ok(Head::read(&DirectFile::open(path)?)?.size)
 }
 
-/// What comes before the entries.
+/// The header: banner, comments, size line.
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
     value: Value,
     direction: Direction,
     size: u64,
     entries: u64,
-    /// Where it ends.
+    /// The offset behind the header.
     end: u64,
 }
 
-/// What the first line may say.
+/// The text that the banner must have.
 const BANNER: &str =
     "%%MatrixMarket matrix coordinate, then pattern, integer or real, then general or symmetric";
 const COORDINATES: &str = "coordinate, for a sparse matrix";
@@ -93,7 +94,7 @@ fn malformed<T>(file: &DirectFile, at: u64, fault: Fault) -> Result<T> {
     Err(Error::Malformed { path: file.path().to_owned(), line, expected, found })
 }
 
-/// What the first line says of the values, and of the matrix.
+/// Parses the banner: type of values, and direction.
 fn banner(line: &[u8]) -> std::result::Result<(Value, Direction), Fault> {
     let words = line.to_ascii_lowercase();
     let words: Vec<&[u8]> = fields(&words).collect();
@@ -132,9 +133,9 @@ const CHUNK: u64 = 1 << 16;
 /// The first lines of a file, one after the other.
 struct HeadLines<'a> {
     file: &'a DirectFile,
-    /// Where the next line begins.
+    /// The offset of the next line.
     at: u64,
-    /// A part of the file, and where it begins.
+    /// A part of the file (`chunk`) and its offset (`begin`).
     chunk: Vec<u8>,
     begin: u64,
 }
@@ -168,7 +169,7 @@ impl HeadLines<'_> {
         Ok(())
     }
 
-    /// What the chunk has from here on: at least so many bytes, or all that the file has.
+    /// The bytes of the chunk from `at` on: at least `least`, or all that the file has.
     fn rest(&mut self, least: u64) -> Result<&[u8]> {
         let length = self.file.length();
         if (self.at + least).min(length) > self.begin + self.chunk.len() as u64 {
@@ -188,7 +189,7 @@ pub(super) fn write(graph: &Graph, output: &mut Output, progress: &Progress) -> 
     let symmetry = if graph.is_directed() { "general" } else { "symmetric" };
     let values = if graph.is_weighted() { "integer" } else { "pattern" };
     output.bytes(format!("%%MatrixMarket matrix coordinate {values} {symmetry}\n").as_bytes())?;
-    // Of a symmetric matrix, the entries of the lower triangle.
+    // A symmetric matrix has the entries of its lower triangle only.
     let is_entry = |edge: &Edge| graph.is_directed() || edge.to <= edge.from;
     let entries = edges(graph.outgoing()).filter(is_entry).count() as u64;
     let size = graph.vertices() as u64;

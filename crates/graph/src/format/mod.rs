@@ -35,7 +35,7 @@ use text::TextEdges;
 /// The ends of names by which formats are known.
 pub const ENDINGS: &str = ".el, .wel, .txt, .mtx, .sg and .wsg";
 
-/// What a file is like.
+/// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Two vertices on each line (`.el`, `.txt`).
@@ -67,7 +67,7 @@ impl Format {
         }
     }
 
-    /// What names of its files end with.
+    /// The file name extension, with its dot.
     #[must_use]
     pub const fn ending(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Format {
         }
     }
 
-    /// Who misses weights, where a graph without them is to be written.
+    /// The kind of file that needs weights, for the error where a graph has none; `None` if the format does without.
     const fn needs_weights(self) -> Option<&'static str> {
         match self {
             Self::WeightedEdgeList => Some("a .wel file"),
@@ -89,10 +89,10 @@ impl Format {
     }
 }
 
-/// How a file is to be read.
+/// Options for [`read`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions {
-    /// Whether edges lead one way only; where it is missing, the format says.
+    /// The direction of edges; with `None` the format decides.
     pub direction: Option<Direction>,
     /// The pages of the graph's arrays.
     pub pages: GraphPages,
@@ -102,7 +102,7 @@ pub struct ReadOptions {
 ///
 /// # Errors
 /// [`Error::UnknownFormat`], [`Error::File`] and [`Error::NoFile`]; [`Error::Malformed`] of text and [`Error::Broken`],
-/// where the file is wrong; and what [`build::graph`] says.
+/// where the file is wrong; and the errors of [`build::graph`].
 pub fn read(path: &Path, options: ReadOptions, progress: &Progress) -> Result<Graph> {
     let (edges, direction) = match Format::of(path)? {
         format @ (Format::Serialized | Format::WeightedSerialized) => {

@@ -1,9 +1,9 @@
 //! A file that appears whole or not at all: it is written under another name beside its place, and takes its place when
-//! all of it is on the disk. It leaves nothing in the page cache.
+//! all of it is on the disk. Writing leaves nothing in the page cache.
 
-use crate::build::{Edge, number};
+use crate::build::Edge;
 use crate::error::{Error, Result};
-use crate::graph::Adjacency;
+use crate::graph::{Adjacency, number};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,22 +17,22 @@ const BUFFER: usize = 1 << 20;
 /// A file that is being written.
 pub(super) struct Output {
     path: PathBuf,
-    /// Where it is written to. Dropping it removes the file.
+    /// The temporary file; it is removed on drop.
     beside: Beside,
     file: BufWriter<File>,
 }
 
-/// A file that is in nobody's way, and is removed if it is left.
+/// The path of a temporary file beside the target.
 struct Beside(PathBuf);
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // It is gone where it has taken its place.
+        // After the rename there is no such file, and removal fails.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Makes names of this process different.
+/// The number of temporary files so far, for distinct names.
 static NAMES: AtomicU64 = AtomicU64::new(0);
 
 impl Output {
@@ -41,7 +41,7 @@ impl Output {
     /// # Errors
     /// [`Error::File`].
     pub(super) fn create(path: &Path) -> Result<Self> {
-        // What a link leads to is replaced, not the link.
+        // The target of a link is replaced, not the link.
         let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if std::fs::metadata(&target).is_ok_and(|found| !found.is_file()) {
             let source = std::io::Error::other("it is no regular file");

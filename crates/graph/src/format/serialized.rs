@@ -11,13 +11,13 @@
 //! | 4 for each edge; 8 in a `.wsg` file | neighbors; in a `.wsg` file, each with its weight behind it |
 //! | as many again, if directed | the same of the edges backwards |
 //!
-//! Threads read pieces of the file straight into the arrays, so that nothing is in memory twice. Checked: sizes,
-//! offsets, vertices, weights, and that neighbors are ascending, each there once. Not checked: that the edges backwards
-//! are those forwards, and that an undirected edge is there both ways.
+//! One thread reads pieces into buffers of 4 MiB, and the pool decodes them into the arrays. Checked: sizes, offsets,
+//! vertices, weights, and that neighbors are ascending, each there once. Not checked: that the edges backwards are
+//! those forwards, and that an undirected edge is there both ways.
 
 use super::output::Output;
 use super::{Format, ReadOptions};
-use crate::build::{self, BLOCK, Direction, Kept, Way};
+use crate::build::{self, BLOCK, Direction, Kept, Size, Way};
 use crate::direct::{DirectFile, PIECE, pieces};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Graph, GraphPages, MOST_VERTICES, Vertex, Weight};
@@ -27,7 +27,6 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::path::Path;
 use superpage_array::PageArray;
-use superpage_units::Bytes;
 
 /// The bytes before the first vertex array.
 const HEAD: u64 = 17;
@@ -46,8 +45,9 @@ pub(super) fn read(
     let file = DirectFile::open(path)?;
     let head = Head::read(&file, format)?;
     head.check_length(&file, format)?;
-    // The arrays take what the file does.
-    build::check_room(head.vertices, head.edges, Bytes(file.length()))?;
+    let Head { vertices, edges, .. } = head;
+    let is_weighted = format == Format::WeightedSerialized;
+    Size { rows: head.copies().into(), vertices, edges, is_weighted }.check()?;
     progress.begin(file.length());
     let reader = Reader { file: &file, head, format, pages: options.pages, progress };
     let outgoing = reader.adjacency(HEAD)?;
@@ -79,7 +79,7 @@ fn broken(file: &DirectFile, what: String) -> Error {
     Error::Broken { path: file.path().to_owned(), what }
 }
 
-/// What a file says first.
+/// The header of a file.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     direction: Direction,
@@ -138,7 +138,7 @@ impl Head {
         Err(broken(file, what))
     }
 
-    /// How many adjacencies there are.
+    /// The number of adjacencies in the file.
     fn copies(&self) -> u8 {
         match self.direction {
             Direction::Undirected => 1,
@@ -236,7 +236,7 @@ const fn room(width: u64) -> usize {
     to_usize(PIECE / width)
 }
 
-/// A negative one becomes larger than any offset can be.
+/// Decodes offsets; a negative one becomes too large, and [`Adjacency::new`] refuses it.
 fn decode_offsets(bytes: &[u8], offsets: &mut [u64]) -> std::result::Result<(), String> {
     for (place, offset) in offsets.iter_mut().zip(bytes.as_chunks().0) {
         *place = u64::from_le_bytes(*offset);
@@ -281,7 +281,7 @@ fn check_signs(all: u32, numbers: &[u32], of: &str) -> std::result::Result<(), S
     Err(format!("{of} is negative: {found}"))
 }
 
-/// Writes a graph. One of more vertices than numbers with a sign have is refused.
+/// Writes a graph. A graph of more vertices than numbers with a sign have is refused.
 pub(super) fn write(
     graph: &Graph,
     format: Format,

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
-/// What a line means.
+/// The edges that one line stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// An edge.
@@ -27,16 +27,16 @@ pub(super) enum Entry {
     Both,
 }
 
-/// How many lines with edges a file must have.
+/// The number of lines with edges that a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
-    /// One at the least.
+    /// One line at the least.
     Some,
-    /// As many as its head says.
+    /// As many lines as the file's head says.
     Exactly(u64),
 }
 
-/// How a file is cut. Tests take less, so that small files have many pieces.
+/// The sizes by which a file is cut; tests use smaller ones, so that small files have many pieces.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     piece: u64,
@@ -46,7 +46,7 @@ struct Cut {
 /// The edges of a text file.
 pub(super) struct TextEdges {
     pub(super) file: DirectFile,
-    /// Where its first line with an edge may begin.
+    /// The offset of the first line that may hold an edge.
     pub(super) body: u64,
     pub(super) layout: Layout,
     pub(super) vertices: Option<u64>,
@@ -72,15 +72,15 @@ impl TextEdges {
         self.file.check_unchanged()
     }
 
-    /// What is read for the lines that begin in `range`: the byte before says whether a line begins with the first one,
-    /// and the last line may end behind it.
+    /// The bytes that are read for the lines that begin in `range`: the byte before says whether a line begins with the
+    /// first one, and the last line may end behind it.
     fn around(&self, range: &Range<u64>) -> Range<u64> {
         let to = (range.end + self.cut.longest as u64).min(self.file.length());
         range.start.saturating_sub(1).max(self.body)..to
     }
 
-    /// Calls `each` with the edges of the lines that begin in `range`, around which `bytes` are; their number, or the
-    /// first fault.
+    /// Calls `each` with the edges of the lines that begin in `range`, around which `bytes` are. Returns their number,
+    /// or the first fault.
     fn piece(&self, range: &Range<u64>, bytes: &[u8], each: &(dyn Fn(&[Edge]) + Sync)) -> Lines {
         let from = self.around(range).start;
         let before = if range.start == self.body { Some(0) } else { after_newline(bytes) };
@@ -89,7 +89,7 @@ impl TextEdges {
         self.lines(bytes, begin..end, each).map_err(|(at, fault)| (from + at as u64, fault))
     }
 
-    /// The same of the lines that begin within `range` of `bytes`.
+    /// Parses the lines that begin within `range` of `bytes`.
     fn lines(
         &self,
         bytes: &[u8],
@@ -178,7 +178,7 @@ impl Edges for TextEdges {
         let body = self.body..self.file.length();
         progress.begin(body.end - body.start);
         let (first, found) = (First::default(), AtomicU64::new(0));
-        // No piece after one with a fault is read; those before it have been by then, so that the first fault is kept.
+        // Once a fault is known, no further piece is read. All earlier pieces have been, so the first fault is kept.
         let parts = pieces(body, self.cut.piece).take_while(|_| !first.is_found());
         let parts = parts.map(|range| (range.clone(), self.around(&range)));
         self.file.each(parts, |range: Range<u64>, bytes| {
@@ -254,7 +254,7 @@ mod tests {
 
     const WHOLE: Cut = Cut { piece: PIECE, longest: LONGEST };
 
-    /// What a line is, slowly.
+    /// Parses a line slowly.
     fn model_line(line: &str, longest: usize) -> std::result::Result<Option<Edge>, ()> {
         if line.trim_start_matches([' ', '\t']).starts_with(['#', '%']) {
             return Ok(None);

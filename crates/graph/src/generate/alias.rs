@@ -4,15 +4,15 @@
 //! The table is made without lists of what is still light and heavy: two places move over the weights instead, as in
 //! Hübschle-Schneider and Sanders, "Parallel Weighted Random Sampling" (ESA 2019).
 
-use crate::build::number;
+use crate::graph::number;
 use crate::width::to_usize;
 
 /// An entry of a table: it stands for itself, and for another one where a fraction is not below its threshold.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {
-    /// Of 2^32 parts those that are its own.
+    /// The share of the entry itself, in parts of 2^32.
     threshold: u32,
-    /// Whose the others are.
+    /// The entry that has the other parts.
     other: u32,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn fill(entries: &mut [Entry], weights: &[f64]) {
     let next_light = |from| (from..weights.len()).find(|at| weights[*at] < mean);
     let next_heavy = |from| (from..weights.len()).find(|at| weights[*at] >= mean);
     let (mut light, Some(mut heavy)) = (next_light(0), next_heavy(0)) else { return };
-    // What is left of the heavy entry that fills light ones. When it is light itself, the next heavy one fills it.
+    // The rest of the heavy entry that fills light ones. When that rest is light itself, the next heavy entry fills it.
     let mut left = weights[heavy];
     loop {
         if left < mean {

@@ -15,7 +15,7 @@
 //! the hottest degrees, and the share within, come out lower than was asked.
 //!
 //! Memory: 8 bytes for each vertex while edges are drawn, and up to 8 more (for the communities that threads are at)
-//! while that table is made, in each pass anew. It is gone when the pass is over.
+//! while that table is made, in each pass anew. The table is gone when the pass is over.
 
 use super::alias::{self, Entry};
 use super::random::{Stream, Use, fraction};
@@ -32,18 +32,6 @@ pub const EXPONENT: f64 = 2.2;
 /// The share of edges within communities where nobody says another one. Chosen, not measured.
 pub const WITHIN: f64 = 0.8;
 
-/// How large communities are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CommunitySizes {
-    /// All the same.
-    #[default]
-    Equal,
-    /// By a power law with exponent 2, which is Zipf's law: the k-th has one k-th of the first one's vertices. The
-    /// largest come first. (Lancichinetti, Fortunato and Radicchi, "Benchmark Graphs for Testing Community Detection
-    /// Algorithms", Physical Review E 2008, have exponents from 1 to 2.)
-    PowerLaw,
-}
-
 /// A block model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockModel {
@@ -59,14 +47,12 @@ pub struct BlockModel {
     pub exponent: f64,
     /// The number of communities.
     pub communities: u32,
-    /// How large they are.
-    pub sizes: CommunitySizes,
     /// The share of the edges that stay within a community, from 0 to 1.
     pub within: f64,
 }
 
 impl BlockModel {
-    /// With GAPBS's degree, and as many communities as each has vertices.
+    /// A model with GAPBS's degree, and 2^(scale / 2) communities, the exponent rounded down.
     #[must_use]
     pub fn new(scale: u32) -> Self {
         Self {
@@ -76,7 +62,6 @@ impl BlockModel {
             weights: Weights::None,
             exponent: EXPONENT,
             communities: 1_u32.checked_shl(scale / 2).unwrap_or(1),
-            sizes: CommunitySizes::Equal,
             within: WITHIN,
         }
     }
@@ -105,16 +90,12 @@ impl BlockModel {
         Err(Error::Usage(what))
     }
 
-    /// The first vertex of each community, and behind them the number of vertices. Each has one at least.
+    /// The first vertex of each community, and behind them the number of vertices. Each community has one vertex at
+    /// least.
     #[must_use]
     pub fn borders(&self) -> Vec<u64> {
         let (vertices, communities) = (vertices(self.scale), u64::from(self.communities));
-        match self.sizes {
-            CommunitySizes::Equal => {
-                (0..=communities).map(|before| before * vertices / communities).collect()
-            }
-            CommunitySizes::PowerLaw => zipf_borders(vertices, communities),
-        }
+        (0..=communities).map(|before| before * vertices / communities).collect()
     }
 
     /// The power law of its degrees.
@@ -125,32 +106,14 @@ impl BlockModel {
     }
 }
 
-/// Borders such that each community has a vertex, and the k-th has one k-th as many of the others as the first.
-#[expect(clippy::cast_possible_truncation, reason = "a share of the vertices")]
-fn zipf_borders(vertices: u64, communities: u64) -> Vec<u64> {
-    let all: f64 = (1..=communities).map(|rank| 1.0 / rank as f64).sum();
-    let others = (vertices - communities) as f64;
-    let mut before = 0.0;
-    let border = |index: u64| {
-        let border = index + (others * (before / all)) as u64;
-        before += 1.0 / (index + 1) as f64;
-        border
-    };
-    (0..=communities).map(border).collect()
-}
-
 impl fmt::Display for BlockModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scale, degree, seed, weights, exponent, communities, sizes, within } = self;
-        let sizes = match sizes {
-            CommunitySizes::Equal => "equal sizes",
-            CommunitySizes::PowerLaw => "sizes by a power law",
-        };
+        let Self { scale, degree, seed, weights, exponent, communities, within } = self;
         let percent = (within * 1e4).round() / 1e2;
         write!(f, "block model, scale {scale}, degree {degree}, exponent {exponent}, ")?;
         write!(
             f,
-            "{communities} communities of {sizes} with {percent}% of the edges within, {weights}, seed {seed}"
+            "{communities} communities of equal sizes with {percent}% of the edges within, {weights}, seed {seed}"
         )
     }
 }
@@ -190,7 +153,7 @@ impl PowerLaw {
     /// The law whose mean is `mean` and whose largest degree is `most`; all degrees are alike where that is less.
     fn new(exponent: f64, mean: f64, most: f64) -> Self {
         let tail = exponent - 1.0;
-        // The wider, the less is the mean beside the largest.
+        // The wider a law, the less is its mean beside the largest degree.
         let (mut narrow, mut wide) = (0.0, WIDEST);
         for _ in 0..STEPS {
             let width = (narrow + wide) / 2.0;
@@ -204,7 +167,7 @@ impl PowerLaw {
         Self { tail, width: narrow }
     }
 
-    /// The mean.
+    /// The mean degree, as a share of the largest.
     fn mean(self) -> f64 {
         let Self { tail, width } = self;
         let slope = (1.0 - tail) * width;
@@ -218,7 +181,7 @@ impl PowerLaw {
         (over_least - self.width).exp()
     }
 
-    /// What the bounds leave of an unbounded law.
+    /// The probability that an unbounded Pareto variable is within the bounds.
     fn span(self) -> f64 {
         -(-self.tail * self.width).exp_m1()
     }
@@ -227,7 +190,7 @@ impl PowerLaw {
 /// Random numbers for each edge.
 const DRAWS: u64 = 5;
 
-/// What edges are drawn from.
+/// The tables and streams that edges are drawn from.
 struct Drawing {
     borders: Vec<u64>,
     /// Communities by their degrees' sums.
@@ -343,25 +306,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_vertex_has_a_community(scale in 1..12_u32, part in 0..4096_u32, is_equal: bool) {
-            let sizes = if is_equal { CommunitySizes::Equal } else { CommunitySizes::PowerLaw };
+        fn each_vertex_has_a_community(scale in 1..12_u32, part in 0..4096_u32) {
             let vertices = 1_u64 << scale;
             let communities = 1 + (part >> (12 - scale));
-            let borders = BlockModel { communities, sizes, ..BlockModel::new(scale) }.borders();
+            let borders = BlockModel { communities, ..BlockModel::new(scale) }.borders();
             prop_assert_eq!(borders.len(), communities as usize + 1);
             prop_assert_eq!((borders.first(), borders.last()), (Some(&0), Some(&vertices)));
             let found: Vec<_> = borders.windows(2).map(|ends| ends[1] - ends[0]).collect();
             prop_assert!(borders.is_sorted() && found.iter().all(|size| *size >= 1));
             let (least, most) = (found.iter().min(), found.iter().max());
-            if is_equal {
-                prop_assert!(most <= least.map(|least| least + 1).as_ref());
-            } else {
-                // Each is a k-th of the first, up to roundings.
-                for (index, size) in found.iter().enumerate() {
-                    let expected = (found[0] - 1) as f64 / (index + 1) as f64;
-                    prop_assert!(((size - 1) as f64 - expected).abs() <= 2.0, "{found:?}");
-                }
-            }
+            prop_assert!(most <= least.map(|least| least + 1).as_ref());
         }
 
         #[test]
@@ -389,7 +343,7 @@ mod tests {
                 least > 0.1 && least < 32.0 && (most / 4096.0 - 1.0).abs() < 1e-6,
                 "{exponent}: {least} {most}"
             );
-            // What is above a degree falls by the power that the exponent says.
+            // The density of degrees falls by the power that the exponent says.
             let density = |degree: f64| {
                 let share_below = |degree: f64| {
                     let (mut low, mut high) = (0.0, 1.0);
@@ -435,13 +389,8 @@ mod tests {
 
     #[test]
     fn edges_stay_within_communities_as_often_as_they_should() {
-        for (within, communities, sizes) in [
-            (0.8, 16, CommunitySizes::Equal),
-            (0.3, 64, CommunitySizes::PowerLaw),
-            (0.0, 64, CommunitySizes::Equal),
-            (1.0, 64, CommunitySizes::Equal),
-        ] {
-            let model = BlockModel { within, communities, sizes, ..BlockModel::new(12) };
+        for (within, communities) in [(0.8, 16), (0.3, 64), (0.0, 64), (1.0, 64)] {
+            let model = BlockModel { within, communities, ..BlockModel::new(12) };
             let drawing = Drawing::new(&model);
             let borders = model.borders();
             let community =
@@ -452,7 +401,7 @@ mod tests {
             };
             let all = edges(model.scale, model.degree);
             let found = (0..all).filter(is_within).count() as f64 / all as f64;
-            // Some of those that go anywhere stay, too.
+            // Some of the edges that may go anywhere stay in a community, too.
             let sums = fill(&model, &borders, &mut vec![Entry::default(); 1 << 12]);
             let sum: f64 = sums.iter().sum();
             let by_chance: f64 = sums.iter().map(|own| (own / sum).powi(2)).sum();

@@ -2,8 +2,8 @@
 //! Graph Mining" (SDM 2004), with A = 0.57, B = C = 0.19, and vertices numbered at random afterwards, so that the
 //! hottest ones lie anywhere. The largest ones have a share of all edges.
 //!
-//! Deviations from GAPBS: it draws one number for each level and end, here one gives `LEVELS` levels of both ends by
-//! an alias table of all their outcomes, which have the same probabilities. It numbers vertices by a shuffled table,
+//! Deviations from GAPBS: GAPBS draws one number for each level and end, here one gives `LEVELS` levels of both ends by
+//! an alias table of all their outcomes, which have the same probabilities. GAPBS numbers vertices by a shuffled table,
 //! here a Feistel network computes the number (`permutation`).
 
 use super::alias::{self, Entry};
@@ -38,7 +38,7 @@ pub struct Kronecker {
 }
 
 impl Kronecker {
-    /// With GAPBS's parameters.
+    /// A Kronecker graph with GAPBS's parameters.
     #[must_use]
     pub fn new(scale: u32) -> Self {
         Self { scale, degree: DEGREE, seed: SEED, weights: Weights::None }
@@ -75,7 +75,7 @@ impl Drawn for Kronecker {
     }
 }
 
-/// What edges are drawn from.
+/// The tables and streams that edges are drawn from.
 struct Drawing {
     outcomes: Box<[Entry; OUTCOMES]>,
     ends: Stream,

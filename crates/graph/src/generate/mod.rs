@@ -2,8 +2,8 @@
 //! (skewed degrees and communities, as many real graphs have).
 //!
 //! Edges are never in a list. Edge number `i` is a function of the parameters and of `i` (`random`), so the builder's
-//! passes go over the same edges, and so does any number of threads. Its weight is another such function: a graph with
-//! weights has the edges of the one without, and both directions of an edge have one weight.
+//! passes go over the same edges, and so does any number of threads. The weight of an edge is another such function: a
+//! graph with weights has the edges of the one without, and both directions of an edge have one weight.
 //!
 //! Sizes are those of the GAP benchmark suite (GAPBS, `src/generator.h`): 2^scale vertices, `degree` edges for each
 //! before the builder leaves out loops and what is there twice, each counted once although an undirected one is kept
@@ -16,7 +16,7 @@ mod permutation;
 mod random;
 pub mod uniform;
 
-pub use block_model::{BlockModel, CommunitySizes};
+pub use block_model::BlockModel;
 pub use kronecker::Kronecker;
 pub(crate) use permutation::Permutation;
 pub use uniform::Uniform;
@@ -41,14 +41,14 @@ pub const MOST_WEIGHT: Weight = 255;
 /// Whether edges get weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weights {
-    /// They have none.
+    /// Edges have no weights.
     #[default]
     None,
-    /// Each has one from 1 to [`MOST_WEIGHT`], all equally likely.
+    /// Each edge has a weight from 1 to [`MOST_WEIGHT`], all equally likely.
     Uniform,
 }
 
-/// As the end of a description.
+/// Formats the weights for a generator's description.
 impl fmt::Display for Weights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -95,7 +95,7 @@ impl Generator {
         edges(scale, degree)
     }
 
-    /// What the builder takes.
+    /// The source of edges for [`build::graph`](crate::build::graph).
     #[must_use]
     pub fn source(&self) -> &dyn Edges {
         match self {
@@ -129,7 +129,7 @@ fn vertices(scale: u32) -> u64 {
     1_u64.checked_shl(scale).unwrap_or(u64::MAX)
 }
 
-/// The edges that are drawn.
+/// The number of edges that are drawn.
 fn edges(scale: u32, degree: u32) -> u64 {
     vertices(scale).saturating_mul(degree.into())
 }
@@ -148,20 +148,20 @@ fn check_size(scale: u32, degree: u32) -> Result<()> {
     Ok(())
 }
 
-/// A generator, by what is its own: everything else of [`Edges`] is the same for all.
+/// The part of a generator that is its own; everything else of [`Edges`] is the same for all generators.
 trait Drawn: Sync {
-    /// Its scale, degree and weights.
+    /// The scale, degree and weights.
     fn size(&self) -> (u32, u32, Weights);
 
     /// Fails where its parameters make no graph.
     fn check_all(&self) -> Result<()>;
 
-    /// What makes an edge of its number.
+    /// The function that makes an edge of its number.
     fn drawing(&self) -> impl Fn(u64) -> Edge + Sync;
 }
 
 impl<T: Drawn> Edges for T {
-    /// None where there is no graph, which the pass then says in words.
+    /// `None` where the parameters make no graph, which the pass then says in words.
     fn vertices(&self) -> Option<u64> {
         self.check_all().ok().map(|()| vertices(self.size().0))
     }
@@ -178,7 +178,7 @@ impl<T: Drawn> Edges for T {
     }
 }
 
-/// Makes edges by number, in blocks, on all threads.
+/// Gives `each` all edges in blocks, in parallel.
 fn pass(
     edges: u64,
     progress: &Progress,
@@ -200,7 +200,7 @@ fn pass(
     );
 }
 
-/// Where weights come from.
+/// The source of random weights.
 #[derive(Clone, Copy, Debug)]
 struct WeightSource(Option<Stream>);
 
@@ -220,7 +220,7 @@ impl WeightSource {
     }
 }
 
-/// As a vertex: only numbers that are less than those of vertices come here.
+/// A number as a vertex; each number that comes here is less than 2^31.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "a scale is at most 31")]
 fn vertex(number: u64) -> Vertex {

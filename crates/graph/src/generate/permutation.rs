@@ -15,7 +15,7 @@ use super::random::{Stream, Use};
 /// over sixteen parts of 2^20 items: 24 instead of 14), with six they are not.
 const ROUNDS: usize = 6;
 
-/// Chosen: the odd number next to 2^64 divided by the golden ratio, as in SplitMix64.
+/// The factor of the round function. Chosen: the odd number next to 2^64 divided by the golden ratio, as in SplitMix64.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A permutation of the numbers below `count`.
@@ -56,7 +56,7 @@ impl Permutation {
         }
     }
 
-    /// Each round changes one half by what the other one says, so that it can be undone.
+    /// Each round changes one half by what the other one says, so that the round can be undone.
     #[inline]
     fn network(&self, number: u64) -> u64 {
         let (mut high, mut low) = (number >> self.lower, number & self.masks[1]);
@@ -68,8 +68,8 @@ impl Permutation {
     }
 }
 
-/// What a round makes of one half: both halves of a product, as wyhash mixes numbers (Wang Yi, 2019). One
-/// multiplication takes less time than SplitMix64's two.
+/// The round function: both halves of a product, folded, as wyhash mixes numbers (Wang Yi, 2019). One multiplication
+/// takes less time than SplitMix64's two.
 #[inline]
 fn folded(number: u64) -> u64 {
     let product = u128::from(number) * u128::from(MULTIPLIER);
@@ -87,6 +87,7 @@ mod tests {
     use super::*;
     use crate::width::to_usize;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     proptest! {
         #[test]
@@ -113,7 +114,9 @@ mod tests {
     fn the_largest_scale_stays_in_its_bounds() {
         let permutation = Permutation::new(u64::from(u32::MAX), 1);
         let items = [0, 1, 1 << 16, u64::from(u32::MAX) - 1];
-        assert!(items.iter().all(|item| permutation.place(*item) < u64::from(u32::MAX)));
+        let places: BTreeSet<u64> = items.iter().map(|item| permutation.place(*item)).collect();
+        assert_eq!(places.len(), items.len());
+        assert!(places.iter().all(|place| *place < u64::from(u32::MAX)));
     }
 
     #[test]
@@ -131,7 +134,7 @@ mod tests {
         assert!(alike < 20, "{alike}");
     }
 
-    /// How unevenly items are spread over sixteen parts: chi square, the mean of many seeds.
+    /// The unevenness with which items are spread over sixteen parts: chi square, the mean of many seeds.
     fn unevenness(scale: u32, items: &[u64], part: impl Fn(u64) -> u64) -> f64 {
         let seeds = 50;
         let of_seed = |seed| {

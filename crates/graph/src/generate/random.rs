@@ -1,15 +1,15 @@
 //! Random numbers by position: the generators draw number `i` of a stream without drawing those before it, so that an
 //! edge is the same whichever thread makes it, and in each pass.
 //!
-//! This is SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014), which is
-//! a counter and a scrambler and passes BigCrush. It is here because ten lines do what is needed: the usual generators
-//! (xoshiro, PCG, and the Mersenne Twister that GAPBS seeds anew for each block) must be seeded for each block, whose
-//! sequences may then overlap. Positions of one stream never do. Not for secrets.
+//! The numbers are those of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA
+//! 2014), which is a counter and a scrambler and passes BigCrush. SplitMix64 is here because ten lines do what is
+//! needed: the usual generators (xoshiro, PCG, and the Mersenne Twister that GAPBS seeds anew for each block) must be
+//! seeded for each block, whose sequences may then overlap. Positions of one stream never do. Not for secrets.
 
 /// SplitMix64's increment: the odd number next to 2^64 divided by the golden ratio.
 const INCREMENT: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What a stream is for. Streams of one seed for different uses have nothing in common.
+/// The use of a stream. Streams of one seed for different uses have nothing in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Use {
     /// The ends of edges.

@@ -22,7 +22,7 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// With GAPBS's parameters.
+    /// A uniform graph with GAPBS's parameters.
     #[must_use]
     pub fn new(scale: u32) -> Self {
         Self { scale, degree: DEGREE, seed: SEED, weights: Weights::None }

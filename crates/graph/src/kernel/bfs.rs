@@ -36,7 +36,7 @@ const TAKEN_UP: usize = 1024;
 /// Words of a bitmap that a thread takes at a time. Chosen, not measured.
 const TAKEN_WORDS: usize = 256;
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bfs {
     /// The vertices that the source reaches, with itself.
@@ -78,22 +78,21 @@ pub fn run(graph: &Graph, source: Vertex, parents: &mut [Vertex]) -> Result<Bfs>
         queue: Queue::new(&mut places, 1),
         bitmaps: [Bitmap::new(&mut first), Bitmap::new(&mut second)],
     };
-    let all = together(|worker| search.rounds(worker, source));
-    Ok(all.first().copied().unwrap_or_default())
+    Ok(together(|worker| search.rounds(worker, source)))
 }
 
-/// What all threads work on.
+/// The state that all threads share.
 struct Search<'a> {
     outgoing: &'a Adjacency,
     incoming: &'a Adjacency,
     parents: &'a [AtomicU32],
     queue: Queue<'a>,
-    /// Of the frontier and of the next one, in rounds bottom-up.
+    /// The bitmaps of the current and the next frontier, in bottom-up rounds.
     bitmaps: [Bitmap<'a>; 2],
 }
 
 impl Search<'_> {
-    /// All rounds. Each thread comes to the same decisions and results.
+    /// Runs all rounds. Each thread comes to the same decisions and results.
     fn rounds(&self, worker: &mut Worker<'_>, source: Vertex) -> Bfs {
         let mut found = Bfs { reached: 1, ..Bfs::default() };
         let mut buffer = self.queue.buffer();
@@ -197,7 +196,7 @@ impl Search<'_> {
         worker.sum([new, 0])[0]
     }
 
-    /// The same for the vertices of one word of the bitmap. Returns the bits of those that are new.
+    /// Searches the frontier for a parent of each vertex of one word; returns the bits of new vertices.
     fn bottom_up_word(&self, vertices: Range<usize>, frontier: &Bitmap<'_>) -> u64 {
         let neighbors = self.incoming.all_neighbors();
         let ends = self.incoming.offsets()[vertices.start..=vertices.end].windows(2);
@@ -237,7 +236,7 @@ impl Search<'_> {
             {
                 let mut bits = word.load(Relaxed);
                 while bits != 0 {
-                    buffer.push(crate::build::number(begin + bits.trailing_zeros() as usize));
+                    buffer.push(crate::graph::number(begin + bits.trailing_zeros() as usize));
                     bits &= bits - 1;
                 }
             }
@@ -251,7 +250,7 @@ impl Search<'_> {
 /// and the parent of each is the beginning of an edge to it, one edge nearer to the source.
 ///
 /// # Errors
-/// The first thing that is wrong, in words.
+/// The first wrong vertex or score, in words.
 pub fn verify(
     graph: &Graph,
     source: Vertex,

@@ -25,12 +25,12 @@ const SAMPLED: u64 = 1024;
 /// Vertices that a thread takes at a time (GAP's value).
 const TAKEN: usize = 16384;
 
-/// What was found.
+/// The result of [`run`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Components {
-    /// How many components there are.
+    /// The number of components.
     pub components: u64,
-    /// The vertices of the largest of them.
+    /// The number of vertices of the largest component.
     pub largest: u64,
 }
 
@@ -44,12 +44,11 @@ pub fn run(graph: &Graph, components: &mut [Vertex]) -> Result<Components> {
         return Ok(Components::default());
     }
     components.par_chunks_mut(TAKEN).enumerate().for_each(|(block, part)| {
-        let begin = crate::build::number(block * TAKEN);
+        let begin = crate::graph::number(block * TAKEN);
         part.iter_mut().zip(begin..).for_each(|(component, vertex)| *component = vertex);
     });
     let forest = Forest { graph, parents: shared(components) };
-    let all = together(|worker| forest.grow(worker));
-    let [roots, sampled] = all.first().copied().unwrap_or_default();
+    let [roots, sampled] = together(|worker| forest.grow(worker));
     let largest = match is_largest(sampled, roots, components.len() as u64) {
         true => sampled,
         false => largest(components),
@@ -101,7 +100,7 @@ impl Forest<'_> {
         let (mut roots, mut in_sampled) = (0, 0);
         worker.blocks(self.parents.len(), TAKEN, |block| {
             for (parent, vertex) in
-                self.parents[block.clone()].iter().zip(crate::build::number(block.start)..)
+                self.parents[block.clone()].iter().zip(crate::graph::number(block.start)..)
             {
                 let found = self.compress(parent);
                 roots += u64::from(found == vertex);
@@ -117,7 +116,7 @@ impl Forest<'_> {
         let neighbors = outgoing.all_neighbors();
         worker.blocks(self.parents.len(), TAKEN, |block| {
             let ends = outgoing.offsets()[block.start..=block.end].windows(2);
-            for (ends, vertex) in ends.zip(crate::build::number(block.start)..) {
+            for (ends, vertex) in ends.zip(crate::graph::number(block.start)..) {
                 if let Some(neighbor) = neighbors[to_usize(ends[0])..to_usize(ends[1])].get(edge) {
                     self.link(vertex, *neighbor);
                 }
@@ -130,7 +129,7 @@ impl Forest<'_> {
     fn link_rest(&self, worker: &mut Worker<'_>, sampled: Vertex) {
         worker.blocks(self.parents.len(), TAKEN, |block| {
             for (parent, vertex) in
-                self.parents[block.clone()].iter().zip(crate::build::number(block.start)..)
+                self.parents[block.clone()].iter().zip(crate::graph::number(block.start)..)
             {
                 if parent.load(Relaxed) == sampled {
                     continue;
@@ -219,12 +218,12 @@ fn mixed(number: u64) -> u64 {
 /// reached, the least first.
 ///
 /// # Errors
-/// The first thing that is wrong, in words.
+/// The first wrong vertex or score, in words.
 pub fn verify(graph: &Graph, components: &[Vertex]) -> std::result::Result<(), String> {
     verify_length(graph, "components", components.len())?;
     let mut is_reached = vec![false; graph.vertices()];
     let mut next = Vec::new();
-    for source in 0..crate::build::number(graph.vertices()) {
+    for source in 0..crate::graph::number(graph.vertices()) {
         if std::mem::replace(&mut is_reached[source as usize], true) {
             continue;
         }

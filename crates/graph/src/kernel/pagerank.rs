@@ -9,7 +9,7 @@
 //! Which contributions are new already when a vertex reads them depends on the threads, so scores differ between runs within
 //! the tolerance, and the number of iterations may. On one thread it is always the same.
 
-use crate::atomic::shared_floats;
+use crate::atomic::shared;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Vertex};
 use crate::kernel::support::{Worker, check_length, fill, together, verify_length};
@@ -25,10 +25,10 @@ const DAMPING: f32 = 0.85;
 const TAKEN: usize = 16384;
 /// Neighbors whose contributions are added up in 24 bits. Chosen, not measured: rounding takes less than 1e-5 of a sum.
 const FEW: usize = 128;
-/// What [`verify`] allows beyond the tolerance: scores are sums of numbers of 24 bits. Chosen, not measured.
+/// The change that [`verify`] allows beyond the tolerance: scores are sums of numbers of 24 bits. Chosen, not measured.
 const ROUNDING: f64 = 1e-6;
 
-/// When to stop.
+/// The conditions that end the iterations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// The most iterations.
@@ -38,16 +38,16 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// GAP's.
+    /// The values of GAP's reference.
     fn default() -> Self {
         Self { iterations: 20, tolerance: 1e-4 }
     }
 }
 
-/// What was done.
+/// The result of [`run`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PageRank {
-    /// The iterations.
+    /// The number of iterations.
     pub iterations: u32,
     /// The sum of all changes of scores in the last of them.
     pub error: f64,
@@ -85,19 +85,18 @@ pub fn run(
         outgoing,
         incoming: graph.incoming().offsets(),
         neighbors: graph.incoming().all_neighbors(),
-        scores: shared_floats(scores),
-        contributions: shared_floats(contributions),
+        scores: shared(bytemuck::cast_slice_mut(scores)),
+        contributions: shared(bytemuck::cast_slice_mut(contributions)),
     };
-    let all = together(|worker| ranking.iterations(worker, options));
-    Ok(all.first().copied().unwrap_or_default())
+    Ok(together(|worker| ranking.iterations(worker, options)))
 }
 
-/// What a vertex gives to each that it has an edge to.
+/// The contribution of a vertex to each vertex that it has an edge to.
 fn contribution(score: f32, degree: u64) -> f32 {
     if degree == 0 { 0.0 } else { score / degree as f32 }
 }
 
-/// What all threads work on.
+/// The state that all threads share.
 struct Ranking<'a> {
     /// The score of a vertex that no edge leads to.
     base: f32,
@@ -109,7 +108,7 @@ struct Ranking<'a> {
 }
 
 impl Ranking<'_> {
-    /// All iterations. Each thread comes to the same decisions and results.
+    /// Runs all iterations. Each thread comes to the same decisions and results.
     fn iterations(&self, worker: &mut Worker<'_>, options: Options) -> PageRank {
         let mut done = PageRank::default();
         loop {
@@ -165,11 +164,12 @@ impl Ranking<'_> {
 /// Checks what [`run`] made of `scores`, by one more iteration, which is serial, in twice the precision, and pushes scores
 /// along edges: the sum of changes must not be more than the tolerance and what rounding takes.
 ///
-/// Scores that [`run`] gave up on after the most iterations are more than the tolerance away, as [`PageRank::error`] says;
-/// give that as the tolerance then. What [`run`] finds is within 0.85 of it, as what it still has to hand on is damped.
+/// Scores that [`run`] gave up on after the most iterations are more than the tolerance away, as [`PageRank::error`]
+/// says; give that as the tolerance then. A converged result of [`run`] changes by at most 0.85 times its tolerance in
+/// one more iteration.
 ///
 /// # Errors
-/// The first thing that is wrong, in words.
+/// The first wrong vertex or score, in words.
 pub fn verify(graph: &Graph, tolerance: f64, scores: &[f32]) -> std::result::Result<(), String> {
     verify_length(graph, "scores", scores.len())?;
     let mut sums = vec![0.0; graph.vertices()];

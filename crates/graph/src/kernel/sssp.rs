@@ -36,12 +36,12 @@ const TAKEN: usize = 64;
 /// Vertices that are counted at a time. Chosen, not measured: enough work for a task.
 const COUNTED: usize = 1 << 16;
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sssp {
     /// The vertices that the source reaches, with itself.
     pub reached: u64,
-    /// How often all threads took a bucket together; it depends on how the threads ran.
+    /// The number of times that all threads took a bucket together; it depends on how the threads ran.
     pub rounds: u64,
 }
 
@@ -69,13 +69,12 @@ pub fn run(graph: &Graph, source: Vertex, delta: Weight, distances: &mut [u32]) 
         distances: shared(distances),
         slots,
     };
-    let rounds =
-        together(|worker| search.rounds(worker, source)).first().copied().unwrap_or_default();
+    let rounds = together(|worker| search.rounds(worker, source));
     let count = |part: &[u32]| part.iter().filter(|distance| **distance != NONE).count() as u64;
     Ok(Sssp { reached: distances.par_chunks(COUNTED).map(count).sum(), rounds })
 }
 
-/// What all threads work on.
+/// The state that all threads share.
 struct Search<'a> {
     offsets: &'a [u64],
     neighbors: &'a [Vertex],
@@ -95,7 +94,7 @@ struct Slot {
 }
 
 impl Search<'_> {
-    /// All rounds; returns how many.
+    /// Runs all rounds, and returns their number.
     fn rounds(&self, worker: &mut Worker<'_>, source: Vertex) -> u64 {
         let mut buckets = Buckets::default();
         if worker.index() == 0 {
@@ -200,7 +199,7 @@ struct Buckets {
 }
 
 impl Buckets {
-    /// Stands for no bucket.
+    /// The number that stands for no bucket.
     const END: u64 = u64::MAX;
 
     /// Puts a vertex into a bucket, which is none before the current one.
@@ -263,7 +262,7 @@ impl Buckets {
 /// Checks what [`run`] made of `distances`, by a serial search in the order of distances (Dijkstra).
 ///
 /// # Errors
-/// The first thing that is wrong, in words.
+/// The first wrong vertex or score, in words.
 pub fn verify(graph: &Graph, source: Vertex, distances: &[u32]) -> std::result::Result<(), String> {
     graph.check(source).map_err(|error| error.to_string())?;
     verify_length(graph, "distances", distances.len())?;

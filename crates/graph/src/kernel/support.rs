@@ -1,5 +1,5 @@
-//! What the kernels share: threads that go through the rounds of a kernel together, the queue of a frontier, bitmaps, and
-//! checks of property arrays.
+//! The parts that kernels share: threads that go through the rounds of a kernel together, the queue of a frontier,
+//! bitmaps, and checks of property arrays.
 //!
 //! A kernel has many short rounds, and starting a parallel iterator for each costs more than some of them take. So a kernel
 //! is started once on each thread of rayon's current pool ([`together`]), and threads wait for each other between rounds at a
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-/// Stands for "no vertex" and "not reached".
+/// The number that stands for "no vertex" and "not reached".
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Turns of a thread that waits at a barrier before it yields its processor. Chosen, not measured: some ten microseconds.
@@ -25,21 +25,22 @@ const FILLED: usize = 1 << 16;
 /// Vertices that a queue's buffer collects before it writes them. Chosen, not measured: a page of them.
 const BUFFERED: usize = 1024;
 
-/// Puts what is written by different threads on cache lines of its own. Processors fetch lines in pairs.
+/// A value on cache lines of its own, apart from values that other threads write. Processors fetch lines in pairs.
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// Where threads wait for each other.
+/// A barrier at which threads wait for each other, with the values that they exchange.
 struct Barrier {
     threads: usize,
     arrived: AtomicUsize,
-    /// Counts how often all threads have arrived.
+    /// The number of times that all threads have arrived.
     round: Line<AtomicUsize>,
     /// The first item of the next block of the loop of this round.
     next: Line<AtomicUsize>,
     /// A thread has panicked, so that the others would wait for ever.
     is_broken: AtomicBool,
-    /// What each thread tells the others, in two sets: a thread may write to one while others still read the other.
+    /// The values that each thread tells the others, in two sets: a thread may write to one while others still read the
+    /// other.
     values: [Vec<Line<[AtomicU64; 2]>>; 2],
 }
 
@@ -65,11 +66,16 @@ pub(crate) struct Worker<'a> {
     set: usize,
 }
 
+/// Runs `work` as [`on_each_thread`] does, and returns what all threads have found alike.
+pub(crate) fn together<T: Send>(work: impl Fn(&mut Worker<'_>) -> T + Sync) -> T {
+    on_each_thread(work).swap_remove(0)
+}
+
 /// Runs `work` once on each thread of rayon's current pool at the same time, and returns what each found.
 ///
 /// `work` waits for the other threads, so it must not give rayon other work to do. Rayon hands the calls of several kernels
 /// that share a pool to all of its threads in the same order, so two kernels never wait for each other.
-pub(crate) fn together<T: Send>(work: impl Fn(&mut Worker<'_>) -> T + Sync) -> Vec<T> {
+fn on_each_thread<T: Send>(work: impl Fn(&mut Worker<'_>) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(rayon::current_num_threads());
     rayon::broadcast(|context| {
         work(&mut Worker { barrier: &barrier, index: context.index(), set: 0 })
@@ -82,8 +88,8 @@ impl Worker<'_> {
         self.index
     }
 
-    /// A loop over `items` that all threads share: each takes the next block of `size` when it has done one. It does not
-    /// wait; between two such loops must be a [`Worker::wait`].
+    /// A loop over `items` that all threads share: each takes the next block of `size` when it has done one. The loop
+    /// does not wait; between two such loops must be a [`Worker::wait`].
     pub(crate) fn blocks(&self, items: usize, size: usize, mut work: impl FnMut(Range<usize>)) {
         loop {
             let begin = self.barrier.next.0.fetch_add(size, Relaxed);
@@ -94,7 +100,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Waits until all threads wait. What any of them wrote before, all of them read after.
+    /// Waits until all threads wait. Afterwards, all threads read what any thread wrote before.
     pub(crate) fn wait(&mut self) {
         let barrier = self.barrier;
         let round = barrier.round.0.load(Relaxed);
@@ -158,7 +164,7 @@ impl Drop for Worker<'_> {
     }
 }
 
-/// Vertices in the order in which they were found. What was found in one round is a range of it.
+/// Vertices in the order in which they were found. The vertices that one round found are a range of the queue.
 pub(crate) struct Queue<'a> {
     places: &'a [AtomicU32],
     end: AtomicUsize,
@@ -175,31 +181,31 @@ impl<'a> Queue<'a> {
         self.places[range].iter().map(|place| place.load(Relaxed))
     }
 
-    /// Where a thread collects vertices for it.
+    /// A buffer in which one thread collects vertices for this queue.
     pub(crate) fn buffer(&'a self) -> Buffer<'a> {
         Buffer { queue: self, own: Vec::with_capacity(BUFFERED) }
     }
 }
 
-/// Vertices on their way to a queue.
+/// Vertices of one thread that are not in the queue yet.
 pub(crate) struct Buffer<'a> {
     queue: &'a Queue<'a>,
     own: Vec<Vertex>,
 }
 
 impl Buffer<'_> {
-    /// The vertices in it.
+    /// The vertices in the buffer.
     pub(crate) fn vertices(&self) -> &[Vertex] {
         &self.own
     }
 
-    /// Whether it has to be flushed before another vertex is added.
+    /// Whether the buffer has to be flushed before another vertex is added.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.own.len() == BUFFERED
     }
 
-    /// Adds a vertex, and flushes it before if it must.
+    /// Adds a vertex, and flushes the buffer before if it is full.
     #[inline]
     pub(crate) fn push(&mut self, vertex: Vertex) {
         if self.is_full() {
@@ -208,7 +214,7 @@ impl Buffer<'_> {
         self.own.push(vertex);
     }
 
-    /// Writes all of them to the queue.
+    /// Writes all vertices of the buffer to the queue.
     #[inline(never)]
     pub(crate) fn flush(&mut self) {
         let begin = self.queue.end.fetch_add(self.own.len(), Relaxed);
@@ -289,7 +295,7 @@ mod tests {
     fn all_threads_agree_on_sums_and_leasts_round_after_round() {
         for threads in [1, 2, 5] {
             let found = on_threads(threads, || {
-                together(|worker| {
+                on_each_thread(|worker| {
                     let own = worker.index() as u64;
                     let mut found = Vec::new();
                     for round in 0..500 {
@@ -318,7 +324,7 @@ mod tests {
         {
             let counts: Vec<AtomicU32> = (0..items).map(|_| AtomicU32::new(0)).collect();
             on_threads(threads, || {
-                together(|worker| {
+                on_each_thread(|worker| {
                     for _ in 0..50 {
                         worker.blocks(items, size, |block| {
                             assert!(block.len() <= size);
@@ -338,7 +344,7 @@ mod tests {
     fn a_panic_of_one_thread_is_one_of_all() {
         let run = || {
             on_threads(3, || {
-                together(|worker| {
+                on_each_thread(|worker| {
                     assert!(worker.index() != 1, "on purpose");
                     worker.wait();
                 })
@@ -351,7 +357,7 @@ mod tests {
     fn kernels_that_share_a_pool_do_not_wait_for_each_other() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("a pool");
         let rounds = || {
-            together(|worker| (0..200).map(|_| worker.sum([1, 0])[0]).sum::<u64>())
+            on_each_thread(|worker| (0..200).map(|_| worker.sum([1, 0])[0]).sum::<u64>())
                 .iter()
                 .sum::<u64>()
         };
@@ -370,10 +376,10 @@ mod tests {
         let mut places = vec![0; 10_000];
         let queue = Queue::new(&mut places, 0);
         on_threads(4, || {
-            together(|worker| {
+            on_each_thread(|worker| {
                 let mut buffer = queue.buffer();
                 worker.blocks(10_000, 13, |block| {
-                    block.for_each(|vertex| buffer.push(crate::build::number(vertex)));
+                    block.for_each(|vertex| buffer.push(crate::graph::number(vertex)));
                 });
                 buffer.flush();
             })

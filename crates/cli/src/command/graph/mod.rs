@@ -48,7 +48,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         match error {
-            Error::File { .. } | Error::Array(superpage_array::Error::Memory { .. }) => {
+            Error::File { .. }
+            | Error::Inconsistent(_)
+            | Error::Array(superpage_array::Error::Memory { .. }) => {
                 Self::Failed(anyhow::Error::msg(text))
             }
             Error::Array(_) | Error::TooLarge { .. } => Self::NotPossible(text),
