@@ -1,6 +1,9 @@
 //! Counts tests from what test binaries print: libtest's and libtest-mimic's words alike.
 
-/// How many tests did what, and why some did not run.
+/// The most lines of a failing test's output that the summary repeats.
+const REPEATED: usize = 8;
+
+/// How many tests did what, why some did not run, and why some failed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
@@ -8,12 +11,17 @@ pub(crate) struct Tally {
     pub(crate) skipped: usize,
     /// One `skipped NAME: REASON` for each test that said why it did not run.
     pub(crate) skips: Vec<String>,
+    /// The first lines of what each failing test printed, under a line `failed NAME`.
+    pub(crate) failures: Vec<String>,
+    /// The lines of the failing test whose output is being read; `None` outside of such output.
+    lines: Option<usize>,
 }
 
 impl Tally {
     /// Takes in one line of a test binary's output.
     pub(crate) fn add(&mut self, line: &str) {
         let line = line.trim_end();
+        self.add_failure(line);
         if let Some((_, counts)) = line.split_once("test result: ") {
             self.passed += count(counts, "passed");
             self.failed += count(counts, "failed");
@@ -24,6 +32,20 @@ impl Tally {
             && !self.skips.contains(&reason)
         {
             self.skips.push(reason);
+        }
+    }
+
+    /// Keeps the first lines between `---- NAME ----` and the end of what a failing test printed.
+    fn add_failure(&mut self, line: &str) {
+        if let Some(name) = failing(line) {
+            self.failures.push(format!("failed {name}"));
+            self.lines = Some(0);
+        } else if line == "failures:" || line.starts_with("test result: ") {
+            self.lines = None;
+        } else if let Some(lines) = self.lines.filter(|lines| *lines < REPEATED && !line.is_empty())
+        {
+            self.failures.push(format!("    {line}"));
+            self.lines = Some(lines + 1);
         }
     }
 
@@ -61,6 +83,12 @@ fn count(text: &str, word: &str) -> usize {
 /// Cargo's word on a test binary that a signal ended before it could give its result.
 fn is_death(line: &str) -> bool {
     line.contains("process didn't exit successfully") && line.contains("(signal: ")
+}
+
+/// The test in the line above its output: `---- NAME ----`, or `---- NAME stdout ----`.
+fn failing(line: &str) -> Option<&str> {
+    let name = line.strip_prefix("---- ")?.strip_suffix(" ----")?;
+    Some(name.strip_suffix(" stdout").unwrap_or(name))
 }
 
 /// The reason in a line that gives one: a test's own `skipped NAME: REASON`, which follows
@@ -127,6 +155,26 @@ mod tests {
                 "skipped live::split: needs CAP_SYS_NICE",
                 "skipped live::scan: no PAGEMAP_SCAN",
                 "skipped live::psi: no PSI",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_failing_tests_print_is_kept() {
+        let seen = tally(
+            "failures:\n\n---- takes_pages ----\nthe kernel found no 2 pages\n\n\nfailures:\n    takes_pages\n\n\
+             test result: FAILED. 1 passed; 1 failed; 0 ignored\n\
+             failures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at x.rs:1:2:\nleft: 1\n\n\n\
+             failures:\n    a::b\n",
+        );
+        assert_eq!(
+            seen.failures,
+            [
+                "failed takes_pages",
+                "    the kernel found no 2 pages",
+                "failed a::b",
+                "    thread 'a::b' panicked at x.rs:1:2:",
+                "    left: 1",
             ]
         );
     }
