@@ -4,11 +4,14 @@
 //! line is `N passed, N failed, N skipped`; a stage that fails without a failing test counts as
 //! one failure, so that the line never says 0 for a gate that is shut.
 
+mod contiguous;
 mod python;
 mod tally;
 
 use anyhow::{Context, Result};
+use contiguous::Contiguous;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 use tally::Tally;
@@ -17,7 +20,7 @@ use xshell::Shell;
 /// One stage's name and what it runs.
 type Stage = (&'static str, fn(&Shell, &mut Tally) -> Result<bool>);
 
-const STAGES: [Stage; 8] = [
+const STAGES: [Stage; 9] = [
     ("setup", |shell, _| Ok(crate::setup::run(shell)? == ExitCode::SUCCESS)),
     ("formatting", |_, _| cargo(&["fmt", "--all", "--check"], &[])),
     ("clippy", |_, _| {
@@ -28,16 +31,26 @@ const STAGES: [Stage; 8] = [
         cargo(&["doc", "--no-deps", "--workspace"], &[("RUSTDOCFLAGS", "-D warnings")])
     }),
     ("leftovers", |_, _| leftovers()),
-    ("tests", |_, tally| tests(tally)),
+    ("build", |_, _| cargo(&["test", "--workspace", "--no-run"], &[])),
+    (TESTS, |_, tally| tests(tally)),
     ("python", |_, tally| python::run(tally)),
 ];
+
+/// The stage that runs the tests of the workspace.
+const TESTS: &str = "tests";
 
 /// Runs every stage and says what came of it.
 pub(crate) fn run(shell: &Shell) -> Result<ExitCode> {
     let mut tally = Tally::default();
     let mut failed = Vec::new();
     let mut times = Vec::new();
+    let mut contiguous = Contiguous::take()
+        .inspect_err(|error| println!("no 1 GiB pages are taken for the tests: {error:#}"))
+        .ok();
     for (name, stage) in STAGES {
+        if name == TESTS {
+            drop(contiguous.take());
+        }
         println!("==> {name}");
         let begin = Instant::now();
         let passed = stage(shell, &mut tally).unwrap_or_else(|error| {
@@ -59,11 +72,11 @@ fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
         let verdict = if failed.contains(name) { "FAILED" } else { "ok" };
         println!("{name:<14}{seconds:>8.1} s  {verdict}");
     }
-    for reason in &tally.skips {
+    for reason in tally.skips.iter().chain(&tally.failures) {
         println!("{reason}");
     }
     // The stages of tests have their own failures, where they could count them.
-    let counts = |name: &str| matches!(name, "tests" | "python") && tally.failed > 0;
+    let counts = |name: &str| matches!(name, TESTS | "python") && tally.failed > 0;
     let uncounted = failed.iter().filter(|name| !counts(name)).count();
     println!(
         "{} passed, {} failed, {} skipped",
@@ -115,6 +128,11 @@ fn follow(mut output: impl BufRead, tally: &mut Tally) -> Result<()> {
         line.clear();
     }
     Ok(())
+}
+
+/// The directory of what is built.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()).into()
 }
 
 /// The cargo that runs us.

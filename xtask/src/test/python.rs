@@ -15,8 +15,7 @@ const LEAST: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
 
 /// Builds and tests the package; what there is no Python for is skipped, with the reason.
 pub(crate) fn run(tally: &mut Tally) -> Result<bool> {
-    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    let environment = std::path::absolute(Path::new(&target).join(ENVIRONMENT))?;
+    let environment = std::path::absolute(super::target().join(ENVIRONMENT))?;
     if let Err(why) = prepare(&environment) {
         return Ok(skip(tally, &format!("{why:#}")));
     }
