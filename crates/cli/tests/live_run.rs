@@ -165,6 +165,11 @@ fn without_gigantic() -> Option<String> {
         .then(|| "the kernel finds no 1 GiB of contiguous memory".to_owned())
 }
 
+/// The reason why no two gigantic pages can be had here at a time.
+fn without_two_gigantic() -> Option<String> {
+    take_gigantic(2).err().map(|_| "the kernel finds no 2 GiB of contiguous memory".to_owned())
+}
+
 /// The directory of the programs, which are built once.
 fn programs() -> &'static Result<PathBuf, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -224,7 +229,7 @@ fn bytes(said: &Said) -> Result<u64, Failed> {
 
 // ---------------------------------------------------------------- memory
 
-/// Gigantic pages in the kernel's pool, put back when dropped. A request of the library waits for one second,
+/// Free gigantic pages in the kernel's pool, put back when dropped. A request of the library waits for one second,
 /// and a kernel may need longer.
 fn take_gigantic(count: u64) -> Result<(Settings, TempDir), Failed> {
     take(PageSize::Gigantic, count)
@@ -234,7 +239,8 @@ fn take_gigantic(count: u64) -> Result<(Settings, TempDir), Failed> {
 fn take(size: PageSize, count: u64) -> Result<(Settings, TempDir), Failed> {
     let state = TempDir::new()?;
     let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
-    settings.change(&hugetlb::setting(Path::new("/sys"), size), &count.to_string())?;
+    let wanted = hugetlb::read(Path::new("/sys"), size)?.used + count;
+    settings.change(&hugetlb::setting(Path::new("/sys"), size), &wanted.to_string())?;
     let pool = hugetlb::read(Path::new("/sys"), size)?;
     ensure!(pool.free >= count, "the kernel found no {count} pages of {size}: {pool:?}");
     Ok((settings, state))
@@ -317,7 +323,7 @@ fn promotions_while_the_program_writes_lose_nothing() -> Ended {
 
 fn all_memory_is_on_gigantic_pages_at_once() -> Ended {
     let options = ["--policy", "hugetlb-1g"];
-    let taken = take_gigantic(2)?;
+    let taken = take_gigantic(1)?;
     let (said, report) = report_with(&options, &["touch", "1"])?;
     ensure!(bytes(&said)? >= GIGANTIC_PAGE_BYTES, "{said:?} {report}");
     ensure!(report["longest_first_touch_ns"] == 0, "mapped at a touch: {report}");
@@ -429,7 +435,7 @@ fn bloat_becomes_memory_when_it_is_short() -> Ended {
 /// This run enlarged no pool. The page becomes memory because the pool was told to be smaller.
 fn bloat_on_an_administrators_pages_becomes_memory_too() -> Ended {
     let least = hugetlb::read(Path::new("/sys"), PageSize::Gigantic)?.size;
-    let (mut settings, _state) = take_gigantic(least + 1)?;
+    let (mut settings, _state) = take_gigantic(1)?;
     let lower = || {
         settings
             .change(&hugetlb::setting(Path::new("/sys"), PageSize::Gigantic), &least.to_string())?;

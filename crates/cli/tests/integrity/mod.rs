@@ -3,14 +3,14 @@
 
 mod redis;
 
-use super::{report_of, take_gigantic, without, without_gigantic, without_library};
+use super::{report_of, take_gigantic, without, without_library, without_two_gigantic};
 use crate::common::Ended;
 use crate::common::machine::{self, Test};
 use crate::ensure;
 use std::collections::BTreeMap;
 
 pub(super) fn tests() -> Vec<Test> {
-    let able = without_library().or_else(machine::without_settings).or_else(without_gigantic);
+    let able = without_library().or_else(machine::without_settings).or_else(without_two_gigantic);
     let redis = able.clone().or_else(|| without(&["redis-server", "--version"]));
     vec![
         ("all_at_once_leaves_no_wrong_byte", able, all_at_once_leaves_no_wrong_byte),

@@ -4,7 +4,7 @@
 
 use super::{
     GIGANTIC_PAGE_BYTES, Holder, Managed, bytes, command, programs, report, report_of, take,
-    take_gigantic, without_gigantic, without_library,
+    take_gigantic, without_gigantic, without_library, without_two_gigantic,
 };
 use crate::common::machine::{self, Test};
 use crate::common::{Ended, PROGRAM, Said};
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 pub(super) fn tests() -> Vec<Test> {
     let able = without_library().or_else(machine::without_settings);
     let gigantic = able.clone().or_else(without_gigantic);
-    let without_rights = gigantic.clone().or_else(everybody_has_rights);
+    let without_rights = able.clone().or_else(without_two_gigantic).or_else(everybody_has_rights);
     let group = gigantic.clone().or_else(|| group().err().map(|error| format!("{error:?}")));
     vec![
         ("memory_is_read_while_it_is_unmapped", able.clone(), || plays(&["unmaps"])),
