@@ -1,9 +1,10 @@
 //! Compressed sparse rows: for each vertex its neighbors, one after the other.
 
-use crate::build::Edge;
+use crate::build::{BLOCK, Edge};
 use crate::error::{Error, Result};
 use crate::width::to_usize;
 use rayon::prelude::*;
+use std::ops::Range;
 use superpage_array::{PageArray, Pages, Placement, Request};
 use superpage_units::Bytes;
 
@@ -59,7 +60,8 @@ pub struct Adjacency {
 
 impl Adjacency {
     /// Makes an adjacency of its arrays: `offsets` ascends from 0 to the number of edges and has one entry more than
-    /// there are vertices; each neighbor is a vertex; and there is a weight for each neighbor, or for none.
+    /// there are vertices; each neighbor is a vertex; those of each vertex are ascending, each there once; and there is a
+    /// weight for each neighbor, or for none.
     ///
     /// # Errors
     /// The first fault of the arrays, in words.
@@ -84,16 +86,52 @@ impl Adjacency {
         if let Some(at) = offsets.par_windows(2).position_any(is_backwards) {
             return Err(format!("the neighbors of vertex {at} end before they begin"));
         }
-        let is_none = |neighbor: &&Vertex| **neighbor as usize >= vertices;
-        if let Some(neighbor) = neighbors.par_iter().find_any(is_none) {
-            return Err(format!("{neighbor} is no vertex: there are {vertices}"));
+        if let Some(weights) = weights.as_ref().filter(|weights| weights.len() != neighbors.len()) {
+            return Err(format!("{} weights for {} edges", weights.len(), neighbors.len()));
         }
-        match &weights {
-            Some(weights) if weights.len() != neighbors.len() => {
-                Err(format!("{} weights for {} edges", weights.len(), neighbors.len()))
+        let adjacency = Self { offsets, neighbors, weights };
+        adjacency.check_neighbors()?;
+        Ok(adjacency)
+    }
+
+    /// Fails unless all neighbors are vertices, and those of each vertex are ascending, each there once.
+    fn check_neighbors(&self) -> std::result::Result<(), String> {
+        let vertices = self.vertices();
+        let block = |index: usize| index * BLOCK..(index * BLOCK + BLOCK).min(vertices);
+        let blocks = (0..vertices.div_ceil(BLOCK)).into_par_iter().map(block);
+        let Some(mut block) = blocks.find_first(|block| self.is_wrong(block.clone())) else {
+            return Ok(());
+        };
+        let vertex = block.find(|vertex| self.is_wrong(*vertex..vertex + 1)).unwrap_or_default();
+        let none = self.neighbors(number(vertex)).iter().find(|one| **one as usize >= vertices);
+        Err(match none {
+            Some(none) => format!("{none} is no vertex: there are {vertices}"),
+            None => {
+                format!("the neighbors of vertex {vertex} are not ascending, each there once")
             }
-            _ => Ok(Self { offsets, neighbors, weights }),
+        })
+    }
+
+    /// Whether some neighbors of some vertices are no vertices, or not ascending, each there once: a neighbor is followed by
+    /// one that is not larger only where one vertex's end and another's begin. Counting both is faster than looking at one
+    /// vertex after the other, most of which have few neighbors.
+    fn is_wrong(&self, vertices: Range<usize>) -> bool {
+        let offsets = &self.offsets[vertices.start..=vertices.end];
+        let begin = to_usize(offsets[0]);
+        let neighbors = &self.neighbors[begin..to_usize(offsets[offsets.len() - 1])];
+        // A number of vertices has 32 bits.
+        let none = number(self.vertices());
+        let (mut falls, mut nones) =
+            (0, neighbors.first().map_or(0, |one| u64::from(*one >= none)));
+        for (one, next) in neighbors.iter().zip(neighbors.get(1..).unwrap_or_default()) {
+            falls += u64::from(one >= next);
+            nones += u64::from(*next >= none);
         }
+        let is_fall = |ends: &&[u64]| {
+            let at = to_usize(ends[0]) - begin;
+            ends[0] < ends[1] && at > 0 && neighbors[at - 1] >= neighbors[at]
+        };
+        nones > 0 || falls != offsets.windows(2).filter(is_fall).count() as u64
     }
 
     /// The vertices.
@@ -158,7 +196,7 @@ impl Adjacency {
 
     /// The place of a vertex's neighbors among all.
     #[must_use]
-    pub fn range(&self, vertex: Vertex) -> std::ops::Range<usize> {
+    pub fn range(&self, vertex: Vertex) -> Range<usize> {
         let vertex = vertex as usize;
         to_usize(self.offsets[vertex])..to_usize(self.offsets[vertex + 1])
     }

@@ -18,12 +18,11 @@
 use super::output::Output;
 use super::{Format, ReadOptions};
 use crate::build::{self, BLOCK, Direction, Kept, Size, Way};
-use crate::direct::{DirectFile, PIECE, pieces};
+use crate::direct::{DirectFile, PIECE, PageCache, pieces};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Graph, GraphPages, MOST_VERTICES, Vertex, Weight};
 use crate::progress::Progress;
 use crate::width::to_usize;
-use rayon::prelude::*;
 use std::ops::Range;
 use std::path::Path;
 use superpage_array::PageArray;
@@ -42,7 +41,7 @@ pub(super) fn read(
     options: ReadOptions,
     progress: &Progress,
 ) -> Result<Graph> {
-    let file = DirectFile::open(path)?;
+    let file = DirectFile::open(path, options.page_cache)?;
     let head = Head::read(&file, format)?;
     head.check_length(&file, format)?;
     let Head { vertices, edges, .. } = head;
@@ -69,7 +68,7 @@ pub(super) fn read(
 
 /// The number of vertices that a file says.
 pub(super) fn vertices(path: &Path, format: Format) -> Result<u64> {
-    let file = DirectFile::open(path)?;
+    let file = DirectFile::open(path, PageCache::Avoided)?;
     let head = Head::read(&file, format)?;
     head.check_length(&file, format)?;
     Ok(head.vertices)
@@ -183,10 +182,7 @@ impl Reader<'_> {
             self.fill(all, neighbors.chunks_mut(room(NEIGHBOR)), decode_neighbors)?;
             None
         };
-        let adjacency =
-            Adjacency::new(offsets, neighbors, weights).map_err(|what| broken(self.file, what))?;
-        self.check_order(&adjacency)?;
-        Ok(adjacency)
+        Adjacency::new(offsets, neighbors, weights).map_err(|what| broken(self.file, what))
     }
 
     /// Decodes the bytes of a range into places, each of which takes a piece of it.
@@ -201,34 +197,6 @@ impl Reader<'_> {
             decode(bytes, place).map_err(|what| broken(self.file, what))
         })
     }
-
-    /// Fails unless the neighbors of each vertex are ascending, each there once.
-    fn check_order(&self, adjacency: &Adjacency) -> Result<()> {
-        let vertices = adjacency.vertices();
-        let is_wrong = |own: &Range<usize>| !are_ascending(adjacency, own.clone());
-        let of = |index: usize| index * BLOCK..(index * BLOCK + BLOCK).min(vertices);
-        let blocks = (0..vertices.div_ceil(BLOCK)).into_par_iter().map(of);
-        let Some(mut block) = blocks.find_first(is_wrong) else { return Ok(()) };
-        let vertex = block.find(|vertex| is_wrong(&(*vertex..vertex + 1))).unwrap_or_default();
-        let what = format!("the neighbors of vertex {vertex} are not ascending, each there once");
-        Err(broken(self.file, what))
-    }
-}
-
-/// Whether the neighbors of each of some vertices are ascending, each there once: no neighbor is followed by one that
-/// is not larger, but where one vertex's end and another's begin. Counting both is faster than looking at one vertex
-/// after the other, most of which have few neighbors.
-fn are_ascending(adjacency: &Adjacency, vertices: Range<usize>) -> bool {
-    let offsets = &adjacency.offsets()[vertices.start..=vertices.end];
-    let begin = to_usize(offsets[0]);
-    let neighbors = &adjacency.all_neighbors()[begin..to_usize(offsets[offsets.len() - 1])];
-    let next = neighbors.get(1..).unwrap_or_default();
-    let falls = neighbors.iter().zip(next).filter(|(one, next)| one >= next).count();
-    let is_fall = |ends: &&[u64]| {
-        let at = to_usize(ends[0]) - begin;
-        ends[0] < ends[1] && at > 0 && neighbors[at - 1] >= neighbors[at]
-    };
-    falls == offsets.windows(2).filter(is_fall).count()
 }
 
 /// The numbers of `width` bytes in a piece.
