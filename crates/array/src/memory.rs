@@ -8,6 +8,10 @@
 //!    MADV_COLLAPSE where that found none.
 //! 3. Base pages for the rest: MADV_NOHUGEPAGE, and no first touch.
 //!
+//! Memory for which nothing is asked ([`Pages::DEFAULT`](crate::Pages::DEFAULT)) is mapped by libc's mmap, so that a library that
+//! stands in its place, as `superpage run` has, manages it as it does any other memory of the program. All other memory is
+//! mapped by system calls, so that the choice is the caller's.
+//!
 //! The advice stays, so khugepaged and Superpage's daemon leave the rest on base pages; the daemon takes memory that asked for
 //! huge pages for bloat only when memory is nearly full.
 //! [madvise(2)](https://man7.org/linux/man-pages/man2/madvise.2.html),
@@ -22,7 +26,7 @@ use crate::placement::{self, Placement};
 use crate::width::to_usize;
 use rustix::io::Errno;
 use rustix::mm::{
-    MapFlags, MprotectFlags, MremapFlags, ProtFlags, mmap_anonymous, mprotect, mremap_fixed, munmap,
+    MapFlags, MprotectFlags, MremapFlags, ProtFlags, mmap_anonymous, mprotect, mremap_fixed,
 };
 use std::ffi::c_void;
 use std::path::Path;
@@ -91,8 +95,10 @@ impl Memory {
         let asked = to_usize(request.pages.asked(Bytes(length as u64)).0);
         let whole = length.checked_next_multiple_of(BASE).ok_or(NO_ROOM)?.max(asked);
         let size = request.pages.size();
-        let alignment = to_usize(size.unwrap_or(PageSize::Huge).bytes().0).max(HUGE);
-        let span = reserve(whole, alignment, accounting)?;
+        let span = match size {
+            Some(size) => reserve(whole, to_usize(size.bytes().0).max(HUGE), accounting)?,
+            None => map_by_libc(whole)?,
+        };
         let start = NonNull::new(span.pointer().cast()).ok_or(NO_ROOM)?;
         let memory = Self { start, length: span.length };
         if let Some(size) = size {
@@ -163,9 +169,8 @@ impl Drop for Memory {
         if !fork::forget(self.span()) {
             return;
         }
-        // SAFETY: the mapping is this value's alone, and nobody has a slice of it any more.
-        let unmapped = unsafe { munmap(self.span().pointer(), self.length) };
-        debug_assert_eq!(unmapped, Ok(()), "an array's own mapping unmaps");
+        // The mapping is this value's alone, and nobody has a slice of it any more.
+        unmap(self.span());
     }
 }
 
@@ -238,12 +243,29 @@ fn reserve(length: usize, alignment: usize, accounting: Accounting) -> Result<Sp
     Ok(span)
 }
 
-/// Unmaps memory that this crate has mapped and that nobody uses.
+/// Unmaps memory that this crate has mapped and that nobody uses, by libc, as it may have been mapped.
 pub(crate) fn unmap(span: Span) {
     if span.length > 0 {
         // SAFETY: the caller's own.
-        let _ = unsafe { munmap(span.pointer(), span.length) };
+        let unmapped = unsafe { libc::munmap(span.pointer(), span.length) };
+        debug_assert_eq!(unmapped, 0, "an array's own mapping unmaps");
     }
+}
+
+/// Private memory for which nothing is asked.
+fn map_by_libc(length: usize) -> Result<Span> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: an unused place is chosen.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(Error::Memory { what: "map the memory of an array", errno: last_errno() });
+    }
+    Ok(Span { start: start.expose_provenance(), length })
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 /// Private memory, where the kernel finds room.
@@ -357,7 +379,7 @@ fn advise(span: Span, advice: i32) -> rustix::io::Result<()> {
     let done = unsafe { libc::madvise(span.pointer(), span.length, advice) };
     match done {
         0 => Ok(()),
-        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        _ => Err(last_errno()),
     }
 }
 

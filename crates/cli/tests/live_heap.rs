@@ -88,6 +88,7 @@ fn others() -> Vec<Test> {
         ("nothing_is_left_of_a_killed_program", able.clone(), nothing_is_left_of_a_killed_program),
         ("nothing_is_left_of_a_killed_run", able.clone(), nothing_is_left_of_a_killed_run),
         ("a_truncated_file_is_no_wrong_data", able.clone(), a_truncated_file_is_no_wrong_data),
+        ("graphs_have_more_than_memory", able.clone(), graphs_have_more_than_memory),
         ("a_truncated_file_refuses_forks", able, a_truncated_file_refuses_forks),
         ("python_has_more_than_memory", python, python_has_more_than_memory),
         ("redis_has_more_than_memory", redis, redis_has_more_than_memory),
@@ -674,6 +675,26 @@ except ImportError:
 fn python_has_more_than_memory() -> Ended {
     let (_, report) = report_of(&[], &["python3", "-c", SCRIPT])?;
     was_paged(&report)
+}
+
+/// Arrays that ask for no pages are in the heap; those that do are the program's own.
+fn graphs_have_more_than_memory() -> Ended {
+    let directory = TempDir::new()?;
+    let file = directory.path().join("graph.sg");
+    let file = file.to_str().ok_or("no text")?;
+    let made = ["graph", "generate", "kronecker", "--scale", "20", file];
+    Said::from(Command::new(PROGRAM).args(made).output()?).done()?;
+    let words = ["graph", "run", "bfs", file, "--json", "--repeat", "1", "--pages", "base"];
+    let (own, report) = report_of(&words, &[PROGRAM])?;
+    ensure!(report["heap"]["read_bytes"] == 0, "arrays on base pages are in the heap: {report}");
+    let edges = ["--vertex-pages", "default", "--edge-pages", "default"];
+    let (heap, report) = report_of(&[&words[..], &edges].concat(), &[PROGRAM])?;
+    was_paged(&report)?;
+    let result = |said: &Said| -> Result<Value, Failed> {
+        Ok(serde_json::from_str::<Value>(&said.out)?["result"].take())
+    };
+    ensure!(result(&own)? == result(&heap)? && !result(&own)?.is_null(), "{own:?} {heap:?}");
+    Ok(())
 }
 
 /// Values of 130 MB in all.
