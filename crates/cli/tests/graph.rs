@@ -116,6 +116,19 @@ fn trials(kernel: &str) -> usize {
 }
 
 #[test]
+fn pagerank_makes_as_many_iterations_as_are_wanted() {
+    let files = Files::new();
+    let file = files.path("a.sg");
+    said(&["graph", "generate", "kronecker", "--scale", "8", &file]);
+    let words = ["graph", "run", "pr", &file, "--json", "--pages", "base", "--repeat", "1"];
+    let row = json(&said(&[&words[..], &["--iterations", "3"]].concat()));
+    let result = row["result"].as_str().expect("words");
+    assert!(result.starts_with("3 iterations"), "{result}");
+    let without = json(&said(&[&words[..], &["--cached"]].concat()));
+    assert!(!without["result"].as_str().expect("words").starts_with("3 "), "{without}");
+}
+
+#[test]
 fn the_property_array_may_come_first() {
     let files = Files::new();
     let file = files.path("graph.sg");
@@ -204,6 +217,7 @@ fn what_cannot_be_done_is_refused_in_a_sentence() {
     refused(&["graph", "run", "bfs", &file, "--source", "6"], 2, &["vertex 6", "6 vertices"]);
     refused(&["graph", "run", "cc", &file, "--source", "1"], 2, &["cc", "--source"]);
     refused(&["graph", "run", "bfs", &file, "--delta", "1"], 2, &["bfs", "--delta"]);
+    refused(&["graph", "run", "cc", &file, "--iterations", "1"], 2, &["cc", "--iterations"]);
     let made = files.path("made.sg");
     refused(&["graph", "generate", "uniform", &made, "--within", "50%"], 2, &["block-model"]);
     refused(&["graph", "generate", "uniform", "/nonexistent/a.sg"], 1, &["/nonexistent"]);

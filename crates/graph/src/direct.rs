@@ -5,7 +5,7 @@
 //! [open(2), `O_DIRECT`](https://man7.org/linux/man-pages/man2/open.2.html): offset, length and memory of a request are
 //! whole pages. A file system that refuses it (EINVAL when the flag is set, or at the first request) is read through
 //! the cache, and [posix_fadvise(2)](https://man7.org/linux/man-pages/man2/posix_fadvise.2.html) drops from it what was
-//! read.
+//! read. [`PageCache::Filled`] asks for the cache, to measure what that costs.
 //!
 //! Not here: what the bytes mean.
 
@@ -40,6 +40,16 @@ const ALIGNED: u64 = BASE_PAGE_BYTES;
 /// The size of a buffer: a piece, whose ends may lie within pages, and the line that goes on behind it.
 const PIECE_BUFFER: usize = to_usize(PIECE + 4 * ALIGNED);
 
+/// The use that reading a file makes of the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageCache {
+    /// The cache has no more of the file afterwards than before.
+    #[default]
+    Avoided,
+    /// The file is read through the cache and stays there, as with most programs.
+    Filled,
+}
+
 /// Bytes of a file.
 struct Piece {
     buffer: PageArray<u8>,
@@ -52,10 +62,11 @@ impl Piece {
     }
 }
 
-/// A regular file that is read past the page cache.
+/// A regular file that is read past the page cache, unless [`PageCache::Filled`] is wanted.
 pub(crate) struct DirectFile {
     path: PathBuf,
     file: File,
+    cache: PageCache,
     /// The file's metadata when it was opened.
     opened: Metadata,
     /// Whether requests are direct; else they go through the page cache.
@@ -69,16 +80,17 @@ impl DirectFile {
     ///
     /// # Errors
     /// [`Error::NoFile`] for anything else, such as a directory or a pipe, and [`Error::File`].
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path, cache: PageCache) -> Result<Self> {
         let failed = |source| Error::File { path: path.to_owned(), what: "open", source };
         // A pipe must not be opened: that waits for whoever writes to it.
         check_regular(path, std::fs::metadata(path).map_err(failed)?.file_type())?;
         let file = File::open(path).map_err(failed)?;
         let opened = file.metadata().map_err(failed)?;
         check_regular(path, opened.file_type())?;
-        let set = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::DIRECT));
-        let is_direct = AtomicBool::new(set.is_ok());
-        Ok(Self { path: path.to_owned(), file, opened, is_direct, buffers: Mutex::default() })
+        let set = || fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::DIRECT);
+        let is_direct = AtomicBool::new(cache == PageCache::Avoided && set().is_ok());
+        let path = path.to_owned();
+        Ok(Self { path, file, cache, opened, is_direct, buffers: Mutex::default() })
     }
 
     /// The file's path.
@@ -228,8 +240,11 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Drops pages from the cache. A failure does no harm.
+    /// Drops pages from the cache, unless they are to stay. A failure does no harm.
     fn drop_cached(&self, offset: u64, length: u64) {
+        if self.cache == PageCache::Filled {
+            return;
+        }
         let _ = fadvise(&self.file, offset, NonZeroU64::new(length), Advice::DontNeed);
     }
 }
@@ -280,9 +295,9 @@ mod tests {
 
     /// The file by direct requests, and through the cache.
     fn both(path: &Path) -> [DirectFile; 2] {
-        let cached = DirectFile::open(path).expect("opened");
+        let cached = DirectFile::open(path, PageCache::Avoided).expect("opened");
         cached.use_cache().expect("through the cache");
-        [DirectFile::open(path).expect("opened"), cached]
+        [DirectFile::open(path, PageCache::Avoided).expect("opened"), cached]
     }
 
     proptest! {
@@ -380,8 +395,10 @@ mod tests {
             drop(direct);
             assert_eq!(cached(file.path()), Some(0));
         }
-        std::fs::read(file.path()).expect("read");
-        assert_eq!(cached(file.path()), Some(length as u64), "or the test proves nothing");
+        let filling = DirectFile::open(file.path(), PageCache::Filled).expect("opened");
+        filling.with(0..length as u64, |_| ()).expect("read");
+        drop(filling);
+        assert_eq!(cached(file.path()), Some(length as u64));
     }
 
     #[test]
@@ -400,12 +417,14 @@ mod tests {
             (Path::new("/dev/null"), "a device"),
         ];
         for (path, expected) in bad {
-            let found = DirectFile::open(path).map(|_| ()).expect_err("refused");
+            let found =
+                DirectFile::open(path, PageCache::Avoided).map(|_| ()).expect_err("refused");
             let says =
                 format!("{} is {expected}, and a graph is read from a file, twice", path.display());
             assert_eq!(found.to_string(), says);
         }
-        let missing = DirectFile::open(&directory.path().join("missing")).map(|_| ());
+        let missing =
+            DirectFile::open(&directory.path().join("missing"), PageCache::Avoided).map(|_| ());
         assert!(matches!(missing, Err(Error::File { what: "open", .. })));
     }
 

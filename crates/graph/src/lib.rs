@@ -22,6 +22,7 @@ mod progress;
 mod width;
 
 pub use build::{Direction, Edge, Edges};
+pub use direct::PageCache;
 pub use error::{Error, Result};
 pub use graph::{Adjacency, Graph, GraphPages, Vertex, Weight};
 pub use progress::Progress;

@@ -86,6 +86,10 @@ pub(crate) struct Input {
     /// The order of vertices: none (as they are), dbg (degree-based grouping), degree (most neighbors first), random
     #[arg(long, value_name = "ORDER", default_value = "none")]
     pub(crate) group: Order,
+    /// Read the graph through the page cache and leave it there, as most programs do; by default the cache is avoided, because
+    /// it takes memory that arrays want
+    #[arg(long)]
+    pub(crate) cached: bool,
     /// How many threads work; by default one on each CPU
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZero<usize>>,
@@ -176,6 +180,10 @@ pub(crate) struct Run {
     /// The width of a bucket of distances (sssp); by default 16
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) delta: Option<Weight>,
+    /// Iterations in each trial, for trials that do the same work (pr); by default as many as it takes until scores change by less
+    /// than 0.0001 in all, and at most 100
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "verify")]
+    pub(crate) iterations: Option<u32>,
     /// Check each result in another way, which takes time
     #[arg(long)]
     pub(crate) verify: bool,

@@ -5,20 +5,20 @@
 //! the entries of its lower triangle only; programs that write the upper one are understood. Entries that are 0 are
 //! edges of weight 0.
 
+use super::ReadOptions;
 use super::line::{Fault, LONGEST, Layout, Value, fields, is_comment, whole};
 use super::output::{Output, edges};
 use super::text::{Count, Entry, TextEdges, line_number};
 use crate::build::{Direction, Edge};
-use crate::direct::DirectFile;
+use crate::direct::{DirectFile, PageCache};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, MOST_VERTICES};
 use crate::progress::Progress;
 use std::path::Path;
 
-/// The edges of a file, and whether its matrix is that of a directed graph. `wanted` is the direction that the caller
-/// wants instead.
-pub(super) fn open(path: &Path, wanted: Option<Direction>) -> Result<(TextEdges, Direction)> {
-    let file = DirectFile::open(path)?;
+/// The edges of a file, and whether its matrix is that of a directed graph.
+pub(super) fn open(path: &Path, options: ReadOptions) -> Result<(TextEdges, Direction)> {
+    let file = DirectFile::open(path, options.page_cache)?;
     let head = Head::read(&file)?;
     let layout = Layout {
         first: 1,
@@ -34,7 +34,7 @@ pub(super) fn open(path: &Path, wanted: Option<Direction>) -> Result<(TextEdges,
     edges.body = head.end;
     edges.vertices = Some(head.size);
     edges.count = Count::Exactly(head.entries);
-    if (head.direction, wanted) == (Direction::Undirected, Some(Direction::Directed)) {
+    if (head.direction, options.direction) == (Direction::Undirected, Some(Direction::Directed)) {
         edges.entry = Entry::Both;
     }
     Ok((edges, head.direction))
@@ -42,7 +42,7 @@ pub(super) fn open(path: &Path, wanted: Option<Direction>) -> Result<(TextEdges,
 
 /// The number of vertices that a file says.
 pub(super) fn vertices(path: &Path) -> Result<u64> {
-    Ok(Head::read(&DirectFile::open(path)?)?.size)
+    Ok(Head::read(&DirectFile::open(path, PageCache::Avoided)?)?.size)
 }
 
 /// The header: banner, comments, size line.
@@ -211,7 +211,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), content).expect("written");
         let path = format!("{}:", file.path().display());
-        let opened = DirectFile::open(file.path()).expect("opened");
+        let opened = DirectFile::open(file.path(), PageCache::Avoided).expect("opened");
         Head::read(&opened).map_err(|error| error.to_string().replace(&path, ""))
     }
 

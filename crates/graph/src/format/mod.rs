@@ -23,6 +23,7 @@ mod serialized;
 mod text;
 
 use crate::build::{self, Direction};
+use crate::direct::PageCache;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, GraphPages, Weight};
 use crate::progress::Progress;
@@ -96,6 +97,8 @@ pub struct ReadOptions {
     pub direction: Option<Direction>,
     /// The pages of the graph's arrays.
     pub pages: GraphPages,
+    /// The use that reading makes of the page cache.
+    pub page_cache: PageCache,
 }
 
 /// Reads a graph from a file; the end of its name says which format it has.
@@ -108,11 +111,14 @@ pub fn read(path: &Path, options: ReadOptions, progress: &Progress) -> Result<Gr
         format @ (Format::Serialized | Format::WeightedSerialized) => {
             return serialized::read(path, format, options, progress);
         }
-        Format::EdgeList => (TextEdges::open(path, Layout::EDGES)?, Direction::Directed),
-        Format::WeightedEdgeList => {
-            (TextEdges::open(path, Layout::WEIGHTED_EDGES)?, Direction::Directed)
+        Format::EdgeList => {
+            (TextEdges::open(path, options.page_cache, Layout::EDGES)?, Direction::Directed)
         }
-        Format::MatrixMarket => matrix_market::open(path, options.direction)?,
+        Format::WeightedEdgeList => (
+            TextEdges::open(path, options.page_cache, Layout::WEIGHTED_EDGES)?,
+            Direction::Directed,
+        ),
+        Format::MatrixMarket => matrix_market::open(path, options)?,
     };
     let graph =
         build::graph(&edges, options.direction.unwrap_or(direction), options.pages, progress)?;

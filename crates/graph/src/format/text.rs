@@ -7,7 +7,7 @@
 use super::line::{Fault, LONGEST, Layout, Value};
 use super::output::{Output, edges};
 use crate::build::{BLOCK, Edge, Edges};
-use crate::direct::{DirectFile, PIECE, pieces};
+use crate::direct::{DirectFile, PIECE, PageCache, pieces};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::progress::Progress;
@@ -57,8 +57,8 @@ pub(super) struct TextEdges {
 
 impl TextEdges {
     /// An edge list, each line of which is as `layout` says.
-    pub(super) fn open(path: &Path, layout: Layout) -> Result<Self> {
-        Ok(Self::of(DirectFile::open(path)?, layout))
+    pub(super) fn open(path: &Path, cache: PageCache, layout: Layout) -> Result<Self> {
+        Ok(Self::of(DirectFile::open(path, cache)?, layout))
     }
 
     /// The edges of a file that is one list from its beginning to its end.
@@ -239,7 +239,7 @@ mod tests {
     fn listed(content: &[u8], layout: Layout, cut: Cut) -> std::result::Result<Vec<Edge>, String> {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), content).expect("written");
-        let mut edges = TextEdges::open(file.path(), layout).expect("opened");
+        let mut edges = TextEdges::open(file.path(), PageCache::Avoided, layout).expect("opened");
         edges.cut = cut;
         let found = Mutex::new(Vec::new());
         let keep = |block: &[Edge]| found.lock().expect("a lock").extend_from_slice(block);

@@ -21,7 +21,7 @@ pub(super) enum Kernel {
     /// The component of each vertex.
     Components(PageArray<Vertex>),
     /// The contributions, which are touched at random, and the scores.
-    PageRank { contributions: PageArray<f32>, scores: PageArray<f32> },
+    PageRank { contributions: PageArray<f32>, scores: PageArray<f32>, options: pagerank::Options },
 }
 
 impl Kernel {
@@ -36,6 +36,9 @@ impl Kernel {
             KernelName::Pr => Self::PageRank {
                 contributions: PageArray::zeroed(vertices, request)?,
                 scores: PageArray::zeroed(vertices, Pages::BASE)?,
+                options: arguments
+                    .iterations
+                    .map_or(RANKING, |iterations| pagerank::Options { iterations, tolerance: 0.0 }),
             },
         })
     }
@@ -78,8 +81,8 @@ impl Kernel {
                     found.components, found.largest
                 )
             }
-            Self::PageRank { contributions, scores } => {
-                let found = pagerank::run(graph, RANKING, scores, contributions)?;
+            Self::PageRank { contributions, scores, options } => {
+                let found = pagerank::run(graph, *options, scores, contributions)?;
                 format!("{} iterations, the last changed {:.1e}", found.iterations, found.error)
             }
         })
@@ -91,7 +94,9 @@ impl Kernel {
             Self::Bfs(parents) => bfs::verify(graph, source, parents),
             Self::Sssp(distances, _) => sssp::verify(graph, source, distances),
             Self::Components(numbers) => components::verify(graph, numbers),
-            Self::PageRank { scores, .. } => pagerank::verify(graph, RANKING.tolerance, scores),
+            Self::PageRank { scores, options, .. } => {
+                pagerank::verify(graph, options.tolerance, scores)
+            }
         }
     }
 }

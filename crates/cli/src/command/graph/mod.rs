@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use superpage_graph::format::{self, ReadOptions};
 use superpage_graph::order::{self, Order};
-use superpage_graph::{Error, Graph, GraphPages, Progress, Vertex};
+use superpage_graph::{Error, Graph, GraphPages, PageCache, Progress, Vertex};
 
 /// The time between two looks at how far the work is. Chosen: as a person sees it move.
 const LOOK: Duration = Duration::from_millis(100);
@@ -102,7 +102,8 @@ impl Loaded {
 
 /// Reads a graph, and puts its vertices in order.
 fn load(input: &Input, pages: GraphPages) -> Result<Loaded, Error> {
-    let options = ReadOptions { direction: input.edges.map(Into::into), pages };
+    let page_cache = if input.cached { PageCache::Filled } else { PageCache::Avoided };
+    let options = ReadOptions { direction: input.edges.map(Into::into), pages, page_cache };
     let (graph, reading) =
         shown("reading", |progress| format::read(&input.file, options, progress));
     let graph = graph?;

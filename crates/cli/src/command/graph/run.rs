@@ -58,6 +58,9 @@ fn check(arguments: &Run) -> Result<(), Failure> {
         Run { source: Some(_), .. } if !begins_somewhere(arguments) => useless("--source"),
         Run { sources: Some(_), .. } if !begins_somewhere(arguments) => useless("--sources"),
         Run { delta: Some(_), kernel, .. } if *kernel != KernelName::Sssp => useless("--delta"),
+        Run { iterations: Some(_), kernel, .. } if *kernel != KernelName::Pr => {
+            useless("--iterations")
+        }
         _ => Ok(()),
     }
 }
