@@ -19,9 +19,11 @@ mod graph_fig10;
 mod graph_fig11;
 mod graph_fig2;
 mod graph_fig5;
+mod graph_fig6;
 mod graph_fig7;
 mod graph_fig8;
 mod graph_fig9;
+mod graph_oversubscribed;
 mod growing_heap;
 mod guest_memory;
 mod heap_compressed;
@@ -100,10 +102,12 @@ pub const ALL: &[&Experiment] = &[
     &graph_fig1::EXPERIMENT,
     &graph_fig2::EXPERIMENT,
     &graph_fig5::EXPERIMENT,
+    &graph_fig6::EXPERIMENT,
     &graph_fig7::EXPERIMENT,
     &graph_fig8::EXPERIMENT,
     &graph_fig9::EXPERIMENT,
     &graph_fig10::EXPERIMENT,
     &graph_fig11::EXPERIMENT,
     &graph_dbg_cost::EXPERIMENT,
+    &graph_oversubscribed::EXPERIMENT,
 ];

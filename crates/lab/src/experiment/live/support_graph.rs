@@ -7,10 +7,13 @@
 
 use super::support_bench::{Bench, fitting_size, median, rounded};
 use super::support_regime::set_enabled;
-use super::{Error, Progress, Report, Result, Setting};
+use super::{Content, Error, Picture, Progress, Report, Result, Setting};
+use crate::picture;
 use crate::pressure::{self, Pressure};
+use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 use serde_json::Value;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use superpage_kernel::meminfo;
@@ -37,7 +40,18 @@ const SIZE: Bytes = Bytes::from_mib(1024); // tidy: allow(megabytes, not base pa
 /// Bytes of the edge array for each vertex: 16 edges that are drawn, both ways.
 const EDGE_BYTES: u64 = 128;
 /// Trials of a kernel in one process.
-const TRIALS: u32 = 3;
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trials {
+    pub(super) count: u32,
+    /// Iterations in each trial of PageRank. It needs another number of them in another order of vertices, and trials are to
+    /// do the same work.
+    pub(super) iterations: u32,
+}
+
+/// Trials where nothing else is said, of all kernels but SSSP. Chosen, not measured.
+const TRIALS: Trials = Trials { count: 3, iterations: 5 };
+/// Trials of SSSP, each of which takes as long as several of another kernel.
+const SSSP_TRIALS: Trials = Trials { count: 1, ..TRIALS };
 /// Memory that a run takes beside the arrays: its program, buffers, frontiers. Chosen.
 const BESIDE: Bytes = Bytes::from_mib(192);
 
@@ -60,7 +74,7 @@ impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::Kronecker, Self::Uniform, Self::BlockModel];
 
     /// The name on the command line and in rows.
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Kronecker => "kronecker",
             Self::Uniform => "uniform",
@@ -71,15 +85,15 @@ impl Kind {
 
 /// Graphs in files, made once.
 #[derive(Debug)]
-struct Graphs<'a> {
+pub(super) struct Graphs<'a> {
     setting: &'a Setting,
     directory: TempDir,
-    scale: u32,
+    pub(super) scale: u32,
 }
 
 impl<'a> Graphs<'a> {
     /// No graphs yet, in a directory of their own on the disk.
-    fn new(setting: &'a Setting) -> Result<Self> {
+    pub(super) fn new(setting: &'a Setting) -> Result<Self> {
         let size = fitting_size(setting, SIZE, 3)?;
         let directory = TempDir::with_prefix_in("superpage-graphs", &setting.directory);
         let directory = directory.map_err(|error| {
@@ -89,7 +103,7 @@ impl<'a> Graphs<'a> {
     }
 
     /// The file of a graph, with weights for SSSP, its vertices in an order.
-    fn file(&self, kind: Kind, kernel: &str, group: &str) -> Result<PathBuf> {
+    pub(super) fn file(&self, kind: Kind, kernel: &str, group: &str) -> Result<PathBuf> {
         let ending = if kernel == "sssp" { "wsg" } else { "sg" };
         let file = self.directory.path().join(format!("{}-{group}.{ending}", kind.name()));
         if !file.exists() && group != Policy::BASE.group {
@@ -122,6 +136,8 @@ pub(super) struct Policy {
     pub(super) group: &'static str,
     /// When the property array is made.
     pub(super) when: &'static str,
+    /// Whether the graph is read through the page cache.
+    pub(super) is_cached: bool,
 }
 
 impl Policy {
@@ -135,6 +151,7 @@ impl Policy {
         values: "base",
         group: "none",
         when: "last",
+        is_cached: false,
     };
 
     /// The pages that the kernel gives where all memory may have huge pages.
@@ -172,6 +189,24 @@ impl Policy {
     pub(super) const HOT: Self =
         Self { name: "dbg+huge:20%", property: "huge:20%", group: "dbg", ..Self::PROPERTY };
 
+    /// The arguments by which `superpage` runs a kernel on the graph in a file.
+    pub(super) fn words(&self, kernel: &str, file: &Path, trials: Trials) -> Vec<String> {
+        let mut words = vec!["graph", "run", kernel];
+        let (file, count) = (file.to_string_lossy(), trials.count.to_string());
+        words.extend([&*file, "--json", "--repeat", &count]);
+        words.extend(["--pages", self.property, "--vertex-pages", self.vertex]);
+        words.extend(["--edge-pages", self.edge, "--values-pages", self.values]);
+        words.extend(["--group", self.group, "--property", self.when]);
+        let iterations = trials.iterations.to_string();
+        if kernel == "pr" {
+            words.extend(["--iterations", &iterations]);
+        }
+        if self.is_cached {
+            words.push("--cached");
+        }
+        words.into_iter().map(str::to_owned).collect()
+    }
+
     /// The same policy under another name.
     pub(super) const fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
@@ -192,11 +227,12 @@ struct Free {
 
 /// The result of one run: its median time, and the memory on huge pages.
 #[derive(Clone, Debug, Default)]
-struct Outcome {
-    seconds: f64,
+pub(super) struct Outcome {
+    pub(super) seconds: f64,
     grouping: f64,
-    huge: Bytes,
-    all: Bytes,
+    pub(super) huge: Bytes,
+    /// All arrays.
+    pub(super) all: Bytes,
     property_huge: Bytes,
     property: Bytes,
 }
@@ -214,14 +250,26 @@ fn run(
         None => (Policy::BASE.group, policy.group),
     };
     let file = graphs.file(kind, kernel, before)?;
-    let trials = TRIALS.to_string();
-    let mut command = Command::new(&setting.launcher.program);
-    command.args(["graph", "run", kernel]).arg(file);
-    command.args(["--json", "--repeat", &trials, "--pages", policy.property, "--group", now]);
-    command.args(["--vertex-pages", policy.vertex, "--edge-pages", policy.edge]);
-    command.args(["--values-pages", policy.values, "--property", policy.when]);
     set_enabled(bench, policy.enabled)?;
-    let said = output(&mut command)?;
+    let trials = if kernel == "sssp" { SSSP_TRIALS } else { TRIALS };
+    let words = Policy { group: now, ..*policy }.words(kernel, &file, trials);
+    let outcome = told(Command::new(&setting.launcher.program).args(words));
+    if policy.is_cached {
+        drop_cached(&file);
+    }
+    outcome
+}
+
+/// Drops a file from the page cache, so that the next run does not find it there. A failure does no harm.
+fn drop_cached(file: &Path) {
+    if let Ok(file) = File::open(file) {
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    }
+}
+
+/// Runs a command of `graph run`, and reads its row.
+pub(super) fn told(command: &mut Command) -> Result<Outcome> {
+    let said = output(command)?;
     serde_json::from_slice(&said)
         .ok()
         .and_then(|found: Value| outcome(&found))
@@ -309,9 +357,9 @@ struct Row<'a> {
     seconds: f64,
     low: f64,
     high: f64,
-    /// The seconds of `linux-4k` without pressure through these.
-    over_base: f64,
-    /// The seconds of `huge` without pressure through these.
+    /// The seconds of `linux-4k` without pressure through those of the same round; the median of the rounds.
+    over_base: Option<f64>,
+    /// The same of `huge` without pressure.
     over_huge: Option<f64>,
     paper_over_base: Option<f64>,
     huge_bytes: u64,
@@ -321,8 +369,7 @@ struct Row<'a> {
     rounds: usize,
 }
 
-/// Runs the variants of a case by turns, round by round, and adds a row for each. The first is what others are compared with;
-/// the second too, where it is huge pages everywhere.
+/// Runs the variants of a case by turns, round by round, and adds a row for each.
 fn case(
     experiment: &'static str,
     (graphs, bench): (&Graphs<'_>, &mut Bench),
@@ -353,12 +400,14 @@ fn case(
             pressure.1.iter().try_for_each(Pressure::check)?;
         }
     }
-    let seconds = |outcomes: &[Outcome]| median(outcomes.iter().map(|outcome| outcome.seconds));
-    let base = found.first().map_or(f64::NAN, |outcomes| seconds(outcomes));
-    let is_huge = |variant: &Variant| variant.policy.name == Policy::HUGE.name;
-    let huge = variants.iter().position(is_huge).map(|at| seconds(&found[at]));
+    let position = |name| variants.iter().position(|variant| variant.policy.name == name);
+    // The machine's speed changes over minutes, so a run is compared with those of its round.
+    let over = |at: Option<usize>, outcomes: &[Outcome]| {
+        let pairs = found.get(at?)?.iter().zip(outcomes);
+        Some(rounded(median(pairs.map(|(other, own)| other.seconds / own.seconds)), 3))
+    };
+    let (base, huge) = (position(Policy::BASE.name), position(Policy::HUGE.name));
     for (variant, outcomes) in variants.iter().zip(&found) {
-        let took = seconds(outcomes);
         let each = || outcomes.iter().map(|outcome| outcome.seconds);
         let middle = |of: fn(&Outcome) -> f64| median(outcomes.iter().map(of));
         report.push(&Row {
@@ -367,11 +416,11 @@ fn case(
             case: &name,
             policy: variant.policy.name,
             scale: graphs.scale,
-            seconds: rounded(took, 4),
+            seconds: rounded(median(each()), 4),
             low: rounded(each().fold(f64::INFINITY, f64::min), 4),
             high: rounded(each().fold(0.0, f64::max), 4),
-            over_base: rounded(base / took, 3),
-            over_huge: huge.map(|huge| rounded(huge / took, 3)),
+            over_base: over(base, outcomes),
+            over_huge: over(huge, outcomes),
             paper_over_base: variant.paper,
             huge_bytes: Bytes(1).scaled(middle(|outcome| outcome.huge.0 as f64)).0,
             huge_share: rounded(middle(|outcome| outcome.huge.share_of(outcome.all).get()), 4),
@@ -410,19 +459,49 @@ pub(super) fn compare(
             case(experiment, on, (*kind, kernel), &variants, &mut report, progress)?;
         }
     }
+    report.pictures.push(picture(experiment, &report.rows));
     add_notes(&graphs, &mut report);
     report.notes.extend(notes.iter().map(|note| (*note).to_owned()));
     Ok(report)
 }
 
+/// The speed of each row over base pages, a group for each case, with the paper's marked.
+pub(super) fn picture(experiment: &str, rows: &[Value]) -> Picture {
+    let mut groups: Vec<(String, Vec<picture::Row>)> = Vec::new();
+    for row in rows {
+        let case = row["case"].as_str().unwrap_or_default();
+        let bar = picture::Row {
+            name: row["policy"].as_str().unwrap_or_default().to_owned(),
+            value: row["over_base"].as_f64().unwrap_or(f64::NAN),
+            mark: row["paper_over_base"].as_f64(),
+        };
+        match groups.last_mut().filter(|(last, _)| last == case) {
+            Some((_, bars)) => bars.push(bar),
+            None => groups.push((case.to_owned(), vec![bar])),
+        }
+    }
+    Picture {
+        file: format!("{experiment}.svg"),
+        title: format!("{experiment}: speed over base pages"),
+        content: Content::Rows {
+            found: "measured",
+            label: "times as fast as with base pages, without pressure".to_owned(),
+            groups,
+            scaling: picture::Scaling::Linear,
+        },
+    }
+}
+
 /// Adds the note on graphs, trials and columns that all of these tables need.
 fn add_notes(graphs: &Graphs<'_>, report: &mut Report) {
+    let Trials { count, iterations } = TRIALS;
     report.notes.push(format!(
-        "Graphs of scale {}, 16 edges drawn for each vertex, both ways. Each run is a `superpage graph run` with {TRIALS} trials \
-         after one that does not count, of which the median counts; rows are medians of the rounds. Over base, over huge: the \
-         seconds of linux-4k and of huge, both without pressure, through a row's. Huge: memory of all arrays on huge pages, as \
+        "Graphs of scale {}, 16 edges drawn for each vertex, both ways. Each run is a `superpage graph run` with {count} trials \
+         (sssp: {}; each of pr with {iterations} iterations) after one that does not count, of which the median \
+         counts; rows are medians of the rounds. Over base, over huge: the seconds of linux-4k and of huge, both without \
+         pressure, through those of the row in the same round. Huge: memory of all arrays on huge pages, as \
          PAGEMAP_SCAN says; of memory, of property: the same as a share of all arrays and of the property array. linux: \
          enabled = always and nothing asked for. Under pressure the graph was grouped before, so grouping takes no time there.",
-        graphs.scale
+        graphs.scale, SSSP_TRIALS.count
     ));
 }

@@ -129,7 +129,7 @@ pub(super) fn measure(
 }
 
 /// Has swap go to the disk and not to compressed memory, where the kernel has that.
-fn bypass_zswap(settings: &mut Settings) -> Result<()> {
+pub(super) fn bypass_zswap(settings: &mut Settings) -> Result<()> {
     let zswap = Path::new("/sys/module/zswap/parameters/enabled");
     if text::read(zswap).is_ok_and(|enabled| enabled.trim_ascii() == b"Y") {
         settings.change(zswap, "N")?;

@@ -459,7 +459,7 @@ impl Sample {
 /// Does `work` while the statistics of a group are read again and again. Without that Linux 6.18 takes a group for
 /// larger than its lists of pages are, finds nothing to reclaim and kills, though swap is free (measured: 12 of 14
 /// trainings of liblinear in a v1 group; none of 16 with it).
-fn while_counted<T>(group: &Group, work: impl FnOnce() -> T) -> T {
+pub(super) fn while_counted<T>(group: &Group, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let (working, ended) = channel::<()>();
         scope.spawn(move || {
@@ -473,14 +473,15 @@ fn while_counted<T>(group: &Group, work: impl FnOnce() -> T) -> T {
     })
 }
 
-fn group() -> Result<Scratch> {
+/// A memory cgroup of its own for one run.
+pub(super) fn group() -> Result<Scratch> {
     let hierarchy = Hierarchy::find(Path::new("/"))?;
     let none = || Error::NotPossible("there is no memory cgroup here, see cgroups(7)".to_owned());
     Ok(Scratch::create(&hierarchy.ok_or_else(none)?, GROUP)?)
 }
 
 /// The options by which `superpage run` keeps data in a file below `directory`.
-fn heap_options(directory: &Path, memory: Bytes, size: Bytes) -> [String; 6] {
+pub(super) fn heap_options(directory: &Path, memory: Bytes, size: Bytes) -> [String; 6] {
     let heap = directory.to_string_lossy().into_owned();
     let (memory, heap_size) = (memory.0.to_string(), (size + HEAP_ROOM).0.to_string());
     ["--heap".into(), heap, "--memory".into(), memory, "--heap-size".into(), heap_size]
