@@ -18,14 +18,14 @@ use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise::split;
 use superpage_units::{BASE_PAGE_BYTES, Bytes, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr};
 
-/// Fixed buffers of a ring at most (the kernel's IORING_MAX_REG_BUFFERS).
-const BUFFERS: u64 = 1 << 14;
+/// Fixed buffers of a ring at most (the kernel's IORING_MAX_REG_BUFFERS): those of 32 GiB of frames.
+const BUFFERS: usize = 1 << 14;
 /// Frames that are split with one call.
 const BATCH: usize = 256;
 
-/// Holds the memory. The ring goes first: its buffers lie in the memory.
+/// Holds the memory. The rings go first: their buffers lie in the memory.
 pub(super) struct Fragmenter {
-    _ring: IoUring,
+    _rings: Vec<IoUring>,
     _pinned: OwnMemory,
     _ballast: OwnMemory,
 }
@@ -33,9 +33,6 @@ pub(super) struct Fragmenter {
 impl Fragmenter {
     /// Takes `ballast` whole, and one base page of each of `pinned` frames.
     pub(super) fn new(ballast: HugePages, pinned: HugePages) -> Result<Self, String> {
-        if pinned.0 > BUFFERS {
-            return Err(format!("{pinned} are more than the {BUFFERS} buffers of an io_uring"));
-        }
         // Should memory become short after all, we are the ones to go.
         std::fs::write("/proc/self/oom_score_adj", "1000").map_err(|error| error.to_string())?;
         let said = |error: superpage_kernel::Error| error.to_string();
@@ -51,14 +48,16 @@ impl Fragmenter {
             iov_len: to_usize(BASE_PAGE_BYTES),
         };
         let pages: Vec<libc::iovec> = (0..ranges.len()).map(page).collect();
-        let ring = IoUring::new(1).map_err(|error| format!("make an io_uring: {error}"))?;
-        if !pages.is_empty() {
-            // SAFETY: each page lies in `memory`, which is dropped after the ring; no request is
+        let pin = |pages: &[libc::iovec]| {
+            let ring = IoUring::new(1).map_err(|error| format!("make an io_uring: {error}"))?;
+            // SAFETY: each page lies in `memory`, which is dropped after the rings; no request is
             // ever made on them.
-            unsafe { ring.submitter().register_buffers(&pages) }
+            unsafe { ring.submitter().register_buffers(pages) }
                 .map_err(|error| format!("pin {} base pages: {error}", pages.len()))?;
-        }
-        Ok(Self { _ring: ring, _pinned: memory, _ballast: held })
+            Ok(ring)
+        };
+        let rings = pages.chunks(BUFFERS).map(pin).collect::<Result<_, String>>()?;
+        Ok(Self { _rings: rings, _pinned: memory, _ballast: held })
     }
 }
 

@@ -40,8 +40,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const CASES: [u32; 3] = [0, 50, 90];
 /// Gigantic pages that are asked for. Chosen: so many leave the machine enough of 16 GiB.
 const TRIED: u64 = 4;
-/// An io_uring pins no more frames than this (IORING_MAX_REG_BUFFERS).
-const MOST: HugePages = HugePages(1 << 14);
 
 /// The findings of all rounds of a case.
 #[derive(Clone, Copy, Debug, Default)]
@@ -138,7 +136,7 @@ fn fragment(bench: &mut Bench, setting: &Setting, percent: u32) -> Result<Option
         return Ok(None);
     }
     set_enabled(bench, Enabled::Madvise)?;
-    let frames = free_memory::read(Path::new("/proc"))?.huge_pages().min(MOST);
+    let frames = free_memory::read(Path::new("/proc"))?.huge_pages();
     let pinned = HugePages(frames.0 * u64::from(percent) / 100);
     let part = Part::Fragmenter { ballast: HugePages::ZERO, pinned };
     Ok(Some(Helper::start(&setting.launcher, part)?))
