@@ -142,6 +142,30 @@ fn the_property_array_may_come_first() {
 }
 
 #[test]
+fn a_result_has_a_number_for_each_vertex() {
+    let files = Files::new();
+    let graph = files.write("graph.wel", "0 1 5\n1 2 7\n4 4 1\n");
+    let result = files.path("result");
+    let run = |kernel: &str, more: &[&str]| -> Vec<[u8; 4]> {
+        let words = ["graph", "run", kernel, &graph, "--edges", "undirected", "--output", &result];
+        said(&[&words[..], more].concat());
+        let bytes = std::fs::read(&result).expect("it was written");
+        bytes.as_chunks().0.to_vec()
+    };
+    let integers = |kernel, more: &[&str]| -> Vec<u32> {
+        run(kernel, more).into_iter().map(u32::from_le_bytes).collect()
+    };
+    assert_eq!(integers("sssp", &["--source", "0"]), [0, 5, 12, u32::MAX, u32::MAX]);
+    assert_eq!(integers("bfs", &["--source", "2"]), [1, 2, 2, u32::MAX, u32::MAX]);
+    assert_eq!(integers("cc", &[]), [0, 0, 0, 3, 4]);
+    let scores: Vec<f32> = run("pr", &[]).into_iter().map(f32::from_le_bytes).collect();
+    assert!(scores.len() == 5 && scores[1] > scores[0] && scores[0] > scores[3], "{scores:?}");
+    let grouped = superpage(&["graph", "run", "cc", &graph, "--group", "dbg", "--output", &result]);
+    assert_eq!(grouped.status.code(), Some(2));
+    refused(&["graph", "run", "cc", &graph, "--output", "/nonexistent/a"], 1, &["/nonexistent"]);
+}
+
+#[test]
 fn formats_are_converted_and_mean_the_same() {
     let files = Files::new();
     let first = files.path("graph.wsg");

@@ -1,6 +1,7 @@
 //! The kernels as `superpage graph run` uses them: their property arrays, a trial, and the check of its result.
 
 use crate::args::graph::{KernelName, Run};
+use std::io::{self, Write};
 use superpage_array::{PageArray, Pages, Placement, Request};
 use superpage_graph::kernel::{bfs, components, pagerank, sssp};
 use superpage_graph::{Graph, Result, Vertex, Weight};
@@ -96,6 +97,18 @@ impl Kernel {
             Self::Components(numbers) => components::verify(graph, numbers),
             Self::PageRank { scores, options, .. } => {
                 pagerank::verify(graph, options.tolerance, scores)
+            }
+        }
+    }
+
+    /// Writes the result of the last trial: a number of 4 bytes for each vertex, the least byte first.
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        match self {
+            Self::Bfs(numbers) | Self::Sssp(numbers, _) | Self::Components(numbers) => {
+                numbers.iter().try_for_each(|number| to.write_all(&number.to_le_bytes()))
+            }
+            Self::PageRank { scores, .. } => {
+                scores.iter().try_for_each(|score| to.write_all(&score.to_le_bytes()))
             }
         }
     }

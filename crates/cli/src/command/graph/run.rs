@@ -1,12 +1,15 @@
 //! `superpage graph run`: a kernel on a graph, timed with its property array on each of several kinds of pages.
 
 use super::kernels::Kernel;
-use super::{Loaded, load};
+use super::{Loaded, check_target, load};
 use crate::args::graph::{KernelName, Run, When};
 use crate::exit::{Failure, Outcome};
 use crate::show;
 use clap::ValueEnum;
 use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_array::{Pages, Placement, Request, Shortfall};
 use superpage_graph::{Graph, GraphPages, Vertex, format};
@@ -19,6 +22,7 @@ const SEED: u64 = 27_491_095;
 /// Times the kernel.
 pub(super) fn run(arguments: &Run) -> Outcome {
     check(arguments)?;
+    arguments.output.as_deref().map_or(Ok(()), check_target)?;
     let request = |pages| request(arguments, pages);
     let pages = GraphPages {
         vertex: request(arguments.vertex_pages),
@@ -41,11 +45,23 @@ pub(super) fn run(arguments: &Run) -> Outcome {
             }
         }
     }
+    if let (Some(path), Some(variant)) = (&arguments.output, variants.first()) {
+        write(&variant.kernel, path)?;
+    }
     if arguments.json {
         let lines = variants.iter().map(|variant| variant.json(arguments, &loaded, &sources));
         return show::print(&lines.collect::<Result<String, Failure>>()?);
     }
     show::print(&tables(arguments, &loaded, &variants)?)
+}
+
+/// Writes the result of a kernel to a file.
+fn write(kernel: &Kernel, path: &Path) -> Result<(), Failure> {
+    let written = File::create(path).map(BufWriter::new).and_then(|mut file| {
+        kernel.write(&mut file)?;
+        file.flush()
+    });
+    written.map_err(|error| Failure::Failed(anyhow::anyhow!("{}: {error}", path.display())))
 }
 
 /// Refuses what the kernel has no use for.
