@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 17] {
+fn tests() -> [Test; 18] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
@@ -52,6 +52,7 @@ fn tests() -> [Test; 17] {
         ("programs_that_fit", heaped, programs_that_fit),
         ("the_daemon_beside_mixed_load", servers, the_daemon_beside_mixed_load),
         ("a_jvm_that_touched_its_heap", java, a_jvm_that_touched_its_heap),
+        ("kernels_beside_python_packages", without_registry(), kernels_beside_python_packages),
     ]
 }
 
@@ -77,6 +78,12 @@ fn without_swap() -> Option<String> {
 
 fn without_java() -> Option<String> {
     (!Jvm::is_installed()).then(|| "there is no java (Debian package default-jdk-headless)".into())
+}
+
+/// Its packages come from the network.
+fn without_registry() -> Option<String> {
+    let full = std::env::var_os("SUPERPAGE_FULL").is_some_and(|full| full == "1");
+    (!full).then(|| "it installs packages of Python's: SUPERPAGE_FULL=1 runs it".into())
 }
 
 /// It takes nearly all of the machine's memory for a while.
@@ -353,5 +360,20 @@ fn a_jvm_that_touched_its_heap() -> Ended {
         let left = number(&rows, case, "no daemon", "left")?;
         ensure!(left >= 1.0, "without a daemon {left} of it is left: {rows:?}");
     }
+    Ok(())
+}
+
+fn kernels_beside_python_packages() -> Ended {
+    let rows = run("graph-peers", "64M")?;
+    ensure!(!rows.is_empty(), "no rows");
+    for kernel in ["bfs", "sssp", "pr", "cc"] {
+        for graph in ["kronecker", "uniform"] {
+            let case = format!("{kernel}, {graph}");
+            for policy in ["superpage, huge pages", "superpage, default pages"] {
+                ensure!(number(&rows, &case, policy, "seconds")? > 0.0, "{case}: {rows:?}");
+            }
+        }
+    }
+    ensure!(rows.iter().all(|row| row["same"] != false), "results differ: {rows:?}");
     Ok(())
 }

@@ -24,6 +24,7 @@ mod graph_fig7;
 mod graph_fig8;
 mod graph_fig9;
 mod graph_oversubscribed;
+mod graph_peers;
 mod growing_heap;
 mod guest_memory;
 mod heap_compressed;
@@ -48,6 +49,7 @@ mod support_heap_trial;
 mod support_mapped;
 mod support_mix;
 mod support_programs;
+mod support_python;
 mod support_redis;
 mod support_regime;
 mod support_run;
@@ -110,4 +112,5 @@ pub const ALL: &[&Experiment] = &[
     &graph_fig11::EXPERIMENT,
     &graph_dbg_cost::EXPERIMENT,
     &graph_oversubscribed::EXPERIMENT,
+    &graph_peers::EXPERIMENT,
 ];

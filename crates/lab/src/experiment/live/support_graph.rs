@@ -92,14 +92,19 @@ pub(super) struct Graphs<'a> {
 }
 
 impl<'a> Graphs<'a> {
-    /// No graphs yet, in a directory of their own on the disk.
+    /// No graphs yet, of the size that was asked for.
     pub(super) fn new(setting: &'a Setting) -> Result<Self> {
         let size = fitting_size(setting, SIZE, 3)?;
+        Self::of_scale(setting, (size.0 / EDGE_BYTES).max(1).ilog2())
+    }
+
+    /// No graphs yet, in a directory of their own on the disk.
+    pub(super) fn of_scale(setting: &'a Setting, scale: u32) -> Result<Self> {
         let directory = TempDir::with_prefix_in("superpage-graphs", &setting.directory);
         let directory = directory.map_err(|error| {
             Error::NotPossible(format!("no directory in {}: {error}", setting.directory.display()))
         })?;
-        Ok(Self { setting, directory, scale: (size.0 / EDGE_BYTES).max(1).ilog2() })
+        Ok(Self { setting, directory, scale })
     }
 
     /// The file of a graph, with weights for SSSP, its vertices in an order.
@@ -282,18 +287,28 @@ fn press(setting: &Setting, bench: &mut Bench, file: &Path, free: Free) -> Resul
     let length = std::fs::metadata(file).map_or(0, |found| found.len());
     // A file has what the arrays have, but for the property array.
     let wanted = Bytes(length).scaled((1.0 + beyond) * 1.05) + BESIDE;
+    leave(setting, bench, wanted, free.fragmented)
+}
+
+/// Holds memory, so that `wanted` is left, of which a share (0 to 1) is fragmented.
+pub(super) fn leave(
+    setting: &Setting,
+    bench: &mut Bench,
+    wanted: Bytes,
+    fragmented: f64,
+) -> Result<Vec<Pressure>> {
     set_enabled(bench, Enabled::Madvise)?;
     let available = meminfo::read(Path::new("/proc"))?.available;
     let held = available.saturating_sub(wanted);
     let mut taken = vec![pressure::hold(&setting.launcher, held)?];
-    if free.fragmented > 0.0 {
-        taken.push(pressure::fragment(&setting.launcher, Share::clamped(free.fragmented))?);
+    if fragmented > 0.0 {
+        taken.push(pressure::fragment(&setting.launcher, Share::clamped(fragmented))?);
     }
     Ok(taken)
 }
 
 /// The output of a command that must end well.
-fn output(command: &mut Command) -> Result<Vec<u8>> {
+pub(super) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let said =
         command.output().map_err(|error| Error::Child(format!("it did not start: {error}")))?;
     if said.status.success() {
