@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[])
 }
 
-fn tests() -> [Test; 18] {
+fn tests() -> [Test; 19] {
     let able = machine::without_debloating()
         .or_else(machine::without_daemon)
         .or_else(machine::without_settings);
@@ -34,6 +34,7 @@ fn tests() -> [Test; 18] {
     let paged = redis.clone().or_else(without_swap);
     let much = redis.clone().or_else(without_much_memory);
     let java = able.clone().or_else(without_java);
+    let wheel = able.clone().or_else(without_wheel);
     [
         ("the_demonstration_writes_where_nothing_was", able.clone(), demonstration),
         ("redis_after_deletions", redis.clone(), redis_after_deletions),
@@ -53,6 +54,7 @@ fn tests() -> [Test; 18] {
         ("the_daemon_beside_mixed_load", servers, the_daemon_beside_mixed_load),
         ("a_jvm_that_touched_its_heap", java, a_jvm_that_touched_its_heap),
         ("kernels_beside_python_packages", without_registry(), kernels_beside_python_packages),
+        ("arrays_beside_numpys", wheel, arrays_beside_numpys),
     ]
 }
 
@@ -84,6 +86,11 @@ fn without_java() -> Option<String> {
 fn without_registry() -> Option<String> {
     let full = std::env::var_os("SUPERPAGE_FULL").is_some_and(|full| full == "1");
     (!full).then(|| "it installs packages of Python's: SUPERPAGE_FULL=1 runs it".into())
+}
+
+fn without_wheel() -> Option<String> {
+    let is_named = std::env::var_os("SUPERPAGE_WHEEL").is_some();
+    (!is_named).then(|| "SUPERPAGE_WHEEL does not name a wheel of the Python package".into())
 }
 
 /// It takes nearly all of the machine's memory for a while.
@@ -375,5 +382,21 @@ fn kernels_beside_python_packages() -> Ended {
         }
     }
     ensure!(rows.iter().all(|row| row["same"] != false), "results differ: {rows:?}");
+    Ok(())
+}
+
+fn arrays_beside_numpys() -> Ended {
+    let rows = run("array-numpy", "64M")?;
+    for case in ["uniform", "80 % in the first fifth"] {
+        for memory in ["", ", under pressure"] {
+            let case = format!("{case}{memory}");
+            for policy in ["numpy.empty", "numpy.empty, no advice", "base", "huge", "huge:20%"] {
+                ensure!(number(&rows, &case, policy, "seconds")? > 0.0, "{case}: {rows:?}");
+            }
+            ensure!(number(&rows, &case, "base", "huge_bytes")? == 0.0, "{case}: {rows:?}");
+        }
+        let huge = number(&rows, case, "huge", "huge_bytes")?;
+        ensure!(huge >= f64::from(64 << 20), "huge pages for all: {rows:?}");
+    }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Experiments on this machine: real programs, real memory, the stock kernel.
 
+mod array_numpy;
 mod at_rest;
 mod emd_fig10;
 mod emd_fig13;
@@ -113,4 +114,5 @@ pub const ALL: &[&Experiment] = &[
     &graph_dbg_cost::EXPERIMENT,
     &graph_oversubscribed::EXPERIMENT,
     &graph_peers::EXPERIMENT,
+    &array_numpy::EXPERIMENT,
 ];
