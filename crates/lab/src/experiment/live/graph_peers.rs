@@ -36,8 +36,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Memory of the largest of the packages' processes where nobody says how much. Chosen: igraph then takes seconds for a kernel.
-const SIZE: Bytes = Bytes::from_gib(2);
+/// Memory of the largest of the packages' processes where nobody says how much. Chosen: a round takes some two minutes then.
+const SIZE: Bytes = Bytes::from_gib(1);
 /// Memory that the largest of them, igraph's with weights, takes for each vertex with 16 edges.
 const VERTEX_BYTES: u64 = 4096; // tidy: allow(measured, not a page)
 /// Trials of a kernel in one process. Those of a kernel that begins somewhere are from as many sources.
