@@ -346,9 +346,7 @@ fn put_on_huge_pages(span: Span) -> Result<()> {
 
 /// Fails where less memory is available: the kernel would kill somebody to make room.
 fn check_available(length: usize) -> Result<()> {
-    let available =
-        superpage_kernel::meminfo::read(Path::new("/proc")).map(|found| found.available);
-    match available {
+    match superpage_kernel::meminfo::obtainable(Path::new("/proc")) {
         Ok(available) if available < Bytes(length as u64) => {
             Err(Error::Memory { what: "have the memory of an array", errno: Errno::NOMEM })
         }

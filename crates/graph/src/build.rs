@@ -230,8 +230,8 @@ impl Size {
         let each = size_of::<Vertex>() + if is_weighted { size_of::<Weight>() } else { 0 };
         let of_vertices = (vertices + 1) * size_of::<u64>() as u64;
         let needed = Bytes(rows * (edges * each as u64 + of_vertices));
-        let available = superpage_kernel::meminfo::read(std::path::Path::new("/proc"))
-            .map_or(Bytes(u64::MAX), |found| found.available);
+        let available = superpage_kernel::meminfo::obtainable(std::path::Path::new("/proc"))
+            .unwrap_or(Bytes(u64::MAX));
         if needed <= available {
             return Ok(());
         }

@@ -84,7 +84,7 @@ pub enum Error {
         edges: u64,
         /// The memory that the graph takes.
         needed: Bytes,
-        /// `MemAvailable` of /proc/meminfo.
+        /// The memory that can be had without swapping.
         available: Bytes,
     },
     /// An array could not be mapped, or its placement not be read.

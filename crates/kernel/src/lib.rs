@@ -41,6 +41,7 @@ pub mod thp;
 pub mod usage;
 pub mod vmstat;
 mod width;
+pub mod zoneinfo;
 pub mod zram;
 
 pub use error::{Error, Result};

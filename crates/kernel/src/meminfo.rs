@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::text;
+use crate::zoneinfo;
 use std::path::Path;
 use superpage_units::Bytes;
 
@@ -43,6 +44,16 @@ impl Meminfo {
 pub fn read(proc_root: &Path) -> Result<Meminfo> {
     let path = proc_root.join("meminfo");
     parse(&text::read(&path)?, &path)
+}
+
+/// The memory that a new program can have without swapping: what the kernel says is available, and free pages on the CPUs'
+/// own lists, which it leaves out ([`zoneinfo`](crate::zoneinfo)).
+///
+/// # Errors
+/// As [`read`].
+pub fn obtainable(proc_root: &Path) -> Result<Bytes> {
+    let available = read(proc_root)?.available;
+    Ok(available + zoneinfo::on_cpu_lists(proc_root).unwrap_or(Bytes::ZERO))
 }
 
 /// Understands the text of a `meminfo` file; `path` is for the message if it cannot be.

@@ -19,7 +19,7 @@ const LEAST: Bytes = Bytes::from_mib(256);
 
 /// Holds memory.
 pub(super) fn hog(arguments: &LabHog, launcher: &Launcher) -> Outcome {
-    let available = meminfo::read(Path::new("/proc"))?.available;
+    let available = meminfo::obtainable(Path::new("/proc"))?;
     let size = match (arguments.size, arguments.leave) {
         (Some(size), _) => size,
         (None, leave) => available.saturating_sub(leave.unwrap_or(LEAST)),
@@ -39,7 +39,7 @@ pub(super) fn hog(arguments: &LabHog, launcher: &Launcher) -> Outcome {
         return Err(Failure::NotPossible(why));
     }
     let held = pressure::hold(launcher, size).map_err(refused)?;
-    let left = meminfo::read(Path::new("/proc"))?.available;
+    let left = meminfo::obtainable(Path::new("/proc"))?;
     wait(&held, &format!("Holding {}, locked; {left} of memory are available.", held.size))
 }
 

@@ -298,7 +298,7 @@ pub(super) fn leave(
     fragmented: f64,
 ) -> Result<Vec<Pressure>> {
     set_enabled(bench, Enabled::Madvise)?;
-    let available = meminfo::read(Path::new("/proc"))?.available;
+    let available = meminfo::obtainable(Path::new("/proc"))?;
     let held = available.saturating_sub(wanted);
     let mut taken = vec![pressure::hold(&setting.launcher, held)?];
     if fragmented > 0.0 {
