@@ -1,4 +1,5 @@
-//! The Python package: its wheel is built and installed in a virtual environment of its own, and pytest tests it there.
+//! The Python package: its wheel is built and installed in a virtual environment of its own, and pytest tests it there. So are the
+//! kernels on graphs, against NetworkX.
 
 use super::tally::Tally;
 use anyhow::{Context, Result, ensure};
@@ -9,7 +10,7 @@ use std::process::{Command, Stdio};
 const ENVIRONMENT: &str = "python";
 /// The packages that the build and the tests use. PyTorch is not among them, because it takes gigabytes: its test runs where it is
 /// installed.
-const PACKAGES: [&str; 5] = ["maturin>=1.9,<2", "numpy", "pandas", "pytest", "scipy"];
+const PACKAGES: [&str; 6] = ["maturin>=1.9,<2", "networkx", "numpy", "pandas", "pytest", "scipy"];
 /// The least version of Python, as `python/pyproject.toml` has it.
 const LEAST: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
 
@@ -65,10 +66,13 @@ fn prepare(environment: &Path) -> Result<()> {
 
 fn tests(environment: &Path, tally: &mut Tally) -> Result<bool> {
     let tests = std::path::absolute("python/tests")?;
+    // The stage before has built it.
+    let program = std::path::absolute(super::target().join("debug/superpage"))?;
     // The tests run outside the sources, so that they import the package that was installed.
     let ended = command(environment, "python")
         .args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"])
         .arg(tests)
+        .env("SUPERPAGE_PROGRAM", program)
         .current_dir(environment)
         .stderr(Stdio::inherit())
         .output()?;
