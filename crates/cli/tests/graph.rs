@@ -242,6 +242,8 @@ fn what_cannot_be_done_is_refused_in_a_sentence() {
     refused(&["graph", "run", "cc", &file, "--source", "1"], 2, &["cc", "--source"]);
     refused(&["graph", "run", "bfs", &file, "--delta", "1"], 2, &["bfs", "--delta"]);
     refused(&["graph", "run", "cc", &file, "--iterations", "1"], 2, &["cc", "--iterations"]);
+    refused(&["graph", "run", "cc", &file, "--output", &file], 2, &["replace the graph"]);
+    refused(&["graph", "run", "cc", &file, "--output", &files.path(".")], 2, &["no regular file"]);
     let made = files.path("made.sg");
     refused(&["graph", "generate", "uniform", &made, "--within", "50%"], 2, &["block-model"]);
     refused(&["graph", "generate", "uniform", "/nonexistent/a.sg"], 1, &["/nonexistent"]);

@@ -187,7 +187,7 @@ pub(crate) struct Run {
     /// Check each result in another way, which takes time
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Write the result of the last trial to this file: for each vertex a number of 4 bytes, the least byte first. bfs: the
+    /// Write the result of the last trial with the first of --pages to this file: for each vertex a number of 4 bytes, the least byte first. bfs: the
     /// parent; sssp: the distance (both 4294967295 where there is none); pr: the score (a float); cc: the number of the component
     #[arg(long, value_name = "TO", value_hint = ValueHint::FilePath, conflicts_with = "group")]
     pub(crate) output: Option<PathBuf>,

@@ -7,14 +7,16 @@ use crate::exit::{Failure, Outcome};
 use crate::show;
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use std::fs::File;
+use std::fs::Permissions;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_array::{Pages, Placement, Request, Shortfall};
 use superpage_graph::{Graph, GraphPages, Vertex, format};
 use superpage_lab::workload::rng::Rng;
 use superpage_units::{Bytes, Nanos};
+use tempfile::NamedTempFile;
 
 /// The seed by which sources are drawn, as the GAP benchmarks have it.
 const SEED: u64 = 27_491_095;
@@ -22,7 +24,7 @@ const SEED: u64 = 27_491_095;
 /// Times the kernel.
 pub(super) fn run(arguments: &Run) -> Outcome {
     check(arguments)?;
-    arguments.output.as_deref().map_or(Ok(()), check_target)?;
+    arguments.output.as_deref().map_or(Ok(()), |path| check_output(path, arguments))?;
     let request = |pages| request(arguments, pages);
     let pages = GraphPages {
         vertex: request(arguments.vertex_pages),
@@ -45,23 +47,49 @@ pub(super) fn run(arguments: &Run) -> Outcome {
             }
         }
     }
-    if let (Some(path), Some(variant)) = (&arguments.output, variants.first()) {
-        write(&variant.kernel, path)?;
-    }
-    if arguments.json {
+    let text = if arguments.json {
         let lines = variants.iter().map(|variant| variant.json(arguments, &loaded, &sources));
-        return show::print(&lines.collect::<Result<String, Failure>>()?);
+        lines.collect::<Result<String, Failure>>()?
+    } else {
+        tables(arguments, &loaded, &variants)?
+    };
+    show::print(&text)?;
+    match (&arguments.output, variants.first()) {
+        (Some(path), Some(variant)) => write(&variant.kernel, path),
+        _ => Ok(()),
     }
-    show::print(&tables(arguments, &loaded, &variants)?)
 }
 
-/// Writes the result of a kernel to a file.
-fn write(kernel: &Kernel, path: &Path) -> Result<(), Failure> {
-    let written = File::create(path).map(BufWriter::new).and_then(|mut file| {
-        kernel.write(&mut file)?;
-        file.flush()
+/// Fails where the result cannot be written, or would replace the graph, before there is much work.
+fn check_output(path: &Path, arguments: &Run) -> Result<(), Failure> {
+    let found = std::fs::canonicalize(path).ok();
+    if found.is_some() && found == std::fs::canonicalize(&arguments.input.file).ok() {
+        let path = path.display();
+        let what =
+            format!("--output {path} would replace the graph that is read: write to another file");
+        return Err(Failure::Usage(what));
+    }
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let what = format!("{} is no regular file: write the result to a file", path.display());
+        return Err(Failure::Usage(what));
+    }
+    check_target(path)
+}
+
+/// Writes the result of a kernel to a file, which is there when all of it is.
+fn write(kernel: &Kernel, path: &Path) -> Outcome {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let written = NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).and_then(|file| {
+        let mut writer = BufWriter::new(&file);
+        kernel.write(&mut writer)?;
+        writer.flush()?;
+        drop(writer);
+        // As other new files: a temporary one is its owner's alone.
+        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+        Ok(file.persist(path)?)
     });
-    written.map_err(|error| Failure::Failed(anyhow::anyhow!("{}: {error}", path.display())))
+    let failed = |error| Failure::Failed(anyhow::anyhow!("{}: {error}", path.display()));
+    written.map(drop).map_err(failed)
 }
 
 /// Refuses what the kernel has no use for.
@@ -220,6 +248,8 @@ impl Variant {
             "edge_pages": arguments.edge_pages.to_string(),
             "values_pages": arguments.values_pages.to_string(),
             "require": arguments.require,
+            "iterations": arguments.iterations,
+            "cached": arguments.input.cached,
             "property": when.map(|when| when.get_name().to_owned()),
             "group": arguments.input.group.to_string(),
             "reading_s": loaded.reading.as_secs_f64(),
