@@ -135,11 +135,12 @@ impl Memory {
 
     /// Gives the whole PMD ranges behind the first `used` bytes back, but the first range, and none on gigantic pages.
     pub(crate) fn release_behind(&mut self, used: usize) {
-        let kept = used.max(1).next_multiple_of(HUGE);
-        if kept >= self.length {
+        let Span { start, length } = self.span();
+        let kept = (start + used.max(1)).next_multiple_of(HUGE) - start;
+        if kept >= length {
             return;
         }
-        let behind = Span { start: self.span().start + kept, length: self.length - kept };
+        let behind = Span { start: start + kept, length: length - kept };
         if !fork::is_gigantic(behind) {
             unmap(behind);
             self.length = kept;
@@ -243,7 +244,7 @@ fn reserve(length: usize, alignment: usize, accounting: Accounting) -> Result<Sp
     Ok(span)
 }
 
-/// Unmaps memory that this crate has mapped and that nobody uses, by libc, as it may have been mapped.
+/// Unmaps memory that this crate has mapped and that nobody uses. By libc's munmap, because [`map_by_libc`] may have mapped it.
 pub(crate) fn unmap(span: Span) {
     if span.length > 0 {
         // SAFETY: the caller's own.
@@ -252,7 +253,7 @@ pub(crate) fn unmap(span: Span) {
     }
 }
 
-/// Private memory for which nothing is asked.
+/// Private memory for which nothing is asked: counted (no MAP_NORESERVE), and aligned as libc has it.
 fn map_by_libc(length: usize) -> Result<Span> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -103,9 +103,9 @@ impl Adjacency {
             return Ok(());
         };
         let vertex = block.find(|vertex| self.is_wrong(*vertex..vertex + 1)).unwrap_or_default();
-        let none = self.neighbors(number(vertex)).iter().find(|one| **one as usize >= vertices);
-        Err(match none {
-            Some(none) => format!("{none} is no vertex: there are {vertices}"),
+        let outside = self.neighbors(number(vertex)).iter().find(|one| **one as usize >= vertices);
+        Err(match outside {
+            Some(outside) => format!("{outside} is no vertex: there are {vertices}"),
             None => {
                 format!("the neighbors of vertex {vertex} are not ascending, each there once")
             }
@@ -120,18 +120,18 @@ impl Adjacency {
         let begin = to_usize(offsets[0]);
         let neighbors = &self.neighbors[begin..to_usize(offsets[offsets.len() - 1])];
         // A number of vertices has 32 bits.
-        let none = number(self.vertices());
-        let (mut falls, mut nones) =
-            (0, neighbors.first().map_or(0, |one| u64::from(*one >= none)));
+        let end = number(self.vertices());
+        let (mut falls, mut beyond) =
+            (0, neighbors.first().map_or(0, |one| u64::from(*one >= end)));
         for (one, next) in neighbors.iter().zip(neighbors.get(1..).unwrap_or_default()) {
             falls += u64::from(one >= next);
-            nones += u64::from(*next >= none);
+            beyond += u64::from(*next >= end);
         }
         let is_fall = |ends: &&[u64]| {
             let at = to_usize(ends[0]) - begin;
             ends[0] < ends[1] && at > 0 && neighbors[at - 1] >= neighbors[at]
         };
-        nones > 0 || falls != offsets.windows(2).filter(is_fall).count() as u64
+        beyond > 0 || falls != offsets.windows(2).filter(is_fall).count() as u64
     }
 
     /// The vertices.

@@ -46,8 +46,8 @@ pub fn read(proc_root: &Path) -> Result<Meminfo> {
     parse(&text::read(&path)?, &path)
 }
 
-/// The memory that a new program can have without swapping: what the kernel says is available, and free pages on the CPUs'
-/// own lists, which it leaves out ([`zoneinfo`](crate::zoneinfo)).
+/// The memory that a new program can have without swapping, about: what the kernel says is available, and free pages on the CPUs'
+/// own lists, which it leaves out ([`zoneinfo`]).
 ///
 /// # Errors
 /// As [`read`].

@@ -1,6 +1,6 @@
-//! `/proc/zoneinfo`: free pages that lie on the CPUs' own lists. The kernel does not count them as free, nor as available, and
-//! takes them before it takes anything from others. On a machine with few CPUs they are more than a GiB for some seconds after
-//! a large process has ended (Linux 6.7 and later let the lists grow to an eighth of a zone).
+//! `/proc/zoneinfo`: free pages that lie on the CPUs' own lists. The kernel does not count them as free, nor as available; it
+//! puts them back within seconds, or when an allocation fails after direct reclaim. On a machine with few CPUs they are half a
+//! GiB and more after a large process has ended (Linux 6.7 and later let the lists of all CPUs grow to an eighth of a zone).
 //!
 //! Not here: what is free otherwise ([`meminfo`](crate::meminfo), [`buddyinfo`](crate::buddyinfo)).
 //! [proc_zoneinfo(5)](https://man7.org/linux/man-pages/man5/proc_zoneinfo.5.html).
@@ -8,7 +8,7 @@
 use crate::error::{Error, Result};
 use crate::text;
 use std::path::Path;
-use superpage_units::{BasePages, Bytes};
+use superpage_units::{BASE_PAGE_BYTES, Bytes};
 
 /// The line of each list that has its length.
 const COUNT: &[u8] = b"count:";
@@ -27,19 +27,20 @@ pub fn on_cpu_lists(proc_root: &Path) -> Result<Bytes> {
 /// # Errors
 /// [`Error::Malformed`] if the length of a list is no number.
 pub fn parse(text: &[u8], path: &Path) -> Result<Bytes> {
-    let mut pages = BasePages(0);
+    let mut pages: u64 = 0;
     for (number, line) in text::lines(text) {
         let Some(count) = line.trim_ascii().strip_prefix(COUNT) else { continue };
         let malformed = || Error::malformed(path, number, "a number of pages", count);
         let count = text::decimal(count.trim_ascii()).ok_or_else(malformed)?;
-        pages = BasePages(pages.0.saturating_add(count));
+        pages = pages.saturating_add(count);
     }
-    Ok(pages.bytes())
+    Ok(Bytes(pages.saturating_mul(BASE_PAGE_BYTES)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use superpage_units::BasePages;
 
     const GOOD: &[u8] = b"Node 0, zone   Normal\n  pages free     5902\n        boost    0\n  pagesets\n    cpu: 0\n\
         \x20             count:    512\n              high:     1444\n              batch:    63\n\

@@ -51,7 +51,7 @@ pub fn hold(launcher: &Launcher, size: Bytes) -> Result<Pressure> {
 pub fn fragment(launcher: &Launcher, share: Share) -> Result<Pressure> {
     let failed = |error: superpage_kernel::Error| Error::Failed { message: error.to_string() };
     let free = meminfo::read(Path::new("/proc")).map_err(failed)?.free;
-    // Memory that lies in pieces already counts.
+    // Memory that lies in pieces already counts. Pages on the CPUs' own lists are left out.
     let found = unusable_share().map_err(failed)?.of(free);
     let pinned = share.of(free).saturating_sub(found).to_huge_pages();
     let ballast = HugePages::ZERO;

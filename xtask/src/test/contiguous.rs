@@ -21,7 +21,7 @@ impl Contiguous {
     pub(crate) fn take() -> Result<Self> {
         let record = std::path::absolute(super::target().join("contiguous"))?;
         let (mut settings, _) = Settings::open(&record, Mode::Apply)?;
-        let available = meminfo::read(Path::new("/proc"))?.available.0;
+        let available = meminfo::obtainable(Path::new("/proc"))?.0;
         let pages = PAGES.min(available / 2 / GIGANTIC_PAGE_BYTES);
         let wanted = hugetlb::read(Path::new("/sys"), PageSize::Gigantic)?.size + pages;
         let setting = hugetlb::setting(Path::new("/sys"), PageSize::Gigantic);

@@ -36,17 +36,16 @@ pub(super) const RUNS: u32 = 5;
 ///
 /// More than fits is refused: the kernel might make room by killing somebody else's program.
 pub(super) fn fitting_size(setting: &Setting, preferred: Bytes, instances: u64) -> Result<Bytes> {
-    let memory = meminfo::read(Path::new("/proc"))?;
-    let room = memory.available.saturating_sub(HEADROOM).scaled(0.9);
+    let available = meminfo::obtainable(Path::new("/proc"))?;
+    let room = available.saturating_sub(HEADROOM).scaled(0.9);
     let each = Bytes(room.0 / instances / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
     let size = setting.size.unwrap_or_else(|| preferred.min(each));
     if size <= each && size >= LEAST_SIZE {
         return Ok(size);
     }
     Err(Error::NotPossible(format!(
-        "{instances} workload(s) of {size} do not fit: {} of memory are available, and at most {each} \
-         each (at least {LEAST_SIZE}) leave enough to the machine",
-        memory.available
+        "{instances} workload(s) of {size} do not fit: {available} of memory are available, and at most {each} \
+         each (at least {LEAST_SIZE}) leave enough to the machine"
     )))
 }
 
@@ -91,7 +90,7 @@ fn keep_memory(settings: &mut Settings) {
 /// host's, and the first to touch it would pay for that. All that is free, because nobody knows which
 /// of it comes next; where a smaller size than usual was asked for, half as much again as that.
 pub(super) fn warm(setting: &Setting, size: Bytes) -> Result<()> {
-    let all = meminfo::read(Path::new("/proc"))?.available.saturating_sub(HEADROOM).scaled(0.95);
+    let all = meminfo::obtainable(Path::new("/proc"))?.saturating_sub(HEADROOM).scaled(0.95);
     let size = if setting.size.is_some() { all.min(size.scaled(1.5)) } else { all };
     let size = size.to_huge_pages();
     drop(Helper::start(&setting.launcher, Part::Heap { size })?);
