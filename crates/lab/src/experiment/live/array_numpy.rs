@@ -274,10 +274,12 @@ fn add_rows(
     report: &mut Report,
 ) -> Result<()> {
     for (at, (_, indices)) in INDICES.iter().enumerate() {
-        let seconds = |samples: &[Sample]| median(samples.iter().map(|sample| sample.seconds[at]));
-        let [numpy, base] = [NUMPY, BASE].map(|of| seconds(&found[of]));
         for (variant, samples) in VARIANTS.iter().zip(found).filter(|(_, all)| !all.is_empty()) {
-            let took = seconds(samples);
+            // The machine's speed changes over minutes, so a run is compared with those of its round.
+            let over = |of: usize| {
+                let pairs = found[of].iter().zip(samples);
+                rounded(median(pairs.map(|(other, own)| other.seconds[at] / own.seconds[at])), 3)
+            };
             let each = || samples.iter().map(|sample| sample.seconds[at]);
             let middle = |of: fn(&Sample) -> f64| median(samples.iter().map(of));
             report.push(&Row {
@@ -286,11 +288,11 @@ fn add_rows(
                 case: format!("{indices}{}", memory.name()),
                 policy: variant.name,
                 size_bytes: size.0,
-                seconds: rounded(took, 4),
+                seconds: rounded(median(each()), 4),
                 low: rounded(each().fold(f64::INFINITY, f64::min), 4),
                 high: rounded(each().fold(0.0, f64::max), 4),
-                over_numpy: rounded(numpy / took, 3),
-                over_base: rounded(base / took, 3),
+                over_numpy: over(NUMPY),
+                over_base: over(BASE),
                 base_bytes: middle(|sample| sample.base),
                 huge_bytes: middle(|sample| sample.huge),
                 gigantic_bytes: middle(|sample| sample.gigantic),
@@ -308,7 +310,7 @@ fn note(size: Bytes) -> String {
          kind: uniform, or by a power law (80 % of them in the first fifth, denser towards the beginning). Each run is a process \
          with {TRIALS} gathers for each kind after one that does not count; its medians count, and rows are medians of the \
          rounds. Indices and what is gathered are on base pages in all rows. Over NumPy, over base: the seconds of numpy.empty \
-         and of base pages in the same case through a row's. No advice: {ADVISE}=0. The kernel's setting is enabled = madvise. \
+         and of base pages in the same case through those of the row in the same round. No advice: {ADVISE}=0. The kernel's setting is enabled = madvise. \
          Base, huge, gigantic: what the array is on at the end, by superpage.pages; filled s: to make the array and put numbers \
          in it. Under pressure a run finds {:.2} times the memory that it takes, and {:.0} % of that is fragmented. Gigantic \
          pages come from a pool that is filled before memory gets short, so they have no rows under pressure.",

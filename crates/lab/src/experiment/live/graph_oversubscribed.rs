@@ -5,7 +5,7 @@
 //! swapped out; and the deficit is a share of the arrays.
 
 use super::support_bench::{Bench, median, rounded};
-use super::support_graph::{Graphs, Kind, Outcome, Policy, Trials, told};
+use super::support_graph::{Graphs, Kind, Outcome, Policy, Trials, run_and_read};
 use super::support_heap::bypass_zswap;
 use super::support_heap_trial::{ALLOWANCE, group, heap_options, while_counted, without_heap};
 use super::support_regime::{Khugepaged, set_enabled};
@@ -53,8 +53,8 @@ enum Rest {
 type Way = (&'static str, Policy, Rest, Option<f64>);
 
 const WAYS: [Way; 6] = [
-    ("linux-4k", Policy::BASE, Rest::Nowhere, Some(1.0)),
-    ("linux", Policy::LINUX, Rest::Nowhere, None),
+    ("linux-4k, room for all", Policy::BASE, Rest::Nowhere, Some(1.0)),
+    ("linux, room for all", Policy::LINUX, Rest::Nowhere, None),
     ("linux-4k, swap", Policy::BASE, Rest::Swap, Some(24.6)),
     ("linux, swap", Policy::LINUX, Rest::Swap, Some(23.6)),
     ("property, swap", Policy::PROPERTY, Rest::Swap, None),
@@ -68,7 +68,8 @@ struct Row<'a> {
     case: &'a str,
     policy: &'static str,
     scale: u32,
-    memory_percent: Option<f64>,
+    /// The memory of the rows that a row is compared with; where memory has room for all, it has no limit.
+    memory_percent: f64,
     seconds: f64,
     low: f64,
     high: f64,
@@ -114,7 +115,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 }
             }
             let base = found.first().cloned().unwrap_or_default();
-            for ((policy, _, rest, paper), outcomes) in ways.iter().zip(&found) {
+            for ((policy, _, _, paper), outcomes) in ways.iter().zip(&found) {
                 let seconds = || outcomes.iter().map(|outcome| outcome.seconds);
                 let pairs = base.iter().zip(outcomes);
                 let slowdown = median(pairs.map(|(base, own)| own.seconds / base.seconds));
@@ -124,8 +125,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                     case: &case,
                     policy,
                     scale: graphs.scale,
-                    memory_percent: (*rest != Rest::Nowhere)
-                        .then(|| rounded(share.get() * 100.0, 1)),
+                    memory_percent: rounded(share.get() * 100.0, 1),
                     seconds: rounded(median(seconds()), 4),
                     low: rounded(seconds().fold(f64::INFINITY, f64::min), 4),
                     high: rounded(seconds().fold(0.0, f64::max), 4),
@@ -141,7 +141,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     }
     report.notes.push(format!(
         "A graph of scale {}, 16 edges drawn for each vertex, both ways, read in the same memory. Memory: as a share of the \
-         arrays, with {ALLOWANCE} beside for the program. Swap: a swap file, and a cgroup with that limit. xheap: `superpage run \
+         arrays, with {ALLOWANCE} beside for the program; on swap within the limit and in a heap beside its memory are PageRank's \
+         scores (3 % of the arrays), which are on base pages. Swap: a swap file, and a cgroup with that limit. xheap: `superpage run \
          --heap DIR --memory SIZE`. Huge: memory of the arrays on huge pages at the end. Slowdown: a trial (of pr with {} \
          iterations), after one that does not count, over that of linux-4k with room for all in the same round. The paper has a deficit of 0 to 0.5 GB beside 3 to 25.",
         graphs.scale, TRIALS.iterations
@@ -167,20 +168,20 @@ impl Trial<'_> {
         let mut words = vec![self.setting.launcher.program.to_string_lossy().into_owned()];
         words.extend(policy.words(self.kernel, self.file, TRIALS));
         match rest {
-            Rest::Nowhere => told(&mut command(&words)),
+            Rest::Nowhere => run_and_read(&mut command(&words)),
             Rest::Swap => {
                 let _swap = SwapFile::create(&self.setting.directory, self.arrays)?;
                 let group = group()?;
                 group.limit(self.memory + ALLOWANCE)?;
                 let words = [group.words(), words].concat();
-                while_counted(group.group(), || told(&mut command(&words)))
+                while_counted(group.group(), || run_and_read(&mut command(&words)))
             }
             Rest::Heap => {
                 let heap = heap_options(&self.setting.directory, self.memory, self.arrays);
                 let mut under = vec![words[0].clone(), "run".into(), "--quiet".into()];
                 under.extend(heap);
                 under.push("--".into());
-                told(&mut command(&[under, words].concat()))
+                run_and_read(&mut command(&[under, words].concat()))
             }
         }
     }

@@ -1,8 +1,8 @@
 //! `graph-peers`: four kernels on graphs beside the Python packages that have them, on one thread each. No paper has it.
 //!
 //! The packages are installed in a virtual environment that is removed afterwards. All run on the same files from the same
-//! sources and on the same CPU, because not every package has a setting for its threads, and `graph_peers.py` compares each
-//! result with ours.
+//! sources and on the same CPU, because not every package has a setting for its threads, and `graph_peers.py` compares the
+//! result of the last trial with ours.
 
 use super::support_bench::{fitting_size, median, rounded};
 use super::support_graph::{Graphs, KERNELS, Kind, Policy, output};
@@ -91,7 +91,7 @@ struct Row<'a> {
     seconds: f64,
     low: f64,
     high: f64,
-    /// The seconds of this row through those of ours on huge pages.
+    /// The seconds of this row through those of ours on huge pages in the same round; the median of the rounds.
     faster_by: f64,
     /// The same with ours on the pages that memory gets unasked.
     faster_by_default: f64,
@@ -180,11 +180,9 @@ impl Bench<'_> {
                 }
             }
         }
-        let seconds = |samples: &[Sample]| median(samples.iter().map(|sample| sample.seconds));
-        let [huge, default] = ours.each_ref().map(|samples| seconds(samples));
         let names = OURS.iter().map(|(who, _)| *who).chain(peers.iter().map(|peer| peer.name));
         for (who, samples) in names.zip(ours.iter().chain(&theirs)) {
-            self.row((name, who), samples, [huge, default], report)?;
+            self.row((name, who), samples, &ours, report)?;
         }
         Ok(())
     }
@@ -226,12 +224,16 @@ impl Bench<'_> {
         &self,
         (case, who): (&str, &str),
         samples: &[Sample],
-        [huge, default]: [f64; 2],
+        [huge, default]: &[Vec<Sample>; OURS.len()],
         report: &mut Report,
     ) -> Result<()> {
         let Some(last) = samples.last() else { return Ok(()) };
         let of = |value: fn(&Sample) -> f64| samples.iter().map(value);
-        let took = median(of(|sample| sample.seconds));
+        // The machine's speed changes over minutes, so a run is compared with those of its round.
+        let faster_by = |ours: &[Sample]| {
+            let pairs = ours.iter().zip(samples);
+            rounded(median(pairs.map(|(ours, own)| own.seconds / ours.seconds)), 2)
+        };
         let version = last.version.as_ref().map(|version| format!(" {version}"));
         report.push(&Row {
             experiment: EXPERIMENT.name,
@@ -239,11 +241,11 @@ impl Bench<'_> {
             case,
             policy: format!("{who}{}", version.unwrap_or_default()),
             scale: self.scale,
-            seconds: rounded(took, 5),
+            seconds: rounded(median(of(|sample| sample.seconds)), 5),
             low: rounded(of(|sample| sample.seconds).fold(f64::INFINITY, f64::min), 5),
             high: rounded(of(|sample| sample.seconds).fold(0.0, f64::max), 5),
-            faster_by: rounded(took / huge, 2),
-            faster_by_default: rounded(took / default, 2),
+            faster_by: faster_by(huge),
+            faster_by_default: faster_by(default),
             graph_s: rounded(median(of(|sample| sample.graph)), 3),
             same: last.same.map(|_| samples.iter().all(|sample| sample.same == Some(true))),
             result: &last.result,
@@ -315,7 +317,7 @@ fn note(scale: u32) -> String {
         "Graphs of scale {scale}, 16 edges drawn for each vertex, both ways; shortest paths with weights from 1 to 255. Ours is \
          `superpage graph run --threads 1` with all arrays on huge pages, and on default pages, which are those that memory gets \
          unasked, as a package's does (transparent_hugepage/enabled was {enabled:?}). Each process runs the kernel \
-         {TRIALS} times after one run that does not count, BFS and shortest paths from as many sources, the same ones for all; its \
+         {TRIALS} times after one run that does not count (ours: one from each source), BFS and shortest paths from as many sources, the same ones for all; its \
          median counts, and rows are medians of the rounds. All stay on one CPU while they take turns. Timed is the call of the \
          kernel alone; graph s: from the file to a graph that the kernel runs on. The times of igraph and SciPy have the making of \
          Python's lists and NumPy's arrays for the result in them, because their calls return \

@@ -258,7 +258,7 @@ fn run(
     set_enabled(bench, policy.enabled)?;
     let trials = if kernel == "sssp" { SSSP_TRIALS } else { TRIALS };
     let words = Policy { group: now, ..*policy }.words(kernel, &file, trials);
-    let outcome = told(Command::new(&setting.launcher.program).args(words));
+    let outcome = run_and_read(Command::new(&setting.launcher.program).args(words));
     if policy.is_cached {
         drop_cached(&file);
     }
@@ -273,7 +273,7 @@ fn drop_cached(file: &Path) {
 }
 
 /// Runs a command of `graph run`, and reads its row.
-pub(super) fn told(command: &mut Command) -> Result<Outcome> {
+pub(super) fn run_and_read(command: &mut Command) -> Result<Outcome> {
     let said = output(command)?;
     serde_json::from_slice(&said)
         .ok()

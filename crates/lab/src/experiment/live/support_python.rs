@@ -48,7 +48,14 @@ impl Python {
         packages: impl IntoIterator<Item = P>,
     ) -> std::result::Result<(), String> {
         let mut command = self.command();
-        command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        command.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-cache-dir",
+        ]);
         command.args(["--only-binary", ":all:"]).args(packages);
         let done = command.output().map_err(|error| error.to_string())?;
         if done.status.success() { Ok(()) } else { Err(last_line(&done)) }
