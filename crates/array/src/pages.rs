@@ -45,7 +45,7 @@ impl Pages {
     }
 
     /// The memory of an array of `length` that is to be on pages of [`Pages::size`]: so many whole pages as the part touches.
-    /// These pages may be larger than the array, which may end in the middle of one.
+    /// Whole pages may be larger than the array, which may end in the middle of one.
     #[must_use]
     pub fn asked(self, length: Bytes) -> Bytes {
         let page = self.size.unwrap_or(PageSize::Base).bytes().0;

@@ -216,7 +216,7 @@ fn count(edges: &dyn Edges, direction: Direction, progress: &Progress) -> Result
 /// The arrays of a graph before they are made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
-    /// One adjacency, or two in a directed graph.
+    /// The number of adjacencies: one, or two in a directed graph.
     pub(crate) rows: u64,
     pub(crate) vertices: u64,
     pub(crate) edges: u64,

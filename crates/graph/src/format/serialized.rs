@@ -11,9 +11,9 @@
 //! | 4 for each edge; 8 in a `.wsg` file | neighbors; in a `.wsg` file, each with its weight behind it |
 //! | as many again, if directed | the same of the edges backwards |
 //!
-//! One thread reads pieces into buffers of 4 MiB, and the pool decodes them into the arrays. Checked: sizes, offsets,
-//! vertices, weights, and that neighbors are ascending, each there once. Not checked: that the edges backwards are
-//! those forwards, and that an undirected edge is there both ways.
+//! A thread reads pieces into buffers of 4 MiB, and the pool decodes them into the arrays. The reader checks sizes, offsets,
+//! vertices and weights, and that neighbors are ascending, each there once. It does not check that the edges backwards are
+//! those forwards, nor that an undirected edge is there both ways.
 
 use super::output::Output;
 use super::{Format, ReadOptions};

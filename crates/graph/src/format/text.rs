@@ -30,9 +30,9 @@ pub(super) enum Entry {
 /// The number of lines with edges that a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
-    /// One line at the least.
+    /// The file has one line with an edge at the least.
     Some,
-    /// As many lines as the file's head says.
+    /// The file has as many lines with edges as its head says.
     Exactly(u64),
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Gate {
     inside: AtomicU32,
     /// The pages of the heap that are being put in place at the fork.
     pub(super) coming: Notes,
-    /// Those of them that are in place. The kernel puts no page into a VMA that it has copied, until the fork is over: so a
+    /// The pages among `coming` that are in place. The kernel puts no page into a VMA that it has copied, until the fork is over: so a
     /// page that the child finds noted here was in place before.
     pub(super) put: Notes,
 }

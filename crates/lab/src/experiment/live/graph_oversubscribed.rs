@@ -35,7 +35,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// A kernel that touches few edges, and one that touches all.
 const KERNELS: [&str; 2] = ["bfs", "pr"];
-/// One trial, after one that does not count: on swap each takes minutes.
+/// The trials of a run: one, after one that does not count, because a trial on swap takes minutes.
 const TRIALS: Trials = Trials { count: 1, iterations: 2 };
 /// Memory as a share of the arrays, in percent, where nobody says another one: a deficit as in the paper, and a larger one.
 const MEMORY: [u8; 2] = [95, 75];
