@@ -5,6 +5,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::num::NonZero;
 use std::path::PathBuf;
 use superpage_array::Pages;
+use superpage_graph::generate::SEED;
 use superpage_graph::order::Order;
 use superpage_graph::{Direction, Vertex, Weight};
 use superpage_units::Share;
@@ -50,7 +51,7 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) degree: u32,
     /// The seed: the same makes the same graph
-    #[arg(long, value_name = "N", default_value = "27491095")]
+    #[arg(long, value_name = "N", default_value_t = SEED)]
     pub(crate) seed: u64,
     /// Communities (block-model); by default 1024, or as many as vertices if these are fewer
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

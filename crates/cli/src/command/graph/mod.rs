@@ -118,10 +118,15 @@ fn load(input: &Input, pages: GraphPages) -> Result<Loaded, Error> {
     Ok(Loaded { graph, reading, grouping, numbers: Some(numbers) })
 }
 
+/// The directory that a file is in.
+fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    directory.unwrap_or(Path::new("."))
+}
+
 /// Fails where no file can be written, before there is much work.
 fn check_target(path: &Path) -> Result<(), Failure> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new("."));
+    let directory = directory_of(path);
     tempfile::NamedTempFile::new_in(directory).map(drop).map_err(|error| {
         let why = format!(
             "{}: no file can be written in {}: {error}",

@@ -1,7 +1,7 @@
 //! `superpage graph run`: a kernel on a graph, timed with its property array on each of several kinds of pages.
 
 use super::kernels::Kernel;
-use super::{Loaded, check_target, load};
+use super::{Loaded, check_target, directory_of, load};
 use crate::args::graph::{KernelName, Run, When};
 use crate::exit::{Failure, Outcome};
 use crate::show;
@@ -13,13 +13,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use superpage_array::{Pages, Placement, Request, Shortfall};
+use superpage_graph::generate::SEED;
 use superpage_graph::{Graph, GraphPages, Vertex, format};
 use superpage_lab::workload::rng::Rng;
 use superpage_units::{Bytes, Nanos};
-use tempfile::NamedTempFile;
-
-/// The seed by which sources are drawn, as the GAP benchmarks have it.
-const SEED: u64 = 27_491_095;
 
 /// Times the kernel.
 pub(super) fn run(arguments: &Run) -> Outcome {
@@ -78,14 +75,14 @@ fn check_output(path: &Path, arguments: &Run) -> Result<(), Failure> {
 
 /// Writes the result of a kernel to a file, which is there when all of it is.
 fn write(kernel: &Kernel, path: &Path) -> Outcome {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let written = NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).and_then(|file| {
+    // A temporary file is its owner's alone, but the umask decides who may read the result.
+    let permissions = Permissions::from_mode(0o666);
+    let file = tempfile::Builder::new().permissions(permissions).tempfile_in(directory_of(path));
+    let written = file.and_then(|file| {
         let mut writer = BufWriter::new(&file);
         kernel.write(&mut writer)?;
         writer.flush()?;
         drop(writer);
-        // As other new files: a temporary one is its owner's alone.
-        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
         Ok(file.persist(path)?)
     });
     let failed = |error| Failure::Failed(anyhow::anyhow!("{}: {error}", path.display()));
