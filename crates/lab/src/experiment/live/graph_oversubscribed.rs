@@ -92,51 +92,22 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         ways.retain(|(_, _, rest, _)| *rest != Rest::Heap);
         report.notes.push(format!("xheap is left out: {why}"));
     }
+    let shares: Vec<Share> = match setting.memory.as_slice() {
+        [] => MEMORY.map(Share::percent).to_vec(),
+        asked => asked.to_vec(),
+    };
     for kernel in KERNELS {
         let case = format!("{kernel}, {}", Kind::Kronecker.name());
         progress(&format!("{case}: making the graph"))?;
         let file = graphs.file(Kind::Kronecker, kernel, Policy::BASE.group)?;
-        let mut trial =
-            Trial { setting, kernel, file: &file, arrays: Bytes::ZERO, memory: Bytes::ZERO };
+        let (arrays, memory) = (Bytes::ZERO, Bytes::ZERO);
+        let mut trial = Trial { setting, kernel, file: &file, arrays, memory };
         trial.arrays = trial.run(Policy::BASE, Rest::Nowhere, &mut bench)?.all;
-        let shares: Vec<Share> = match setting.memory.as_slice() {
-            [] => MEMORY.map(Share::percent).to_vec(),
-            asked => asked.to_vec(),
-        };
-        for share in shares {
+        for share in &shares {
             trial.memory = share.of(trial.arrays);
-            let mut found: Vec<Vec<Outcome>> = vec![Vec::new(); ways.len()];
-            for round in 1..=setting.rounds {
-                for ((name, policy, rest, _), outcomes) in ways.iter().zip(&mut found) {
-                    let percent = share.get() * 100.0;
-                    let of = setting.rounds;
-                    progress(&format!("{case}, {percent:.0} %, {name}: round {round} of {of}"))?;
-                    outcomes.push(trial.run(*policy, *rest, &mut bench)?);
-                }
-            }
-            let base = found.first().cloned().unwrap_or_default();
-            for ((policy, _, _, paper), outcomes) in ways.iter().zip(&found) {
-                let seconds = || outcomes.iter().map(|outcome| outcome.seconds);
-                let pairs = base.iter().zip(outcomes);
-                let slowdown = median(pairs.map(|(base, own)| own.seconds / base.seconds));
-                report.push(&Row {
-                    experiment: EXPERIMENT.name,
-                    machine: "live",
-                    case: &case,
-                    policy,
-                    scale: graphs.scale,
-                    memory_percent: rounded(share.get() * 100.0, 1),
-                    seconds: rounded(median(seconds()), 4),
-                    low: rounded(seconds().fold(f64::INFINITY, f64::min), 4),
-                    high: rounded(seconds().fold(0.0, f64::max), 4),
-                    slowdown: rounded(slowdown, 3),
-                    paper_slowdown: *paper,
-                    huge_bytes: Bytes(1)
-                        .scaled(median(outcomes.iter().map(|outcome| outcome.huge.0 as f64)))
-                        .0,
-                    rounds: outcomes.len(),
-                })?;
-            }
+            let name = format!("{case}, {:.0} %", share.get() * 100.0);
+            let found = trial.rounds(&ways, &name, &mut bench, progress)?;
+            add_rows((&case, graphs.scale, *share), &ways, &found, &mut report)?;
         }
     }
     report.notes.push(format!(
@@ -148,6 +119,38 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         graphs.scale, TRIALS.iterations
     ));
     Ok(report)
+}
+
+/// Adds a row for each way. The first is what others are compared with.
+fn add_rows(
+    (case, scale, share): (&str, u32, Share),
+    ways: &[Way],
+    found: &[Vec<Outcome>],
+    report: &mut Report,
+) -> Result<()> {
+    let base = found.first().map_or(&[][..], Vec::as_slice);
+    for ((policy, _, _, paper), outcomes) in ways.iter().zip(found) {
+        let seconds = || outcomes.iter().map(|outcome| outcome.seconds);
+        let pairs = base.iter().zip(outcomes);
+        let slowdown = median(pairs.map(|(base, own)| own.seconds / base.seconds));
+        let huge = median(outcomes.iter().map(|outcome| outcome.huge.0 as f64));
+        report.push(&Row {
+            experiment: EXPERIMENT.name,
+            machine: "live",
+            case,
+            policy,
+            scale,
+            memory_percent: rounded(share.get() * 100.0, 1),
+            seconds: rounded(median(seconds()), 4),
+            low: rounded(seconds().fold(f64::INFINITY, f64::min), 4),
+            high: rounded(seconds().fold(0.0, f64::max), 4),
+            slowdown: rounded(slowdown, 3),
+            paper_slowdown: *paper,
+            huge_bytes: Bytes(1).scaled(huge).0,
+            rounds: outcomes.len(),
+        })?;
+    }
+    Ok(())
 }
 
 /// A kernel on a graph, with memory for a part of the arrays.
@@ -162,6 +165,24 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
+    /// Runs all rounds, in each of which the ways take turns: the outcomes of each way.
+    fn rounds(
+        &self,
+        ways: &[Way],
+        name: &str,
+        bench: &mut Bench,
+        progress: Progress<'_>,
+    ) -> Result<Vec<Vec<Outcome>>> {
+        let mut found: Vec<Vec<Outcome>> = vec![Vec::new(); ways.len()];
+        for round in 1..=self.setting.rounds {
+            for ((way, policy, rest, _), outcomes) in ways.iter().zip(&mut found) {
+                progress(&format!("{name}, {way}: round {round} of {}", self.setting.rounds))?;
+                outcomes.push(self.run(*policy, *rest, bench)?);
+            }
+        }
+        Ok(found)
+    }
+
     fn run(&self, policy: Policy, rest: Rest, bench: &mut Bench) -> Result<Outcome> {
         set_enabled(bench, policy.enabled)?;
         Khugepaged::Asleep.set(bench)?;
