@@ -9,7 +9,7 @@ use super::support_graph::{Graphs, Kind, Outcome, Policy, Trials, run_and_read};
 use super::support_heap::bypass_zswap;
 use super::support_heap_trial::{ALLOWANCE, group, heap_options, while_counted, without_heap};
 use super::support_regime::{Khugepaged, set_enabled};
-use super::{Experiment, On, Progress, Report, Result, Setting};
+use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
 use std::path::Path;
 use std::process::Command;
@@ -39,6 +39,10 @@ const KERNELS: [&str; 2] = ["bfs", "pr"];
 const TRIALS: Trials = Trials { count: 1, iterations: 2 };
 /// Memory as a share of the arrays, in percent, where nobody says another one: a deficit as in the paper, and a larger one.
 const MEMORY: [u8; 2] = [95, 75];
+
+/// The least size of the arrays: with less the kernel kills the program, because the buffers that it reads the graph by cannot
+/// be swapped out (seen with 64 MiB, not with 256).
+const LEAST: Bytes = Bytes::from_mib(256);
 
 /// Where arrays are that memory has no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +85,12 @@ struct Row<'a> {
 }
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    if setting.size.is_some_and(|size| size < LEAST) {
+        let why = format!(
+            "arrays of less than {LEAST} leave no memory to read the graph with: choose a larger --size"
+        );
+        return Err(Error::NotPossible(why));
+    }
     let graphs = Graphs::new(setting)?;
     let mut bench = Bench::open(setting)?;
     // No other experiment runs while the bench is open, so nobody uses these.
