@@ -162,8 +162,8 @@ pub(crate) struct Run {
     /// The pages of the values array, which has the weights
     #[arg(long, value_name = "PAGES", default_value = "base")]
     pub(crate) values_pages: Pages,
-    /// Make the property array before the graph, so that it gets huge pages first, or after it. "first" needs a format that
-    /// tells the number of vertices at its beginning (.sg, .wsg, .mtx)
+    /// Make the property array before the graph and write to all of it, so that it gets huge pages first, or make it after
+    /// the graph. "first" needs a format that tells the number of vertices at its beginning (.sg, .wsg, .mtx)
     #[arg(long, value_enum, value_name = "WHEN", default_value = "last")]
     pub(crate) property: When,
     /// Fail where the kernel has too few huge or gigantic pages

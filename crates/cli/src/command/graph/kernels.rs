@@ -44,6 +44,18 @@ impl Kernel {
         })
     }
 
+    /// Writes to all of the property arrays, so that arrays on default or base pages have their memory from now on.
+    pub(super) fn touch(&mut self) {
+        match self {
+            Self::Bfs(array) | Self::Components(array) => array.fill(0),
+            Self::Sssp(array, _) => array.fill(0),
+            Self::PageRank { contributions, scores, .. } => {
+                contributions.fill(0.0);
+                scores.fill(0.0);
+            }
+        }
+    }
+
     /// The array that is touched at random: its size, and the pages that it is on.
     pub(super) fn property(&self) -> Result<(Bytes, Placement)> {
         Ok(match self {

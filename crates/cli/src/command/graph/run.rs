@@ -32,6 +32,8 @@ pub(super) fn run(arguments: &Run) -> Outcome {
         When::First => Variant::all(arguments, vertices(arguments)?)?,
         When::Last => Vec::new(),
     };
+    // The kernel gives memory at first touches, and loading the graph makes many.
+    variants.iter_mut().for_each(|variant| variant.kernel.touch());
     let loaded = load(&arguments.input, pages)?;
     if arguments.property == When::Last {
         variants = Variant::all(arguments, loaded.graph.vertices())?;
