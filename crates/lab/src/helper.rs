@@ -68,10 +68,12 @@ pub(crate) enum Part {
         #[serde(with = "plain")]
         pinned: HugePages,
     },
-    /// Memory that is held, locked.
+    /// Memory that is held, locked: so much on huge pages, and so much on base pages.
     Hog {
         #[serde(with = "plain")]
-        size: HugePages,
+        huge: HugePages,
+        #[serde(with = "plain")]
+        base: HugePages,
     },
     /// A memfd with something on every base page, mapped shared.
     Host {
@@ -330,7 +332,7 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
         Part::Fragmenter { ballast, pinned } => {
             (Box::new(fragmenter::Fragmenter::new(ballast, pinned)?), plain)
         }
-        Part::Hog { size } => (Box::new(hog::Hog::new(size)?), plain),
+        Part::Hog { huge, base } => (Box::new(hog::Hog::new(huge, base)?), plain),
         Part::Host { size } => {
             let (host, fd) = shared::Shared::create(size)?;
             (Box::new(host), Answer::Ready { fd: Some(fd) })

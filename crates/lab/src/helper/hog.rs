@@ -6,16 +6,22 @@ use superpage_units::HugePages;
 
 /// The memory.
 pub(super) struct Hog {
-    _memory: OwnMemory,
+    _memory: Vec<OwnMemory>,
 }
 
 impl Hog {
-    pub(super) fn new(size: HugePages) -> Result<Self, String> {
+    pub(super) fn new(huge: HugePages, base: HugePages) -> Result<Self, String> {
         // Should memory become short after all, we are the ones to go.
         std::fs::write("/proc/self/oom_score_adj", "1000").map_err(|error| error.to_string())?;
-        let memory = OwnMemory::map(size, Wish::HugePages).map_err(|error| error.to_string())?;
-        memory.lock().map_err(|error| error.to_string())?;
-        Ok(Self { _memory: memory })
+        let lock = |(size, wish): (HugePages, Wish)| {
+            let memory = OwnMemory::map(size, wish)?;
+            memory.lock()?;
+            Ok(memory)
+        };
+        let parts = [(huge, Wish::HugePages), (base, Wish::BasePages)];
+        let parts = parts.into_iter().filter(|(size, _)| !size.is_zero());
+        let memory: Result<_, superpage_kernel::Error> = parts.map(lock).collect();
+        Ok(Self { _memory: memory.map_err(|error| error.to_string())? })
     }
 }
 
