@@ -12,10 +12,14 @@ mod heap;
 mod show;
 mod signals;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = args::Arguments::parse();
-    exit::code(command::run(arguments))
+    let mut command = args::Arguments::command();
+    if let Some(columns) = show::columns_where_unknown() {
+        command = command.term_width(columns.into());
+    }
+    let parsed = args::Arguments::from_arg_matches(&command.get_matches());
+    exit::code(command::run(parsed.unwrap_or_else(|error| error.exit())))
 }

@@ -8,9 +8,22 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 use superpage_units::{Nanos, Share};
 
-/// Writes `text` to standard output.
+/// Writes `text` to standard output. What a terminal would obey is spelled out as JSON does, whose writer leaves such
+/// characters beyond the first 128 as they are.
 pub(crate) fn print(text: &str) -> Outcome {
-    print_bytes(text.as_bytes())
+    let is_obeyed = |c: char| c > '\u{7f}' && obeys(c);
+    if !text.contains(is_obeyed) {
+        return print_bytes(text.as_bytes());
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_obeyed(c) {
+            shown.push_str(&format!("\\u{:04x}", u32::from(c)))
+        } else {
+            shown.push(c)
+        }
+    }
+    print_bytes(shown.as_bytes())
 }
 
 /// Writes `bytes` to standard output.
@@ -34,15 +47,17 @@ pub(crate) fn report(text: &str) {
 /// A text that somebody else chose, such as a command's name, without what a terminal would obey:
 /// control characters are spelled out, and so are those that turn the direction of writing.
 pub(crate) fn printable(text: &str) -> String {
-    let obeyed = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if obeyed(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if obeys(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
+}
+
+/// Whether a terminal does something other than showing a character, or shows what follows in another order.
+fn obeys(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Lines above, under the head and below; none between rows.
@@ -51,9 +66,22 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
+/// A terminal that says it has fewer columns does not know: a serial console says 0.
+const NARROWEST: u16 = 40;
+/// How wide a terminal is that does not know, in columns.
+const USUAL: u16 = 80;
+
+/// The columns that what is printed may take, where the terminal does not know how many it has.
+pub(crate) fn columns_where_unknown() -> Option<u16> {
+    Table::new().width().filter(|columns| *columns < NARROWEST).map(|_| USUAL)
+}
+
 /// A table with these column heads, as wide as the terminal allows.
 pub(crate) fn table(heads: &[&str]) -> Table {
     let mut table = Table::new();
+    if let Some(columns) = columns_where_unknown() {
+        table.set_width(columns);
+    }
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_header(heads);
     table
 }

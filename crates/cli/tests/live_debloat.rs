@@ -6,15 +6,22 @@
 mod common;
 
 use common::machine::Check;
-use common::subject::{self, OWN, Subject, half_used, pages, pattern, say_whether_intact};
-use common::{Ended, Holds, PROGRAM, Said, debloat, number, superpage, worker};
+use common::subject::{
+    self, OWN, Subject, half_used, next_order, pages, pattern, say, say_whether_intact,
+};
+use common::{Ended, Holds, PROGRAM, Said, debloat, number, superpage, wait_for, worker};
 use libtest_mimic::Failed;
 use rustix::mm::{MlockAllFlags, mlockall};
 use serde_json::Value;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use superpage_kernel::own_memory::{OwnMemory, Wish};
+use superpage_kernel::own_vma::OwnVma;
+use superpage_kernel::process::{self, Process};
+use superpage_kernel::thp::{self, Thp};
+use superpage_kernel::{smaps_flags, status};
 use superpage_lab::worker::Worker;
 use superpage_lab::workload::WorkloadKind;
 use superpage_manager::cooldown::CoolDown;
@@ -31,11 +38,11 @@ use superpage_units::{
 fn main() -> ExitCode {
     subject::main(
         || subject::tests_of_debloating(TESTS),
-        &[("locked", be_locked), ("wild", be_wild)],
+        &[("locked", be_locked), ("watched", be_watched), ("wild", be_wild)],
     )
 }
 
-const TESTS: [(&str, Check); 17] = [
+const TESTS: [(&str, Check); 21] = [
     ("a_scan_is_near_the_truth", a_scan_is_near_the_truth),
     ("a_scan_of_everything_adds_up", a_scan_of_everything_adds_up),
     ("a_scan_draws_a_picture", a_scan_draws_a_picture),
@@ -53,6 +60,10 @@ const TESTS: [(&str, Check); 17] = [
     ("what_was_not_worth_breaking_cools_down", what_was_not_worth_breaking_cools_down),
     ("locked_memory_is_refused", locked_memory_is_refused),
     ("a_wild_process_loses_nothing", a_wild_process_loses_nothing),
+    ("whose_writes_are_followed_is_left_alone", whose_writes_are_followed_is_left_alone),
+    ("khugepaged_is_held_for_as_long_as_asked", khugepaged_is_held_for_as_long_as_asked),
+    ("a_commands_name_cannot_command_the_terminal", a_commands_name_cannot_command_the_terminal),
+    ("a_thread_of_the_kernel_is_a_usage_error", a_thread_of_the_kernel_is_a_usage_error),
 ];
 
 const SIZE: Bytes = Bytes::from_mib(256);
@@ -490,5 +501,101 @@ fn a_wild_process_loses_nothing() -> Ended {
     let said = wild.order("stop")?;
     ensure!(said.starts_with("intact after ") && said != "intact after 0", "it says {said:?}");
     ensure!(split > 100, "only {split} huge pages were split under it");
+    Ok(())
+}
+
+/// A process whose writes are followed: by soft-dirty bits, which are cleared, or where the kernel keeps none by a userfaultfd.
+fn be_watched() -> Ended {
+    let mut memory = OwnVma::private(OWN)?;
+    memory.use_huge_pages()?;
+    for (page, bytes) in pages(memory.bytes_mut()) {
+        bytes.fill(if page % 2 == 0 { pattern(page) } else { 0 });
+    }
+    match smaps_flags::kernel_has_soft_dirty() {
+        true => std::fs::write("/proc/self/clear_refs", "4")?,
+        false => memory.watch_writes()?,
+    }
+    say("ready")?;
+    next_order().map(|_| ())
+}
+
+fn whose_writes_are_followed_is_left_alone() -> Ended {
+    let subject = Subject::start("watched")?;
+    let before = Holds::now(subject.pid())?;
+    ensure!(before.huge >= OWN, "{before:?}");
+    let said = debloat(&[&subject.pid().to_string(), "--all"])?;
+    let after = Holds::now(subject.pid())?;
+    ensure!(after.huge == before.huge, "{before:?}, then {after:?}: {said:?}");
+    Ok(())
+}
+
+/// And is put back when it is over, or is interrupted.
+fn khugepaged_is_held_for_as_long_as_asked() -> Ended {
+    let limit = || -> Result<BasePages, Failed> {
+        Ok(Thp::under(Path::new("/sys")).get(thp::MAX_PTES_NONE)?)
+    };
+    let before = limit()?;
+    let mut worker = random_access()?;
+    let pid = worker.pid().to_string();
+    for time in ["1s", "10min"] {
+        let mut child = Command::new(PROGRAM)
+            .args(["debloat", &pid, "--fraction", "1%", "--hold", time])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        wait_for("khugepaged to be held", Duration::from_secs(20), || {
+            let is_held = limit()? < BasePages(BASE_PAGES_PER_HUGE_PAGE / 10);
+            Ok((is_held || before < BasePages(31)).then_some(()))
+        })?;
+        if time != "1s" {
+            let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).ok_or("no pid")?;
+            rustix::process::kill_process(pid, rustix::process::Signal::INT)?;
+        }
+        let status = child.wait()?;
+        ensure!(status.success() || time != "1s", "{status}");
+        ensure!(limit()? == before, "max_ptes_none is {} and was {before}", limit()?);
+    }
+    worker.check()?;
+    Ok(worker.quit()?)
+}
+
+fn a_commands_name_cannot_command_the_terminal() -> Ended {
+    let directory = tempfile::tempdir()?;
+    let program = directory.path().join("a\u{1b}[2J\nb\u{9b}m");
+    // A link, not a copy: one that another test's fork still has open for writing cannot be run.
+    std::os::unix::fs::symlink("/bin/sleep", &program)?;
+    let mut child = Command::new(&program).arg("60").spawn()?;
+    let pid = child.id().to_string();
+    let trace = directory.path().join("a.trace");
+    let trace = trace.to_str().ok_or("UTF-8")?;
+    let outputs = [
+        superpage(&["scan", &pid]),
+        superpage(&["record", &pid, "-o", trace, "--interval", "10ms", "--duration", "10ms"]),
+        superpage(&["top", "--once", "--trace", trace]),
+        superpage(&["promote", &pid, "--dry-run", "--json"]),
+    ];
+    child.kill()?;
+    child.wait()?;
+    for output in outputs {
+        let shown = output?.done()?.out;
+        ensure!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+        // A trace replaces what a terminal would obey as soon as it is read.
+        let spelled = ["a\\u{1b}[2J\\nb\\u{9b}m", "a\u{fffd}[2J", "a\\u001b[2J\\nb\\u009bm"];
+        ensure!(spelled.iter().any(|name| shown.contains(name)), "{shown:?}");
+    }
+    Ok(())
+}
+
+fn a_thread_of_the_kernel_is_a_usage_error() -> Ended {
+    let is_one = |pid: &Pid| {
+        Process::open(*pid).and_then(|p| status::stat_of(&p)).is_ok_and(|s| s.is_kernel_thread())
+    };
+    let pid = process::list(Path::new("/proc"))?.into_iter().find(is_one);
+    let pid = pid.ok_or("no thread of the kernel can be seen")?.to_string();
+    for arguments in [&["scan", &pid][..], &["debloat", &pid, "--all"]] {
+        let said = superpage(arguments)?;
+        let is_said = said.err.contains("thread of the kernel") && said.err.contains(&pid);
+        ensure!(said.code == Some(2) && is_said && said.err.lines().count() == 1, "{said:?}");
+    }
     Ok(())
 }

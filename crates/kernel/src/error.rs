@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
-use superpage_units::Pid;
+use superpage_units::{Bytes, Pid};
 
 /// This crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -52,6 +52,18 @@ pub enum Error {
         expected: &'static str,
         /// What was there, shortened.
         found: String,
+    },
+    /// A file of the kernel's about a process is longer than what is read of one process.
+    #[error(
+        "the {file} file of process {pid} is longer than {limit}, which is the most that is read"
+    )]
+    TooLong {
+        /// The process.
+        pid: Pid,
+        /// The file's name in its `/proc` directory.
+        file: String,
+        /// The most that is read.
+        limit: Bytes,
     },
     /// Somebody else holds what only one may hold.
     #[error("{} already holds the lock", holder(*pid))]

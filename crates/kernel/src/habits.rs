@@ -1,5 +1,6 @@
 //! Whether a process does something that needs care before its memory is changed from outside:
-//! merging equal pages (KSM), filling memory itself (userfaultfd), refusing huge pages altogether.
+//! merging equal pages (KSM), filling memory itself (userfaultfd), locking it, running in real time, refusing huge pages
+//! altogether.
 //!
 //! All of it is cheap to ask; only for those that say yes is it worth finding out which VMAs
 //! ([`crate::smaps_flags`]).
@@ -9,8 +10,12 @@
 
 use crate::error::Result;
 use crate::process::Process;
-use crate::text;
+use crate::{status, text};
 use rustix::fs::{Dir, readlinkat};
+
+/// The descriptors and the threads of a process that are looked at. Chosen: to look at so many descriptors takes some 100 ms, and a
+/// process may have a million.
+const MOST: usize = 1 << 16;
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,8 +23,12 @@ pub struct Habits {
     /// It has memory that may be merged with equal pages of others.
     pub merges: bool,
     /// The process holds a userfaultfd that can be seen: the library of `superpage run` hides the one that it
-    /// holds.
+    /// holds. Or it has more descriptors than are looked at.
     pub fills_itself: bool,
+    /// It has locked memory (`mlock`, `mlockall`).
+    pub locks_memory: bool,
+    /// One of its threads is scheduled before all ordinary ones.
+    pub is_real_time: bool,
     /// It forbade itself huge pages (`PR_SET_THP_DISABLE`); nobody can give it any.
     pub refuses_huge_pages: bool,
 }
@@ -45,7 +54,9 @@ pub fn of(process: &Process) -> Result<Habits> {
         merges: merging
             || field(&ksm, b"ksm_mergeable:") == Some(b"yes")
             || field(&ksm, b"ksm_merge_any:") == Some(b"yes"),
-        fills_itself: holds_userfaultfd(process).unwrap_or(false),
+        fills_itself: may_hold_userfaultfd(process).unwrap_or(false),
+        locks_memory: field(&status, b"VmLck:").is_some_and(|size| size != b"0"),
+        is_real_time: is_real_time(process).unwrap_or(false),
         refuses_huge_pages: field(&status, b"THP_enabled:") == Some(b"0"),
     })
 }
@@ -58,14 +69,24 @@ fn field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
-fn holds_userfaultfd(process: &Process) -> Result<bool> {
+fn may_hold_userfaultfd(process: &Process) -> Result<bool> {
     let directory = process.open_file("fd")?;
     let Ok(entries) = Dir::read_from(&directory) else { return Ok(false) };
     let is_one = |name: &std::ffi::CStr| {
         readlinkat(&directory, name, Vec::new())
             .is_ok_and(|target| target.as_bytes() == b"anon_inode:[userfaultfd]")
     };
-    Ok(entries.filter_map(std::result::Result::ok).any(|entry| is_one(entry.file_name())))
+    let mut entries = entries.filter_map(std::result::Result::ok);
+    let is_seen = entries.by_ref().take(MOST).any(|entry| is_one(entry.file_name()));
+    Ok(is_seen || entries.next().is_some())
+}
+
+fn is_real_time(process: &Process) -> Result<bool> {
+    let stat = |thread| process.read_file(&format!("task/{thread}/stat"));
+    // A thread may end meanwhile.
+    let mut texts =
+        process.threads()?.into_iter().take(MOST).filter_map(|thread| stat(thread).ok());
+    Ok(texts.any(|text| status::is_real_time(&text)))
 }
 
 #[cfg(test)]

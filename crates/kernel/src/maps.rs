@@ -1,5 +1,8 @@
 //! `/proc/PID/maps`: the VMAs of a process's address space, and what backs them.
 //!
+//! Whoever makes a process may give it as many VMAs as `vm.max_map_count` allows, each with a file's name of 4 KiB, so the file
+//! is read line by line and no more than [`LONGEST`] of it.
+//!
 //! Not what is resident in them: that takes [`pagemap`](crate::pagemap) or
 //! [`smaps`](crate::smaps). The list is not one snapshot; a process that maps and unmaps while it
 //! is read can show a VMA twice or not at all.
@@ -92,12 +95,22 @@ fn names_anonymous_memory(name: &[u8]) -> bool {
         || name.starts_with(b"[anon:")
 }
 
+/// The most that is read of one process's `maps`. Chosen: twice what the 65,530 VMAs take that the kernel allows by default if
+/// each has a name of a hundred bytes.
+pub const LONGEST: Bytes = Bytes::from_mib(16);
+
 /// The VMAs of `process`, in ascending order; none for a kernel thread.
 ///
 /// # Errors
-/// [`Error::Gone`], [`Error::Denied`] (it is somebody else's) or [`Error::Malformed`].
+/// [`Error::Gone`], [`Error::Denied`] (it is somebody else's), [`Error::TooLong`] beyond [`LONGEST`], or [`Error::Malformed`].
 pub fn of(process: &Process) -> Result<Vec<Vma>> {
-    parse(&process.read_file("maps")?, &process.path("maps"))
+    let path = process.path("maps");
+    let mut vmas = Vec::new();
+    process.for_each_line("maps", LONGEST, |number, line| {
+        vmas.push(understand(line, number, &path)?);
+        Ok(())
+    })?;
+    Ok(vmas)
 }
 
 /// Understands the text of a `maps` file; `path` is for the message if it cannot be.
@@ -105,14 +118,12 @@ pub fn of(process: &Process) -> Result<Vec<Vma>> {
 /// # Errors
 /// [`Error::Malformed`] with the line.
 pub fn parse(text: &[u8], path: &Path) -> Result<Vec<Vma>> {
-    text::lines(text)
-        .map(|(number, line)| {
-            vma(line).ok_or_else(|| {
-                let expected = "a VMA, as in '1000-2000 rw-p 0 00:00 0 [heap]'";
-                Error::malformed(path, number, expected, line)
-            })
-        })
-        .collect()
+    text::lines(text).map(|(number, line)| understand(line, number, path)).collect()
+}
+
+fn understand(line: &[u8], number: usize, path: &Path) -> Result<Vma> {
+    let expected = "a VMA, as in '1000-2000 rw-p 0 00:00 0 [heap]'";
+    vma(line).ok_or_else(|| Error::malformed(path, number, expected, line))
 }
 
 /// `start-end perms offset device inode   name`.

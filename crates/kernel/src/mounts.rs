@@ -8,18 +8,23 @@ use crate::maps::Device;
 use crate::process::Process;
 use crate::text;
 use std::collections::BTreeSet;
+use superpage_units::Bytes;
+
+/// The most that is read of one process's `mountinfo`. Chosen: the kernel allows 100,000 mounts by default (`fs.mount-max`), of
+/// some hundred bytes each.
+const LONGEST: Bytes = Bytes::from_mib(16);
 
 /// The devices of those that are a tmpfs.
 ///
 /// # Errors
-/// [`Error::Gone`](crate::Error::Gone), [`Error::Denied`](crate::Error::Denied).
+/// [`Error::Gone`](crate::Error::Gone), [`Error::Denied`](crate::Error::Denied), [`Error::TooLong`](crate::Error::TooLong).
 pub fn tmpfs_of(process: &Process) -> Result<BTreeSet<Device>> {
-    Ok(parse(&process.read_file("mountinfo")?))
-}
-
-/// Understands the text of a `mountinfo` file; what it does not understand is left out.
-fn parse(text: &[u8]) -> BTreeSet<Device> {
-    text::lines(text).filter_map(|(_, line)| tmpfs(line)).collect()
+    let mut devices = BTreeSet::new();
+    process.for_each_line("mountinfo", LONGEST, |_, line| {
+        devices.extend(tmpfs(line));
+        Ok(())
+    })?;
+    Ok(devices)
 }
 
 /// `36 35 98:0 / /mnt rw,noatime master:1 - tmpfs source rw`; how many words stand before the dash varies.
@@ -33,6 +38,10 @@ fn tmpfs(line: &[u8]) -> Option<Device> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(text: &[u8]) -> BTreeSet<Device> {
+        text::lines(text).filter_map(|(_, line)| tmpfs(line)).collect()
+    }
 
     #[test]
     fn those_in_memory_are_told_from_the_others() {

@@ -137,12 +137,39 @@ impl OwnVma {
         self.advise(Advice::LinuxDontNeed, first.bytes(), count.bytes())
     }
 
+    /// Asks for huge pages at first touches (`MADV_HUGEPAGE`).
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where the kernel has no huge pages.
+    pub fn use_huge_pages(&mut self) -> Result<()> {
+        self.advise(Advice::LinuxHugepage, Bytes::ZERO, self.size())
+    }
+
     /// Lets equal pages of it be merged (KSM).
     ///
     /// # Errors
     /// [`Error::Failed`] where the kernel has no KSM.
     pub fn merge(&mut self) -> Result<()> {
         self.advise(Advice::LinuxMergeable, Bytes::ZERO, self.size())
+    }
+
+    /// Gives base pages back lazily (`MADV_FREE`): the kernel takes them when it needs memory, and until then they read as
+    /// before.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if they do not all lie in here.
+    pub fn free_lazily(&mut self, first: BasePages, count: BasePages) -> Result<()> {
+        self.advise(Advice::LinuxFree, first.bytes(), count.bytes())
+    }
+
+    /// Locks it in memory, which makes all of it present.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where so much may not be locked.
+    pub fn lock(&mut self) -> Result<()> {
+        // SAFETY: locking changes no contents, and the range is this VMA.
+        unsafe { rustix::mm::mlock(self.first.cast(), self.length) }
+            .map_err(|errno| Error::from_errno(errno, "lock a VMA"))
     }
 
     /// Makes each range a VMA of its own, unlike its neighbours.
@@ -172,6 +199,8 @@ impl OwnVma {
     /// # Errors
     /// [`Error::Failed`].
     pub fn renew(&mut self) -> Result<()> {
+        // Who waits for its pages goes on.
+        self.userfaultfd = None;
         // SAFETY: exactly this VMA, of which nobody has a slice; it is mapped again before anybody
         // uses it.
         unsafe { munmap(self.first.cast(), self.length) }
@@ -184,6 +213,20 @@ impl OwnVma {
     /// # Errors
     /// [`Error::Denied`] without the right to use one, [`Error::Failed`].
     pub fn watch_writes(&mut self) -> Result<()> {
+        const MODE_WP: u64 = 2;
+        self.register(MODE_WP)
+    }
+
+    /// Registers it with a userfaultfd for missing pages, which nobody ever fills: who touches one waits until this is renewed.
+    ///
+    /// # Errors
+    /// As [`OwnVma::watch_writes`].
+    pub fn leave_missing(&mut self) -> Result<()> {
+        const MODE_MISSING: u64 = 1;
+        self.register(MODE_MISSING)
+    }
+
+    fn register(&mut self, mode: u64) -> Result<()> {
         #[repr(C)]
         struct Api {
             api: u64,
@@ -200,13 +243,12 @@ impl OwnVma {
         // From the kernel's linux/userfaultfd.h; `libc` does not have them.
         const UFFDIO_API: libc::Ioctl = 0xc018_aa3f;
         const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00;
-        const MODE_WP: u64 = 2;
-        let failed = |errno| Error::from_errno(errno, "watch writes to a VMA");
+        let failed = |errno| Error::from_errno(errno, "register a VMA with a userfaultfd");
         // SAFETY: only makes a descriptor.
         let file = unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) }.map_err(failed)?;
         let mut api = Api { api: 0xaa, features: 0, ioctls: 0 };
         let (start, length) = (self.start().0, self.size().0);
-        let mut register = Register { start, length, mode: MODE_WP, ioctls: 0 };
+        let mut register = Register { start, length, mode, ioctls: 0 };
         // SAFETY: both structures are what the kernel expects, and outlive the calls.
         let done = unsafe {
             libc::ioctl(file.as_raw_fd(), UFFDIO_API, &raw mut api) == 0

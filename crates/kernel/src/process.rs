@@ -10,14 +10,21 @@ use crate::error::{Error, Result};
 use crate::text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Dir, Mode, OFlags, openat};
+use rustix::fs::{Dir, Mode, OFlags, PROC_SUPER_MAGIC, openat, statfs};
 use rustix::io::Errno;
 use rustix::process::{self, PidfdFlags, pidfd_open};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use superpage_units::Pid;
+use std::sync::OnceLock;
+use superpage_units::{Bytes, Pid};
+
+/// The most that is read of a small file at once. Most have less than 4 KiB; `status` has more where a process is in thousands
+/// of groups.
+const SMALL: Bytes = Bytes::from_mib(1);
+/// How much of a long file is read with a call: the kernel makes whole pages of text.
+const PIECE: usize = 64 << 10;
 
 /// A live (or just exited) process, pinned so that its number cannot come to mean another.
 #[derive(Debug)]
@@ -31,8 +38,10 @@ impl Process {
     /// Takes hold of the process that has number `pid` now.
     ///
     /// # Errors
-    /// [`Error::Gone`] if there is none, [`Error::Denied`] if `/proc` hides it.
+    /// [`Error::Gone`] if there is none, [`Error::Denied`] if `/proc` hides it, [`Error::Refused`] if `/proc` shows other
+    /// processes than ours.
     pub fn open(pid: Pid) -> Result<Self> {
+        check_proc()?;
         let number = i32::try_from(pid.0).ok().and_then(process::Pid::from_raw);
         let number = number.ok_or(Error::Gone { pid })?;
         let pidfd = pidfd_open(number, PidfdFlags::empty())
@@ -91,17 +100,61 @@ impl Process {
             .map_err(|errno| explain(errno, self.pid, &format!("open its {name} file")))
     }
 
-    /// The whole file `name` of its `/proc` directory.
+    /// The whole file `name` of its `/proc` directory, which is a small one.
     ///
     /// # Errors
-    /// As [`Process::open_file`].
+    /// As [`Process::open_file`]; [`Error::TooLong`] beyond a MiB.
     pub fn read_file(&self, name: &str) -> Result<Vec<u8>> {
         let mut text = Vec::new();
-        File::from(self.open_file(name)?).read_to_end(&mut text).map_err(|error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            explain(errno, self.pid, &format!("read its {name} file"))
-        })?;
+        let file = File::from(self.open_file(name)?);
+        let read = file.take(SMALL.0 + 1).read_to_end(&mut text);
+        read.map_err(|error| self.unread(name, &error))?;
+        if text.len() as u64 > SMALL.0 {
+            return Err(self.too_long(name, SMALL));
+        }
         Ok(text)
+    }
+
+    /// Calls `each` with the lines of the file `name` of its `/proc` directory and their numbers, counted from 1. Whoever
+    /// made the process may make the file as long as they like, so it is never held whole.
+    ///
+    /// # Errors
+    /// As [`Process::open_file`]; [`Error::TooLong`] beyond `limit`; and what `each` fails with.
+    pub fn for_each_line(
+        &self,
+        name: &str,
+        limit: Bytes,
+        mut each: impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut file = BufReader::with_capacity(PIECE, File::from(self.open_file(name)?));
+        let (mut line, mut read) = (Vec::new(), Bytes::ZERO);
+        for number in 1.. {
+            line.clear();
+            let rest = limit.saturating_sub(read).0 + 1;
+            let count = (&mut file).take(rest).read_until(b'\n', &mut line);
+            let count = count.map_err(|error| self.unread(name, &error))?;
+            if count == 0 {
+                break;
+            }
+            read += Bytes(count as u64);
+            if read > limit {
+                return Err(self.too_long(name, limit));
+            }
+            let text = line.strip_suffix(b"\n").unwrap_or(&line);
+            if !text.is_empty() {
+                each(number, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unread(&self, name: &str, error: &std::io::Error) -> Error {
+        let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+        explain(errno, self.pid, &format!("read its {name} file"))
+    }
+
+    fn too_long(&self, name: &str, limit: Bytes) -> Error {
+        Error::TooLong { pid: self.pid, file: name.to_owned(), limit }
     }
 
     /// Opens a file to read and write it, by the absolute path at which the process sees it; `None` if nothing is there that
@@ -147,6 +200,29 @@ impl Process {
     }
 }
 
+/// Fails where `/proc` is not the kernel's, or shows the processes of another namespace, whose numbers mean others there than
+/// to `pidfd_open`. Looks once.
+fn check_proc() -> Result<()> {
+    static FOUND: OnceLock<Option<&str>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let is_procfs = statfs("/proc").is_ok_and(|found| found.f_type == PROC_SUPER_MAGIC);
+        let own = std::fs::read_link("/proc/self");
+        match own {
+            _ if !is_procfs => {
+                Some("it is not the kernel's (procfs): something else is mounted there")
+            }
+            Ok(own) if own != Path::new(&own_pid().to_string()) => {
+                Some("it shows the processes of another namespace: mount procfs anew in this one")
+            }
+            _ => None,
+        }
+    });
+    match found {
+        None => Ok(()),
+        Some(reason) => Err(Error::Refused { path: "/proc".into(), reason }),
+    }
+}
+
 /// Our own number.
 #[must_use]
 pub fn own_pid() -> Pid {
@@ -188,6 +264,25 @@ mod tests {
         assert!(list(Path::new("/proc")).expect("/proc lists").contains(&me.pid()));
         assert!(!me.read_file("comm").expect("comm reads").is_empty());
         assert!(me.threads().expect("threads are listed").contains(&me.pid()));
+    }
+
+    #[test]
+    fn a_file_is_read_line_by_line_up_to_a_limit() {
+        let me = Process::current().expect("our own process opens");
+        let (mut lines, mut length) = (Vec::new(), 0);
+        let mut keep = |number, line: &[u8]| {
+            length += line.len() as u64 + 1;
+            lines.push((number, line.to_vec()));
+            Ok(())
+        };
+        me.for_each_line("limits", Bytes::from_mib(1), &mut keep).expect("limits reads");
+        let whole = me.read_file("limits").expect("limits reads");
+        let expected = text::lines(&whole).map(|(number, line)| (number, line.to_vec()));
+        assert_eq!((lines, length), (expected.collect::<Vec<_>>(), whole.len() as u64));
+        let exact = me.for_each_line("limits", Bytes(length), |_, _| Ok(()));
+        assert_eq!(exact, Ok(()));
+        let short = me.for_each_line("limits", Bytes(length - 1), |_, _| Ok(()));
+        assert!(matches!(short, Err(Error::TooLong { .. })), "{short:?}");
     }
 
     #[test]

@@ -7,34 +7,42 @@
 
 use crate::error::Result;
 use crate::process::Process;
-use crate::text;
+use crate::{smaps_flags, text};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES};
 
 /// The memory that `process` has mapped by gigantic pages now, private and shared.
 ///
 /// # Errors
-/// [`Error::Gone`](crate::Error::Gone), [`Error::Denied`](crate::Error::Denied).
+/// [`Error::Gone`](crate::Error::Gone), [`Error::Denied`](crate::Error::Denied), [`Error::TooLong`](crate::Error::TooLong).
 pub fn gigantic(process: &Process) -> Result<Bytes> {
-    Ok(parse(&process.read_file("smaps")?))
+    let mut found = Sum::default();
+    process.for_each_line("smaps", smaps_flags::LONGEST, |_, line| {
+        found.add(line);
+        Ok(())
+    })?;
+    Ok(found.gigantic)
 }
 
-/// The sum over the VMAs in the text of a `smaps` file; what it does not understand is left out.
-#[must_use]
-pub fn parse(text: &[u8]) -> Bytes {
-    let mut page = Bytes::ZERO;
-    let mut sum = Bytes::ZERO;
-    for (_, line) in text::lines(text) {
-        let Some((name, size)) = size(line) else { continue };
+/// The sum over the VMAs so far; what is not understood is left out.
+#[derive(Default)]
+struct Sum {
+    /// The size of pages of the VMA whose lines come.
+    page: Bytes,
+    gigantic: Bytes,
+}
+
+impl Sum {
+    fn add(&mut self, line: &[u8]) {
+        let Some((name, size)) = size(line) else { return };
         match name {
             // This line stands before the other two.
-            b"KernelPageSize:" => page = size,
-            b"Private_Hugetlb:" | b"Shared_Hugetlb:" if page == Bytes(GIGANTIC_PAGE_BYTES) => {
-                sum += size;
+            b"KernelPageSize:" => self.page = size,
+            b"Private_Hugetlb:" | b"Shared_Hugetlb:" if self.page == Bytes(GIGANTIC_PAGE_BYTES) => {
+                self.gigantic += size;
             }
             _ => {}
         }
     }
-    sum
 }
 
 /// A line `Name:  size kB`.
@@ -48,6 +56,12 @@ fn size(line: &[u8]) -> Option<(&[u8], Bytes)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(text: &[u8]) -> Bytes {
+        let mut found = Sum::default();
+        text::lines(text).for_each(|(_, line)| found.add(line));
+        found.gigantic
+    }
 
     const TEXT: &[u8] =
         b"1000-2000 rw-p 00000000 00:00 0 [heap]\nSize: 4 kB\nKernelPageSize: 4 kB\nRss: 4 kB\n\

@@ -241,6 +241,16 @@ fn stat(text: &[u8]) -> Option<Stat> {
     })
 }
 
+/// Whether a thread with this text in its `stat` file is scheduled before all ordinary ones (`SCHED_FIFO`, `SCHED_RR`,
+/// `SCHED_DEADLINE`; [sched(7)](https://man7.org/linux/man-pages/man7/sched.7.html)); not where the text says nothing about it.
+pub(crate) fn is_real_time(text: &[u8]) -> bool {
+    // In the manual page `policy` is field 41, and the state, the first behind the command, is field 3.
+    let rest = text.iter().rposition(|byte| *byte == b')').map(|close| &text[close + 1..]);
+    let policy =
+        rest.and_then(|rest| text::decimal(text::words(rest.trim_ascii_end()).nth(41 - 3)?));
+    matches!(policy, Some(1 | 2 | 6)) // tidy: allow(SCHED_FIFO, SCHED_RR, SCHED_DEADLINE)
+}
+
 /// The command of `process`, up to 15 bytes. The process itself can change it at any time.
 ///
 /// # Errors
@@ -378,8 +388,23 @@ mod tests {
     }
 
     #[test]
+    fn the_scheduling_policy_is_field_41() {
+        let text = |policy| {
+            let fields: Vec<String> =
+                (4..=52).map(|at| if at == 41 { policy } else { at }.to_string()).collect();
+            format!("7 (a) b) S {}\n", fields.join(" "))
+        };
+        for (policy, is_it) in [(0, false), (1, true), (2, true), (3, false), (5, false), (6, true)]
+        {
+            assert_eq!(is_real_time(text(policy).as_bytes()), is_it, "{policy}");
+        }
+        assert!(!is_real_time(b"7 (a) S 1 2 3\n") && !is_real_time(b""));
+    }
+
+    #[test]
     fn no_text_makes_it_panic() {
         text::fuzz::never_panics(STATUS, parsed);
+        text::fuzz::never_panics(STAT, is_real_time);
         text::fuzz::never_panics(STAT, parsed_stat);
         text::fuzz::never_panics(b"redis:x:104:104::/:/bin/false\n", |text| users(text).count());
     }

@@ -59,6 +59,9 @@ const SAVE: Duration = Duration::from_secs(30);
 /// How often the daemon says how it stands while a pass is under way.
 const WHILE_RUNNING: Duration = Duration::from_secs(1);
 
+/// The daemon's thread sleeps no longer than this, and says then that it is alive: a third of the unit's `WatchdogSec`.
+const LONGEST_SLEEP: Duration = Duration::from_secs(20);
+
 /// Searches for huge pages that may be partly used, without looking into them, may take at most one in so
 /// much of a core's time. Chosen, not measured.
 const DEAREST: u32 = 1000; // tidy: allow(times longer)
@@ -374,6 +377,8 @@ impl Daemon {
         );
         self.tell();
         loop {
+            // Only the service manager that asks for it hears of it.
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
             let is_pressed = self.wait(signals);
             signals.drain();
             if signals.stop.load(Ordering::Relaxed) {
@@ -403,7 +408,7 @@ impl Daemon {
     /// Says how things stand, and keeps what would be missed.
     fn tell(&mut self) {
         let counts = self.reclaimer.counts();
-        self.reporter.status(&self.watches, self.promoter.as_ref(), counts);
+        self.reporter.status(&self.watches, &self.registry, self.promoter.as_ref(), counts);
         if self.saved.elapsed() >= SAVE {
             self.save();
         }
@@ -427,7 +432,7 @@ impl Daemon {
     fn wait(&self, signals: &Signals) -> bool {
         let until_look = self.next_look.saturating_duration_since(Instant::now());
         let is_busy = self.reclaimer.is_running() || self.supply.is_changing();
-        let most = if is_busy { WHILE_RUNNING } else { Duration::MAX };
+        let most = if is_busy { WHILE_RUNNING } else { LONGEST_SLEEP };
         let timeout = rustix::time::Timespec::try_from(until_look.min(most)).ok();
         let mut fds = vec![
             PollFd::new(&signals.wake, PollFlags::IN),

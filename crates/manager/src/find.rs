@@ -193,8 +193,10 @@ pub fn hold(pid: Pid) -> std::result::Result<Arc<ManagedProcess>, Refusal> {
         return Err(Refusal::Ourselves(pid));
     }
     let found = Describer::new().describe(pid).map_err(refuse)?;
-    let held = found.ok_or(Refusal::KernelThread(pid))?.hold();
-    held.map(Arc::new).map_err(refuse)
+    let held = found.ok_or(Refusal::KernelThread(pid))?.hold().map_err(refuse)?;
+    // Who asks for one process is told why nothing can be done about it.
+    held.check_length().map_err(refuse)?;
+    Ok(Arc::new(held))
 }
 
 /// The kernel's PID_MAX_LIMIT is 2^22.

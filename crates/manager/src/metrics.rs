@@ -70,6 +70,7 @@ struct Known {
     fragmentation: Float,
     anonymous: Family<Labels, Whole>,
     processes: Family<Labels, Whole>,
+    too_long: Whole,
     waiting: Whole,
     pause: Float,
     cpu: Seconds,
@@ -161,6 +162,7 @@ impl Metrics {
         for (size, bytes) in [("base", base), ("huge", huge), ("gigantic", gigantic)] {
             known.anonymous.get_or_create(&vec![("page_size", size.to_owned())]).set(bytes.0);
         }
+        known.too_long.set(status.too_long);
         known.waiting.set(status.waiting);
         known.pause.set(status.pause_ms / 1e3);
         known.resident.set(status.resident.0);
@@ -244,6 +246,7 @@ impl Known {
             fragmentation: Default::default(),
             anonymous: Default::default(),
             processes: Default::default(),
+            too_long: Default::default(),
             waiting: Default::default(),
             pause: Default::default(),
             cpu: Default::default(),
@@ -345,6 +348,11 @@ impl Known {
             &self.anonymous,
         );
         add.metric("processes", "Managed processes, by promotion policy", &self.processes);
+        add.metric(
+            "processes_too_long",
+            "Processes passed over, because their lists of mappings are longer than what is read of one",
+            &self.too_long,
+        );
         add.metric("promotions_waiting", "Promotions that wait for their turn", &self.waiting);
         add.metric(
             "promotion_pause_seconds",

@@ -8,6 +8,7 @@ use crate::select::Identity;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::habits::{self, Habits};
@@ -15,9 +16,11 @@ use superpage_kernel::maps::{self, Device, Sharing};
 use superpage_kernel::pagemap::{Found, Pagemap};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
+use superpage_kernel::smaps_flags::{Flagged, Flags};
 use superpage_kernel::status::{self, Stat};
-use superpage_kernel::{Error, Result, mounts, smaps, smaps_flags, smaps_hugetlb};
-use superpage_units::{Bytes, PageSize, Pid, PmdRange, ProcessKey, VirtAddr};
+use superpage_kernel::{Error, Result, mounts, smaps, smaps_flags, smaps_hugetlb, vmstat};
+use superpage_units::{Bytes, PageSize, Pid, PmdRange, ProcessKey, Share, VirtAddr};
+use tracing::warn;
 
 /// How long an answer about KSM, userfaultfd and tmpfs mounts is believed. Chosen, not measured: a
 /// process with 100,000 descriptors takes some 100 ms to answer.
@@ -86,7 +89,10 @@ impl BySize {
 /// Whether `error` only concerns the process at hand, so that the work can go on with others.
 #[must_use]
 pub fn is_about_one_process(error: &Error) -> bool {
-    matches!(error, Error::Gone { .. } | Error::Denied { .. } | Error::Missing { .. })
+    matches!(
+        error,
+        Error::Gone { .. } | Error::Denied { .. } | Error::Missing { .. } | Error::TooLong { .. }
+    )
 }
 
 /// A process that is managed.
@@ -101,6 +107,50 @@ pub struct ManagedProcess {
     /// The process's identity when it was taken hold of.
     pub identity: Identity,
     habits: Mutex<Option<Known>>,
+    /// When its program last had memory that it had freed lazily, as far as that is known.
+    lazy: Mutex<Option<Lazy>>,
+    /// Whether its list of VMAs was longer than what is read of one process when that was read last.
+    is_too_long: AtomicBool,
+}
+
+/// The purpose of a look at memory; which memory is left alone depends on that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Purpose {
+    /// Its contents are read.
+    Read,
+    /// Huge pages are split and their bloat is freed.
+    Split,
+    /// Base pages become huge pages.
+    Collapse(Terms),
+}
+
+/// Which memory may be promoted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// Also what its program has locked (`mlock`, `mlockall`).
+    pub locked: bool,
+    /// Also that of a process with a thread in real time.
+    pub real_time: bool,
+    /// VMAs of which a larger share has been freed lazily (`MADV_FREE`) are left alone: promoting would take that from the
+    /// kernel, which may have it back at any time.
+    pub most_lazily_freed: Share,
+}
+
+impl Terms {
+    /// Those where somebody asks for this very process: the default share of bloat for which a huge page is split may be
+    /// memory that was freed lazily.
+    pub const ASKED_FOR: Self =
+        Self { locked: true, real_time: true, most_lazily_freed: Share::percent(6) };
+}
+
+/// What is known of memory that a program has freed lazily.
+#[derive(Clone, Copy, Debug)]
+struct Lazy {
+    since: Instant,
+    /// The machine's count of pages freed lazily, then.
+    counted: u64,
+    /// Whether the process had any.
+    is_any: bool,
 }
 
 /// What a process does besides mapping memory, as of a time.
@@ -120,7 +170,15 @@ impl ManagedProcess {
     /// [`Error::Gone`], [`Error::Denied`].
     pub fn new(key: ProcessKey, process: Process, identity: Identity) -> Result<Self> {
         let pagemap = Pagemap::open(&process)?;
-        Ok(Self { key, process, pagemap, identity, habits: Mutex::new(None) })
+        Ok(Self {
+            key,
+            process,
+            pagemap,
+            identity,
+            habits: Mutex::default(),
+            lazy: Mutex::default(),
+            is_too_long: AtomicBool::new(false),
+        })
     }
 
     /// Its number.
@@ -139,6 +197,44 @@ impl ManagedProcess {
     #[must_use]
     pub fn cgroup(&self) -> Option<&Path> {
         self.identity.cgroup()
+    }
+
+    /// Whether it is passed over because its list of VMAs is longer than what is read of one process.
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        self.is_too_long.load(Ordering::Relaxed)
+    }
+
+    /// Fails if its list of VMAs is longer than what is read of one process, or cannot be read.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+    pub fn check_length(&self) -> Result<()> {
+        self.all_vmas().map(|_| ())
+    }
+
+    /// All its VMAs.
+    fn all_vmas(&self) -> Result<Vec<maps::Vma>> {
+        let vmas = self.heed_length(maps::of(&self.process));
+        if vmas.is_ok() {
+            self.is_too_long.store(false, Ordering::Relaxed);
+        }
+        vmas
+    }
+
+    /// What is said of each of its VMAs. The kernel walks all of the process's page tables for it ([`smaps_flags`]).
+    fn flagged(&self) -> Result<Vec<Flagged>> {
+        self.heed_length(smaps_flags::of(&self.process))
+    }
+
+    /// Takes note where there was too much to read, and says so the first time.
+    fn heed_length<T>(&self, read: Result<T>) -> Result<T> {
+        if let Err(error @ Error::TooLong { .. }) = &read
+            && !self.is_too_long.swap(true, Ordering::Relaxed)
+        {
+            warn!(pid = self.pid().0, command = self.command(), "passed over: {error}");
+        }
+        read
     }
 
     /// Its counters: page faults, resident memory, CPU time.
@@ -179,13 +275,30 @@ impl ManagedProcess {
         })
     }
 
-    /// Whether some of its memory is neither read nor changed: what KSM merges, what is registered with a
-    /// userfaultfd, and what the library of `superpage run` manages.
+    /// Whether some of its memory is neither read nor split: what KSM merges, what is registered with a
+    /// userfaultfd, what somebody follows the writes of, and what the library of `superpage run` manages.
     ///
     /// # Errors
-    /// [`Error::Gone`], [`Error::Denied`], [`Error::Malformed`].
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::TooLong`], [`Error::Malformed`].
     pub fn excludes_memory(&self) -> Result<bool> {
-        Ok(!self.excluded(&maps::of(&self.process)?)?.is_empty())
+        Ok(!self.excluded(&self.all_vmas()?, Purpose::Split)?.is_empty())
+    }
+
+    /// Whether equal pages of some of its memory may be merged (KSM), so that no huge page of that is made or split.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn merges(&self) -> Result<bool> {
+        Ok(self.known()?.habits.merges)
+    }
+
+    /// Whether nothing may be promoted in it on these terms.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn is_left_alone(&self, terms: Terms) -> Result<bool> {
+        let habits = self.known()?.habits;
+        Ok(habits.refuses_huge_pages || habits.is_real_time && !terms.real_time)
     }
 
     fn known(&self) -> Result<Known> {
@@ -205,14 +318,14 @@ impl ManagedProcess {
     }
 
     /// Its VMAs in which huge pages can be made. Left out: files, stacks of threads, memory that
-    /// cannot be accessed, memory that KSM merges, memory registered with a userfaultfd, and the areas of a program
-    /// under `superpage run`.
+    /// cannot be accessed, memory that KSM merges, memory registered with a userfaultfd, the areas of a program
+    /// under `superpage run`, and what the terms leave out.
     ///
     /// # Errors
-    /// [`Error::Gone`], [`Error::Denied`].
-    pub fn vmas(&self) -> Result<Vec<PromotableVma>> {
-        let found = maps::of(&self.process)?;
-        let excluded = self.excluded(&found)?;
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::TooLong`].
+    pub fn vmas(&self, terms: Terms) -> Result<Vec<PromotableVma>> {
+        let found = self.all_vmas()?;
+        let excluded = self.excluded(&found, Purpose::Collapse(terms))?;
         let maps_files = |vma: &maps::Vma| vma.sharing == Sharing::Shared && !is_known_shared(vma);
         let tmpfs = if found.iter().any(maps_files) { self.tmpfs() } else { BTreeSet::new() };
         let mut vmas = Vec::new();
@@ -226,26 +339,58 @@ impl ManagedProcess {
         Ok(vmas)
     }
 
-    /// The memory of the process that is neither read nor changed, by all its VMAs.
-    pub(crate) fn excluded(&self, vmas: &[maps::Vma]) -> Result<Excluded> {
+    /// The memory of the process that is left alone for this purpose, by all its VMAs.
+    pub(crate) fn excluded(&self, vmas: &[maps::Vma], purpose: Purpose) -> Result<Excluded> {
         let mut parts = exclude::areas(vmas);
+        let habits = self.known()?.habits;
+        let needs_care = match purpose {
+            Purpose::Read => false,
+            // A split frees pages without the trace that whoever follows writes looks for, and who does so need not be the
+            // process itself.
+            Purpose::Split => true,
+            Purpose::Collapse(terms) => {
+                habits.locks_memory && !terms.locked || self.may_have_lazily_freed()
+            }
+        };
         // The library of `superpage run` registers some memory outside the areas too.
-        if !parts.is_empty() || self.known()?.habits.need_care() {
-            parts.extend(smaps_flags::in_other_hands(&self.process)?);
+        if !parts.is_empty() || habits.need_care() || needs_care {
+            let flagged = self.flagged()?;
+            self.take_in_lazily_freed(&flagged);
+            let excluded = flagged.iter().filter(|vma| is_excluded(vma, purpose));
+            parts.extend(excluded.map(|vma| (vma.start, vma.end)));
         }
         Ok(Excluded::new(parts))
     }
 
+    /// Whether the program may have memory now that it has freed lazily. Only the VMAs say so for certain, and to read
+    /// them takes long.
+    fn may_have_lazily_freed(&self) -> bool {
+        let counted = lazily_freed_so_far();
+        let lazy = *self.lazy.lock().unwrap_or_else(PoisonError::into_inner);
+        match lazy {
+            None => counted > 0,
+            Some(lazy) => {
+                lazy.is_any || lazy.counted != counted && lazy.since.elapsed() >= HABITS_HOLD
+            }
+        }
+    }
+
+    fn take_in_lazily_freed(&self, vmas: &[Flagged]) {
+        let is_any = vmas.iter().any(|vma| !vma.lazily_freed.is_zero());
+        let lazy = Lazy { since: Instant::now(), counted: lazily_freed_so_far(), is_any };
+        *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = Some(lazy);
+    }
+
     /// Its VMAs but those that are left alone.
     fn own_vmas(&self) -> Result<Vec<maps::Vma>> {
-        let mut vmas = maps::of(&self.process)?;
-        let excluded = self.excluded(&vmas)?;
+        let mut vmas = self.all_vmas()?;
+        let excluded = self.excluded(&vmas, Purpose::Split)?;
         vmas.retain(|vma| !excluded.overlaps(vma.start, vma.end));
         Ok(vmas)
     }
 
-    /// Its anonymous huge pages now, but for memory that KSM merges, that is registered with a userfaultfd, or that
-    /// the library of `superpage run` manages.
+    /// Its anonymous huge pages now, but for memory that KSM merges, that is registered with a userfaultfd, that somebody
+    /// follows the writes of, or that the library of `superpage run` manages.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
@@ -272,11 +417,12 @@ impl ManagedProcess {
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`].
     pub fn asked_for(&self, ranges: impl Iterator<Item = PmdRange>) -> Result<Vec<PmdRange>> {
-        let asked = smaps_flags::asking_for_huge(&self.process)?;
-        let mut asked = asked.iter().peekable();
+        let vmas = self.flagged()?;
+        let asking = |vma: &&Flagged| vma.flags.contains(Flags::HUGE);
+        let mut asked = vmas.iter().filter(asking).peekable();
         let is_asked_for = |range: &PmdRange| {
-            while asked.next_if(|(_, end)| *end <= range.start()).is_some() {}
-            asked.peek().is_some_and(|(start, _)| *start <= range.start())
+            while asked.next_if(|vma| vma.end <= range.start()).is_some() {}
+            asked.peek().is_some_and(|vma| vma.start <= range.start())
         };
         Ok(ranges.filter(is_asked_for).collect())
     }
@@ -292,9 +438,9 @@ impl ManagedProcess {
     /// What is mapped where huge pages can be made.
     ///
     /// # Errors
-    /// [`Error::Gone`], also when the process runs another program by now; [`Error::Denied`].
-    pub fn survey(&self) -> Result<Survey> {
-        let vmas = self.vmas()?;
+    /// [`Error::Gone`], also when the process runs another program by now; [`Error::Denied`], [`Error::TooLong`].
+    pub fn survey(&self, terms: Terms) -> Result<Survey> {
+        let vmas = self.vmas(terms)?;
         let mut found = Vec::new();
         for (start, end) in spans(&vmas) {
             found.extend(self.pagemap.survey_span(start, end)?);
@@ -305,6 +451,26 @@ impl ManagedProcess {
         }
         Ok(Survey { vmas, found })
     }
+}
+
+/// Whether a VMA is left alone for this purpose.
+fn is_excluded(vma: &Flagged, purpose: Purpose) -> bool {
+    let has = |flags| vma.flags.intersects(flags);
+    has(Flags::MERGEABLE | Flags::USERFAULTFD)
+        || match purpose {
+            Purpose::Read => false,
+            Purpose::Split => smaps_flags::kernel_has_soft_dirty() && !has(Flags::SOFT_DIRTY),
+            Purpose::Collapse(terms) => {
+                has(Flags::LOCKED) && !terms.locked
+                    || vma.lazily_freed.share_of(vma.resident) > terms.most_lazily_freed
+            }
+        }
+}
+
+/// Pages that programs of this machine have freed lazily since it started.
+fn lazily_freed_so_far() -> u64 {
+    let counters = vmstat::read(Path::new("/proc")).unwrap_or_default();
+    counters.get("pglazyfree").unwrap_or(0)
 }
 
 /// The VMA, if huge pages can be made in it.
@@ -432,7 +598,7 @@ mod tests {
         let page = usize::try_from(BASE_PAGE_BYTES).expect("small");
         memory.bytes_mut()[..9 * page].fill(1);
         let ranges: Vec<PmdRange> = memory.ranges().collect();
-        let seen = ourselves().survey().expect("readable");
+        let seen = ourselves().survey(Terms::ASKED_FOR).expect("readable");
         let of = |range| {
             seen.found.iter().find_map(|found| match found {
                 Found::Base(at, survey) if *at == range => Some(survey.present),

@@ -12,7 +12,7 @@
 
 use crate::budget::CpuBudget;
 use crate::exclude::Excluded;
-use crate::process::{ManagedProcess, is_about_one_process};
+use crate::process::{ManagedProcess, Purpose, is_about_one_process};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use superpage_kernel::pagemap::{Pagemap, Populated};
 use superpage_kernel::process::Process;
 use superpage_kernel::sample::{Content, Sampler};
-use superpage_kernel::smaps_flags::{self, Wish};
+use superpage_kernel::smaps_flags::{self, Flags};
 use superpage_kernel::status::{self, Stat};
 use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, maps};
@@ -248,7 +248,7 @@ struct Observer<'a> {
     sampler: Sampler,
     looks: u64,
     vmas: BTreeMap<VirtAddr, Vma>,
-    wishes: BTreeMap<VirtAddr, Wish>,
+    flags: BTreeMap<VirtAddr, Flags>,
     known: BTreeMap<PmdRange, (Populated, RangeState)>,
     stat: Option<Stat>,
 }
@@ -262,7 +262,7 @@ impl<'a> Observer<'a> {
             sampler: Sampler::new(),
             looks: 0,
             vmas: BTreeMap::new(),
-            wishes: BTreeMap::new(),
+            flags: BTreeMap::new(),
             known: BTreeMap::new(),
             stat: None,
         }
@@ -272,7 +272,7 @@ impl<'a> Observer<'a> {
     fn look(&mut self) -> Result<(Usage, Memory), Error> {
         let usage = self.usage()?;
         let mut vmas = maps::of(self.process)?;
-        let excluded = self.managed.excluded(&vmas)?;
+        let excluded = self.managed.excluded(&vmas, Purpose::Read)?;
         vmas.retain(|vma| {
             let can_be_accessed = vma.permissions.read || vma.permissions.write;
             vma.is_private_anonymous() && can_be_accessed
@@ -319,7 +319,8 @@ impl<'a> Observer<'a> {
         let are_same = vmas.len() == self.vmas.len()
             && vmas.iter().all(|vma| self.vmas.contains_key(&vma.start));
         if !are_same {
-            self.wishes = smaps_flags::of(self.process)?;
+            let flagged = smaps_flags::of(self.process)?.into_iter();
+            self.flags = flagged.map(|vma| (vma.start, vma.flags)).collect();
         }
         let taken = vmas.iter().map(|vma| (vma.start, self.vma(vma)));
         self.vmas = taken.collect();
@@ -335,10 +336,10 @@ impl<'a> Observer<'a> {
             end: vma.end,
             kind: if vma.name.starts_with(b"[stack") { VmaKind::Stack } else { VmaKind::Anonymous },
             growth: if is_heap || has_grown { Growth::Up } else { Growth::Fixed },
-            advice: match self.wishes.get(&vma.start) {
-                None => Advice::None,
-                Some(Wish::Huge) => Advice::Huge,
-                Some(Wish::NoHuge) => Advice::NoHuge,
+            advice: match self.flags.get(&vma.start).copied().unwrap_or_default() {
+                flags if flags.contains(Flags::HUGE) => Advice::Huge,
+                flags if flags.contains(Flags::NO_HUGE) => Advice::NoHuge,
+                _ => Advice::None,
             },
         }
     }

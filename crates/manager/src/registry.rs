@@ -238,6 +238,12 @@ impl Registry {
         self.state().known.values().filter(is_denied).count()
     }
 
+    /// How many managed processes are passed over because their lists of VMAs are longer than what is read of one.
+    #[must_use]
+    pub fn too_long(&self) -> usize {
+        self.processes().iter().filter(|process| process.is_too_long()).count()
+    }
+
     /// The process, if it is to be managed.
     fn ask(&self, question: &Question, now: Time) -> Known {
         // A program that has just begun may fill its memory soon.

@@ -34,6 +34,9 @@ pub struct Status {
     pub requests_timed_out: u64,
     /// Workers that ended in the middle of a request.
     pub workers_lost: u64,
+    /// Processes that are passed over because their lists of VMAs are longer than what is read of one.
+    #[serde(default)]
+    pub too_long: u64,
     /// Promotions that wait or are under way.
     pub waiting: u64,
     /// How long promotions pause after each other, because the kernel took long, in milliseconds.

@@ -1,13 +1,18 @@
 //! `superpage debloat`: split the huge pages that waste most, now.
 
 use crate::args::Debloat;
-use crate::exit::Outcome;
-use crate::show;
+use crate::exit::{Failure, Outcome};
+use crate::{show, signals};
 use anyhow::anyhow;
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 use superpage_kernel::probe;
+use superpage_kernel::settings::{self, Lock, STATE_DIRECTORY, Settings};
 use superpage_kernel::thp::{self, Thp};
 use superpage_manager::account::{Account, ProcessAccount};
 use superpage_manager::config::Config;
@@ -18,6 +23,9 @@ use superpage_manager::pass::{End, Event, Flow, Mode, Options, Pass};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::debloat::{Debloat as Decider, DoneCause, emd};
 use superpage_units::{BasePages, HugePages, Time};
+
+/// The time between two looks whether to end. Chosen: nobody waits longer for it.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// De-bloats the processes and says what that did.
 pub(super) fn run(arguments: &Debloat) -> Outcome {
@@ -32,6 +40,7 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
             return Err(DaemonError::NotPossible(missing).into());
         }
     }
+    let held = arguments.hold.map(|_| hold()).transpose()?;
     let mode = if arguments.dry_run { Mode::DryRun } else { Mode::Act };
     let options = Options { mode, seed: u64::from(std::process::id()) << 32, ..Options::default() };
     let mut cooling = CoolDown::new();
@@ -49,6 +58,9 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
         show::print(&rows.map(|row| as_json(row, mode)).collect::<String>())?;
     } else {
         show::print(&summary(pass.account(), arguments, policy.floor(), end))?;
+    }
+    if let (Some(held), Some(time)) = (held, arguments.hold) {
+        held.wait(time)?;
     }
     let exited = pass.account().processes.values().filter(|process| process.exited);
     let exited: Vec<String> = exited.map(|process| process.pid.to_string()).collect();
@@ -166,7 +178,7 @@ fn summary(account: &Account, arguments: &Debloat, floor: BloatDensity, end: End
             "That is all the bloat there was: less than you asked for.\n".to_owned()
         });
     }
-    if !arguments.dry_run && !total.split.is_zero() {
+    if !arguments.dry_run && arguments.hold.is_none() && !total.split.is_zero() {
         text.push_str(&warning_about_khugepaged());
     }
     text
@@ -187,12 +199,56 @@ fn left_alone(process: &ProcessAccount) -> String {
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
+/// khugepaged's `max_ptes_none`, held down until this is dropped or we are killed: then the next `superpage` that holds
+/// settings puts it back, or `superpage restore`.
+struct Held {
+    settings: Settings,
+    _machine: Lock,
+    stop: Arc<AtomicBool>,
+}
+
+/// Holds khugepaged back.
+fn hold() -> Result<Held, Failure> {
+    // Before anything is held, so that an interrupt gives it back.
+    let stop = signals::stop_flag()?;
+    // A daemon holds it for as long as it runs.
+    let machine = Lock::of_machine()??;
+    let (mut settings, repairs) =
+        Settings::open(Path::new(STATE_DIRECTORY), settings::Mode::Apply)?;
+    for repair in repairs {
+        show::note(&format!("an earlier run did not end well: {repair}"));
+    }
+    let knobs = Thp::under(Path::new("/sys"));
+    let wanted = Config::default().max_ptes_none.unwrap_or_default();
+    if knobs.get(thp::MAX_PTES_NONE)? > wanted {
+        knobs.set(&mut settings, thp::MAX_PTES_NONE, wanted)?;
+    }
+    Ok(Held { settings, _machine: machine, stop })
+}
+
+impl Held {
+    /// Holds it for so long, then puts it back.
+    fn wait(mut self, time: Duration) -> Outcome {
+        for change in self.settings.held() {
+            show::note(&format!("{change}, for {}", humantime::format_duration(time)));
+        }
+        let end = Instant::now() + time;
+        while Instant::now() < end && !self.stop.load(Relaxed) {
+            std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+        for repair in self.settings.restore()? {
+            show::note(&repair.to_string());
+        }
+        Ok(())
+    }
+}
+
 /// What was freed stays freed only as long as khugepaged does not rebuild it.
 fn warning_about_khugepaged() -> String {
     match Thp::under(Path::new("/sys")).get(thp::MAX_PTES_NONE) {
         Ok(limit) if limit >= Config::default().worth() => format!(
             "khugepaged may rebuild these huge pages (khugepaged/max_ptes_none is {limit}); \
-             `superpage daemon` holds it back while it runs.\n"
+             `--hold 1h` holds it back for an hour, `superpage daemon` while it runs.\n"
         ),
         _ => String::new(),
     }

@@ -1,5 +1,6 @@
 //! `superpage doctor`: what this kernel and these rights allow.
 
+use super::scan;
 use crate::args::Doctor;
 use crate::exit::{Failure, Outcome};
 use crate::show;
@@ -10,6 +11,9 @@ use superpage_kernel::probe::{self, Ability, Answer, Finding};
 use superpage_kernel::settings::{STATE_DIRECTORY, Settings};
 use superpage_kernel::thp::{Thp, Value};
 use superpage_kernel::zram::{self, ZRAM};
+use superpage_manager::clock;
+use superpage_manager::registry::{Registry, WORTH_MANAGING};
+use superpage_manager::select::Selection;
 
 /// Probes everything and says what was found.
 pub(super) fn run(arguments: &Doctor) -> Outcome {
@@ -71,7 +75,14 @@ fn report(findings: &[Finding]) -> String {
         ),
         Err(error) => format!("Transparent huge pages: {error}.\n"),
     };
-    format!("Linux {kernel}. {knobs}{table}\n{}", left_behind())
+    format!("Linux {kernel}. {knobs}{table}\n{}{}", left_behind(), left_alone())
+}
+
+/// The processes that are left alone because of what they asked the kernel for.
+fn left_alone() -> String {
+    let registry = Registry::new(Selection::default(), WORTH_MANAGING);
+    // Without the right to look, none can be told.
+    registry.refresh(clock::now()).map_or_else(|_| String::new(), |()| scan::merging(&registry))
 }
 
 /// What a run that was killed left changed; empty where nothing was, or where we may not look.

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 use superpage_kernel::rights::Hindrance;
-use superpage_kernel::status;
+use superpage_kernel::{maps, status};
 use superpage_lab::picture;
 use superpage_manager::account::ProcessAccount;
 use superpage_manager::clock;
@@ -109,7 +109,14 @@ fn all(arguments: &Scan, depth: Depth) -> Outcome {
             rows.iter().map(|row| format!("{}\n", process_json(row, depth))).collect();
         return show::print(&lines);
     }
-    show::print(&process_table(&rows, depth, denied))
+    let too_long: Vec<Pid> = registry
+        .processes()
+        .iter()
+        .filter(|process| process.is_too_long())
+        .map(|process| process.pid())
+        .collect();
+    let table = process_table(&rows, depth, &NotLookedInto { denied, too_long });
+    show::print(&format!("{table}{}", merging(&registry)))
 }
 
 fn process_json(row: &Row<'_>, depth: Depth) -> serde_json::Value {
@@ -130,7 +137,33 @@ fn process_json(row: &Row<'_>, depth: Depth) -> serde_json::Value {
     })
 }
 
-fn process_table(rows: &[Row<'_>], depth: Depth, denied: usize) -> String {
+/// Says which processes let equal pages be merged, as QEMU does by default; nothing where none does.
+pub(super) fn merging(registry: &Registry) -> String {
+    let processes = registry.processes();
+    let merging: Vec<String> = processes
+        .iter()
+        .filter(|process| process.merges().unwrap_or(false))
+        .map(|process| format!("{} ({})", process.pid(), show::printable(process.command())))
+        .collect();
+    if merging.is_empty() {
+        return String::new();
+    }
+    format!(
+        "Neither promoted nor split: memory of which equal pages may be merged (KSM), in process {}. QEMU does not ask for \
+         that with `-machine mem-merge=off`.\n",
+        merging.join(", ")
+    )
+}
+
+/// Processes of which nothing is in the table.
+struct NotLookedInto {
+    /// How many we may not look into.
+    denied: usize,
+    /// Those whose lists of VMAs are longer than what is read of one process.
+    too_long: Vec<Pid>,
+}
+
+fn process_table(rows: &[Row<'_>], depth: Depth, others: &NotLookedInto) -> String {
     let mut text = String::new();
     if rows.is_empty() {
         text.push_str("No process that we may look into holds huge pages.\n");
@@ -149,6 +182,13 @@ fn process_table(rows: &[Row<'_>], depth: Depth, denied: usize) -> String {
     if rows.iter().any(|row| !row.left_alone.is_zero()) {
         text.push_str(LEFT_ALONE);
     }
+    for pid in &others.too_long {
+        text.push_str(&format!(
+            "Process {pid} was passed over: its list of mappings (/proc/{pid}/maps) is longer than {}.\n",
+            maps::LONGEST
+        ));
+    }
+    let denied = others.denied;
     if denied > 0 {
         let hindrance = Hindrance::now();
         let (processes, were) =

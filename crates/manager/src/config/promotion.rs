@@ -27,6 +27,10 @@ pub struct PromotionConfig {
     pub idle: Duration,
     /// What of one core promoting may use.
     pub budget: CpuBudget,
+    /// Whether memory is promoted that its program has locked.
+    pub locked: bool,
+    /// Whether processes are promoted in that have a thread in real time.
+    pub real_time: bool,
 }
 
 /// Which processes have which policy.
@@ -59,6 +63,8 @@ pub(super) struct PromotionFile {
     at_once: AtOnce,
     max_fragmentation: Percent,
     idle: Period,
+    locked: Undisturbed,
+    real_time: Undisturbed,
     rule: Vec<RuleFile>,
 }
 
@@ -69,6 +75,8 @@ impl Default for PromotionFile {
             at_once: AtOnce(2),
             max_fragmentation: Percent(Share::percent(95)),
             idle: Period(Duration::from_secs(5)),
+            locked: Undisturbed::Skip,
+            real_time: Undisturbed::Skip,
             rule: Vec::new(),
         }
     }
@@ -96,8 +104,18 @@ impl PromotionFile {
             max_fragmentation: self.max_fragmentation.0,
             idle: self.idle.0,
             budget: budget.0,
+            locked: self.locked == Undisturbed::Include,
+            real_time: self.real_time == Undisturbed::Include,
         })
     }
+}
+
+/// What is done about memory or a process that asked not to be disturbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Undisturbed {
+    Skip,
+    Include,
 }
 
 #[derive(Debug, Deserialize)]

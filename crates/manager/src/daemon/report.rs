@@ -9,31 +9,82 @@ use crate::history::{Entry, What, now_ms};
 use crate::ledger::{Ledger, entry};
 use crate::pass::{End, Event};
 use crate::promote::Promoter;
+use crate::registry::Registry;
 use crate::status::{AnonymousMemory, Status};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use superpage_kernel::process::own_pid;
 use superpage_kernel::usage::{self, CpuTime};
 use superpage_units::{BasePages, Bytes, HugePages, PageSize, Pid, Share};
 use tracing::{debug, info, warn};
+
+/// Splits in a process are added up for so long before the log tells them, as in the history.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// Reports what the daemon does.
 #[derive(Clone, Debug)]
 pub(super) struct Reporter {
     /// Where it is recorded.
     pub(super) ledger: Arc<Ledger>,
+    splits: Arc<Mutex<Splits>>,
+}
+
+/// Splits that the log has not told yet.
+#[derive(Debug, Default)]
+struct Splits {
+    told: Option<Instant>,
+    untold: BTreeMap<Pid, Split>,
+}
+
+/// What was split in a process.
+#[derive(Debug)]
+struct Split {
+    command: String,
+    split: HugePages,
+    freed: BasePages,
+    /// Why the first of them was.
+    cause: String,
+}
+
+impl Splits {
+    /// Adds what was split, and tells all if it is time.
+    fn add(&mut self, pid: Pid, next: Split) {
+        match self.untold.get_mut(&pid) {
+            Some(split) => {
+                split.split += next.split;
+                split.freed += next.freed;
+            }
+            None => drop(self.untold.insert(pid, next)),
+        }
+        if self.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        for (pid, Split { command, split, freed, cause }) in std::mem::take(&mut self.untold) {
+            info!(pid = pid.0, command, split = split.0, freed = %freed.bytes(), cause, "split huge pages");
+            self.told = Some(Instant::now());
+        }
+    }
 }
 
 impl Reporter {
     pub(super) fn new(ledger: Arc<Ledger>) -> Self {
-        Self { ledger }
+        Self { ledger, splits: Arc::default() }
+    }
+
+    fn splits(&self) -> MutexGuard<'_, Splits> {
+        self.splits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says how things stand.
     pub(super) fn status(
         &self,
         watches: &[Watch],
+        registry: &Registry,
         promoter: Option<&Promoter>,
         reclaiming: Counts,
     ) {
@@ -54,6 +105,7 @@ impl Reporter {
             surveys: promoting.counts.surveys,
             requests_timed_out: promoting.counts.timed_out + reclaiming.timed_out,
             workers_lost: promoting.counts.workers_lost + reclaiming.lost,
+            too_long: registry.too_long() as u64,
             waiting: promoting.waiting,
             pause_ms: promoting.pause_ms,
             cpu_s: CpuTime::of_process().total().as_secs_f64(),
@@ -77,6 +129,8 @@ impl Reporter {
             Some(cause) => ("idle", cause.to_owned()),
             None => (own.kind(), own.to_string()),
         };
+        let (command, cause) = (process.command.clone(), own.to_string());
+        self.splits().add(process.pid, Split { command, split: *split, freed: *freed, cause });
         self.ledger.record(Entry {
             policy: Some(policy.to_owned()),
             pid: Some(process.pid),
@@ -102,12 +156,13 @@ impl Reporter {
         end: End,
         wait: Option<Duration>,
     ) {
-        report(watch, account, end, wait);
         self.left_alone(account);
+        report(watch, account, end, wait);
     }
 
-    /// Huge pages stayed whole.
+    /// A pass has ended, in which huge pages stayed whole.
     pub(super) fn left_alone(&self, account: &Account) {
+        self.splits().tell();
         for process in account.processes.values() {
             let counts = process.left_alone;
             for (kind, count, words) in [
@@ -138,15 +193,7 @@ fn log(event: &Event<'_>) {
             cause = %cause,
             "looked"
         ),
-        Event::Pausing => {}
-        Event::Split { process, split, freed, cause } => info!(
-            pid = process.pid.0,
-            command = process.command,
-            split = split.0,
-            freed = %freed.bytes(),
-            cause = %cause,
-            "split huge pages"
-        ),
+        Event::Pausing | Event::Split { .. } => {}
         Event::Excluded { process } => {
             info!(
                 pid = process.pid.0,

@@ -1,22 +1,26 @@
 //! `GET /metrics` for a Prometheus that asks: a listener on a thread of its own, off unless the
 //! configuration names an address.
 //!
-//! One request on a connection, one connection at a time, and each has two seconds. Nothing can be
+//! One request on a connection, and each has two seconds. Many connections are open at a time, and where there are too many
+//! the oldest is closed, so that clients that say nothing keep nobody waiting. Nothing can be
 //! changed through it, and it knows no names of processes. There is no TLS and no password: listen
 //! on the loopback, or put a proxy before it.
 
 use super::Metrics;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::OwnedFd;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tracing::debug;
 
-/// How long a client may take in all. Chosen, not measured: Prometheus asks at once, and who is
-/// slower than this keeps others waiting.
+/// How long a client may take in all. Chosen, not measured: Prometheus asks at once.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How many clients may be connected. Chosen, not measured: one or two Prometheus ask every few seconds.
+const MOST: usize = 64;
 /// The longest request that is read, in bytes. Chosen: Prometheus's has some three hundred.
 const LONGEST: usize = 8 << 10;
 /// Headers that a request may have. Chosen: Prometheus sends six.
@@ -26,7 +30,8 @@ const HEADERS: usize = 64;
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    stop: Arc<AtomicBool>,
+    /// Is written to when it is to end.
+    stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -36,26 +41,12 @@ pub struct Server {
 /// If the address cannot be listened at: it is taken, or not ours, or forbidden to us.
 pub fn serve(metrics: Arc<Metrics>, address: SocketAddr) -> io::Result<Server> {
     let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let asked_to_stop = Arc::clone(&stop);
-    let run = move || {
-        while !asked_to_stop.load(Ordering::Acquire) {
-            match listener.accept() {
-                Ok(_) if asked_to_stop.load(Ordering::Acquire) => {}
-                Ok((stream, peer)) => {
-                    if let Err(error) = answer(&metrics, stream) {
-                        debug!("{peer} was not given the metrics: {error}");
-                    }
-                }
-                // Out of descriptors, for example: not to be tried again at full speed.
-                Err(error) => {
-                    debug!("no connection was taken: {error}");
-                    thread::sleep(Duration::from_millis(100));
-                }
-            }
-        }
-    };
+    let mut clients = Clients { metrics, listener, connected: VecDeque::new() };
+    let run = move || while clients.serve(&asked_to_stop) == Go::On {};
     let thread = thread::Builder::new().name("metrics".to_owned()).spawn(run)?;
     Ok(Server { address, stop, thread: Some(thread) })
 }
@@ -70,27 +61,153 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // The thread sleeps until somebody comes: that is us.
-        let mut address = self.address;
-        if address.ip().is_unspecified() {
-            address.set_ip(match address {
-                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            });
-        }
-        let woken = TcpStream::connect_timeout(&address, PATIENCE).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
+        let is_told = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes()).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| is_told) {
             // A thread that panicked has ended as well.
             let _ = thread.join();
         }
     }
 }
 
-fn answer(metrics: &Metrics, mut stream: TcpStream) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let request = read_request(&mut stream)?;
-    let (status, body) = match asked(&request) {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Go {
+    On,
+    Home,
+}
+
+/// All who are connected.
+struct Clients {
+    metrics: Arc<Metrics>,
+    listener: TcpListener,
+    /// The oldest first.
+    connected: VecDeque<Client>,
+}
+
+/// One who is connected.
+struct Client {
+    stream: TcpStream,
+    until: Instant,
+    exchange: Exchange,
+}
+
+/// What is going on with a client.
+enum Exchange {
+    /// Its request comes; so much has.
+    Asks(Vec<u8>),
+    /// The answer goes out; so much is left.
+    Hears(Vec<u8>),
+    Done,
+}
+
+impl Clients {
+    /// Waits until something happens, and sees to it.
+    fn serve(&mut self, stop: &OwnedFd) -> Go {
+        let left = self
+            .connected
+            .front()
+            .map(|oldest| oldest.until.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let clients =
+            self.connected.iter().map(|client| PollFd::new(&client.stream, client.awaited()));
+        let mut fds: Vec<PollFd<'_>> =
+            [PollFd::new(stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)]
+                .into_iter()
+                .chain(clients)
+                .collect();
+        // An interrupted wait is begun anew.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        if ready.first() == Some(&true) {
+            return Go::Home;
+        }
+        for (client, _) in
+            self.connected.iter_mut().zip(ready.iter().skip(2)).filter(|(_, is_ready)| **is_ready)
+        {
+            if let Err(error) = client.go_on(&self.metrics) {
+                debug!("a client was not given the metrics: {error}");
+                client.exchange = Exchange::Done;
+            }
+        }
+        let now = Instant::now();
+        self.connected
+            .retain(|client| !matches!(client.exchange, Exchange::Done) && client.until > now);
+        if ready.get(1) == Some(&true) {
+            self.accept();
+        }
+        Go::On
+    }
+
+    /// Takes those in who want to connect.
+    fn accept(&mut self) {
+        for _ in 0..MOST {
+            let accepted = self.listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                Ok(stream)
+            });
+            match accepted {
+                Ok(stream) => {
+                    if self.connected.len() >= MOST {
+                        self.connected.pop_front();
+                    }
+                    let (until, exchange) = (Instant::now() + PATIENCE, Exchange::Asks(Vec::new()));
+                    self.connected.push_back(Client { stream, until, exchange });
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Out of descriptors, for example: not to be tried again at full speed.
+                Err(error) => {
+                    debug!("no connection was taken: {error}");
+                    return thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    fn awaited(&self) -> PollFlags {
+        match self.exchange {
+            Exchange::Asks(_) => PollFlags::IN,
+            Exchange::Hears(_) | Exchange::Done => PollFlags::OUT,
+        }
+    }
+
+    /// Reads or writes as much as can be at once.
+    fn go_on(&mut self, metrics: &Metrics) -> io::Result<()> {
+        if let Exchange::Asks(request) = &mut self.exchange
+            && has_come(&mut self.stream, request)?
+        {
+            self.exchange = Exchange::Hears(answer(request, metrics));
+        }
+        let Exchange::Hears(answer) = &mut self.exchange else { return Ok(()) };
+        while !answer.is_empty() {
+            match self.stream.write(answer) {
+                Ok(count) => drop(answer.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.exchange = Exchange::Done;
+        Ok(())
+    }
+}
+
+/// Whether the head of the request is whole, or too long to be one.
+fn has_come(stream: &mut TcpStream, request: &mut Vec<u8>) -> io::Result<bool> {
+    let mut piece = [0; 1024];
+    while request.len() < LONGEST && !request.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => request.extend(piece.iter().take(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+fn answer(request: &[u8], metrics: &Metrics) -> Vec<u8> {
+    let (status, body) = match asked(request) {
         Asked::Metrics => ("200 OK", metrics.encode()),
         Asked::Head => ("200 OK", String::new()),
         Asked::Elsewhere => ("404 Not Found", "The metrics are at /metrics.\n".to_owned()),
@@ -102,28 +219,7 @@ fn answer(metrics: &Metrics, mut stream: TcpStream) -> io::Result<()> {
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
-}
-
-/// Reads until the request's head is whole, or has become too long to be one.
-fn read_request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + PATIENCE;
-    let mut request = Vec::new();
-    let mut piece = [0; 1024];
-    while request.len() < LONGEST && !request.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        let count = stream.read(&mut piece)?;
-        if count == 0 {
-            break;
-        }
-        request.extend(piece.iter().take(count));
-    }
-    Ok(request)
+    [head.as_bytes(), body.as_bytes()].concat()
 }
 
 /// What a request is for.

@@ -154,13 +154,20 @@ fn the_listener_answers_get_and_nothing_else() {
 }
 
 #[test]
-fn who_says_nothing_keeps_others_waiting_for_two_seconds_at_most() {
+fn who_says_nothing_keeps_nobody_waiting() {
     let server = serve(Arc::new(Metrics::new()), SocketAddr::from(([127, 0, 0, 1], 0)))
         .expect("a free port of the loopback");
-    let silent = TcpStream::connect(server.address()).expect("it listens");
+    let connect = || TcpStream::connect(server.address()).expect("it listens");
+    let silent: Vec<TcpStream> = (0..128).map(|_| connect()).collect();
+    // Ends in the middle of its request.
+    connect().write_all(b"GET /met").expect("it is sent");
+    // As many as were made at once may be more than the kernel keeps for a listener; they are taken in by now.
+    std::thread::sleep(Duration::from_millis(100));
     let begun = std::time::Instant::now();
-    let answer = ask(server.address(), "GET /metrics HTTP/1.1\r\n\r\n");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    for _ in 0..8 {
+        let answer = ask(server.address(), "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     drop(silent);
 }

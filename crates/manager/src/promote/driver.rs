@@ -11,11 +11,13 @@ use super::{Order, Setup, Shared, Status};
 use crate::clock;
 use crate::history::{Entry, What};
 use crate::ledger::{Ledger, entry};
+use crate::process::{Survey, Terms};
 use crate::registry::Registry;
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+use superpage_kernel::Error;
 use superpage_kernel::usage::CpuTime;
 use superpage_policy::promotion::capabilities::IdleReclaim;
 use superpage_units::{Nanos, Pid, ProcessKey};
@@ -53,6 +55,7 @@ struct Driver {
     scheduler: Scheduler,
     registry: Arc<Registry>,
     wanted: Arc<Wanted>,
+    terms: Terms,
     pool: Pool,
     /// Earlier pools, for requests that they have still.
     retired: Vec<Pool>,
@@ -82,6 +85,7 @@ impl Driver {
             scheduler: Scheduler::new(setup.rules(), promoted, clock::now()),
             registry,
             wanted: Arc::new(setup.wanted()),
+            terms: setup.terms(),
             retired: Vec::new(),
             pool: Pool::new(setup.workers() + OBSERVERS, sender.clone())?,
             results,
@@ -164,15 +168,16 @@ impl Driver {
 
     fn survey(&self, id: RequestId, process: ProcessKey) {
         let process = self.registry.get(process);
+        let terms = self.terms;
         self.pool.give(id, move || {
             let cpu = CpuTime::of_thread();
-            let may = |process: &crate::process::ManagedProcess| {
-                process.refuses_huge_pages().is_ok_and(|refuses| !refuses)
-            };
-            // One that forbade itself huge pages has no range in which they can be made.
-            let survey = process.and_then(|process| match may(&process) {
-                true => process.survey().ok(),
-                false => process.process.is_alive().then(Default::default),
+            // In one that is left alone there is no range in which huge pages are made.
+            let survey = process.and_then(|process| match process.is_left_alone(terms) {
+                Ok(false) => match process.survey(terms) {
+                    Err(Error::TooLong { .. }) => Some(Survey::default()),
+                    survey => survey.ok(),
+                },
+                Ok(true) | Err(_) => process.process.is_alive().then(Survey::default),
             });
             Event::Surveyed(id, survey, CpuTime::of_thread().since(cpu))
         });
@@ -194,6 +199,7 @@ impl Driver {
             }
         }
         self.wanted = Arc::new(setup.wanted());
+        self.terms = setup.terms();
         self.scheduler.configure(rules, clock::now());
     }
 

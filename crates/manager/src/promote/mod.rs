@@ -42,6 +42,7 @@ pub use event::RequestId;
 use crate::budget::CpuBudget;
 use crate::config::{CgroupMarks, PromotionConfig};
 use crate::ledger::Ledger;
+use crate::process::Terms;
 use crate::registry::Registry;
 use crossbeam_channel::{Sender, unbounded};
 use gate::Limits;
@@ -51,7 +52,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BasePages, PmdRange, ProcessKey, Share};
+use superpage_units::{BasePages, HugePages, PmdRange, ProcessKey, Share};
 
 /// What the promoter goes by.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +74,15 @@ impl Setup {
             promotion: self.promotion.clone(),
             marks: self.marks,
             cgroups: self.cgroups.clone(),
+        }
+    }
+
+    /// Which memory may be promoted.
+    fn terms(&self) -> Terms {
+        Terms {
+            locked: self.promotion.locked,
+            real_time: self.promotion.real_time,
+            most_lazily_freed: self.worth.share_of(HugePages(1).base_pages()),
         }
     }
 

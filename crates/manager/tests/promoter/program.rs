@@ -73,6 +73,11 @@ impl Subject {
             ("release", [vma, first, count]) => self.vma(*vma)?.release(*first, *count)?,
             ("merge", [vma]) => self.vma(*vma)?.memory().merge()?,
             ("watch-writes", [vma]) => self.vma(*vma)?.memory().watch_writes()?,
+            ("free-lazily", [vma, first, count]) => {
+                let pages = |count: usize| BasePages(count as u64);
+                self.vma(*vma)?.memory().free_lazily(pages(*first), pages(*count))?;
+            }
+            ("lock", [vma]) => self.vma(*vma)?.memory().lock()?,
             ("divide", [vma]) => self.vma(*vma)?.memory().divide()?,
             ("sprinkle", [vma, number]) => self.vma(*vma)?.sprinkle(*number)?,
             ("check", []) => return self.check(),

@@ -6,12 +6,14 @@
 
 use crate::ordinary::{PAGES, until_held, watched};
 use crate::program::{Memory, Program};
-use crate::watch::{Watch, setup};
+use crate::watch::{Watch, setup, setup_with};
 use crate::{Ended, Test, ensure, wait_for};
 use libtest_mimic::Failed;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
 use superpage_kernel::pagemap::Pagemap;
+use superpage_kernel::smaps_flags;
 use superpage_manager::history::What;
 use superpage_manager::select::Filter;
 use superpage_policy::watermark::Watermarks;
@@ -27,6 +29,13 @@ pub(crate) fn tests() -> Vec<Test> {
         ("memory_comes_and_goes", None, memory_comes_and_goes),
         ("what_a_child_shares_is_not_copied", None, what_a_child_shares_is_not_copied),
         ("what_is_in_other_hands_is_left_alone", None, what_is_in_other_hands_is_left_alone),
+        ("what_is_locked_is_left_alone", None, what_is_locked_is_left_alone),
+        (
+            "who_runs_in_real_time_is_left_alone",
+            without_chrt(),
+            who_runs_in_real_time_is_left_alone,
+        ),
+        ("what_was_freed_lazily_is_left_alone", None, what_was_freed_lazily_is_left_alone),
         ("a_cgroup_keeps_room_for_its_program", groups.clone(), a_cgroup_keeps_room),
         ("a_cgroup_at_its_limit_is_left_alone", groups, a_cgroup_at_its_limit_is_left_alone),
     ]
@@ -172,6 +181,76 @@ fn what_is_in_other_hands_is_left_alone() -> Ended {
     }
     program.check()?;
     watch.end()?.promoted(1, "threshold")
+}
+
+const POLICY: &str = "quicksilver-sync-64";
+
+/// Fails unless the promoter leaves `kept` as it is and makes `plain` huge.
+fn leaves_alone(program: &Program, kept: Memory, plain: Memory) -> Ended {
+    let watch = Watch::start(setup(POLICY, &[program.pid()])?)?;
+    program.wait_for_huge(plain.range(0))?;
+    watch.settle()?;
+    ensure!(!program.is_huge(kept.range(0))?, "it was promoted");
+    watch.end()?.promoted(1, "threshold")
+}
+
+/// Unless the configuration includes it.
+fn what_is_locked_is_left_alone() -> Ended {
+    let mut program = Program::start()?;
+    let (locked, plain) = (program.memory("map 1")?, program.memory("map 1")?);
+    program.order(&format!("lock {}", locked.number))?;
+    for memory in [locked, plain] {
+        program.touch(memory, 0, PAGES)?;
+    }
+    leaves_alone(&program, locked, plain)?;
+    let watch = Watch::start(setup_with(POLICY, &[program.pid()], "locked = \"include\"\n")?)?;
+    program.wait_for_huge(locked.range(0))?;
+    program.check()?;
+    watch.end()?.promoted(1, "threshold")
+}
+
+fn without_chrt() -> Option<String> {
+    let is_there = Command::new("chrt").arg("-m").output().is_ok_and(|done| done.status.success());
+    (!is_there).then(|| "there is no chrt (util-linux)".to_owned())
+}
+
+/// Unless the configuration includes it.
+fn who_runs_in_real_time_is_left_alone() -> Ended {
+    let mut program = Program::start()?;
+    let memory = program.memory("map 1")?;
+    program.touch(memory, 0, PAGES)?;
+    let pid = program.pid().to_string();
+    let changed = Command::new("chrt").args(["-f", "-p", "1", &pid]).output()?;
+    ensure!(changed.status.success(), "{changed:?}");
+    let watch = Watch::start(setup(POLICY, &[program.pid()])?)?;
+    until_held(&watch, 1)?;
+    watch.settle()?;
+    ensure!(!program.is_huge(memory.range(0))?, "it was promoted");
+    watch.end()?;
+    let watch = Watch::start(setup_with(POLICY, &[program.pid()], "real_time = \"include\"\n")?)?;
+    program.wait_for_huge(memory.range(0))?;
+    program.check()?;
+    watch.end()?.promoted(1, "threshold")
+}
+
+fn what_was_freed_lazily_is_left_alone() -> Ended {
+    const FREED: u64 = PAGES / 2;
+    let mut program = Program::start()?;
+    let (freed, plain) = (program.memory("map 1")?, program.memory("map 1")?);
+    for memory in [freed, plain] {
+        program.touch(memory, 0, PAGES)?;
+    }
+    program.order(&format!("free-lazily {} 0 {FREED}", freed.number))?;
+    let lazily_freed = || -> Result<Bytes, Failed> {
+        Ok(smaps_flags::of(&program.process()?)?.iter().map(|vma| vma.lazily_freed).sum())
+    };
+    let before = lazily_freed()?;
+    // The kernel adds some of them to its count later.
+    ensure!(before >= BasePages(FREED - 64).bytes(), "{before} are freed lazily");
+    leaves_alone(&program, freed, plain)?;
+    let after = lazily_freed()?;
+    ensure!(after >= before, "{before} were freed lazily, {after} are");
+    Ok(())
 }
 
 fn scratch(what: &str) -> Result<Scratch, Failed> {

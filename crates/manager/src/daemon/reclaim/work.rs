@@ -23,11 +23,13 @@ use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::Debloat;
 use superpage_policy::debloat::emd::{self, Emd, Observation};
-use superpage_units::{BasePages, Pid, PmdRange, ProcessKey};
+use superpage_units::{BasePages, Nanos, Pid, PmdRange, ProcessKey};
 use tracing::debug;
 
 /// How often used memory is looked at again during a pass.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A long pause is cut into parts, so that the pass can be ended. Chosen: leaving waits no longer for it.
+const SLICE: Duration = Duration::from_millis(100);
 /// While huge pages that may be partly used are looked for, the process is left alone for so many times
 /// longer than each stride takes. Chosen, not measured.
 const UNHURRIED: u32 = 3;
@@ -122,6 +124,7 @@ impl Work {
             if self.avoided.contains(&process.key) || !wanted(&process) {
                 continue;
             }
+            let (cpu, began) = (CpuTime::of_thread(), Instant::now());
             progress.begins(&process);
             let seen = process.stat().and_then(|stat| {
                 let huge_pages = process.huge_pages_in_strides(&mut |took| {
@@ -136,6 +139,7 @@ impl Work {
                 Ok((huge_pages, stat.cpu.time()))
             });
             progress.is_over();
+            self.pay(CpuTime::of_thread().since(cpu), began, progress);
             match seen {
                 Ok((huge_pages, used)) => found.push(Seen { process, huge_pages, used }),
                 Err(error @ Error::Unsupported { .. }) => return Err(error),
@@ -150,6 +154,15 @@ impl Work {
         Ok(found)
     }
 
+    /// Pauses until work that began then, and took so much CPU time, is within the budget, or the pass is to end.
+    fn pay(&self, cpu: Nanos, began: Instant, progress: &Progress) {
+        let wall = Nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let end = Instant::now() + self.config.budget.pause(cpu, wall);
+        while Instant::now() < end && !progress.is_to_end() {
+            std::thread::sleep(SLICE.min(end.saturating_duration_since(Instant::now())));
+        }
+    }
+
     fn free(
         &mut self,
         watch: &Watch,
@@ -159,9 +172,11 @@ impl Work {
         let now = clock::now();
         let selection = watch.selection(&self.config.processes);
         let may_change = selection.may_change();
+        let (cpu, began) = (CpuTime::of_thread(), Instant::now());
         progress.begins_with_all();
         self.registry.refresh(now)?;
         progress.is_over();
+        self.pay(CpuTime::of_thread().since(cpu), began, progress);
         let found = self.find(|process| selection.admits(&process.identity), 0, progress)?;
         let found = found.into_iter().filter(|seen| !seen.huge_pages.is_empty());
         let found: Vec<Found> = found.map(|seen| (seen.process, seen.huge_pages)).collect();

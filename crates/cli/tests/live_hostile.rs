@@ -1,0 +1,231 @@
+//! What an ordinary user's programs may do to `scan` and to the daemon, which run as root: nothing that others notice.
+
+#![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
+
+mod common;
+
+use common::daemon::{Config, Home, says};
+use common::machine::{self, Test};
+use common::subject::{self, Subject, next_order, say};
+use common::{Ended, PROGRAM, Said, superpage, without, worker};
+use libtest_mimic::Failed;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use serde_json::Value;
+use std::fs::File;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+use superpage_kernel::own_vma::OwnVma;
+use superpage_kernel::process::Process;
+use superpage_kernel::status;
+use superpage_lab::workload::WorkloadKind;
+use superpage_units::{Bytes, HugePages, Pid};
+
+fn main() -> ExitCode {
+    let roles: [subject::Role; 4] = [
+        ("many-mappings", be_mapping),
+        ("many-descriptors", be_opening),
+        ("merging", be_merging),
+        ("flipping", be_flipping),
+    ];
+    subject::main(tests, &roles)
+}
+
+fn tests() -> [Test; 5] {
+    let able = machine::without_debloating().or_else(machine::without_daemon);
+    let stress = able.clone().or_else(|| without(&["stress-ng", "--version"]));
+    [
+        ("a_scan_takes_little_memory_whatever_is_mapped", able.clone(), a_scan_takes_little_memory),
+        ("the_daemon_serves_others_meanwhile", able.clone(), the_daemon_serves_others_meanwhile),
+        (
+            "memory_that_never_answers_keeps_nobody_waiting",
+            able.clone().or_else(machine::without_first_touches),
+            memory_that_never_answers_keeps_nobody_waiting,
+        ),
+        ("whose_pages_are_merged_is_said", able, whose_pages_are_merged_is_said),
+        ("stress_ng_finds_nothing_wrong", stress, stress_ng_finds_nothing_wrong),
+    ]
+}
+
+/// Just below the kernel's limit (`vm.max_map_count`) for one process.
+const MAPPINGS: u64 = 65_000;
+/// Most of the longest path that may be opened.
+const PATH: usize = 3_600;
+/// Just below the kernel's limit (`fs.nr_open`) for one process.
+const DESCRIPTORS: u64 = 1_000_000;
+/// What `scan` and the daemon may take, beside what is in their program's file.
+const LITTLE: Bytes = Bytes::from_mib(40);
+
+/// A process whose `maps` has 240 MB: many mappings of a file with a long path.
+fn be_mapping() -> Ended {
+    let root = tempfile::tempdir()?;
+    let mut directory = root.path().to_owned();
+    while directory.as_os_str().len() < PATH - 200 {
+        directory.push("d".repeat(200));
+    }
+    std::fs::create_dir_all(&directory)?;
+    let path = directory.join("f".repeat(199));
+    let file = File::options().read(true).write(true).create_new(true).open(path)?;
+    let size = HugePages(MAPPINGS);
+    file.set_len(size.bytes().0)?;
+    let mut mapped = OwnVma::of_file(file.into(), size)?;
+    mapped.divide()?;
+    subject_waits()
+}
+
+/// A process with a million descriptors, or as many as we may give it.
+fn be_opening() -> Ended {
+    let limits = getrlimit(Resource::Nofile);
+    let wanted = Some(DESCRIPTORS);
+    let all = Rlimit { current: wanted, maximum: wanted };
+    if setrlimit(Resource::Nofile, all).is_err() {
+        setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits })?;
+    }
+    let file = File::open("/dev/null")?;
+    let all: Vec<File> = std::iter::from_fn(|| file.try_clone().ok()).collect();
+    subject_waits()?;
+    drop(all);
+    Ok(())
+}
+
+fn subject_waits() -> Ended {
+    say("ready")?;
+    loop {
+        next_order()?;
+    }
+}
+
+/// Runs the program to its end: what it said, and the most memory it had.
+fn run_watched(arguments: &[&str]) -> Result<(Said, Bytes), Failed> {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let process = Process::open(Pid(child.id()))?;
+    let mut most = Bytes::ZERO;
+    while child.try_wait()?.is_none() {
+        // Its last milliseconds are not seen; the kernel keeps the maximum until then.
+        let peak = status::of(&process).ok().and_then(|status| status.peak_rss);
+        most = most.max(peak.unwrap_or_default());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok((child.wait_with_output()?.into(), most))
+}
+
+fn a_scan_takes_little_memory() -> Ended {
+    let subject = Subject::start("many-mappings")?;
+    let pid = subject.pid().to_string();
+    let (said, most) = run_watched(&["scan"])?;
+    let passed_over = format!("Process {pid} was passed over: its list of mappings");
+    ensure!(said.code == Some(0) && said.out.contains(&passed_over), "{said:?}");
+    ensure!(most < LITTLE, "scan took {most}");
+    let (said, most) = run_watched(&["scan", &pid])?;
+    let is_said = said.err.contains("is longer than") && said.err.lines().count() == 1;
+    ensure!(said.code == Some(1) && is_said, "{said:?}");
+    ensure!(most < LITTLE, "scan {pid} took {most}");
+    let said = superpage(&["debloat", &pid, "--all"])?;
+    ensure!(said.code == Some(1) && said.err.contains("is longer than"), "{said:?}");
+    Ok(())
+}
+
+fn the_daemon_serves_others_meanwhile() -> Ended {
+    let subjects = ["many-mappings", "many-descriptors"].map(Subject::start);
+    let mut pids = Vec::new();
+    for subject in &subjects {
+        let subject = subject.as_ref().map_err(|error| format!("{error:?}"))?;
+        pids.push(subject.pid());
+    }
+    let mut worker = worker(WorkloadKind::RandomAccessR, Bytes::from_mib(64))?;
+    let long = pids[0];
+    pids.push(worker.pid());
+    let home = Home::with(&Config::all_of(&pids))?;
+    let daemon = home.start()?;
+    let passes_over = |line: &Value| says(line, "passed over") && line["pid"] == long.0;
+    daemon.wait_since(0, "it to pass one over", passes_over)?;
+    let is_split = |line: &Value| says(line, "split huge pages") && line["pid"] == worker.pid().0;
+    daemon.wait_since(0, "it to serve another", is_split)?;
+    let peak = status::of(&Process::open(daemon.pid())?)?.peak_rss.unwrap_or_default();
+    ensure!(peak < LITTLE, "the daemon took {peak}");
+    let metrics = std::fs::read_to_string(home.state().join("metrics.prom"))?;
+    let is_counted = metrics.lines().any(|line| line == "superpage_processes_too_long 1");
+    ensure!(is_counted, "it is not counted: {metrics}");
+    daemon.stop()?;
+    worker.check()?;
+    Ok(worker.quit()?)
+}
+
+/// A process that lets equal pages be merged, as QEMU does.
+fn be_merging() -> Ended {
+    let mut memory = OwnVma::private(HugePages(16))?;
+    memory.merge()?;
+    memory.bytes_mut().fill(1);
+    subject_waits()
+}
+
+fn whose_pages_are_merged_is_said() -> Ended {
+    let subject = Subject::start("merging")?;
+    for command in ["scan", "doctor"] {
+        let said = superpage(&[command])?.done()?;
+        let line = said.out.lines().find(|line| line.starts_with("Neither promoted nor split"));
+        let names_it = |line: &str| line.contains(&format!(" {} (", subject.pid()));
+        ensure!(line.is_some_and(names_it), "{said:?}");
+    }
+    Ok(())
+}
+
+/// Programs that map, move, advise about, free and fork as fast as they can, and see whether their memory is right, while the
+/// daemon promotes and splits all that it finds.
+fn stress_ng_finds_nothing_wrong() -> Ended {
+    let home = Home::with(&Config::idle())?;
+    home.configure(
+        "[watermarks]\nhigh = \"1%\"\nlow = \"0%\"\n[budget]\ndebloat = \"100%\"\npromotion = \"100%\"\n\
+         [promotion]\npolicy = \"quicksilver\"\nmax_fragmentation = \"100%\"\n\
+         [timing]\ninterval = \"50ms\"\nback_off = \"100ms\"\ncool_down = \"100ms\"\n\
+         [processes.include]\ncommands = [\"stress-ng\", \"stress-ng-vm\", \"stress-ng-mmap\", \"stress-ng-mrema\", \
+         \"stress-ng-madvi\", \"stress-ng-fork\"]\n",
+    )?;
+    let daemon = home.start()?;
+    let output = Command::new("stress-ng")
+        .args(["--vm", "1", "--vm-bytes", "256M", "--mmap", "1", "--mmap-bytes", "128M"])
+        .args(["--mremap", "1", "--madvise", "1", "--fork", "1", "--verify", "--timeout", "60s"])
+        .output()?;
+    let said = Said::from(output);
+    ensure!(said.code == Some(0), "{said:?}");
+    let log = daemon.stop()?;
+    let has_split = log.iter().any(|line| says(line, "split huge pages"));
+    ensure!(has_split, "nothing was split: {:?}", log.iter().rev().take(5).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// A process whose memory is bloat on huge pages at one moment, and at the next one without pages, which nobody fills.
+fn be_flipping() -> Ended {
+    let mut memory = OwnVma::private(HugePages(16))?;
+    std::thread::spawn(move || -> Result<(), superpage_kernel::Error> {
+        loop {
+            memory.renew()?;
+            memory.use_huge_pages()?;
+            memory.bytes_mut().iter_mut().step_by(1 << 16).for_each(|byte| *byte = 1);
+            std::thread::sleep(Duration::from_millis(30));
+            memory.renew()?;
+            memory.leave_missing()?;
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    });
+    subject_waits()
+}
+
+/// Whoever reads such memory at the wrong moment waits for ever, and the daemon goes on without.
+fn memory_that_never_answers_keeps_nobody_waiting() -> Ended {
+    let subject = Subject::start("flipping")?;
+    let config = Config::all_of(&[subject.pid()]);
+    let home = Home::with(&config)?;
+    let daemon = home.start()?;
+    std::thread::sleep(Duration::from_secs(15));
+    let mut worker = worker(WorkloadKind::RandomAccessR, Bytes::from_mib(64))?;
+    let both = Config { include: vec![subject.pid(), worker.pid()], ..config };
+    home.configure(&both.to_string())?;
+    daemon.signal(Signal::HUP)?;
+    let is_split = |line: &Value| says(line, "split huge pages") && line["pid"] == worker.pid().0;
+    daemon.wait_since(0, "it to serve another", is_split)?;
+    daemon.stop()?;
+    worker.check()?;
+    Ok(worker.quit()?)
+}
