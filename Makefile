@@ -23,11 +23,11 @@ library  := $(DESTDIR)$(PREFIX)/lib/superpage
 share    := $(DESTDIR)$(PREFIX)/share/superpage
 config   := $(DESTDIR)/etc/superpage/superpage.toml
 
-.PHONY: help tools build demo test bench install uninstall clean
+.PHONY: help tools build demo test test-kernels bench install uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 21
 
 # xtask cannot look for what it is itself built with.
 tools:
@@ -48,6 +48,10 @@ demo: tools ## set up, build, and show the main job on this machine
 
 test: tools ## the whole gate: formatting, clippy, tidy, documentation, every test
 	$(CARGO) xtask test
+
+test-kernels: tools ## the live tests on Debian's newest 6.12 and newest unstable kernel, in guests
+	$(CARGO) xtask setup
+	$(CARGO) xtask test-kernels
 
 bench: tools ## time sampling, splitting and verification per huge page
 	$(CARGO) bench --workspace --bench '*'

@@ -3,6 +3,7 @@
 //! `cargo xtask COMMAND`, from anywhere in the repository.
 #![expect(clippy::print_stdout, reason = "a developer's tool: printing is its only output")]
 
+mod kernels;
 mod setup;
 mod test;
 mod tidy;
@@ -17,16 +18,20 @@ cargo xtask COMMAND
   setup   see that this machine can build and test; install what is missing, where that is possible
   tidy    check the house rules that no compiler checks
   test    the whole gate: setup, formatting, clippy, tidy, documentation, every test
+  test-kernels [SUITE]
+          the live tests on the newest kernels of Debian's suites, in guests
 ";
 
 fn main() -> Result<ExitCode> {
-    let command = std::env::args().nth(1).unwrap_or_default();
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next().unwrap_or_default();
     std::env::set_current_dir(root()?)?;
     let shell = Shell::new()?;
     match command.as_str() {
         "setup" => setup::run(&shell),
         "tidy" => tidy::run(&shell),
         "test" => test::run(&shell),
+        "test-kernels" => kernels::run(&arguments.collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)

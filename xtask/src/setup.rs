@@ -9,11 +9,14 @@ use xshell::{Shell, cmd};
 
 /// The Debian packages that some workloads and their tests need, and what of each is looked for: a program in
 /// `PATH`, or a file.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 8] = [
     ("memcached", "memcached"),
     ("redis-server", "redis-server"),
     ("stress-ng", "stress-ng"),
     ("liblinear-tools", "liblinear-train"),
+    ("qemu-system-x86", "qemu-system-x86_64"),
+    ("busybox-static", "busybox"),
+    ("cpio", "cpio"),
     ("libmimalloc2.0", "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"),
 ];
 

@@ -65,6 +65,11 @@ impl Tally {
         }
     }
 
+    /// Whether a large part of the tests was skipped: more than one in ten. The live ones are a third of all.
+    pub(crate) fn is_mostly_skips(&self) -> bool {
+        self.skipped * 10 > self.ran()
+    }
+
     /// How many tests ran.
     pub(crate) fn ran(&self) -> usize {
         self.passed + self.failed
@@ -93,7 +98,7 @@ fn failing(line: &str) -> Option<&str> {
 
 /// The reason in a line that gives one: a test's own `skipped NAME: REASON`, which follows
 /// `test NAME ... ` where nothing captures the output, or `test NAME ... ignored, REASON`.
-fn skip(line: &str) -> Option<String> {
+pub(crate) fn skip(line: &str) -> Option<String> {
     let (announced, said) = match line.split_once(" ... ") {
         Some((name, said)) => (name.strip_prefix("test ").map(str::trim), said),
         None => (None, line),
@@ -126,6 +131,16 @@ mod tests {
         );
         assert_eq!((seen.passed, seen.failed, seen.skipped), (8, 2, 1));
         assert_eq!(seen.ran(), 10);
+    }
+
+    #[test]
+    fn a_gate_that_skips_much_is_known() {
+        let result = |passed, ignored| {
+            format!("test result: ok. {passed} passed; 0 failed; {ignored} ignored; 0 measured\n")
+        };
+        assert!(!tally(&result(1315, 8)).is_mostly_skips());
+        assert!(tally(&result(1000, 300)).is_mostly_skips());
+        assert!(!Tally::default().is_mostly_skips());
     }
 
     #[test]

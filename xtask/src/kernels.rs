@@ -1,0 +1,106 @@
+//! The live tests on other kernels: Debian's, each booted in a guest of QEMU in software.
+//!
+//! A guest has nothing but an initramfs of busybox, the test programs and what they read. Its processors are emulated, some
+//! ten to twenty times as slow as real ones, so that a test which waits for the kernel may take long there. What the tests
+//! print comes over the second serial port, what the kernel prints over the first.
+
+mod debian;
+mod guest;
+mod initramfs;
+mod table;
+
+use crate::test::tally::Tally;
+use anyhow::{Context, Result, bail};
+use debian::Kernel;
+use guest::{Ran, Variant};
+use initramfs::Program;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Debian's suites whose newest kernel is tried, and what that kernel is for us: the oldest that is supported, and the newest.
+const SUITES: [&str; 2] = ["trixie", "sid"];
+/// The most time that the gate gives the tests on one kernel, its boot with it.
+const IN_GATE: Duration = Duration::from_secs(150);
+/// The most time for all tests on one kernel outside the gate.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// Runs all tests in all guests and prints the table.
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let suites: Vec<&str> = match arguments {
+        [] => SUITES.to_vec(),
+        [suite] if SUITES.contains(&suite.as_str()) => vec![suite.as_str()],
+        _ => bail!("say no suite for all, or one of {}", SUITES.join(" and ")),
+    };
+    let directory = directory()?;
+    let programs = initramfs::programs()?;
+    let mut columns = Vec::new();
+    for suite in suites {
+        let kernel = debian::fetch(suite, &directory)?;
+        for variant in Variant::ALL {
+            let chosen: Vec<Program> = match variant {
+                Variant::Plain => programs.clone(),
+                // What differs there is the memory, which these are about.
+                Variant::Nodes | Variant::Reporting => {
+                    programs.iter().filter(|program| program.is_in_gate()).cloned().collect()
+                }
+            };
+            let ran = boot(&kernel, &chosen, &[], variant, LIMIT, &directory)?;
+            columns.push((format!("{}{}", kernel.version, variant.suffix()), ran));
+        }
+    }
+    print!("{}", table::markdown(&columns));
+    let failed = columns.iter().any(|(_, ran)| ran.has_failed());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Some of the tests, on the oldest kernel that is supported.
+pub(crate) fn in_gate(tally: &mut Tally) -> Result<bool> {
+    let begin = Instant::now();
+    let directory = directory()?;
+    let kernel = match guest::missing()
+        .map_or_else(|| debian::fetch(SUITES[0], &directory), |why| bail!("{why}"))
+    {
+        Ok(kernel) => kernel,
+        Err(error) => return Ok(skip(tally, &format!("{error:#}"))),
+    };
+    let programs = initramfs::programs()?;
+    let chosen: Vec<Program> = programs.into_iter().filter(Program::is_in_gate).collect();
+    let ran = boot(&kernel, &chosen, &initramfs::SLOW, Variant::Plain, IN_GATE, &directory)?;
+    println!("{}", table::lines(&kernel.version, &ran));
+    println!(
+        "{} of {} programs of tests ended on {} in {:.0} s",
+        ran.ended(),
+        chosen.len(),
+        kernel.version,
+        begin.elapsed().as_secs_f64()
+    );
+    Ok(ran.count(&kernel.version, tally))
+}
+
+fn skip(tally: &mut Tally, why: &str) -> bool {
+    tally.skips.push(format!("skipped the tests on another kernel: {why}"));
+    println!("skipped the tests on another kernel: {why}");
+    true
+}
+
+fn boot(
+    kernel: &Kernel,
+    programs: &[Program],
+    left_out: &[&str],
+    variant: Variant,
+    limit: Duration,
+    directory: &Path,
+) -> Result<Ran> {
+    println!("{}{}: {} programs of tests", kernel.version, variant.suffix(), programs.len());
+    let image = directory.join("initramfs.cpio");
+    initramfs::build(kernel, programs, left_out, &image)?;
+    guest::run(kernel, &image, variant, limit, directory)
+}
+
+/// Where kernels and guests have their files, below the directory of what is built.
+fn directory() -> Result<PathBuf> {
+    let directory = std::path::absolute(crate::test::target().join("kernels"))?;
+    std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
+    Ok(directory)
+}

@@ -1,0 +1,216 @@
+//! Debian's kernels for the cloud, by package name, from the mirror from which this machine has its own packages.
+//!
+//! apt does it, with lists and a cache of its own below the directory of what is built: nothing is installed, and the
+//! machine's own lists are not touched. Debian's keyring vouches for what comes.
+
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Debian's keys, which every Debian has.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// The package that depends on the newest kernel of a suite.
+const NEWEST: &str = "linux-image-cloud-amd64";
+
+/// A kernel that was fetched.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// As `uname -r` says it: `6.12.107+deb13-cloud-amd64`.
+    pub(crate) version: String,
+    /// The kernel itself.
+    pub(crate) image: PathBuf,
+    /// Its modules, as in `/lib/modules/VERSION`.
+    pub(crate) modules: PathBuf,
+}
+
+/// Fetches the newest kernel of `suite`; the one that was fetched before where the mirror cannot be reached.
+pub(crate) fn fetch(suite: &str, directory: &Path) -> Result<Kernel> {
+    let apt = Apt::new(suite, directory)?;
+    let fetched = apt.fetch();
+    if let Err(error) = &fetched {
+        println!("no newer kernel of {suite} is fetched: {error:#}");
+    }
+    found(&apt.unpacked()).map_err(|none| match fetched {
+        Ok(()) => none,
+        Err(error) => error.context(format!("no kernel of Debian's {suite} can be fetched")),
+    })
+}
+
+/// apt with a state of its own.
+struct Apt {
+    suite: String,
+    directory: PathBuf,
+}
+
+impl Apt {
+    fn new(suite: &str, directory: &Path) -> Result<Self> {
+        let directory = directory.join(suite);
+        for part in ["state/lists/partial", "cache/archives/partial", "packages"] {
+            std::fs::create_dir_all(directory.join(part))?;
+        }
+        Ok(Self { suite: suite.to_owned(), directory })
+    }
+
+    fn unpacked(&self) -> PathBuf {
+        self.directory.join("unpacked")
+    }
+
+    fn fetch(&self) -> Result<()> {
+        let sources = sources(&self.suite)?;
+        std::fs::write(self.directory.join("sources.list"), sources)?;
+        std::fs::write(self.directory.join("status"), "")?;
+        self.run("apt-get", &["update"])?;
+        let packages = self.packages()?;
+        let kept = self.directory.join("packages");
+        let wanted: Vec<&str> = packages.iter().map(String::as_str).collect();
+        // What is there already is not fetched again.
+        self.run("apt-get", &[&["download"], &wanted[..]].concat())?;
+        let unpacked = self.unpacked();
+        let _ = std::fs::remove_dir_all(&unpacked);
+        for file in std::fs::read_dir(&kept)? {
+            let file = file?.path();
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if wanted.iter().any(|package| name.starts_with(&format!("{package}_"))) {
+                let mut unpack = Command::new("dpkg-deb");
+                done(unpack.arg("-x").arg(&file).arg(&unpacked))?;
+            } else {
+                std::fs::remove_file(&file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The packages of the newest kernel: its image, and where they are apart from it its modules.
+    fn packages(&self) -> Result<Vec<String>> {
+        let newest = self.kernels_in(NEWEST)?;
+        ensure!(!newest.is_empty(), "{NEWEST} depends on no kernel");
+        let mut packages = newest.clone();
+        for package in newest {
+            packages.extend(self.kernels_in(&package)?);
+        }
+        packages.sort_unstable();
+        packages.dedup();
+        Ok(packages)
+    }
+
+    /// The packages of kernels on which a package depends: those with a version in their names.
+    fn kernels_in(&self, package: &str) -> Result<Vec<String>> {
+        let text = self.run("apt-cache", &["depends", "--important", package])?;
+        let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        let is_kernel = |name: &&str| {
+            let rest = name.strip_prefix("linux-image-").or(name.strip_prefix("linux-modules-"));
+            rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+        };
+        Ok(names.filter(is_kernel).map(str::to_owned).collect())
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let option =
+            |name: &str, file: &str| format!("{name}={}", self.directory.join(file).display());
+        let mut command = Command::new(program);
+        for option in [
+            option("Dir::State", "state"),
+            option("Dir::State::status", "status"),
+            option("Dir::Cache", "cache"),
+            option("Dir::Etc::SourceList", "sources.list"),
+            "Dir::Etc::SourceParts=/dev/null".to_owned(),
+            // Another user could not write here.
+            "APT::Sandbox::User=root".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+        ] {
+            command.args(["-o", &option]);
+        }
+        done(command.arg("-q").args(arguments).current_dir(self.directory.join("packages")))
+    }
+}
+
+/// The text of a list of sources for `suite`, from the machine's own with another suite in them.
+fn sources(suite: &str) -> Result<String> {
+    let own = own_suite()?;
+    let format = "$(SITE) $(RELEASE) $(COMPONENT)";
+    let mut command = Command::new("apt-get");
+    let targets = done(command.args(["indextargets", "--format", format, "Created-By: Packages"]))?;
+    let lines: Vec<String> =
+        targets.lines().filter_map(|target| source(target, &own, suite)).collect();
+    ensure!(!lines.is_empty(), "no source of packages of this machine has Debian's {own}");
+    Ok(lines.concat())
+}
+
+/// The line for one of the machine's sources; `None` if it is not Debian's main part of `own`, or not one that `suite` has.
+fn source(target: &str, own: &str, suite: &str) -> Option<String> {
+    let mut words = target.split_whitespace();
+    let (site, release, component) = (words.next()?, words.next()?, words.next()?);
+    let part = release.strip_prefix(own)?;
+    // Unstable has no updates.
+    let is_wanted = component == "main"
+        && matches!(part, "" | "-updates" | "-security")
+        && (part.is_empty() || suite != "sid");
+    is_wanted.then(|| format!("deb [signed-by={KEYS}] {site} {suite}{part} main\n"))
+}
+
+/// The name of the release of Debian that this machine runs.
+fn own_suite() -> Result<String> {
+    let text = std::fs::read_to_string("/etc/os-release").context("read /etc/os-release")?;
+    let value =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    ensure!(value("ID") == Some("debian"), "this machine does not run Debian");
+    let name = value("VERSION_CODENAME").context("/etc/os-release has no VERSION_CODENAME")?;
+    Ok(name.trim_matches('"').to_owned())
+}
+
+/// The kernel among unpacked packages.
+fn found(unpacked: &Path) -> Result<Kernel> {
+    let boot = unpacked.join("boot");
+    let names = std::fs::read_dir(&boot).with_context(|| format!("list {}", boot.display()))?;
+    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let version = names.filter_map(|name| Some(name.strip_prefix("vmlinuz-")?.to_owned())).max();
+    let version = version.context("no package has a kernel")?;
+    let modules = ["lib/modules", "usr/lib/modules"].map(|path| unpacked.join(path).join(&version));
+    let modules =
+        modules.into_iter().find(|path| path.is_dir()).context("no package has modules")?;
+    Ok(Kernel { image: boot.join(format!("vmlinuz-{version}")), version, modules })
+}
+
+/// What a command prints; its last words are the error if it fails.
+fn done(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("start {program}"))?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    let last =
+        words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+    ensure!(output.status.success(), "{program} fails: {last}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KEYS, source};
+
+    #[test]
+    fn sources_differ_from_the_machines_own_in_the_suite_only() {
+        let source = |target| source(target, "bookworm", "trixie");
+        assert_eq!(
+            source("http://a/debian bookworm main"),
+            Some(format!("deb [signed-by={KEYS}] http://a/debian trixie main\n"))
+        );
+        assert_eq!(
+            source("http://a/debian-security bookworm-security main"),
+            Some(format!("deb [signed-by={KEYS}] http://a/debian-security trixie-security main\n"))
+        );
+        for other in
+            ["http://b/apt cloud-sdk-bookworm main", "http://a/debian bookworm contrib", ""]
+        {
+            assert_eq!(source(other), None);
+        }
+    }
+
+    #[test]
+    fn unstable_has_no_updates() {
+        assert_eq!(source("http://a/debian bookworm-updates main", "bookworm", "sid"), None);
+        assert!(source("http://a/debian bookworm main", "bookworm", "sid").is_some());
+    }
+}
