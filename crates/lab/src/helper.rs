@@ -9,11 +9,13 @@ mod growing;
 mod heap;
 mod hog;
 mod passes;
+mod pauses;
 mod program;
 mod shared;
 mod toucher;
 
 pub(crate) use passes::{Pattern, Words};
+pub(crate) use pauses::{Pause, Paused};
 pub(crate) use toucher::Threshold;
 
 use crate::program::Program;
@@ -74,6 +76,15 @@ pub(crate) enum Part {
         huge: HugePages,
         #[serde(with = "plain")]
         base: HugePages,
+    },
+    /// A program that touches, maps and unmaps memory all the time, and takes down where that takes long.
+    Pauses {
+        /// Of its heap.
+        #[serde(with = "plain")]
+        size: HugePages,
+        /// How long it runs.
+        #[serde(with = "plain")]
+        time: Nanos,
     },
     /// A memfd with something on every base page, mapped shared.
     Host {
@@ -161,6 +172,8 @@ pub(crate) enum Answer {
     /// From a range's threshold to its huge page, for each range in the order of touching; none
     /// where there was no huge page in time.
     Mapped { nanos: Vec<Option<u64>> },
+    /// It ran for its time.
+    Paused(Paused),
     /// A GiB was promoted and demoted again.
     Promoted(Promoted),
     /// The operations were done, took so long, and have this result.
@@ -258,6 +271,15 @@ impl Helper {
         })
     }
 
+    /// Has it run for its time, and waits for what it has taken down.
+    pub(crate) fn paused(&mut self) -> Result<Paused> {
+        self.order(Order::Go)?;
+        self.expect("paused", |answer| match answer {
+            Answer::Paused(paused) => Some(paused),
+            _ => None,
+        })
+    }
+
     /// Has it do what it is for, or check its data, and waits: how long that took.
     pub(crate) fn done_with(&mut self, order: Order) -> Result<Nanos> {
         self.order(order)?;
@@ -333,6 +355,7 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
             (Box::new(fragmenter::Fragmenter::new(ballast, pinned)?), plain)
         }
         Part::Hog { huge, base } => (Box::new(hog::Hog::new(huge, base)?), plain),
+        Part::Pauses { size, time } => (Box::new(pauses::Pauses::new(size, time)?), plain),
         Part::Host { size } => {
             let (host, fd) = shared::Shared::create(size)?;
             (Box::new(host), Answer::Ready { fd: Some(fd) })

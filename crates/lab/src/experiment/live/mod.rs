@@ -35,6 +35,7 @@ mod heap_redis;
 mod heap_streams;
 mod jvm_pretouch;
 mod mixed_load;
+mod pause;
 mod promotion_latency;
 mod quicksilver_table2;
 mod quicksilver_table5;
@@ -86,6 +87,7 @@ pub const ALL: &[&Experiment] = &[
     &fill_and_read::EXPERIMENT,
     &jvm_pretouch::EXPERIMENT,
     &at_rest::EXPERIMENT,
+    &pause::EXPERIMENT,
     &gigantic_fault::EXPERIMENT,
     &gigantic_promotion::EXPERIMENT,
     &gigantic_supply::EXPERIMENT,
