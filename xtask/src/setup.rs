@@ -145,7 +145,7 @@ fn quietly(program: &str, arguments: &[&str]) -> Result<()> {
 }
 
 /// Where `PATH` has `program`, or the file of that path.
-fn in_path(program: &str) -> Option<PathBuf> {
+pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|directory| directory.join(program))
