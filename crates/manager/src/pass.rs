@@ -163,6 +163,8 @@ pub struct Pass {
     looks: u64,
     /// The processes of which no memory is left in the maps that was asked for.
     spared: BTreeSet<ProcessKey>,
+    /// The processes whose memory that may not be split is out of the pass.
+    checked: BTreeSet<ProcessKey>,
     account: Account,
     started: Instant,
     cpu_before: CpuTime,
@@ -213,6 +215,7 @@ impl Pass {
             need,
             looks: 0,
             spared: BTreeSet::new(),
+            checked: BTreeSet::new(),
             account: Account::default(),
             started: Instant::now(),
             cpu_before: CpuTime::of_thread(),
@@ -391,20 +394,41 @@ impl Pass {
         guard: &mut Guard<'_>,
     ) -> Result<Option<Vec<PmdRange>>> {
         let Some(managed) = self.processes.get(&process) else { return Ok(Some(Vec::new())) };
-        match guard(managed) {
-            Permission::Nothing => return Ok(None),
-            // To find out what is to be spared takes long, and permission may have ended meanwhile.
-            Permission::NotAskedFor if self.spare(process)? => {
+        let permission = guard(managed);
+        if permission == Permission::Nothing {
+            return Ok(None);
+        }
+        let has_taken_long = self.leave_alone(process)?;
+        match permission {
+            // To find out what is to be spared takes long too, and permission may have ended meanwhile.
+            Permission::NotAskedFor if self.spare(process)? || has_taken_long => {
                 let managed = self.processes.get(&process);
                 if managed.is_none_or(|managed| guard(managed) == Permission::Nothing) {
                     return Ok(None);
                 }
             }
-            Permission::NotAskedFor | Permission::All => {}
+            Permission::NotAskedFor | Permission::All | Permission::Nothing => {}
         }
         let map = self.maps.get(&process);
         let is_left = |range: &&PmdRange| map.is_some_and(|map| map.get(**range).is_some());
         Ok(Some(part.iter().filter(is_left).copied().collect()))
+    }
+
+    /// Takes memory out of the pass that may not be split, because somebody follows the writes to it; whether that was
+    /// still to be done.
+    fn leave_alone(&mut self, process: ProcessKey) -> Result<bool> {
+        let (Some(managed), Some(map)) =
+            (self.processes.get(&process), self.maps.get_mut(&process))
+        else {
+            return Ok(false);
+        };
+        if !self.checked.insert(process) {
+            return Ok(false);
+        }
+        for range in managed.not_to_be_split(map.by_address().map(|(range, _)| range))? {
+            map.remove(range);
+        }
+        Ok(true)
     }
 
     /// Takes memory for which the process asked for huge pages out of the pass; whether that was still to

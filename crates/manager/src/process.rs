@@ -275,13 +275,13 @@ impl ManagedProcess {
         })
     }
 
-    /// Whether some of its memory is neither read nor split: what KSM merges, what is registered with a
-    /// userfaultfd, what somebody follows the writes of, and what the library of `superpage run` manages.
+    /// Whether some of its memory is neither read nor changed: what KSM merges, what is registered with a
+    /// userfaultfd, and what the library of `superpage run` manages.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Denied`], [`Error::TooLong`], [`Error::Malformed`].
     pub fn excludes_memory(&self) -> Result<bool> {
-        Ok(!self.excluded(&self.all_vmas()?, Purpose::Split)?.is_empty())
+        Ok(!self.excluded(&self.all_vmas()?, Purpose::Read)?.is_empty())
     }
 
     /// Whether equal pages of some of its memory may be merged (KSM), so that no huge page of that is made or split.
@@ -384,13 +384,13 @@ impl ManagedProcess {
     /// Its VMAs but those that are left alone.
     fn own_vmas(&self) -> Result<Vec<maps::Vma>> {
         let mut vmas = self.all_vmas()?;
-        let excluded = self.excluded(&vmas, Purpose::Split)?;
+        let excluded = self.excluded(&vmas, Purpose::Read)?;
         vmas.retain(|vma| !excluded.overlaps(vma.start, vma.end));
         Ok(vmas)
     }
 
-    /// Its anonymous huge pages now, but for memory that KSM merges, that is registered with a userfaultfd, that somebody
-    /// follows the writes of, or that the library of `superpage run` manages.
+    /// Its anonymous huge pages now, but for memory that KSM merges, that is registered with a userfaultfd, or that
+    /// the library of `superpage run` manages, as far as the process itself shows that.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
@@ -425,6 +425,18 @@ impl ManagedProcess {
             asked.peek().is_some_and(|vma| vma.start <= range.start())
         };
         Ok(ranges.filter(is_asked_for).collect())
+    }
+
+    /// Those of `ranges` that may not be split: what is left alone anyway, and memory whose writes somebody follows, who need
+    /// not be the process itself.
+    ///
+    /// The kernel walks all of the process's page tables for it ([`smaps_flags`]).
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Denied`], [`Error::TooLong`].
+    pub fn not_to_be_split(&self, ranges: impl Iterator<Item = PmdRange>) -> Result<Vec<PmdRange>> {
+        let excluded = self.excluded(&self.all_vmas()?, Purpose::Split)?;
+        Ok(ranges.filter(|range| excluded.overlaps(range.start(), range.end())).collect())
     }
 
     /// Turns `ranges` into huge pages; returns how many the kernel refused.

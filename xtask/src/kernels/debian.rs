@@ -80,7 +80,7 @@ impl Apt {
         Ok(())
     }
 
-    /// The packages of the newest kernel: its image, and where they are apart from it its modules.
+    /// The packages of the newest kernel: its image, and where they are apart from it the kernel itself and its modules.
     fn packages(&self) -> Result<Vec<String>> {
         let newest = self.kernels_in(NEWEST)?;
         ensure!(!newest.is_empty(), "{NEWEST} depends on no kernel");
@@ -98,7 +98,8 @@ impl Apt {
         let text = self.run("apt-cache", &["depends", "--important", package])?;
         let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
         let is_kernel = |name: &&str| {
-            let rest = name.strip_prefix("linux-image-").or(name.strip_prefix("linux-modules-"));
+            let kinds = ["linux-image-", "linux-binary-", "linux-modules-"];
+            let rest = kinds.iter().find_map(|kind| name.strip_prefix(kind));
             rest.is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
         };
         Ok(names.filter(is_kernel).map(str::to_owned).collect())
@@ -158,17 +159,17 @@ fn own_suite() -> Result<String> {
     Ok(name.trim_matches('"').to_owned())
 }
 
-/// The kernel among unpacked packages.
+/// The kernel among unpacked packages. Its modules, and since Linux 7 the kernel itself, are in `usr/lib/modules/VERSION`.
 fn found(unpacked: &Path) -> Result<Kernel> {
-    let boot = unpacked.join("boot");
-    let names = std::fs::read_dir(&boot).with_context(|| format!("list {}", boot.display()))?;
-    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let version = names.filter_map(|name| Some(name.strip_prefix("vmlinuz-")?.to_owned())).max();
-    let version = version.context("no package has a kernel")?;
-    let modules = ["lib/modules", "usr/lib/modules"].map(|path| unpacked.join(path).join(&version));
-    let modules =
-        modules.into_iter().find(|path| path.is_dir()).context("no package has modules")?;
-    Ok(Kernel { image: boot.join(format!("vmlinuz-{version}")), version, modules })
+    let all = unpacked.join("usr/lib/modules");
+    let versions = std::fs::read_dir(&all).with_context(|| format!("list {}", all.display()))?;
+    let versions = versions.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let version = versions.max().context("no package has modules")?;
+    let modules = all.join(&version);
+    let images = [unpacked.join(format!("boot/vmlinuz-{version}")), modules.join("vmlinuz")];
+    let image =
+        images.into_iter().find(|image| image.is_file()).context("no package has a kernel")?;
+    Ok(Kernel { version, image, modules })
 }
 
 /// What a command prints; its last words are the error if it fails.

@@ -93,6 +93,8 @@ impl Ran {
 pub(crate) struct Parser {
     /// The beginning of a line whose end has not come.
     rest: String,
+    /// The test whose own words stand between its name and its verdict.
+    pending: Option<String>,
     ran: Ran,
 }
 
@@ -117,7 +119,14 @@ impl Parser {
                 program.ended = code.parse().ok();
             } else {
                 program.tally.add(line);
-                program.tests.extend(verdict(line));
+                match verdict(line) {
+                    Some((name, Some(verdict))) => program.tests.push((name, verdict)),
+                    Some((name, None)) => self.pending = Some(name),
+                    None => {
+                        let late = self.pending.take_if(|_| verdict_of(line).is_some());
+                        program.tests.extend(late.zip(verdict_of(line)));
+                    }
+                }
             }
         }
     }
@@ -128,16 +137,19 @@ impl Parser {
     }
 }
 
-/// The test and the verdict in a line `test NAME ... VERDICT`.
-fn verdict(line: &str) -> Option<(String, Verdict)> {
+/// The test and the verdict in a line `test NAME ... VERDICT`; no verdict where the test has said something in its place.
+fn verdict(line: &str) -> Option<(String, Option<Verdict>)> {
     let (name, said) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    let verdict = match said {
-        "ok" => Verdict::Passed,
-        "FAILED" => Verdict::Failed,
-        _ if said.starts_with("ignored") || skip(line).is_some() => Verdict::Skipped,
-        _ => return None,
-    };
+    let verdict = verdict_of(said).or_else(|| skip(line).map(|_| Verdict::Skipped));
     Some((name.trim().to_owned(), verdict))
+}
+
+fn verdict_of(word: &str) -> Option<Verdict> {
+    match word {
+        "ok" => Some(Verdict::Passed),
+        "FAILED" => Some(Verdict::Failed),
+        _ => word.starts_with("ignored").then_some(Verdict::Skipped),
+    }
 }
 
 /// A line for each test, as a person follows them.
@@ -227,7 +239,9 @@ mod tests {
         test breaks ... FAILED\n\
         @@ ended 101\n\
         @@ begins cli/log\n\
-        test whole ... ok\n";
+        test whole ... 7 lines\n\
+        of its own\n\
+        ok\n";
 
     fn ran(text: &str) -> Ran {
         let mut parser = Parser::default();
@@ -244,6 +258,7 @@ mod tests {
         assert_eq!(ran.verdict("kernel/live_settings", "holds"), Some(Verdict::Skipped));
         assert_eq!(ran.verdict("kernel/live_settings", "is_put_back"), Some(Verdict::Passed));
         assert_eq!(ran.verdict("kernel/live_settings", "breaks"), Some(Verdict::Failed));
+        assert_eq!(ran.verdict("cli/log", "whole"), Some(Verdict::Passed));
         assert_eq!(ran.verdict("cli/log", "breaks"), None);
         assert!(ran.has_failed() && !ran.is_whole && ran.ended() == 1);
         let mut tally = Tally::default();
