@@ -32,6 +32,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         [suite] if SUITES.contains(&suite.as_str()) => vec![suite.as_str()],
         _ => bail!("say no suite for all, or one of {}", SUITES.join(" and ")),
     };
+    if let Some(why) = guest::missing() {
+        bail!("{why}");
+    }
     let directory = directory()?;
     let programs = initramfs::programs()?;
     let mut columns = Vec::new();
@@ -50,7 +53,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         }
     }
     print!("{}", table::markdown(&columns));
-    let failed = columns.iter().any(|(_, ran)| ran.has_failed());
+    let failed = columns.iter().any(|(_, ran)| ran.has_failed() || !ran.is_whole());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

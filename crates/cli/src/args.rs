@@ -127,7 +127,7 @@ pub(crate) struct Debloat {
     #[arg(long, value_name = "N", default_value = "100", value_parser = quantum,
           allow_negative_numbers = true)]
     pub(crate) quantum: HugePages,
-    /// Afterwards hold khugepaged back for so long, such as 10min, so that what was freed stays free; Ctrl-C ends it
+    /// Hold khugepaged back meanwhile and for so long afterwards, such as 10min, so that what was freed stays free; Ctrl-C ends it
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) hold: Option<Duration>,
     /// Only look and decide; change nothing

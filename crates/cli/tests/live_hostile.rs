@@ -115,7 +115,7 @@ fn a_scan_takes_little_memory() -> Ended {
     let subject = Subject::start("many-mappings")?;
     let pid = subject.pid().to_string();
     let (said, most) = run_watched(&["scan"])?;
-    let passed_over = format!("Process {pid} was passed over: its list of mappings");
+    let passed_over = format!("Process {pid} was passed over: /proc/{pid}/maps is longer");
     ensure!(said.code == Some(0) && said.out.contains(&passed_over), "{said:?}");
     ensure!(most < LITTLE, "scan took {most}");
     let (said, most) = run_watched(&["scan", &pid])?;

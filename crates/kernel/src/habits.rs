@@ -13,9 +13,10 @@ use crate::process::Process;
 use crate::{status, text};
 use rustix::fs::{Dir, readlinkat};
 
-/// The descriptors and the threads of a process that are looked at. Chosen: to look at so many descriptors takes some 100 ms, and a
-/// process may have a million.
-const MOST: usize = 1 << 16;
+/// The descriptors of a process that are looked at. Chosen: to look at so many takes some 100 ms, and a process may have a million.
+const MOST_DESCRIPTORS: usize = 1 << 16;
+/// The threads of a process that are looked at. Chosen: to look at so many takes some 100 ms.
+const MOST_THREADS: usize = 1 << 12;
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub struct Habits {
     pub fills_itself: bool,
     /// It has locked memory (`mlock`, `mlockall`).
     pub locks_memory: bool,
-    /// One of its threads is scheduled before all ordinary ones.
+    /// One of its threads is scheduled before all ordinary ones, or it has more threads than are looked at.
     pub is_real_time: bool,
     /// It forbade itself huge pages (`PR_SET_THP_DISABLE`); nobody can give it any.
     pub refuses_huge_pages: bool,
@@ -77,16 +78,23 @@ fn may_hold_userfaultfd(process: &Process) -> Result<bool> {
             .is_ok_and(|target| target.as_bytes() == b"anon_inode:[userfaultfd]")
     };
     let mut entries = entries.filter_map(std::result::Result::ok);
-    let is_seen = entries.by_ref().take(MOST).any(|entry| is_one(entry.file_name()));
+    let is_seen = entries.by_ref().take(MOST_DESCRIPTORS).any(|entry| is_one(entry.file_name()));
     Ok(is_seen || entries.next().is_some())
 }
 
+/// Whether a thread runs in real time, or there are more threads than are looked at.
 fn is_real_time(process: &Process) -> Result<bool> {
-    let stat = |thread| process.read_file(&format!("task/{thread}/stat"));
-    // A thread may end meanwhile.
-    let mut texts =
-        process.threads()?.into_iter().take(MOST).filter_map(|thread| stat(thread).ok());
-    Ok(texts.any(|text| status::is_real_time(&text)))
+    let Ok(entries) = Dir::read_from(process.open_file("task")?) else { return Ok(false) };
+    let names =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
+    let mut threads = names.filter(|name| !name.starts_with('.'));
+    let is_one = |thread: String| {
+        // A thread may end meanwhile.
+        let stat = process.read_file(&format!("task/{thread}/stat"));
+        stat.is_ok_and(|text| status::is_real_time(&text))
+    };
+    let is_seen = threads.by_ref().take(MOST_THREADS).any(is_one);
+    Ok(is_seen || threads.next().is_some())
 }
 
 #[cfg(test)]

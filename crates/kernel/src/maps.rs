@@ -95,8 +95,8 @@ fn names_anonymous_memory(name: &[u8]) -> bool {
         || name.starts_with(b"[anon:")
 }
 
-/// The most that is read of one process's `maps`. Chosen: twice what the 65,530 VMAs take that the kernel allows by default if
-/// each has a name of a hundred bytes.
+/// The most that is read of one process's `maps`. Chosen: what the 65,530 VMAs take that the kernel allows by default if
+/// each has a name of some 180 bytes.
 pub const LONGEST: Bytes = Bytes::from_mib(16);
 
 /// The VMAs of `process`, in ascending order; none for a kernel thread.

@@ -116,7 +116,7 @@ impl Process {
     }
 
     /// Calls `each` with the lines of the file `name` of its `/proc` directory and their numbers, counted from 1. Whoever
-    /// made the process may make the file as long as they like, so it is never held whole.
+    /// made the process may make the file as long as they like, so no more than a line of it is held.
     ///
     /// # Errors
     /// As [`Process::open_file`]; [`Error::TooLong`] beyond `limit`; and what `each` fails with.
@@ -205,16 +205,16 @@ impl Process {
 fn check_proc() -> Result<()> {
     static FOUND: OnceLock<Option<&str>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        let is_procfs = statfs("/proc").is_ok_and(|found| found.f_type == PROC_SUPER_MAGIC);
-        let own = std::fs::read_link("/proc/self");
-        match own {
-            _ if !is_procfs => {
-                Some("it is not the kernel's (procfs): something else is mounted there")
-            }
-            Ok(own) if own != Path::new(&own_pid().to_string()) => {
+        let found = statfs("/proc").map(|found| found.f_type == PROC_SUPER_MAGIC);
+        let is_us = |own: &Path| own == Path::new(&own_pid().to_string());
+        match (found, std::fs::read_link("/proc/self")) {
+            (Ok(true), Ok(own)) if is_us(&own) => None,
+            // Where we are no process of its namespace, it has no number for us.
+            (Ok(true), _) => {
                 Some("it shows the processes of another namespace: mount procfs anew in this one")
             }
-            _ => None,
+            (Ok(false), _) => Some("it is not the kernel's (procfs): mount procfs there"),
+            (Err(_), _) => Some("nothing can be seen of it: mount procfs there"),
         }
     });
     match found {

@@ -69,20 +69,27 @@ pub fn of(process: &Process) -> Result<Vec<Flagged>> {
     Ok(reader.found)
 }
 
-/// Whether this kernel keeps soft-dirty bits, by which programs such as CRIU find out what was written to.
+/// Whether this kernel keeps soft-dirty bits, by which programs such as CRIU find out what was written to; also where that
+/// cannot be found out now.
 #[must_use]
 pub fn kernel_has_soft_dirty() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| {
-        let memory = OwnMemory::map(HugePages(1), Wish::Nothing);
-        let found = Process::current().and_then(|me| of(&me));
-        let (Ok(memory), Ok(found)) = (memory, found) else { return true };
-        let holds = |vma: &&Flagged| {
-            memory.ranges().any(|range| vma.start <= range.start() && range.end() <= vma.end)
-        };
-        // Nobody clears bits of memory that is this new.
-        found.iter().find(holds).is_none_or(|vma| vma.flags.contains(Flags::SOFT_DIRTY))
-    })
+    if HAS.get().is_none()
+        && let Some(found) = find_soft_dirty()
+    {
+        let _ = HAS.set(found);
+    }
+    HAS.get().copied().unwrap_or(true)
+}
+
+fn find_soft_dirty() -> Option<bool> {
+    let memory = OwnMemory::map(HugePages(1), Wish::Nothing).ok()?;
+    let found = of(&Process::current().ok()?).ok()?;
+    let holds = |vma: &&Flagged| {
+        memory.ranges().any(|range| vma.start <= range.start() && range.end() <= vma.end)
+    };
+    // Nobody clears bits of memory that is this new.
+    found.iter().find(holds).map(|vma| vma.flags.contains(Flags::SOFT_DIRTY))
 }
 
 /// Takes in the lines of a `smaps` file; what it does not understand is left out.

@@ -33,8 +33,8 @@ impl Pressure {
     }
 }
 
-/// Holds so much memory (whole huge pages), locked. What is left free is as contiguous as it can be: the memory that lies in
-/// pieces is taken first, because that of a program that has ended would otherwise be left.
+/// Holds so much memory (whole huge pages), locked. What is left free is as contiguous as it can be: all that lies in pieces is
+/// held too, as base pages, because huge pages alone would leave it.
 ///
 /// # Errors
 /// As [`Worker::spawn`](crate::worker::Worker::spawn).

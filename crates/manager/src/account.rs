@@ -13,13 +13,15 @@ pub struct LeftAloneCounts {
     pub busy: HugePages,
     /// The kernel refused: locked memory, or not there any more.
     pub refused: HugePages,
+    /// Not tried, because somebody follows the writes to them: by a userfaultfd or by soft-dirty bits.
+    pub followed: HugePages,
 }
 
 impl LeftAloneCounts {
     /// All of them.
     #[must_use]
     pub fn total(&self) -> HugePages {
-        self.shared + self.busy + self.refused
+        self.shared + self.busy + self.refused + self.followed
     }
 
     /// Counts one more.
@@ -36,6 +38,7 @@ impl LeftAloneCounts {
         self.shared += other.shared;
         self.busy += other.busy;
         self.refused += other.refused;
+        self.followed += other.followed;
     }
 }
 

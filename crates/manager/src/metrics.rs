@@ -350,7 +350,7 @@ impl Known {
         add.metric("processes", "Managed processes, by promotion policy", &self.processes);
         add.metric(
             "processes_too_long",
-            "Processes passed over, because their lists of mappings are longer than what is read of one",
+            "Processes passed over, because a file of their /proc directories is longer than what is read of one",
             &self.too_long,
         );
         add.metric("promotions_waiting", "Promotions that wait for their turn", &self.waiting);

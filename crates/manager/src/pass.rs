@@ -394,20 +394,22 @@ impl Pass {
         guard: &mut Guard<'_>,
     ) -> Result<Option<Vec<PmdRange>>> {
         let Some(managed) = self.processes.get(&process) else { return Ok(Some(Vec::new())) };
-        let permission = guard(managed);
-        if permission == Permission::Nothing {
-            return Ok(None);
+        let mut permission = guard(managed);
+        // To find out what is to be left alone takes long, and permission may have changed meanwhile.
+        if permission != Permission::Nothing && self.leave_alone(process)? {
+            let managed = self.processes.get(&process);
+            permission = managed.map_or(Permission::Nothing, |managed| guard(managed));
         }
-        let has_taken_long = self.leave_alone(process)?;
         match permission {
-            // To find out what is to be spared takes long too, and permission may have ended meanwhile.
-            Permission::NotAskedFor if self.spare(process)? || has_taken_long => {
+            Permission::Nothing => return Ok(None),
+            // So does what is to be spared.
+            Permission::NotAskedFor if self.spare(process)? => {
                 let managed = self.processes.get(&process);
                 if managed.is_none_or(|managed| guard(managed) == Permission::Nothing) {
                     return Ok(None);
                 }
             }
-            Permission::NotAskedFor | Permission::All | Permission::Nothing => {}
+            Permission::NotAskedFor | Permission::All => {}
         }
         let map = self.maps.get(&process);
         let is_left = |range: &&PmdRange| map.is_some_and(|map| map.get(**range).is_some());
@@ -417,15 +419,19 @@ impl Pass {
     /// Takes memory out of the pass that may not be split, because somebody follows the writes to it; whether that was
     /// still to be done.
     fn leave_alone(&mut self, process: ProcessKey) -> Result<bool> {
-        let (Some(managed), Some(map)) =
-            (self.processes.get(&process), self.maps.get_mut(&process))
-        else {
+        let (Some(managed), Some(map), Some(account)) = (
+            self.processes.get(&process),
+            self.maps.get_mut(&process),
+            self.account.processes.get_mut(&process),
+        ) else {
             return Ok(false);
         };
         if !self.checked.insert(process) {
             return Ok(false);
         }
-        for range in managed.not_to_be_split(map.by_address().map(|(range, _)| range))? {
+        let followed = managed.not_to_be_split(map.by_address().map(|(range, _)| range))?;
+        account.left_alone.followed += HugePages(followed.len() as u64);
+        for range in followed {
             map.remove(range);
         }
         Ok(true)

@@ -8,7 +8,6 @@ use crate::select::Identity;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::habits::{self, Habits};
@@ -109,8 +108,8 @@ pub struct ManagedProcess {
     habits: Mutex<Option<Known>>,
     /// When its program last had memory that it had freed lazily, as far as that is known.
     lazy: Mutex<Option<Lazy>>,
-    /// Whether its list of VMAs was longer than what is read of one process when that was read last.
-    is_too_long: AtomicBool,
+    /// Which of its files were longer than what is read of one process when they were read last.
+    too_long: Mutex<BTreeSet<&'static str>>,
 }
 
 /// The purpose of a look at memory; which memory is left alone depends on that.
@@ -177,7 +176,7 @@ impl ManagedProcess {
             identity,
             habits: Mutex::default(),
             lazy: Mutex::default(),
-            is_too_long: AtomicBool::new(false),
+            too_long: Mutex::default(),
         })
     }
 
@@ -199,10 +198,10 @@ impl ManagedProcess {
         self.identity.cgroup()
     }
 
-    /// Whether it is passed over because its list of VMAs is longer than what is read of one process.
+    /// The file of its `/proc` directory for which it is passed over, because that is longer than what is read of one process.
     #[must_use]
-    pub fn is_too_long(&self) -> bool {
-        self.is_too_long.load(Ordering::Relaxed)
+    pub fn too_long(&self) -> Option<&'static str> {
+        self.too_long.lock().unwrap_or_else(PoisonError::into_inner).first().copied()
     }
 
     /// Fails if its list of VMAs is longer than what is read of one process, or cannot be read.
@@ -215,24 +214,23 @@ impl ManagedProcess {
 
     /// All its VMAs.
     fn all_vmas(&self) -> Result<Vec<maps::Vma>> {
-        let vmas = self.heed_length(maps::of(&self.process));
-        if vmas.is_ok() {
-            self.is_too_long.store(false, Ordering::Relaxed);
-        }
-        vmas
+        self.heed_length("maps", maps::of(&self.process))
     }
 
     /// What is said of each of its VMAs. The kernel walks all of the process's page tables for it ([`smaps_flags`]).
     fn flagged(&self) -> Result<Vec<Flagged>> {
-        self.heed_length(smaps_flags::of(&self.process))
+        self.heed_length("smaps", smaps_flags::of(&self.process))
     }
 
     /// Takes note where there was too much to read, and says so the first time.
-    fn heed_length<T>(&self, read: Result<T>) -> Result<T> {
-        if let Err(error @ Error::TooLong { .. }) = &read
-            && !self.is_too_long.swap(true, Ordering::Relaxed)
-        {
-            warn!(pid = self.pid().0, command = self.command(), "passed over: {error}");
+    fn heed_length<T>(&self, file: &'static str, read: Result<T>) -> Result<T> {
+        let mut too_long = self.too_long.lock().unwrap_or_else(PoisonError::into_inner);
+        match &read {
+            Err(error @ Error::TooLong { .. }) if too_long.insert(file) => {
+                warn!(pid = self.pid().0, command = self.command(), "passed over: {error}");
+            }
+            Ok(_) => drop(too_long.remove(file)),
+            Err(_) => {}
         }
         read
     }
@@ -354,8 +352,10 @@ impl ManagedProcess {
         };
         // The library of `superpage run` registers some memory outside the areas too.
         if !parts.is_empty() || habits.need_care() || needs_care {
+            // What is freed meanwhile is to be counted as new.
+            let counted = lazily_freed_so_far();
             let flagged = self.flagged()?;
-            self.take_in_lazily_freed(&flagged);
+            self.take_in_lazily_freed(&flagged, counted);
             let excluded = flagged.iter().filter(|vma| is_excluded(vma, purpose));
             parts.extend(excluded.map(|vma| (vma.start, vma.end)));
         }
@@ -375,9 +375,9 @@ impl ManagedProcess {
         }
     }
 
-    fn take_in_lazily_freed(&self, vmas: &[Flagged]) {
+    fn take_in_lazily_freed(&self, vmas: &[Flagged], counted: u64) {
         let is_any = vmas.iter().any(|vma| !vma.lazily_freed.is_zero());
-        let lazy = Lazy { since: Instant::now(), counted: lazily_freed_so_far(), is_any };
+        let lazy = Lazy { since: Instant::now(), counted, is_any };
         *self.lazy.lock().unwrap_or_else(PoisonError::into_inner) = Some(lazy);
     }
 

@@ -238,10 +238,10 @@ impl Registry {
         self.state().known.values().filter(is_denied).count()
     }
 
-    /// How many managed processes are passed over because their lists of VMAs are longer than what is read of one.
+    /// How many managed processes are passed over because a file of their `/proc` directories is longer than what is read of one.
     #[must_use]
     pub fn too_long(&self) -> usize {
-        self.processes().iter().filter(|process| process.is_too_long()).count()
+        self.processes().iter().filter(|process| process.too_long().is_some()).count()
     }
 
     /// The process, if it is to be managed.

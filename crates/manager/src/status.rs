@@ -34,7 +34,7 @@ pub struct Status {
     pub requests_timed_out: u64,
     /// Workers that ended in the middle of a request.
     pub workers_lost: u64,
-    /// Processes that are passed over because their lists of VMAs are longer than what is read of one.
+    /// Processes that are passed over because a file of their `/proc` directories is longer than what is read of one.
     #[serde(default)]
     pub too_long: u64,
     /// Promotions that wait or are under way.

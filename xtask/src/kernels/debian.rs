@@ -65,19 +65,22 @@ impl Apt {
         let wanted: Vec<&str> = packages.iter().map(String::as_str).collect();
         // What is there already is not fetched again.
         self.run("apt-get", &[&["download"], &wanted[..]].concat())?;
-        let unpacked = self.unpacked();
-        let _ = std::fs::remove_dir_all(&unpacked);
+        // What was fetched before stays until all of this is there.
+        let beside = self.directory.join("unpacking");
+        let _ = std::fs::remove_dir_all(&beside);
         for file in std::fs::read_dir(&kept)? {
             let file = file?.path();
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if wanted.iter().any(|package| name.starts_with(&format!("{package}_"))) {
                 let mut unpack = Command::new("dpkg-deb");
-                done(unpack.arg("-x").arg(&file).arg(&unpacked))?;
+                done(unpack.arg("-x").arg(&file).arg(&beside))?;
             } else {
                 std::fs::remove_file(&file)?;
             }
         }
-        Ok(())
+        let unpacked = self.unpacked();
+        let _ = std::fs::remove_dir_all(&unpacked);
+        Ok(std::fs::rename(beside, unpacked)?)
     }
 
     /// The packages of the newest kernel: its image, and where they are apart from it the kernel itself and its modules.

@@ -1,7 +1,7 @@
 //! A guest: QEMU emulates its processors, so that it runs wherever the program does.
 
 use super::debian::Kernel;
-use super::table::Parser;
+use super::table::{End, Parser};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::Read;
@@ -175,8 +175,10 @@ fn follow(mut guest: Guest, results: &Path, limit: Duration) -> Result<Ran> {
             spoke = Instant::now();
             parser.add(&String::from_utf8_lossy(&text));
         }
-        if has_ended || begin.elapsed() > limit || spoke.elapsed() > SILENCE {
-            return Ok(parser.finish(begin.elapsed()));
+        let is_time_up = begin.elapsed() > limit;
+        if has_ended || is_time_up || spoke.elapsed() > SILENCE {
+            let end = if is_time_up && !has_ended { End::TimeUp } else { End::ByItself };
+            return Ok(parser.finish(begin.elapsed(), end));
         }
         std::thread::sleep(LOOK);
     }

@@ -34,6 +34,16 @@ struct Program {
     tally: Tally,
 }
 
+/// How a guest ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By itself, or because nothing was heard of it for long.
+    #[default]
+    ByItself,
+    /// Because its time was up.
+    TimeUp,
+}
+
 /// What a guest did.
 #[derive(Debug, Default)]
 pub(crate) struct Ran {
@@ -41,16 +51,18 @@ pub(crate) struct Ran {
     took: Duration,
     /// Whether the last program came to its end.
     is_whole: bool,
+    end: End,
 }
 
 impl Ran {
-    /// Whether a test failed, a program of tests ended by itself, or no test ran at all.
+    /// Whether a test failed, the guest ended in the middle of its tests by itself, or no test ran at all.
     pub(crate) fn has_failed(&self) -> bool {
         let failed = |program: &Program| {
             program.ended.is_some_and(|code| code != 0)
                 || program.tests.iter().any(|(_, verdict)| *verdict == Verdict::Failed)
         };
         self.programs.iter().any(failed)
+            || !self.is_whole && self.end == End::ByItself
             || self.programs.iter().all(|program| program.tests.is_empty())
     }
 
@@ -132,8 +144,8 @@ impl Parser {
     }
 
     /// What the guest did in all.
-    pub(crate) fn finish(self, took: Duration) -> Ran {
-        Ran { took, ..self.ran }
+    pub(crate) fn finish(self, took: Duration, end: End) -> Ran {
+        Ran { took, end, ..self.ran }
     }
 }
 
@@ -249,7 +261,7 @@ mod tests {
         let (first, second) = text.split_at(text.len() / 2);
         parser.add(first);
         parser.add(second);
-        parser.finish(Duration::from_secs(90))
+        parser.finish(Duration::from_secs(90), End::TimeUp)
     }
 
     #[test]

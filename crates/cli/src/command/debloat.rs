@@ -52,7 +52,8 @@ pub(super) fn run(arguments: &Debloat) -> Outcome {
     pass.set_need(need(arguments, huge_pages));
     let emd = emd::Options { quantum: arguments.quantum, ..emd::Options::default() };
     let mut policy = (arguments.policy.build)(emd);
-    let end = run_with_progress(&mut pass, policy.as_mut(), &mut cooling)?;
+    let stop = held.as_ref().map(|held| Arc::clone(&held.stop)).unwrap_or_default();
+    let end = run_with_progress(&mut pass, policy.as_mut(), &mut cooling, &stop)?;
     if arguments.json {
         let rows = pass.account().processes.values();
         show::print(&rows.map(|row| as_json(row, mode)).collect::<String>())?;
@@ -87,6 +88,7 @@ fn run_with_progress(
     pass: &mut Pass,
     decider: &mut dyn Decider,
     cooling: &mut CoolDown,
+    stop: &AtomicBool,
 ) -> Result<End, superpage_kernel::Error> {
     const FREEING: &str = "freeing {bar:30} {msg}";
     let huge_pages = pass.account().total().huge_pages;
@@ -111,7 +113,7 @@ fn run_with_progress(
                 let _ = writeln!(std::io::stderr(), "superpage: {error}; going on without it");
             }),
         }
-        Flow::Continue
+        if stop.load(Relaxed) { Flow::Stop } else { Flow::Continue }
     };
     let end = pass.run(decider, cooling, Time::ZERO, &mut watch);
     bar.finish_and_clear();
@@ -131,6 +133,7 @@ fn as_json(process: &ProcessAccount, mode: Mode) -> String {
         "left_alone_shared": process.left_alone.shared.0,
         "left_alone_busy": process.left_alone.busy.0,
         "left_alone_refused": process.left_alone.refused.0,
+        "left_alone_followed": process.left_alone.followed.0,
         "vanished": process.vanished.0,
         "exited": process.exited,
     });
@@ -190,6 +193,7 @@ fn left_alone(process: &ProcessAccount) -> String {
         (counts.shared, "shared"),
         (counts.busy, "pinned or busy"),
         (counts.refused, "refused"),
+        (counts.followed, "with writes that somebody follows"),
         (process.vanished, "gone"),
     ]
     .into_iter()
@@ -232,14 +236,22 @@ impl Held {
         for change in self.settings.held() {
             show::note(&format!("{change}, for {}", humantime::format_duration(time)));
         }
-        let end = Instant::now() + time;
-        while Instant::now() < end && !self.stop.load(Relaxed) {
-            std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        if self.settings.held().is_empty() {
+            show::note("khugepaged rebuilds nothing of that as it is set, so nothing is held");
+            return Ok(());
         }
+        let begun = Instant::now();
+        while begun.elapsed() < time && !self.stop.load(Relaxed) {
+            std::thread::sleep(LOOK.min(time.saturating_sub(begun.elapsed())));
+        }
+        let mut failed = None;
         for repair in self.settings.restore()? {
             show::note(&repair.to_string());
+            if let settings::Outcome::Failed(error) = repair.outcome {
+                failed = Some(error);
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 use superpage_kernel::rights::Hindrance;
-use superpage_kernel::{maps, status};
+use superpage_kernel::status;
 use superpage_lab::picture;
 use superpage_manager::account::ProcessAccount;
 use superpage_manager::clock;
@@ -109,12 +109,10 @@ fn all(arguments: &Scan, depth: Depth) -> Outcome {
             rows.iter().map(|row| format!("{}\n", process_json(row, depth))).collect();
         return show::print(&lines);
     }
-    let too_long: Vec<Pid> = registry
-        .processes()
-        .iter()
-        .filter(|process| process.is_too_long())
-        .map(|process| process.pid())
-        .collect();
+    let processes = registry.processes();
+    let too_long =
+        processes.iter().filter_map(|process| Some((process.pid(), process.too_long()?)));
+    let too_long = too_long.collect();
     let table = process_table(&rows, depth, &NotLookedInto { denied, too_long });
     show::print(&format!("{table}{}", merging(&registry)))
 }
@@ -159,8 +157,8 @@ pub(super) fn merging(registry: &Registry) -> String {
 struct NotLookedInto {
     /// How many we may not look into.
     denied: usize,
-    /// Those whose lists of VMAs are longer than what is read of one process.
-    too_long: Vec<Pid>,
+    /// Those of which a file is longer than what is read of one process, and that file.
+    too_long: Vec<(Pid, &'static str)>,
 }
 
 fn process_table(rows: &[Row<'_>], depth: Depth, others: &NotLookedInto) -> String {
@@ -182,10 +180,9 @@ fn process_table(rows: &[Row<'_>], depth: Depth, others: &NotLookedInto) -> Stri
     if rows.iter().any(|row| !row.left_alone.is_zero()) {
         text.push_str(LEFT_ALONE);
     }
-    for pid in &others.too_long {
+    for (pid, file) in &others.too_long {
         text.push_str(&format!(
-            "Process {pid} was passed over: its list of mappings (/proc/{pid}/maps) is longer than {}.\n",
-            maps::LONGEST
+            "Process {pid} was passed over: /proc/{pid}/{file} is longer than what is read of one process.\n"
         ));
     }
     let denied = others.denied;

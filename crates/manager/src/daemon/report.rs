@@ -148,6 +148,11 @@ impl Reporter {
         self.ledger.record(Entry { pid, command, ..entry(What::Missed, kind, words) });
     }
 
+    /// Tells what was split and is not told yet, because a pass has ended.
+    pub(super) fn tell_splits(&self) {
+        self.splits().tell();
+    }
+
     /// A pass has ended.
     pub(super) fn pass_done(
         &self,
@@ -162,13 +167,14 @@ impl Reporter {
 
     /// A pass has ended, in which huge pages stayed whole.
     pub(super) fn left_alone(&self, account: &Account) {
-        self.splits().tell();
+        self.tell_splits();
         for process in account.processes.values() {
             let counts = process.left_alone;
             for (kind, count, words) in [
                 ("shared", counts.shared, "another process maps them too"),
                 ("busy", counts.busy, "pinned, or in use by the kernel"),
                 ("refused", counts.refused, "the kernel refused"),
+                ("followed", counts.followed, "somebody follows the writes to them"),
             ] {
                 if count.is_zero() {
                     continue;
@@ -229,6 +235,7 @@ fn report(watch: &str, account: &Account, end: End, wait: Option<Duration>) {
             shared = counts.shared.0,
             busy = counts.busy.0,
             refused = counts.refused.0,
+            followed = counts.followed.0,
             "huge pages that would not split; left alone for a while"
         );
     }

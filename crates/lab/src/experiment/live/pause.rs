@@ -122,12 +122,11 @@ fn push(
         over_5_ms: Some(over(5.0)),
         over_20_ms: Some(over(20.0)),
         at_s: None,
-        ms: longest.first().map_or(0.0, |pause| rounded(millis(pause.nanos), 3)),
+        ms: rounded(millis(paused.longest_nanos), 3),
         run_delay_ms: None,
         stolen_ms: None,
         actions: actions(entries),
     })?;
-    let first = paused.pauses.first().map_or(0, |pause| pause.at_ms);
     for pause in longest.iter().take(SHOWN) {
         report.push(&Row {
             experiment: EXPERIMENT.name,
@@ -138,7 +137,7 @@ fn push(
             turns: None,
             over_5_ms: None,
             over_20_ms: None,
-            at_s: Some(rounded((pause.at_ms - first.min(pause.at_ms)) as f64 / 1e3, 3)),
+            at_s: Some(rounded(pause.at_ms.saturating_sub(paused.began_ms) as f64 / 1e3, 3)),
             ms: rounded(millis(pause.nanos), 3),
             run_delay_ms: Some(rounded(millis(pause.run_delay_nanos), 3)),
             stolen_ms: Some(rounded(millis(pause.stolen_nanos), 3)),

@@ -108,6 +108,7 @@ impl Work {
                 Ended::Idle { cost, done: Some(done) }
             }
         };
+        self.reporter.tell_splits();
         (ended, self.kept)
     }
 
