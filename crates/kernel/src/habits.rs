@@ -16,7 +16,7 @@ use rustix::fs::{Dir, readlinkat};
 /// The descriptors of a process that are looked at. Chosen: to look at so many takes some 100 ms, and a process may have a million.
 const MOST_DESCRIPTORS: usize = 1 << 16;
 /// The threads of a process that are looked at. Chosen: to look at so many takes some 100 ms.
-const MOST_THREADS: usize = 1 << 12;
+const MOST_THREADS: usize = 4000;
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
