@@ -152,6 +152,15 @@ impl fmt::Display for End {
     }
 }
 
+/// Memory of a process that a pass leaves alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TakenOut {
+    /// Memory whose writes are tracked, which may not be split.
+    Followed,
+    /// Memory for which the process asked for huge pages.
+    AskedFor,
+}
+
 /// What a pass works on.
 #[derive(Debug)]
 pub struct Pass {
@@ -161,10 +170,8 @@ pub struct Pass {
     options: Options,
     need: BasePages,
     looks: u64,
-    /// The processes of which no memory is left in the maps that was asked for.
-    spared: BTreeSet<ProcessKey>,
-    /// The processes whose memory that may not be split is out of the pass.
-    checked: BTreeSet<ProcessKey>,
+    /// What was taken out of the maps of which processes.
+    taken_out: BTreeSet<(ProcessKey, TakenOut)>,
     account: Account,
     started: Instant,
     cpu_before: CpuTime,
@@ -214,8 +221,7 @@ impl Pass {
             options,
             need,
             looks: 0,
-            spared: BTreeSet::new(),
-            checked: BTreeSet::new(),
+            taken_out: BTreeSet::new(),
             account: Account::default(),
             started: Instant::now(),
             cpu_before: CpuTime::of_thread(),
@@ -395,15 +401,15 @@ impl Pass {
     ) -> Result<Option<Vec<PmdRange>>> {
         let Some(managed) = self.processes.get(&process) else { return Ok(Some(Vec::new())) };
         let mut permission = guard(managed);
-        // To find out what is to be left alone takes long, and permission may have changed meanwhile.
-        if permission != Permission::Nothing && self.leave_alone(process)? {
+        // To find out whose writes are followed takes long, and permission may have changed meanwhile.
+        if permission != Permission::Nothing && self.take_out(process, TakenOut::Followed)? {
             let managed = self.processes.get(&process);
             permission = managed.map_or(Permission::Nothing, |managed| guard(managed));
         }
         match permission {
             Permission::Nothing => return Ok(None),
-            // So does what is to be spared.
-            Permission::NotAskedFor if self.spare(process)? => {
+            // To find out what was asked for takes as long.
+            Permission::NotAskedFor if self.take_out(process, TakenOut::AskedFor)? => {
                 let managed = self.processes.get(&process);
                 if managed.is_none_or(|managed| guard(managed) == Permission::Nothing) {
                     return Ok(None);
@@ -416,9 +422,8 @@ impl Pass {
         Ok(Some(part.iter().filter(is_left).copied().collect()))
     }
 
-    /// Takes memory out of the pass that may not be split, because somebody follows the writes to it; whether that was
-    /// still to be done.
-    fn leave_alone(&mut self, process: ProcessKey) -> Result<bool> {
+    /// Takes memory of a process out of the pass; whether that was still to be done.
+    fn take_out(&mut self, process: ProcessKey, what: TakenOut) -> Result<bool> {
         let (Some(managed), Some(map), Some(account)) = (
             self.processes.get(&process),
             self.maps.get_mut(&process),
@@ -426,33 +431,18 @@ impl Pass {
         ) else {
             return Ok(false);
         };
-        if !self.checked.insert(process) {
+        if !self.taken_out.insert((process, what)) {
             return Ok(false);
         }
-        let followed = managed.not_to_be_split(map.by_address().map(|(range, _)| range))?;
-        account.left_alone.followed += HugePages(followed.len() as u64);
-        for range in followed {
-            map.remove(range);
-        }
-        Ok(true)
-    }
-
-    /// Takes memory for which the process asked for huge pages out of the pass; whether that was still to
-    /// be done.
-    fn spare(&mut self, process: ProcessKey) -> Result<bool> {
-        let (Some(managed), Some(map), Some(account)) = (
-            self.processes.get(&process),
-            self.maps.get_mut(&process),
-            self.account.processes.get_mut(&process),
-        ) else {
-            return Ok(false);
+        let ranges = map.by_address().map(|(range, _)| range);
+        let (out, count) = match what {
+            TakenOut::Followed => {
+                (managed.not_to_be_split(ranges)?, &mut account.left_alone.followed)
+            }
+            TakenOut::AskedFor => (managed.asked_for(ranges)?, &mut account.spared),
         };
-        if !self.spared.insert(process) {
-            return Ok(false);
-        }
-        let asked = managed.asked_for(map.by_address().map(|(range, _)| range))?;
-        account.spared += HugePages(asked.len() as u64);
-        for range in asked {
+        *count += HugePages(out.len() as u64);
+        for range in out {
             map.remove(range);
         }
         Ok(true)
