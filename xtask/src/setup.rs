@@ -112,36 +112,39 @@ fn install(shell: &Shell, package: &str) -> Result<()> {
         updated = true;
     }
     println!("setup: installing the Debian package {package}, without starting its service");
-    let first = quietly("sh", &["-c", INSTALL, "sh", package]);
+    let install = || done(Command::new("sh").args(["-c", INSTALL, "sh", package])).map(|_| ());
+    let first = install();
     if updated || first.is_ok() {
         return first;
     }
     update()?;
-    quietly("sh", &["-c", INSTALL, "sh", package])
+    install()
 }
 
 fn update() -> Result<()> {
     println!("setup: apt-get update, to learn which packages there are");
-    quietly("apt-get", &["-o", "DPkg::Lock::Timeout=120", "update", "-q"])
+    let update = ["-o", "DPkg::Lock::Timeout=120", "update", "-q"];
+    done(Command::new("apt-get").args(update)).map(|_| ())
 }
 
-/// Runs a command that may not ask anything; its last words are the error if it fails.
-fn quietly(program: &str, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(program)
-        .args(arguments)
+/// Runs a command that may not ask anything: what it prints. Its last words are the error if it fails.
+pub(crate) fn done(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
         .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output()
-        .with_context(|| format!("starting {program}"))?;
+        .with_context(|| format!("start {program}"))?;
     let words = String::from_utf8_lossy(&output.stderr);
     let last = words.lines().rev().find(|line| !line.trim().is_empty());
     anyhow::ensure!(
         output.status.success(),
-        "apt-get ended with {}: {}",
+        "{program} ended with {}: {}",
         output.status,
         last.unwrap_or("it gave no reason")
     );
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Where `PATH` has `program`, or the file of that path.

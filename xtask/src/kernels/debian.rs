@@ -3,9 +3,10 @@
 //! apt does it, with lists and a cache of its own below the directory of what is built: nothing is installed, and the
 //! machine's own lists are not touched. Debian's keyring vouches for what comes.
 
+use crate::setup::done;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Debian's keys, which every Debian has.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -173,21 +174,6 @@ fn found(unpacked: &Path) -> Result<Kernel> {
     let image =
         images.into_iter().find(|image| image.is_file()).context("no package has a kernel")?;
     Ok(Kernel { version, image, modules })
-}
-
-/// What a command prints; its last words are the error if it fails.
-fn done(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("start {program}"))?;
-    let words = String::from_utf8_lossy(&output.stderr);
-    let last =
-        words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
-    ensure!(output.status.success(), "{program} fails: {last}");
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

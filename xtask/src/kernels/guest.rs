@@ -77,11 +77,7 @@ impl Variant {
 
 /// The reason why no guest can be made here.
 pub(crate) fn missing() -> Option<String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |program: &str| {
-        std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-    };
-    let missing = NEEDED.iter().find(|(program, _)| !is_there(program));
+    let missing = NEEDED.iter().find(|(program, _)| crate::setup::in_path(program).is_none());
     missing.map(|(program, package)| format!("there is no {program}: on Debian, install {package}"))
 }
 
