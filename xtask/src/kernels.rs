@@ -1,7 +1,7 @@
 //! The live tests on other kernels: Debian's, each booted in a guest of QEMU in software.
 //!
-//! A guest has nothing but an initramfs of busybox, the test programs and what they read. Its processors are emulated, some
-//! ten to twenty times as slow as real ones, so that a test which waits for the kernel may take long there. What the tests
+//! A guest has nothing but an initramfs of busybox, the test programs and what they read. Its processors are emulated,
+//! so that a test which takes seconds here may take minutes there. What the tests
 //! print comes over the second serial port, what the kernel prints over the first.
 
 mod debian;
