@@ -526,7 +526,7 @@ fn whose_writes_are_followed_is_left_alone() -> Ended {
     let said = debloat(&[&subject.pid().to_string(), "--all"])?;
     let after = Holds::now(subject.pid())?;
     ensure!(after.huge == before.huge, "{before:?}, then {after:?}: {said:?}");
-    // What a userfaultfd of its own watches is not even found.
+    // Without soft-dirty bits the memory is watched by a userfaultfd that the process holds, and no huge page of it is listed.
     let counted = number(&said[0], "left_alone_followed")?;
     ensure!(counted >= OWN.0 || !smaps_flags::kernel_has_soft_dirty(), "{said:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! What an ordinary user's programs may do to `scan` and to the daemon, which run as root: nothing that others notice.
+//! `scan` and the daemon run as root beside programs of ordinary users that try to bloat, hang or mislead them.
 
 #![expect(clippy::print_stdout, reason = "a test harness tells what it skips")]
 
@@ -53,7 +53,7 @@ const MAPPINGS: u64 = 65_000;
 const PATH: usize = 3_600;
 /// Just below the kernel's limit (`fs.nr_open`) for one process.
 const DESCRIPTORS: u64 = 1_000_000;
-/// What `scan` and the daemon may take, beside what is in their program's file.
+/// The most resident memory that `scan` and the daemon may have.
 const LITTLE: Bytes = Bytes::from_mib(40);
 
 /// A process whose `maps` has 240 MB: many mappings of a file with a long path.

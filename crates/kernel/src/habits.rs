@@ -13,9 +13,9 @@ use crate::process::Process;
 use crate::{status, text};
 use rustix::fs::{Dir, readlinkat};
 
-/// The descriptors of a process that are looked at. Chosen: to look at so many takes some 100 ms, and a process may have a million.
+/// A process's descriptors are read up to this number. Chosen, not measured: a process may have a million.
 const MOST_DESCRIPTORS: usize = 1 << 16;
-/// The threads of a process that are looked at. Chosen: to look at so many takes some 100 ms.
+/// A process's threads are read up to this number. Chosen, not measured.
 const MOST_THREADS: usize = 4000;
 
 /// What a process does.
@@ -24,11 +24,11 @@ pub struct Habits {
     /// It has memory that may be merged with equal pages of others.
     pub merges: bool,
     /// The process holds a userfaultfd that can be seen: the library of `superpage run` hides the one that it
-    /// holds. Or it has more descriptors than are looked at.
+    /// holds. Or the process has more descriptors than are read.
     pub fills_itself: bool,
-    /// It has locked memory (`mlock`, `mlockall`).
+    /// The process has locked memory (`mlock`, `mlockall`).
     pub locks_memory: bool,
-    /// One of its threads is scheduled before all ordinary ones, or it has more threads than are looked at.
+    /// A thread of the process has a real-time scheduling policy, or the process has more threads than are read.
     pub is_real_time: bool,
     /// It forbade itself huge pages (`PR_SET_THP_DISABLE`); nobody can give it any.
     pub refuses_huge_pages: bool,
@@ -82,7 +82,7 @@ fn may_hold_userfaultfd(process: &Process) -> Result<bool> {
     Ok(is_seen || entries.next().is_some())
 }
 
-/// Whether a thread runs in real time, or there are more threads than are looked at.
+/// Whether a thread has a real-time scheduling policy, or the process has more threads than are read.
 fn is_real_time(process: &Process) -> Result<bool> {
     let Ok(entries) = Dir::read_from(process.open_file("task")?) else { return Ok(false) };
     let names =

@@ -199,7 +199,7 @@ impl OwnVma {
     /// # Errors
     /// [`Error::Failed`].
     pub fn renew(&mut self) -> Result<()> {
-        // Who waits for its pages goes on.
+        // A reader that waits for a page of the VMA goes on when the userfaultfd is closed.
         self.userfaultfd = None;
         // SAFETY: exactly this VMA, of which nobody has a slice; it is mapped again before anybody
         // uses it.

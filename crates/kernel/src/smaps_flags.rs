@@ -17,7 +17,7 @@ use superpage_units::{Bytes, HugePages, VirtAddr};
 pub const LONGEST: Bytes = Bytes::from_mib(64);
 
 bitflags! {
-    /// What is said of a VMA.
+    /// Flags of a VMA.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Flags: u8 {
         /// Its program asked for huge pages (`MADV_HUGEPAGE`).
@@ -32,9 +32,9 @@ bitflags! {
         const MERGEABLE = 1 << 2;
         /// The VMA is registered with a userfaultfd: who holds that fills missing pages, or hears of writes.
         const USERFAULTFD = 1 << 3;
-        /// It is locked (`mlock`, `mlockall`).
+        /// The VMA is locked (`mlock`, `mlockall`).
         const LOCKED = 1 << 4;
-        /// All of it counts as written to since soft-dirty bits were cleared last. Where the kernel has such bits, a VMA without
+        /// All pages of the VMA count as written to since soft-dirty bits were cleared last. Where the kernel has such bits, a VMA without
         /// the flag is one whose writes somebody follows.
         const SOFT_DIRTY = 1 << 5;
     }
@@ -47,11 +47,12 @@ pub struct Flagged {
     pub start: VirtAddr,
     /// The first address after it.
     pub end: VirtAddr,
-    /// What its program asked for.
+    /// The flags of the VMA.
     pub flags: Flags,
-    /// What is resident in it.
+    /// The resident memory of the VMA.
     pub resident: Bytes,
-    /// What of that the kernel may take when it needs memory, because its program has freed it lazily (`MADV_FREE`).
+    /// The part of the resident memory that the program has freed lazily (`MADV_FREE`), so that the kernel may take it when
+    /// memory is short.
     pub lazily_freed: Bytes,
 }
 

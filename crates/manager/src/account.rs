@@ -13,7 +13,7 @@ pub struct LeftAloneCounts {
     pub busy: HugePages,
     /// The kernel refused: locked memory, or not there any more.
     pub refused: HugePages,
-    /// Not tried, because somebody follows the writes to them: by a userfaultfd or by soft-dirty bits.
+    /// Huge pages that were not tried, because their writes are tracked by a userfaultfd or by soft-dirty bits.
     pub followed: HugePages,
 }
 

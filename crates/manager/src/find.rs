@@ -194,7 +194,7 @@ pub fn hold(pid: Pid) -> std::result::Result<Arc<ManagedProcess>, Refusal> {
     }
     let found = Describer::new().describe(pid).map_err(refuse)?;
     let held = found.ok_or(Refusal::KernelThread(pid))?.hold().map_err(refuse)?;
-    // Who asks for one process is told why nothing can be done about it.
+    // The caller names one process, and the error says why nothing can be done about that.
     held.check_length().map_err(refuse)?;
     Ok(Arc::new(held))
 }

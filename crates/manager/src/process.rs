@@ -108,7 +108,7 @@ pub struct ManagedProcess {
     habits: Mutex<Option<Known>>,
     /// When its program last had memory that it had freed lazily, as far as that is known.
     lazy: Mutex<Option<Lazy>>,
-    /// Which of its files were longer than what is read of one process when they were read last.
+    /// The files of the `/proc` directory that were too long to be read whole at the last reading.
     too_long: Mutex<BTreeSet<&'static str>>,
 }
 
@@ -126,9 +126,9 @@ pub(crate) enum Purpose {
 /// Which memory may be promoted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// Also what its program has locked (`mlock`, `mlockall`).
+    /// Whether memory is promoted that its program has locked (`mlock`, `mlockall`).
     pub locked: bool,
-    /// Also that of a process with a thread in real time.
+    /// Whether a process is promoted in that has a thread with a real-time scheduling policy.
     pub real_time: bool,
     /// VMAs of which a larger share has been freed lazily (`MADV_FREE`) are left alone: promoting would take that from the
     /// kernel, which may have it back at any time.
@@ -352,7 +352,7 @@ impl ManagedProcess {
         };
         // The library of `superpage run` registers some memory outside the areas too.
         if !parts.is_empty() || habits.need_care() || needs_care {
-            // What is freed meanwhile is to be counted as new.
+            // Pages that are freed lazily during the reading have to count as new at the next.
             let counted = lazily_freed_so_far();
             let flagged = self.flagged()?;
             self.take_in_lazily_freed(&flagged, counted);

@@ -155,9 +155,9 @@ pub(super) fn merging(registry: &Registry) -> String {
 
 /// Processes of which nothing is in the table.
 struct NotLookedInto {
-    /// How many we may not look into.
+    /// The number of processes that we may not look into.
     denied: usize,
-    /// Those of which a file is longer than what is read of one process, and that file.
+    /// Processes with a `/proc` file that is too long to be read whole, and the name of that file.
     too_long: Vec<(Pid, &'static str)>,
 }
 
