@@ -128,7 +128,7 @@ pub(crate) struct Debloat {
           allow_negative_numbers = true)]
     pub(crate) quantum: HugePages,
     /// Hold khugepaged back meanwhile and for so long afterwards, such as 10min, so that what was freed stays free; Ctrl-C ends it
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) hold: Option<Duration>,
     /// Only look and decide; change nothing
     #[arg(long, conflicts_with = "hold")]
