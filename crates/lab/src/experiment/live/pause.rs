@@ -6,7 +6,7 @@
 //! second, as its history has it, so an action beside a pause need not be its cause.
 
 use super::support_bench::{Bench, fitting_size, rounded};
-use super::support_daemon::Configuration;
+use super::support_daemon::{Configuration, Daemon};
 use super::support_regime::{Khugepaged, set_enabled};
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::helper::{Helper, Part, Pause, Paused};
@@ -79,18 +79,9 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             let part = Part::Pauses { size: size.to_huge_pages(), time };
             let mut program = Helper::start(&setting.launcher, part)?;
             let daemon = configuration.start(setting, program.pid())?;
-            let mut tail = daemon.as_ref().map(|daemon| Tail::new(daemon.state()));
             let paused = program.paused()?;
-            if let Some(mut daemon) = daemon {
-                daemon.end()?;
-                let explain =
-                    |error| Error::Child(format!("the daemon's log cannot be read: {error}"));
-                let told = tail.as_mut().map(|tail| tail.more().map_err(explain)).transpose()?;
-                let entries = told.map(|told| told.entries).unwrap_or_default();
-                push(&mut report, name, round, &paused, &entries)?;
-            } else {
-                push(&mut report, name, round, &paused, &[])?;
-            }
+            let entries = daemon.map(entries_of).transpose()?.unwrap_or_default();
+            push(&mut report, name, round, &paused, &entries)?;
         }
     }
     report.notes.push(
@@ -99,6 +90,15 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             .to_owned(),
     );
     Ok(report)
+}
+
+/// Ends a daemon; all that it told.
+fn entries_of(mut daemon: Daemon) -> Result<Vec<Entry>> {
+    daemon.end()?;
+    let told = Tail::new(daemon.state()).more();
+    let told =
+        told.map_err(|error| Error::Child(format!("the daemon's log cannot be read: {error}")));
+    Ok(told?.entries)
 }
 
 fn push(
