@@ -13,6 +13,11 @@ pub struct PmdRange {
 }
 
 impl PmdRange {
+    /// The one at the bottom of the address space.
+    pub const FIRST: Self = Self::containing(VirtAddr(0));
+    /// The one at its top.
+    pub const LAST: Self = Self::containing(VirtAddr(u64::MAX));
+
     /// The range that starts at `start`, if `start` is aligned and the range fits below the top.
     #[must_use]
     pub const fn new(start: VirtAddr) -> Option<Self> {

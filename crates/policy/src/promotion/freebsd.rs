@@ -26,7 +26,7 @@ use super::{
     Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Policy, RangeView, Shortage, Step,
     View,
 };
-use superpage_units::{BasePages, PageSize, PmdRange};
+use superpage_units::{BasePages, PageSize, PmdRange, ProcessKey};
 
 /// FreeBSD's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,10 @@ impl Policy for FreeBsd {
 
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         give_back_oldest(&mut self.reservations, view).or_else(|| self.clock.evict_idle(view))
+    }
+
+    fn forget(&mut self, process: ProcessKey, view: &dyn View) {
+        self.reservations.forget(process, view, |seen| seen.is_reserved);
     }
 
     fn capabilities(&self) -> Capabilities {

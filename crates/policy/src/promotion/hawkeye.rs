@@ -36,8 +36,11 @@ use super::{
 use crate::bloat::Bucket;
 use crate::compaction::Compaction;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::cmp::Ordering;
-use superpage_units::{BasePages, HugePages, Nanos, PageSize, PmdRange, ProcessKey, Share};
+use superpage_units::{
+    BasePages, HugePages, Mapping, Nanos, PageSize, PmdRange, ProcessKey, Share,
+};
 
 /// What HawkEye maps at a first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +110,15 @@ impl Candidates {
                 processes.remove(&process);
             }
         }
+    }
+
+    /// The candidates of a process that are mapped no more are none.
+    fn forget(&mut self, process: ProcessKey, view: &dyn View) {
+        let of_process = self.bucket.range((process, PmdRange::FIRST)..=(process, PmdRange::LAST));
+        let ranges = of_process.map(|((_, range), _)| *range);
+        let is_gone = |range: &PmdRange| view.range(process, *range).mapping == Mapping::Empty;
+        let gone: Vec<PmdRange> = ranges.filter(is_gone).collect();
+        gone.into_iter().for_each(|range| self.remove(process, range));
     }
 
     /// Takes the first range of the process that needs it most, in the highest bucket.
@@ -250,6 +262,10 @@ impl Policy for HawkEye {
 
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         self.clock.evict_idle(view)
+    }
+
+    fn forget(&mut self, process: ProcessKey, view: &dyn View) {
+        self.candidates.forget(process, view);
     }
 
     fn learn(&mut self, action: &Action, outcome: Outcome) {

@@ -27,8 +27,8 @@ use super::{
 use crate::compaction::Compaction;
 use alloc::collections::BTreeMap;
 use superpage_units::{
-    BasePages, HUGE_PAGES_PER_GIGANTIC_PAGE, HugePages, Nanos, PageSize, PmdRange, ProcessKey,
-    Share, Time,
+    BasePages, HUGE_PAGES_PER_GIGANTIC_PAGE, HugePages, Mapping, Nanos, PageSize, PmdRange,
+    ProcessKey, Share, Time,
 };
 
 /// Ingens's choices.
@@ -162,6 +162,14 @@ impl Policy for Ingens {
 
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         self.clock.evict_idle(view)
+    }
+
+    fn forget(&mut self, process: ProcessKey, view: &dyn View) {
+        let Some(waiting) = self.waiting.get_mut(&process) else { return };
+        waiting.retain(|range| view.range(process, *range).mapping != Mapping::Empty);
+        if waiting.len() == 0 {
+            self.waiting.remove(&process);
+        }
     }
 
     fn learn(&mut self, action: &Action, outcome: Outcome) {

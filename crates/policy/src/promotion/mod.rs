@@ -360,8 +360,9 @@ pub trait Policy: fmt::Debug + Send {
     /// Hears what became of an action. Most policies see it in memory when they look again.
     fn learn(&mut self, _action: &Action, _outcome: Outcome) {}
 
-    /// A process has ended: what is kept of it can go. Most policies see that when they look.
-    fn forget(&mut self, _process: ProcessKey) {}
+    /// Memory of a process was freed, or it has ended: what is kept of its ranges that hold nothing any more, by
+    /// `view`, can go. Without this a program that maps memory at ever new addresses would be remembered for ever.
+    fn forget(&mut self, _process: ProcessKey, _view: &dyn View) {}
 
     /// How many threads work in the background.
     fn background_threads(&self) -> u32 {

@@ -37,6 +37,12 @@ impl<T: Copy + Ord> Queue<T> {
         Some(item)
     }
 
+    /// Takes all others out.
+    pub(super) fn retain(&mut self, stays: impl Fn(&T) -> bool) {
+        self.order.retain(&stays);
+        self.members.retain(&stays);
+    }
+
     /// How many are in.
     pub(super) fn len(&self) -> usize {
         self.order.len()
@@ -59,6 +65,9 @@ mod tests {
         let order: alloc::vec::Vec<_> = core::iter::from_fn(|| queue.pop_front()).collect();
         assert_eq!(order, [4, 3, 1, 2]);
         queue.push_back(3);
-        assert_eq!(queue.pop_front(), Some(3));
+        queue.push_back(4);
+        queue.push_back(5);
+        queue.retain(|item| *item != 4);
+        assert_eq!((queue.len(), queue.pop_front(), queue.pop_front()), (2, Some(3), Some(5)));
     }
 }

@@ -264,10 +264,14 @@ impl Policy for Quicksilver {
         self.defragmentation.fail();
     }
 
-    fn forget(&mut self, process: ProcessKey) {
-        self.reservations.forget(process);
-        self.early.forget(process);
-        self.beyond.retain(|(of, _)| *of != process);
+    fn forget(&mut self, process: ProcessKey, view: &dyn View) {
+        self.reservations.forget(process, view, |seen| seen.is_reserved);
+        self.early.forget(process, view, |seen| seen.mapping == Mapping::Huge);
+        let is_there = |(of, range): &(ProcessKey, PmdRange)| {
+            *of != process || view.range(*of, *range).is_reserved
+        };
+        self.beyond.retain(is_there);
+        self.ready.retain(is_there);
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -73,15 +73,17 @@ impl Reservations {
         }
     }
 
-    /// All of this process's are gone.
-    pub(super) fn forget(&mut self, process: ProcessKey) {
-        self.age.retain(|(of, _), age| {
-            let stays = *of != process;
-            if !stays {
-                self.by_age.remove(age);
-            }
-            stays
-        });
+    /// Those of this process that are not there any more, by what `is_there` sees of them, are gone.
+    pub(super) fn forget(
+        &mut self,
+        process: ProcessKey,
+        view: &dyn View,
+        is_there: impl Fn(&RangeView) -> bool,
+    ) {
+        let of_process = self.age.range((process, PmdRange::FIRST)..=(process, PmdRange::LAST));
+        let ranges = of_process.map(|((_, range), _)| *range);
+        let gone: Vec<_> = ranges.filter(|range| !is_there(&view.range(process, *range))).collect();
+        gone.into_iter().for_each(|range| self.remove(process, range));
     }
 
     /// Takes the one populated longest ago that is `wanted`. Those before it that are not there
