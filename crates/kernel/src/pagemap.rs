@@ -23,6 +23,7 @@ use linux_raw_sys::general::{
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use superpage_units::{
@@ -40,6 +41,17 @@ bitflags! {
         const EXCLUSIVE = 1 << 56;
         /// In memory.
         const PRESENT = 1 << 63;
+    }
+}
+
+bitflags! {
+    /// The bits of a page by which somebody finds out whether it is written to.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Tracked: u64 {
+        /// It was written to since somebody cleared the soft-dirty bits of its process.
+        const SOFT_DIRTY = 1 << 55;
+        /// A userfaultfd is told of the next write to it.
+        const WRITE_PROTECTED = 1 << 57;
     }
 }
 
@@ -308,22 +320,36 @@ impl Pagemap {
 
     /// The pages that are mapped between two addresses, by range, whatever kind of memory they are.
     ///
-    /// The kernel takes 1.6 ms for a GiB of base pages, and next to nothing for huge pages.
+    /// The kernel takes 1.6 ms for a GiB of base pages, and next to nothing for huge pages. What is found is added to
+    /// `found`, in address order; when `most` have been found it ends, after the stride that it is in, and drops the others.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
-    pub fn survey_span(&self, start: VirtAddr, end: VirtAddr) -> Result<Vec<Found>> {
+    pub fn survey_span(
+        &self,
+        start: VirtAddr,
+        end: VirtAddr,
+        most: usize,
+        found: &mut Vec<Found>,
+    ) -> Result<ControlFlow<()>> {
         let kinds = Categories::HUGE | Categories::SWAPPED | Categories::ZERO;
         let filter = Filter {
             any: Categories::PRESENT | Categories::SWAPPED,
             report: kinds,
             ..Filter::default()
         };
-        let mut found = Vec::new();
-        self.scan(start, end, filter, |start, end, categories| {
-            add_found(&mut found, start, end, categories);
-        })?;
-        Ok(found)
+        let count = Cell::new(found.len());
+        let mut each = |start, end, categories| {
+            add_found(found, start, end, categories);
+            count.set(found.len());
+        };
+        let mut after_stride = |_| match count.get() > most {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        let flow = self.scan_in_strides(start, end, filter, &mut each, &mut after_stride)?;
+        found.truncate(most);
+        Ok(flow)
     }
 
     /// The memory that is mapped between two addresses, whatever kind it is. Huge pages that lie there in part count in
@@ -369,6 +395,18 @@ impl Pagemap {
             }
         }
         Ok(pages)
+    }
+
+    /// How writes to the page at `address` are tracked.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn tracked(&self, address: VirtAddr) -> Result<Tracked> {
+        let mut entry = [0; size_of::<u64>()];
+        let offset = address.0 / BASE_PAGE_BYTES * size_of::<u64>() as u64;
+        rustix::io::pread(&self.file, &mut entry, offset)
+            .map_err(|errno| explain(errno, self.pid, "read its pagemap"))?;
+        Ok(Tracked::from_bits_truncate(u64::from_ne_bytes(entry)))
     }
 
     /// How each of `ranges` (in address order) is mapped now.

@@ -447,15 +447,20 @@ impl ManagedProcess {
         Ok(process_madvise::collapse(&self.process, ranges)?.len())
     }
 
-    /// What is mapped where huge pages can be made.
+    /// What is mapped where huge pages can be made: `most` VMAs and parts of what is found in them at most, from the lowest
+    /// address on.
     ///
     /// # Errors
     /// [`Error::Gone`], also when the process runs another program by now; [`Error::Denied`], [`Error::TooLong`].
-    pub fn survey(&self, terms: Terms) -> Result<Survey> {
-        let vmas = self.vmas(terms)?;
+    pub fn survey(&self, terms: Terms, most: usize) -> Result<Survey> {
+        let mut vmas = self.vmas(terms)?;
+        vmas.truncate(most);
+        let room = most - vmas.len();
         let mut found = Vec::new();
         for (start, end) in spans(&vmas) {
-            found.extend(self.pagemap.survey_span(start, end)?);
+            if self.pagemap.survey_span(start, end, room, &mut found)?.is_break() {
+                break;
+            }
         }
         // After an `execve` the page tables read as empty, and the VMAs are those of another program.
         if !self.pagemap.is_current() {
@@ -610,7 +615,7 @@ mod tests {
         let page = usize::try_from(BASE_PAGE_BYTES).expect("small");
         memory.bytes_mut()[..9 * page].fill(1);
         let ranges: Vec<PmdRange> = memory.ranges().collect();
-        let seen = ourselves().survey(Terms::ASKED_FOR).expect("readable");
+        let seen = ourselves().survey(Terms::ASKED_FOR, usize::MAX).expect("readable");
         let of = |range| {
             seen.found.iter().find_map(|found| match found {
                 Found::Base(at, survey) if *at == range => Some(survey.present),

@@ -139,7 +139,7 @@ fn the_scheduler_asks_it() {
     let commands = scheduler.step(Event::Tick, Time::ZERO);
     let [Command::Observe(id)] = commands[..] else { panic!("{commands:?}") };
     let commands = scheduler.step(Event::Observed(id, seen, Default::default()), Time::ZERO);
-    let [Command::Survey(id, _)] = commands[..] else { panic!("{commands:?}") };
+    let [Command::Survey(id, ..)] = commands[..] else { panic!("{commands:?}") };
     let end = START.offset(HugePages(2).bytes());
     let found = ranges().into_iter().zip([100, 99]).map(|(range, pages)| {
         Found::Base(range, Seen { present: BasePages(pages), ..Seen::default() })

@@ -7,6 +7,7 @@
 use crate::cooldown::{CoolDown, Cooldown};
 use crate::ledger::{Readers, replace};
 use crate::promote::Promoted;
+use crate::promote::runs::Runs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,6 +42,8 @@ impl Saved {
             let one = (range.start().0, until.0, failures, length.0);
             kept.entry(key.0).or_default().push(one);
         }
+        let runs =
+            |runs: &Runs| runs.runs().map(|(first, count)| (first.start().0, count.0)).collect();
         let huge = remembered.iter().map(|(key, ranges)| (key.0, runs(ranges))).collect();
         Self { version: VERSION, boot: boot(), above, cooling: kept, huge }
     }
@@ -78,11 +81,6 @@ impl Saved {
     }
 }
 
-fn runs(ranges: &[PmdRange]) -> Vec<Run> {
-    let runs = ranges.chunk_by(|one, next| one.end() == next.start());
-    runs.filter_map(|run| Some((run.first()?.start().0, run.len() as u64))).collect()
-}
-
 fn ranges((start, count): Run) -> impl Iterator<Item = PmdRange> {
     /// As many as an address space of 128 TiB has.
     const MOST: u64 = 1 << 26;
@@ -109,7 +107,7 @@ mod tests {
         cooling.add(ProcessKey(3), range(9), Time(77));
         cooling.stayed_whole(ProcessKey(3), range(10), Time(70), Nanos(7));
         let remembered: Promoted =
-            [(ProcessKey(5), vec![range(1), range(2), range(7)])].into_iter().collect();
+            [(ProcessKey(5), [1, 2, 7].map(range).into_iter().collect())].into_iter().collect();
         let saved = Saved::of(vec!["machine".into()], &cooling, &remembered);
         assert_eq!(saved.huge[&5].len(), 2, "neighbours are one run");
         saved.write(directory.path()).expect("written");

@@ -131,7 +131,7 @@ impl Driver {
         for command in self.scheduler.step(event, clock::now()) {
             match command {
                 Command::Observe(id) => self.observe(id),
-                Command::Survey(id, process) => self.survey(id, process),
+                Command::Survey(id, process, most) => self.survey(id, process, most),
                 Command::Collapse(id, request) => {
                     let process = self.registry.get(request.process);
                     if let Some(process) = &process {
@@ -166,14 +166,14 @@ impl Driver {
         });
     }
 
-    fn survey(&self, id: RequestId, process: ProcessKey) {
+    fn survey(&self, id: RequestId, process: ProcessKey, most: usize) {
         let process = self.registry.get(process);
         let terms = self.terms;
         self.pool.give(id, move || {
             let cpu = CpuTime::of_thread();
             // In one that is left alone there is no range in which huge pages are made.
             let survey = process.and_then(|process| match process.is_left_alone(terms) {
-                Ok(false) => match process.survey(terms) {
+                Ok(false) => match process.survey(terms, most) {
                     Err(Error::TooLong { .. }) => Some(Survey::default()),
                     survey => survey.ok(),
                 },
@@ -236,7 +236,7 @@ impl Driver {
             if let Some(process) = self.registry.get(key).filter(|_| may_bloat) {
                 status.reclaim_from.insert(process.key, policy.to_string());
             }
-            promoted.insert(key, ranges);
+            promoted.insert(key, ranges.clone());
         }
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
         *self.shared.promoted.lock().unwrap_or_else(PoisonError::into_inner) = promoted;
@@ -260,7 +260,7 @@ impl Driver {
                     policy: Some(policy),
                     huge_pages,
                     base_pages: filled,
-                    ..self.entry(process, What::Promoted, reason.kind, &reason.words)
+                    ..self.entry(process, What::Promoted, reason.kind(), &reason.to_string())
                 });
             }
             Report::Refused { process, policy, huge_pages, why } => self.ledger.record(Entry {

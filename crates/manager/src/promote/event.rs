@@ -25,8 +25,8 @@ impl fmt::Display for RequestId {
 pub enum Command {
     /// See which processes there are, what they have done, and how memory is used.
     Observe(RequestId),
-    /// See what is mapped in a process.
-    Survey(RequestId, ProcessKey),
+    /// See what is mapped in a process: so many VMAs and PMD ranges at most.
+    Survey(RequestId, ProcessKey, usize),
     /// Make neighbouring ranges of a process huge pages.
     Collapse(RequestId, Collapse),
     /// Tell the operator.

@@ -33,7 +33,7 @@ pub struct PolicyInstance {
 #[derive(Debug)]
 pub enum Background {
     /// This range promoted, by this action.
-    Promote(ProcessKey, PmdRange, Reason, Action),
+    Promote(ProcessKey, PmdRange, Action),
     /// It looked around and wants to go on.
     More,
     /// Nothing before this time; `None`: before something changes.
@@ -63,8 +63,8 @@ impl PolicyInstance {
 
     /// Forgets a process.
     pub fn forget(&mut self, key: ProcessKey) {
-        self.policy.forget(key);
         self.machine.remove(key);
+        self.policy.forget(key, &self.machine);
     }
 
     /// Something changed: the policy may want something in the background.
@@ -85,18 +85,22 @@ impl PolicyInstance {
         self.budget.spend(cost, now);
     }
 
-    /// Takes in what a survey found. A policy that is told of faults is told of each range that is
-    /// mapped by base pages as if its last page had just been touched; returns the ranges that it
-    /// wants promoted now.
-    pub fn surveyed(
-        &mut self,
-        key: ProcessKey,
-        survey: &Survey,
-        now: Time,
-    ) -> Vec<(PmdRange, Reason)> {
+    /// Takes in what a survey found.
+    pub fn surveyed(&mut self, key: ProcessKey, survey: &Survey, now: Time) {
         self.machine.snapshot.set_now(now);
         self.machine.take_in(key, survey);
+        self.policy.forget(key, &self.machine);
         self.wake(now);
+    }
+
+    /// Tells a policy that is told of faults of each range of a process that is mapped by base pages, as if the last of its
+    /// present pages had just been touched, until it wants `most` that are free for it to have. Returns those.
+    pub fn wanted(
+        &mut self,
+        key: ProcessKey,
+        most: usize,
+        is_free: impl Fn(PmdRange) -> bool,
+    ) -> Vec<(PmdRange, Reason)> {
         if !self.promotion.is_told_of_faults() {
             return Vec::new();
         }
@@ -105,9 +109,10 @@ impl PolicyInstance {
         let wanted = found.into_iter().filter_map(|range| {
             let fault = machine.snapshot.fault(key, range)?;
             let served = drive::serve(policy, machine, &fault)?;
-            (served.size == PageSize::Huge).then(|| (range, reason_of(served.cause)))
+            let is_wanted = served.size == PageSize::Huge && is_free(range);
+            is_wanted.then(|| (range, reason(served.cause)))
         });
-        wanted.collect()
+        wanted.take(most).collect()
     }
 
     /// What it wants next in the background.
@@ -118,7 +123,7 @@ impl PolicyInstance {
                 Stepped::Acted(action, Carried::Later) => {
                     if let Act::Promote { process, page, .. } = action.act {
                         let range = PmdRange::containing(page.start());
-                        return Background::Promote(process, range, reason(&action.cause), action);
+                        return Background::Promote(process, range, action);
                     }
                 }
                 Stepped::Acted(_, Carried::Now(_)) | Stepped::Scanned(_) => {}
@@ -137,15 +142,9 @@ impl PolicyInstance {
     }
 }
 
-fn reason(cause: &Cause) -> Reason {
-    Reason { kind: cause.kind(), words: cause.to_string() }
-}
-
-fn reason_of(cause: FaultCause) -> Reason {
+fn reason(cause: FaultCause) -> Reason {
     match cause {
-        FaultCause::Threshold(pages) => reason(&Cause::Threshold(pages)),
-        _ => {
-            Reason { kind: "first-touch", words: "the first touch of a range that it fits".into() }
-        }
+        FaultCause::Threshold(pages) => Reason::Policy(Cause::Threshold(pages)),
+        _ => Reason::FirstTouch,
     }
 }

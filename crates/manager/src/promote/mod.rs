@@ -11,6 +11,7 @@
 //! | [`scheduler`] | decides: events and the time go in, commands come out; pure |
 //! | [`event`] | those events and commands |
 //! | [`range`](mod@range) | the one state of a PMD range, and why one is not promoted |
+//! | [`runs`] | PMD ranges as runs of neighbours |
 //! | [`gate`] | the admission gate: CPU budget, memory, fragmentation |
 //! | [`bucket`] | the token bucket of that budget |
 //! | [`observe`] | what the scheduler is told of all processes and of free memory |
@@ -34,6 +35,7 @@ pub mod once;
 pub mod policy;
 pub mod pool;
 pub mod range;
+pub mod runs;
 pub mod scheduler;
 pub mod snapshot;
 
@@ -48,11 +50,12 @@ use crossbeam_channel::{Sender, unbounded};
 use gate::Limits;
 use observe::Wanted;
 use policy::Promotion;
+use runs::Runs;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use superpage_policy::watermark::Watermarks;
-use superpage_units::{BasePages, HugePages, PmdRange, ProcessKey, Share};
+use superpage_units::{BasePages, HugePages, ProcessKey, Share};
 
 /// What the promoter goes by.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,7 +158,7 @@ pub struct Counts {
 }
 
 /// PMD ranges that were huge, by process.
-pub type Promoted = BTreeMap<ProcessKey, Vec<PmdRange>>;
+pub type Promoted = BTreeMap<ProcessKey, Runs>;
 
 /// What the promoter is told.
 #[derive(Debug)]

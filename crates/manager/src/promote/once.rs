@@ -80,7 +80,7 @@ pub fn hold(pid: Pid) -> std::result::Result<Candidate, Unfit> {
     let process = find::hold(pid)?;
     let candidate = |process: Arc<ManagedProcess>| {
         let refuses_huge_pages = process.refuses_huge_pages()?;
-        let survey = process.survey(Terms::ASKED_FOR)?;
+        let survey = process.survey(Terms::ASKED_FOR, usize::MAX)?;
         let command = process.command().to_owned();
         let account = Account { pid, command, refuses_huge_pages, ..Account::default() };
         Ok(Candidate { process, survey, account })

@@ -2,7 +2,8 @@
 //! promoted now.
 
 use super::RequestId;
-use superpage_policy::promotion::Action;
+use std::fmt;
+use superpage_policy::promotion::{Action, Cause};
 use superpage_units::{Nanos, Time};
 
 /// Why a PMD range is not promoted now.
@@ -140,12 +141,32 @@ impl Because {
 }
 
 /// Why something is promoted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reason {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its policy's.
+    Policy(Cause),
+    /// It was touched for the first time, and a huge page fits there.
+    FirstTouch,
+}
+
+impl Reason {
     /// Its kind in a word.
-    pub kind: &'static str,
-    /// In words.
-    pub words: String,
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Policy(cause) => cause.kind(),
+            Self::FirstTouch => "first-touch",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(cause) => cause.fmt(f),
+            Self::FirstTouch => f.write_str("the first touch of a range that it fits"),
+        }
+    }
 }
 
 /// A promotion that a policy wants.
@@ -164,8 +185,8 @@ pub struct Wanted {
 pub enum State {
     /// Nobody wants the range promoted, and nothing keeps a policy from wanting it.
     Idle,
-    /// A policy wants it promoted, and it waits for its turn.
-    Queued(Wanted),
+    /// A policy wants it promoted, and it waits for its turn. In a box, because few of the ranges that are known do.
+    Queued(Box<Wanted>),
     /// A collapse request with it is under way.
     InFlight(RequestId),
     /// The range is left alone until a time.
@@ -182,28 +203,22 @@ pub enum State {
 pub struct Known {
     /// What is being done about it.
     pub state: State,
-    /// A promotion, now or in an earlier run, made it huge since it was mapped.
-    pub was_huge: bool,
     /// Why it cooled down last, and how often for that one shortly after the other.
     cooled: Option<(Because, u32)>,
 }
 
 impl Known {
     /// One that has been through nothing.
-    pub const NEW: Self = Self { state: State::Idle, was_huge: false, cooled: None };
-
-    /// One that was huge before anybody here knew it.
-    pub const WAS_HUGE: Self = Self { was_huge: true, ..Self::NEW };
+    pub const NEW: Self = Self { state: State::Idle, cooled: None };
 
     /// Whether nothing would be lost by forgetting it at `now`.
     #[must_use]
     pub fn is_forgotten(&self, now: Time) -> bool {
-        let is_at_rest = match self.state {
+        match self.state {
             State::Idle => true,
             State::CoolingDown { until, .. } => self.is_over(until, now),
             State::Queued(_) | State::InFlight(_) => false,
-        };
-        is_at_rest && !self.was_huge
+        }
     }
 
     /// Whether it may be queued at `now`.
@@ -239,7 +254,6 @@ impl Known {
         let times = before.map_or(0, |(_, times)| times);
         let until = now + because.cooldown(times);
         self.cooled = Some((because, times + 1));
-        self.was_huge |= because == Because::Promoted;
         self.state = State::CoolingDown { until, because };
         until
     }
@@ -251,7 +265,7 @@ impl Known {
         {
             self.cooled = None;
         }
-        self.state = State::Queued(wanted);
+        self.state = State::Queued(Box::new(wanted));
     }
 }
 
@@ -262,7 +276,7 @@ mod tests {
     const SECOND: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
 
     fn wanted(since: Time) -> Wanted {
-        Wanted { reason: Reason { kind: "test", words: String::new() }, action: None, since }
+        Wanted { reason: Reason::FirstTouch, action: None, since }
     }
 
     #[test]
@@ -277,7 +291,6 @@ mod tests {
             range.queue(wanted(now));
         }
         assert_eq!(lengths, [30, 120, 480, 1024]);
-        assert!(range.was_huge);
     }
 
     #[test]
@@ -295,12 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_forgotten_after_a_while_and_what_was_huge_is_not() {
+    fn what_was_refused_is_forgotten_after_a_while() {
         let mut range = Known::NEW;
         let until = range.cool_down(Because::Refused(Refusal::Shared), Time::ZERO);
         assert!(!range.is_forgotten(until));
         assert!(range.is_forgotten(until + FIRST + SECOND));
-        range.was_huge = true;
+        range.queue(wanted(until + LONGEST));
         assert!(!range.is_forgotten(until + LONGEST));
     }
 }

@@ -18,6 +18,7 @@ use super::gate::{Gate, Guard, Past, SLOW};
 use super::instance::{Background, PolicyInstance};
 use super::policy::Promotion;
 use super::range::{Because, Known, Reason, Refusal, State, Wanted};
+use super::runs::Runs;
 use super::{Counts, Promoted, Rules};
 use crate::process::Survey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,19 @@ const ASKED: usize = 64;
 const MOST_LATE: usize = 2;
 /// Surveys under way at a time.
 const SURVEYS: usize = 1;
+/// The VMAs and the PMD ranges with base pages that are known of all processes together, half as many again where many
+/// processes want more: a TiB where all of it is present. What a survey finds beyond it waits until some of that has become
+/// huge. Without a bound, programs that touch a page in each of many ranges would fill our memory at little cost to theirs.
+const MOST_KNOWN: usize = 1 << 19;
+/// The ranges that are queued of all processes together, likewise: some minutes of promoting.
+const MOST_QUEUED: usize = 1 << 16;
+
+/// What one of `processes` may have of something of which there is so much for all, where the others have so much: half of
+/// what is left, so that there is some for another, and at the least what each could have.
+const fn share(most: usize, of_others: usize, processes: usize) -> usize {
+    let (left, each) = (most.saturating_sub(of_others) / 2, most / (2 * processes + 1) + 1);
+    if left > each { left } else { each }
+}
 
 /// A process that is promoted in.
 #[derive(Debug)]
@@ -64,10 +78,14 @@ struct Managed {
     request: Option<RequestId>,
     /// No collapse before this: the process has had to wait for the last one.
     collapse_not_before: Time,
-    /// All PMD ranges of which something is known.
+    /// The PMD ranges of which something is known beyond what is mapped in them, and that they were huge.
     ranges: BTreeMap<PmdRange, Known>,
     /// How many of them are queued.
     queued: usize,
+    /// Its policy wants more than could be queued.
+    wants_more: bool,
+    /// The ranges that a promotion, now or in an earlier run, made huge since they were mapped.
+    was_huge: Runs,
     /// Where the search for the next queued range goes on.
     cursor: VirtAddr,
 }
@@ -85,6 +103,8 @@ impl Managed {
             collapse_not_before: now,
             ranges: BTreeMap::new(),
             queued: 0,
+            wants_more: false,
+            was_huge: Runs::default(),
             cursor: VirtAddr(0),
         }
     }
@@ -97,14 +117,14 @@ impl Managed {
         faults >= ACTIVE.0 || grown >= ACTIVE.bytes()
     }
 
-    /// The ranges that were huge.
-    fn was_huge(&self) -> impl Iterator<Item = PmdRange> {
-        self.ranges.iter().filter(|(_, known)| known.was_huge).map(|(range, _)| *range)
-    }
-
     /// When it is surveyed next, if nothing is under way in it.
     fn survey_at(&self) -> Option<Time> {
         self.request.is_none().then(|| self.next_survey.max(self.survey_not_before))
+    }
+
+    /// Whether more can be queued of what its last survey found.
+    fn has_room(&self) -> bool {
+        self.wants_more && self.queued == 0 && self.request.is_none()
     }
 
     /// When something is collapsed in it next, if that waits for nothing else.
@@ -152,8 +172,9 @@ impl Managed {
         let was_queued = matches!(known.state, State::Queued(_));
         let until = known.cool_down(because, now);
         self.queued -= usize::from(was_queued);
-        if because != Because::Promoted {
-            self.next_survey = self.next_survey.min(until);
+        match because {
+            Because::Promoted => self.was_huge.insert(range),
+            Because::Refused(_) => self.next_survey = self.next_survey.min(until),
         }
     }
 
@@ -199,7 +220,7 @@ impl Kind {
     fn process(&self) -> Option<ProcessKey> {
         match self {
             Self::Observe => None,
-            Self::Survey(process, _) => Some(*process),
+            Self::Survey(process, ..) => Some(*process),
             Self::Collapse { collapse, .. } => Some(collapse.process),
         }
     }
@@ -270,7 +291,7 @@ impl Scheduler {
                 true
             }
             None => {
-                self.promoted_before.insert(*key, managed.was_huge().collect());
+                self.promoted_before.insert(*key, std::mem::take(&mut managed.was_huge));
                 false
             }
         });
@@ -337,17 +358,15 @@ impl Scheduler {
     fn see(&mut self, process: &Observed, now: Time) -> bool {
         let is_its = |instance: &PolicyInstance| instance.promotion() == process.policy;
         let Some(instance) = self.instances.iter().position(is_its) else { return false };
-        if let Some(managed) = self.processes.get(&process.key)
+        if let Some(managed) = self.processes.get_mut(&process.key)
             && managed.instance != instance
         {
-            let was_huge = managed.was_huge().collect();
-            self.promoted_before.insert(process.key, was_huge);
+            self.promoted_before.insert(process.key, std::mem::take(&mut managed.was_huge));
             self.forget(process.key);
         }
         if !self.processes.contains_key(&process.key) {
             let mut managed = Managed::new(process, instance, now);
-            let before = self.promoted_before.remove(&process.key).unwrap_or_default();
-            managed.ranges = before.into_iter().map(|range| (range, Known::WAS_HUGE)).collect();
+            managed.was_huge = self.promoted_before.remove(&process.key).unwrap_or_default();
             self.processes.insert(process.key, managed);
             self.instances[instance].machine.snapshot.add(process.key);
         }
@@ -385,9 +404,10 @@ impl Scheduler {
         managed.next_survey = now + SURVEY_IDLE;
         managed.survey_not_before = now + cost * SURVEY_SHARE;
         let Some(instance) = self.instances.get_mut(managed.instance) else { return };
-        let wanted = instance.surveyed(key, &survey, now);
+        instance.surveyed(key, &survey, now);
         let snapshot = &instance.machine.snapshot;
         // What was emptied or unmapped is new when it is filled again.
+        managed.was_huge.retain(|range| snapshot.is_mapped(key, range));
         managed.ranges.retain(|range, known| match known.state {
             State::InFlight(_) | State::Queued(_) => true,
             _ => !known.is_forgotten(now) && snapshot.is_mapped(key, *range),
@@ -400,11 +420,26 @@ impl Scheduler {
             *queued -= usize::from(is_stale);
             !is_stale
         });
+        let cooled = managed.ranges.values().filter_map(|known| known.refused_until(now)).min();
+        managed.next_survey = managed.next_survey.min(cooled.unwrap_or(managed.next_survey));
+        self.fill_queue(key, now);
+    }
+
+    /// Queues what the policy of a process wants of what the last survey of it found, as far as there is room.
+    fn fill_queue(&mut self, key: ProcessKey, now: Time) {
+        let processes = self.processes.len();
+        let queued: usize = self.processes.values().map(|managed| managed.queued).sum();
+        let Some(managed) = self.processes.get_mut(&key) else { return };
+        let Some(instance) = self.instances.get_mut(managed.instance) else { return };
+        let most = share(MOST_QUEUED, queued - managed.queued, processes);
+        let room = most.saturating_sub(managed.queued);
+        let ranges = &managed.ranges;
+        let is_free = |range| ranges.get(&range).is_none_or(|known| known.is_free(now));
+        let wanted = instance.wanted(key, room, is_free);
+        managed.wants_more = wanted.len() == room;
         for (range, reason) in wanted {
             managed.queue(range, Wanted { reason, action: None, since: now });
         }
-        let cooled = managed.ranges.values().filter_map(|known| known.refused_until(now)).min();
-        managed.next_survey = managed.next_survey.min(cooled.unwrap_or(managed.next_survey));
     }
 
     fn collapsed(&mut self, id: RequestId, done: Collapsed, cost: Nanos, now: Time) {
@@ -496,7 +531,7 @@ impl Scheduler {
         let made = || done.became.iter().filter_map(|(_, became)| became.ok());
         let (huge_pages, filled) = (HugePages(made().count() as u64), made().sum());
         if let Some(first) = wanted.first().filter(|_| !huge_pages.is_zero()) {
-            let (reason, waited) = (first.reason.clone(), now.since(first.since));
+            let (reason, waited) = (first.reason, now.since(first.since));
             let policy = policy.to_owned();
             let report = Report::Promoted { process, policy, huge_pages, filled, reason, waited };
             self.report(report);
@@ -528,7 +563,7 @@ impl Scheduler {
         self.report(Report::WorkerLost(process));
         match request.kind {
             Kind::Observe => self.observe_next = now + OBSERVE_IDLE,
-            Kind::Survey(key, _) => {
+            Kind::Survey(key, ..) => {
                 let managed = self.processes.get_mut(&key);
                 if let Some(managed) = managed.filter(|one| one.request == Some(id)) {
                     managed.request = None;
@@ -568,6 +603,9 @@ impl Scheduler {
         if self.gate.ready_at() > now {
             return;
         }
+        let has_room = |(key, managed): (&ProcessKey, &Managed)| managed.has_room().then_some(*key);
+        let with_room: Vec<ProcessKey> = self.processes.iter().filter_map(has_room).collect();
+        with_room.into_iter().for_each(|key| self.fill_queue(key, now));
         self.ask_policies(now);
         while self.has_slot() {
             if !self.collapse(now) {
@@ -614,12 +652,22 @@ impl Scheduler {
             let Some(activity) = self.processes.get(&key).map(|managed| managed.activity) else {
                 return;
             };
+            let most = share(MOST_KNOWN, self.known_of_others(key), self.processes.len());
             let id = self.request(Kind::Survey(key, activity));
             if let Some(managed) = self.processes.get_mut(&key) {
                 managed.request = Some(id);
             }
-            self.commands.push(Command::Survey(id, key));
+            self.commands.push(Command::Survey(id, key, most));
         }
+    }
+
+    /// What is known of all other processes than this one, in VMAs and PMD ranges with base pages.
+    fn known_of_others(&self, key: ProcessKey) -> usize {
+        let known = |instance: &PolicyInstance| {
+            let (all, of_one) = instance.machine.snapshot.known(key);
+            all - of_one
+        };
+        self.instances.iter().map(known).sum()
     }
 
     /// Queues what policies want in the background, one range at a time, while a worker is free.
@@ -634,8 +682,8 @@ impl Scheduler {
                     break;
                 }
                 match self.instances[index].background(now) {
-                    Background::Promote(key, range, reason, action) => {
-                        if self.want(index, key, range, reason, action, now) == Queued::Yes {
+                    Background::Promote(key, range, action) => {
+                        if self.want(index, key, range, action, now) == Queued::Yes {
                             free -= 1;
                         }
                     }
@@ -651,11 +699,11 @@ impl Scheduler {
         index: usize,
         key: ProcessKey,
         range: PmdRange,
-        reason: Reason,
         action: Action,
         now: Time,
     ) -> Queued {
         let managed = self.processes.get_mut(&key).filter(|managed| managed.instance == index);
+        let reason = Reason::Policy(action.cause);
         let wanted = Wanted { reason, action: Some(action), since: now };
         let queued = managed.map_or(Queued::No, |managed| managed.queue(range, wanted));
         if queued == Queued::No {
@@ -709,7 +757,7 @@ impl Scheduler {
                 break;
             }
             let Some(known) = managed.ranges.get(&range) else { continue };
-            let past = if known.was_huge { Past::WasHuge } else { Past::New };
+            let past = if managed.was_huge.contains(range) { Past::WasHuge } else { Past::New };
             let seen = instance.machine.snapshot.seen(key, range);
             let answer = match seen {
                 Some(seen) => self.gate.admit(&seen, past, managed.domain),
@@ -718,7 +766,9 @@ impl Scheduler {
             match answer {
                 Ok(guard) => admitted.push((range, guard, seen.unwrap_or_default().present)),
                 Err(why) => {
-                    if let State::Queued(Wanted { action: Some(action), .. }) = &known.state {
+                    if let State::Queued(wanted) = &known.state
+                        && let Some(action) = &wanted.action
+                    {
                         instance.learn(action, Outcome::Stale);
                     }
                     *refused.entry(why).or_default() += HugePages(1);
@@ -751,7 +801,7 @@ impl Scheduler {
         for (range, ..) in &admitted {
             let Some(known) = managed.ranges.get_mut(range) else { continue };
             if let State::Queued(one) = std::mem::replace(&mut known.state, State::InFlight(id)) {
-                wanted.push(one);
+                wanted.push(*one);
                 managed.queued -= 1;
             }
         }
@@ -766,7 +816,9 @@ impl Scheduler {
     /// When to step again, if nothing happens before.
     #[must_use]
     pub fn next_step(&self) -> Time {
-        let collapse = self.processes.values().filter_map(Managed::collapse_at).min();
+        let may_be_filled = self.processes.values().any(Managed::has_room);
+        let fill = may_be_filled.then_some(Time::ZERO);
+        let collapse = self.processes.values().filter_map(Managed::collapse_at).min().or(fill);
         let policies = self.instances.iter().filter_map(PolicyInstance::due).min();
         let is_free = self.has_slot();
         let work = collapse.into_iter().chain(policies).min().filter(|_| is_free);
@@ -806,10 +858,10 @@ impl Scheduler {
     }
 
     /// Ranges that were huge, by process; with the policy.
-    pub fn promoted(&self) -> impl Iterator<Item = (ProcessKey, Promotion, Vec<PmdRange>)> {
+    pub fn promoted(&self) -> impl Iterator<Item = (ProcessKey, Promotion, &Runs)> {
         self.processes.iter().map(|(key, managed)| {
             let policy = self.instances[managed.instance].promotion();
-            (*key, policy, managed.was_huge().collect())
+            (*key, policy, &managed.was_huge)
         })
     }
 

@@ -6,6 +6,7 @@
 //! - What a range shares with other processes is looked at when it is promoted, not before.
 //! - Shared memory without a file counts as anonymous.
 
+use super::runs::Runs;
 use crate::process::{Memory, PromotableVma, Survey};
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
@@ -32,10 +33,38 @@ struct Mapped {
     /// Of each of those.
     memory: Vec<Memory>,
     /// What is mapped by base pages.
-    base: BTreeMap<PmdRange, Seen>,
-    /// Runs of huge pages.
-    huge: BTreeMap<PmdRange, HugePages>,
+    base: BTreeMap<PmdRange, Counts>,
+    /// Huge pages.
+    huge: Runs,
     footprint: Footprint,
+}
+
+/// What was seen of a PMD range that is mapped by base pages, in a quarter of [`Seen`]'s size.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    present: u16,
+    swapped: u16,
+    zero_pages: u16,
+}
+
+impl From<Seen> for Counts {
+    fn from(seen: Seen) -> Self {
+        // A PMD range has 512 base pages.
+        let count = |pages: BasePages| u16::try_from(pages.0).unwrap_or(u16::MAX);
+        Self {
+            present: count(seen.present),
+            swapped: count(seen.swapped),
+            zero_pages: count(seen.zero_pages),
+        }
+    }
+}
+
+impl From<Counts> for Seen {
+    fn from(counts: Counts) -> Self {
+        let [present, swapped, zero_pages] = [counts.present, counts.swapped, counts.zero_pages]
+            .map(|count| BasePages(count.into()));
+        Self { is_huge: false, present, swapped, zero_pages }
+    }
 }
 
 impl Default for Snapshot {
@@ -87,11 +116,20 @@ impl Snapshot {
             ..Mapped::default()
         };
         for found in &survey.found {
-            match *found {
-                Found::Huge(first, count) => mapped.add_huge(first, count),
-                Found::Base(range, seen) => mapped.add_base(range, seen),
+            if let Found::Huge(first, count) = *found {
+                mapped.add_huge(first, count);
             }
         }
+        // Collected, because a tree that is made of sorted items at once is full, and one that grows by them half full.
+        let base = survey.found.iter().filter_map(|found| match *found {
+            Found::Base(range, seen) if mapped.touches(range.start(), range.end()) => {
+                Some((range, seen.into()))
+            }
+            _ => None,
+        });
+        mapped.base = base.collect();
+        let present = mapped.base.values().map(|seen: &Counts| u64::from(seen.present)).sum();
+        mapped.footprint.base = BasePages(present);
         self.processes.insert(key, mapped);
     }
 
@@ -99,22 +137,31 @@ impl Snapshot {
     pub fn set_huge(&mut self, key: ProcessKey, range: PmdRange) {
         let Some(mapped) = self.processes.get_mut(&key) else { return };
         if let Some(seen) = mapped.base.remove(&range) {
-            mapped.footprint.base = mapped.footprint.base.saturating_sub(seen.present);
+            let present = BasePages(seen.present.into());
+            mapped.footprint.base = mapped.footprint.base.saturating_sub(present);
         }
-        mapped.huge.insert(range, HugePages(1));
+        mapped.huge.insert(range);
         mapped.footprint.huge += HugePages(1);
     }
 
     /// The PMD ranges that are mapped by base pages, with what was seen of each.
     pub fn base_mapped(&self, key: ProcessKey) -> impl Iterator<Item = (PmdRange, Seen)> {
         let mapped = self.processes.get(&key).into_iter();
-        mapped.flat_map(|mapped| mapped.base.iter().map(|(range, seen)| (*range, *seen)))
+        mapped.flat_map(|mapped| mapped.base.iter().map(|(range, seen)| (*range, (*seen).into())))
     }
 
     /// What was seen of a PMD range that is mapped by base pages.
     #[must_use]
     pub fn seen(&self, key: ProcessKey, range: PmdRange) -> Option<Seen> {
-        self.processes.get(&key)?.base.get(&range).copied()
+        self.processes.get(&key)?.base.get(&range).map(|seen| (*seen).into())
+    }
+
+    /// How many VMAs and PMD ranges with base pages are known of all processes, and of one of them.
+    #[must_use]
+    pub fn known(&self, key: ProcessKey) -> (usize, usize) {
+        let known = |mapped: &Mapped| mapped.vmas.len() + mapped.base.len();
+        let of_one = self.processes.get(&key).map_or(0, known);
+        (self.processes.values().map(known).sum(), of_one)
     }
 
     /// Whether anything was mapped in a PMD range.
@@ -137,7 +184,7 @@ impl Snapshot {
     #[must_use]
     pub fn fault(&self, process: ProcessKey, range: PmdRange) -> Option<Fault> {
         let mapped = self.processes.get(&process)?;
-        let seen = mapped.base.get(&range)?;
+        let seen = Seen::from(*mapped.base.get(&range)?);
         // A heap may begin or end in the middle of a range.
         let vma = [range.start(), VirtAddr(range.end().0 - 1)]
             .into_iter()
@@ -146,7 +193,7 @@ impl Snapshot {
         if seen.present.is_zero() {
             return None;
         }
-        let before = Seen { present: seen.present.saturating_sub(BasePages(1)), ..*seen };
+        let before = Seen { present: seen.present.saturating_sub(BasePages(1)), ..seen };
         Some(Fault {
             process,
             address: range.start().max(vma.start),
@@ -189,44 +236,32 @@ impl Mapped {
         self.vmas.get(index).is_some_and(|vma| vma.start < end)
     }
 
-    fn add_base(&mut self, range: PmdRange, seen: Seen) {
-        if self.touches(range.start(), range.end()) {
-            self.footprint.base += seen.present;
-            self.base.insert(range, seen);
-        }
-    }
-
     fn add_huge(&mut self, first: PmdRange, count: HugePages) {
         let end = first.start().offset(count.bytes());
         // A file's huge pages may lie in a hole between two VMAs.
         if self.index(first.start()) == self.index(VirtAddr(end.0 - 1)) {
             if self.index(first.start()).is_some() {
                 self.footprint.huge += count;
-                self.huge.insert(first, count);
+                self.huge.push(first, count);
             }
             return;
         }
         for range in PmdRange::within(first.start(), end) {
             if self.index(range.start()).is_some() {
                 self.footprint.huge += HugePages(1);
-                self.huge.insert(range, HugePages(1));
+                self.huge.push(range, HugePages(1));
             }
         }
     }
 
-    fn is_huge(&self, range: PmdRange) -> bool {
-        let run = self.huge.range(..=range).next_back();
-        run.is_some_and(|(first, count)| range.start() < first.start().offset(count.bytes()))
-    }
-
     /// The first PMD range at or after `from` with anything mapped in it.
     fn next(&self, from: PmdRange) -> Option<PmdRange> {
-        if self.is_huge(from) {
-            return Some(from);
+        let huge = self.huge.next(from);
+        if huge == Some(from) {
+            return huge;
         }
         // Where only the shared zero page is mapped, nothing is present.
-        let base = self.base.range(from..).find(|(_, seen)| !seen.present.is_zero());
-        let huge = self.huge.range(from..).next().map(|(first, _)| *first);
+        let base = self.base.range(from..).find(|(_, seen)| seen.present > 0);
         base.map(|(range, _)| *range).into_iter().chain(huge).min()
     }
 }
@@ -259,11 +294,11 @@ impl View for Snapshot {
 
     fn range(&self, process: ProcessKey, range: PmdRange) -> RangeView {
         let Some(mapped) = self.processes.get(&process) else { return RangeView::default() };
-        if mapped.is_huge(range) {
+        if mapped.huge.contains(range) {
             let present = PageSize::Huge.base_pages();
             return RangeView { mapping: Mapping::Huge, present, ..RangeView::default() };
         }
-        mapped.base.get(&range).map(range_view).unwrap_or_default()
+        mapped.base.get(&range).map(|seen| range_view(&(*seen).into())).unwrap_or_default()
     }
 
     fn next_mapped(&self, process: ProcessKey, from: VirtAddr) -> Option<PmdRange> {

@@ -161,7 +161,7 @@ impl Running {
     /// What is mapped in the program's VMA; the rest of its memory is none of the test's.
     fn survey(&self) -> Result<Survey, Failed> {
         let (start, end) = (self.program.start, self.end);
-        let mut survey = self.process.survey(Terms::ASKED_FOR)?;
+        let mut survey = self.process.survey(Terms::ASKED_FOR, usize::MAX)?;
         survey.vmas.retain(|vma| vma.start < end && start < vma.end);
         for vma in &mut survey.vmas {
             (vma.start, vma.end) = (vma.start.max(start), vma.end.min(end));

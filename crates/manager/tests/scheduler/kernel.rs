@@ -159,7 +159,7 @@ impl Kernel {
                     let event = self.observe(id);
                     self.answer(id, None, event);
                 }
-                Command::Survey(id, process) => {
+                Command::Survey(id, process, _) => {
                     let event = Event::Surveyed(id, self.survey(process), Nanos(200_000));
                     self.answer(id, Some(process), event);
                 }
