@@ -38,6 +38,7 @@ pub mod status;
 pub mod swap;
 pub mod text;
 pub mod thp;
+pub mod tracked_writes;
 pub mod usage;
 pub mod vmstat;
 mod width;

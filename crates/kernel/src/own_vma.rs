@@ -217,6 +217,35 @@ impl OwnVma {
         self.register(MODE_WP)
     }
 
+    /// Registers it with a userfaultfd and write-protects all of it. Who writes to it waits until this is renewed.
+    ///
+    /// # Errors
+    /// As [`OwnVma::watch_writes`].
+    pub fn protect_writes(&mut self) -> Result<()> {
+        #[repr(C)]
+        struct WriteProtect {
+            start: u64,
+            length: u64,
+            mode: u64,
+        }
+        // From the kernel's linux/userfaultfd.h; `libc` does not have it.
+        const UFFDIO_WRITEPROTECT: libc::Ioctl = 0xc018_aa06;
+        const MODE_WP: u64 = 1;
+        self.watch_writes()?;
+        let failed = |errno| Error::from_errno(errno, "write-protect a VMA");
+        let file = self.userfaultfd.as_ref().ok_or_else(|| failed(Errno::BADF))?;
+        let mut protect =
+            WriteProtect { start: self.start().0, length: self.size().0, mode: MODE_WP };
+        // SAFETY: the structure is what the kernel expects, and outlives the call.
+        let done =
+            unsafe { libc::ioctl(file.as_raw_fd(), UFFDIO_WRITEPROTECT, &raw mut protect) == 0 };
+        if done {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        Err(failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+    }
+
     /// Registers it with a userfaultfd for missing pages, which nobody ever fills: who touches one waits until this is renewed.
     ///
     /// # Errors

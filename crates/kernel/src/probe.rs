@@ -18,6 +18,7 @@ use crate::process_madvise;
 use crate::rights::Rights;
 use crate::sample::{Content, Sampler};
 use crate::thp::{self, Thp};
+use crate::tracked_writes;
 use crate::width::to_usize;
 use rustix::fs::{Access, access};
 use std::path::Path;
@@ -39,6 +40,8 @@ pub enum Ability {
     MakeHugePages,
     /// Splitting a huge page frees its zero-filled base pages.
     SplitAndFree,
+    /// Splitting a huge page without forgetting which of its pages were written to.
+    KeepTracking,
     /// Turning a range back into a huge page by MADV_COLLAPSE.
     Collapse,
     /// Doing all that to processes of other users.
@@ -59,12 +62,13 @@ pub enum Ability {
 
 impl Ability {
     /// All of them, in the order to show them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::HoldProcesses,
         Self::FindHugePages,
         Self::ReadMemory,
         Self::MakeHugePages,
         Self::SplitAndFree,
+        Self::KeepTracking,
         Self::Collapse,
         Self::ReachOthers,
         Self::HoldKhugepaged,
@@ -88,6 +92,7 @@ impl Ability {
             Self::ReadMemory => "read-memory",
             Self::MakeHugePages => "make-huge-pages",
             Self::SplitAndFree => "split-and-free",
+            Self::KeepTracking => "keep-tracking",
             Self::Collapse => "collapse",
             Self::ReachOthers => "reach-others",
             Self::HoldKhugepaged => "hold-khugepaged",
@@ -108,6 +113,9 @@ impl Ability {
             Self::ReadMemory => "see which base pages are zero-filled (process_vm_readv)",
             Self::MakeHugePages => "get huge pages at first touch (transparent huge pages)",
             Self::SplitAndFree => "split a huge page and free its zero-filled base pages",
+            Self::KeepTracking => {
+                "split and still know which pages were written to (soft-dirty, userfaultfd)"
+            }
             Self::Collapse => "turn memory back into huge pages (MADV_COLLAPSE)",
             Self::ReachOthers => "do this to processes of other users",
             Self::HoldKhugepaged => "keep khugepaged from rebuilding bloat (max_ptes_none)",
@@ -173,6 +181,7 @@ pub fn probe(ability: Ability) -> Finding {
         Ability::ReadMemory => read_memory(),
         Ability::MakeHugePages => make_huge_pages(),
         Ability::SplitAndFree => on_a_huge_page(split_and_free),
+        Ability::KeepTracking => keep_tracking(),
         Ability::Collapse => collapse(),
         Ability::ReachOthers => reach_others(Path::new("/proc")),
         Ability::HoldKhugepaged => hold_khugepaged(),
@@ -312,6 +321,29 @@ fn split_and_free(subject: &Subject) -> Result<Verdict> {
             (Answer::No, why, Some(OLDER_KERNEL))
         }
     })
+}
+
+fn keep_tracking() -> Verdict {
+    const LEFT_ALONE: &str = "Nothing need be done: memory whose writes are tracked is left alone.";
+    let seen = match tracked_writes::after_a_split() {
+        Ok(seen) => seen,
+        Err(error) => return refused(&error),
+    };
+    let in_words = |survived| match survived {
+        Some(true) => "kept",
+        Some(false) => "forgotten",
+        None => "not tried",
+    };
+    let why = format!(
+        "soft-dirty bit {}, a userfaultfd's write protection {}",
+        in_words(seen.soft_dirty),
+        in_words(seen.write_protected)
+    );
+    match [seen.soft_dirty, seen.write_protected] {
+        bits if bits.contains(&Some(false)) => (Answer::No, why, Some(LEFT_ALONE)),
+        [None, None] => (Answer::CouldNotTell, why, Some(LEFT_ALONE)),
+        _ => (Answer::Yes, why, None),
+    }
 }
 
 fn collapse() -> Verdict {

@@ -9,7 +9,7 @@ use superpage_kernel::pagemap::{Mapping, Pagemap};
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
 use superpage_kernel::sample::{Content, Sampler};
-use superpage_kernel::{maps, process_madvise};
+use superpage_kernel::{maps, process_madvise, smaps_flags};
 use superpage_units::{
     BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes, HugePages, PmdRange,
 };
@@ -25,13 +25,14 @@ macro_rules! ensure {
 
 type Test = fn(Subject) -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 6] = [
+const TESTS: [(&str, Test); 7] = [
     ("huge_pages_are_found_and_read", found_and_read),
     ("a_split_frees_exactly_the_zero_pages", frees_exactly),
     ("a_long_walk_counts_nothing_twice", counts_nothing_twice),
     ("collapse_brings_the_bloat_back", collapse_brings_back),
     ("locked_memory_is_refused_by_range", locked_is_refused),
     ("what_a_child_shares_stays_whole", shared_stays_whole),
+    ("whether_tracked_writes_survive_a_split_is_told", tracked_writes_are_told),
 ];
 
 fn main() {
@@ -180,4 +181,14 @@ fn lock(part: &[u8]) -> Result<(), Failed> {
     let start = part.as_ptr().cast_mut().cast();
     // SAFETY: `part` is mapped for as long as it is borrowed; locking changes no contents.
     Ok(unsafe { rustix::mm::mlock(start, part.len()) }?)
+}
+
+/// Whether they do is the kernel's affair; that we can tell is ours.
+fn tracked_writes_are_told(_: Subject) -> Result<(), Failed> {
+    let finding = probe::probe(Ability::KeepTracking);
+    let is_told = finding.answer != Answer::CouldNotTell;
+    ensure!(is_told, finding.why);
+    let tells_soft_dirty = !finding.why.contains("soft-dirty bit not tried");
+    ensure!(tells_soft_dirty == smaps_flags::kernel_has_soft_dirty(), finding.why);
+    Ok(())
 }
