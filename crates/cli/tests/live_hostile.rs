@@ -12,8 +12,10 @@ use libtest_mimic::Failed;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::Value;
 use std::fs::File;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use superpage_kernel::cgroup::{Hierarchy, Scratch};
 use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::process::Process;
 use superpage_kernel::status;
@@ -30,7 +32,7 @@ fn main() -> ExitCode {
     subject::main(tests, &roles)
 }
 
-fn tests() -> [Test; 5] {
+fn tests() -> [Test; 7] {
     let able = machine::without_debloating().or_else(machine::without_daemon);
     let merging = able.clone().or_else(without_word_of_merging);
     let stress = able.clone().or_else(|| without(&["stress-ng", "--version"]));
@@ -42,6 +44,12 @@ fn tests() -> [Test; 5] {
             able.clone().or_else(machine::without_first_touches),
             memory_that_never_answers_keeps_nobody_waiting,
         ),
+        (
+            "cgroups_by_the_thousand_cost_nothing",
+            able.clone().or_else(without_cgroups),
+            cgroups_by_the_thousand_cost_nothing,
+        ),
+        ("another_proc_is_told_from_ours", able.clone().or_else(without_namespaces), another_proc),
         ("whose_pages_are_merged_is_said", merging, whose_pages_are_merged_is_said),
         ("stress_ng_finds_nothing_wrong", stress, stress_ng_finds_nothing_wrong),
     ]
@@ -149,6 +157,78 @@ fn the_daemon_serves_others_meanwhile() -> Ended {
     let is_counted = metrics.lines().any(|line| line == "superpage_processes_too_long 1");
     ensure!(is_counted, "it is not counted: {metrics}");
     daemon.stop()?;
+    worker.check()?;
+    Ok(worker.quit()?)
+}
+
+fn without_namespaces() -> Option<String> {
+    without(&["unshare", "--mount", "--pid", "--fork", "true"])
+}
+
+/// Something else than this namespace's processes lies over `/proc`: nothing that is read there is believed.
+fn another_proc() -> Ended {
+    let files = "mount -t tmpfs none /proc && mkdir /proc/1";
+    let others = "true";
+    let not_ours = "it shows the processes of another namespace";
+    for (namespaces, mount, says, commands) in [
+        (&["--mount"][..], files, "it is not the kernel's (procfs)", &["scan"][..]),
+        (&["--mount", "--pid", "--fork"], others, not_ours, &["scan", "daemon"]),
+    ] {
+        for command in commands {
+            let script = format!("{mount} && exec \"$0\" {command}");
+            let mut unshared = Command::new("unshare");
+            let output = unshared.args(namespaces).args(["sh", "-c", &script, PROGRAM]).output()?;
+            let said = Said::from(output);
+            ensure!(said.code != Some(0) && said.err.contains(says), "{command}: {said:?}");
+            ensure!(said.err.lines().count() == 1, "{command}: {said:?}");
+        }
+    }
+    Ok(())
+}
+
+fn without_cgroups() -> Option<String> {
+    let made =
+        hierarchy().and_then(|hierarchy| Ok(Scratch::create(&hierarchy, "superpage-probe")?));
+    made.err().map(|error| error.message().unwrap_or("no cgroups").to_owned())
+}
+
+fn hierarchy() -> Result<Hierarchy, Failed> {
+    Ok(Hierarchy::find(Path::new("/"))?.ok_or("no memory cgroups are mounted")?)
+}
+
+/// As many as a user may make who was given a cgroup of his own.
+const GROUPS: usize = 3_000;
+
+/// A user makes cgroups by the thousand, each with a limit, and has a small process go from one to the next, while the daemon
+/// serves a process in another one.
+fn cgroups_by_the_thousand_cost_nothing() -> Ended {
+    let hierarchy = hierarchy()?;
+    let group = |name: String| -> Result<Scratch, Failed> {
+        let group = Scratch::create(&hierarchy, &name)?;
+        group.limit(Bytes::from_mib(64))?;
+        Ok(group)
+    };
+    let groups: Result<Vec<Scratch>, Failed> =
+        (0..GROUPS).map(|number| group(format!("superpage-many-{number}"))).collect();
+    let groups = groups?;
+    let subject = Subject::start("merging")?;
+    let wanderer = Process::open(subject.pid())?;
+    let mut worker = worker(WorkloadKind::RandomAccessR, Bytes::from_mib(64))?;
+    let home = Home::with(&Config::all_of(&[subject.pid(), worker.pid()]))?;
+    let daemon = home.start()?;
+    let is_split = |line: &Value| says(line, "split huge pages") && line["pid"] == worker.pid().0;
+    daemon.wait_since(0, "it to serve another", is_split)?;
+    let (before, began) = (daemon.cpu()?, Instant::now());
+    for group in &groups {
+        group.add(&wanderer)?;
+    }
+    std::thread::sleep(Duration::from_secs(5).saturating_sub(began.elapsed()));
+    let used = daemon.cpu()?.saturating_sub(before).as_secs_f64() / began.elapsed().as_secs_f64();
+    let peak = status::of(&Process::open(daemon.pid())?)?.peak_rss.unwrap_or_default();
+    ensure!(used < 0.1, "the daemon took {used} of a core");
+    ensure!(peak < LITTLE, "the daemon took {peak}");
+    daemon.stop()?;
+    drop(subject);
     worker.check()?;
     Ok(worker.quit()?)
 }

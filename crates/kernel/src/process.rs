@@ -241,8 +241,12 @@ pub(crate) fn explain(errno: Errno, pid: Pid, what: &str) -> Error {
 /// The numbers of all processes that `proc_root` (normally `/proc`) shows, in ascending order.
 ///
 /// # Errors
-/// [`Error::Missing`] or [`Error::Denied`] if the directory cannot be read.
+/// [`Error::Missing`] or [`Error::Denied`] if the directory cannot be read; [`Error::Refused`] if `/proc` shows other processes
+/// than ours.
 pub fn list(proc_root: &Path) -> Result<Vec<Pid>> {
+    if proc_root == Path::new("/proc") {
+        check_proc()?;
+    }
     let entries =
         std::fs::read_dir(proc_root).map_err(|error| Error::from_io(&error, "list", proc_root))?;
     let mut pids: Vec<Pid> = entries
