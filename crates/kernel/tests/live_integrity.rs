@@ -2,9 +2,10 @@
 //! byte of its memory.
 //!
 //! A process of several threads writes patterns all over its memory, zeroes and discards parts of
-//! it, and checks all it wrote; it forks children that check what they inherited. Meanwhile its
-//! memory is split and collapsed from outside as fast as possible, at least 30 seconds long; with
-//! `SUPERPAGE_INTEGRITY_SECONDS` longer.
+//! it, has the kernel read parts of it, and checks all it wrote; it forks children that check what
+//! they inherited. Meanwhile its memory is split and collapsed from outside as fast as possible, at
+//! least 30 seconds long; with `SUPERPAGE_INTEGRITY_SECONDS` longer, with `SUPERPAGE_FULL=1` until it
+//! has checked 10^12 bytes.
 
 #![expect(unsafe_code, reason = "forks, and looks at memory as words")]
 #![expect(clippy::print_stdout, reason = "says why a test is skipped; a subject reports by it")]
@@ -14,23 +15,30 @@ use rustix::mm::{Advice, madvise};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::pagemap::{Mapping, Pagemap};
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
-use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr};
+use superpage_units::{
+    BASE_PAGE_BYTES, BASE_PAGES_PER_HUGE_PAGE, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr,
+};
 
-/// Set for the copy of this program that is started to be the process.
+/// Set for the copy of this program that is started to be the process: to the base pages that it checks at least.
 const SUBJECT: &str = "SUPERPAGE_TEST_SUBJECT";
 
+/// The base pages that are checked at least, if all is to be checked that we promise: 10^12 bytes.
+const MANY: u64 = 1_000_000_000_000 / BASE_PAGE_BYTES;
+
 fn main() -> ExitCode {
-    if std::env::var_os(SUBJECT).is_some() {
+    if let Ok(least) = std::env::var(SUBJECT) {
+        let least = least.parse().unwrap_or_default();
         // The parent may be gone, and its end is ours.
-        return if be_subject().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        return if be_subject(least).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let missing = [Ability::SplitAndFree, Ability::Collapse, Ability::FindHugePages]
         .map(probe::probe)
@@ -79,6 +87,8 @@ struct Report {
     zeroed: u64,
     discarded: u64,
     checked: u64,
+    /// Base pages that the kernel read, to write them to a pipe.
+    piped: u64,
     forks: u64,
     /// The longest time that a burst of steps or a check of everything took.
     longest_ms: u128,
@@ -93,6 +103,7 @@ impl Report {
             zeroed: self.zeroed + other.zeroed,
             discarded: self.discarded + other.discarded,
             checked: self.checked + other.checked,
+            piped: self.piped + other.piped,
             forks: self.forks + other.forks,
             longest_ms: self.longest_ms.max(other.longest_ms),
             wrong: self.wrong.or(other.wrong),
@@ -100,27 +111,42 @@ impl Report {
     }
 }
 
-/// Says where its memory is, works until a line comes, and reports.
-fn be_subject() -> Result<(), Failed> {
+/// Says where its memory is, works until a line comes and it has checked `least` base pages, and reports.
+fn be_subject(least: u64) -> Result<(), Failed> {
     let mut memory = OwnMemory::map(HugePages(HUGE_PAGES * THREADS as u64), Wish::HugePages)?;
     let start = memory.ranges().next().ok_or("no memory")?.start();
     let part = memory.bytes().len() / THREADS;
     println!("{}", start.0);
     std::io::stdout().flush()?;
-    let stop = &AtomicBool::new(false);
+    let (stop, checked) = (&AtomicBool::new(false), &AtomicU64::new(0));
     let report = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..)
             .zip(memory.bytes_mut().chunks_exact_mut(part))
-            .map(|(seed, bytes)| scope.spawn(move || Part::new(bytes, seed).work(stop)))
+            .map(|(seed, bytes)| {
+                scope.spawn(move || Ok(Part::new(bytes, seed)?.work(stop, checked)))
+            })
             .collect();
         let told = std::io::stdin().read_line(&mut String::new());
+        let is_enough = || checked.load(Ordering::Relaxed) >= least;
+        while !is_enough() && threads.iter().all(|thread| !thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         stop.store(true, Ordering::Relaxed);
-        let reports = threads.into_iter().map(|thread| thread.join());
-        let report = reports.map(Result::unwrap_or_default).fold(Report::default(), Report::merge);
+        let reports = threads.into_iter().map(|thread| {
+            let ended = thread.join().unwrap_or_else(|_| Err("it panicked".into()));
+            ended.unwrap_or_else(|error: Failed| Report {
+                wrong: Some(format!("a thread ended: {error:?}")),
+                ..Report::default()
+            })
+        });
+        let report = reports.fold(Report::default(), Report::merge);
         told.map(|_| report)
     })?;
     println!("{}", serde_json::to_string(&report)?);
-    Ok(std::io::stdout().flush()?)
+    std::io::stdout().flush()?;
+    // Until we are killed: somebody may still be at our memory.
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
 }
 
 /// The memory of one thread and what it should hold.
@@ -131,22 +157,24 @@ struct Part<'a> {
     rng: Rng,
     report: Report,
     child: Option<Pid>,
+    /// A pipe: what is read from it, and written to it.
+    pipe: (OwnedFd, OwnedFd),
 }
 
 impl<'a> Part<'a> {
-    fn new(bytes: &'a mut [u8], seed: u64) -> Self {
+    fn new(bytes: &'a mut [u8], seed: u64) -> Result<Self, Failed> {
         // SAFETY: every bit pattern is a word, and these are ours alone.
         let (_, words, _) = unsafe { bytes.align_to_mut::<u64>() };
         let versions = vec![0; words.len() / WORDS_PER_PAGE];
-        let child = None;
-        Self { words, versions, rng: Rng(seed), report: Report::default(), child }
+        let (child, pipe) = (None, rustix::pipe::pipe()?);
+        Ok(Self { words, versions, rng: Rng(seed), report: Report::default(), child, pipe })
     }
 
-    fn work(mut self, stop: &AtomicBool) -> Report {
+    fn work(mut self, stop: &AtomicBool, checked: &AtomicU64) -> Report {
         const BURST: usize = 256;
         const REST: Duration = Duration::from_millis(2);
         const FULL_CHECK: Duration = Duration::from_millis(1500);
-        let mut last = Instant::now();
+        let (mut last, mut told) = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) && self.report.wrong.is_none() {
             let began = Instant::now();
             (0..BURST).for_each(|_| self.step());
@@ -156,6 +184,8 @@ impl<'a> Part<'a> {
                 last = Instant::now();
             }
             self.report.longest_ms = self.report.longest_ms.max(began.elapsed().as_millis());
+            checked.fetch_add(self.report.checked - told, Ordering::Relaxed);
+            told = self.report.checked;
             // Whoever splits and collapses needs the cores too.
             std::thread::sleep(REST);
         }
@@ -172,6 +202,7 @@ impl<'a> Part<'a> {
             0 => self.discard(page),
             1..4_000 => self.write(page),
             4_000..7_000 => self.zero(page),
+            7_000..7_500 => self.pipe(page),
             _ => {}
         }
     }
@@ -193,6 +224,26 @@ impl<'a> Part<'a> {
         self.versions[page] = 0;
         self.page(page).fill(0);
         self.report.zeroed += 1;
+    }
+
+    /// Has the kernel read a page: what it read must be what is there.
+    fn pipe(&mut self, page: usize) {
+        const BYTES: usize = WORDS_PER_PAGE * size_of::<u64>();
+        let version = self.versions[page];
+        let words = &self.words[page * WORDS_PER_PAGE..][..WORDS_PER_PAGE];
+        // SAFETY: words are bytes, and these are ours alone.
+        let bytes = unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), BYTES) };
+        let mut read = [0; BYTES];
+        let (from, to) = &self.pipe;
+        let piped = rustix::io::write(to, bytes).and_then(|_| rustix::io::read(from, &mut read));
+        let is_right = |(at, word): (usize, &[u8; 8])| {
+            u64::from_ne_bytes(*word) == expected(page, version, at)
+        };
+        if piped != Ok(BYTES) || !read.as_chunks::<8>().0.iter().enumerate().all(is_right) {
+            let what = format!("the kernel read something else from page {page}: {piped:?}");
+            self.report.wrong.get_or_insert(what);
+        }
+        self.report.piped += 1;
     }
 
     /// Gives a whole range back to the kernel; it reads as zeroes from then on.
@@ -288,9 +339,9 @@ struct Subject {
 }
 
 impl Subject {
-    fn start() -> Result<Self, Failed> {
+    fn start(least: u64) -> Result<Self, Failed> {
         let mut child = Command::new(std::env::current_exe()?)
-            .env(SUBJECT, "1")
+            .env(SUBJECT, least.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -357,10 +408,10 @@ impl Attacker {
         self.ranges.iter().filter(chosen).copied().collect()
     }
 
-    /// Attacks until `deadline`; returns how many ranges verifiably changed by it.
-    fn attack(mut self, attack: Attack, deadline: Instant) -> Result<u64, Failed> {
+    /// Attacks until it `is_over`; returns how many ranges verifiably changed by it.
+    fn attack(mut self, attack: Attack, is_over: &AtomicBool) -> Result<u64, Failed> {
         let mut done = 0;
-        while Instant::now() < deadline {
+        while !is_over.load(Ordering::Relaxed) {
             let ranges = self.choose();
             let before = self.pagemap.mappings(&ranges)?;
             let refused = match attack {
@@ -402,28 +453,34 @@ fn duration() -> Duration {
 }
 
 fn no_byte_is_lost() -> Result<(), Failed> {
-    let mut subject = Subject::start()?;
-    let deadline = Instant::now() + duration();
+    let is_full = std::env::var_os("SUPERPAGE_FULL").is_some_and(|full| full == "1");
+    let least = if is_full { MANY } else { 0 };
+    let mut subject = Subject::start(least)?;
+    let (began, is_over) = (Instant::now(), &AtomicBool::new(false));
     let splitter = Attacker::new(&subject, 1)?;
     let collapser = Attacker::new(&subject, 2)?;
-    let (splits, collapses) = std::thread::scope(|scope| {
-        let splits = scope.spawn(|| splitter.attack(Attack::Split, deadline));
-        let collapses = scope.spawn(|| collapser.attack(Attack::Collapse, deadline));
-        (splits.join(), collapses.join())
+    let (report, splits, collapses) = std::thread::scope(|scope| {
+        let splits = scope.spawn(|| splitter.attack(Attack::Split, is_over));
+        let collapses = scope.spawn(|| collapser.attack(Attack::Collapse, is_over));
+        std::thread::sleep(duration());
+        let report = subject.stop();
+        is_over.store(true, Ordering::Relaxed);
+        (report, splits.join(), collapses.join())
     });
-    let report = subject.stop()?;
+    let report = report?;
     let splits = splits.map_err(|_| "the splitter panicked")??;
     let collapses = collapses.map_err(|_| "the collapser panicked")??;
     let said = format!("{splits} splits, {collapses} collapses, {report:?}");
     println!("{said}");
     let worked = report.written > 10_000 && report.zeroed > 10_000 && report.discarded > 0;
+    let read = report.piped > 1_000 && report.checked >= least;
     // An idle machine with two cores does thirty times as many and more; one with six busy programs
     // for each core, three times as many.
-    let seconds = duration().as_secs();
+    let seconds = began.elapsed().as_secs();
     let enough = splits >= 3 * seconds && collapses >= seconds && report.forks >= 20;
     for (holds, what) in [
         (report.wrong.is_none(), "a byte is wrong"),
-        (worked && report.checked > 100_000, "the process hardly worked"),
+        (worked && read && report.checked > 100_000, "the process hardly worked"),
         (enough, "it was hardly attacked"),
         (report.longest_ms < 5_000, "a thread was stalled"),
     ] {
