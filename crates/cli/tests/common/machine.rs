@@ -3,7 +3,9 @@
 use libtest_mimic::{Arguments, Conclusion, Trial};
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::process::{self, Process};
-use superpage_units::Pid;
+use superpage_kernel::settings::{Mode, Settings};
+use superpage_kernel::thp::{self, Thp};
+use superpage_units::{BasePages, Nanos, Pid};
 
 use super::Ended;
 use std::path::Path;
@@ -14,11 +16,29 @@ pub(crate) type Check = fn() -> Ended;
 /// A test: its name, why it cannot run here, and itself.
 pub(crate) type Test = (&'static str, Option<String>, Check);
 
+/// Where the journal of what tests hold is kept: the next run of tests puts back what a killed one left.
+const HELD: &str = "/run/superpage/tests";
+
 /// Runs the tests one at a time: they use much memory, and some change settings of the machine.
 pub(crate) fn run(tests: impl IntoIterator<Item = Test>) -> Conclusion {
+    let _held = hold_pace();
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, tests.into_iter().map(trial).collect())
+}
+
+/// Holds khugepaged at the pace that the kernel has by default until it is dropped: a faster one rebuilds what a test has split
+/// before it looks. `None` where another test program holds it, or nobody may.
+fn hold_pace() -> Option<Settings> {
+    const PACE: (BasePages, Nanos) = (BasePages(4096), Nanos(10_000_000_000));
+    if probe::probe(Ability::HoldKhugepaged).answer != Answer::Yes {
+        return None;
+    }
+    let (mut settings, _) = Settings::open(Path::new(HELD), Mode::Apply).ok()?;
+    let knobs = Thp::under(Path::new("/sys"));
+    knobs.set(&mut settings, thp::PAGES_TO_SCAN, PACE.0).ok()?;
+    knobs.set(&mut settings, thp::SCAN_SLEEP, PACE.1).ok()?;
+    Some(settings)
 }
 
 fn trial((name, hindrance, test): Test) -> Trial {
