@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     )
 }
 
-fn tests() -> [Test; 19] {
+fn tests() -> [Test; 20] {
     let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
@@ -81,6 +81,11 @@ fn tests() -> [Test; 19] {
         ("it_frees_down_to_the_low_watermark", able.clone(), it_frees_down_to_the_low_watermark),
         ("it_keeps_to_its_lists", able.clone(), it_keeps_to_its_lists),
         ("a_full_cgroup_pays_for_itself", group.clone(), a_full_cgroup_pays_for_itself),
+        (
+            "a_cgroup_that_nobody_named_is_kept_from_its_limit",
+            group.clone(),
+            a_cgroup_that_nobody_named_is_kept_from_its_limit,
+        ),
         (
             "who_is_excluded_in_the_middle_of_a_pass_is_left_alone",
             group.clone(),
@@ -285,7 +290,7 @@ fn what_was_asked_for_stays_while_memory_is_free() -> Ended {
     let daemon = home.start()?;
     wait_for("the process to be managed", PATIENCE, || {
         let text = std::fs::read_to_string(home.state().join("status.json")).unwrap_or_default();
-        Ok(text.contains("[\"default\",1]").then_some(()))
+        Ok(text.contains("[\"superpage\",1]").then_some(()))
     })?;
     let said = subject.order("fill")?;
     let starts: Vec<u64> = said.split(' ').map(str::parse).collect::<Result<_, _>>()?;
@@ -399,6 +404,34 @@ fn a_full_cgroup_pays_for_itself() -> Ended {
     ensure!(used()? > 0.25, "all of it was freed, not only what was asked for");
     ensure!(inside.order("check")? == "intact", "something was lost");
     ensure!(Holds::now(outside.pid())?.huge == before, "a process outside was touched");
+    Ok(())
+}
+
+/// A cgroup with a limit that comes while the daemon runs, and whose program is near that.
+fn a_cgroup_that_nobody_named_is_kept_from_its_limit() -> Ended {
+    let scratch = scratch("found")?;
+    let group = scratch.group();
+    // The program has nearly all of it, and half of that is bloat.
+    limit(group, FREED_IN_PART.bytes().scaled(1.06))?;
+    let home = Home::with(&Config::idle())?;
+    let path = group.path();
+    home.configure(&format!(
+        "watermarks = {{ enabled = false }}\nprocesses = {{ include = {{ cgroups = [{path:?}] }} }}\n\
+         khugepaged = {{ max_ptes_none = \"keep\" }}\n"
+    ))?;
+    let daemon = home.start()?;
+    let mut inside = scratch.while_in(|| Subject::start("plain"))??;
+    let done = daemon.wait_since(0, "a pass", |line| says(line, "pass done"))?;
+    ensure!(done["watch"] == path.to_str().unwrap_or_default(), "{done}");
+    let used = || -> Result<f64, Failed> {
+        let usage = group.usage()?;
+        Ok(usage.working.share_of(usage.limit.ok_or("no limit")?).get())
+    };
+    wait_for("the group to get smaller", PATIENCE, || Ok((used()? < 0.85).then_some(())))?;
+    daemon.stop()?;
+    ensure!(used()? > 0.6, "all of it was freed, not only what was needed: {}", used()?);
+    ensure!(group.kills()? == 0, "something was killed");
+    ensure!(inside.order("check")? == "intact", "something was lost");
     Ok(())
 }
 

@@ -161,7 +161,8 @@ fn redis_filled_and_read() -> Ended {
     let rows = run("fill-and-read", "128M")?;
     ensure!(rows.len() == 8, "two cases of four configurations: {rows:?}");
     for case in ["SET", "GET"] {
-        for policy in ["no daemon", "default", "enabled = keep", "enabled = madvise"] {
+        for policy in ["no daemon", "default", "first_touch = generous", "first_touch = base-pages"]
+        {
             for key in ["throughput", "throughput_ratio", "p50_us", "p99_us"] {
                 ensure!(number(&rows, case, policy, key)? > 0.0, "{key} of {policy} in {rows:?}");
             }

@@ -19,7 +19,7 @@ use superpage_kernel::cgroup::{Hierarchy, Scratch};
 use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::settings::{Mode, Settings};
-use superpage_kernel::thp::{ENABLED, Enabled, Thp, Value as _};
+use superpage_kernel::thp::{DEFRAG, Defrag, ENABLED, Enabled, Thp, Value as _};
 use superpage_kernel::{Error, own_thp};
 use superpage_lab::load::{Items, Mix, Redis, Sizes, Window};
 use superpage_manager::history::{self, Entry, What};
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     subject::main(tests, &[("toucher", be_toucher), ("refusing", be_refusing)])
 }
 
-fn tests() -> [Test; 8] {
+fn tests() -> [Test; 10] {
     let missing = [Ability::Collapse].map(probe::probe);
     let missing = missing.into_iter().find(|finding| finding.answer != Answer::Yes);
     let able = machine::without_debloating().or(missing.map(|finding| finding.why));
@@ -40,7 +40,13 @@ fn tests() -> [Test; 8] {
         (!Redis::is_installed()).then(|| missing.to_owned())
     });
     [
-        ("first_touches_are_given_back", settings, first_touches_are_given_back),
+        ("first_touches_are_given_back", settings.clone(), first_touches_are_given_back),
+        (
+            "first_touches_are_generous_while_memory_is_free",
+            settings.clone(),
+            first_touches_are_generous_while_memory_is_free,
+        ),
+        ("under_never_nothing_is_promoted", settings, under_never_nothing_is_promoted),
         ("once_is_told_in_a_table_and_as_json", able.clone(), once_is_told_in_a_table_and_as_json),
         ("who_cannot_be_promoted_is_an_error", able.clone(), who_cannot_be_promoted_is_an_error),
         ("an_exit_in_the_middle_is_no_panic", able, an_exit_in_the_middle_is_no_panic),
@@ -233,7 +239,7 @@ fn config(policy: &str, pids: &[Pid]) -> String {
          promotion = {{ policy = \"{policy}\", max_fragmentation = \"100%\" }}\n\
          budget = {{ promotion = \"100%\" }}\n\
          timing = {{ interval = \"100ms\" }}\n\
-         thp = {{ enabled = \"madvise\" }}\n\
+         thp = {{ first_touch = \"base-pages\" }}\n\
          processes = {{ include = {{ pids = {pids:?} }} }}\n\
          khugepaged = {{ max_ptes_none = \"keep\" }}\n"
     )
@@ -443,6 +449,57 @@ fn first_touches_are_given_back() -> Ended {
     Ok(())
 }
 
+/// By default nothing is promoted where the administrator wants no huge pages.
+fn under_never_nothing_is_promoted() -> Ended {
+    let _first = FirstTouch::at(Enabled::Never)?;
+    let mut subject = Subject::start("toucher")?;
+    let memory = Memory::map(&mut subject, 4, 300)?;
+    let config = config("superpage", &[subject.pid()]);
+    let home = home(&config)?;
+    let daemon = home.start()?;
+    std::thread::sleep(Duration::from_secs(2));
+    ensure!(memory.huge()? == 0, "something was promoted");
+    home.configure(&config.replace("promotion = {", "promotion = { under_never = \"include\","))?;
+    daemon.signal(Signal::HUP)?;
+    memory.wait_until_huge()?;
+    daemon.stop()?;
+    ensure!(FirstTouch::now()? == Enabled::Never, "it was raised");
+    is_intact(&mut subject)
+}
+
+/// First touches give huge pages below the low watermark and none above it, and none where nobody wants any.
+fn first_touches_are_generous_while_memory_is_free() -> Ended {
+    let first = FirstTouch::at(Enabled::Madvise)?;
+    let marks = |high: &str, low: &str| {
+        format!(
+            "watermarks = {{ high = \"{high}\", low = \"{low}\" }}\nthp = {{ first_touch = \"generous\" }}\n\
+             debloat = {{ min_bloat = \"100%\" }}\ntiming = {{ interval = \"100ms\" }}\n\
+             processes = {{ include = {{ pids = [4194305] }} }}\nkhugepaged = {{ max_ptes_none = \"keep\" }}\n"
+        )
+    };
+    let home = home(&marks("99%", "98%"))?;
+    let defrag = || Ok::<_, Failed>(Thp::under(Path::new("/sys")).get(DEFRAG)?);
+    let before = defrag()?;
+    let daemon = home.start()?;
+    let is = |wanted| move || Ok((FirstTouch::now()? == wanted).then_some(()));
+    wait_for("first touches to give huge pages", PATIENCE, is(Enabled::Always))?;
+    ensure!(matches!(defrag()?, Defrag::Defer | Defrag::Never), "a fault may compact");
+    home.configure(&marks("1%", "0.1%"))?;
+    daemon.signal(Signal::HUP)?;
+    wait_for("first touches to give base pages", PATIENCE, is(Enabled::Madvise))?;
+    home.configure(&marks("99%", "98%"))?;
+    daemon.signal(Signal::HUP)?;
+    wait_for("first touches to give huge pages", PATIENCE, is(Enabled::Always))?;
+    daemon.stop()?;
+    ensure!(FirstTouch::now()? == Enabled::Madvise && defrag()? == before, "it was not put back");
+    first.write(Enabled::Never)?;
+    let daemon = home.start()?;
+    std::thread::sleep(Duration::from_secs(1));
+    ensure!(FirstTouch::now()? == Enabled::Never, "it was raised from never");
+    daemon.stop()?;
+    Ok(())
+}
+
 /// Promotion by its faults, and de-bloating that never rests, because its cgroup is said to be full.
 fn redis_loses_no_value() -> Ended {
     const WINDOW: Window = Window { requests: 256, bytes: Bytes::from_mib(1) }; // tidy: allow(requests)
@@ -466,7 +523,7 @@ fn redis_loses_no_value() -> Ended {
          promotion = {{ policy = \"quicksilver-sync-16\", max_fragmentation = \"100%\" }}\n\
          budget = {{ promotion = \"100%\", debloat = \"100%\" }}\n\
          timing = {{ interval = \"50ms\", back_off = \"50ms\", cool_down = \"100ms\" }}\n\
-         thp = {{ enabled = \"madvise\" }}\n\
+         thp = {{ first_touch = \"base-pages\" }}\n\
          processes = {{ include = {{ pids = [{}] }} }}\n\
          khugepaged = {{ max_ptes_none = \"keep\" }}\n\
          [[cgroup]]\npath = {path:?}\nhigh = \"0.2%\"\nlow = \"0.1%\"\n",
@@ -476,7 +533,7 @@ fn redis_loses_no_value() -> Ended {
     let daemon = home.start()?;
     let began = Instant::now();
     client.fill(FIRST, WINDOW)?;
-    std::thread::sleep(Duration::from_secs(2));
+    daemon.wait_since(0, "a split", |line| says(line, "split huge pages"))?;
     client.fill(COUNT - FIRST, WINDOW)?;
     for seed in 1.. {
         client.closed(Mix { reads: 0.5, seed }, WINDOW, Duration::from_millis(700))?;

@@ -264,6 +264,18 @@ impl Group {
         }
     }
 
+    /// What is charged to it now, its file cache included: one short file.
+    ///
+    /// # Errors
+    /// As [`Group::usage`].
+    pub fn current(&self) -> Result<Bytes> {
+        let file = match self.version {
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
+        };
+        text::read_decimal(&self.path.join(file)).map(Bytes)
+    }
+
     /// What it uses and may use now.
     ///
     /// # Errors
@@ -339,9 +351,26 @@ impl Group {
         }
     }
 
+    /// How many processes of it, and of the groups below it, the kernel has killed because it was at its limit.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if it was removed, or is the root of the v2 hierarchy; [`Error::Malformed`].
+    pub fn kills(&self) -> Result<u64> {
+        let file = match self.version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        };
+        self.number(file, "oom_kill")
+    }
+
     /// The line `name` of `memory.stat`.
     fn statistic(&self, name: &'static str) -> Result<Bytes> {
-        let path = self.path.join("memory.stat");
+        self.number("memory.stat", name).map(Bytes)
+    }
+
+    /// The line `name` of a file of such lines.
+    fn number(&self, file: &str, name: &'static str) -> Result<u64> {
+        let path = self.path.join(file);
         let text = text::read(&path)?;
         let malformed = |number, found: &[u8]| {
             Error::malformed(&path, number, "a line 'name number' for each statistic", found)
@@ -349,7 +378,7 @@ impl Group {
         for (number, line) in text::lines(&text) {
             let mut words = text::words(line);
             if words.next() == Some(name.as_bytes()) {
-                let value = words.next().and_then(text::decimal).map(Bytes);
+                let value = words.next().and_then(text::decimal);
                 return value.ok_or_else(|| malformed(number, line));
             }
         }

@@ -9,6 +9,7 @@
 
 pub mod buddyinfo;
 pub mod cgroup;
+pub mod cgroup_alarm;
 pub mod cpuinfo;
 pub mod error;
 pub mod habits;

@@ -15,6 +15,8 @@ use superpage_units::Bytes;
 pub struct Meminfo {
     /// What the kernel manages at all.
     pub total: Bytes,
+    /// What is set aside for hugetlb, in use or not: no other memory can be made of it.
+    pub hugetlb: Bytes,
     /// What nobody uses for anything.
     pub free: Bytes,
     /// What new programs could have without swapping: free memory and what can be dropped.
@@ -30,10 +32,16 @@ pub struct Meminfo {
 }
 
 impl Meminfo {
-    /// What is in use and could not be had back without swapping or killing.
+    /// What there is for all but hugetlb.
+    #[must_use]
+    pub fn ordinary(&self) -> Bytes {
+        self.total.saturating_sub(self.hugetlb)
+    }
+
+    /// What of that is in use and could not be had back without swapping or killing.
     #[must_use]
     pub fn used(&self) -> Bytes {
-        self.total.saturating_sub(self.available)
+        self.ordinary().saturating_sub(self.available)
     }
 }
 
@@ -64,6 +72,8 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Meminfo> {
     let fields = Fields::of(text, path);
     Ok(Meminfo {
         total: fields.size("MemTotal")?,
+        // Not there on a kernel built without hugetlb.
+        hugetlb: fields.optional_size("Hugetlb")?.unwrap_or_default(),
         free: fields.size("MemFree")?,
         available: fields.size("MemAvailable")?,
         anonymous: fields.size("AnonPages")?,
@@ -193,6 +203,7 @@ mod tests {
             let size = |kib: u32| Bytes::from_kib(kib.into());
             prop_assert_eq!(parsed(text.as_bytes()), Ok(Meminfo {
                 total: size(total),
+                hugetlb: Bytes::ZERO,
                 free: size(free),
                 available: size(available),
                 anonymous: size(anonymous),

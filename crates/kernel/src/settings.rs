@@ -565,6 +565,18 @@ impl Lock {
     }
 
     pub(crate) fn take_file(state: &Path, name: &str) -> Result<Self> {
+        match Self::try_file(state, name) {
+            Err(Error::Busy { pid: Some(pid) }) if is_dying(pid) => {
+                let path = state.join(name);
+                std::fs::remove_file(&path)
+                    .map_err(|error| Error::from_io(&error, "remove", &path))?;
+                Self::try_file(state, name)
+            }
+            other => other,
+        }
+    }
+
+    fn try_file(state: &Path, name: &str) -> Result<Self> {
         prepare_state_directory(state)?;
         let path = state.join(name);
         let mut file = private_file()
@@ -592,6 +604,15 @@ impl Lock {
             .map_err(|error| Error::from_io(&error, "write", &path))?;
         Ok(Self { _file: file })
     }
+}
+
+/// Whether a process has ended but for threads that wait in the kernel and do not come back, as for a file system in user space
+/// that does not answer: it does nothing any more, and holds its locks for as long as they wait.
+fn is_dying(pid: Pid) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The command before it may hold any character.
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
+    matches!(state, Some(b'Z' | b'X'))
 }
 
 /// The pid in a lock file; `None` if its holder has not written it yet.

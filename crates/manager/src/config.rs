@@ -7,7 +7,7 @@ mod gigantic;
 mod promotion;
 
 pub use gigantic::GiganticConfig;
-pub use promotion::{HoldEnabled, PromotionConfig, Rule};
+pub use promotion::{FirstTouch, PromotionConfig, Rule};
 
 use crate::budget::CpuBudget;
 use crate::select::{Filter, Selection};
@@ -34,6 +34,8 @@ pub struct Config {
     pub machine: Option<Watermarks>,
     /// When to start and stop for single cgroups.
     pub cgroups: Vec<CgroupMarks>,
+    /// Which other cgroups are watched.
+    pub limited: CgroupsConfig,
     /// Which policy decides.
     pub policy: Entry,
     /// Its parameters.
@@ -53,8 +55,8 @@ pub struct Config {
     pub max_ptes_none: Option<BasePages>,
     /// What is promoted, and how.
     pub promotion: PromotionConfig,
-    /// What is done about `transparent_hugepage/enabled`.
-    pub hold_enabled: HoldEnabled,
+    /// What first touches give.
+    pub first_touch: FirstTouch,
     /// Which gigantic pages are kept free.
     pub gigantic: GiganticConfig,
     /// Where metrics can be fetched, if anywhere.
@@ -67,6 +69,15 @@ pub struct CgroupMarks {
     /// Its directory.
     pub path: PathBuf,
     /// When to start and stop.
+    pub marks: Watermarks,
+}
+
+/// Cgroups with a limit that nobody named.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CgroupsConfig {
+    /// Whether they are watched while a managed process is in them.
+    pub is_watched: bool,
+    /// When to start and stop, as shares of their limit.
     pub marks: Watermarks,
 }
 
@@ -172,6 +183,9 @@ impl Config {
                 Ok(CgroupMarks { path: group.path.0, marks })
             })
             .collect::<Result<_, Mistake>>()?;
+        let CgroupsFile { watch, high, low } = file.cgroups;
+        let limited = marks_or(high, low, LIMITED, text)?;
+        let limited = CgroupsConfig { is_watched: watch.unwrap_or(true), marks: limited };
         let floor = BloatDensity::from_share(file.debloat.min_bloat.0).max(BloatDensity::new(1));
         let emd =
             emd::Options { quantum: file.debloat.quantum.0, floor, ..emd::Options::default() };
@@ -179,6 +193,7 @@ impl Config {
         Ok(Self {
             machine,
             cgroups,
+            limited,
             policy,
             emd,
             budget: file.budget.debloat.0,
@@ -192,18 +207,31 @@ impl Config {
             },
             max_ptes_none: file.khugepaged.max_ptes_none.resolve(worth(&policy, emd)),
             promotion: file.promotion.resolve(file.budget.promotion, &policies.promotion, text)?,
-            hold_enabled: file.thp.enabled,
+            first_touch: file.thp.first_touch,
             gigantic: file.gigantic.into(),
             metrics: file.metrics.listen,
         })
     }
 }
 
+/// A program with a limit may use most of it: that is what the limit is for. Chosen, not measured.
+const LIMITED: (Share, Share) = (Share::percent(90), Share::percent(80));
+
 /// Watermarks from two keys, each with its place in `text`.
 fn marks(high: Mark, low: Mark, text: &str) -> Result<Watermarks, Mistake> {
     let default = Watermarks::default();
+    marks_or(high, low, (default.high(), default.low()), text)
+}
+
+/// As [`marks`], with these defaults.
+fn marks_or(
+    high: Mark,
+    low: Mark,
+    (default_high, default_low): (Share, Share),
+    text: &str,
+) -> Result<Watermarks, Mistake> {
     let share = |mark: &Mark, default| mark.as_ref().map_or(default, |mark| mark.get_ref().0);
-    let [high_share, low_share] = [share(&high, default.high()), share(&low, default.low())];
+    let [high_share, low_share] = [share(&high, default_high), share(&low, default_low)];
     Watermarks::new(high_share, low_share).map_err(|bad| {
         let line = |mark: &Mark| mark.as_ref().map(|mark| line_of(mark.span().start, text));
         let place =
@@ -237,6 +265,7 @@ struct File {
     thp: ThpFile,
     gigantic: GiganticFile,
     metrics: MetricsFile,
+    cgroups: CgroupsFile,
     cgroup: Vec<CgroupFile>,
 }
 
@@ -247,6 +276,14 @@ type Mark = Option<Spanned<Percent>>;
 #[serde(default, deny_unknown_fields)]
 struct WatermarksFile {
     enabled: Option<bool>,
+    high: Mark,
+    low: Mark,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CgroupsFile {
+    watch: Option<bool>,
     high: Mark,
     low: Mark,
 }
@@ -538,7 +575,7 @@ mod tests {
         assert_eq!(config.machine, Some(Watermarks::default()));
         assert_eq!(config.emd.quantum, HugePages(100));
         assert_eq!(config.max_ptes_none, Some(BasePages(30)));
-        assert_eq!(config.hold_enabled, HoldEnabled::Keep);
+        assert_eq!(config.first_touch, FirstTouch::Keep);
         assert_eq!(config.gigantic, GiganticConfig { free: 0, most: Share::percent(25) });
     }
 
@@ -609,8 +646,14 @@ mod tests {
             "[[promotion.rule]]\npolicy = \"off\"\ncommand = [\"redis\"]\n",
             &["test.toml:", "command"],
         );
-        says("[thp]\nenabled = \"never\"\n", &["test.toml:2", "\"keep\" or \"madvise\""]);
-        says("[thp]\nenabled = \"auto\"\n", &["test.toml:2", "write enabled = \"madvise\""]);
+        says(
+            "[thp]\nfirst_touch = \"never\"\n",
+            &["test.toml:2", "`keep`, `generous`, `base-pages`"],
+        );
+        says(
+            "[thp]\nenabled = \"madvise\"\n",
+            &["test.toml:2", "write first_touch = \"base-pages\""],
+        );
         says("[gigantic]\nfree = \"2\"\n", &["test.toml:2", "u64"]);
         says("[gigantic]\nmost = 25\n", &["test.toml:2", "string"]);
         says("[metrics]\nlisten = \"9466\"\n", &["test.toml:2", "socket address"]);

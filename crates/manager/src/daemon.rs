@@ -9,13 +9,14 @@
 mod gigantic;
 mod hold;
 mod leave;
+mod limits;
 mod reclaim;
 mod report;
 mod saved;
 mod watch;
 
 use crate::clock;
-use crate::config::{self, Config, ConfigError};
+use crate::config::{self, Config, ConfigError, FirstTouch};
 use crate::free_memory;
 use crate::history::What;
 use crate::ledger::{Ledger, entry};
@@ -25,6 +26,7 @@ use crate::promote::{self, Promoted, Promoter, Setup};
 use crate::registry::{self, Registry};
 use gigantic::Supply;
 use leave::{Restarts, Verdict};
+use limits::Limits;
 use reclaim::{Ended, Levels, Reclaimer, With};
 use report::Reporter;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -43,7 +45,7 @@ use superpage_kernel::probe::{self, Answer, Finding};
 use superpage_kernel::settings::{self, Lock, Settings};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::watermark::{Order, Watermarks};
-use superpage_units::{HugePages, Nanos, Pid};
+use superpage_units::{Bytes, HugePages, Nanos, Pid};
 use tracing::{debug, error, info, warn};
 use watch::Watch;
 
@@ -67,6 +69,11 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(20);
 const DEAREST: u32 = 1000; // tidy: allow(times longer)
 /// The next search begins after this at the latest, however long the last one took. Chosen, not measured.
 const LATEST: Duration = Duration::from_secs(120);
+
+/// Memory that programs can touch in a second at the most, and the shortest time between two looks at it. Chosen, not
+/// measured.
+const FASTEST: Bytes = Bytes::from_gib(4);
+const SOONEST: Duration = Duration::from_millis(100);
 
 /// Why the daemon did not start or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -199,6 +206,7 @@ struct Daemon {
     settings: Settings,
     trigger: Option<Trigger>,
     watches: Vec<Watch>,
+    limits: Limits,
     registry: Arc<Registry>,
     reclaimer: Reclaimer,
     supply: Supply,
@@ -215,6 +223,8 @@ struct Daemon {
     /// Huge pages that may be partly used are not looked for before this time.
     next_idle: Instant,
     saved: Instant,
+    /// When it was said last how things stand.
+    told: Instant,
 }
 
 impl Daemon {
@@ -244,6 +254,7 @@ impl Daemon {
         let supply = Supply::new(reporter.clone(), record);
         Ok(Self {
             watches,
+            limits: Limits::new(),
             config: Arc::new(config),
             config_path: config_path.map(Path::to_owned),
             state: state.to_owned(),
@@ -261,6 +272,7 @@ impl Daemon {
             waiting: VecDeque::new(),
             next_idle: Instant::now(),
             saved: Instant::now(),
+            told: Instant::now(),
         })
     }
 
@@ -302,6 +314,38 @@ impl Daemon {
             info!("{change}, until we leave");
             self.reporter.ledger.record(entry(What::Setting, "held", &change.to_string()));
         }
+        self.see_to_first_touches();
+    }
+
+    /// Has first touches give huge pages while the machine's memory is free, where the configuration wants that.
+    fn see_to_first_touches(&mut self) {
+        if self.config.first_touch != FirstTouch::Generous {
+            return;
+        }
+        let changed = free_memory::usage_of_machine(Path::new("/proc"))
+            .and_then(|usage| hold::first_touch(&mut self.settings, &self.config, usage));
+        match changed {
+            Ok(changes) => {
+                for change in changes {
+                    info!("{change}, as much memory is in use");
+                    self.reporter.ledger.record(entry(What::Setting, "held", &change.to_string()));
+                }
+            }
+            Err(error) => warn!("first touches give what they gave: {error}"),
+        }
+    }
+
+    /// The time until used memory is to be looked at again: less where first touches could fill it up to the low watermark
+    /// before.
+    fn until_next_look(&self) -> Duration {
+        let interval = self.config.interval;
+        let Ok(usage) = free_memory::usage_of_machine(Path::new("/proc")) else { return interval };
+        if self.config.first_touch != FirstTouch::Generous {
+            return interval;
+        }
+        let low = self.config.machine.unwrap_or_default().low().of(usage.total);
+        let left = low.saturating_sub(usage.used).0 as f64 / FASTEST.0 as f64;
+        interval.min(Duration::from_secs_f64(left).max(SOONEST))
     }
 
     /// Has promotions made as the configuration wants them.
@@ -314,6 +358,7 @@ impl Daemon {
             promotion: promotion.clone(),
             marks: self.config.machine.unwrap_or(Watermarks::NEVER),
             cgroups: self.config.cgroups.clone(),
+            limited: self.config.limited.marks,
             worth: self.config.worth(),
         };
         match &self.promoter {
@@ -379,7 +424,7 @@ impl Daemon {
         loop {
             // Only the service manager that asks for it hears of it.
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
-            let is_pressed = self.wait(signals);
+            let woken = self.wait(signals);
             signals.drain();
             if signals.stop.load(Ordering::Relaxed) {
                 return Ok(());
@@ -394,19 +439,24 @@ impl Daemon {
             if self.supply.has_ended() {
                 self.keep_gigantic();
             }
-            if is_pressed || Instant::now() >= self.next_look {
-                self.next_look = Instant::now() + self.config.interval;
+            self.look_at_limits(woken);
+            if woken.is_pressed || Instant::now() >= self.next_look {
+                self.next_look = Instant::now() + self.until_next_look();
+                self.see_to_first_touches();
                 self.look_around();
                 self.reclaim_idle();
             } else {
                 self.look_at_waiting();
             }
-            self.tell();
+            if self.told.elapsed() >= WHILE_RUNNING {
+                self.tell();
+            }
         }
     }
 
     /// Says how things stand, and keeps what would be missed.
     fn tell(&mut self) {
+        self.told = Instant::now();
         let counts = self.reclaimer.counts();
         self.reporter.status(&self.watches, &self.registry, self.promoter.as_ref(), counts);
         if self.saved.elapsed() >= SAVE {
@@ -427,10 +477,14 @@ impl Daemon {
         }
     }
 
-    /// Sleeps until the interval is over, memory is short, a pass has ended, or a signal came; whether memory
-    /// is short.
-    fn wait(&self, signals: &Signals) -> bool {
-        let until_look = self.next_look.saturating_duration_since(Instant::now());
+    /// Sleeps until the interval is over, a cgroup is to be looked at, memory is short, a pass has ended, or a signal came.
+    fn wait(&self, signals: &Signals) -> Woken {
+        let next = if self.config.limited.is_watched {
+            self.next_look.min(self.limits.next())
+        } else {
+            self.next_look
+        };
+        let until_look = next.saturating_duration_since(Instant::now());
         let is_busy = self.reclaimer.is_running() || self.supply.is_changing();
         let most = if is_busy { WHILE_RUNNING } else { LONGEST_SLEEP };
         let timeout = rustix::time::Timespec::try_from(until_look.min(most)).ok();
@@ -439,10 +493,18 @@ impl Daemon {
             PollFd::new(self.reclaimer.wakeup(), PollFlags::IN),
             PollFd::new(self.supply.wakeup(), PollFlags::IN),
         ];
+        let own = fds.len();
         fds.extend(self.trigger.as_ref().map(|trigger| PollFd::new(trigger, PollFlags::PRI)));
+        let others = fds.len();
+        fds.extend(self.limits.alarms());
         // A signal may end the wait early; the flags say what to do.
         let _ = poll(&mut fds, timeout.as_ref());
-        fds.get(3).is_some_and(|trigger| trigger.revents().contains(PollFlags::PRI))
+        let is_any =
+            |fds: &[PollFd<'_>], flags| fds.iter().any(|fd| fd.revents().intersects(flags));
+        Woken {
+            is_pressed: is_any(&fds[own..others], PollFlags::PRI),
+            is_alarmed: is_any(&fds[others..], PollFlags::IN | PollFlags::PRI),
+        }
     }
 
     fn reload(&mut self) {
@@ -457,16 +519,14 @@ impl Daemon {
                 {
                     warn!("{error}");
                 }
-                let earlier = std::mem::replace(&mut self.watches, watch::all(&config));
-                self.watches.iter_mut().for_each(|watch| watch.resume(&earlier));
                 self.registry.configure(config.processes.clone());
                 self.config = Arc::new(config);
+                self.set_watches();
                 // For a moment others would see what we hold them back from.
                 if !is_held && let Err(error) = self.put_back() {
                     warn!("{error}");
                 }
                 self.configure_reclaimer();
-                self.waiting.clear();
                 self.next_look = Instant::now();
                 self.next_idle = Instant::now();
                 self.hold();
@@ -483,8 +543,9 @@ impl Daemon {
     /// Has the used memory of every watch looked at, and freed what its watermarks ask for, one after the
     /// other.
     fn look_around(&mut self) {
-        for index in 0..self.watches.len() {
-            if !self.waiting.contains(&index) {
+        for (index, watch) in self.watches.iter().enumerate() {
+            // Those that nobody named are looked at in their own time, until they are above their watermark.
+            if !self.waiting.contains(&index) && (!watch.is_found() || watch.is_above()) {
                 self.waiting.push_back(index);
             }
         }
@@ -493,6 +554,34 @@ impl Daemon {
         }
         self.keep_gigantic();
         self.look_at_waiting();
+    }
+
+    /// Watches what the configuration names, and the cgroups with a limit that were found.
+    fn set_watches(&mut self) {
+        let mut watches = watch::all(&self.config);
+        watches.extend(self.limits.watches());
+        let earlier = std::mem::replace(&mut self.watches, watches);
+        self.watches.iter_mut().for_each(|watch| watch.resume(&earlier));
+        self.waiting.clear();
+    }
+
+    /// Has cgroups with a limit watched as they come and go, and those first that are near it.
+    fn look_at_limits(&mut self, woken: Woken) {
+        if woken.is_alarmed {
+            self.limits.alarmed();
+        }
+        if self.limits.search(&self.registry, self.config.limited, &self.config.cgroups) {
+            self.set_watches();
+        }
+        for path in self.limits.endangered() {
+            let name = path.display().to_string();
+            let is_it = |watch: &Watch| watch.is_found() && watch.name() == name;
+            let Some(index) = self.watches.iter().position(is_it) else { continue };
+            if !self.waiting.contains(&index) {
+                self.waiting.push_front(index);
+                self.reclaimer.make_way_for_limit();
+            }
+        }
     }
 
     /// Looks at the watches whose turn it is, until a pass begins. Free gigantic pages are given back before.
@@ -549,7 +638,10 @@ impl Daemon {
                         watch.after_pass(failed, HugePages::default(), now, back_off);
                         error!(watch = %watch.name(), "the pass failed: {error}");
                     }
-                    None => drop(watch.after_pass(failed, HugePages::default(), now, back_off)),
+                    // The next one goes on without the process that it waited for.
+                    None => {
+                        let _ = watch.after_pass(End::Stopped, HugePages::default(), now, back_off);
+                    }
                 }
             }
             Ended::Idle { cost, done } => {
@@ -565,6 +657,15 @@ impl Daemon {
 
 fn nanos(time: Duration) -> Nanos {
     Nanos::from_secs_f64(time.as_secs_f64())
+}
+
+/// What has ended a wait, besides the time and signals.
+#[derive(Clone, Copy, Debug)]
+struct Woken {
+    /// Memory is short.
+    is_pressed: bool,
+    /// A cgroup has come near its limit.
+    is_alarmed: bool,
 }
 
 /// Signals as flags, and a socket that becomes readable when one came.

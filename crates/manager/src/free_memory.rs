@@ -30,20 +30,20 @@ pub fn free_memory(memory: &Meminfo, free: &Buddyinfo) -> FreeMemory {
     let mut chunks = [0; ORDERS];
     chunks.iter_mut().zip(free.chunks).for_each(|(chunk, count)| *chunk = count);
     FreeMemory {
-        total: memory.total.to_base_pages(),
+        total: memory.ordinary().to_base_pages(),
         chunks,
         page_cache: memory.available.saturating_sub(memory.free).to_base_pages(),
         ..FreeMemory::NONE
     }
 }
 
-/// How much of the machine's memory is used, by `meminfo` in `proc_root`.
+/// How much of the machine's memory is used, without what is set aside for hugetlb, by `meminfo` in `proc_root`.
 ///
 /// # Errors
 /// As [`meminfo::read`].
 pub fn usage_of_machine(proc_root: &Path) -> Result<Usage> {
     let memory = meminfo::read(proc_root)?;
-    Ok(Usage { used: memory.used(), total: memory.total })
+    Ok(Usage { used: memory.used(), total: memory.ordinary() })
 }
 
 /// How much of its limit a memory cgroup uses, by its directory; `None` if it has no limit of its own.
@@ -72,6 +72,7 @@ mod tests {
     fn memory() -> Meminfo {
         Meminfo {
             total: Bytes::from_gib(8),
+            hugetlb: Bytes::ZERO,
             free: Bytes::from_gib(1),
             available: Bytes::from_gib(3),
             anonymous: Bytes::ZERO,

@@ -59,6 +59,39 @@ pub struct Survey {
     pub vmas: Vec<PromotableVma>,
     /// What is mapped in them and in the holes between them, in address order.
     pub found: Vec<Found>,
+    /// The part of the address space that was looked at, where that was not all of it: from where on, and its end.
+    pub part: Option<(VirtAddr, VirtAddr)>,
+}
+
+impl Survey {
+    /// Whether a range was looked at.
+    #[must_use]
+    pub fn covers(&self, range: PmdRange) -> bool {
+        self.part.is_none_or(|(from, end)| from <= range.start() && range.start() < end)
+    }
+
+    /// Where the next survey begins.
+    #[must_use]
+    pub fn next(&self) -> VirtAddr {
+        self.part.map(|(_, end)| end).filter(|end| *end < TOP).unwrap_or_default()
+    }
+}
+
+/// The end of every address space.
+const TOP: VirtAddr = VirtAddr(u64::MAX);
+
+/// How far a survey goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// It begins here.
+    pub from: VirtAddr,
+    /// So many VMAs and parts of what is found in them at most.
+    pub most: usize,
+}
+
+impl Extent {
+    /// All of an address space.
+    pub const ALL: Self = Self { from: VirtAddr(0), most: usize::MAX };
 }
 
 /// The memory of a process by the size of the pages that map it.
@@ -157,7 +190,7 @@ struct Lazy {
 struct Known {
     since: Instant,
     habits: Habits,
-    /// The file systems that it sees which keep their files in memory; read once it maps a file
+    /// The file systems of files that it maps which keep their files in memory; read once it maps a file
     /// shared.
     tmpfs: Option<BTreeSet<Device>>,
 }
@@ -308,10 +341,16 @@ impl ManagedProcess {
         Ok(known.insert(Known { since: Instant::now(), habits, tmpfs: None }).clone())
     }
 
-    fn tmpfs(&self) -> BTreeSet<Device> {
+    /// Of the file systems whose files these VMAs map, those that keep files in memory. A program may see any number of others.
+    fn tmpfs(&self, vmas: &[maps::Vma]) -> BTreeSet<Device> {
         let mut known = self.habits.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(known) = known.as_mut() else { return BTreeSet::new() };
-        let read = || mounts::tmpfs_of(&self.process).unwrap_or_default();
+        let read = || {
+            let mut tmpfs = mounts::tmpfs_of(&self.process).unwrap_or_default();
+            let mapped: BTreeSet<Device> = vmas.iter().map(|vma| vma.device).collect();
+            tmpfs.retain(|device| mapped.contains(device));
+            tmpfs
+        };
         known.tmpfs.get_or_insert_with(read).clone()
     }
 
@@ -325,7 +364,7 @@ impl ManagedProcess {
         let found = self.all_vmas()?;
         let excluded = self.excluded(&found, Purpose::Collapse(terms))?;
         let maps_files = |vma: &maps::Vma| vma.sharing == Sharing::Shared && !is_known_shared(vma);
-        let tmpfs = if found.iter().any(maps_files) { self.tmpfs() } else { BTreeSet::new() };
+        let tmpfs = if found.iter().any(maps_files) { self.tmpfs(&found) } else { BTreeSet::new() };
         let mut vmas = Vec::new();
         let mut below: Option<&maps::Vma> = None;
         for vma in &found {
@@ -447,26 +486,35 @@ impl ManagedProcess {
         Ok(process_madvise::collapse(&self.process, ranges)?.len())
     }
 
-    /// What is mapped where huge pages can be made: `most` VMAs and parts of what is found in them at most, from the lowest
-    /// address on.
+    /// What is mapped where huge pages can be made, so far.
     ///
     /// # Errors
     /// [`Error::Gone`], also when the process runs another program by now; [`Error::Denied`], [`Error::TooLong`].
-    pub fn survey(&self, terms: Terms, most: usize) -> Result<Survey> {
+    pub fn survey(&self, terms: Terms, extent: Extent) -> Result<Survey> {
+        let Extent { from, most } = extent;
         let mut vmas = self.vmas(terms)?;
-        vmas.truncate(most);
-        let room = most - vmas.len();
+        vmas.retain(|vma| vma.end > from);
+        let mut end = TOP;
+        // Both have a half of the room.
+        if vmas.len() > most / 2 {
+            vmas.truncate(most / 2);
+            end = vmas.last().map_or(from, |vma| vma.end);
+        }
         let mut found = Vec::new();
-        for (start, end) in spans(&vmas) {
-            if self.pagemap.survey_span(start, end, room, &mut found)?.is_break() {
+        for (start, until) in spans(&vmas) {
+            let start = start.max(from);
+            if self.pagemap.survey_span(start, until, most - most / 2, &mut found)?.is_break() {
+                end = found.last().map_or(from, Found::end);
                 break;
             }
         }
+        let part = (from, end);
+        let part = (part != (VirtAddr(0), TOP)).then_some(part);
         // After an `execve` the page tables read as empty, and the VMAs are those of another program.
         if !self.pagemap.is_current() {
             return Err(Error::Gone { pid: self.pid() });
         }
-        Ok(Survey { vmas, found })
+        Ok(Survey { vmas, found, part })
     }
 }
 
@@ -615,7 +663,7 @@ mod tests {
         let page = usize::try_from(BASE_PAGE_BYTES).expect("small");
         memory.bytes_mut()[..9 * page].fill(1);
         let ranges: Vec<PmdRange> = memory.ranges().collect();
-        let seen = ourselves().survey(Terms::ASKED_FOR, usize::MAX).expect("readable");
+        let seen = ourselves().survey(Terms::ASKED_FOR, Extent::ALL).expect("readable");
         let of = |range| {
             seen.found.iter().find_map(|found| match found {
                 Found::Base(at, survey) if *at == range => Some(survey.present),

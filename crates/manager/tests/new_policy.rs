@@ -7,6 +7,7 @@ mod own;
 
 use std::path::Path;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
+use superpage_kernel::status::Uid;
 use superpage_manager::budget::CpuBudget;
 use superpage_manager::config;
 use superpage_manager::process::{Memory, PromotableVma, Survey};
@@ -133,7 +134,8 @@ fn the_scheduler_asks_it() {
     };
     let mut scheduler = Scheduler::new(rules, Promoted::new(), Time::ZERO);
     let key = ProcessKey(1);
-    let observed = Observed { key, policy, activity: Activity::default(), domain: None };
+    let observed =
+        Observed { key, user: Uid(0), policy, activity: Activity::default(), domain: None };
     let seen =
         Observation { processes: vec![observed], domains: Vec::new(), free: FreeMemory::NONE };
     let commands = scheduler.step(Event::Tick, Time::ZERO);
@@ -147,6 +149,7 @@ fn the_scheduler_asks_it() {
     let survey = Survey {
         vmas: vec![PromotableVma { start: START, end, memory: Memory::Private, is_heap: false }],
         found: found.collect(),
+        part: None,
     };
     let event = Event::Surveyed(id, Some(survey), Default::default());
     let commands = scheduler.step(event, Time::ZERO);

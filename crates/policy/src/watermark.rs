@@ -30,14 +30,16 @@ impl fmt::Display for LowNotBelowHigh {
 
 impl core::error::Error for LowNotBelowHigh {}
 
-/// 80 % and 65 %, as in the paper's prototype.
 impl Default for Watermarks {
     fn default() -> Self {
-        Self { high: Share::percent(80), low: Share::percent(65) }
+        Self::DEFAULT
     }
 }
 
 impl Watermarks {
+    /// 80 % and 65 %, as in the paper's prototype.
+    pub const DEFAULT: Self = Self { high: Share::percent(80), low: Share::percent(65) };
+
     /// Marks that are never passed.
     pub const NEVER: Self = Self { high: Share::ALL, low: Share::clamped(0.999) };
 

@@ -31,6 +31,8 @@ pub struct PromotionConfig {
     pub locked: bool,
     /// Whether processes are promoted in that have a thread in real time.
     pub real_time: bool,
+    /// Whether anything is promoted while `transparent_hugepage/enabled` is `never`.
+    pub under_never: bool,
 }
 
 /// Which processes have which policy.
@@ -65,6 +67,7 @@ pub(super) struct PromotionFile {
     idle: Period,
     locked: Undisturbed,
     real_time: Undisturbed,
+    under_never: Undisturbed,
     rule: Vec<RuleFile>,
 }
 
@@ -77,6 +80,7 @@ impl Default for PromotionFile {
             idle: Period(Duration::from_secs(5)),
             locked: Undisturbed::Skip,
             real_time: Undisturbed::Skip,
+            under_never: Undisturbed::Skip,
             rule: Vec::new(),
         }
     }
@@ -106,11 +110,12 @@ impl PromotionFile {
             budget: budget.0,
             locked: self.locked == Undisturbed::Include,
             real_time: self.real_time == Undisturbed::Include,
+            under_never: self.under_never == Undisturbed::Include,
         })
     }
 }
 
-/// What is done about memory or a process that asked not to be disturbed.
+/// What is done about memory, a process or a machine that asked not to be disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Undisturbed {
@@ -141,7 +146,7 @@ impl RuleFile {
 }
 
 /// The policy that holds where none is named.
-const DEFAULT: &str = "default";
+const DEFAULT: &str = "superpage";
 
 fn named(name: &Spanned<String>, registry: &Registry, text: &str) -> Result<Promotion, Mistake> {
     Promotion::named(name.get_ref(), registry).map_err(|unknown| {
@@ -170,37 +175,39 @@ impl<'de> Deserialize<'de> for AtOnce {
     }
 }
 
-/// What the daemon does about `transparent_hugepage/enabled`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HoldEnabled {
-    /// The setting stays as it is.
+/// What first touches of memory give, where the daemon has a say in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FirstTouch {
+    /// What the machine's settings (`transparent_hugepage/enabled` and `defrag`) say: they stay as they are.
     #[default]
     Keep,
-    /// The setting is held at `madvise` while it is `always` and a policy wants base pages at first
-    /// touches.
-    Madvise,
+    /// Huge pages while the machine's memory is free, and none that memory is compacted for.
+    Generous,
+    /// Base pages, so that the policy alone decides: `enabled` is held at `madvise` while it is `always`.
+    BasePages,
 }
 
-impl<'de> Deserialize<'de> for HoldEnabled {
+/// The key that says what first touches give had another name.
+#[derive(Debug)]
+struct Renamed;
+
+impl<'de> Deserialize<'de> for Renamed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "keep" => Ok(Self::Keep),
-            "madvise" => Ok(Self::Madvise),
-            "auto" => Err(D::Error::custom(
-                "\"auto\" is called \"madvise\" now; write enabled = \"madvise\" to go on holding \
-                 the setting, or \"keep\", the default, to leave it alone",
-            )),
-            other => Err(D::Error::custom(format!(
-                "{other:?} is not something to do; expected \"keep\" or \"madvise\""
-            ))),
-        }
+        serde::de::IgnoredAny::deserialize(deserializer)?;
+        Err(D::Error::custom(
+            "[thp] enabled is called first_touch now; write first_touch = \"base-pages\" for what was enabled = \
+             \"madvise\", or \"keep\", the default, to leave the setting alone",
+        ))
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ThpFile {
-    pub(super) enabled: HoldEnabled,
+    pub(super) first_touch: FirstTouch,
+    #[serde(rename = "enabled")]
+    _enabled: Option<Renamed>,
 }
 
 #[derive(Debug, Default, Deserialize)]

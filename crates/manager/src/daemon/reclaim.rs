@@ -22,8 +22,12 @@ pub(super) use work::Ended;
 
 use super::report::Reporter;
 use super::watch::Watch;
+use crate::budget::CpuBudget;
+use crate::clock;
 use crate::config::Config;
 use crate::cooldown::CoolDown;
+use crate::daemon::nanos;
+use crate::promote::bucket::TokenBucket;
 use crate::registry::Registry;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use looks::Looks;
@@ -36,13 +40,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use superpage_policy::debloat::Debloat;
-use superpage_units::{BasePages, Nanos, ProcessKey, Time};
+use superpage_units::{BasePages, Nanos, ProcessKey, Share, Time};
 use work::{Kept, Task, Work};
 
 /// How long a step of a pass may take. Chosen, not measured: some thousand times what one takes.
 const LIMIT: Duration = Duration::from_secs(10);
 /// With so many threads left behind no pass begins before one comes back. Chosen, not measured.
 const MOST_STUCK: usize = 8;
+/// Passes for cgroups near their limit may take so much of one core, without the budget that others keep to, and save it up for
+/// so long: what waits is killed. Chosen, not measured: to free a GiB takes half a second.
+const EMERGENCY: (Share, Nanos) = (Share::percent(25), Nanos(60_000_000_000)); // tidy: allow(60 s)
 /// A process for which a pass was given up is left alone for so long, and for as long as the thread is
 /// stuck. Chosen, not measured: whoever holds a lock for ten seconds may do so again.
 const AVOIDED: Duration = Duration::from_secs(600);
@@ -52,6 +59,8 @@ const AVOIDED: Duration = Duration::from_secs(600);
 struct Running {
     thread: JoinHandle<()>,
     task: Arc<Task>,
+    /// When it began, if it keeps to no budget.
+    in_a_hurry: Option<Instant>,
     /// `None` is sent if the thread panicked.
     result: Receiver<Option<(Ended, Kept)>>,
     progress: Arc<Progress>,
@@ -84,6 +93,7 @@ pub(super) struct Reclaimer {
     passes: u64,
     /// How long a step may take.
     limit: Duration,
+    emergency: TokenBucket,
     counts: Counts,
 }
 
@@ -121,6 +131,7 @@ impl Reclaimer {
             wakeup: Arc::new(wakeup),
             passes: 0,
             limit: LIMIT,
+            emergency: TokenBucket::new(EMERGENCY.0, EMERGENCY.1, clock::now()),
             counts: Counts::default(),
         })
     }
@@ -191,6 +202,16 @@ impl Reclaimer {
         }
     }
 
+    /// Ends a pass that is for no cgroup near its limit, because one is.
+    pub(super) fn make_way_for_limit(&self) {
+        if let Some(Running { task, progress, .. }) = &self.running {
+            let is_for_one = matches!(&**task, Task::Free { watch, .. } if watch.is_found());
+            if !is_for_one {
+                progress.end();
+            }
+        }
+    }
+
     /// Has huge pages split that stay partly used, of these processes, each under the policy of that name.
     pub(super) fn reclaim_idle(&mut self, policies: BTreeMap<ProcessKey, String>, with: With<'_>) {
         self.begin(Task::Idle { policies }, with);
@@ -203,8 +224,11 @@ impl Reclaimer {
         let Some(kept) = self.kept.take() else { return };
         self.cooling = Arc::clone(&kept.cooling);
         self.passes += 1;
+        let is_for_limit = matches!(&task, Task::Free { watch, .. } if watch.is_found());
+        let in_a_hurry = is_for_limit && self.emergency.ready_at() <= clock::now();
         let work = Work {
             config: Arc::clone(with.config),
+            budget: if in_a_hurry { CpuBudget::UNLIMITED } else { with.config.budget },
             watches: with.watches.to_vec(),
             registry: Arc::clone(&self.registry),
             reporter: self.reporter.clone(),
@@ -225,7 +249,10 @@ impl Reclaimer {
             let _ = rustix::io::write(&*wakeup, &1_u64.to_ne_bytes());
         };
         match std::thread::Builder::new().name("reclaim".to_owned()).spawn(run) {
-            Ok(thread) => self.running = Some(Running { thread, task, result, progress }),
+            Ok(thread) => {
+                let in_a_hurry = in_a_hurry.then(Instant::now);
+                self.running = Some(Running { thread, task, in_a_hurry, result, progress });
+            }
             Err(error) => {
                 self.lost(with.config, &format!("the thread of a pass cannot be started: {error}"));
             }
@@ -260,7 +287,10 @@ impl Reclaimer {
     }
 
     fn take_in(&mut self, done: Option<(Ended, Kept)>, config: &Config) -> Option<Ended> {
-        let Running { thread, task, .. } = self.running.take()?;
+        let Running { thread, task, in_a_hurry, .. } = self.running.take()?;
+        if let Some(began) = in_a_hurry {
+            self.emergency.spend(nanos(began.elapsed()), clock::now());
+        }
         // Its last steps were to send this and to wake us.
         let _ = thread.join();
         if let Some((ended, kept)) = done {
@@ -336,7 +366,7 @@ mod tests {
         progress.begins_with_all();
         reclaimer.kept = None;
         let task = Arc::new(Task::Idle { policies: BTreeMap::new() });
-        reclaimer.running = Some(Running { thread, task, result, progress });
+        reclaimer.running = Some(Running { thread, task, in_a_hurry: None, result, progress });
         free
     }
 

@@ -6,7 +6,7 @@ use crate::free_memory;
 use crate::pass::End;
 use crate::select::Selection;
 use crate::status::Memory;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::DoneCause;
@@ -17,7 +17,9 @@ use superpage_units::{HugePages, Nanos, Time};
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Machine,
-    Cgroup(std::path::PathBuf),
+    Cgroup(PathBuf),
+    /// A cgroup that nobody named.
+    Found(PathBuf),
 }
 
 /// Where used memory stands between two watermarks.
@@ -53,6 +55,16 @@ impl Watch {
         Self { subject, guard: Guard::new(marks), has_spared: false }
     }
 
+    /// A cgroup with a limit that nobody named.
+    pub(super) fn found(path: PathBuf, marks: Watermarks) -> Self {
+        Self::new(Subject::Found(path), marks)
+    }
+
+    /// Whether nobody named it.
+    pub(super) fn is_found(&self) -> bool {
+        matches!(self.subject, Subject::Found(_))
+    }
+
     /// Takes over where an earlier watch of the same memory stands between its watermarks.
     pub(super) fn resume(&mut self, earlier: &[Self]) {
         if let Some(same) = earlier.iter().find(|watch| watch.subject == self.subject) {
@@ -74,7 +86,9 @@ impl Watch {
     pub(super) fn covers(&self, cgroup: Option<&Path>) -> bool {
         match &self.subject {
             Subject::Machine => true,
-            Subject::Cgroup(path) => cgroup.is_some_and(|cgroup| cgroup.starts_with(path)),
+            Subject::Cgroup(path) | Subject::Found(path) => {
+                cgroup.is_some_and(|cgroup| cgroup.starts_with(path))
+            }
         }
     }
 
@@ -99,7 +113,7 @@ impl Watch {
     pub(super) fn name(&self) -> String {
         match &self.subject {
             Subject::Machine => "machine".to_owned(),
-            Subject::Cgroup(path) => path.display().to_string(),
+            Subject::Cgroup(path) | Subject::Found(path) => path.display().to_string(),
         }
     }
 
@@ -135,7 +149,7 @@ impl Watch {
     /// Which processes can help: for a cgroup, only those in it.
     pub(super) fn selection(&self, configured: &Selection) -> Selection {
         let mut selection = configured.clone();
-        if let Subject::Cgroup(path) = &self.subject {
+        if let Subject::Cgroup(path) | Subject::Found(path) = &self.subject {
             selection.within = Some(path.clone());
         }
         selection
@@ -154,7 +168,7 @@ impl Subject {
     fn usage(&self) -> Result<Usage> {
         match self {
             Self::Machine => free_memory::usage_of_machine(Path::new("/proc")),
-            Self::Cgroup(path) => {
+            Self::Cgroup(path) | Self::Found(path) => {
                 let reason = "it has no memory limit to take a share of";
                 let no_limit = || Error::Refused { path: path.clone(), reason };
                 free_memory::usage_of_cgroup(path)?.ok_or_else(no_limit)

@@ -11,7 +11,7 @@ use super::{Order, Setup, Shared, Status};
 use crate::clock;
 use crate::history::{Entry, What};
 use crate::ledger::{Ledger, entry};
-use crate::process::{Survey, Terms};
+use crate::process::{Extent, Survey, Terms};
 use crate::registry::Registry;
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ impl Driver {
         for command in self.scheduler.step(event, clock::now()) {
             match command {
                 Command::Observe(id) => self.observe(id),
-                Command::Survey(id, process, most) => self.survey(id, process, most),
+                Command::Survey(id, process, extent) => self.survey(id, process, extent),
                 Command::Collapse(id, request) => {
                     let process = self.registry.get(request.process);
                     if let Some(process) = &process {
@@ -166,14 +166,14 @@ impl Driver {
         });
     }
 
-    fn survey(&self, id: RequestId, process: ProcessKey, most: usize) {
+    fn survey(&self, id: RequestId, process: ProcessKey, extent: Extent) {
         let process = self.registry.get(process);
         let terms = self.terms;
         self.pool.give(id, move || {
             let cpu = CpuTime::of_thread();
             // In one that is left alone there is no range in which huge pages are made.
             let survey = process.and_then(|process| match process.is_left_alone(terms) {
-                Ok(false) => match process.survey(terms, most) {
+                Ok(false) => match process.survey(terms, extent) {
                     Err(Error::TooLong { .. }) => Some(Survey::default()),
                     survey => survey.ok(),
                 },

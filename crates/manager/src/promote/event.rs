@@ -3,8 +3,9 @@
 use super::gate::Domain;
 use super::policy::Promotion;
 use super::range::{Reason, Refusal};
-use crate::process::{Memory, Survey};
+use crate::process::{Extent, Memory, Survey};
 use std::fmt;
+use superpage_kernel::status::Uid;
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::Outcome;
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, PmdRange, ProcessKey};
@@ -25,8 +26,8 @@ impl fmt::Display for RequestId {
 pub enum Command {
     /// See which processes there are, what they have done, and how memory is used.
     Observe(RequestId),
-    /// See what is mapped in a process: so many VMAs and PMD ranges at most.
-    Survey(RequestId, ProcessKey, usize),
+    /// See what is mapped in a process, so far.
+    Survey(RequestId, ProcessKey, Extent),
     /// Make neighbouring ranges of a process huge pages.
     Collapse(RequestId, Collapse),
     /// Tell the operator.
@@ -98,6 +99,8 @@ pub struct Activity {
 pub struct Observed {
     /// Its name towards policies.
     pub key: ProcessKey,
+    /// Whose it is.
+    pub user: Uid,
     /// The policy that it is under.
     pub policy: Promotion,
     /// What it has done.

@@ -16,8 +16,6 @@ use superpage_units::{
 /// Time of which the CPU budget can be saved up. Chosen, not measured: a heap that is filled at once
 /// is promoted at once, up to some thousands of huge pages.
 pub const BURST: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
-/// Base pages in swap from which on a range is left alone: khugepaged's default `max_ptes_swap`.
-const MOST_SWAPPED: BasePages = BasePages(BASE_PAGES_PER_HUGE_PAGE / 8);
 
 /// A call that takes longer than this for each huge page slows down the next ones, and one of less than
 /// half of it speeds them up. tcmalloc's rule for its own collapses (`HugePageFiller`,
@@ -143,7 +141,8 @@ impl Limits {
     pub fn check(&self, seen: &Survey, past: Past, room: Room) -> Result<(), Refusal> {
         let missing = BasePages(BASE_PAGES_PER_HUGE_PAGE).saturating_sub(seen.present);
         let little = self.worth.saturating_sub(BasePages(1));
-        if seen.swapped > MOST_SWAPPED {
+        // A collapse reads what is in swap back, while its process waits.
+        if !seen.swapped.is_zero() {
             return Err(Refusal::Swapped);
         }
         // A split maps what it frees to the shared zero page, which PAGEMAP_SCAN shows.
@@ -313,7 +312,7 @@ mod tests {
         let fragmented = Limits { fragmentation: Share::percent(91), ..LIMITS };
         let check = fragmented.check(&seen(512), Past::New, Room::Plenty);
         assert_eq!(check, Err(Refusal::Fragmentation));
-        let swapped = Survey { swapped: BasePages(65), ..seen(512) };
+        let swapped = Survey { swapped: BasePages(1), ..seen(512) };
         assert_eq!(LIMITS.check(&swapped, Past::New, Room::Plenty), Err(Refusal::Swapped));
     }
 

@@ -14,6 +14,7 @@ use super::snapshot::Snapshot;
 use crate::process::Survey;
 use std::collections::BTreeSet;
 use superpage_policy::free_memory::FreeMemory;
+use superpage_policy::promotion::capabilities::FirstTouch;
 use superpage_policy::promotion::{
     Act, Action, Attempt, Carried, Fault, Footprint, Machine, Outcome, Policy, RangeView, View,
 };
@@ -72,6 +73,11 @@ impl LiveMachine {
         self.noted.as_ref().is_none_or(|noted| noted.contains(&(key, range)))
     }
 
+    /// Whether the kernel has served first touches before anybody told of them, and the policy leaves them to it.
+    fn leaves_first_touches(&self, policy: &dyn Policy) -> bool {
+        self.noted.is_none() && policy.capabilities().first_touch == FirstTouch::Kernel
+    }
+
     /// Whether the page is huge, and its range lies in a VMA and is mapped by base pages.
     fn can_promote(&self, key: ProcessKey, page: Page) -> bool {
         let vmas = self.vmas(key);
@@ -122,10 +128,16 @@ impl View for LiveMachine {
 impl Machine for LiveMachine {
     /// The kernel has mapped a base page before anybody is asked. [`PageSize::Huge`] says that a huge page
     /// is wanted in its place.
-    fn attempt(&mut self, fault: &Fault, attempt: Attempt, _: &mut dyn Policy) -> Option<PageSize> {
+    fn attempt(
+        &mut self,
+        fault: &Fault,
+        attempt: Attempt,
+        policy: &mut dyn Policy,
+    ) -> Option<PageSize> {
         let range = PmdRange::containing(fault.address);
         match attempt {
             Attempt::Base => Some(PageSize::Base),
+            Attempt::Map { .. } if self.leaves_first_touches(policy) => None,
             Attempt::Map { size, .. } => Some(size).filter(|size| *size == PageSize::Huge),
             Attempt::Reserve => {
                 let is_empty = fault.range.present.is_zero() && !fault.range.is_reserved;
@@ -176,6 +188,7 @@ mod tests {
         Survey {
             vmas: vec![PromotableVma { start, end, memory: Memory::Private, is_heap: false }],
             found: mapped.iter().map(|index| Found::Base(range(*index), seen)).collect(),
+            part: None,
         }
     }
 

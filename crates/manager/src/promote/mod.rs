@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`policy`] | the policies that can be asked for by name |
 //! | [`scheduler`] | decides: events and the time go in, commands come out; pure |
+//! | `managed` | a process, as the scheduler knows it |
 //! | [`event`] | those events and commands |
 //! | [`range`](mod@range) | the one state of a PMD range, and why one is not promoted |
 //! | [`runs`] | PMD ranges as runs of neighbours |
@@ -30,6 +31,7 @@ pub mod event;
 pub mod gate;
 pub mod instance;
 pub mod machine;
+mod managed;
 pub mod observe;
 pub mod once;
 pub mod policy;
@@ -66,6 +68,8 @@ pub struct Setup {
     pub marks: Watermarks,
     /// The watermarks of single cgroups.
     pub cgroups: Vec<CgroupMarks>,
+    /// Those of other cgroups with a limit.
+    pub limited: Watermarks,
     /// The base pages that splitting a huge page has to free to be worth it.
     pub worth: BasePages,
 }
@@ -77,6 +81,7 @@ impl Setup {
             promotion: self.promotion.clone(),
             marks: self.marks,
             cgroups: self.cgroups.clone(),
+            limited: self.limited,
         }
     }
 

@@ -11,6 +11,7 @@ use crate::registry::Registry;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use superpage_kernel::Result;
+use superpage_kernel::thp::{self, Enabled, Thp};
 use superpage_policy::watermark::{Usage, Watermarks};
 use superpage_units::{Bytes, HugePages, Time};
 
@@ -23,6 +24,8 @@ pub struct Wanted {
     pub marks: Watermarks,
     /// The watermarks of single cgroups.
     pub cgroups: Vec<CgroupMarks>,
+    /// Those of other cgroups with a limit.
+    pub limited: Watermarks,
 }
 
 /// Goes through all processes, and reads how memory is used.
@@ -32,14 +35,15 @@ pub struct Wanted {
 pub fn observe(registry: &Registry, wanted: &Wanted, now: Time) -> Result<Observation> {
     registry.refresh(now)?;
     let mut domains = Domains::of(wanted.marks);
-    let observed = registry.processes().into_iter().filter_map(|process| {
+    let processes = if is_forbidden(&wanted.promotion) { Vec::new() } else { registry.processes() };
+    let observed = processes.into_iter().filter_map(|process| {
         let policy = wanted.promotion.policy_of(&process.identity)?;
         if policy == Promotion::Off {
             return None;
         }
         let activity = activity(&process)?;
-        let domain = process.cgroup().and_then(|path| domains.of_cgroup(path, &wanted.cgroups));
-        Some(Observed { key: process.key, policy, activity, domain })
+        let domain = process.cgroup().and_then(|path| domains.of_cgroup(path, wanted));
+        Some(Observed { key: process.key, user: process.identity.user, policy, activity, domain })
     });
     let processes = observed.collect();
     Ok(Observation {
@@ -47,6 +51,12 @@ pub fn observe(registry: &Registry, wanted: &Wanted, now: Time) -> Result<Observ
         domains: domains.all,
         free: free_memory::read(Path::new("/proc"))?,
     })
+}
+
+/// Whether the administrator wants no huge pages on this machine, and the configuration does not say otherwise.
+fn is_forbidden(promotion: &PromotionConfig) -> bool {
+    let is_never = || Thp::under(Path::new("/sys")).get(thp::ENABLED) == Ok(Enabled::Never);
+    !promotion.under_never && is_never()
 }
 
 fn activity(process: &ManagedProcess) -> Option<Activity> {
@@ -72,15 +82,15 @@ impl Domains {
     }
 
     /// The domain of a cgroup: the fullest of those limits that hold for it, with the watermarks of the
-    /// nearest cgroup that has some of its own.
-    fn of_cgroup(&mut self, path: &Path, configured: &[CgroupMarks]) -> Option<usize> {
+    /// nearest cgroup that has some of its own, or else those of all cgroups.
+    fn of_cgroup(&mut self, path: &Path, wanted: &Wanted) -> Option<usize> {
         if let Some(known) = self.known.get(path) {
             return *known;
         }
         let usage = free_memory::fullest_cgroup(path);
-        let own = configured.iter().filter(|group| path.starts_with(&group.path));
+        let own = wanted.cgroups.iter().filter(|group| path.starts_with(&group.path));
         let own = own.max_by_key(|group| group.path.as_os_str().len()).map(|group| group.marks);
-        let marks = own.unwrap_or(self.all[0].marks);
+        let marks = own.unwrap_or(wanted.limited);
         let index = usage.map(|usage| {
             self.all.push(Domain { usage, marks, promised: HugePages::ZERO });
             self.all.len() - 1

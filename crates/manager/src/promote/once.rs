@@ -7,7 +7,9 @@ use super::range::Refusal;
 use crate::find::{self, Refusal as Unfit};
 use crate::free_memory;
 use crate::pass::Mode;
-use crate::process::{ManagedProcess, Memory, PromotableVma, Survey, Terms, is_about_one_process};
+use crate::process::{
+    Extent, ManagedProcess, Memory, PromotableVma, Survey, Terms, is_about_one_process,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -80,7 +82,7 @@ pub fn hold(pid: Pid) -> std::result::Result<Candidate, Unfit> {
     let process = find::hold(pid)?;
     let candidate = |process: Arc<ManagedProcess>| {
         let refuses_huge_pages = process.refuses_huge_pages()?;
-        let survey = process.survey(Terms::ASKED_FOR, usize::MAX)?;
+        let survey = process.survey(Terms::ASKED_FOR, Extent::ALL)?;
         let command = process.command().to_owned();
         let account = Account { pid, command, refuses_huge_pages, ..Account::default() };
         Ok(Candidate { process, survey, account })

@@ -6,9 +6,11 @@ use superpage_policy::promotion::Policy;
 use superpage_policy::promotion::capabilities::{Capabilities, Faults, FirstTouch, IdleReclaim};
 use superpage_policy::promotion::list::{Chosen, FAMILIES, Registry};
 
-/// The policy that the default promotes by: Quicksilver's Sync-64, the balance that its authors found.
-const DEFAULT: &str = "quicksilver-sync-64";
-/// Another name of that policy as published.
+/// Our own rule, and another name of it.
+const SUPERPAGE: &str = "superpage";
+const DEFAULT: &str = "default";
+/// The balance that Quicksilver's authors found, and another name of it.
+const SYNC_64: &str = "quicksilver-sync-64";
 const QUICKSILVER: &str = "quicksilver";
 
 /// A promotion policy.
@@ -16,11 +18,8 @@ const QUICKSILVER: &str = "quicksilver";
 pub enum Promotion {
     /// Nothing is promoted.
     Off,
-    /// The daemon's own rule: promotes as that policy does, and reclaims bloat only where memory gets
-    /// short.
-    Default(Chosen),
-    /// A policy as it is published.
-    Named(Chosen),
+    /// By this policy.
+    By(Chosen),
 }
 
 /// There is no promotion policy of that name.
@@ -43,8 +42,7 @@ impl fmt::Display for Promotion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Off => f.write_str("off"),
-            Self::Default(_) => f.write_str("default"),
-            Self::Named(chosen) => chosen.fmt(f),
+            Self::By(chosen) => chosen.fmt(f),
         }
     }
 }
@@ -55,8 +53,7 @@ pub fn names(registry: &Registry) -> String {
     let families = FAMILIES.iter().map(|family| format!("{}T (T from 1 to 512)", family.prefix));
     let is_in_family = |name: &str| FAMILIES.iter().any(|family| name.starts_with(family.prefix));
     let single = registry.live().map(|entry| entry.name).filter(|name| !is_in_family(name));
-    let own = ["default".to_owned(), QUICKSILVER.to_owned()];
-    let all = own.into_iter().chain(families).chain(single.map(str::to_owned));
+    let all = [QUICKSILVER.to_owned()].into_iter().chain(families).chain(single.map(str::to_owned));
     all.chain(["off".to_owned()]).collect::<Vec<_>>().join(", ")
 }
 
@@ -72,9 +69,9 @@ impl Promotion {
         };
         let found = match name {
             "off" => Some(Self::Off),
-            "default" => live(DEFAULT).map(Self::Default),
-            QUICKSILVER => live(DEFAULT).map(Self::Named),
-            other => live(other).map(Self::Named),
+            DEFAULT => live(SUPERPAGE).map(Self::By),
+            QUICKSILVER => live(SYNC_64).map(Self::By),
+            other => live(other).map(Self::By),
         };
         found.ok_or_else(|| UnknownPromotion { name: name.to_owned(), expected: names(registry) })
     }
@@ -82,7 +79,7 @@ impl Promotion {
     fn chosen(&self) -> Option<&Chosen> {
         match self {
             Self::Off => None,
-            Self::Default(chosen) | Self::Named(chosen) => Some(chosen),
+            Self::By(chosen) => Some(chosen),
         }
     }
 
@@ -111,12 +108,7 @@ impl Promotion {
     /// When huge pages that stay partly used are split in the background.
     #[must_use]
     pub fn idle_reclaim(self) -> IdleReclaim {
-        match self {
-            Self::Default(_) => IdleReclaim::AboveLow,
-            Self::Off | Self::Named(_) => {
-                self.capabilities().map_or(IdleReclaim::Never, |able| able.idle)
-            }
-        }
+        self.capabilities().map_or(IdleReclaim::Never, |able| able.idle)
     }
 }
 
@@ -131,7 +123,7 @@ mod tests {
     #[test]
     fn names_are_read_as_they_are_written() {
         for name in [
-            "default",
+            "superpage",
             "off",
             "quicksilver-sync-1",
             "quicksilver-async-512",
@@ -143,6 +135,7 @@ mod tests {
             assert_eq!(named(name).to_string(), name);
         }
         assert_eq!(named("quicksilver").to_string(), "quicksilver-sync-64");
+        assert_eq!(named("default").to_string(), "superpage");
         for name in ["", "quicksilver-sync-0", "quicksilver-sync", "thp", "trident", "xheap"] {
             let error = Promotion::named(name, &Registry::published());
             let error = error.expect_err(name).to_string();
@@ -160,7 +153,8 @@ mod tests {
 
     #[test]
     fn what_a_policy_wants_follows_from_its_capabilities() {
-        assert!(named("default").is_told_of_faults() && named("ingens").wants_base_pages());
+        assert!(named("default").is_told_of_faults() && !named("default").wants_base_pages());
+        assert!(named("ingens").wants_base_pages() && named("quicksilver").wants_base_pages());
         assert!(!named("linux").is_told_of_faults() && !named("linux").wants_base_pages());
         assert!(!named("hawkeye").is_told_of_faults() && named("hawkeye").wants_base_pages());
         assert!(named("off").build().is_none() && !named("off").wants_base_pages());

@@ -5,7 +5,7 @@
 //! A survey of a process says what is mapped; its policy says which PMD ranges it wants; they are
 //! queued, pass the [gate](super::gate), and are collapsed, some neighbours at a time, one request at a
 //! time in a process. All that is known of a range beyond what is mapped in it is its one
-//! [`Known`].
+//! [`Known`](super::range::Known).
 //!
 //! When a process is surveyed again: soon after it has faulted or grown, but no sooner than
 //! `SURVEY_SHARE` allows; when a range of it has cooled down; and else once a minute.
@@ -16,15 +16,17 @@ use super::event::{
 };
 use super::gate::{Gate, Guard, Past, SLOW};
 use super::instance::{Background, PolicyInstance};
+use super::managed::{Managed, Queued};
 use super::policy::Promotion;
-use super::range::{Because, Known, Reason, Refusal, State, Wanted};
+use super::range::{Because, Reason, Refusal, State, Wanted};
 use super::runs::Runs;
 use super::{Counts, Promoted, Rules};
-use crate::process::Survey;
+use crate::process::{Extent, Survey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use superpage_kernel::status::Uid;
 use superpage_policy::promotion::{Action, Outcome};
-use superpage_units::{BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time, VirtAddr};
+use superpage_units::{BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time};
 
 /// Processes are observed so often while any of them faults.
 const OBSERVE: Nanos = Nanos(50_000_000);
@@ -37,12 +39,16 @@ const SURVEY_SHARE: u64 = 100;
 /// A process that does nothing is surveyed again after this: a guest's page faults are not counted as
 /// its process's. For 2,000 processes that is 1 % of a core.
 const SURVEY_IDLE: Nanos = Nanos(60_000_000_000); // tidy: allow(60 s)
-/// A process with so many new faults, or that has grown by as much, is surveyed soon.
-const ACTIVE: BasePages = BasePages(32);
 /// A policy is asked so often in a step, at the most, while all that it wants cools down.
 const ASKED: usize = 64;
-/// Collapse requests that exceed their time limit before no other begins.
+/// With so many requests about processes of one user that exceed their time limit, nothing is done in that user's processes:
+/// the next would wait too. Those of others go on.
 const MOST_LATE: usize = 2;
+/// A survey that took longer than this kept others waiting, and all that time counts as what the process may take. Chosen, not
+/// measured.
+const SLOW_SURVEY: Nanos = Nanos(500_000_000);
+/// It is surveyed again after this at the latest.
+const LONGEST_WAIT: Nanos = Nanos(600_000_000_000); // tidy: allow(600 s)
 /// Surveys under way at a time.
 const SURVEYS: usize = 1;
 /// The VMAs and the PMD ranges with base pages that are known of all processes together, half as many again where many
@@ -59,146 +65,13 @@ const fn share(most: usize, of_others: usize, processes: usize) -> usize {
     if left > each { left } else { each }
 }
 
-/// A process that is promoted in.
-#[derive(Debug)]
-struct Managed {
-    /// Which policy instance it is under.
-    instance: usize,
-    /// Which of the gate's domains its cgroup is.
-    domain: Option<usize>,
-    /// What it had done at the last observation.
-    activity: Activity,
-    /// What it had done at the last survey.
-    surveyed: Option<Activity>,
-    /// When it is surveyed next.
-    next_survey: Time,
-    /// No survey before this, so as not to take more than its share.
-    survey_not_before: Time,
-    /// The request about it that is under way.
-    request: Option<RequestId>,
-    /// No collapse before this: the process has had to wait for the last one.
-    collapse_not_before: Time,
-    /// The PMD ranges of which something is known beyond what is mapped in them, and that they were huge.
-    ranges: BTreeMap<PmdRange, Known>,
-    /// How many of them are queued.
-    queued: usize,
-    /// Its policy wants more than could be queued.
-    wants_more: bool,
-    /// The ranges that a promotion, now or in an earlier run, made huge since they were mapped.
-    was_huge: Runs,
-    /// Where the search for the next queued range goes on.
-    cursor: VirtAddr,
-}
-
-impl Managed {
-    fn new(observed: &Observed, instance: usize, now: Time) -> Self {
-        Self {
-            instance,
-            domain: observed.domain,
-            activity: observed.activity,
-            surveyed: None,
-            next_survey: now,
-            survey_not_before: now,
-            request: None,
-            collapse_not_before: now,
-            ranges: BTreeMap::new(),
-            queued: 0,
-            wants_more: false,
-            was_huge: Runs::default(),
-            cursor: VirtAddr(0),
-        }
-    }
-
-    /// Whether it has faulted or grown enough since its survey to be worth another.
-    fn is_active(&self) -> bool {
-        let Some(before) = self.surveyed else { return true };
-        let faults = self.activity.faults.saturating_sub(before.faults);
-        let grown = self.activity.resident.saturating_sub(before.resident);
-        faults >= ACTIVE.0 || grown >= ACTIVE.bytes()
-    }
-
-    /// When it is surveyed next, if nothing is under way in it.
-    fn survey_at(&self) -> Option<Time> {
-        self.request.is_none().then(|| self.next_survey.max(self.survey_not_before))
-    }
-
-    /// Whether more can be queued of what its last survey found.
-    fn has_room(&self) -> bool {
-        self.wants_more && self.queued == 0 && self.request.is_none()
-    }
-
-    /// When something is collapsed in it next, if that waits for nothing else.
-    fn collapse_at(&self) -> Option<Time> {
-        (self.request.is_none() && self.queued > 0).then_some(self.collapse_not_before)
-    }
-
-    /// The next run of queued neighbours, as long as a call may be, and where the search goes on.
-    fn next_run(&self) -> Vec<PmdRange> {
-        let is_queued = |(range, known): (&PmdRange, &Known)| {
-            matches!(known.state, State::Queued(_)).then_some(*range)
-        };
-        let from = PmdRange::containing(self.cursor);
-        let behind = self.ranges.range(from..).find_map(is_queued);
-        let Some(first) = behind.or_else(|| self.ranges.iter().find_map(is_queued)) else {
-            return Vec::new();
-        };
-        let mut run = vec![first];
-        let most = usize::try_from(LONGEST_RUN.0).unwrap_or(1);
-        let next = self.ranges.range((Bound::Excluded(first), Bound::Unbounded));
-        for (range, known) in next {
-            let follows = run.last().is_some_and(|last| last.end() == range.start());
-            if run.len() >= most || !follows || !matches!(known.state, State::Queued(_)) {
-                break;
-            }
-            run.push(*range);
-        }
-        run
-    }
-
-    /// Queues a range unless it is queued, under way, or cools down; says whether it did.
-    fn queue(&mut self, range: PmdRange, wanted: Wanted) -> Queued {
-        let known = self.ranges.entry(range).or_insert(Known::NEW);
-        if !known.is_free(wanted.since) {
-            return Queued::No;
-        }
-        known.queue(wanted);
-        self.queued += 1;
-        Queued::Yes
-    }
-
-    /// Leaves a range alone for a while; it is surveyed when that is over.
-    fn cool_down(&mut self, range: PmdRange, because: Because, now: Time) {
-        let known = self.ranges.entry(range).or_insert(Known::NEW);
-        let was_queued = matches!(known.state, State::Queued(_));
-        let until = known.cool_down(because, now);
-        self.queued -= usize::from(was_queued);
-        match because {
-            Because::Promoted => self.was_huge.insert(range),
-            Because::Refused(_) => self.next_survey = self.next_survey.min(until),
-        }
-    }
-
-    /// Leaves all queued ranges alone for a while: they would be refused for the same reason.
-    fn cool_down_queue(&mut self, because: Because, now: Time) {
-        let is_queued = |(_, known): &(&PmdRange, &Known)| matches!(known.state, State::Queued(_));
-        let queued = self.ranges.iter().filter(is_queued).map(|(range, _)| *range);
-        for range in queued.collect::<Vec<_>>() {
-            self.cool_down(range, because, now);
-        }
-    }
-}
-
-/// Whether a range was queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Queued {
-    Yes,
-    No,
-}
-
 /// A request that is under way.
 #[derive(Debug)]
 struct InFlight {
     kind: Kind,
+    /// Whose process it is about.
+    user: Option<Uid>,
+    began: Time,
     /// It has taken longer than it may: its worker counts as lost until it reports.
     is_late: bool,
 }
@@ -319,11 +192,21 @@ impl Scheduler {
         self.commands.push(Command::Report(report));
     }
 
-    fn request(&mut self, kind: Kind) -> RequestId {
+    fn request(&mut self, kind: Kind, now: Time) -> RequestId {
         self.last_request += 1;
         let id = RequestId(self.last_request);
-        self.in_flight.insert(id, InFlight { kind, is_late: false });
+        let process = kind.process().and_then(|process| self.processes.get(&process));
+        let user = process.map(|managed| managed.user);
+        self.in_flight.insert(id, InFlight { kind, user, began: now, is_late: false });
         id
+    }
+
+    /// The users in whose processes nothing is done, because requests about them do not come back.
+    fn avoided(&self) -> BTreeSet<Uid> {
+        let late = self.in_flight.values().filter(|one| one.is_late);
+        let mut counts: BTreeMap<Uid, usize> = BTreeMap::new();
+        late.filter_map(|one| one.user).for_each(|user| *counts.entry(user).or_default() += 1);
+        counts.into_iter().filter(|(_, late)| *late >= MOST_LATE).map(|(user, _)| user).collect()
     }
 
     // What happened.
@@ -389,7 +272,8 @@ impl Scheduler {
 
     fn surveyed(&mut self, id: RequestId, survey: Option<Survey>, cost: Nanos, now: Time) {
         self.gate.spend(cost, now);
-        let Some(InFlight { kind: Kind::Survey(key, activity), .. }) = self.in_flight.remove(&id)
+        let Some(InFlight { kind: Kind::Survey(key, activity), began, .. }) =
+            self.in_flight.remove(&id)
         else {
             return;
         };
@@ -402,15 +286,19 @@ impl Scheduler {
         let Some(survey) = survey else { return self.forget(key) };
         managed.surveyed = Some(activity);
         managed.next_survey = now + SURVEY_IDLE;
-        managed.survey_not_before = now + cost * SURVEY_SHARE;
+        let took = now.since(began);
+        let counted = if took > SLOW_SURVEY { cost.max(took) } else { cost };
+        managed.survey_not_before = now + (counted * SURVEY_SHARE).min(LONGEST_WAIT);
+        managed.survey_from = survey.next();
         let Some(instance) = self.instances.get_mut(managed.instance) else { return };
         instance.surveyed(key, &survey, now);
         let snapshot = &instance.machine.snapshot;
         // What was emptied or unmapped is new when it is filled again.
-        managed.was_huge.retain(|range| snapshot.is_mapped(key, range));
+        let is_gone = |range| survey.covers(range) && !snapshot.is_mapped(key, range);
+        managed.was_huge.retain(|range| !is_gone(range));
         managed.ranges.retain(|range, known| match known.state {
             State::InFlight(_) | State::Queued(_) => true,
-            _ => !known.is_forgotten(now) && snapshot.is_mapped(key, *range),
+            _ => !known.is_forgotten(now) && !is_gone(*range),
         });
         // What was queued and has changed is wanted again, or is not wanted any more.
         let queued = &mut managed.queued;
@@ -596,7 +484,7 @@ impl Scheduler {
 
     fn decide(&mut self, now: Time) {
         if self.observe_at().is_some_and(|at| at <= now) {
-            let id = self.request(Kind::Observe);
+            let id = self.request(Kind::Observe, now);
             self.commands.push(Command::Observe(id));
         }
         self.survey(now);
@@ -622,17 +510,14 @@ impl Scheduler {
         self.under_way(|kind| matches!(kind, Kind::Collapse { .. }))
     }
 
-    /// Whether another collapse may begin. While several do not come back, the kernel waits for
-    /// something that the next one would wait for too.
+    /// Whether another collapse may begin.
     fn has_slot(&self) -> bool {
-        let late = self.in_flight.values().filter(|one| one.is_late);
-        let late = late.filter(|one| matches!(one.kind, Kind::Collapse { .. })).count();
-        late < MOST_LATE && self.collapses_under_way() < self.at_once
+        self.collapses_under_way() < self.at_once
     }
 
     fn observe_at(&self) -> Option<Time> {
-        // Another one would wait for the same lock.
-        let is_under_way = self.in_flight.values().any(|one| matches!(one.kind, Kind::Observe));
+        // The process that a late one waits for is passed over by the next.
+        let is_under_way = self.under_way(|kind| matches!(kind, Kind::Observe)) > 0;
         (!is_under_way).then_some(self.observe_next)
     }
 
@@ -642,22 +527,23 @@ impl Scheduler {
         if is_full {
             return None;
         }
+        let avoided = self.avoided();
         let at = |(key, managed): (&ProcessKey, &Managed)| Some((managed.survey_at()?, *key));
-        let (at, key) = self.processes.iter().filter_map(at).min()?;
+        let others = self.processes.iter().filter(|(_, one)| !avoided.contains(&one.user));
+        let (at, key) = others.filter_map(at).min()?;
         Some((at.max(self.gate.budget_at()), key))
     }
 
     fn survey(&mut self, now: Time) {
         while let Some((_, key)) = self.next_survey().filter(|(at, _)| *at <= now) {
-            let Some(activity) = self.processes.get(&key).map(|managed| managed.activity) else {
-                return;
-            };
+            let Some(managed) = self.processes.get(&key) else { return };
+            let (activity, from) = (managed.activity, managed.survey_from);
             let most = share(MOST_KNOWN, self.known_of_others(key), self.processes.len());
-            let id = self.request(Kind::Survey(key, activity));
+            let id = self.request(Kind::Survey(key, activity), now);
             if let Some(managed) = self.processes.get_mut(&key) {
                 managed.request = Some(id);
             }
-            self.commands.push(Command::Survey(id, key, most));
+            self.commands.push(Command::Survey(id, key, Extent { from, most }));
         }
     }
 
@@ -714,8 +600,9 @@ impl Scheduler {
 
     /// Begins the next collapse that may begin now; says whether there was one to be thought of.
     fn collapse(&mut self, now: Time) -> bool {
+        let avoided = self.avoided();
         let may = |(_, managed): &(&ProcessKey, &Managed)| {
-            managed.collapse_at().is_some_and(|at| at <= now)
+            managed.collapse_at().is_some_and(|at| at <= now) && !avoided.contains(&managed.user)
         };
         let behind = (Bound::Excluded(self.last_collapsed), Bound::Unbounded);
         let next = self.processes.range(behind).find(may);
@@ -732,7 +619,7 @@ impl Scheduler {
                 self.report(Report::Refused { process: key, policy, huge_pages, why });
             }
         }
-        self.begin(key, admitted);
+        self.begin(key, admitted, now);
         true
     }
 
@@ -789,7 +676,7 @@ impl Scheduler {
     }
 
     /// Orders a collapse of neighbours.
-    fn begin(&mut self, key: ProcessKey, admitted: Vec<Admitted>) {
+    fn begin(&mut self, key: ProcessKey, admitted: Vec<Admitted>, now: Time) {
         let Some((first, ..)) = admitted.first().copied() else { return };
         let least = admitted.iter().map(|(.., present)| *present).min().unwrap_or_default();
         let Some(managed) = self.processes.get_mut(&key) else { return };
@@ -809,7 +696,7 @@ impl Scheduler {
         let guards = admitted.into_iter().map(|(_, guard, _)| guard).collect();
         let policy = self.instances[managed.instance].name.clone();
         let kind = Kind::Collapse { collapse: collapse.clone(), guards, wanted, policy };
-        let id = self.request(kind);
+        let id = self.request(kind, now);
         self.commands.push(Command::Collapse(id, collapse));
     }
 
@@ -818,7 +705,9 @@ impl Scheduler {
     pub fn next_step(&self) -> Time {
         let may_be_filled = self.processes.values().any(Managed::has_room);
         let fill = may_be_filled.then_some(Time::ZERO);
-        let collapse = self.processes.values().filter_map(Managed::collapse_at).min().or(fill);
+        let avoided = self.avoided();
+        let others = self.processes.values().filter(|one| !avoided.contains(&one.user));
+        let collapse = others.filter_map(Managed::collapse_at).min().or(fill);
         let policies = self.instances.iter().filter_map(PolicyInstance::due).min();
         let is_free = self.has_slot();
         let work = collapse.into_iter().chain(policies).min().filter(|_| is_free);

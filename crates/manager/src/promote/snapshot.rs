@@ -331,7 +331,7 @@ mod tests {
     fn snapshot(vmas: Vec<PromotableVma>, found: Vec<Found>) -> Snapshot {
         let mut snapshot = Snapshot::default();
         snapshot.add(KEY);
-        snapshot.take_in(KEY, &Survey { vmas, found });
+        snapshot.take_in(KEY, &Survey { vmas, found, part: None });
         snapshot
     }
 
@@ -379,7 +379,7 @@ mod tests {
         let mut snapshot = snapshot(vec![vma(1, 2)], Vec::new());
         assert_eq!(snapshot.vmas(KEY)[0].growth, Growth::Fixed);
         for _ in 0..2 {
-            snapshot.take_in(KEY, &Survey { vmas: vec![vma(1, 3)], found: Vec::new() });
+            snapshot.take_in(KEY, &Survey { vmas: vec![vma(1, 3)], ..Survey::default() });
             assert_eq!(snapshot.vmas(KEY)[0].growth, Growth::Up);
         }
     }

@@ -17,7 +17,7 @@ use superpage_kernel::sample::{self, Sampler};
 use superpage_kernel::status::Uid;
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::pass::{Flow, Options, Pass};
-use superpage_manager::process::{ManagedProcess, Survey, Terms};
+use superpage_manager::process::{Extent, ManagedProcess, Survey, Terms};
 use superpage_manager::promote::collapse;
 use superpage_manager::promote::event::Collapse;
 use superpage_manager::promote::machine::LiveMachine;
@@ -161,7 +161,7 @@ impl Running {
     /// What is mapped in the program's VMA; the rest of its memory is none of the test's.
     fn survey(&self) -> Result<Survey, Failed> {
         let (start, end) = (self.program.start, self.end);
-        let mut survey = self.process.survey(Terms::ASKED_FOR, usize::MAX)?;
+        let mut survey = self.process.survey(Terms::ASKED_FOR, Extent::ALL)?;
         survey.vmas.retain(|vma| vma.start < end && start < vma.end);
         for vma in &mut survey.vmas {
             (vma.start, vma.end) = (vma.start.max(start), vma.end.min(end));

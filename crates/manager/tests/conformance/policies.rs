@@ -34,7 +34,7 @@ type Said = Result<Vec<String>, Failed>;
 
 /// Every configuration that asks for nothing but base and huge pages; left out are those of gigantic
 /// pages (`trident`) and of pages set aside before (`hugetlb`, `xheap`).
-pub(crate) const POLICIES: [&str; 16] = [
+pub(crate) const POLICIES: [&str; 17] = [
     "linux",
     "linux-madvise",
     "linux-nokhugepaged",
@@ -50,6 +50,7 @@ pub(crate) const POLICIES: [&str; 16] = [
     "quicksilver-sync-64",
     "quicksilver-async-64",
     "quicksilver-async-256",
+    "superpage",
     "selective",
 ];
 

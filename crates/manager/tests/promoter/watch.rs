@@ -41,6 +41,7 @@ pub(crate) fn setup_with(policy: &str, pids: &[Pid], more: &str) -> Result<Setup
         worth: config.worth(),
         promotion: config.promotion,
         cgroups: Vec::new(),
+        limited: config.limited.marks,
     };
     Ok(Setup { promoter, processes: config.processes })
 }

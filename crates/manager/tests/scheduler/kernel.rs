@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use superpage_kernel::pagemap::{Found, Survey as Seen};
+use superpage_kernel::status::Uid;
 use superpage_manager::process::{Memory, PromotableVma, Survey};
 use superpage_manager::promote::event::{
     Activity, Collapse, Collapsed, Command, Event, Observation, Observed, Report, RequestId,
@@ -210,7 +211,13 @@ impl Kernel {
         let observed = |program: &Program| {
             let resident = self.machine.resident(program.memory).bytes();
             let activity = Activity { faults: program.faults, resident };
-            Observed { key: program.key, policy: self.policy, activity, domain: None }
+            Observed {
+                key: program.key,
+                user: Uid(u32::try_from(program.key.0).unwrap_or(0)),
+                policy: self.policy,
+                activity,
+                domain: None,
+            }
         };
         let usage = Usage { used: self.machine.used().bytes(), total: MEMORY };
         let domain = Domain { usage, marks: Watermarks::default(), promised: HugePages::ZERO };
@@ -246,7 +253,7 @@ impl Kernel {
                 }
             });
         }
-        Some(Survey { vmas, found })
+        Some(Survey { vmas, found, part: None })
     }
 
     fn collapse(&mut self, request: &Collapse) -> Collapsed {

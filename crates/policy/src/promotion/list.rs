@@ -13,6 +13,7 @@ use super::ingens::{self, Ingens};
 use super::linux::{self, Linux};
 use super::quicksilver::{self, Mode, Quicksilver};
 use super::selective::{self, Selective};
+use super::superpage::{self, Superpage};
 use super::trident::{self, Trident};
 use super::xheap::{self, XHeap};
 use crate::registry::Line;
@@ -192,6 +193,8 @@ pub const ALL: &[Entry] = &[
         "Filled in place up to 64 base pages, the rest in the background."),
     entry!("quicksilver-async-256", Quicksilver(quicksilver::Options::ASYNC_256), "Quicksilver, Evaluation",
         "Filled in place up to 256 base pages, the rest in the background."),
+    entry!("superpage", Superpage(superpage::Options::DEFAULT), "no paper: our own rule",
+        "Huge pages at the first touch while memory is free, then promotion, dearer as memory gets short."),
     entry!("trident", Trident(trident::Options::PUBLISHED), "Trident, section 5",
         "1 GiB, else 2 MiB, else 4 KiB, at the first touch and by promotion; smart compaction."),
     entry!("trident-1g-only", Trident(trident::Options::GIGANTIC_ONLY), "Trident, Figure 11",

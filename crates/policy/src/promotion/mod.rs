@@ -44,6 +44,7 @@ pub mod quicksilver;
 mod reservations;
 mod scan;
 pub mod selective;
+pub mod superpage;
 pub mod trident;
 pub mod xheap;
 

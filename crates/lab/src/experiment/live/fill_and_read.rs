@@ -45,8 +45,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// The first is what the others are compared with.
-const CONFIGURATIONS: [Configuration; 4] =
-    [Configuration::NoDaemon, Configuration::Default, Configuration::Keep, Configuration::Madvise];
+const CONFIGURATIONS: [Configuration; 4] = [
+    Configuration::NoDaemon,
+    Configuration::Default,
+    Configuration::Generous,
+    Configuration::BasePages,
+];
 
 const VALUE: Bytes = Bytes::from_kib(4);
 /// The memory that a value takes: jemalloc puts one of 4 KiB with its head into 5 KiB, and its key and

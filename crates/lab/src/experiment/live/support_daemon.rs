@@ -20,10 +20,10 @@ pub(super) enum Configuration {
     NoDaemon,
     /// An empty file: the defaults.
     Default,
-    /// `transparent_hugepage/enabled` is left alone, the rest is the defaults.
-    Keep,
-    /// `transparent_hugepage/enabled` is held at `madvise`, the rest is the defaults.
-    Madvise,
+    /// First touches give huge pages while memory is free, the rest is the defaults.
+    Generous,
+    /// First touches give base pages, the rest is the defaults.
+    BasePages,
     /// Quicksilver's Sync-64 by its name, the rest is the defaults.
     Quicksilver,
 }
@@ -34,8 +34,8 @@ impl Configuration {
         match self {
             Self::NoDaemon => "no daemon",
             Self::Default => "default",
-            Self::Keep => "enabled = keep",
-            Self::Madvise => "enabled = madvise",
+            Self::Generous => "first_touch = generous",
+            Self::BasePages => "first_touch = base-pages",
             Self::Quicksilver => SUPERPAGE_POLICY,
         }
     }
@@ -45,8 +45,8 @@ impl Configuration {
         let keys = match self {
             Self::NoDaemon => return None,
             Self::Default => String::new(),
-            Self::Keep => "[thp]\nenabled = \"keep\"\n".to_owned(),
-            Self::Madvise => "[thp]\nenabled = \"madvise\"\n".to_owned(),
+            Self::Generous => "[thp]\nfirst_touch = \"generous\"\n".to_owned(),
+            Self::BasePages => "[thp]\nfirst_touch = \"base-pages\"\n".to_owned(),
             Self::Quicksilver => format!("[promotion]\npolicy = \"{SUPERPAGE_POLICY}\"\n"),
         };
         Some(format!("{keys}[processes.include]\npids = [{pid}]\n"))
@@ -162,7 +162,7 @@ impl Drop for Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_manager::config::{self, Config, HoldEnabled};
+    use superpage_manager::config::{self, Config, FirstTouch};
 
     #[test]
     fn each_configuration_says_what_it_is_named_after() {
@@ -175,8 +175,8 @@ mod tests {
         let usual = Config::default();
         let default = read(Configuration::Default);
         assert_eq!(Config { processes: usual.processes.clone(), ..default }, usual);
-        assert_eq!(read(Configuration::Keep).hold_enabled, HoldEnabled::Keep);
-        assert_eq!(read(Configuration::Madvise).hold_enabled, HoldEnabled::Madvise);
+        assert_eq!(read(Configuration::Generous).first_touch, FirstTouch::Generous);
+        assert_eq!(read(Configuration::BasePages).first_touch, FirstTouch::BasePages);
         let policy = read(Configuration::Quicksilver).promotion.policy;
         assert_eq!(policy.to_string(), Configuration::Quicksilver.name());
         assert_eq!(Configuration::NoDaemon.text(Pid(7)), None);

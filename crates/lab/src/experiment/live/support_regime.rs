@@ -94,7 +94,7 @@ pub(super) fn promoter(setting: &Setting, pid: Pid) -> Result<Daemon> {
     let configuration = format!(
         "[promotion]\npolicy = \"off\"\n\
          [[promotion.rule]]\npolicy = \"{SUPERPAGE_POLICY}\"\npids = [{pid}]\n\
-         [processes.include]\npids = [{pid}]\n[thp]\nenabled = \"madvise\"\n"
+         [processes.include]\npids = [{pid}]\n[thp]\nfirst_touch = \"base-pages\"\n"
     );
     let mut daemon = Daemon::start(setting, &configuration)?;
     let enabled = Thp::under(Path::new("/sys")).get(thp::ENABLED)?;

@@ -5,6 +5,7 @@ use super::looks::{Looks, Seen};
 use super::permission::{self, Levels};
 use super::progress::Progress;
 use crate::account::Account;
+use crate::budget::CpuBudget;
 use crate::clock;
 use crate::config::Config;
 use crate::cooldown::CoolDown;
@@ -29,7 +30,7 @@ use tracing::debug;
 /// How often used memory is looked at again during a pass.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A long pause is cut into parts, so that the pass can be ended. Chosen: leaving waits no longer for it.
-const SLICE: Duration = Duration::from_millis(100);
+const SLICE: Duration = Duration::from_millis(20);
 /// While huge pages that may be partly used are looked for, the process is left alone for so many times
 /// longer than each stride takes. Chosen, not measured.
 const UNHURRIED: u32 = 3;
@@ -76,6 +77,8 @@ impl Task {
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) config: Arc<Config>,
+    /// What of one core the pass may use.
+    pub(super) budget: CpuBudget,
     pub(super) watches: Vec<Watch>,
     pub(super) registry: Arc<Registry>,
     pub(super) reporter: Reporter,
@@ -158,7 +161,7 @@ impl Work {
     /// Pauses until work that began then, and took so much CPU time, is within the budget, or the pass is to end.
     fn pay(&self, cpu: Nanos, began: Instant, progress: &Progress) {
         let wall = Nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let end = Instant::now() + self.config.budget.pause(cpu, wall);
+        let end = Instant::now() + self.budget.pause(cpu, wall);
         while Instant::now() < end && !progress.is_to_end() {
             std::thread::sleep(SLICE.min(end.saturating_duration_since(Instant::now())));
         }
@@ -174,10 +177,13 @@ impl Work {
         let selection = watch.selection(&self.config.processes);
         let may_change = selection.may_change();
         let (cpu, began) = (CpuTime::of_thread(), Instant::now());
-        progress.begins_with_all();
-        self.registry.refresh(now)?;
-        progress.is_over();
-        self.pay(CpuTime::of_thread().since(cpu), began, progress);
+        // Who is in a cgroup near its limit is known well enough, and it may be there before all others have been asked.
+        if !watch.is_found() {
+            progress.begins_with_all();
+            self.registry.refresh(now)?;
+            progress.is_over();
+            self.pay(CpuTime::of_thread().since(cpu), began, progress);
+        }
         let found = self.find(|process| selection.admits(&process.identity), 0, progress)?;
         let found = found.into_iter().filter(|seen| !seen.huge_pages.is_empty());
         let found: Vec<Found> = found.map(|seen| (seen.process, seen.huge_pages)).collect();
@@ -301,7 +307,7 @@ impl Work {
     fn options(&self) -> Options {
         Options {
             mode: Mode::Act,
-            budget: self.config.budget,
+            budget: self.budget,
             seed: self.number << 32,
             worth: self.config.worth(),
             cool_down: nanos(self.config.cool_down),
