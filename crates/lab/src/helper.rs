@@ -3,6 +3,7 @@
 //!
 //! As with workloads the program starts itself again; the two exchange JSON lines.
 
+mod filling;
 mod fragmenter;
 mod gigantic;
 mod growing;
@@ -12,6 +13,7 @@ mod passes;
 mod pauses;
 mod program;
 mod shared;
+mod threads;
 mod toucher;
 
 pub(crate) use passes::{Pattern, Words};
@@ -24,7 +26,7 @@ use crate::worker::{ChildError, Error, Launcher, Pipe, Result, tell};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use superpage_manager::plain;
-use superpage_units::{Bytes, HugePages, Nanos, Pid};
+use superpage_units::{Bytes, HugePages, Nanos, Pid, Share};
 
 /// How a helper is started.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -85,6 +87,23 @@ pub(crate) enum Part {
         /// How long it runs.
         #[serde(with = "plain")]
         time: Nanos,
+    },
+    /// A program that fills a share of its base pages.
+    Filling {
+        #[serde(with = "plain")]
+        size: HugePages,
+        #[serde(with = "plain")]
+        touched: Share,
+        /// The memory that it passes in a second; nothing: as fast as it can.
+        #[serde(with = "plain")]
+        pace: Option<Bytes>,
+    },
+    /// A small program as it starts.
+    Threads {
+        threads: usize,
+        /// What each of them allocates.
+        #[serde(with = "plain")]
+        size: Bytes,
     },
     /// A memfd with something on every base page, mapped shared.
     Host {
@@ -356,6 +375,10 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
         }
         Part::Hog { huge, base } => (Box::new(hog::Hog::new(huge, base)?), plain),
         Part::Pauses { size, time } => (Box::new(pauses::Pauses::new(size, time)?), plain),
+        Part::Filling { size, touched, pace } => {
+            (Box::new(filling::Filling::new(size, touched, pace)?), plain)
+        }
+        Part::Threads { threads, size } => (Box::new(threads::Threads { threads, size }), plain),
         Part::Host { size } => {
             let (host, fd) = shared::Shared::create(size)?;
             (Box::new(host), Answer::Ready { fd: Some(fd) })

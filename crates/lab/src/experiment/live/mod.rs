@@ -57,6 +57,7 @@ mod support_regime;
 mod support_run;
 mod support_sweep;
 mod support_told;
+mod survive;
 mod three_sizes;
 mod trident_bloat;
 mod trident_fig10;
@@ -88,6 +89,7 @@ pub const ALL: &[&Experiment] = &[
     &jvm_pretouch::EXPERIMENT,
     &at_rest::EXPERIMENT,
     &pause::EXPERIMENT,
+    &survive::EXPERIMENT,
     &gigantic_fault::EXPERIMENT,
     &gigantic_promotion::EXPERIMENT,
     &gigantic_supply::EXPERIMENT,

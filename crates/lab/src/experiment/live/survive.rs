@@ -1,0 +1,305 @@
+//! `survive`: whether programs that fit into their cgroup on base pages live there while first touches give huge pages. No
+//! paper has it.
+//!
+//! A program touches 40 % of the base pages of twice the memory that its cgroup may have, without swap: on base pages it fits,
+//! on huge pages it does not. Small ones are what a container is as it starts: six threads under a C library that asks for
+//! huge pages by itself (`glibc.malloc.hugetlb=1`), which some have killed at once.
+//!
+//! Peers: base pages; huge pages as the kernel gives them; the same with the kernel's own shrinker armed, which is
+//! `max_ptes_none` as the daemon holds it, and no daemon; the daemon; and the daemon with that shrinker off
+//! (`shrink_underused` at 0).
+
+use super::support_bench::{Bench, rounded};
+use super::support_daemon::Daemon;
+use super::support_regime::{Khugepaged, set_enabled};
+use super::support_told::told_by;
+use super::{Error, Experiment, On, Progress, Report, Result, Setting};
+use crate::helper::{Helper, Order, Part};
+use crate::worker::Launcher;
+use serde::Serialize;
+use std::path::Path;
+use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
+use superpage_kernel::thp::{self, Enabled, Switch, Thp};
+use superpage_kernel::{meminfo, vmstat};
+use superpage_manager::config::Config;
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Share};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "survive",
+    source: "no paper",
+    summary: "Whether programs live in a cgroup that they fit into on base pages, while first touches give huge pages",
+    on: On::Live,
+    columns: &[
+        ("case", "programs"),
+        ("policy", "who makes and splits huge pages"),
+        ("limit_mib", "limit MiB"),
+        ("programs", "programs"),
+        ("survived", "survived"),
+        ("killed", "killed"),
+        ("wrong", "wrong"),
+        ("seconds", "longest s"),
+        ("split_by_kernel", "split by the kernel"),
+        ("split_by_daemon", "by the daemon"),
+    ],
+    run,
+};
+
+/// What the large program maps; its cgroup may have half of it.
+const SIZE: Bytes = Bytes::from_mib(3000);
+/// The share of its base pages that it touches.
+const TOUCHED: Share = Share::percent(40);
+/// Small programs, one after the other, and the limits of their cgroup.
+const SMALL: u64 = 100;
+const SMALL_LIMITS: [u64; 3] = [16, 32, 64];
+const SMALL_THREADS: usize = 6;
+/// What each thread of a small one allocates.
+const SMALL_HEAP: Bytes = Bytes::from_kib(256);
+
+/// The kernel's own `max_ptes_none`.
+const DEFAULT_MAX_PTES_NONE: BasePages = BasePages(511);
+
+/// Who makes and splits huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    BasePages,
+    Always,
+    Armed,
+    Daemon,
+    Disarmed,
+}
+
+impl Peer {
+    const ALL: [Self; 5] =
+        [Self::BasePages, Self::Always, Self::Armed, Self::Daemon, Self::Disarmed];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::BasePages => "linux-4k",
+            Self::Always => "linux",
+            Self::Armed => "linux, max_ptes_none as the daemon's",
+            Self::Daemon => "superpage",
+            Self::Disarmed => "superpage, shrink_underused=0",
+        }
+    }
+
+    const fn has_daemon(self) -> bool {
+        matches!(self, Self::Daemon | Self::Disarmed)
+    }
+
+    /// Sets the machine for it.
+    fn prepare(self, bench: &mut Bench) -> Result<()> {
+        let enabled = if self == Self::BasePages { Enabled::Never } else { Enabled::Always };
+        set_enabled(bench, enabled)?;
+        Khugepaged::Default.set(bench)?;
+        let knobs = Thp::under(Path::new("/sys"));
+        let armed = Config::default().max_ptes_none.unwrap_or_default();
+        let max_ptes_none = if self == Self::Armed { armed } else { DEFAULT_MAX_PTES_NONE };
+        knobs.set(bench.settings(), thp::MAX_PTES_NONE, max_ptes_none)?;
+        let shrinks = if self == Self::Disarmed { Switch::Off } else { Switch::On };
+        knobs.set(bench.settings(), thp::SHRINK_UNDERUSED, shrinks)?;
+        Ok(())
+    }
+}
+
+/// Which programs.
+#[derive(Clone, Copy, Debug)]
+enum Case {
+    /// So many at once, each in a cgroup of its own, at this pace.
+    Large { programs: usize, pace: Option<Bytes> },
+    /// One after the other in a cgroup with this limit.
+    Small { limit: Bytes },
+}
+
+impl Case {
+    fn all() -> Vec<Self> {
+        let [slow, fast] = [300, 2000].map(Bytes::from_mib);
+        let large = [(1, Some(slow)), (1, Some(fast)), (1, None), (4, Some(fast))];
+        let large = large.map(|(programs, pace)| Self::Large { programs, pace });
+        let small = SMALL_LIMITS.map(|limit| Self::Small { limit: Bytes::from_mib(limit) });
+        large.into_iter().chain(small).collect()
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Large { programs, pace: Some(pace) } => {
+                format!("{programs} at {} MiB/s", pace.0 >> 20)
+            }
+            Self::Large { programs, pace: None } => format!("{programs} as fast as it can"),
+            Self::Small { .. } => format!("{SMALL_THREADS} threads, glibc.malloc.hugetlb=1"),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    experiment: &'static str,
+    machine: &'static str,
+    case: String,
+    policy: &'static str,
+    round: u32,
+    cgroups: &'static str,
+    limit_mib: u64,
+    programs: u64,
+    survived: u64,
+    killed: u64,
+    wrong: u64,
+    seconds: f64,
+    split_by_kernel: u64,
+    split_by_daemon: u64,
+}
+
+fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+    let size = setting.size.unwrap_or(SIZE);
+    let least = Bytes(4 * size.0 + (1 << 30));
+    let available = meminfo::obtainable(Path::new("/proc"))?;
+    if available < least {
+        return Err(Error::NotPossible(format!(
+            "four programs of {size} need {least} of memory, and {available} are available; --size takes smaller ones"
+        )));
+    }
+    let hierarchy = Hierarchy::find(Path::new("/"))?.ok_or_else(|| {
+        Error::NotPossible("there is no memory cgroup here, see cgroups(7)".to_owned())
+    })?;
+    let mut bench = Bench::open(setting)?;
+    let mut report = Report::default();
+    for round in 1..=setting.rounds {
+        for case in Case::all() {
+            for peer in Peer::ALL {
+                let (name, of) = (peer.name(), setting.rounds);
+                progress(&format!("{}, {name}: round {round} of {of}", case.name()))?;
+                peer.prepare(&mut bench)?;
+                report.push(&trial(setting, &hierarchy, case, peer, size, round)?)?;
+            }
+        }
+    }
+    report.notes.push(format!(
+        "large programs map {size} and touch {:.0} % of its base pages, in address order; their cgroups have no swap. The \
+         daemon has no configuration but that it sees these cgroups only. split by the kernel: huge pages that its shrinker \
+         split (thp_underused_split_page).",
+        TOUCHED.get() * 1e2
+    ));
+    Ok(report)
+}
+
+/// How programs ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    survived: u64,
+    wrong: u64,
+    /// The longest that one of them took.
+    seconds: f64,
+}
+
+impl Ended {
+    /// Takes in how one ended, whose cgroup says whether it was killed.
+    fn add(&mut self, filled: Result<f64>) -> Result<()> {
+        match filled {
+            Ok(seconds) => {
+                self.survived += 1;
+                self.seconds = self.seconds.max(seconds);
+            }
+            Err(Error::Worker(crate::worker::Error::Died { .. })) => {}
+            Err(Error::Worker(crate::worker::Error::Failed { .. })) => self.wrong += 1,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+fn trial(
+    setting: &Setting,
+    hierarchy: &Hierarchy,
+    case: Case,
+    peer: Peer,
+    size: Bytes,
+    round: u32,
+) -> Result<Row> {
+    let (groups, limit) = match case {
+        Case::Large { programs, .. } => (programs, Bytes(size.0 / 2)),
+        Case::Small { limit } => (1, limit),
+    };
+    let groups: Result<Vec<Scratch>> = (0..groups)
+        .map(|number| {
+            let group = Scratch::create(hierarchy, &format!("superpage-survive-{number}"))?;
+            group.limit(limit)?;
+            Ok(group)
+        })
+        .collect();
+    let groups = groups?;
+    let mut daemon = peer.has_daemon().then(|| daemon(setting, &groups)).transpose()?;
+    let before = split_by_kernel()?;
+    let ended = match case {
+        Case::Large { pace, .. } => large(setting, &groups, size, pace)?,
+        Case::Small { .. } => small(setting, &groups[0])?,
+    };
+    let split_by_kernel = split_by_kernel()? - before;
+    let told = daemon.as_mut().map(told_by).transpose()?.unwrap_or_default();
+    let kills: Result<Vec<u64>> = groups.iter().map(|group| Ok(group.group().kills()?)).collect();
+    Ok(Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case: case.name(),
+        policy: peer.name(),
+        round,
+        cgroups: if hierarchy.version() == Version::V1 { "v1" } else { "v2" },
+        limit_mib: limit.0 >> 20,
+        programs: match case {
+            Case::Large { programs, .. } => programs as u64,
+            Case::Small { .. } => SMALL,
+        },
+        survived: ended.survived,
+        killed: kills?.into_iter().sum(),
+        wrong: ended.wrong,
+        seconds: rounded(ended.seconds, 2),
+        split_by_kernel,
+        split_by_daemon: told.split.0,
+    })
+}
+
+/// A daemon by its defaults that sees these cgroups only.
+fn daemon(setting: &Setting, groups: &[Scratch]) -> Result<Daemon> {
+    let paths: Vec<&Path> = groups.iter().map(|group| group.group().path()).collect();
+    Daemon::start(setting, &format!("[processes.include]\ncgroups = {paths:?}\n"))
+}
+
+/// Large programs, at once, each in its cgroup.
+fn large(setting: &Setting, groups: &[Scratch], size: Bytes, pace: Option<Bytes>) -> Result<Ended> {
+    let size = HugePages(size.0 / HUGE_PAGE_BYTES);
+    let part = Part::Filling { size, touched: TOUCHED, pace };
+    let start = |group: &Scratch| Ok(group.while_in(|| Helper::start(&setting.launcher, part))??);
+    let programs: Result<Vec<Helper>> = groups.iter().map(start).collect();
+    let mut programs = programs?;
+    for program in &mut programs {
+        program.order(Order::Go)?;
+    }
+    let mut ended = Ended::default();
+    for mut program in programs {
+        let filled = program.done().and_then(|time| {
+            program.done_with(Order::Check)?;
+            Ok(time.as_secs_f64())
+        });
+        ended.add(filled.map_err(Error::from))?;
+    }
+    Ok(ended)
+}
+
+/// Small programs, one after the other in one cgroup.
+fn small(setting: &Setting, group: &Scratch) -> Result<Ended> {
+    let tunable = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1".to_owned();
+    let mut leading_args = vec![tunable, setting.launcher.program.to_string_lossy().into_owned()];
+    leading_args.extend_from_slice(&setting.launcher.leading_args);
+    let launcher = Launcher { program: "env".into(), leading_args };
+    let part = Part::Threads { threads: SMALL_THREADS, size: SMALL_HEAP };
+    let mut ended = Ended::default();
+    for _ in 0..SMALL {
+        let started = group.while_in(|| Helper::start(&launcher, part))?;
+        let worked = started.and_then(|mut program| program.done_with(Order::Go));
+        ended.add(worked.map(|time| time.as_secs_f64()).map_err(Error::from))?;
+    }
+    Ok(ended)
+}
+
+/// Huge pages that the kernel's shrinker has split since the machine started.
+fn split_by_kernel() -> Result<u64> {
+    Ok(vmstat::read(Path::new("/proc"))?.get("thp_underused_split_page").unwrap_or(0))
+}
