@@ -4,10 +4,10 @@
 
 mod common;
 
-use common::daemon::{Config, Home, says};
+use common::daemon::{Config, Home, PATIENCE, says};
 use common::machine::{self, Test};
 use common::subject::{self, Subject, next_order, say};
-use common::{Ended, PROGRAM, Said, superpage, without, worker};
+use common::{Ended, PROGRAM, Said, superpage, wait_for, without, worker};
 use libtest_mimic::Failed;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::Value;
@@ -153,9 +153,11 @@ fn the_daemon_serves_others_meanwhile() -> Ended {
     daemon.wait_since(0, "it to serve another", is_split)?;
     let peak = status::of(&Process::open(daemon.pid())?)?.peak_rss.unwrap_or_default();
     ensure!(peak < LITTLE, "the daemon took {peak}");
-    let metrics = std::fs::read_to_string(home.state().join("metrics.prom"))?;
-    let is_counted = metrics.lines().any(|line| line == "superpage_processes_too_long 1");
-    ensure!(is_counted, "it is not counted: {metrics}");
+    wait_for("it to be counted", PATIENCE, || {
+        let metrics = std::fs::read_to_string(home.state().join("metrics.prom"))?;
+        let is_counted = metrics.lines().any(|line| line == "superpage_processes_too_long 1");
+        Ok(is_counted.then_some(()))
+    })?;
     daemon.stop()?;
     worker.check()?;
     Ok(worker.quit()?)

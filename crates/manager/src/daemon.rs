@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 use superpage_kernel::Error;
 use superpage_kernel::pressure::Trigger;
 use superpage_kernel::probe::{self, Answer, Finding};
+use superpage_kernel::process;
 use superpage_kernel::settings::{self, Lock, Settings};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::watermark::{Order, Watermarks};
@@ -137,6 +138,8 @@ impl From<Error> for DaemonError {
 /// [`DaemonError`]. What was changed by then has been put back.
 pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> {
     let config = read_config(config_path)?;
+    // Nothing can be managed by a `/proc` that shows others than ours.
+    process::list(Path::new("/proc"))?;
     let locks = Locks::take(state)?;
     // First of all: whatever else fails, what a crash left behind is put back.
     let (settings, repairs) = Settings::open(state, settings::Mode::Apply)?;
