@@ -327,6 +327,24 @@ fn a_failed_change_leaves_no_record() {
     assert!(settings.held().is_empty() && !world.journal().exists());
 }
 
+/// A child that has ended and was not waited for stands for a process of which only threads are left that hang.
+#[test]
+fn a_lock_is_taken_over_from_a_process_that_has_ended() {
+    let world = World::new();
+    let held = Lock::take(&world.state()).expect("it is free");
+    let mut child = std::process::Command::new("true").spawn().expect("started");
+    while !is_dying(Pid(child.id())) {
+        std::thread::sleep(LOOK);
+    }
+    fs::write(world.state().join("daemon.lock"), child.id().to_string()).expect("written");
+    let taken_over = Lock::take(&world.state()).expect("who held it does nothing any more");
+    let pid = Some(crate::process::own_pid());
+    assert_eq!(Lock::take(&world.state()).err(), Some(Error::Busy { pid }), "we live");
+    drop((held, taken_over));
+    child.wait().expect("it has ended");
+    assert!(!is_dying(Pid(child.id())), "it is gone altogether");
+}
+
 #[test]
 fn there_is_one_at_a_time() {
     let world = World::new();
