@@ -580,7 +580,10 @@ impl Daemon {
             let name = path.display().to_string();
             let is_it = |watch: &Watch| watch.is_found() && watch.name() == name;
             let Some(index) = self.watches.iter().position(is_it) else { continue };
-            if !self.waiting.contains(&index) {
+            // While a pass would be in vain, others go on.
+            let wants_pass =
+                matches!(self.watches[index].step(clock::now()), Ok(Some(Order::Free { .. })));
+            if wants_pass && !self.waiting.contains(&index) {
                 self.waiting.push_front(index);
                 self.reclaimer.make_way_for_limit();
             }

@@ -18,16 +18,16 @@ use superpage_policy::watermark::Watermarks;
 use superpage_units::Bytes;
 use tracing::debug;
 
-/// How often it is looked which groups there are, and what their limits are. Chosen, not measured: a group is known before
-/// its program has touched a GiB.
+/// The daemon looks this often which groups there are, and at those that are above their high watermark. Chosen, not measured: a
+/// group is known before its program has touched a GiB.
 const SEARCH: Duration = Duration::from_millis(250);
 /// A group is looked at this often at the most. Chosen, not measured.
 const SOONEST: Duration = Duration::from_millis(20);
-/// At the least so often.
+/// A group is looked at this often at the least, and its limit read again. Chosen, not measured.
 const LATEST: Duration = Duration::from_secs(5);
 /// A group that was just found is taken to grow so fast in a second until it is known how fast it does. Chosen, not measured.
 const AT_FIRST: Bytes = Bytes::from_gib(1);
-/// How long that holds.
+/// A group is new for so long. Chosen, not measured.
 const NEW: Duration = Duration::from_secs(5);
 /// Groups that are watched at the most: who makes more by the thousand gets no more than that of our time.
 const MOST: usize = 1000; // tidy: allow(groups)
@@ -41,7 +41,7 @@ struct Limited {
     /// Wakes us, where the kernel does.
     alarm: Option<Alarm>,
     found: Instant,
-    /// What it used at the last look.
+    /// The time of the last look, and the memory in use then; below the high watermark with the file cache.
     seen: Option<(Instant, Bytes)>,
     /// The fastest that it was seen to grow, in bytes a second.
     fastest: f64,
@@ -57,18 +57,31 @@ impl Limited {
         Self { group, limit, marks, alarm, found: now, seen: None, fastest: 0.0, next: now }
     }
 
-    /// Looks at it; whether it is above its high watermark, its file cache included. `None` if it has gone.
-    fn look(&mut self, now: Instant) -> Option<bool> {
-        let current = self.group.current().ok()?;
+    /// Looks at the group; whether it is above its high watermark.
+    fn look(&mut self, now: Instant) -> bool {
+        let Ok(current) = self.group.current() else {
+            // The group has gone, and will not be there at the next search. Its alarm would go off until then.
+            self.alarm = None;
+            self.next = now + LATEST;
+            return false;
+        };
+        let high = self.marks.high().of(self.limit);
+        // The file cache fills any group that reads files, and can be dropped; to tell it apart has the kernel sum its accounts up.
+        let used = match current > high {
+            true => self.group.usage().map_or(current, |usage| usage.working),
+            false => current,
+        };
         if let Some((at, before)) = self.seen {
-            let grown = current.saturating_sub(before).0 as f64;
+            let grown = used.saturating_sub(before).0 as f64;
             let time = now.saturating_duration_since(at).max(Duration::from_millis(1));
             self.fastest = self.fastest.max(grown / time.as_secs_f64());
         }
-        self.seen = Some((now, current));
-        let high = self.marks.high().of(self.limit);
-        self.next = now + self.wait(high.saturating_sub(current), now);
-        Some(current > high)
+        self.seen = Some((now, used));
+        let is_above = used > high;
+        // A pass is under way then, or was in vain.
+        let wait = if is_above { SEARCH } else { self.wait(high.saturating_sub(used), now) };
+        self.next = now + wait;
+        is_above
     }
 
     /// The time in which so much could be gone.
@@ -88,12 +101,18 @@ impl Limited {
 pub(super) struct Limits {
     groups: BTreeMap<PathBuf, Limited>,
     next_search: Instant,
+    /// The directories of the cgroups in which managed processes were, and of those above them, when their limits were read.
+    directories: BTreeSet<PathBuf>,
+    /// Limits are read again at this time, also where the directories are the same.
+    next_reading: Instant,
 }
 
 impl Limits {
     /// None is known yet.
     pub(super) fn new() -> Self {
-        Self { groups: BTreeMap::new(), next_search: Instant::now() }
+        let now = Instant::now();
+        let (groups, directories) = (BTreeMap::new(), BTreeSet::new());
+        Self { groups, next_search: now, directories, next_reading: now }
     }
 
     /// When it is to be looked again, if any group is to be watched.
@@ -130,6 +149,7 @@ impl Limits {
         }
         self.next_search = now + SEARCH;
         if !config.is_watched {
+            self.directories.clear();
             return !std::mem::take(&mut self.groups).is_empty();
         }
         let marks = config.marks;
@@ -142,6 +162,11 @@ impl Limits {
                 there.insert(path.to_owned());
             }
         }
+        if there == self.directories && now < self.next_reading {
+            return false;
+        }
+        self.next_reading = now + LATEST;
+        self.directories.clone_from(&there);
         let mut limited = BTreeMap::new();
         for path in there.into_iter().filter(|path| own.iter().all(|group| group.path != *path)) {
             let Ok(group) = Group::open(&path) else { continue };
@@ -173,10 +198,7 @@ impl Limits {
     pub(super) fn endangered(&mut self) -> Vec<PathBuf> {
         let now = Instant::now();
         let due = self.groups.iter_mut().filter(|(_, limited)| limited.next <= now);
-        let above = due.filter_map(|(path, limited)| {
-            // One that has gone is not there at the next search.
-            limited.look(now).unwrap_or(false).then(|| path.clone())
-        });
+        let above = due.filter_map(|(path, limited)| limited.look(now).then(|| path.clone()));
         above.collect()
     }
 }
