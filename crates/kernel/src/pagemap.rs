@@ -59,10 +59,10 @@ bitflags! {
 const RANGES_PER_CALL: usize = 1024;
 /// How much is scanned in a call: about a millisecond's work if all of it is base pages.
 const STRIDE: Bytes = Bytes::from_mib(128);
-/// A stride that took less than this is followed by one of twice the length, up to that of 16 GiB: some 25 ms where all of it is
-/// on base pages. Chosen, not measured.
+/// A stride that took less than this is followed by one of twice the length, up to that of 4 GiB: some 6 ms where all of it is on
+/// base pages, in which its process cannot map memory. Chosen, not measured.
 const QUICK: Duration = Duration::from_micros(100);
-const LONGEST_STRIDE: Bytes = Bytes::from_gib(16);
+const LONGEST_STRIDE: Bytes = Bytes::from_gib(4);
 
 bitflags! {
     /// Categories of a page. Bits that this program does not know are kept.
