@@ -48,7 +48,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// With so many threads left behind no pass begins before one comes back. Chosen, not measured.
 const MOST_STUCK: usize = 8;
 /// Passes for cgroups near their limit may take so much of one core, without the budget that others keep to, and save it up for
-/// so long: what waits is killed. Chosen, not measured: to free a GiB takes half a second.
+/// so long: what waits is killed. Chosen, not measured.
 const EMERGENCY: (Share, Nanos) = (Share::percent(25), Nanos(60_000_000_000)); // tidy: allow(60 s)
 /// A process for which a pass was given up is left alone for so long, and for as long as the thread is
 /// stuck. Chosen, not measured: whoever holds a lock for ten seconds may do so again.
@@ -59,7 +59,7 @@ const AVOIDED: Duration = Duration::from_secs(600);
 struct Running {
     thread: JoinHandle<()>,
     task: Arc<Task>,
-    /// When it began, if it keeps to no budget.
+    /// The time at which the pass began, if it keeps to no budget.
     in_a_hurry: Option<Instant>,
     /// `None` is sent if the thread panicked.
     result: Receiver<Option<(Ended, Kept)>>,
@@ -93,6 +93,7 @@ pub(super) struct Reclaimer {
     passes: u64,
     /// How long a step may take.
     limit: Duration,
+    /// The CPU time for passes that keep to no budget.
     emergency: TokenBucket,
     counts: Counts,
 }
@@ -288,9 +289,7 @@ impl Reclaimer {
 
     fn take_in(&mut self, done: Option<(Ended, Kept)>, config: &Config) -> Option<Ended> {
         let Running { thread, task, in_a_hurry, .. } = self.running.take()?;
-        if let Some(began) = in_a_hurry {
-            self.emergency.spend(nanos(began.elapsed()), clock::now());
-        }
+        self.charge(in_a_hurry);
         // Its last steps were to send this and to wake us.
         let _ = thread.join();
         if let Some((ended, kept)) = done {
@@ -301,6 +300,13 @@ impl Reclaimer {
         Some(task.given_up())
     }
 
+    /// Takes the time of a pass that kept to no budget, since this, out of what there is for that.
+    fn charge(&mut self, in_a_hurry: Option<Instant>) {
+        if let Some(began) = in_a_hurry {
+            self.emergency.spend(nanos(began.elapsed()), clock::now());
+        }
+    }
+
     fn lost(&mut self, config: &Config, words: &str) {
         self.counts.lost += 1;
         self.reporter.missed("worker-lost", None, words);
@@ -309,7 +315,8 @@ impl Reclaimer {
 
     /// Leaves the thread of the pass under way behind, which waits for this process.
     fn give_up(&mut self, late: Option<Subject>, config: &Config) -> Option<Ended> {
-        let Running { thread, task, progress, .. } = self.running.take()?;
+        let Running { thread, task, in_a_hurry, progress, .. } = self.running.take()?;
+        self.charge(in_a_hurry);
         progress.end();
         self.counts.timed_out += 1;
         let words = "a step of a pass takes longer than it may; the next pass goes on without";
