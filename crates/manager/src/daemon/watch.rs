@@ -18,8 +18,6 @@ use superpage_units::{HugePages, Nanos, Time};
 enum Subject {
     Machine,
     Cgroup(PathBuf),
-    /// A cgroup that nobody named.
-    Found(PathBuf),
 }
 
 /// Where used memory stands between two watermarks.
@@ -37,6 +35,8 @@ pub(super) enum Level {
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     subject: Subject,
+    /// Nobody named it: it is a cgroup with a limit that was found.
+    is_found: bool,
     guard: Guard,
     /// Nothing was left to free but memory that programs asked huge pages for.
     has_spared: bool,
@@ -52,17 +52,17 @@ pub(super) fn all(config: &Config) -> Vec<Watch> {
 
 impl Watch {
     fn new(subject: Subject, marks: Watermarks) -> Self {
-        Self { subject, guard: Guard::new(marks), has_spared: false }
+        Self { subject, is_found: false, guard: Guard::new(marks), has_spared: false }
     }
 
     /// A cgroup with a limit that nobody named.
     pub(super) fn found(path: PathBuf, marks: Watermarks) -> Self {
-        Self::new(Subject::Found(path), marks)
+        Self { is_found: true, ..Self::new(Subject::Cgroup(path), marks) }
     }
 
     /// Whether nobody named it.
     pub(super) fn is_found(&self) -> bool {
-        matches!(self.subject, Subject::Found(_))
+        self.is_found
     }
 
     /// Takes over where an earlier watch of the same memory stands between its watermarks.
@@ -86,9 +86,7 @@ impl Watch {
     pub(super) fn covers(&self, cgroup: Option<&Path>) -> bool {
         match &self.subject {
             Subject::Machine => true,
-            Subject::Cgroup(path) | Subject::Found(path) => {
-                cgroup.is_some_and(|cgroup| cgroup.starts_with(path))
-            }
+            Subject::Cgroup(path) => cgroup.is_some_and(|cgroup| cgroup.starts_with(path)),
         }
     }
 
@@ -113,7 +111,7 @@ impl Watch {
     pub(super) fn name(&self) -> String {
         match &self.subject {
             Subject::Machine => "machine".to_owned(),
-            Subject::Cgroup(path) | Subject::Found(path) => path.display().to_string(),
+            Subject::Cgroup(path) => path.display().to_string(),
         }
     }
 
@@ -149,7 +147,7 @@ impl Watch {
     /// Which processes can help: for a cgroup, only those in it.
     pub(super) fn selection(&self, configured: &Selection) -> Selection {
         let mut selection = configured.clone();
-        if let Subject::Cgroup(path) | Subject::Found(path) = &self.subject {
+        if let Subject::Cgroup(path) = &self.subject {
             selection.within = Some(path.clone());
         }
         selection
@@ -168,7 +166,7 @@ impl Subject {
     fn usage(&self) -> Result<Usage> {
         match self {
             Self::Machine => free_memory::usage_of_machine(Path::new("/proc")),
-            Self::Cgroup(path) | Self::Found(path) => {
+            Self::Cgroup(path) => {
                 let reason = "it has no memory limit to take a share of";
                 let no_limit = || Error::Refused { path: path.clone(), reason };
                 free_memory::usage_of_cgroup(path)?.ok_or_else(no_limit)
