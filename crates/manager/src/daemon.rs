@@ -342,10 +342,10 @@ impl Daemon {
     /// before.
     fn until_next_look(&self) -> Duration {
         let interval = self.config.interval;
-        let Ok(usage) = free_memory::usage_of_machine(Path::new("/proc")) else { return interval };
         if self.config.first_touch != FirstTouch::Generous {
             return interval;
         }
+        let Ok(usage) = free_memory::usage_of_machine(Path::new("/proc")) else { return interval };
         let low = self.config.machine.unwrap_or_default().low().of(usage.total);
         let left = low.saturating_sub(usage.used).0 as f64 / FASTEST.0 as f64;
         interval.min(Duration::from_secs_f64(left).max(SOONEST))

@@ -1,7 +1,7 @@
 //! Large machines, told to the scheduler: what it costs in CPU time and in memory, whatever programs do.
 //!
-//! The programs are told of, not run. What requests cost is assumed, dearer than it was measured; what the scheduler itself
-//! costs is measured here. Memory is what is allocated.
+//! The programs are told of, not run. The cost of requests is assumed; that of the scheduler itself is measured here. Memory is
+//! what is allocated.
 
 use peak_alloc::PeakAlloc;
 use std::collections::BTreeMap;
