@@ -198,7 +198,7 @@ fn hierarchy() -> Result<Hierarchy, Failed> {
     Ok(Hierarchy::find(Path::new("/"))?.ok_or("no memory cgroups are mounted")?)
 }
 
-/// As many as a user may make who was given a cgroup of his own.
+/// The cgroups that a user makes who was given one of his own.
 const GROUPS: usize = 3_000;
 
 /// A user makes cgroups by the thousand, each with a limit, and has a small process go from one to the next, while the daemon

@@ -264,7 +264,7 @@ impl Group {
         }
     }
 
-    /// What is charged to it now, its file cache included: one short file.
+    /// The memory charged to the group now, file cache included. One short file is read for it.
     ///
     /// # Errors
     /// As [`Group::usage`].

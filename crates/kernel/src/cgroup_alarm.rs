@@ -6,7 +6,8 @@
 //! [Memory Resource Controller](https://docs.kernel.org/admin-guide/cgroup-v1/memory.html),
 //! [Control Group v2](https://docs.kernel.org/admin-guide/cgroup-v2.html).
 //!
-//! What can go wrong: a v1 event comes in either direction of the threshold, and once more when the cgroup is removed.
+//! What can go wrong: the kernel signals a v1 event when usage crosses the threshold in either direction, and once more when the
+//! cgroup is removed.
 
 use crate::cgroup::{Group, Version};
 use crate::error::{Error, Result};
@@ -34,7 +35,7 @@ impl Alarm {
             Version::V2 => open(group, "memory.events")?.into(),
         };
         let alarm = Self { file, version };
-        // What was before now is no news.
+        // Events from before the alarm are dropped.
         alarm.clear();
         Ok(alarm)
     }
@@ -46,10 +47,10 @@ impl Alarm {
         PollFd::from_borrowed_fd(self.file.as_fd(), flags)
     }
 
-    /// Takes note of the news, so that only what comes after wakes us.
+    /// Drops the events so far, so that only later ones wake us.
     pub fn clear(&self) {
         let mut bytes = [0; 256];
-        // There may be none, and the group may be gone; then there is no more news.
+        // There may be no event, and the group may be gone: then none will come.
         match self.version {
             Version::V1 => drop(rustix::io::read(&self.file, &mut bytes)),
             Version::V2 => drop(rustix::io::pread(&self.file, &mut bytes, 0)),

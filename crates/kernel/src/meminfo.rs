@@ -15,7 +15,7 @@ use superpage_units::Bytes;
 pub struct Meminfo {
     /// What the kernel manages at all.
     pub total: Bytes,
-    /// What is set aside for hugetlb, in use or not: no other memory can be made of it.
+    /// Memory set aside for hugetlb pages of all sizes, in use or not: programs cannot have it as ordinary memory.
     pub hugetlb: Bytes,
     /// What nobody uses for anything.
     pub free: Bytes,
@@ -32,13 +32,13 @@ pub struct Meminfo {
 }
 
 impl Meminfo {
-    /// What there is for all but hugetlb.
+    /// The memory that is not set aside for hugetlb.
     #[must_use]
     pub fn ordinary(&self) -> Bytes {
         self.total.saturating_sub(self.hugetlb)
     }
 
-    /// What of that is in use and could not be had back without swapping or killing.
+    /// Memory in use, without hugetlb, that the kernel could not free without swapping or killing.
     #[must_use]
     pub fn used(&self) -> Bytes {
         self.ordinary().saturating_sub(self.available)

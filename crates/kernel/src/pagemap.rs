@@ -48,7 +48,7 @@ bitflags! {
     /// The bits of a page by which somebody finds out whether it is written to.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Tracked: u64 {
-        /// It was written to since somebody cleared the soft-dirty bits of its process.
+        /// The page was written to since somebody cleared the soft-dirty bits of its process.
         const SOFT_DIRTY = 1 << 55;
         /// A userfaultfd is told of the next write to it.
         const WRITE_PROTECTED = 1 << 57;
@@ -534,7 +534,7 @@ impl Pagemap {
                 }
                 _ => at = until,
             }
-            // Where next to nothing is mapped, a program may have any number of terabytes.
+            // A program may reserve any number of terabytes and map next to nothing there.
             stride = if took < QUICK { (stride * 2).min(LONGEST_STRIDE) } else { STRIDE };
             if after_stride(took).is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -18,10 +18,10 @@ use crate::width::to_usize;
 use std::path::Path;
 use superpage_units::{BASE_PAGE_BYTES, HugePages, PmdRange};
 
-/// What became of a page's bit: whether it was still set after a split.
+/// Whether the bit of a page was still set after a split.
 type Survived = bool;
 
-/// What was seen of both kinds of bits; `None` where a bit could not be tried.
+/// The fate of both kinds of bits; `None` where a bit could not be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The soft-dirty bit.

@@ -144,7 +144,7 @@ fn be_subject(least: u64) -> Result<(), Failed> {
     })?;
     println!("{}", serde_json::to_string(&report)?);
     std::io::stdout().flush()?;
-    // Until we are killed: somebody may still be at our memory.
+    // We stay until we are killed: somebody may still be at our memory.
     std::io::stdin().read_line(&mut String::new())?;
     Ok(())
 }

@@ -101,7 +101,7 @@ pub(crate) enum Part {
     /// A small program as it starts.
     Threads {
         threads: usize,
-        /// What each of them allocates.
+        /// The memory that each thread allocates.
         #[serde(with = "plain")]
         size: Bytes,
     },

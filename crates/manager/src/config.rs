@@ -55,7 +55,7 @@ pub struct Config {
     pub max_ptes_none: Option<BasePages>,
     /// What is promoted, and how.
     pub promotion: PromotionConfig,
-    /// What first touches give.
+    /// Which pages first touches give.
     pub first_touch: FirstTouch,
     /// Which gigantic pages are kept free.
     pub gigantic: GiganticConfig,
@@ -77,7 +77,7 @@ pub struct CgroupMarks {
 pub struct CgroupsConfig {
     /// Whether they are watched while a managed process is in them.
     pub is_watched: bool,
-    /// When to start and stop, as shares of their limit.
+    /// The watermarks of such a cgroup, as shares of its limit.
     pub marks: Watermarks,
 }
 

@@ -138,7 +138,7 @@ impl From<Error> for DaemonError {
 /// [`DaemonError`]. What was changed by then has been put back.
 pub fn run(config_path: Option<&Path>, state: &Path) -> Result<(), DaemonError> {
     let config = read_config(config_path)?;
-    // Nothing can be managed by a `/proc` that shows others than ours.
+    // A `/proc` that shows other processes than ours is of no use.
     process::list(Path::new("/proc"))?;
     let locks = Locks::take(state)?;
     // First of all: whatever else fails, what a crash left behind is put back.
@@ -226,7 +226,7 @@ struct Daemon {
     /// Huge pages that may be partly used are not looked for before this time.
     next_idle: Instant,
     saved: Instant,
-    /// When it was said last how things stand.
+    /// The time at which the status was written last.
     told: Instant,
 }
 
@@ -547,7 +547,7 @@ impl Daemon {
     /// other.
     fn look_around(&mut self) {
         for (index, watch) in self.watches.iter().enumerate() {
-            // Those that nobody named are looked at in their own time, until they are above their watermark.
+            // A cgroup that was found is looked at by `look_at_limits`, until it is above its high watermark.
             if !self.waiting.contains(&index) && (!watch.is_found() || watch.is_above()) {
                 self.waiting.push_back(index);
             }
@@ -580,7 +580,7 @@ impl Daemon {
             let name = path.display().to_string();
             let is_it = |watch: &Watch| watch.is_found() && watch.name() == name;
             let Some(index) = self.watches.iter().position(is_it) else { continue };
-            // While a pass would be in vain, others go on.
+            // A pass that would find nothing ends no other.
             let wants_pass =
                 matches!(self.watches[index].step(clock::now()), Ok(Some(Order::Free { .. })));
             if wants_pass && !self.waiting.contains(&index) {
@@ -665,7 +665,7 @@ fn nanos(time: Duration) -> Nanos {
     Nanos::from_secs_f64(time.as_secs_f64())
 }
 
-/// What has ended a wait, besides the time and signals.
+/// The events that ended a wait, besides the time and signals.
 #[derive(Clone, Copy, Debug)]
 struct Woken {
     /// Memory is short.

@@ -70,7 +70,7 @@ impl Survey {
         self.part.is_none_or(|(from, end)| from <= range.start() && range.start() < end)
     }
 
-    /// Where the next survey begins.
+    /// The address at which the next survey begins.
     #[must_use]
     pub fn next(&self) -> VirtAddr {
         self.part.map(|(_, end)| end).filter(|end| *end < TOP).unwrap_or_default()
@@ -80,12 +80,12 @@ impl Survey {
 /// The end of every address space.
 const TOP: VirtAddr = VirtAddr(u64::MAX);
 
-/// How far a survey goes.
+/// The part of an address space that a survey is to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// It begins here.
+    /// The survey begins at this address.
     pub from: VirtAddr,
-    /// So many VMAs and parts of what is found in them at most.
+    /// The survey ends with so many VMAs and parts of what is found in them, a half of each at most.
     pub most: usize,
 }
 
@@ -486,7 +486,7 @@ impl ManagedProcess {
         Ok(process_madvise::collapse(&self.process, ranges)?.len())
     }
 
-    /// What is mapped where huge pages can be made, so far.
+    /// The pages that are mapped where huge pages can be made, in an extent.
     ///
     /// # Errors
     /// [`Error::Gone`], also when the process runs another program by now; [`Error::Denied`], [`Error::TooLong`].

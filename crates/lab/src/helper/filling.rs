@@ -75,7 +75,7 @@ impl Play for Filling {
     }
 }
 
-/// What a base page holds: a number drawn by its own, never zero.
+/// The word that a base page holds: drawn by the page's number, never zero.
 fn word(page: usize) -> u64 {
     let x = (page as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

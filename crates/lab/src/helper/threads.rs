@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 use superpage_units::Bytes;
 
-/// What a thread asks for at a time: below malloc's threshold for mappings of their own.
+/// The bytes that a thread asks for at a time: below malloc's threshold for mappings of their own.
 const PIECE: usize = 16 * 1024;
 
 /// The program.

@@ -175,11 +175,11 @@ impl<'de> Deserialize<'de> for AtOnce {
     }
 }
 
-/// What first touches of memory give, where the daemon has a say in it.
+/// Which pages first touches of memory give, where the daemon has a say in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FirstTouch {
-    /// What the machine's settings (`transparent_hugepage/enabled` and `defrag`) say: they stay as they are.
+    /// Those that the machine's settings (`transparent_hugepage/enabled` and `defrag`) ask for; the settings stay as they are.
     #[default]
     Keep,
     /// Huge pages while the machine's memory is free, and none that memory is compacted for.

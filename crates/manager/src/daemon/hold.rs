@@ -90,7 +90,7 @@ fn may_compact(defrag: Defrag) -> bool {
     !matches!(defrag, Defrag::Defer | Defrag::Never)
 }
 
-/// What `enabled` is to be where it is `now` and so much memory is in use.
+/// The value that `enabled` is to have where it is `now` and so much memory is in use.
 fn enabled(marks: Watermarks, usage: Usage, now: Enabled) -> Enabled {
     let share = usage.share();
     let is_generous = now == Enabled::Always;

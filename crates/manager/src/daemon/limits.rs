@@ -84,7 +84,7 @@ impl Limited {
         is_above
     }
 
-    /// The time in which so much could be gone.
+    /// The time in which the group could use up so much.
     fn wait(&self, left: Bytes, now: Instant) -> Duration {
         if self.alarm.is_some() && self.group.version() == Version::V1 {
             return LATEST;
@@ -96,7 +96,7 @@ impl Limited {
     }
 }
 
-/// All of them.
+/// All cgroups with a limit that are watched.
 #[derive(Debug)]
 pub(super) struct Limits {
     groups: BTreeMap<PathBuf, Limited>,
@@ -108,20 +108,20 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// None is known yet.
+    /// No cgroup is known yet.
     pub(super) fn new() -> Self {
         let now = Instant::now();
         let (groups, directories) = (BTreeMap::new(), BTreeSet::new());
         Self { groups, next_search: now, directories, next_reading: now }
     }
 
-    /// When it is to be looked again, if any group is to be watched.
+    /// The time of the next search or look.
     pub(super) fn next(&self) -> Instant {
         let groups = self.groups.values().map(|limited| limited.next);
         groups.chain([self.next_search]).min().unwrap_or(self.next_search)
     }
 
-    /// What wakes the daemon.
+    /// The descriptors of the alarms, for a poll.
     pub(super) fn alarms(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.groups.values().filter_map(|limited| Some(limited.alarm.as_ref()?.poll()))
     }

@@ -99,7 +99,7 @@ pub struct Activity {
 pub struct Observed {
     /// Its name towards policies.
     pub key: ProcessKey,
-    /// Whose it is.
+    /// The user whose process it is.
     pub user: Uid,
     /// The policy that it is under.
     pub policy: Promotion,

@@ -18,7 +18,7 @@ const ACTIVE: BasePages = BasePages(32);
 pub(super) struct Managed {
     /// Which policy instance it is under.
     pub(super) instance: usize,
-    /// Whose it is.
+    /// The user whose process it is.
     pub(super) user: Uid,
     /// Which of the gate's domains its cgroup is.
     pub(super) domain: Option<usize>,
@@ -30,7 +30,7 @@ pub(super) struct Managed {
     pub(super) next_survey: Time,
     /// No survey before this, so as not to take more than its share.
     pub(super) survey_not_before: Time,
-    /// Where it begins: the last one may not have come to the end.
+    /// The next survey begins at this address: the last one may not have come to the end.
     pub(super) survey_from: VirtAddr,
     /// The request about it that is under way.
     pub(super) request: Option<RequestId>,
@@ -40,7 +40,7 @@ pub(super) struct Managed {
     pub(super) ranges: BTreeMap<PmdRange, Known>,
     /// How many of them are queued.
     pub(super) queued: usize,
-    /// Its policy wants more than could be queued.
+    /// The policy wants more ranges than could be queued.
     pub(super) wants_more: bool,
     /// The ranges that a promotion, now or in an earlier run, made huge since they were mapped.
     pub(super) was_huge: Runs,

@@ -68,7 +68,7 @@ pub struct Setup {
     pub marks: Watermarks,
     /// The watermarks of single cgroups.
     pub cgroups: Vec<CgroupMarks>,
-    /// Those of other cgroups with a limit.
+    /// The watermarks of other cgroups with a limit.
     pub limited: Watermarks,
     /// The base pages that splitting a huge page has to free to be worth it.
     pub worth: BasePages,

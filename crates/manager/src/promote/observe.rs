@@ -24,7 +24,7 @@ pub struct Wanted {
     pub marks: Watermarks,
     /// The watermarks of single cgroups.
     pub cgroups: Vec<CgroupMarks>,
-    /// Those of other cgroups with a limit.
+    /// The watermarks of other cgroups with a limit.
     pub limited: Watermarks,
 }
 

@@ -143,9 +143,9 @@ impl Because {
 /// Why something is promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its policy's.
+    /// The policy's cause.
     Policy(Cause),
-    /// It was touched for the first time, and a huge page fits there.
+    /// The range was touched for the first time, and a huge page fits there.
     FirstTouch,
 }
 

@@ -44,7 +44,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What the large program maps; its cgroup may have half of it.
+/// The memory that the large program maps; its cgroup may have half of it.
 const SIZE: Bytes = Bytes::from_mib(3000);
 /// The share of its base pages that it touches.
 const TOUCHED: Share = Share::percent(40);
@@ -52,7 +52,7 @@ const TOUCHED: Share = Share::percent(40);
 const SMALL: u64 = 100;
 const SMALL_LIMITS: [u64; 3] = [16, 32, 64];
 const SMALL_THREADS: usize = 6;
-/// What each thread of a small one allocates.
+/// The memory that each thread of a small program allocates.
 const SMALL_HEAP: Bytes = Bytes::from_kib(256);
 
 /// The kernel's own `max_ptes_none`.
@@ -104,9 +104,9 @@ impl Peer {
 /// Which programs.
 #[derive(Clone, Copy, Debug)]
 enum Case {
-    /// So many at once, each in a cgroup of its own, at this pace.
+    /// So many large programs at once, each in a cgroup of its own, at this pace.
     Large { programs: usize, pace: Option<Bytes> },
-    /// One after the other in a cgroup with this limit.
+    /// Small programs, one after the other in a cgroup with this limit.
     Small { limit: Bytes },
 }
 
@@ -181,7 +181,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// How programs ended.
+/// The number of programs that ended in each way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ended {
     survived: u64,

@@ -77,7 +77,7 @@ impl Task {
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) config: Arc<Config>,
-    /// What of one core the pass may use.
+    /// The share of one core that the pass may use.
     pub(super) budget: CpuBudget,
     pub(super) watches: Vec<Watch>,
     pub(super) registry: Arc<Registry>,
@@ -177,7 +177,7 @@ impl Work {
         let selection = watch.selection(&self.config.processes);
         let may_change = selection.may_change();
         let (cpu, began) = (CpuTime::of_thread(), Instant::now());
-        // Who is in a cgroup near its limit is known well enough, and it may be there before all others have been asked.
+        // The registry knows well enough who is in a cgroup near its limit, which may come to it while all processes are asked.
         if !watch.is_found() {
             progress.begins_with_all();
             self.registry.refresh(now)?;
