@@ -57,7 +57,7 @@ pub(crate) fn printable(text: &str) -> String {
 /// Whether a terminal does something other than showing a character, or shows what follows in another order.
 fn obeys(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Lines above, under the head and below; none between rows.
@@ -148,6 +148,7 @@ mod tests {
     fn a_name_cannot_command_the_terminal() {
         assert_eq!(printable("redis-server über"), "redis-server über");
         assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
+        assert_eq!(printable("\u{61c}"), "\\u{61c}");
         assert_eq!(printable("a\u{202e}cod.exe\u{9b}1m"), "a\\u{202e}cod.exe\\u{9b}1m");
     }
 

@@ -6,6 +6,8 @@ use std::fs::{DirEntry, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use superpage_kernel::process::{self, Process};
+use superpage_kernel::{Error, maps};
 
 /// The age from which on a directory is looked at: in a younger one, the file may not be locked yet.
 const AGE: Duration = Duration::from_secs(60);
@@ -48,11 +50,12 @@ fn is_unused(file: &Path) -> bool {
     File::open(file).is_ok_and(|open| open.try_lock().is_ok()) && !is_mapped(file)
 }
 
-/// Whether a process that may be looked at has a file mapped.
+/// Whether a process that may be looked at has a file mapped, or maps more than is read of one.
 fn is_mapped(file: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return true };
-    let maps = entries.flatten().map(|entry| entry.path().join("maps"));
+    let Ok(pids) = process::list(Path::new("/proc")) else { return true };
     let name = file.as_os_str().as_encoded_bytes();
-    let mut texts = maps.filter_map(|maps| std::fs::read(maps).ok());
-    texts.any(|text| text.windows(name.len()).any(|found| found == name))
+    pids.into_iter().any(|pid| match Process::open(pid).and_then(|process| maps::of(&process)) {
+        Ok(vmas) => vmas.iter().any(|vma| vma.name.starts_with(name)),
+        Err(error) => matches!(error, Error::TooLong { .. }),
+    })
 }
