@@ -336,7 +336,8 @@ impl Pagemap {
     /// The pages that are mapped between two addresses, by range, whatever kind of memory they are.
     ///
     /// The kernel takes 1.6 ms for a GiB of base pages, and next to nothing for huge pages. What is found is added to
-    /// `found`, in address order; when `most` have been found it ends, after the stride that it is in, and drops the others.
+    /// `found`, in address order; when `most` have been found it ends, after the stride that it is in, and drops the others. It
+    /// ends after the first stride that ends at `by` or later, too. Where it ended before `end` is told.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
@@ -345,8 +346,9 @@ impl Pagemap {
         start: VirtAddr,
         end: VirtAddr,
         most: usize,
+        by: Instant,
         found: &mut Vec<Found>,
-    ) -> Result<ControlFlow<()>> {
+    ) -> Result<ControlFlow<VirtAddr>> {
         let kinds = Categories::HUGE | Categories::SWAPPED | Categories::ZERO;
         let filter = Filter {
             any: Categories::PRESENT | Categories::SWAPPED,
@@ -358,13 +360,21 @@ impl Pagemap {
             add_found(found, start, end, categories);
             count.set(found.len());
         };
-        let mut after_stride = |_| match count.get() > most {
+        let mut after_stride = |_| match count.get() > most || Instant::now() >= by {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         };
         let flow = self.scan_in_strides(start, end, filter, &mut each, &mut after_stride)?;
-        found.truncate(most);
-        Ok(flow)
+        if found.len() > most {
+            found.truncate(most);
+            return Ok(ControlFlow::Break(found.last().map_or(start, Found::end)));
+        }
+        // A range is told whole or not at all; a stride is longer than one.
+        Ok(flow.map_break(|at| {
+            let at = at.huge_page_floor();
+            found.truncate(found.partition_point(|one| one.end() <= at));
+            at
+        }))
     }
 
     /// The memory that is mapped between two addresses, whatever kind it is. Huge pages that lie there in part count in
@@ -507,7 +517,7 @@ impl Pagemap {
         filter: Filter,
         each: &mut dyn FnMut(VirtAddr, VirtAddr, Categories),
         after_stride: &mut dyn FnMut(Duration) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
+    ) -> Result<ControlFlow<VirtAddr>> {
         let mut at = start;
         let mut ranges = vec![page_region { start: 0, end: 0, categories: 0 }; RANGES_PER_CALL];
         let mut stride = STRIDE;
@@ -536,8 +546,8 @@ impl Pagemap {
             }
             // A program may reserve any number of terabytes and map next to nothing there.
             stride = if took < QUICK { (stride * 2).min(LONGEST_STRIDE) } else { STRIDE };
-            if after_stride(took).is_break() {
-                return Ok(ControlFlow::Break(()));
+            if after_stride(took).is_break() && at < end {
+                return Ok(ControlFlow::Break(at));
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -819,6 +829,40 @@ mod tests {
             }
             Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
         }
+    }
+
+    #[test]
+    fn a_survey_without_time_tells_where_it_ended() {
+        let me = Process::current().expect("we run");
+        let size = superpage_units::HugePages(200);
+        let wish = crate::own_memory::Wish::BasePages;
+        let mut memory =
+            crate::own_memory::OwnMemory::map(size, wish).expect("400 MiB of addresses");
+        let ranges: Vec<PmdRange> = memory.ranges().collect();
+        for index in [0, 100, 199] {
+            memory.bytes_mut()[index * 512 * 4096] = 1;
+        }
+        let pagemap = Pagemap::open(&me).expect("our pagemap opens");
+        let (mut at, end, mut found, mut parts) = (ranges[0].start(), ranges[199].end(), vec![], 0);
+        while at < end {
+            parts += 1;
+            match pagemap.survey_span(at, end, usize::MAX, Instant::now(), &mut found) {
+                Ok(ControlFlow::Break(next)) => {
+                    assert!(next > at && next < end && next == next.huge_page_floor(), "{next:?}");
+                    at = next;
+                }
+                Ok(ControlFlow::Continue(())) => at = end,
+                Err(error) => {
+                    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+                    return;
+                }
+            }
+        }
+        let one = |index: usize| {
+            Found::Base(ranges[index], Survey { present: BasePages(1), ..Survey::default() })
+        };
+        assert_eq!(found, [0, 100, 199].map(one));
+        assert!(parts > 1, "it was made at once");
     }
 
     #[test]
