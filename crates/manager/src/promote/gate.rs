@@ -1,12 +1,15 @@
 //! The admission gate: whether a promotion may begin now, or why not.
 //!
-//! What everybody shares is asked first ([`Gate::ready_at`]): the CPU budget, and the pause after a
-//! kernel that took long. Then one PMD range ([`Gate::admit`]): memory, fragmentation, swap, bloat.
+//! What everybody shares is asked first ([`Gate::ready_at`]): the CPU budget, and the pause while there are no huge pages.
+//! Then one user's processes ([`Gate::ready_for`]): the pause after work that took long in them. Then one PMD range
+//! ([`Gate::admit`]): memory, fragmentation, swap, bloat.
 
 use super::bucket::TokenBucket;
 use super::range::Refusal;
 use crate::budget::CpuBudget;
+use std::collections::BTreeMap;
 use superpage_kernel::pagemap::Survey;
+use superpage_kernel::status::Uid;
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::watermark::{Usage, Watermarks};
 use superpage_units::{
@@ -23,7 +26,8 @@ pub const BURST: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
 pub const SLOW: Nanos = Nanos(30_000_000);
 /// The first pause after a slow call. Chosen, not measured.
 const FIRST_PAUSE: Nanos = Nanos(10_000_000);
-/// The longest pause after slow calls, which do get something done. Chosen, not measured.
+/// The longest pause after slow calls, which do get something done, but for calls that take longer than that themselves.
+/// Chosen, not measured.
 const LONGEST_SLOW: Nanos = Nanos(1_000_000_000); // tidy: allow(1 s)
 /// The longest pause where there is no huge page: khugepaged's (`alloc_sleep_millisecs`).
 const LONGEST_PAUSE: Nanos = Nanos(60_000_000_000); // tidy: allow(60 s)
@@ -36,14 +40,21 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// A call ended at `now`, after this time for each huge page.
+    /// A call ended at `now`, after this time for each huge page. The pause is at least as long as a slow call, so that others
+    /// have a turn however long it was.
     pub fn took(&mut self, time: Nanos, now: Time) {
         if time > SLOW {
             self.slow_down(now, LONGEST_SLOW.max(self.pause));
+            self.waited_for(time, now);
         } else if time * 2 < SLOW {
             self.pause =
                 if self.pause <= FIRST_PAUSE { Nanos::ZERO } else { Nanos(self.pause.0 / 2) };
         }
+    }
+
+    /// Others waited so long for work that ended at `now`.
+    pub fn waited_for(&mut self, time: Nanos, now: Time) {
+        self.until = self.until.max(now + time);
     }
 
     /// There was no huge page to be had.
@@ -169,8 +180,11 @@ impl Limits {
 #[derive(Clone, Debug)]
 pub struct Gate {
     budget: TokenBucket,
-    /// The pause while the kernel takes long.
-    pub back_off: BackOff,
+    /// The pause while there are no huge pages.
+    pub no_huge_page: BackOff,
+    /// The pause after calls that took long, by the user in whose processes they did: who makes his own processes slow slows
+    /// down nobody else's.
+    slow: BTreeMap<Uid, BackOff>,
     /// What holds for every promotion.
     pub limits: Limits,
     /// The machine's memory first, then cgroups' with limits.
@@ -191,7 +205,8 @@ impl Gate {
     pub fn new(budget: CpuBudget, limits: Limits, now: Time) -> Self {
         Self {
             budget: TokenBucket::new(budget.share(), BURST, now),
-            back_off: BackOff::default(),
+            no_huge_page: BackOff::default(),
+            slow: BTreeMap::new(),
             limits,
             domains: Vec::new(),
         }
@@ -212,7 +227,29 @@ impl Gate {
     /// When the next collapse may begin, as far as that concerns all processes.
     #[must_use]
     pub fn ready_at(&self) -> Time {
-        self.budget.ready_at().max(self.back_off.until)
+        self.budget.ready_at().max(self.no_huge_page.until)
+    }
+
+    /// When the next work in this user's processes may begin.
+    #[must_use]
+    pub fn ready_for(&self, user: Uid) -> Time {
+        self.slow.get(&user).map_or(Time::ZERO, |pause| pause.until)
+    }
+
+    /// The pause of this user's processes.
+    pub fn pause_of(&mut self, user: Uid) -> &mut BackOff {
+        self.slow.entry(user).or_default()
+    }
+
+    /// Forgets pauses that are over.
+    pub fn forget_pauses(&mut self, now: Time) {
+        self.slow.retain(|_, pause| !pause.pause.is_zero() || pause.until > now);
+    }
+
+    /// The longest pause that anybody's processes make between calls.
+    #[must_use]
+    pub fn pause(&self) -> Nanos {
+        self.slow.values().chain([&self.no_huge_page]).map(BackOff::pause).max().unwrap_or_default()
     }
 
     /// When the CPU budget allows the next look at a process.
@@ -337,7 +374,7 @@ mod tests {
         let mut back_off = BackOff::default();
         let now = Time(1);
         back_off.took(Nanos(SLOW.0 + 1), now);
-        assert_eq!((back_off.pause(), back_off.until), (FIRST_PAUSE, now + FIRST_PAUSE));
+        assert_eq!((back_off.pause(), back_off.until), (FIRST_PAUSE, now + SLOW + Nanos(1)));
         back_off.took(Nanos(SLOW.0 + 1), now);
         assert_eq!(back_off.pause(), FIRST_PAUSE * 2);
         back_off.took(Nanos(SLOW.0 / 2 - 1), now);
@@ -345,8 +382,25 @@ mod tests {
         assert_eq!(back_off.pause(), Nanos::ZERO);
         (0..20).for_each(|_| back_off.took(Nanos(SLOW.0 + 1), now));
         assert_eq!(back_off.pause(), LONGEST_SLOW);
+        back_off.took(LONGEST_SLOW * 9, now);
+        assert_eq!((back_off.pause(), back_off.until), (LONGEST_SLOW, now + LONGEST_SLOW * 9));
         (0..20).for_each(|_| back_off.found_none(now));
         assert_eq!(back_off.pause(), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn who_is_slow_slows_down_nobody_else() {
+        let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Time::ZERO);
+        let (one, other, now) = (Uid(1), Uid(2), Time(1));
+        gate.pause_of(one).took(Nanos(SLOW.0 + 1), now);
+        assert_eq!(
+            (gate.ready_for(one), gate.ready_for(other)),
+            (now + SLOW + Nanos(1), Time::ZERO)
+        );
+        assert_eq!((gate.pause(), gate.ready_at()), (FIRST_PAUSE, Time::ZERO));
+        gate.pause_of(other).waited_for(SLOW, now);
+        gate.forget_pauses(now + SLOW);
+        assert_eq!(gate.slow.keys().collect::<Vec<_>>(), [&one]);
     }
 
     #[test]

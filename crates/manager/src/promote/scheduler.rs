@@ -201,12 +201,14 @@ impl Scheduler {
         id
     }
 
-    /// The users in whose processes nothing is done, because requests about them do not come back.
-    fn avoided(&self) -> BTreeSet<Uid> {
+    /// When something may be done in the processes of each user next. It is never in those of one about whom requests do not
+    /// come back.
+    fn ready_for(&self) -> impl Fn(Uid) -> Time {
         let late = self.in_flight.values().filter(|one| one.is_late);
         let mut counts: BTreeMap<Uid, usize> = BTreeMap::new();
         late.filter_map(|one| one.user).for_each(|user| *counts.entry(user).or_default() += 1);
-        counts.into_iter().filter(|(_, late)| *late >= MOST_LATE).map(|(user, _)| user).collect()
+        let is_late = move |user| counts.get(&user).is_some_and(|late| *late >= MOST_LATE);
+        move |user| if is_late(user) { Time::NEVER } else { self.gate.ready_for(user) }
     }
 
     // What happened.
@@ -233,6 +235,7 @@ impl Scheduler {
             }
         }
         gone.into_iter().for_each(|key| self.forget(key));
+        self.gate.forget_pauses(now);
         let wait = if is_any_active { OBSERVE } else { OBSERVE_IDLE };
         self.observe_next = now + wait.max(cost * OBSERVE_SHARE);
     }
@@ -272,11 +275,15 @@ impl Scheduler {
 
     fn surveyed(&mut self, id: RequestId, survey: Option<Survey>, cost: Nanos, now: Time) {
         self.gate.spend(cost, now);
-        let Some(InFlight { kind: Kind::Survey(key, activity), began, .. }) =
+        let Some(InFlight { kind: Kind::Survey(key, activity), began, user, .. }) =
             self.in_flight.remove(&id)
         else {
             return;
         };
+        let took = now.since(began);
+        if let Some(user) = user.filter(|_| took > SLOW_SURVEY) {
+            self.gate.pause_of(user).waited_for(took, now);
+        }
         let Some(managed) = self.processes.get_mut(&key).filter(|one| one.request == Some(id))
         else {
             return;
@@ -286,7 +293,6 @@ impl Scheduler {
         let Some(survey) = survey else { return self.forget(key) };
         managed.surveyed = Some(activity);
         managed.next_survey = now + SURVEY_IDLE;
-        let took = now.since(began);
         let counted = if took > SLOW_SURVEY { cost.max(took) } else { cost };
         managed.survey_not_before = now + (counted * SURVEY_SHARE).min(LONGEST_WAIT);
         managed.survey_from = survey.next();
@@ -332,13 +338,13 @@ impl Scheduler {
 
     fn collapsed(&mut self, id: RequestId, done: Collapsed, cost: Nanos, now: Time) {
         self.gate.spend(cost, now);
-        let Some(InFlight { kind: Kind::Collapse { collapse, wanted, policy, .. }, .. }) =
+        let Some(InFlight { kind: Kind::Collapse { collapse, wanted, policy, .. }, user, .. }) =
             self.in_flight.remove(&id)
         else {
             return;
         };
         if !done.slowest.is_zero() {
-            self.gate.back_off.took(done.slowest, now);
+            user.into_iter().for_each(|user| self.gate.pause_of(user).took(done.slowest, now));
             self.report(Report::CollapseTook(done.slowest));
         }
         let promoted = done.became.iter().filter(|(_, became)| became.is_ok()).count();
@@ -347,11 +353,13 @@ impl Scheduler {
         };
         let is_none = promoted == 0 && done.became.iter().any(found_none);
         if is_none {
-            self.gate.back_off.found_none(now);
+            self.gate.no_huge_page.found_none(now);
+        } else if promoted > 0 {
+            self.gate.no_huge_page.took(Nanos::ZERO, now);
         }
         if is_none || done.slowest > SLOW {
             let cause = if is_none { Slow::NoHugePage } else { Slow::Kernel };
-            let pause = self.gate.back_off.pause();
+            let pause = self.gate.pause();
             self.report(Report::BackedOff { took: done.slowest, pause, cause });
         }
         self.settle(id, &collapse, &wanted, &done, now);
@@ -527,10 +535,11 @@ impl Scheduler {
         if is_full {
             return None;
         }
-        let avoided = self.avoided();
-        let at = |(key, managed): (&ProcessKey, &Managed)| Some((managed.survey_at()?, *key));
-        let others = self.processes.iter().filter(|(_, one)| !avoided.contains(&one.user));
-        let (at, key) = others.filter_map(at).min()?;
+        let ready_for = self.ready_for();
+        let at = |(key, managed): (&ProcessKey, &Managed)| {
+            Some((managed.survey_at()?.max(ready_for(managed.user)), *key))
+        };
+        let (at, key) = self.processes.iter().filter_map(at).min()?;
         Some((at.max(self.gate.budget_at()), key))
     }
 
@@ -598,18 +607,20 @@ impl Scheduler {
         queued
     }
 
-    /// Begins the next collapse that may begin now; says whether there was one to be thought of.
-    fn collapse(&mut self, now: Time) -> bool {
-        let avoided = self.avoided();
+    /// The process in which something is collapsed next, if that may begin now.
+    fn next_collapse(&self, now: Time) -> Option<ProcessKey> {
+        let ready_for = self.ready_for();
         let may = |(_, managed): &(&ProcessKey, &Managed)| {
-            managed.collapse_at().is_some_and(|at| at <= now) && !avoided.contains(&managed.user)
+            managed.collapse_at().is_some_and(|at| at.max(ready_for(managed.user)) <= now)
         };
         let behind = (Bound::Excluded(self.last_collapsed), Bound::Unbounded);
         let next = self.processes.range(behind).find(may);
-        let Some(key) = next.or_else(|| self.processes.iter().find(may)).map(|(key, _)| *key)
-        else {
-            return false;
-        };
+        next.or_else(|| self.processes.iter().find(may)).map(|(key, _)| *key)
+    }
+
+    /// Begins the next collapse that may begin now; says whether there was one to be thought of.
+    fn collapse(&mut self, now: Time) -> bool {
+        let Some(key) = self.next_collapse(now) else { return false };
         self.last_collapsed = key;
         let (admitted, refused) = self.admit(key, now);
         if let Some(managed) = self.processes.get(&key) {
@@ -705,9 +716,9 @@ impl Scheduler {
     pub fn next_step(&self) -> Time {
         let may_be_filled = self.processes.values().any(Managed::has_room);
         let fill = may_be_filled.then_some(Time::ZERO);
-        let avoided = self.avoided();
-        let others = self.processes.values().filter(|one| !avoided.contains(&one.user));
-        let collapse = others.filter_map(Managed::collapse_at).min().or(fill);
+        let ready_for = self.ready_for();
+        let at = |one: &Managed| Some(one.collapse_at()?.max(ready_for(one.user)));
+        let collapse = self.processes.values().filter_map(at).min().or(fill);
         let policies = self.instances.iter().filter_map(PolicyInstance::due).min();
         let is_free = self.has_slot();
         let work = collapse.into_iter().chain(policies).min().filter(|_| is_free);
@@ -743,7 +754,7 @@ impl Scheduler {
     /// The pause between calls, because the kernel took long.
     #[must_use]
     pub fn pause(&self) -> Nanos {
-        self.gate.back_off.pause()
+        self.gate.pause()
     }
 
     /// Ranges that were huge, by process; with the policy.

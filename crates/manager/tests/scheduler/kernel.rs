@@ -48,8 +48,12 @@ struct Program {
     /// As the machine knows it.
     memory: ProcessKey,
     faults: u64,
+    /// The number of its user; one of its own, or shared by all slow ones.
+    user: Uid,
     /// It answers no request.
     is_stuck: bool,
+    /// Each request about it takes so much longer.
+    slow: Nanos,
 }
 
 pub(crate) struct Kernel {
@@ -96,7 +100,9 @@ impl Kernel {
         self.last_key += 1;
         let memory = self.map();
         let key = ProcessKey(self.last_key);
-        self.programs.push(Program { key, memory, faults: 0, is_stuck: false });
+        let user = Uid(u32::try_from(key.0).unwrap_or(0));
+        let (is_stuck, slow) = (false, Nanos::ZERO);
+        self.programs.push(Program { key, memory, faults: 0, user, is_stuck, slow });
     }
 
     fn map(&mut self) -> ProcessKey {
@@ -110,6 +116,12 @@ impl Kernel {
     /// No request about a program is answered from now on.
     pub(crate) fn stick(&mut self, program: usize) {
         self.programs[program].is_stuck = true;
+    }
+
+    /// Each request about a program takes so much longer from now on. All slow ones are one user's.
+    pub(crate) fn slow_down(&mut self, program: usize, slow: Nanos) {
+        let program = &mut self.programs[program];
+        (program.user, program.slow) = (Uid(1), slow);
     }
 
     /// How many programs there are.
@@ -174,13 +186,19 @@ impl Kernel {
         reports
     }
 
+    fn slow(&self, process: ProcessKey) -> Nanos {
+        let program = self.programs.iter().find(|program| program.key == process);
+        program.map_or(Nanos::ZERO, |program| program.slow)
+    }
+
     fn is_stuck(&self, process: ProcessKey) -> bool {
         self.programs.iter().any(|program| program.key == process && program.is_stuck)
     }
 
     /// Reports at once, late, very late, or not at all.
     fn answer(&mut self, id: RequestId, process: Option<ProcessKey>, event: Event) {
-        let soon = self.now + Nanos(1_000_000 + self.random.below(5_000_000));
+        let slow = process.map_or(Nanos::ZERO, |process| self.slow(process));
+        let soon = self.now + Nanos(1_000_000 + self.random.below(5_000_000)) + slow;
         let late = self.now + Nanos(10_000_000_000);
         if process.is_some_and(|process| self.is_stuck(process)) {
             return self.report(late, Event::TimedOut(id));
@@ -213,7 +231,7 @@ impl Kernel {
             let activity = Activity { faults: program.faults, resident };
             Observed {
                 key: program.key,
-                user: Uid(u32::try_from(program.key.0).unwrap_or(0)),
+                user: program.user,
                 policy: self.policy,
                 activity,
                 domain: None,
@@ -262,7 +280,7 @@ impl Kernel {
             Some((range, became))
         });
         let became = became.collect();
-        let took = Nanos(400_000 + self.random.below(200_000));
+        let took = Nanos(400_000 + self.random.below(200_000)) + self.slow(request.process);
         Collapsed { became, slowest: took, held: took * request.count.0 }
     }
 
@@ -317,6 +335,11 @@ impl Kernel {
         for index in 0..self.programs.len() {
             self.touch(index, 0..RANGES * BASE_PAGES_PER_HUGE_PAGE);
         }
+    }
+
+    /// Every program touches some of its memory.
+    pub(crate) fn fill_some(&mut self) {
+        (0..self.programs.len()).for_each(|index| self.fill(index));
     }
 
     /// Touches pages one beside the other.

@@ -134,6 +134,23 @@ fn a_process_that_answers_no_survey_does_not_hold_up_the_others() {
 }
 
 #[test]
+fn who_is_slow_keeps_others_waiting_for_one_request_at_a_time() {
+    let policy = policy("quicksilver-sync-64");
+    let mut kernel = Kernel::new(policy, 1);
+    let mut scheduler = Scheduler::new(rules(&[policy]), Promoted::new(), kernel.now);
+    let last = usize::try_from(kernel.alive()).expect("few") - 1;
+    (0..last).for_each(|program| kernel.slow_down(program, SECOND * 9));
+    for _ in 0..10 {
+        // All of them have done something to be looked at for.
+        kernel.fill_some();
+        let end = kernel.now + SECOND * 20;
+        play(&mut scheduler, &mut kernel, end);
+        let left = kernel.base_mapped_with(BasePages(64));
+        assert!(left.iter().all(|(program, _)| *program != last), "{left:?}");
+    }
+}
+
+#[test]
 fn a_step_without_news_orders_nothing_twice() {
     let policy = policy("quicksilver-sync-64");
     let mut kernel = Kernel::new(policy, 2);
