@@ -226,7 +226,11 @@ impl Reclaimer {
         self.cooling = Arc::clone(&kept.cooling);
         self.passes += 1;
         let is_for_limit = matches!(&task, Task::Free { watch, .. } if watch.is_found());
-        let in_a_hurry = is_for_limit && self.emergency.ready_at() <= clock::now();
+        let now = clock::now();
+        let in_a_hurry = is_for_limit && self.emergency.ready_at() <= now;
+        // Longer it may not be, whatever it comes across.
+        let by =
+            in_a_hurry.then(|| Instant::now() + Duration::from_nanos(self.emergency.at(now).0));
         let work = Work {
             config: Arc::clone(with.config),
             budget: if in_a_hurry { CpuBudget::UNLIMITED } else { with.config.budget },
@@ -237,7 +241,7 @@ impl Reclaimer {
             avoided: self.stuck.iter().filter_map(|stuck| stuck.key).collect::<BTreeSet<_>>(),
             number: self.passes,
         };
-        let (task, progress) = (Arc::new(task), Arc::new(Progress::default()));
+        let (task, progress) = (Arc::new(task), Arc::new(Progress::until(by)));
         let (its_task, its_progress) = (Arc::clone(&task), Arc::clone(&progress));
         let wakeup = Arc::clone(&self.wakeup);
         let (send, result) = bounded(1);

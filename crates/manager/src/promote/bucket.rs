@@ -31,6 +31,13 @@ impl TokenBucket {
         self.filled = now;
     }
 
+    /// What there is to spend at `now`.
+    #[must_use]
+    pub fn at(&self, now: Time) -> Nanos {
+        let earned = now.since(self.filled).as_secs_f64() * self.rate;
+        Nanos::from_secs_f64((self.tokens + earned).clamp(0.0, self.burst))
+    }
+
     /// The first time at which there is something to spend.
     #[must_use]
     pub fn ready_at(&self) -> Time {
@@ -56,7 +63,9 @@ mod tests {
     fn a_burst_can_be_saved_up_and_a_deficit_is_waited_for() {
         let mut bucket = TokenBucket::new(Share::percent(10), SECOND * 10, at_second(1));
         assert_eq!(bucket.ready_at(), at_second(1));
+        assert_eq!(bucket.at(at_second(1)), SECOND);
         bucket.spend(SECOND + SECOND, at_second(1));
+        assert_eq!(bucket.at(at_second(5)), Nanos::ZERO);
         // A second over what there was comes in within ten.
         assert_eq!(bucket.ready_at().0 / SECOND.0, 11);
         bucket.spend(Nanos::ZERO, at_second(12));

@@ -27,9 +27,16 @@ struct Step {
 pub(super) struct Progress {
     step: Mutex<Option<Step>>,
     is_to_end: AtomicBool,
+    /// The pass has to end at this time.
+    by: Option<Instant>,
 }
 
 impl Progress {
+    /// That of a pass which has to end by then, if that is said.
+    pub(super) fn until(by: Option<Instant>) -> Self {
+        Self { by, ..Self::default() }
+    }
+
     fn step(&self) -> MutexGuard<'_, Option<Step>> {
         self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,13 +81,23 @@ impl Progress {
 
     /// Whether the pass is to end.
     pub(super) fn is_to_end(&self) -> bool {
-        self.is_to_end.load(Ordering::Relaxed)
+        self.is_to_end.load(Ordering::Relaxed) || self.by.is_some_and(|by| by <= Instant::now())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pass_ends_when_it_is_told_to_or_its_time_is_over() {
+        let now = Instant::now();
+        assert!(Progress::until(Some(now)).is_to_end());
+        let progress = Progress::until(Some(now + Duration::from_secs(60)));
+        assert!(!progress.is_to_end() && !Progress::until(None).is_to_end());
+        progress.end();
+        assert!(progress.is_to_end());
+    }
 
     #[test]
     fn a_step_is_overdue_from_its_own_beginning() {

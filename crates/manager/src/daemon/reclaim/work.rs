@@ -128,12 +128,17 @@ impl Work {
             if self.avoided.contains(&process.key) || !wanted(&process) {
                 continue;
             }
-            let (cpu, began) = (CpuTime::of_thread(), Instant::now());
+            let (mut cpu, mut began) = (CpuTime::of_thread(), Instant::now());
             progress.begins(&process);
             let seen = process.stat().and_then(|stat| {
                 let huge_pages = process.huge_pages_in_strides(&mut |took| {
                     progress.is_over();
                     std::thread::sleep(took * rest);
+                    // There may be any number of strides.
+                    if began.elapsed() >= SLICE {
+                        self.pay(CpuTime::of_thread().since(cpu), began, progress);
+                        (cpu, began) = (CpuTime::of_thread(), Instant::now());
+                    }
                     progress.begins(&process);
                     match progress.is_to_end() {
                         true => ControlFlow::Break(()),
