@@ -20,16 +20,16 @@ use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::probe::{self, Ability, Answer};
 use superpage_kernel::settings::{Mode, Settings};
 use superpage_kernel::thp::{DEFRAG, Defrag, ENABLED, Enabled, Thp, Value as _};
-use superpage_kernel::{Error, own_thp};
+use superpage_kernel::{Error, balloon, hugetlb, meminfo, own_thp};
 use superpage_lab::load::{Items, Mix, Redis, Sizes, Window};
 use superpage_manager::history::{self, Entry, What};
-use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, Pid, VirtAddr};
+use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HugePages, PageSize, Pid, VirtAddr};
 
 fn main() -> ExitCode {
     subject::main(tests, &[("toucher", be_toucher), ("refusing", be_refusing)])
 }
 
-fn tests() -> [Test; 10] {
+fn tests() -> [Test; 11] {
     let missing = [Ability::Collapse].map(probe::probe);
     let missing = missing.into_iter().find(|finding| finding.answer != Answer::Yes);
     let able = machine::without_debloating().or(missing.map(|finding| finding.why));
@@ -45,6 +45,11 @@ fn tests() -> [Test; 10] {
             "first_touches_are_generous_while_memory_is_free",
             settings.clone(),
             first_touches_are_generous_while_memory_is_free,
+        ),
+        (
+            "beside_a_large_pool_there_is_promoted",
+            settings.clone().or_else(without_room_for_a_pool),
+            beside_a_large_pool_there_is_promoted,
         ),
         ("under_never_nothing_is_promoted", settings, under_never_nothing_is_promoted),
         ("once_is_told_in_a_table_and_as_json", able.clone(), once_is_told_in_a_table_and_as_json),
@@ -467,9 +472,55 @@ fn under_never_nothing_is_promoted() -> Ended {
     is_intact(&mut subject)
 }
 
+/// The share of memory that is in a pool of huge pages: more than the high watermark leaves with what else is used.
+const POOL: f64 = 0.75;
+
+fn without_room_for_a_pool() -> Option<String> {
+    let left = Bytes::from_gib(2);
+    let memory = meminfo::read(Path::new("/proc")).ok()?;
+    let pool = memory.total.scaled(POOL);
+    (memory.available < pool + left).then(|| {
+        let available = memory.available;
+        format!("a pool of {pool} leaves less than {left} of the {available} that are available")
+    })
+}
+
+/// What lies in a pool of huge pages is no used memory, so the usual watermarks are far.
+fn beside_a_large_pool_there_is_promoted() -> Ended {
+    let state = tempfile::tempdir()?;
+    let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
+    let wanted = meminfo::read(Path::new("/proc"))?.total.scaled(POOL).to_huge_pages();
+    let sys = Path::new("/sys");
+    settings.change(&hugetlb::setting(sys, PageSize::Huge), &wanted.0.to_string())?;
+    let pool = hugetlb::read(sys, PageSize::Huge)?;
+    let found = HugePages(pool.size).bytes();
+    ensure!(found >= wanted.bytes().scaled(0.98), "the kernel found {found} of {}", wanted.bytes());
+    let mut subject = Subject::start("toucher")?;
+    let text = config("superpage", &[subject.pid()]);
+    let home = home(&text.replace("watermarks = { enabled = false }\n", ""))?;
+    let daemon = home.start()?;
+    wait_until_held(&home, "superpage", 1)?;
+    let memory = Memory::map(&mut subject, 4, 64)?;
+    memory.wait_until_huge()?;
+    daemon.stop()?;
+    is_intact(&mut subject)
+}
+
+/// No host is told of free memory until this is dropped: where one is, first touches are left as they are.
+fn untold() -> Result<(Settings, tempfile::TempDir), Failed> {
+    let state = tempfile::tempdir()?;
+    let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
+    if balloon::least_reported(Path::new("/sys"))?.is_some() {
+        let order = Path::new("/sys/module/page_reporting/parameters/page_reporting_order");
+        settings.change(order, "11")?;
+    }
+    Ok((settings, state))
+}
+
 /// First touches give huge pages below the low watermark and none above it, and none where nobody wants any.
 fn first_touches_are_generous_while_memory_is_free() -> Ended {
     let first = FirstTouch::at(Enabled::Madvise)?;
+    let _host = untold()?;
     let marks = |high: &str, low: &str| {
         format!(
             "watermarks = {{ high = \"{high}\", low = \"{low}\" }}\nthp = {{ first_touch = \"generous\" }}\n\

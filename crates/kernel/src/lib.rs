@@ -7,6 +7,7 @@
 //! What is deliberately absent: any decision. Of this workspace the crate uses only
 //! `superpage-units`, and it knows no policy. Nothing prints or logs.
 
+pub mod balloon;
 pub mod buddyinfo;
 pub mod cgroup;
 pub mod cgroup_alarm;

@@ -1,5 +1,7 @@
 //! `superpage doctor`: what this kernel and these rights allow.
 
+mod first_touches;
+
 use super::scan;
 use crate::args::Doctor;
 use crate::exit::{Failure, Outcome};
@@ -75,7 +77,8 @@ fn report(findings: &[Finding]) -> String {
         ),
         Err(error) => format!("Transparent huge pages: {error}.\n"),
     };
-    format!("Linux {kernel}. {knobs}{table}\n{}{}", left_behind(), left_alone())
+    let first_touches = first_touches::report().unwrap_or_default();
+    format!("Linux {kernel}. {knobs}{table}\n{first_touches}{}{}", left_behind(), left_alone())
 }
 
 /// The processes that are left alone because of what they asked the kernel for.

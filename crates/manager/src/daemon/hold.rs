@@ -4,9 +4,9 @@ use crate::config::{Config, FirstTouch};
 use crate::promote::policy::Promotion;
 use superpage_kernel::settings::{Change, Settings};
 use superpage_kernel::thp::{self, Defrag, Enabled, Thp};
-use superpage_kernel::{Error, Result};
+use superpage_kernel::{Error, Result, balloon};
 use superpage_policy::watermark::{Usage, Watermarks};
-use superpage_units::Share;
+use superpage_units::{BASE_PAGE_BYTES, Bytes, Share};
 use tracing::{info, warn};
 
 /// First touches are generous again when so much less than the low watermark is in use. Chosen, not measured: enough that
@@ -21,6 +21,14 @@ pub(super) fn settings(settings: &mut Settings, config: &Config) -> Vec<Change> 
         FirstTouch::BasePages => base_pages(&knobs, settings, config),
         FirstTouch::Keep | FirstTouch::Generous => Ok(None),
     };
+    if config.first_touch == FirstTouch::Generous
+        && let Some(least) = told_to_host(settings)
+    {
+        warn!(
+            "first touches give what they gave: this machine tells its host of free memory from {least} on, which splits do not \
+             leave, so that memory once given to a huge page would stay with it"
+        );
+    }
     let told = |held: Result<Option<Change>>, otherwise: &str| {
         held.inspect_err(|error: &Error| warn!("{otherwise}: {error}")).ok().flatten()
     };
@@ -31,6 +39,12 @@ pub(super) fn settings(settings: &mut Settings, config: &Config) -> Vec<Change> 
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The smallest free memory that this machine tells its host of, where that is more than what splits leave.
+fn told_to_host(settings: &Settings) -> Option<Bytes> {
+    let least = balloon::least_reported(&settings.root().join("sys")).ok().flatten();
+    least.filter(|least| least.0 > BASE_PAGE_BYTES)
 }
 
 /// What of a configuration decides what is held.
@@ -63,7 +77,8 @@ fn base_pages(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<O
 /// Has first touches give huge pages while so much of the machine's memory is in use, or no more. Returns what was changed.
 ///
 /// `enabled` is `always` below the low watermark and `madvise` above it. `defrag` is held at `defer` where a fault might
-/// compact memory. Where the administrator has set `enabled` to `never`, now or before, it stays so.
+/// compact memory. Where the administrator has set `enabled` to `never`, now or before, it stays so, and so does all of it
+/// where a host would not get back what splits free.
 pub(super) fn first_touch(
     settings: &mut Settings,
     config: &Config,
@@ -71,7 +86,8 @@ pub(super) fn first_touch(
 ) -> Result<Vec<Change>> {
     let knobs = Thp::under(&settings.root().join("sys"));
     let now = knobs.get(thp::ENABLED)?;
-    if config.first_touch != FirstTouch::Generous || now == Enabled::Never {
+    let is_left = config.first_touch != FirstTouch::Generous || now == Enabled::Never;
+    if is_left || told_to_host(settings).is_some() {
         return Ok(Vec::new());
     }
     let wanted = enabled(config.machine.unwrap_or_default(), usage, now);
@@ -151,6 +167,29 @@ mod tests {
             machine("always [madvise] never", "always defer [madvise] never");
         let changed = first_touch(&mut settings, &Config::default(), usage(10)).expect("readable");
         assert!(changed.is_empty(), "{changed:?}");
+    }
+
+    #[test]
+    fn where_a_host_would_not_get_it_back_no_more_is_given() {
+        let given = |order: &str| {
+            let (root, mut settings) =
+                machine("always [madvise] never", "always defer [madvise] never");
+            let sys = root.path().join("sys");
+            let (device, parameters) = (
+                sys.join("bus/virtio/drivers/virtio_balloon/virtio0"),
+                sys.join("module/page_reporting/parameters"),
+            );
+            for directory in [&device, &parameters] {
+                std::fs::create_dir_all(directory).expect("made");
+            }
+            std::fs::write(device.join("features"), "000001").expect("written");
+            std::fs::write(parameters.join("page_reporting_order"), order).expect("written");
+            first_touch(&mut settings, &generous(), usage(10))
+                .is_ok_and(|changed| changed.is_empty())
+        };
+        assert!(given("9"));
+        // The fixtures take no setting back in the kernel's form.
+        assert!(!given("0") && !given("11"));
     }
 
     #[test]
