@@ -10,10 +10,10 @@ mod initramfs;
 mod table;
 
 use crate::test::tally::Tally;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use debian::Kernel;
 use guest::{Ran, Variant};
-use initramfs::Program;
+use initramfs::{Program, Work};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -25,22 +25,27 @@ const IN_GATE: Duration = Duration::from_secs(150);
 /// The most time for all tests on one kernel outside the gate.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Runs all tests in all guests and prints the table.
+/// Runs all tests in all guests, or some programs of them on one suite's kernel, and prints the table.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let suites: Vec<&str> = match arguments {
-        [] => SUITES.to_vec(),
-        [suite] if SUITES.contains(&suite.as_str()) => vec![suite.as_str()],
+    let (suites, named): (Vec<&str>, &[String]) = match arguments {
+        [] => (SUITES.to_vec(), &[]),
+        [suite, named @ ..] if SUITES.contains(&suite.as_str()) => (vec![suite.as_str()], named),
         _ => bail!("say no suite for all, or one of {}", SUITES.join(" and ")),
     };
     if let Some(why) = guest::missing() {
         bail!("{why}");
     }
     let directory = directory()?;
-    let programs = initramfs::programs()?;
+    let mut programs = initramfs::programs()?;
+    if !named.is_empty() {
+        programs.retain(|program| named.contains(&program.name));
+        ensure!(!programs.is_empty(), "there is no {}", named.join(" and no "));
+    }
     let mut columns = Vec::new();
     for suite in suites {
         let kernel = debian::fetch(suite, &directory)?;
-        for variant in Variant::ALL {
+        let variants = if named.is_empty() { &Variant::ALL[..] } else { &[Variant::Plain] };
+        for variant in variants.iter().copied() {
             let chosen: Vec<Program> = match variant {
                 Variant::Plain => programs.clone(),
                 // What differs there is the memory, which these are about.
@@ -55,6 +60,28 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     print!("{}", table::markdown(&columns));
     let failed = columns.iter().any(|(_, ran)| ran.has_failed() || !ran.is_whole());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs superpage in a guest, and prints what it says.
+pub(crate) fn superpage(arguments: &[String]) -> Result<ExitCode> {
+    let Some((suite, words)) = arguments
+        .split_first()
+        .filter(|(suite, words)| SUITES.contains(&suite.as_str()) && !words.is_empty())
+    else {
+        bail!("say one of {}, and what superpage is to be given", SUITES.join(" and "));
+    };
+    if let Some(why) = guest::missing() {
+        bail!("{why}");
+    }
+    let directory = directory()?;
+    let built = crate::test::command(&["build", "-p", "superpage-cli"]).status();
+    ensure!(built.context("starting cargo")?.success(), "superpage cannot be built");
+    let kernel = debian::fetch(suite, &directory)?;
+    let image = directory.join("initramfs.cpio");
+    initramfs::build(&kernel, &Work::Superpage(words), &image)?;
+    guest::run(&kernel, &image, Variant::Plain, LIMIT, &directory)?;
+    print!("{}", String::from_utf8_lossy(&std::fs::read(directory.join(guest::RESULTS))?));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Some of the tests, on the oldest kernel that is supported.
@@ -97,7 +124,7 @@ fn boot(
 ) -> Result<Ran> {
     println!("{}{}: {} programs of tests", kernel.version, variant.suffix(), programs.len());
     let image = directory.join("initramfs.cpio");
-    initramfs::build(kernel, programs, left_out, &image)?;
+    initramfs::build(kernel, &Work::Tests { programs, left_out }, &image)?;
     guest::run(kernel, &image, variant, limit, directory)
 }
 

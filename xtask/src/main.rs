@@ -18,8 +18,10 @@ cargo xtask COMMAND
   setup   see that this machine can build and test; install what is missing, where that is possible
   tidy    check the house rules that no compiler checks
   test    the whole gate: setup, formatting, clippy, tidy, documentation, every test
-  test-kernels [SUITE]
-          the live tests on the newest kernels of Debian's suites, in guests
+  test-kernels [SUITE [PROGRAM...]]
+          the live tests on the newest kernels of Debian's suites, in guests; or programs of them, such as cli/live_daemon
+  guest SUITE ARGUMENT...
+          superpage with these arguments on the newest kernel of a suite, in a guest with cgroup v2
 ";
 
 fn main() -> Result<ExitCode> {
@@ -32,6 +34,7 @@ fn main() -> Result<ExitCode> {
         "tidy" => tidy::run(&shell),
         "test" => test::run(&shell),
         "test-kernels" => kernels::run(&arguments.collect::<Vec<_>>()),
+        "guest" => kernels::superpage(&arguments.collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)

@@ -135,6 +135,15 @@ fn demonstration() -> Ended {
     let said = superpage(&["lab", "demo", "--out", path, "--size", "256M"])?.done()?;
     ensure!(said.out.contains("Wrote "), "{said:?}");
     ensure!(out.join("emd-table1.jsonl").exists(), "{said:?}");
+    // Without a memory cgroup it says so.
+    let is_shown = !said.out.contains("there is no memory cgroup here");
+    for (who, ended) in [
+        ("at first touches (THP always)", "was killed"),
+        ("the same, beside superpage daemon", "lived"),
+    ] {
+        let line = said.out.lines().find(|line| line.contains(who)).unwrap_or_default();
+        ensure!(line.contains(ended) || !is_shown, "{who}: {line:?}");
+    }
     Ok(())
 }
 

@@ -255,6 +255,11 @@ impl Directory {
 }
 
 impl Directory {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where a socket in it is.
     pub(crate) fn socket(&self) -> PathBuf {
         self.file("socket")

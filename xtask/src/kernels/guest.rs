@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use super::table::Ran;
 
+/// The file with what a guest's programs print.
+pub(crate) const RESULTS: &str = "results.log";
 /// The emulator.
 const QEMU: &str = "qemu-system-x86_64";
 /// What is needed to make a guest, and Debian's package of it.
@@ -89,7 +91,7 @@ pub(crate) fn run(
     limit: Duration,
     directory: &Path,
 ) -> Result<Ran> {
-    let (console, results) = (directory.join("console.log"), directory.join("results.log"));
+    let (console, results) = (directory.join("console.log"), directory.join(RESULTS));
     // The emulator makes them, and what an earlier guest said must not be taken for this one's.
     for file in [&console, &results] {
         let _ = std::fs::remove_file(file);

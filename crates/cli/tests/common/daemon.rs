@@ -15,8 +15,8 @@ use superpage_kernel::Error;
 use superpage_kernel::settings::{Lock, STATE_DIRECTORY};
 use superpage_units::Pid;
 
-/// Long enough for whatever does not take a fault to take longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for whatever does not take a fault to take longer, on emulated processors too.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long other test programs may have the machine's one daemon before it is our turn.
 const TURN: Duration = Duration::from_secs(120);

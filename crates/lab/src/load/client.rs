@@ -105,7 +105,8 @@ impl Latencies {
             .map_err(|error| Error::Server { what: "count latencies", detail: error.to_string() })
     }
 
-    fn add(&mut self, latency: Duration) {
+    /// Takes in that of one request.
+    pub(crate) fn add(&mut self, latency: Duration) {
         self.histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 }

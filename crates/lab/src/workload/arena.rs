@@ -64,6 +64,7 @@ impl Arena {
         let advice = match pages {
             PageSize::Huge => Advice::LinuxHugepage,
             PageSize::Base => Advice::LinuxNoHugepage,
+            PageSize::Unasked => return Ok(()),
         };
         // SAFETY: the range is our own mapping, and the advice does not change its contents.
         unsafe { madvise(self.mapping, self.mapping_bytes, advice) }

@@ -22,10 +22,12 @@ mod server;
 use super::clock::Stopwatch;
 use super::rng::{Rng, mix};
 use super::{Checked, Error, PageSize, Result, Timing, Workload, WorkloadSpec};
+use crate::load::Latencies;
 use crate::server::{Server, Surroundings};
 use client::Client;
 use server::{Options, Slabs};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 use superpage_units::{BasePages, Bytes, Pid};
 
 /// What the server takes from its arena at a time.
@@ -191,23 +193,49 @@ impl Memcached {
         Ok(Self { client, server, plan })
     }
 
-    /// Gets the items of `batches`, [`WINDOW`] batches on their way at a time. Returns the sum of
-    /// the values' words.
-    fn get_all(&mut self, batches: impl Iterator<Item = Vec<Item>>) -> Result<u64> {
+    /// As [`Workload::run`], for so long; with how long each batch of gets took.
+    ///
+    /// # Errors
+    /// As [`Workload::run`].
+    pub fn run_for(&mut self, time: Duration, seed: u64) -> Result<(Timing, Latencies)> {
+        let (plan, mut rng, mut latencies) = (self.plan, Rng::new(mix(seed)), Latencies::new()?);
+        let watch = Stopwatch::start(self.pid())?;
+        let end = Instant::now() + time;
+        let mut batches = 0;
+        let draw = std::iter::from_fn(|| {
+            batches += 1;
+            (Instant::now() < end).then(|| (0..BATCH).map(|_| plan.draw(&mut rng)).collect())
+        });
+        let checksum = self.get_all(draw, &mut |took| latencies.add(took))?;
+        let timing = watch.stop((batches - 1) * BATCH, checksum)?;
+        latencies.wall = timing.wall;
+        Ok((timing, latencies))
+    }
+
+    /// Gets the items of `batches`, [`WINDOW`] batches on their way at a time; `took` hears how long each was. Returns the sum
+    /// of the values' words.
+    fn get_all(
+        &mut self,
+        batches: impl Iterator<Item = Vec<Item>>,
+        took: &mut dyn FnMut(Duration),
+    ) -> Result<u64> {
         let mut sent = std::collections::VecDeque::new();
         let mut checksum = 0_u64;
+        let mut receive = |client: &mut Client, (batch, since): (Vec<Item>, Instant)| {
+            checksum = checksum.wrapping_add(client.receive(&batch)?);
+            took(since.elapsed());
+            Ok::<_, Error>(())
+        };
         for batch in batches {
             self.client.ask(&batch)?;
-            sent.push_back(batch);
+            sent.push_back((batch, Instant::now()));
             if sent.len() as u64 >= WINDOW
                 && let Some(oldest) = sent.pop_front()
             {
-                checksum = checksum.wrapping_add(self.client.receive(&oldest)?);
+                receive(&mut self.client, oldest)?;
             }
         }
-        for batch in sent {
-            checksum = checksum.wrapping_add(self.client.receive(&batch)?);
-        }
+        sent.into_iter().try_for_each(|batch| receive(&mut self.client, batch))?;
         Ok(checksum)
     }
 }
@@ -226,8 +254,8 @@ impl Workload for Memcached {
         let mut rng = Rng::new(mix(seed));
         let batches = operations.div_ceil(BATCH);
         let watch = Stopwatch::start(self.pid())?;
-        let checksum =
-            self.get_all((0..batches).map(|_| (0..BATCH).map(|_| plan.draw(&mut rng)).collect()))?;
+        let draw = (0..batches).map(|_| (0..BATCH).map(|_| plan.draw(&mut rng)).collect());
+        let checksum = self.get_all(draw, &mut |_| ())?;
         watch.stop(batches * BATCH, checksum)
     }
 
@@ -239,6 +267,7 @@ impl Workload for Memcached {
             (0..count)
                 .step_by(batch)
                 .map(|first| (first..count.min(first + BATCH)).map(|key| plan.item(key)).collect()),
+            &mut |_| (),
         )?;
         Ok(Checked { items: count })
     }

@@ -83,6 +83,8 @@ pub enum PageSize {
     Base,
     /// 2 MiB pages from the first touch.
     Huge,
+    /// Those that the kernel gives to a program that asks for nothing.
+    Unasked,
 }
 
 /// A workload to start.

@@ -1,5 +1,5 @@
 //! `superpage lab demo`, which `make demo` runs: the first experiment at the size that fits, its
-//! table in plain words, one program on three page sizes, and what to try next. Without the rights or the kernel for it, it says
+//! table in plain words, one program on three page sizes, one in a tight cgroup, and what to try next. Without the rights or the kernel for it, it says
 //! what is missing and shows what can be shown.
 
 use super::{measure, prepare_out, setting, write_out};
@@ -44,6 +44,16 @@ huge pages wherever the kernel gives them, and by `superpage run -- PROGRAM`, wh
 
 ";
 
+/// The program in a tight cgroup.
+const TIGHT: Bytes = Bytes::from_mib(1000);
+
+const THIRD: &str = "\
+Where memory is limited, huge pages can kill. A program touches 40 % of the base pages of 1000 MiB, in a cgroup
+that may have 500 MiB and no swap: on 4 KiB pages it fits, on huge pages it does not. Beside `superpage daemon`
+it has huge pages as long as they fit:
+
+";
+
 /// Runs the demonstration.
 pub(super) fn run(out: &Path, size: Option<Bytes>) -> Outcome {
     show::print(INTRODUCTION)?;
@@ -68,6 +78,8 @@ pub(super) fn run(out: &Path, size: Option<Bytes>) -> Outcome {
     text.push('\n');
     text.push_str(SECOND);
     text.push_str(&three_sizes()?);
+    text.push_str(THIRD);
+    text.push_str(&survivors()?);
     text.push_str(&next());
     show::print(&text)
 }
@@ -100,6 +112,37 @@ fn three_sizes() -> Result<String, Failure> {
         }
     }
     Ok(format!("{table}\n\n{text}"))
+}
+
+/// The text about programs in a tight cgroup, or about why they could not be run.
+fn survivors() -> Result<String, Failure> {
+    let Some(experiment) = experiment::find("survive", Some(On::Live)) else {
+        return Err(Failure::Usage("the experiment survive is not in this build".to_owned()));
+    };
+    let report = match measure(experiment, &setting(Some(TIGHT), 1, SEED)?) {
+        Ok(report) => report,
+        Err(failure) => return Ok(format!("That cannot be shown here: {failure}\n")),
+    };
+    let heads = ["huge pages", "the program", "split by the kernel", "split by superpage"];
+    let mut table = show::table(&heads);
+    for row in &report.rows {
+        let who = match row["policy"].as_str().unwrap_or_default() {
+            "linux-4k" => "none",
+            "linux" => "at first touches (THP always)",
+            "linux, max_ptes_none as the daemon's" => "the same, the kernel's shrinker armed",
+            "superpage" => "the same, beside superpage daemon",
+            _ => "the same, without the kernel's shrinker",
+        };
+        let ended = match (row["survived"].as_u64(), row["wrong"].as_u64()) {
+            (_, Some(1..)) => "found its data wrong",
+            (Some(1..), _) => "lived",
+            _ => "was killed",
+        };
+        let [kernel, ours] =
+            ["split_by_kernel", "split_by_daemon"].map(|key| number(row, key).to_string());
+        table.add_row([who, ended, &kernel, &ours]);
+    }
+    Ok(format!("{table}\n"))
 }
 
 /// What to try next, with the program as it was called this time.

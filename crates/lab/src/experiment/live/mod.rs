@@ -35,6 +35,7 @@ mod heap_redis;
 mod heap_streams;
 mod jvm_pretouch;
 mod mixed_load;
+mod pareto;
 mod pause;
 mod promotion_latency;
 mod quicksilver_table2;
@@ -55,6 +56,7 @@ mod support_python;
 mod support_redis;
 mod support_regime;
 mod support_run;
+mod support_served;
 mod support_sweep;
 mod support_told;
 mod survive;
@@ -90,6 +92,7 @@ pub const ALL: &[&Experiment] = &[
     &at_rest::EXPERIMENT,
     &pause::EXPERIMENT,
     &survive::EXPERIMENT,
+    &pareto::EXPERIMENT,
     &gigantic_fault::EXPERIMENT,
     &gigantic_promotion::EXPERIMENT,
     &gigantic_supply::EXPERIMENT,

@@ -10,7 +10,8 @@ use crate::workload::clock::cpu_time;
 use std::path::Path;
 use superpage_kernel::process::{self, Process};
 use superpage_kernel::status;
-use superpage_kernel::thp::{self, Enabled, Thp};
+use superpage_kernel::thp::{self, Enabled, Switch, Thp};
+use superpage_manager::config::Config;
 use superpage_units::{BasePages, Nanos, Pid};
 
 /// The policy that superpage promotes by in these experiments.
@@ -81,6 +82,42 @@ pub(super) fn in_turn<V: Copy, T, const N: usize>(
         }
     }
     Ok(samples)
+}
+
+/// What the kernel by itself does about huge pages; khugepaged is at its defaults.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernel {
+    /// Who gets huge pages at first touches.
+    pub(super) enabled: Enabled,
+    /// From how many missing base pages on khugepaged leaves a range alone; below the kernel's own 511 the shrinker splits what
+    /// has more of them filled with zeroes.
+    pub(super) max_ptes_none: BasePages,
+    /// Whether that shrinker splits anything.
+    pub(super) shrinks: Switch,
+}
+
+impl Kernel {
+    /// The kernel's defaults, with huge pages for everybody.
+    pub(super) const ALWAYS: Self =
+        Self { enabled: Enabled::Always, max_ptes_none: BasePages(511), shrinks: Switch::On };
+    /// Nobody gets huge pages.
+    pub(super) const NEVER: Self = Self { enabled: Enabled::Never, ..Self::ALWAYS };
+
+    /// Those with the shrinker armed as the daemon arms it by its defaults.
+    pub(super) fn armed() -> Self {
+        let max_ptes_none = Config::default().max_ptes_none.unwrap_or_default();
+        Self { max_ptes_none, ..Self::ALWAYS }
+    }
+
+    /// Sets it so, until the bench is dropped.
+    pub(super) fn set(self, bench: &mut Bench) -> Result<()> {
+        set_enabled(bench, self.enabled)?;
+        Khugepaged::Default.set(bench)?;
+        let knobs = Thp::under(Path::new("/sys"));
+        knobs.set(bench.settings(), thp::MAX_PTES_NONE, self.max_ptes_none)?;
+        knobs.set(bench.settings(), thp::SHRINK_UNDERUSED, self.shrinks)?;
+        Ok(())
+    }
 }
 
 /// Sets `transparent_hugepage/enabled`, until the bench is dropped.

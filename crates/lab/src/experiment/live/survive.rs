@@ -11,7 +11,7 @@
 
 use super::support_bench::{Bench, rounded};
 use super::support_daemon::Daemon;
-use super::support_regime::{Khugepaged, set_enabled};
+use super::support_regime::Kernel;
 use super::support_told::told_by;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::helper::{Helper, Order, Part};
@@ -19,10 +19,9 @@ use crate::worker::Launcher;
 use serde::Serialize;
 use std::path::Path;
 use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
-use superpage_kernel::thp::{self, Enabled, Switch, Thp};
+use superpage_kernel::thp::Switch;
 use superpage_kernel::{meminfo, vmstat};
-use superpage_manager::config::Config;
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Share};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, HugePages, Share};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "survive",
@@ -55,9 +54,6 @@ const SMALL_THREADS: usize = 6;
 /// The memory that each thread of a small program allocates.
 const SMALL_HEAP: Bytes = Bytes::from_kib(256);
 
-/// The kernel's own `max_ptes_none`.
-const DEFAULT_MAX_PTES_NONE: BasePages = BasePages(511);
-
 /// Who makes and splits huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
@@ -86,18 +82,14 @@ impl Peer {
         matches!(self, Self::Daemon | Self::Disarmed)
     }
 
-    /// Sets the machine for it.
-    fn prepare(self, bench: &mut Bench) -> Result<()> {
-        let enabled = if self == Self::BasePages { Enabled::Never } else { Enabled::Always };
-        set_enabled(bench, enabled)?;
-        Khugepaged::Default.set(bench)?;
-        let knobs = Thp::under(Path::new("/sys"));
-        let armed = Config::default().max_ptes_none.unwrap_or_default();
-        let max_ptes_none = if self == Self::Armed { armed } else { DEFAULT_MAX_PTES_NONE };
-        knobs.set(bench.settings(), thp::MAX_PTES_NONE, max_ptes_none)?;
-        let shrinks = if self == Self::Disarmed { Switch::Off } else { Switch::On };
-        knobs.set(bench.settings(), thp::SHRINK_UNDERUSED, shrinks)?;
-        Ok(())
+    /// How it finds the kernel.
+    fn kernel(self) -> Kernel {
+        match self {
+            Self::BasePages => Kernel::NEVER,
+            Self::Always | Self::Daemon => Kernel::ALWAYS,
+            Self::Armed => Kernel::armed(),
+            Self::Disarmed => Kernel { shrinks: Switch::Off, ..Kernel::ALWAYS },
+        }
     }
 }
 
@@ -111,10 +103,14 @@ enum Case {
 }
 
 impl Case {
-    fn all() -> Vec<Self> {
+    /// Those of a run with large programs of this size. Below a GiB a run is a trial of the experiment, not a measurement.
+    fn all(size: Bytes) -> Vec<Self> {
         let [slow, fast] = [300, 2000].map(Bytes::from_mib);
         let large = [(1, Some(slow)), (1, Some(fast)), (1, None), (4, Some(fast))];
         let large = large.map(|(programs, pace)| Self::Large { programs, pace });
+        if size < Bytes::from_gib(1) {
+            return large[..1].to_vec();
+        }
         let small = SMALL_LIMITS.map(|limit| Self::Small { limit: Bytes::from_mib(limit) });
         large.into_iter().chain(small).collect()
     }
@@ -163,11 +159,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut bench = Bench::open(setting)?;
     let mut report = Report::default();
     for round in 1..=setting.rounds {
-        for case in Case::all() {
+        for case in Case::all(size) {
             for peer in Peer::ALL {
                 let (name, of) = (peer.name(), setting.rounds);
                 progress(&format!("{}, {name}: round {round} of {of}", case.name()))?;
-                peer.prepare(&mut bench)?;
+                peer.kernel().set(&mut bench)?;
                 report.push(&trial(setting, &hierarchy, case, peer, size, round)?)?;
             }
         }
