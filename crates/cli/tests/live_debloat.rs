@@ -541,7 +541,12 @@ fn khugepaged_is_held_for_as_long_as_asked() -> Ended {
     let before = limit()?;
     let mut worker = random_access()?;
     let pid = worker.pid().to_string();
-    let interrupts = [None, Some(Signal::INT), Some(Signal::HUP)];
+    // Under nohup the child ignores it too.
+    let closed = match status::ignores(&Process::current()?, Signal::HUP.as_raw().unsigned_abs())? {
+        true => Signal::TERM,
+        false => Signal::HUP,
+    };
+    let interrupts = [None, Some(Signal::INT), Some(closed)];
     for (time, interrupt) in ["1s", "10min", "10min"].into_iter().zip(interrupts) {
         let mut child = Command::new(PROGRAM)
             .args(["debloat", &pid, "--fraction", "1%", "--hold", time])

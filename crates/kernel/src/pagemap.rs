@@ -337,7 +337,7 @@ impl Pagemap {
     ///
     /// The kernel takes 1.6 ms for a GiB of base pages, and next to nothing for huge pages. What is found is added to
     /// `found`, in address order; when `most` have been found it ends, after the stride that it is in, and drops the others. It
-    /// ends after the first stride that ends at `by` or later, too. Where it ended before `end` is told.
+    /// ends after the first stride that ends at `by` or later, too, if that is said. Where it ended before `end` is told.
     ///
     /// # Errors
     /// As [`Pagemap::huge_pages`].
@@ -346,7 +346,7 @@ impl Pagemap {
         start: VirtAddr,
         end: VirtAddr,
         most: usize,
-        by: Instant,
+        by: Option<Instant>,
         found: &mut Vec<Found>,
     ) -> Result<ControlFlow<VirtAddr>> {
         let kinds = Categories::HUGE | Categories::SWAPPED | Categories::ZERO;
@@ -360,7 +360,8 @@ impl Pagemap {
             add_found(found, start, end, categories);
             count.set(found.len());
         };
-        let mut after_stride = |_| match count.get() > most || Instant::now() >= by {
+        let is_late = || by.is_some_and(|by| by <= Instant::now());
+        let mut after_stride = |_| match count.get() > most || is_late() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         };
@@ -846,7 +847,7 @@ mod tests {
         let (mut at, end, mut found, mut parts) = (ranges[0].start(), ranges[199].end(), vec![], 0);
         while at < end {
             parts += 1;
-            match pagemap.survey_span(at, end, usize::MAX, Instant::now(), &mut found) {
+            match pagemap.survey_span(at, end, usize::MAX, Some(Instant::now()), &mut found) {
                 Ok(ControlFlow::Break(next)) => {
                     assert!(next > at && next < end && next == next.huge_page_floor(), "{next:?}");
                     at = next;

@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn who_ignores_a_signal_says_so() {
         let mut child = std::process::Command::new("sh")
-            .args(["-c", "trap '' HUP; echo; exec sleep 60"])
+            .args(["-c", "trap '' USR1; echo; exec sleep 60"])
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("started");
@@ -338,7 +338,7 @@ mod tests {
         let out = child.stdout.as_mut().expect("it is piped");
         std::io::Read::read_exact(out, &mut said).expect("it says that it ignores it");
         let process = Process::open(Pid(child.id())).expect("it runs");
-        let ignored = [1, 2, 0, 99].map(|signal| ignores(&process, signal));
+        let ignored = [10, 12, 0, 99].map(|signal| ignores(&process, signal));
         child.kill().expect("killed");
         child.wait().expect("reaped");
         assert_eq!(ignored, [true, false, false, false].map(Ok));

@@ -61,6 +61,8 @@ pub struct Survey {
     pub found: Vec<Found>,
     /// The part of the address space that was looked at, where that was not all of it: from where on, and its end.
     pub part: Option<(VirtAddr, VirtAddr)>,
+    /// The survey ended there because its time was over.
+    pub is_late: bool,
 }
 
 impl Survey {
@@ -77,9 +79,6 @@ impl Survey {
     }
 }
 
-/// A survey walks page tables for so long: who has them by the terabyte, or who keeps us from them, holds others up no longer.
-/// Chosen, not measured: 60 GiB of base pages.
-const LONGEST_WALK: Duration = Duration::from_millis(100);
 /// The end of every address space.
 const TOP: VirtAddr = VirtAddr(u64::MAX);
 
@@ -90,11 +89,13 @@ pub struct Extent {
     pub from: VirtAddr,
     /// The survey ends with so many VMAs and parts of what is found in them, a half of each at most.
     pub most: usize,
+    /// The survey walks page tables for so long, but one stride at least; without a time it walks them all.
+    pub longest: Option<Duration>,
 }
 
 impl Extent {
     /// All of an address space.
-    pub const ALL: Self = Self { from: VirtAddr(0), most: usize::MAX };
+    pub const ALL: Self = Self { from: VirtAddr(0), most: usize::MAX, longest: None };
 }
 
 /// The memory of a process by the size of the pages that map it.
@@ -494,7 +495,7 @@ impl ManagedProcess {
     /// # Errors
     /// [`Error::Gone`], also when the process runs another program by now; [`Error::Denied`], [`Error::TooLong`].
     pub fn survey(&self, terms: Terms, extent: Extent) -> Result<Survey> {
-        let Extent { from, most } = extent;
+        let Extent { from, most, longest } = extent;
         let mut vmas = self.vmas(terms)?;
         vmas.retain(|vma| vma.end > from);
         let mut end = TOP;
@@ -503,14 +504,20 @@ impl ManagedProcess {
             vmas.truncate(most / 2);
             end = vmas.last().map_or(from, |vma| vma.end);
         }
-        let (mut found, by) = (Vec::new(), Instant::now() + LONGEST_WALK);
-        for (start, until) in spans(&vmas) {
+        let by = longest.map(|longest| Instant::now() + longest);
+        let is_over = || by.is_some_and(|by| by <= Instant::now());
+        let (mut found, mut is_late) = (Vec::new(), false);
+        let mut spans = spans(&vmas).into_iter().peekable();
+        while let Some((start, until)) = spans.next() {
             let start = start.max(from);
             let walked = self.pagemap.survey_span(start, until, most - most / 2, by, &mut found)?;
-            if let ControlFlow::Break(at) = walked {
-                end = at;
-                break;
-            }
+            let at = match walked {
+                ControlFlow::Break(at) => at,
+                ControlFlow::Continue(()) if spans.peek().is_some() && is_over() => until,
+                ControlFlow::Continue(()) => continue,
+            };
+            (end, is_late) = (at, is_over());
+            break;
         }
         let part = (from, end);
         let part = (part != (VirtAddr(0), TOP)).then_some(part);
@@ -518,7 +525,7 @@ impl ManagedProcess {
         if !self.pagemap.is_current() {
             return Err(Error::Gone { pid: self.pid() });
         }
-        Ok(Survey { vmas, found, part })
+        Ok(Survey { vmas, found, part, is_late })
     }
 }
 

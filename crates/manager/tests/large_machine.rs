@@ -97,7 +97,10 @@ impl Program {
             }
         }
         let part = Some((extent.from, until));
-        (Survey { vmas: vec![vma], found, part }, SURVEYED + SURVEYED_RANGE * base as u64)
+        (
+            Survey { vmas: vec![vma], found, part, is_late: false },
+            SURVEYED + SURVEYED_RANGE * base as u64,
+        )
     }
 
     fn collapse(&mut self, request: &Collapse) -> Collapsed {

@@ -150,6 +150,7 @@ fn the_scheduler_asks_it() {
         vmas: vec![PromotableVma { start: START, end, memory: Memory::Private, is_heap: false }],
         found: found.collect(),
         part: None,
+        is_late: false,
     };
     let event = Event::Surveyed(id, Some(survey), Default::default());
     let commands = scheduler.step(event, Time::ZERO);

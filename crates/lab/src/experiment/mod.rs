@@ -245,6 +245,9 @@ impl From<workload::Error> for Error {
     fn from(error: workload::Error) -> Self {
         match error {
             workload::Error::MissingProgram { .. } => Self::NotPossible(error.to_string()),
+            workload::Error::Corrupt { .. } => {
+                Self::Worker(worker::Error::Failed { message: error.to_string() })
+            }
             other => Self::Child(other.to_string()),
         }
     }

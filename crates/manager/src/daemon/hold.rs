@@ -77,8 +77,8 @@ fn base_pages(knobs: &Thp, settings: &mut Settings, config: &Config) -> Result<O
 /// Has first touches give huge pages while so much of the machine's memory is in use, or no more. Returns what was changed.
 ///
 /// `enabled` is `always` below the low watermark and `madvise` above it. `defrag` is held at `defer` where a fault might
-/// compact memory. Where the administrator has set `enabled` to `never`, now or before, it stays so, and so does all of it
-/// where a host would not get back what splits free.
+/// compact memory. Where the administrator has set `enabled` to `never`, now or before, it stays so. In a guest whose host would
+/// not get back what splits free, neither is changed.
 pub(super) fn first_touch(
     settings: &mut Settings,
     config: &Config,

@@ -50,6 +50,8 @@ const MOST_STUCK: usize = 8;
 /// Passes for cgroups near their limit may take so much of one core, without the budget that others keep to, and save it up for
 /// so long: what waits is killed. Chosen, not measured.
 const EMERGENCY: (Share, Nanos) = (Share::percent(25), Nanos(60_000_000_000)); // tidy: allow(60 s)
+/// With less of it than this, a pass keeps to the budget as others do: its first look would take all. Chosen, not measured.
+const LEAST_EMERGENCY: Nanos = Nanos(5_000_000_000);
 /// A process for which a pass was given up is left alone for so long, and for as long as the thread is
 /// stuck. Chosen, not measured: whoever holds a lock for ten seconds may do so again.
 const AVOIDED: Duration = Duration::from_secs(600);
@@ -227,10 +229,10 @@ impl Reclaimer {
         self.passes += 1;
         let is_for_limit = matches!(&task, Task::Free { watch, .. } if watch.is_found());
         let now = clock::now();
-        let in_a_hurry = is_for_limit && self.emergency.ready_at() <= now;
-        // Longer it may not be, whatever it comes across.
-        let by =
-            in_a_hurry.then(|| Instant::now() + Duration::from_nanos(self.emergency.at(now).0));
+        let time = self.emergency.at(now);
+        let in_a_hurry = is_for_limit && time >= LEAST_EMERGENCY;
+        // The pass ends when this time is spent, whatever it comes across.
+        let by = in_a_hurry.then(|| Instant::now() + Duration::from_nanos(time.0));
         let work = Work {
             config: Arc::clone(with.config),
             budget: if in_a_hurry { CpuBudget::UNLIMITED } else { with.config.budget },

@@ -227,7 +227,7 @@ impl Driver {
             policies: self.scheduler.policies(),
             counts: self.scheduler.counts(),
             waiting: self.scheduler.waiting(),
-            pause_ms: self.scheduler.pause().as_secs_f64() * 1e3,
+            pause_ms: self.scheduler.pause(clock::now()).as_secs_f64() * 1e3,
             ..Status::default()
         };
         let mut promoted = self.scheduler.promoted_before().clone();

@@ -64,13 +64,13 @@ impl BackOff {
 
     fn slow_down(&mut self, now: Time, longest: Nanos) {
         self.pause = (self.pause * 2).clamp(FIRST_PAUSE, longest);
-        self.until = now + self.pause;
+        self.until = self.until.max(now + self.pause);
     }
 
-    /// The pause after a slow call.
+    /// What is left of the pause at `now`.
     #[must_use]
-    pub fn pause(&self) -> Nanos {
-        self.pause
+    pub fn left(&self, now: Time) -> Nanos {
+        self.until.since(now)
     }
 }
 
@@ -241,15 +241,23 @@ impl Gate {
         self.slow.entry(user).or_default()
     }
 
-    /// Forgets pauses that are over.
-    pub fn forget_pauses(&mut self, now: Time) {
-        self.slow.retain(|_, pause| !pause.pause.is_zero() || pause.until > now);
+    /// Others waited so long for work in a process of this user. If that was longer than `most`, his processes wait as long.
+    pub fn waited_for(&mut self, user: Option<Uid>, time: Nanos, most: Nanos, now: Time) {
+        if let Some(user) = user.filter(|_| time > most) {
+            self.pause_of(user).waited_for(time, now);
+        }
     }
 
-    /// The longest pause that anybody's processes make between calls.
+    /// Forgets pauses that were over some time ago.
+    pub fn forget_pauses(&mut self, now: Time) {
+        self.slow.retain(|_, pause| now.since(pause.until) < LONGEST_SLOW);
+    }
+
+    /// What is left at `now` of the longest pause that processes of somebody make.
     #[must_use]
-    pub fn pause(&self) -> Nanos {
-        self.slow.values().chain([&self.no_huge_page]).map(BackOff::pause).max().unwrap_or_default()
+    pub fn longest_pause(&self, now: Time) -> Nanos {
+        let all = self.slow.values().chain([&self.no_huge_page]);
+        all.map(|pause| pause.left(now)).max().unwrap_or_default()
     }
 
     /// When the CPU budget allows the next look at a process.
@@ -374,18 +382,20 @@ mod tests {
         let mut back_off = BackOff::default();
         let now = Time(1);
         back_off.took(Nanos(SLOW.0 + 1), now);
-        assert_eq!((back_off.pause(), back_off.until), (FIRST_PAUSE, now + SLOW + Nanos(1)));
+        assert_eq!((back_off.pause, back_off.until), (FIRST_PAUSE, now + SLOW + Nanos(1)));
         back_off.took(Nanos(SLOW.0 + 1), now);
-        assert_eq!(back_off.pause(), FIRST_PAUSE * 2);
+        assert_eq!(back_off.pause, FIRST_PAUSE * 2);
         back_off.took(Nanos(SLOW.0 / 2 - 1), now);
         back_off.took(Nanos(SLOW.0 / 2 - 1), now);
-        assert_eq!(back_off.pause(), Nanos::ZERO);
+        assert_eq!(back_off.pause, Nanos::ZERO);
         (0..20).for_each(|_| back_off.took(Nanos(SLOW.0 + 1), now));
-        assert_eq!(back_off.pause(), LONGEST_SLOW);
+        assert_eq!(back_off.pause, LONGEST_SLOW);
         back_off.took(LONGEST_SLOW * 9, now);
-        assert_eq!((back_off.pause(), back_off.until), (LONGEST_SLOW, now + LONGEST_SLOW * 9));
+        assert_eq!((back_off.pause, back_off.until), (LONGEST_SLOW, now + LONGEST_SLOW * 9));
+        back_off.took(Nanos(SLOW.0 + 1), now);
+        assert_eq!(back_off.left(now), LONGEST_SLOW * 9, "another slow call makes it no shorter");
         (0..20).for_each(|_| back_off.found_none(now));
-        assert_eq!(back_off.pause(), LONGEST_PAUSE);
+        assert_eq!(back_off.pause, LONGEST_PAUSE);
     }
 
     #[test]
@@ -397,10 +407,13 @@ mod tests {
             (gate.ready_for(one), gate.ready_for(other)),
             (now + SLOW + Nanos(1), Time::ZERO)
         );
-        assert_eq!((gate.pause(), gate.ready_at()), (FIRST_PAUSE, Time::ZERO));
-        gate.pause_of(other).waited_for(SLOW, now);
-        gate.forget_pauses(now + SLOW);
-        assert_eq!(gate.slow.keys().collect::<Vec<_>>(), [&one]);
+        assert_eq!((gate.longest_pause(now), gate.ready_at()), (SLOW + Nanos(1), Time::ZERO));
+        gate.waited_for(Some(other), SLOW, SLOW, now);
+        assert_eq!(gate.ready_for(other), Time::ZERO, "that was not long");
+        gate.waited_for(Some(other), SLOW * 2, SLOW, now);
+        assert_eq!(gate.ready_for(other), now + SLOW * 2);
+        gate.forget_pauses(now + SLOW * 2 + LONGEST_SLOW);
+        assert!(gate.slow.is_empty(), "they are over");
     }
 
     #[test]

@@ -72,6 +72,11 @@ impl PolicyInstance {
         self.rests_until = Some(self.rests_until.map_or(now, |until| until.min(now)));
     }
 
+    /// It is not asked before this time, unless something changes.
+    pub fn rest(&mut self, until: Time) {
+        self.rests_until = Some(until);
+    }
+
     /// When it is to be asked what it wants in the background, if ever.
     #[must_use]
     pub fn due(&self) -> Option<Time> {

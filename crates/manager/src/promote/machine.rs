@@ -189,6 +189,7 @@ mod tests {
             vmas: vec![PromotableVma { start, end, memory: Memory::Private, is_heap: false }],
             found: mapped.iter().map(|index| Found::Base(range(*index), seen)).collect(),
             part: None,
+            is_late: false,
         }
     }
 

@@ -24,6 +24,7 @@ use super::{Counts, Promoted, Rules};
 use crate::process::{Extent, Survey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::time::Duration;
 use superpage_kernel::status::Uid;
 use superpage_policy::promotion::{Action, Outcome};
 use superpage_units::{BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time};
@@ -44,9 +45,12 @@ const ASKED: usize = 64;
 /// With so many requests about processes of one user that exceed their time limit, nothing is done in that user's processes:
 /// the next would wait too. Those of others go on.
 const MOST_LATE: usize = 2;
-/// A survey that took longer than this kept others waiting, and all that time counts as what the process may take. Chosen, not
-/// measured.
-const SLOW_SURVEY: Nanos = Nanos(500_000_000);
+/// A request that took longer than this kept others waiting, and makes a pause of its user's processes; all the time of such a
+/// survey counts as what the process may take. Chosen, not measured.
+const SLOW_REQUEST: Nanos = Nanos(500_000_000);
+/// A survey walks page tables for so long, and the next goes on there: a process with page tables for more than some 60 GiB,
+/// or one that keeps its lock, delays other processes no longer. Chosen, not measured.
+const LONGEST_WALK: Duration = Duration::from_millis(100);
 /// It is surveyed again after this at the latest.
 const LONGEST_WAIT: Nanos = Nanos(600_000_000_000); // tidy: allow(600 s)
 /// Surveys under way at a time.
@@ -281,9 +285,7 @@ impl Scheduler {
             return;
         };
         let took = now.since(began);
-        if let Some(user) = user.filter(|_| took > SLOW_SURVEY) {
-            self.gate.pause_of(user).waited_for(took, now);
-        }
+        self.gate.waited_for(user, took, SLOW_REQUEST, now);
         let Some(managed) = self.processes.get_mut(&key).filter(|one| one.request == Some(id))
         else {
             return;
@@ -292,8 +294,8 @@ impl Scheduler {
         self.counts.surveys += 1;
         let Some(survey) = survey else { return self.forget(key) };
         managed.surveyed = Some(activity);
-        managed.next_survey = now + SURVEY_IDLE;
-        let counted = if took > SLOW_SURVEY { cost.max(took) } else { cost };
+        managed.next_survey = if survey.is_late { now } else { now + SURVEY_IDLE };
+        let counted = if took > SLOW_REQUEST { cost.max(took) } else { cost };
         managed.survey_not_before = now + (counted * SURVEY_SHARE).min(LONGEST_WAIT);
         managed.survey_from = survey.next();
         let Some(instance) = self.instances.get_mut(managed.instance) else { return };
@@ -338,11 +340,9 @@ impl Scheduler {
 
     fn collapsed(&mut self, id: RequestId, done: Collapsed, cost: Nanos, now: Time) {
         self.gate.spend(cost, now);
-        let Some(InFlight { kind: Kind::Collapse { collapse, wanted, policy, .. }, user, .. }) =
-            self.in_flight.remove(&id)
-        else {
-            return;
-        };
+        let Some(InFlight { kind, user, began, .. }) = self.in_flight.remove(&id) else { return };
+        let Kind::Collapse { collapse, wanted, policy, .. } = kind else { return };
+        self.gate.waited_for(user, now.since(began), SLOW_REQUEST, now);
         if !done.slowest.is_zero() {
             user.into_iter().for_each(|user| self.gate.pause_of(user).took(done.slowest, now));
             self.report(Report::CollapseTook(done.slowest));
@@ -359,7 +359,8 @@ impl Scheduler {
         }
         if is_none || done.slowest > SLOW {
             let cause = if is_none { Slow::NoHugePage } else { Slow::Kernel };
-            let pause = self.gate.pause();
+            let of_user = || user.map_or(now, |user| self.gate.ready_for(user)).since(now);
+            let pause = if is_none { self.gate.no_huge_page.left(now) } else { of_user() };
             self.report(Report::BackedOff { took: done.slowest, pause, cause });
         }
         self.settle(id, &collapse, &wanted, &done, now);
@@ -548,11 +549,12 @@ impl Scheduler {
             let Some(managed) = self.processes.get(&key) else { return };
             let (activity, from) = (managed.activity, managed.survey_from);
             let most = share(MOST_KNOWN, self.known_of_others(key), self.processes.len());
+            let longest = Some(LONGEST_WALK);
             let id = self.request(Kind::Survey(key, activity), now);
             if let Some(managed) = self.processes.get_mut(&key) {
                 managed.request = Some(id);
             }
-            self.commands.push(Command::Survey(id, key, Extent { from, most }));
+            self.commands.push(Command::Survey(id, key, Extent { from, most, longest }));
         }
     }
 
@@ -578,6 +580,12 @@ impl Scheduler {
                 }
                 match self.instances[index].background(now) {
                     Background::Promote(key, range, action) => {
+                        // It may choose the same process again and again.
+                        if self.is_paused(key, now) {
+                            self.instances[index].learn(&action, Outcome::Stale);
+                            self.instances[index].rest(now + OBSERVE_IDLE);
+                            break;
+                        }
                         if self.want(index, key, range, action, now) == Queued::Yes {
                             free -= 1;
                         }
@@ -587,6 +595,12 @@ impl Scheduler {
                 }
             }
         }
+    }
+
+    /// Whether the processes of this one's user make a pause.
+    fn is_paused(&self, key: ProcessKey, now: Time) -> bool {
+        let user = self.processes.get(&key).map(|managed| managed.user);
+        user.is_some_and(|user| self.ready_for()(user) > now)
     }
 
     fn want(
@@ -718,10 +732,10 @@ impl Scheduler {
         let fill = may_be_filled.then_some(Time::ZERO);
         let ready_for = self.ready_for();
         let at = |one: &Managed| Some(one.collapse_at()?.max(ready_for(one.user)));
-        let collapse = self.processes.values().filter_map(at).min().or(fill);
+        let collapse = self.processes.values().filter_map(at).min();
         let policies = self.instances.iter().filter_map(PolicyInstance::due).min();
         let is_free = self.has_slot();
-        let work = collapse.into_iter().chain(policies).min().filter(|_| is_free);
+        let work = [collapse, fill, policies].into_iter().flatten().min().filter(|_| is_free);
         let work = work.map(|at| at.max(self.gate.ready_at()));
         let survey = self.next_survey().map(|(at, _)| at);
         let all = [self.observe_at(), survey, work];
@@ -751,10 +765,11 @@ impl Scheduler {
         (queued + self.collapses_under_way()) as u64
     }
 
-    /// The pause between calls, because the kernel took long.
+    /// What is left at `now` of the longest pause that processes of somebody make, because the kernel took long there or has no
+    /// huge page.
     #[must_use]
-    pub fn pause(&self) -> Nanos {
-        self.gate.pause()
+    pub fn pause(&self, now: Time) -> Nanos {
+        self.gate.longest_pause(now)
     }
 
     /// Ranges that were huge, by process; with the policy.

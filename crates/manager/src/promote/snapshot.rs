@@ -331,7 +331,7 @@ mod tests {
     fn snapshot(vmas: Vec<PromotableVma>, found: Vec<Found>) -> Snapshot {
         let mut snapshot = Snapshot::default();
         snapshot.add(KEY);
-        snapshot.take_in(KEY, &Survey { vmas, found, part: None });
+        snapshot.take_in(KEY, &Survey { vmas, found, part: None, is_late: false });
         snapshot
     }
 

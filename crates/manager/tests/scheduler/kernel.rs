@@ -271,7 +271,7 @@ impl Kernel {
                 }
             });
         }
-        Some(Survey { vmas, found, part: None })
+        Some(Survey { vmas, found, part: None, is_late: false })
     }
 
     fn collapse(&mut self, request: &Collapse) -> Collapsed {

@@ -39,7 +39,7 @@ pub(super) fn report() -> Result<String> {
     let [on_base, on_huge] = [Wish::BasePages, Wish::HugePages].map(fastest);
     Ok(format!(
         "First touches give huge pages to programs that ask for them (enabled=madvise): {base} of {} of anonymous memory are on \
-         base pages. {} of first touches take {:.1} ms on base pages here, and {:.1} ms on huge ones, which first_touch = \
+         base pages. {} of first touches take {:.1} ms on base pages here, and {:.1} ms where huge ones are asked for, which first_touch = \
          \"generous\" gives all programs while memory is free.\n",
         memory.anonymous,
         TRIED.bytes(),

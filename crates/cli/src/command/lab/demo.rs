@@ -91,7 +91,8 @@ fn three_sizes() -> Result<String, Failure> {
     };
     let report = match measure(experiment, &setting(Some(THREE_SIZES), 1, SEED)?) {
         Ok(report) => report,
-        Err(failure) => return Ok(format!("That cannot be shown here: {failure}\n")),
+        Err(Failure::NotPossible(why)) => return Ok(format!("That cannot be shown here: {why}\n")),
+        Err(failure) => return Err(failure),
     };
     let mut table = show::table(&["started", "on 4 KiB", "on 2 MiB", "on 1 GiB", "speed"]);
     let mut text = String::new();
@@ -121,7 +122,8 @@ fn survivors() -> Result<String, Failure> {
     };
     let report = match measure(experiment, &setting(Some(TIGHT), 1, SEED)?) {
         Ok(report) => report,
-        Err(failure) => return Ok(format!("That cannot be shown here: {failure}\n")),
+        Err(Failure::NotPossible(why)) => return Ok(format!("That cannot be shown here: {why}\n")),
+        Err(failure) => return Err(failure),
     };
     let heads = ["huge pages", "the program", "split by the kernel", "split by superpage"];
     let mut table = show::table(&heads);

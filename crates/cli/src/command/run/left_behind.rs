@@ -50,12 +50,14 @@ fn is_unused(file: &Path) -> bool {
     File::open(file).is_ok_and(|open| open.try_lock().is_ok()) && !is_mapped(file)
 }
 
-/// Whether a process that may be looked at has a file mapped, or maps more than is read of one.
+/// Whether a process that may be looked at has a file mapped, or its mappings cannot be read.
 fn is_mapped(file: &Path) -> bool {
     let Ok(pids) = process::list(Path::new("/proc")) else { return true };
     let name = file.as_os_str().as_encoded_bytes();
     pids.into_iter().any(|pid| match Process::open(pid).and_then(|process| maps::of(&process)) {
         Ok(vmas) => vmas.iter().any(|vma| vma.name.starts_with(name)),
-        Err(error) => matches!(error, Error::TooLong { .. }),
+        Err(error) => {
+            !matches!(error, Error::Gone { .. } | Error::Missing { .. } | Error::Denied { .. })
+        }
     })
 }

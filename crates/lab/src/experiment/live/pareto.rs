@@ -2,7 +2,8 @@
 //!
 //! A Redis after deletions that saves while it is asked, a memcached, and lookups in a B+ tree, each in a cgroup without swap
 //! whose limit is 1.1 or 1.5 times the most that it had there on base pages, or that has none; and two cgroups at once: a B+
-//! tree in a tight one, and a Redis that is filled without a limit. Clients are outside. What is killed has a throughput of 0.
+//! tree in a tight one, and a Redis that is filled without a limit. Clients are outside. Where the kernel kills the program, or
+//! the child of Redis that saves for it, throughput is 0.
 //!
 //! Peers: base pages; huge pages as the kernel gives them; the same with the kernel's own shrinker armed as the daemon arms
 //! it, and no daemon; Quicksilver's Sync-64 by the daemon; and `superpage` with `first_touch = "generous"`.
@@ -22,8 +23,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use superpage_kernel::cgroup::{Hierarchy, Scratch};
-use superpage_kernel::meminfo;
-use superpage_units::Bytes;
+use superpage_kernel::{balloon, meminfo};
+use superpage_units::{BasePages, Bytes};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "pareto",
@@ -138,7 +139,7 @@ struct Row {
     over_4k: f64,
     low: f64,
     high: f64,
-    /// Which other policy the most rounds were compared with, and the ratios; in rows of `superpage`.
+    /// The other policy that the last round was compared with, and the ratios of all rounds; in rows of `superpage`.
     best: Option<&'static str>,
     over_best: Option<f64>,
     best_low: Option<f64>,
@@ -362,7 +363,7 @@ struct Best {
 }
 
 impl Best {
-    /// `None` with one round, where there are no others to choose by.
+    /// `None` with one round, where there are no others to choose by. Rounds in which the chosen one was killed are left out.
     fn of(samples: &Samples) -> Option<Self> {
         let [others @ .., ours] = samples;
         if ours.len() < 2 {
@@ -377,7 +378,13 @@ impl Best {
             let best = (0..others.len())
                 .max_by(|a, b| elsewhere(&others[*a]).total_cmp(&elsewhere(&others[*b])))?;
             peer = Peer::ALL[best];
-            ratios.push(one.throughput() / others[best][round].throughput());
+            let theirs = others[best][round].throughput();
+            if theirs > 0.0 {
+                ratios.push(one.throughput() / theirs);
+            }
+        }
+        if ratios.is_empty() {
+            return None;
         }
         let (low, high) = bounds(ratios.iter().copied());
         Some(Self { peer, middle: median(ratios), low, high })
@@ -401,6 +408,13 @@ fn notes(report: &Report, size: Bytes, pacing: Pacing) -> Vec<String> {
          over_best: superpage over the other policy that was best in the other rounds."
             .to_owned(),
     ];
+    if balloon::least_reported(Path::new("/sys"))
+        .is_ok_and(|least| least.is_some_and(is_more_than_a_page))
+    {
+        notes.push(
+            "This machine tells its host of free memory, so that first_touch = \"generous\" changes nothing here.".to_owned(),
+        );
+    }
     for other in &Peer::ALL[..Peer::ALL.len() - 1] {
         let of = |policy: &str| {
             report
@@ -424,6 +438,10 @@ fn notes(report: &Report, size: Bytes, pacing: Pacing) -> Vec<String> {
         ));
     }
     notes
+}
+
+fn is_more_than_a_page(size: Bytes) -> bool {
+    size > BasePages(1).bytes()
 }
 
 fn throughput(row: &serde_json::Value) -> f64 {

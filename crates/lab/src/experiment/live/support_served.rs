@@ -179,10 +179,13 @@ pub(super) fn filled_tree(setting: &Setting, group: &Scratch, size: Bytes) -> Re
 /// Looks keys up in a B+ tree for so long.
 pub(super) fn ask_tree(program: &mut Worker, time: Duration, seed: u64) -> Result<Seen> {
     let (mut wall, mut cpu, mut count) = (Nanos::ZERO, Nanos::ZERO, 0);
+    program.run(LOOKUPS, seed << 32)?;
     let begin = Instant::now();
-    program.run(LOOKUPS, seed << 8)?;
-    while begin.elapsed() < time {
-        let timing = program.run(LOOKUPS, (seed << 8) | (count % 256))?;
+    for batch in 1.. {
+        if begin.elapsed() >= time {
+            break;
+        }
+        let timing = program.run(LOOKUPS, (seed << 32) | batch)?;
         (wall, cpu, count) = (wall + timing.wall, cpu + timing.cpu, count + timing.operations);
     }
     let memory = memory_of(program.pid())?;
@@ -196,7 +199,7 @@ pub(super) fn ask_tree(program: &mut Worker, time: Duration, seed: u64) -> Resul
     })
 }
 
-/// What became of a program whose group the kernel may have killed it in; `None` if it did.
+/// What became of a program in the group; `None` if the kernel has killed it there, or the child that saves for it.
 pub(super) fn unless_killed<T>(group: &Scratch, done: Result<T>) -> Result<Option<T>> {
     let was_lost = |error: &Error| {
         matches!(error, Error::Child(_) | Error::Worker(worker::Error::Died { .. }))

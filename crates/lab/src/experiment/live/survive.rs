@@ -115,6 +115,14 @@ impl Case {
         large.into_iter().chain(small).collect()
     }
 
+    /// How many programs there are at once.
+    const fn programs(self) -> usize {
+        match self {
+            Self::Large { programs, .. } => programs,
+            Self::Small { .. } => 1,
+        }
+    }
+
     fn name(self) -> String {
         match self {
             Self::Large { programs, pace: Some(pace) } => {
@@ -146,11 +154,12 @@ struct Row {
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = setting.size.unwrap_or(SIZE);
-    let least = Bytes(4 * size.0 + (1 << 30));
+    let programs = Case::all(size).into_iter().map(Case::programs).max().unwrap_or(1);
+    let least = Bytes(programs as u64 * size.0 + (1 << 30));
     let available = meminfo::obtainable(Path::new("/proc"))?;
     if available < least {
         return Err(Error::NotPossible(format!(
-            "four programs of {size} need {least} of memory, and {available} are available; --size takes smaller ones"
+            "{programs} program(s) of {size} need {least} of memory, and {available} are available; --size takes smaller ones"
         )));
     }
     let hierarchy = Hierarchy::find(Path::new("/"))?.ok_or_else(|| {
@@ -210,11 +219,11 @@ fn trial(
     size: Bytes,
     round: u32,
 ) -> Result<Row> {
-    let (groups, limit) = match case {
-        Case::Large { programs, .. } => (programs, Bytes(size.0 / 2)),
-        Case::Small { limit } => (1, limit),
+    let limit = match case {
+        Case::Large { .. } => Bytes(size.0 / 2),
+        Case::Small { limit } => limit,
     };
-    let groups: Result<Vec<Scratch>> = (0..groups)
+    let groups: Result<Vec<Scratch>> = (0..case.programs())
         .map(|number| {
             let group = Scratch::create(hierarchy, &format!("superpage-survive-{number}"))?;
             group.limit(limit)?;

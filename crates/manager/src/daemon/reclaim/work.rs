@@ -190,6 +190,10 @@ impl Work {
             self.pay(CpuTime::of_thread().since(cpu), began, progress);
         }
         let found = self.find(|process| selection.admits(&process.identity), 0, progress)?;
+        if progress.is_to_end() {
+            // A part of the huge pages would be taken for all, and none for nothing left.
+            return Ok((Account::default(), End::Stopped));
+        }
         let found = found.into_iter().filter(|seen| !seen.huge_pages.is_empty());
         let found: Vec<Found> = found.map(|seen| (seen.process, seen.huge_pages)).collect();
         let (options, name) = (self.options(), self.config.policy.name);
