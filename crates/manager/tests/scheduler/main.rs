@@ -9,12 +9,13 @@ mod kernel;
 
 use kernel::{Kernel, Temper};
 use superpage_manager::budget::CpuBudget;
-use superpage_manager::promote::event::{Event, Report};
+use superpage_manager::process::Survey;
+use superpage_manager::promote::event::{Command, Event, Report};
 use superpage_manager::promote::policy::Promotion;
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules};
 use superpage_policy::promotion::list::Registry;
-use superpage_units::{BasePages, Nanos, Share, Time};
+use superpage_units::{BasePages, Nanos, Share, Time, VirtAddr};
 
 /// A second of simulated time.
 const SECOND: Nanos = Nanos(1_000_000_000);
@@ -148,6 +149,44 @@ fn who_is_slow_keeps_others_waiting_for_one_request_at_a_time() {
         let left = kernel.base_mapped_with(BasePages(64));
         assert!(left.iter().all(|(program, _)| *program != last), "{left:?}");
     }
+}
+
+#[test]
+fn a_survey_that_ran_out_of_time_goes_on_where_it_ended() {
+    let policy = policy("quicksilver-sync-64");
+    let mut kernel = Kernel::new(policy, 3);
+    let mut scheduler = Scheduler::new(rules(&[policy]), Promoted::new(), kernel.now);
+    let first = scheduler.step(Event::Tick, kernel.now);
+    kernel.take(first);
+    let (event, at) = kernel.next_event(Time::NEVER, Time::NEVER);
+    let commands = scheduler.step(event, at);
+    let [Command::Survey(id, process, _)] = commands[..] else { panic!("{commands:?}") };
+    let half = VirtAddr(1 << 40);
+    let survey = Survey { part: Some((VirtAddr(0), half)), is_late: true, ..Survey::default() };
+    let cost = Nanos(1_000_000);
+    let mut now = at + cost;
+    let mut commands = scheduler.step(Event::Surveyed(id, Some(survey), cost), now);
+    // The others come first, which answer at once.
+    let mut others = 0;
+    let extent = loop {
+        let found = commands.iter().find_map(|command| match command {
+            Command::Survey(id, of, extent) => Some((*id, *of, *extent)),
+            _ => None,
+        });
+        match found {
+            Some((_, of, extent)) if of == process => break extent,
+            Some((id, ..)) => {
+                others += 1;
+                commands = scheduler.step(Event::Surveyed(id, Some(Survey::default()), cost), now);
+            }
+            None => {
+                now = now + cost;
+                commands = scheduler.step(Event::Tick, now);
+            }
+        }
+        assert!(now < at + SECOND, "it waits for longer than its share of a core");
+    };
+    assert_eq!((extent.from, others), (half, 4));
 }
 
 #[test]

@@ -460,7 +460,10 @@ fn picture(report: &Report, served: Served) -> Picture {
     let series =
         |peer: Peer| (peer.name().to_owned(), LIMITS.map(|limit| of(peer.name(), limit)).to_vec());
     let category = |limit: Option<f64>| {
-        limit.map_or_else(|| "no limit".to_owned(), |limit| format!("{limit} of base pages' peak"))
+        limit.map_or_else(
+            || "no limit".to_owned(),
+            |limit| format!("{limit} times the peak on base pages"),
+        )
     };
     Picture {
         file: format!("pareto-{}.svg", served.file()),
