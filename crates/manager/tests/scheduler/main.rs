@@ -180,7 +180,7 @@ fn a_survey_that_ran_out_of_time_goes_on_where_it_ended() {
                 commands = scheduler.step(Event::Surveyed(id, Some(Survey::default()), cost), now);
             }
             None => {
-                now = now + cost;
+                now += cost;
                 commands = scheduler.step(Event::Tick, now);
             }
         }
