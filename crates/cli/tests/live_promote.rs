@@ -511,9 +511,9 @@ fn beside_a_large_pool_there_is_promoted() -> Ended {
 fn untold() -> Result<(Settings, tempfile::TempDir), Failed> {
     let state = tempfile::tempdir()?;
     let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
-    if balloon::least_reported(Path::new("/sys"))?.is_some() {
+    if balloon::unreported_below(Path::new("/sys"))?.is_some() {
         let order = Path::new("/sys/module/page_reporting/parameters/page_reporting_order");
-        // Larger than any chunk; where that is refused, of every page.
+        // The order is larger than any chunk's, or, where the kernel refuses that, a base page's.
         settings.change(order, "11").or_else(|_| settings.change(order, "0"))?;
     }
     Ok((settings, state))

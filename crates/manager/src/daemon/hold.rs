@@ -6,7 +6,7 @@ use superpage_kernel::settings::{Change, Settings};
 use superpage_kernel::thp::{self, Defrag, Enabled, Thp};
 use superpage_kernel::{Error, Result, balloon};
 use superpage_policy::watermark::{Usage, Watermarks};
-use superpage_units::{BASE_PAGE_BYTES, Bytes, Share};
+use superpage_units::{Bytes, Share};
 use tracing::{info, warn};
 
 /// First touches are generous again when so much less than the low watermark is in use. Chosen, not measured: enough that
@@ -22,7 +22,7 @@ pub(super) fn settings(settings: &mut Settings, config: &Config) -> Vec<Change> 
         FirstTouch::Keep | FirstTouch::Generous => Ok(None),
     };
     if config.first_touch == FirstTouch::Generous
-        && let Some(least) = told_to_host(settings)
+        && let Some(least) = unreported_below(settings)
     {
         warn!(
             "first touches give what they gave: this machine tells its host of free memory from {least} on, which splits do not \
@@ -41,10 +41,9 @@ pub(super) fn settings(settings: &mut Settings, config: &Config) -> Vec<Change> 
     .collect()
 }
 
-/// The smallest free memory that this machine tells its host of, where that is more than what splits leave.
-fn told_to_host(settings: &Settings) -> Option<Bytes> {
-    let least = balloon::least_reported(&settings.root().join("sys")).ok().flatten();
-    least.filter(|least| least.0 > BASE_PAGE_BYTES)
+/// As [`balloon::unreported_below`]; a machine that does not say is taken for one without a balloon.
+fn unreported_below(settings: &Settings) -> Option<Bytes> {
+    balloon::unreported_below(&settings.root().join("sys")).ok().flatten()
 }
 
 /// What of a configuration decides what is held.
@@ -87,7 +86,7 @@ pub(super) fn first_touch(
     let knobs = Thp::under(&settings.root().join("sys"));
     let now = knobs.get(thp::ENABLED)?;
     let is_left = config.first_touch != FirstTouch::Generous || now == Enabled::Never;
-    if is_left || told_to_host(settings).is_some() {
+    if is_left || unreported_below(settings).is_some() {
         return Ok(Vec::new());
     }
     let wanted = enabled(config.machine.unwrap_or_default(), usage, now);

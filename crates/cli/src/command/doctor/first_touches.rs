@@ -23,7 +23,7 @@ pub(super) fn report() -> Result<String> {
                    that as it is.\n"
             .to_owned());
     }
-    if let Some(least) = balloon::least_reported(sys)?.filter(|least| least.0 > BASE_PAGE_BYTES) {
+    if let Some(least) = balloon::unreported_below(sys)? {
         return Ok(format!(
             "This machine tells its host of free memory from {least} on, which splits do not leave: first_touch = \"generous\" \
              changes nothing here.\n"

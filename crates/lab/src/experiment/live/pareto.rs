@@ -24,7 +24,7 @@ use std::path::Path;
 use std::time::Duration;
 use superpage_kernel::cgroup::{Hierarchy, Scratch};
 use superpage_kernel::{balloon, meminfo};
-use superpage_units::{BasePages, Bytes};
+use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "pareto",
@@ -408,9 +408,7 @@ fn notes(report: &Report, size: Bytes, pacing: Pacing) -> Vec<String> {
          over_best: superpage over the other policy that was best in the other rounds."
             .to_owned(),
     ];
-    if balloon::least_reported(Path::new("/sys"))
-        .is_ok_and(|least| least.is_some_and(is_more_than_a_page))
-    {
+    if balloon::unreported_below(Path::new("/sys")).is_ok_and(|least| least.is_some()) {
         notes.push(
             "This machine tells its host of free memory, so that first_touch = \"generous\" changes nothing here.".to_owned(),
         );
@@ -438,10 +436,6 @@ fn notes(report: &Report, size: Bytes, pacing: Pacing) -> Vec<String> {
         ));
     }
     notes
-}
-
-fn is_more_than_a_page(size: Bytes) -> bool {
-    size > BasePages(1).bytes()
 }
 
 fn throughput(row: &serde_json::Value) -> f64 {
