@@ -12,9 +12,10 @@
 
 use super::support_bench::{Bench, median, rounded, warm};
 use super::support_daemon::Daemon;
+use super::support_redis::Pacing;
 use super::support_regime::{Kernel, SUPERPAGE_POLICY, in_turn};
 use super::support_served::{
-    Pacing, Seen, Served, ask_redis, ask_tree, fill_redis, filled_tree, start_redis, unless_killed,
+    Asked, Seen, Served, ask_redis, ask_tree, fill_redis, filled_tree, start_redis, unless_killed,
     wait_until_empty,
 };
 use super::{Content, Error, Experiment, On, Picture, Progress, Report, Result, Setting};
@@ -212,8 +213,8 @@ fn what(case: &str, limit: Option<f64>, peer: Peer, round: u32, rounds: u32) -> 
 
 /// Below a GiB a run is a trial of the experiment, not a measurement.
 fn pacing(size: Bytes) -> Pacing {
-    let (settle, asked) = if size < Bytes::from_gib(1) { (1, 1) } else { (5, 5) };
-    Pacing { settle: Duration::from_secs(settle), asked: Duration::from_secs(asked) }
+    let each = Duration::from_secs(if size < Bytes::from_gib(1) { 1 } else { 5 });
+    Pacing { settle: each, closed: each, open: each }
 }
 
 struct Trials<'a> {
@@ -265,8 +266,8 @@ impl Trials<'_> {
         let group = self.group(0, self.limit(served, times))?;
         let daemon = self.daemon(peer, &[&group])?;
         let seed = self.seed(round);
-        let ran = (seed, &mut self.rates[0]);
-        let seen = served.run(self.setting, &group, self.pacing, self.size, ran);
+        let asked = Asked { pacing: self.pacing, seed, rate: &mut self.rates[0] };
+        let seen = served.run(self.setting, &group, self.size, asked);
         let seen = unless_killed(&group, seen)?;
         let sample = sample(&group, seen, daemon.as_ref())?;
         if peer == Peer::BasePages && times.is_none() {
@@ -291,8 +292,9 @@ impl Trials<'_> {
         filled.map_err(|_| Error::Child("the thread that fills Redis panicked".to_owned()))??;
         let mut tree = unless_killed(&tight, tree)?;
         std::thread::sleep(self.pacing.settle);
-        let redis = ask_redis(&server, &mut client, self.pacing, seed, &mut self.rates[1])?;
-        let asked = tree.as_mut().map(|tree| ask_tree(tree, self.pacing.asked, seed)).transpose();
+        let asked = Asked { pacing: self.pacing, seed, rate: &mut self.rates[1] };
+        let redis = ask_redis(&server, &mut client, asked)?;
+        let asked = tree.as_mut().map(|tree| ask_tree(tree, self.pacing.closed, seed)).transpose();
         let asked = unless_killed(&tight, asked)?.flatten();
         let samples =
             [sample(&tight, asked, daemon.as_ref())?, sample(&free, Some(redis), daemon.as_ref())?];
@@ -397,7 +399,7 @@ fn bounds(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 fn notes(report: &Report, size: Bytes, pacing: Pacing) -> Vec<String> {
-    let (settle, asked) = (pacing.settle.as_secs(), pacing.asked.as_secs());
+    let (settle, asked) = (pacing.settle.as_secs(), pacing.closed.as_secs());
     let mut notes = vec![
         format!(
             "{size} are stored in Redis (before 70 % are deleted) and memcached, and are the footprint of the tree on huge pages. \

@@ -2,7 +2,7 @@
 //! asked, a memcached, and lookups in a B+ tree. None asks for huge pages. Who makes those, and what is compared, is the
 //! experiment's to know.
 
-use super::support_redis::{LOAD, READS, WINDOW, memory_of, micros};
+use super::support_redis::{LOAD, Pacing, READS, WINDOW, memory_of, micros};
 use super::{Error, Result, Setting};
 use crate::load::{Client, Items, Mix, Redis, Sizes};
 use crate::worker::{self, Launcher, Worker};
@@ -33,13 +33,15 @@ pub(super) enum Served {
     BTree,
 }
 
-/// How long things take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pacing {
-    /// The program is left alone so long after it was filled.
-    pub(super) settle: Duration,
-    /// The program is asked so long, as fast as it answers and then, if it is Redis, at a fixed rate.
-    pub(super) asked: Duration,
+/// How a program is asked.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    /// How long the program is left alone and asked.
+    pub(super) pacing: Pacing,
+    /// The choice of keys and values.
+    pub(super) seed: u64,
+    /// Requests a second to Redis in an open loop; found out by the first, on base pages.
+    pub(super) rate: &'a mut Option<f64>,
 }
 
 /// What was seen of a program.
@@ -77,22 +79,21 @@ impl Served {
         }
     }
 
-    /// Fills it in the group, leaves it alone, and asks it; all that it holds is compared. Redis is asked at half of its
-    /// `rate`, which is found out if it is not known.
+    /// Fills the program in the group, leaves it alone, and asks it; all that it holds is compared.
     pub(super) fn run(
         self,
         setting: &Setting,
         group: &Scratch,
-        pacing: Pacing,
         size: Bytes,
-        (seed, rate): (u64, &mut Option<f64>),
+        asked: Asked<'_>,
     ) -> Result<Seen> {
+        let Asked { pacing, seed, .. } = asked;
         match self {
             Self::Redis => {
                 let (server, mut client) = start_redis(group, seed)?;
                 fill_redis(&mut client, size, seed)?;
                 std::thread::sleep(pacing.settle);
-                ask_redis(&server, &mut client, pacing, seed, rate)
+                ask_redis(&server, &mut client, asked)
             }
             Self::Memcached => {
                 let mut program = Memcached::populate_under(&group.words(), size)?;
@@ -102,7 +103,7 @@ impl Served {
             Self::BTree => {
                 let mut program = filled_tree(setting, group, size)?;
                 std::thread::sleep(pacing.settle);
-                ask_tree(&mut program, pacing.asked, seed)
+                ask_tree(&mut program, pacing.closed, seed)
             }
         }
     }
@@ -121,24 +122,19 @@ pub(super) fn fill_redis(client: &mut Client, size: Bytes, seed: u64) -> Result<
 }
 
 /// Asks a Redis as fast as it answers, and then at half of that rate on base pages. It saves all that it holds each time.
-pub(super) fn ask_redis(
-    server: &Redis,
-    client: &mut Client,
-    pacing: Pacing,
-    seed: u64,
-    rate: &mut Option<f64>,
-) -> Result<Seen> {
+pub(super) fn ask_redis(server: &Redis, client: &mut Client, asked: Asked<'_>) -> Result<Seen> {
+    let Asked { pacing, seed, rate } = asked;
     let mix = |part: u64| Mix { reads: READS, seed: seed << 8 | part };
-    client.closed(mix(0), WINDOW, pacing.asked / 4)?;
+    client.closed(mix(0), WINDOW, pacing.closed / 4)?;
     let memory = memory_of(server.pid())?;
     server.begin_to_save()?;
     let cpu = cpu_time(server.pid())?;
-    let closed = client.closed(mix(1), WINDOW, pacing.asked)?;
+    let closed = client.closed(mix(1), WINDOW, pacing.closed)?;
     let cpu = cpu_time(server.pid())?.saturating_sub(cpu);
     server.has_saved()?;
     let rate = *rate.get_or_insert(closed.throughput() * LOAD);
     server.begin_to_save()?;
-    let open = client.open(mix(2), rate, pacing.asked)?;
+    let open = client.open(mix(2), rate, pacing.open)?;
     server.has_saved()?;
     client.check(WINDOW)?;
     Ok(Seen {
@@ -152,8 +148,8 @@ pub(super) fn ask_redis(
 
 fn ask_memcached(program: &mut Memcached, pacing: Pacing, seed: u64) -> Result<Seen> {
     use crate::workload::Workload;
-    program.run_for(pacing.asked / 4, seed << 1)?;
-    let (timing, latencies) = program.run_for(pacing.asked, seed << 1 | 1)?;
+    program.run_for(pacing.closed / 4, seed << 1)?;
+    let (timing, latencies) = program.run_for(pacing.closed, seed << 1 | 1)?;
     let memory = memory_of(program.pid())?;
     program.check()?;
     Ok(Seen {
