@@ -24,18 +24,22 @@ impl TokenBucket {
 
     /// Takes out what work has cost.
     pub fn spend(&mut self, cost: Nanos, now: Time) {
-        let earned = now.since(self.filled).as_secs_f64() * self.rate;
-        let tokens = (self.tokens + earned).min(self.burst) - cost.as_secs_f64();
+        let tokens = self.held(now) - cost.as_secs_f64();
         // What cannot be helped, such as looking around, is not owed for ever.
         self.tokens = tokens.max(-self.burst);
         self.filled = now;
     }
 
-    /// What there is to spend at `now`.
+    /// The time that can be spent at `now`.
     #[must_use]
     pub fn at(&self, now: Time) -> Nanos {
+        Nanos::from_secs_f64(self.held(now).max(0.0))
+    }
+
+    /// The seconds that the bucket holds at `now`; below zero after work that took more than there was.
+    fn held(&self, now: Time) -> f64 {
         let earned = now.since(self.filled).as_secs_f64() * self.rate;
-        Nanos::from_secs_f64((self.tokens + earned).clamp(0.0, self.burst))
+        (self.tokens + earned).min(self.burst)
     }
 
     /// The first time at which there is something to spend.

@@ -24,6 +24,9 @@ pub const BURST: Nanos = Nanos(10_000_000_000); // tidy: allow(10 s)
 /// half of it speeds them up. tcmalloc's rule for its own collapses (`HugePageFiller`,
 /// `UpdateMaxBackoffDelay`).
 pub const SLOW: Nanos = Nanos(30_000_000);
+/// A request that took longer than this kept others waiting, and makes a pause of its user's processes; all the time of such a
+/// survey counts as what the process may take. Chosen, not measured.
+pub const SLOW_REQUEST: Nanos = Nanos(500_000_000);
 /// The first pause after a slow call. Chosen, not measured.
 const FIRST_PAUSE: Nanos = Nanos(10_000_000);
 /// The longest pause after slow calls, which do get something done, but for calls that take longer than that themselves.
@@ -236,15 +239,15 @@ impl Gate {
         self.slow.get(&user).map_or(Time::ZERO, |pause| pause.until)
     }
 
-    /// The pause of this user's processes.
-    pub fn pause_of(&mut self, user: Uid) -> &mut BackOff {
-        self.slow.entry(user).or_default()
+    /// A call in a process of this user ended at `now`, after this time for each huge page.
+    pub fn took(&mut self, user: Uid, time: Nanos, now: Time) {
+        self.slow.entry(user).or_default().took(time, now);
     }
 
-    /// Others waited so long for work in a process of this user. If that was longer than `most`, his processes wait as long.
-    pub fn waited_for(&mut self, user: Option<Uid>, time: Nanos, most: Nanos, now: Time) {
-        if let Some(user) = user.filter(|_| time > most) {
-            self.pause_of(user).waited_for(time, now);
+    /// A request about a process of this user ended at `now`, after this time. If that was long, his processes wait as long.
+    pub fn waited_for(&mut self, user: Option<Uid>, time: Nanos, now: Time) {
+        if let Some(user) = user.filter(|_| time > SLOW_REQUEST) {
+            self.slow.entry(user).or_default().waited_for(time, now);
         }
     }
 
@@ -402,17 +405,17 @@ mod tests {
     fn who_is_slow_slows_down_nobody_else() {
         let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Time::ZERO);
         let (one, other, now) = (Uid(1), Uid(2), Time(1));
-        gate.pause_of(one).took(Nanos(SLOW.0 + 1), now);
+        gate.took(one, Nanos(SLOW.0 + 1), now);
         assert_eq!(
             (gate.ready_for(one), gate.ready_for(other)),
             (now + SLOW + Nanos(1), Time::ZERO)
         );
         assert_eq!((gate.longest_pause(now), gate.ready_at()), (SLOW + Nanos(1), Time::ZERO));
-        gate.waited_for(Some(other), SLOW, SLOW, now);
+        gate.waited_for(Some(other), SLOW_REQUEST, now);
         assert_eq!(gate.ready_for(other), Time::ZERO, "that was not long");
-        gate.waited_for(Some(other), SLOW * 2, SLOW, now);
-        assert_eq!(gate.ready_for(other), now + SLOW * 2);
-        gate.forget_pauses(now + SLOW * 2 + LONGEST_SLOW);
+        gate.waited_for(Some(other), SLOW_REQUEST * 2, now);
+        assert_eq!(gate.ready_for(other), now + SLOW_REQUEST * 2);
+        gate.forget_pauses(now + SLOW_REQUEST * 2 + LONGEST_SLOW);
         assert!(gate.slow.is_empty(), "they are over");
     }
 

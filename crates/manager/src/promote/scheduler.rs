@@ -14,7 +14,7 @@ use super::event::{
     Activity, Collapse, Collapsed, Command, Event, LONGEST_RUN, Observation, Observed, Report,
     RequestId, Slow,
 };
-use super::gate::{Gate, Guard, Past, SLOW};
+use super::gate::{Gate, Guard, Past, SLOW, SLOW_REQUEST};
 use super::instance::{Background, PolicyInstance};
 use super::managed::{Managed, Queued};
 use super::policy::Promotion;
@@ -45,9 +45,6 @@ const ASKED: usize = 64;
 /// With so many requests about processes of one user that exceed their time limit, nothing is done in that user's processes:
 /// the next would wait too. Those of others go on.
 const MOST_LATE: usize = 2;
-/// A request that took longer than this kept others waiting, and makes a pause of its user's processes; all the time of such a
-/// survey counts as what the process may take. Chosen, not measured.
-const SLOW_REQUEST: Nanos = Nanos(500_000_000);
 /// A survey walks page tables for so long, and the next goes on there: a process with page tables for more than some 60 GiB,
 /// or one that keeps its lock, delays other processes no longer. Chosen, not measured.
 const LONGEST_WALK: Duration = Duration::from_millis(100);
@@ -285,7 +282,7 @@ impl Scheduler {
             return;
         };
         let took = now.since(began);
-        self.gate.waited_for(user, took, SLOW_REQUEST, now);
+        self.gate.waited_for(user, took, now);
         let Some(managed) = self.processes.get_mut(&key).filter(|one| one.request == Some(id))
         else {
             return;
@@ -342,9 +339,9 @@ impl Scheduler {
         self.gate.spend(cost, now);
         let Some(InFlight { kind, user, began, .. }) = self.in_flight.remove(&id) else { return };
         let Kind::Collapse { collapse, wanted, policy, .. } = kind else { return };
-        self.gate.waited_for(user, now.since(began), SLOW_REQUEST, now);
+        self.gate.waited_for(user, now.since(began), now);
         if !done.slowest.is_zero() {
-            user.into_iter().for_each(|user| self.gate.pause_of(user).took(done.slowest, now));
+            user.into_iter().for_each(|user| self.gate.took(user, done.slowest, now));
             self.report(Report::CollapseTook(done.slowest));
         }
         let promoted = done.became.iter().filter(|(_, became)| became.is_ok()).count();
