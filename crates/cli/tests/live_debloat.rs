@@ -541,7 +541,7 @@ fn khugepaged_is_held_for_as_long_as_asked() -> Ended {
     let before = limit()?;
     let mut worker = random_access()?;
     let pid = worker.pid().to_string();
-    // Under nohup the child ignores it too.
+    // A child of a test under nohup ignores SIGHUP too.
     let closed = match status::ignores(&Process::current()?, Signal::HUP.as_raw().unsigned_abs())? {
         true => Signal::TERM,
         false => Signal::HUP,

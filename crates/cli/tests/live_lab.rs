@@ -135,7 +135,7 @@ fn demonstration() -> Ended {
     let said = superpage(&["lab", "demo", "--out", path, "--size", "256M"])?.done()?;
     ensure!(said.out.contains("Wrote "), "{said:?}");
     ensure!(out.join("emd-table1.jsonl").exists(), "{said:?}");
-    // Without a memory cgroup it says so.
+    // The demonstration says so where there is no memory cgroup.
     let is_shown = !said.out.contains("there is no memory cgroup here");
     for (who, ended) in [
         ("at first touches (THP always)", "was killed"),

@@ -486,7 +486,7 @@ fn without_room_for_a_pool() -> Option<String> {
     })
 }
 
-/// What lies in a pool of huge pages is no used memory.
+/// A daemon counts the pages of a hugetlb pool as no used memory.
 fn beside_a_large_pool_there_is_promoted() -> Ended {
     let state = tempfile::tempdir()?;
     let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;

@@ -6,7 +6,7 @@
 //! [Memory Resource Controller](https://docs.kernel.org/admin-guide/cgroup-v1/memory.html),
 //! [Control Group v2](https://docs.kernel.org/admin-guide/cgroup-v2.html).
 //!
-//! What can go wrong: the kernel signals a v1 event when usage crosses the threshold in either direction, and once more when the
+//! Events are no proof that usage is high: the kernel signals a v1 event when usage crosses the threshold in either direction, and once more when the
 //! cgroup is removed.
 
 use crate::cgroup::{Group, Version};
@@ -50,7 +50,7 @@ impl Alarm {
     /// Drops the events so far, so that only later ones wake us.
     pub fn clear(&self) {
         let mut bytes = [0; 256];
-        // There may be no event, and the group may be gone: then none will come.
+        // A read fails where there is no event, or the group is gone: then none will come.
         match self.version {
             Version::V1 => drop(rustix::io::read(&self.file, &mut bytes)),
             Version::V2 => drop(rustix::io::pread(&self.file, &mut bytes, 0)),

@@ -255,7 +255,7 @@ impl Directory {
 }
 
 impl Directory {
-    /// Where it is.
+    /// The directory's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

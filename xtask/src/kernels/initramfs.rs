@@ -107,7 +107,7 @@ fn program(artifact: &Value) -> Option<Program> {
     is_wanted.then_some(Program { name, file, directory })
 }
 
-/// What a guest is to run.
+/// The programs that a guest runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work<'a> {
     /// Programs of tests, without tests of some names.

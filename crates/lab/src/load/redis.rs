@@ -25,7 +25,7 @@ const CONNECTIONS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
 #[derive(Debug)]
 pub struct Redis {
     server: Server,
-    /// Where its socket is, and what it saves.
+    /// The directory of the server's socket, and of what the server saves.
     directory: Directory,
 }
 
@@ -94,7 +94,7 @@ impl Redis {
         }
     }
 
-    /// What it answers to an inline command, over a connection of its own.
+    /// Sends an inline command over a new connection; returns the answer.
     fn ask(&self, command: &[u8]) -> Result<String> {
         let explain = |error: std::io::Error| failed("ask redis", &error);
         let mut socket = UnixStream::connect(self.directory.socket()).map_err(explain)?;

@@ -83,7 +83,7 @@ pub enum PageSize {
     Base,
     /// 2 MiB pages from the first touch.
     Huge,
-    /// Those that the kernel gives to a program that asks for nothing.
+    /// The pages that the kernel gives to a program that asks for nothing.
     Unasked,
 }
 

@@ -78,7 +78,7 @@ impl Limited {
         }
         self.seen = Some((now, used));
         let is_above = used > high;
-        // A pass is under way then, or was in vain.
+        // A pass is under way then, or has found nothing to free.
         let wait = if is_above { SEARCH } else { self.wait(high.saturating_sub(used), now) };
         self.next = now + wait;
         is_above

@@ -50,7 +50,8 @@ const MOST_STUCK: usize = 8;
 /// Passes for cgroups near their limit may take so much of one core, without the budget that others keep to, and save it up for
 /// so long: what waits is killed. Chosen, not measured.
 const EMERGENCY: (Share, Nanos) = (Share::percent(25), Nanos(60_000_000_000)); // tidy: allow(60 s)
-/// With less of it than this, a pass keeps to the budget as others do: its first look would take all. Chosen, not measured.
+/// A pass for a cgroup near its limit keeps to the budget, as others do, where less than this has been saved up: its first look would
+/// take all of it. Chosen, not measured.
 const LEAST_EMERGENCY: Nanos = Nanos(5_000_000_000);
 /// A process for which a pass was given up is left alone for so long, and for as long as the thread is
 /// stuck. Chosen, not measured: whoever holds a lock for ten seconds may do so again.

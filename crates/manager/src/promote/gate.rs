@@ -1,7 +1,7 @@
 //! The admission gate: whether a promotion may begin now, or why not.
 //!
-//! What everybody shares is asked first ([`Gate::ready_at`]): the CPU budget, and the pause while there are no huge pages.
-//! Then one user's processes ([`Gate::ready_for`]): the pause after work that took long in them. Then one PMD range
+//! The gate asks first what everybody shares ([`Gate::ready_at`]): the CPU budget, and the pause while there are no huge pages.
+//! Then it asks for one user's processes ([`Gate::ready_for`]): the pause after work that took long in them. Then one PMD range
 //! ([`Gate::admit`]): memory, fragmentation, swap, bloat.
 
 use super::bucket::TokenBucket;
@@ -70,7 +70,7 @@ impl BackOff {
         self.until = self.until.max(now + self.pause);
     }
 
-    /// What is left of the pause at `now`.
+    /// The rest of the pause at `now`.
     #[must_use]
     pub fn left(&self, now: Time) -> Nanos {
         self.until.since(now)
@@ -233,7 +233,7 @@ impl Gate {
         self.budget.ready_at().max(self.no_huge_page.until)
     }
 
-    /// When the next work in this user's processes may begin.
+    /// The time at which the next work in this user's processes may begin.
     #[must_use]
     pub fn ready_for(&self, user: Uid) -> Time {
         self.slow.get(&user).map_or(Time::ZERO, |pause| pause.until)
@@ -256,7 +256,7 @@ impl Gate {
         self.slow.retain(|_, pause| now.since(pause.until) < LONGEST_SLOW);
     }
 
-    /// What is left at `now` of the longest pause that processes of somebody make.
+    /// The rest, at `now`, of the longest pause: of some user's processes, or of all.
     #[must_use]
     pub fn longest_pause(&self, now: Time) -> Nanos {
         let all = self.slow.values().chain([&self.no_huge_page]);

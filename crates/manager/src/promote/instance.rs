@@ -72,7 +72,7 @@ impl PolicyInstance {
         self.rests_until = Some(self.rests_until.map_or(now, |until| until.min(now)));
     }
 
-    /// It is not asked before this time, unless something changes.
+    /// Has the policy not be asked before this time, unless something changes.
     pub fn rest(&mut self, until: Time) {
         self.rests_until = Some(until);
     }

@@ -202,7 +202,7 @@ impl Scheduler {
         id
     }
 
-    /// When something may be done in the processes of each user next. It is never in those of one about whom requests do not
+    /// The time from which on something may be done in the processes of each user: never, where requests about that user's do not
     /// come back.
     fn ready_for(&self) -> impl Fn(Uid) -> Time {
         let late = self.in_flight.values().filter(|one| one.is_late);
@@ -577,7 +577,7 @@ impl Scheduler {
                 }
                 match self.instances[index].background(now) {
                     Background::Promote(key, range, action) => {
-                        // It may choose the same process again and again.
+                        // The policy may choose the same process again and again.
                         if self.is_paused(key, now) {
                             self.instances[index].learn(&action, Outcome::Stale);
                             self.instances[index].rest(now + OBSERVE_IDLE);
@@ -594,7 +594,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether the processes of this one's user make a pause.
+    /// Whether the processes of this process's user make a pause.
     fn is_paused(&self, key: ProcessKey, now: Time) -> bool {
         let user = self.processes.get(&key).map(|managed| managed.user);
         user.is_some_and(|user| self.ready_for()(user) > now)
@@ -762,8 +762,7 @@ impl Scheduler {
         (queued + self.collapses_under_way()) as u64
     }
 
-    /// What is left at `now` of the longest pause that processes of somebody make, because the kernel took long there or has no
-    /// huge page.
+    /// The rest, at `now`, of the longest pause, which processes make because the kernel took long there or has no huge page.
     #[must_use]
     pub fn pause(&self, now: Time) -> Nanos {
         self.gate.longest_pause(now)

@@ -142,7 +142,7 @@ fn who_is_slow_keeps_others_waiting_for_one_request_at_a_time() {
     let last = usize::try_from(kernel.alive()).expect("few") - 1;
     (0..last).for_each(|program| kernel.slow_down(program, SECOND * 9));
     for _ in 0..10 {
-        // All of them have done something to be looked at for.
+        // Every program has faults enough to be surveyed again.
         kernel.fill_some();
         let end = kernel.now + SECOND * 20;
         play(&mut scheduler, &mut kernel, end);

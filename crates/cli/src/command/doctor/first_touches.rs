@@ -1,4 +1,4 @@
-//! What the daemon's `first_touch = "generous"` would gain on this machine: how much memory is on base pages, and how long first
+//! The part of `doctor` about `first_touch = "generous"`: the memory of this machine that is on base pages, and the time that first
 //! touches take on pages of either size, tried with memory of our own.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ const TRIED: HugePages = HugePages(16);
 /// first use only.
 const TIMES: usize = 3;
 
-/// What is to be said of it. Without huge pages in the kernel there is nothing.
+/// The text about first touches; an error on a kernel without transparent huge pages.
 pub(super) fn report() -> Result<String> {
     let sys = Path::new("/sys");
     let enabled = Thp::under(sys).get(thp::ENABLED)?;
@@ -48,7 +48,7 @@ pub(super) fn report() -> Result<String> {
     ))
 }
 
-/// How long it takes to touch memory of our own for which we wish this.
+/// The time that first touches of memory of our own take on the pages that we wish for, the fastest of several times.
 fn fastest(wish: Wish) -> Result<Duration> {
     let page = usize::try_from(BASE_PAGE_BYTES).unwrap_or(usize::MAX);
     let once = |_| {

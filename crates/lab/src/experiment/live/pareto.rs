@@ -51,8 +51,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What is stored in Redis and memcached at first, and the footprint of the tree on huge pages. Chosen: a trial takes less than
-/// half a minute.
+/// The bytes that are stored in Redis and memcached at first, and the footprint of the tree on huge pages. Chosen: a trial takes
+/// less than half a minute.
 const SIZE: Bytes = Bytes::from_mib(1536);
 /// The limits, over the most that a program had on base pages.
 const LIMITS: [Option<f64>; 3] = [None, Some(1.5), Some(1.1)];
@@ -84,7 +84,7 @@ impl Peer {
         }
     }
 
-    /// How it finds the kernel.
+    /// The kernel's settings that a program, or the daemon, finds.
     fn kernel(self) -> Kernel {
         match self {
             Self::BasePages => Kernel::NEVER,
@@ -112,9 +112,10 @@ struct Case {
     limit: Option<f64>,
 }
 
-/// What was seen of a program, or that the kernel killed it.
+/// One trial of a program.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
+    /// `None` if the kernel killed the program.
     seen: Option<Seen>,
     /// CPU time of the daemon, in seconds.
     daemon_cpu: f64,
@@ -136,7 +137,7 @@ struct Row {
     policy: &'static str,
     limit_over_4k: Option<f64>,
     throughput: f64,
-    /// Of the medians; `low` and `high` are the least and the greatest of the rounds.
+    /// The ratio of the median throughputs; `low` and `high` are the least and the greatest ratio in a round.
     over_4k: f64,
     low: f64,
     high: f64,
@@ -211,7 +212,7 @@ fn what(case: &str, limit: Option<f64>, peer: Peer, round: u32, rounds: u32) -> 
     format!("{case}, {limit}: {}, round {} of {rounds}", peer.name(), round + 1)
 }
 
-/// Below a GiB a run is a trial of the experiment, not a measurement.
+/// The times of a run with programs of this size. A run below a GiB is a trial of the experiment, not a measurement.
 fn pacing(size: Bytes) -> Pacing {
     let each = Duration::from_secs(if size < Bytes::from_gib(1) { 1 } else { 5 });
     Pacing { settle: each, closed: each, open: each }
@@ -235,7 +236,7 @@ impl Trials<'_> {
         Ok(group)
     }
 
-    /// So many times the most that a program had on base pages.
+    /// The limit of a program's cgroup: so many times the most that it had on base pages.
     fn limit(&self, served: Served, times: Option<f64>) -> Option<Bytes> {
         times.zip(self.peaks.get(served.name())).map(|(times, peak)| peak.scaled(times))
     }
@@ -304,7 +305,7 @@ impl Trials<'_> {
     }
 }
 
-/// What was seen in a group, whose programs have ended or are not needed any more.
+/// The sample of a program, and of its group. Where the kernel has killed the program, its child may still be about to end.
 fn sample(group: &Scratch, seen: Option<Seen>, daemon: Option<&Daemon>) -> Result<Sample> {
     if seen.is_none() {
         wait_until_empty(group)?;

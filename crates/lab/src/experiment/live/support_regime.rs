@@ -84,15 +84,15 @@ pub(super) fn in_turn<V: Copy, T, const N: usize>(
     Ok(samples)
 }
 
-/// What the kernel by itself does about huge pages; khugepaged is at its defaults.
+/// The kernel's settings for huge pages, but for khugepaged's pace, which is the kernel's default.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernel {
-    /// Who gets huge pages at first touches.
+    /// `enabled`: which programs get huge pages at first touches.
     pub(super) enabled: Enabled,
-    /// From how many missing base pages on khugepaged leaves a range alone; below the kernel's own 511 the shrinker splits what
-    /// has more of them filled with zeroes.
+    /// khugepaged leaves a range alone where more base pages are missing. Below the kernel's own 511, the shrinker of underused huge
+    /// pages splits those with more zero-filled ones.
     pub(super) max_ptes_none: BasePages,
-    /// Whether that shrinker splits anything.
+    /// `shrink_underused`: whether that shrinker splits anything.
     pub(super) shrinks: Switch,
 }
 
@@ -103,7 +103,7 @@ impl Kernel {
     /// Nobody gets huge pages.
     pub(super) const NEVER: Self = Self { enabled: Enabled::Never, ..Self::ALWAYS };
 
-    /// Those with the shrinker armed as the daemon arms it by its defaults.
+    /// The kernel's defaults, with the shrinker armed as the daemon arms it by its defaults.
     pub(super) fn armed() -> Self {
         let max_ptes_none = Config::default().max_ptes_none.unwrap_or_default();
         Self { max_ptes_none, ..Self::ALWAYS }

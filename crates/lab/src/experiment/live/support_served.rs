@@ -22,7 +22,7 @@ const DELETED: f64 = 0.7;
 /// Lookups that are timed at once.
 const LOOKUPS: u64 = 50_000;
 
-/// Which program.
+/// A program that is filled and asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
     /// Redis after deletions, which saves all that it holds (BGSAVE) while it is asked.
@@ -36,7 +36,7 @@ pub(super) enum Served {
 /// How a program is asked.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
-    /// How long the program is left alone and asked.
+    /// The time for which the program is left alone, and asked.
     pub(super) pacing: Pacing,
     /// The choice of keys and values.
     pub(super) seed: u64,
@@ -44,7 +44,7 @@ pub(super) struct Asked<'a> {
     pub(super) rate: &'a mut Option<f64>,
 }
 
-/// What was seen of a program.
+/// The measurements of a program while it was asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     /// Answers a second, as fast as it answers.
@@ -61,7 +61,7 @@ pub(super) struct Seen {
 }
 
 impl Served {
-    /// As in rows.
+    /// The name in rows.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Redis => "Redis, Del-70, BGSAVE",
@@ -70,7 +70,7 @@ impl Served {
         }
     }
 
-    /// As in names of files.
+    /// The name in names of files.
     pub(super) const fn file(self) -> &'static str {
         match self {
             Self::Redis => "redis",
@@ -195,7 +195,7 @@ pub(super) fn ask_tree(program: &mut Worker, time: Duration, seed: u64) -> Resul
     })
 }
 
-/// What became of a program in the group; `None` if the kernel has killed it there, or the child that saves for it.
+/// The result of work with a program in the group; `None` if the kernel has killed it there, or the child that saves for it.
 pub(super) fn unless_killed<T>(group: &Scratch, done: Result<T>) -> Result<Option<T>> {
     let was_lost = |error: &Error| {
         matches!(error, Error::Child(_) | Error::Worker(worker::Error::Died { .. }))

@@ -82,7 +82,7 @@ impl Peer {
         matches!(self, Self::Daemon | Self::Disarmed)
     }
 
-    /// How it finds the kernel.
+    /// The kernel's settings that a program, or the daemon, finds.
     fn kernel(self) -> Kernel {
         match self {
             Self::BasePages => Kernel::NEVER,
@@ -103,7 +103,7 @@ enum Case {
 }
 
 impl Case {
-    /// Those of a run with large programs of this size. Below a GiB a run is a trial of the experiment, not a measurement.
+    /// The cases of a run with large programs of this size. A run below a GiB is a trial of the experiment, not a measurement.
     fn all(size: Bytes) -> Vec<Self> {
         let [slow, fast] = [300, 2000].map(Bytes::from_mib);
         let large = [(1, Some(slow)), (1, Some(fast)), (1, None), (4, Some(fast))];

@@ -32,7 +32,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// That of a pass which has to end by then, if that is said.
+    /// The progress of a pass that has to end at `by`, if there is such a time.
     pub(super) fn until(by: Option<Instant>) -> Self {
         Self { by, ..Self::default() }
     }

@@ -134,7 +134,7 @@ impl Work {
                 let huge_pages = process.huge_pages_in_strides(&mut |took| {
                     progress.is_over();
                     std::thread::sleep(took * rest);
-                    // There may be any number of strides.
+                    // The strides of one process can take any time.
                     if began.elapsed() >= SLICE {
                         self.pay(CpuTime::of_thread().since(cpu), began, progress);
                         (cpu, began) = (CpuTime::of_thread(), Instant::now());
