@@ -133,7 +133,7 @@ fn survivors() -> Result<String, Failure> {
             "linux" => "at first touches (THP always)",
             "linux, max_ptes_none as the daemon's" => "the same, the kernel's shrinker armed",
             "superpage" => "the same, beside superpage daemon",
-            _ => "the same, without the kernel's shrinker",
+            _ => "beside superpage daemon, that shrinker off",
         };
         let ended = match (row["survived"].as_u64(), row["wrong"].as_u64()) {
             (_, Some(1..)) => "found its data wrong",
