@@ -148,7 +148,8 @@ impl Process {
         Ok(())
     }
 
-    fn unread(&self, name: &str, error: &std::io::Error) -> Error {
+    /// The error for a file of its `/proc` directory that cannot be read.
+    pub(crate) fn unread(&self, name: &str, error: &std::io::Error) -> Error {
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
         explain(errno, self.pid, &format!("read its {name} file"))
     }

@@ -1,4 +1,4 @@
-//! `/proc/PID/status`, `/proc/PID/stat` and `/proc/PID/comm`: who a process is, and its size.
+//! `/proc/PID/status`, `/proc/PID/stat` and `/proc/PID/comm`: who a process is, its size, and its cpuset's nodes.
 //!
 //! Also the names of users, from `/etc/passwd`; other name services are not asked.
 //! [proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html),
@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::meminfo::Fields;
+use crate::node::NodeSet;
 use crate::process::Process;
 use crate::text;
 use bitflags::bitflags;
@@ -46,6 +47,8 @@ pub struct Status {
     pub locked: Option<Bytes>,
     /// Hugetlb pages of all sizes, which are not in `rss` (Linux 4.4).
     pub hugetlb: Option<Bytes>,
+    /// The nodes on which its cpuset lets it have memory; `None` on a kernel without.
+    pub allowed_nodes: Option<NodeSet>,
 }
 
 /// What `status` says about `process`.
@@ -130,6 +133,9 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Status> {
     let (Some(Some(real)), Some(Some(effective))) = (uids.next(), uids.next()) else {
         return Err(Error::malformed(path, uid_line, "real and effective uid", b""));
     };
+    let nodes = |(line, list): (usize, &[u8])| {
+        NodeSet::parse(list).ok_or_else(|| Error::malformed(path, line, "a list of nodes", list))
+    };
     Ok(Status {
         name: unescaped(name),
         tgid: small(tgid)
@@ -143,6 +149,7 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Status> {
         swap: fields.optional_size("VmSwap")?,
         locked: fields.optional_size("VmLck")?,
         hugetlb: fields.optional_size("HugetlbPages")?,
+        allowed_nodes: fields.find("Mems_allowed_list").map(nodes).transpose()?,
     })
 }
 
@@ -360,6 +367,7 @@ mod tests {
         assert_eq!(status.rss_anon, Some(Bytes::from_kib(156)));
         assert_eq!(status.locked, Some(Bytes::from_kib(64)));
         assert_eq!(status.hugetlb, Some(Bytes::ZERO));
+        assert_eq!(status.allowed_nodes, NodeSet::parse(b"0"));
     }
 
     #[test]
@@ -387,6 +395,8 @@ mod tests {
         assert!(missing.to_string().contains("Uid"), "{missing}");
         let half = parsed(b"Name:\tx\nTgid:\t1\nUid:\t0\n");
         assert!(matches!(half, Err(Error::Malformed { line: 3, .. })), "{half:?}");
+        let nodes = parsed(b"Name:\tx\nTgid:\t1\nUid:\t0\t0\nMems_allowed_list:\t1-0\n");
+        assert!(matches!(nodes, Err(Error::Malformed { line: 4, .. })), "{nodes:?}");
         for bad in [&b""[..], b"1 x R", b"1 )x( R", b"1 (x) R 1 2 3", b"1 (x)"] {
             assert!(matches!(parsed_stat(bad), Err(Error::Malformed { .. })), "{bad:?}");
         }
