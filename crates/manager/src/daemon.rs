@@ -547,7 +547,7 @@ impl Daemon {
     /// other.
     fn look_around(&mut self) {
         for (index, watch) in self.watches.iter().enumerate() {
-            // A cgroup that was found is looked at by `look_at_limits`, until it is above its high watermark.
+            // What was found is looked at by `look_at_limits`, until it is above its high watermark.
             if !self.waiting.contains(&index) && (!watch.is_found() || watch.is_above()) {
                 self.waiting.push_back(index);
             }
@@ -559,7 +559,7 @@ impl Daemon {
         self.look_at_waiting();
     }
 
-    /// Watches what the configuration names, and the cgroups with a limit that were found.
+    /// Watches what the configuration names, and the cgroups with a limit and the nodes that were found.
     fn set_watches(&mut self) {
         let mut watches = watch::all(&self.config);
         watches.extend(self.limits.watches());
@@ -568,7 +568,7 @@ impl Daemon {
         self.waiting.clear();
     }
 
-    /// Has cgroups with a limit watched as they come and go, and those first that are near it.
+    /// Has cgroups with a limit and nodes watched as they come and go, and those first that are nearly full.
     fn look_at_limits(&mut self, woken: Woken) {
         if woken.is_alarmed {
             self.limits.alarmed();
@@ -576,9 +576,8 @@ impl Daemon {
         if self.limits.search(&self.registry, self.config.limited, &self.config.cgroups) {
             self.set_watches();
         }
-        for path in self.limits.endangered() {
-            let name = path.display().to_string();
-            let is_it = |watch: &Watch| watch.is_found() && watch.name() == name;
+        for subject in self.limits.endangered() {
+            let is_it = |watch: &Watch| watch.is_found() && watch.is_of(&subject);
             let Some(index) = self.watches.iter().position(is_it) else { continue };
             // A pass that would find nothing ends no other.
             let wants_pass =

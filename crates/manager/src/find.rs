@@ -1,5 +1,6 @@
 //! Finds out who a process is, and takes hold of it. Kernel threads and we ourselves are never held.
 
+use crate::nodes::{self, Allowed};
 use crate::process::{ManagedProcess, is_about_one_process};
 use crate::select::{Identity, Membership};
 use std::path::{Path, PathBuf};
@@ -83,6 +84,7 @@ impl Described {
 pub struct Describer {
     root: PathBuf,
     mounted: Mutex<Mounted>,
+    nodes: nodes::Machine,
 }
 
 /// The memory cgroups that are mounted, as of a time.
@@ -102,7 +104,8 @@ impl Describer {
     /// With the memory cgroups that are mounted according to `proc/self/mountinfo` under `root`.
     fn under(root: &Path) -> Self {
         let mounted = Mounted { hierarchy: find(root), since: Instant::now() };
-        Self { root: root.to_owned(), mounted: Mutex::new(mounted) }
+        let nodes = nodes::Machine::under(root);
+        Self { root: root.to_owned(), mounted: Mutex::new(mounted), nodes }
     }
 
     /// Process `pid`; `None` if it is a thread of the kernel, or we ourselves.
@@ -131,7 +134,8 @@ impl Describer {
     }
 
     fn identity(&self, process: &Process, command: &[u8]) -> Result<Identity> {
-        let user = status::of(process)?.effective_uid;
+        let status = status::of(process)?;
+        let allowed = |cpuset| self.nodes.several().map(|all| Allowed::new(&cpuset, all));
         let cgroup = match self.hierarchy().map(|hierarchy| group_of(process, &hierarchy)) {
             Some(Ok(group)) => Membership::Known(group),
             Some(Err(error)) if is_about_one_process(&error) => return Err(error),
@@ -142,7 +146,13 @@ impl Describer {
             None => Membership::Unknown,
         };
         let command = String::from_utf8_lossy(command).into_owned();
-        Ok(Identity { pid: process.pid(), command, user, cgroup })
+        Ok(Identity {
+            pid: process.pid(),
+            command,
+            user: status.effective_uid,
+            cgroup,
+            nodes: status.allowed_nodes.and_then(allowed),
+        })
     }
 
     /// Whether it can be told which cgroup a process is in.

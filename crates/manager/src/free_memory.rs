@@ -1,5 +1,5 @@
 //! Memory as policies see it, from what the kernel's files say: what is free and in what pieces, and
-//! how much of it, the machine's or a cgroup's, is used.
+//! how much of it, the machine's, a cgroup's or some nodes', is used.
 //!
 //! What a policy makes of it is the policies' business.
 
@@ -8,8 +8,10 @@ use superpage_kernel::Result;
 use superpage_kernel::buddyinfo::{self, Buddyinfo};
 use superpage_kernel::cgroup::Group;
 use superpage_kernel::meminfo::{self, Meminfo};
+use superpage_kernel::node::{self, NodeSet};
 use superpage_policy::free_memory::{FreeMemory, ORDERS};
 use superpage_policy::watermark::Usage;
+use superpage_units::Bytes;
 
 /// The free memory now, from `meminfo` and `buddyinfo` in `proc_root` (normally `/proc`).
 ///
@@ -56,6 +58,20 @@ pub fn usage_of_cgroup(directory: &Path) -> Result<Option<Usage>> {
     Ok(Some(Usage { used: group.usage()?.working, total }))
 }
 
+/// How much of the memory of these nodes is used, without what is set aside for hugetlb, by `sys_root` (normally `/sys`).
+///
+/// # Errors
+/// As [`node::memory`].
+pub fn usage_of_nodes(sys_root: &Path, nodes: &NodeSet) -> Result<Usage> {
+    let mut sum = Usage { used: Bytes::ZERO, total: Bytes::ZERO };
+    for one in nodes.iter() {
+        let memory = node::memory(sys_root, one)?;
+        sum.used += memory.used();
+        sum.total += memory.ordinary();
+    }
+    Ok(sum)
+}
+
 /// The fullest of the limits that hold in a memory cgroup: its own, and those of the groups it is in;
 /// `None` where none has one, or can be asked.
 #[must_use]
@@ -67,7 +83,7 @@ pub fn fullest_cgroup(directory: &Path) -> Option<Usage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_units::{BasePages, Bytes, HugePages, PageSize};
+    use superpage_units::{BasePages, HugePages, PageSize};
 
     fn memory() -> Meminfo {
         Meminfo {

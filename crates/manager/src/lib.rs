@@ -23,6 +23,7 @@ pub mod history;
 pub mod hugetlb_pool;
 pub mod ledger;
 pub mod metrics;
+pub mod nodes;
 pub mod pass;
 pub mod plain;
 pub mod process;

@@ -4,6 +4,7 @@
 //! mapped in one; which processes are managed is [`crate::registry`]'s to say.
 
 use crate::exclude::{self, Excluded};
+use crate::nodes;
 use crate::select::Identity;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -12,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use superpage_kernel::habits::{self, Habits};
 use superpage_kernel::maps::{self, Device, Sharing};
+use superpage_kernel::node::NodeSet;
 use superpage_kernel::pagemap::{Found, Pagemap};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise;
@@ -142,6 +144,7 @@ pub struct ManagedProcess {
     pub pagemap: Pagemap,
     /// The process's identity when it was taken hold of.
     pub identity: Identity,
+    policy: nodes::Policy,
     habits: Mutex<Option<Known>>,
     /// When its program last had memory that it had freed lazily, as far as that is known.
     lazy: Mutex<Option<Lazy>>,
@@ -211,6 +214,7 @@ impl ManagedProcess {
             process,
             pagemap,
             identity,
+            policy: nodes::Policy::default(),
             habits: Mutex::default(),
             lazy: Mutex::default(),
             too_long: Mutex::default(),
@@ -235,6 +239,12 @@ impl ManagedProcess {
         self.identity.cgroup()
     }
 
+    /// The nodes to which it is bound, as far as that is known; `None` if it may use all.
+    #[must_use]
+    pub fn nodes(&self) -> Option<NodeSet> {
+        self.identity.nodes.as_ref()?.bound(self.policy.bound().as_ref())
+    }
+
     /// The file of its `/proc` directory for which it is passed over, because that is longer than what is read of one process.
     #[must_use]
     pub fn too_long(&self) -> Option<&'static str> {
@@ -249,9 +259,13 @@ impl ManagedProcess {
         self.all_vmas().map(|_| ())
     }
 
-    /// All its VMAs.
+    /// All its VMAs. On a machine with several nodes its policy is asked with them.
     fn all_vmas(&self) -> Result<Vec<maps::Vma>> {
-        self.heed_length("maps", maps::of(&self.process))
+        let vmas = self.heed_length("maps", maps::of(&self.process))?;
+        if self.identity.nodes.is_some() {
+            self.policy.see(&self.process, vmas.first());
+        }
+        Ok(vmas)
     }
 
     /// What is said of each of its VMAs. The kernel walks all of the process's page tables for it ([`smaps_flags`]).

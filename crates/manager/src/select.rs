@@ -4,6 +4,7 @@
 //! Where a list names cgroups and nobody can tell which one a process is in, the process is let through
 //! by none.
 
+use crate::nodes::Allowed;
 use std::path::{Path, PathBuf};
 use superpage_kernel::status::Uid;
 use superpage_units::Pid;
@@ -41,7 +42,7 @@ impl Filter {
     }
 }
 
-/// Who a process is: all that lists go by.
+/// Who a process is: all that lists go by, and where it may have memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its number.
@@ -52,6 +53,8 @@ pub struct Identity {
     pub user: Uid,
     /// Its memory cgroup.
     pub cgroup: Membership,
+    /// The nodes that its cpuset lets it use; `None` on a machine with one.
+    pub nodes: Option<Allowed>,
 }
 
 /// What is known of a process's memory cgroup.
@@ -68,7 +71,7 @@ impl Identity {
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
         let cgroup = Membership::Known(None);
-        Self { pid: Pid(1), command: "program".to_owned(), user: Uid(0), cgroup }
+        Self { pid: Pid(1), command: "program".to_owned(), user: Uid(0), cgroup, nodes: None }
     }
 
     /// The directory of its memory cgroup, if that is known.

@@ -14,7 +14,7 @@ use superpage_manager::process::{Extent, Memory, PromotableVma, Survey};
 use superpage_manager::promote::event::{
     Activity, Collapse, Collapsed, Command, Event, Observation, Observed, RequestId,
 };
-use superpage_manager::promote::gate::{BURST, Domain};
+use superpage_manager::promote::gate::{BURST, Domain, Domains};
 use superpage_manager::promote::policy::Promotion;
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules};
@@ -215,7 +215,7 @@ impl Machine {
             user: Uid(0),
             policy: self.policy,
             activity: Activity { faults: program.faults, resident: Bytes::ZERO },
-            domain: None,
+            domains: Domains::default(),
         };
         let usage = Usage { used: Bytes::ZERO, total: Bytes::from_mib(1 << 30) };
         let domain = Domain { usage, marks: Watermarks::default(), promised: HugePages::ZERO };

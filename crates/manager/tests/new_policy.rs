@@ -12,6 +12,7 @@ use superpage_manager::budget::CpuBudget;
 use superpage_manager::config;
 use superpage_manager::process::{Memory, PromotableVma, Survey};
 use superpage_manager::promote::event::{Activity, Command, Event, Observation, Observed};
+use superpage_manager::promote::gate::Domains;
 use superpage_manager::promote::policy::{Promotion, names};
 use superpage_manager::promote::scheduler::Scheduler;
 use superpage_manager::promote::{Promoted, Rules};
@@ -134,8 +135,13 @@ fn the_scheduler_asks_it() {
     };
     let mut scheduler = Scheduler::new(rules, Promoted::new(), Time::ZERO);
     let key = ProcessKey(1);
-    let observed =
-        Observed { key, user: Uid(0), policy, activity: Activity::default(), domain: None };
+    let observed = Observed {
+        key,
+        user: Uid(0),
+        policy,
+        activity: Activity::default(),
+        domains: Domains::default(),
+    };
     let seen =
         Observation { processes: vec![observed], domains: Vec::new(), free: FreeMemory::NONE };
     let commands = scheduler.step(Event::Tick, Time::ZERO);

@@ -1,41 +1,95 @@
-//! The memory cgroups with a limit in which managed processes are: found as they come and go, and looked at again before they
-//! could come to their limit.
+//! Memory that is smaller than the machine's and that managed processes have to live in: memory cgroups with a limit, and the nodes
+//! to which processes are bound. It is found as it comes and goes, and looked at again before all of it could be in use.
 //!
-//! In version 1 the kernel wakes the daemon when such a group passes its high watermark; in version 2 only when the group has
-//! come to its limit, so it is also looked at by the clock: when what is left below its high watermark could be gone at twice
-//! the fastest rate at which it was seen to grow.
+//! In version 1 the kernel wakes the daemon when a group passes its high watermark; in version 2 only when the group has
+//! come to its limit, and never for nodes. So they are also looked at by the clock: when what is left below the high watermark
+//! could be gone at twice the fastest rate at which its use was seen to grow.
 
-use super::watch::Watch;
+use super::watch::{Subject, Watch};
 use crate::config::{CgroupMarks, CgroupsConfig};
+use crate::free_memory;
 use crate::registry::Registry;
 use rustix::event::PollFd;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
+use superpage_kernel::Result;
 use superpage_kernel::cgroup::{Group, Version};
 use superpage_kernel::cgroup_alarm::Alarm;
+use superpage_kernel::node::NodeSet;
 use superpage_policy::watermark::Watermarks;
 use superpage_units::Bytes;
 use tracing::debug;
 
-/// The daemon looks this often which groups there are, and at those that are above their high watermark. Chosen, not measured: a
+/// The daemon looks this often which there are, and at those that are above their high watermark. Chosen, not measured: a
 /// group is known before its program has touched a GiB.
 const SEARCH: Duration = Duration::from_millis(250);
-/// A group is looked at this often at the most. Chosen, not measured.
+/// Each is looked at this often at the most. Chosen, not measured.
 const SOONEST: Duration = Duration::from_millis(20);
-/// A group is looked at this often at the least, and its limit read again. Chosen, not measured.
+/// Each is looked at this often at the least, and its limit read again. Chosen, not measured.
 const LATEST: Duration = Duration::from_secs(5);
-/// A group that was just found is taken to grow so fast in a second until it is known how fast it does. Chosen, not measured.
+/// The use of one that was just found is taken to grow so fast in a second until it is known how fast it does. Chosen, not measured.
 const AT_FIRST: Bytes = Bytes::from_gib(1);
-/// A group is new for so long. Chosen, not measured.
+/// It is new for so long. Chosen, not measured.
 const NEW: Duration = Duration::from_secs(5);
-/// Groups that are watched at the most: who makes more by the thousand gets no more than that of our time.
+/// So many are watched at the most: who makes more cgroups by the thousand gets no more than that of our time.
 const MOST: usize = 1000; // tidy: allow(groups)
 
-/// A group.
+/// Whose memory it is.
+#[derive(Debug)]
+enum Source {
+    Group(Group),
+    Nodes(NodeSet),
+}
+
+impl Source {
+    /// The memory of a cgroup with a limit, or of nodes, and how much that is; `None` where there is no limit or no such memory.
+    fn open(subject: &Subject) -> Option<(Self, Bytes)> {
+        match subject {
+            Subject::Machine => None,
+            Subject::Cgroup(path) => {
+                let group = Group::open(path).ok()?;
+                let limit = group.least_limit().ok()??;
+                Some((Self::Group(group), limit))
+            }
+            Subject::Nodes(nodes) => {
+                let usage = free_memory::usage_of_nodes(Path::new("/sys"), nodes).ok()?;
+                Some((Self::Nodes(nodes.clone()), usage.total))
+            }
+        }
+    }
+
+    /// The memory in use; of a cgroup that has no more than `high`, with the file cache.
+    fn used(&self, high: Bytes) -> Result<Bytes> {
+        match self {
+            // The file cache fills any group that reads files, and can be dropped; to tell it apart has the kernel sum its accounts up.
+            Self::Group(group) => match group.current()? {
+                current if current > high => {
+                    Ok(group.usage().map_or(current, |usage| usage.working))
+                }
+                current => Ok(current),
+            },
+            Self::Nodes(nodes) => Ok(free_memory::usage_of_nodes(Path::new("/sys"), nodes)?.used),
+        }
+    }
+
+    /// An alarm that wakes us, where the kernel has one.
+    fn alarm(&self, high: Bytes) -> Option<Alarm> {
+        let Self::Group(group) = self else { return None };
+        let failed = |error: &_| debug!("{}: {error}", group.path().display());
+        Alarm::arm(group, high).inspect_err(failed).ok()
+    }
+
+    /// Whether its alarm goes off at the high watermark, and not only where nothing is left.
+    fn has_early_alarm(&self) -> bool {
+        matches!(self, Self::Group(group) if group.version() == Version::V1)
+    }
+}
+
+/// Memory that was found.
 #[derive(Debug)]
 struct Limited {
-    group: Group,
+    source: Source,
     limit: Bytes,
     marks: Watermarks,
     /// Wakes us, where the kernel does.
@@ -49,27 +103,20 @@ struct Limited {
 }
 
 impl Limited {
-    fn new(group: Group, limit: Bytes, marks: Watermarks) -> Self {
+    fn new(source: Source, limit: Bytes, marks: Watermarks) -> Self {
         let now = Instant::now();
-        let alarm = Alarm::arm(&group, marks.high().of(limit))
-            .inspect_err(|error| debug!("{}: {error}", group.path().display()))
-            .ok();
-        Self { group, limit, marks, alarm, found: now, seen: None, fastest: 0.0, next: now }
+        let alarm = source.alarm(marks.high().of(limit));
+        Self { source, limit, marks, alarm, found: now, seen: None, fastest: 0.0, next: now }
     }
 
-    /// Looks at the group; whether it is above its high watermark.
+    /// Looks at the memory; whether it is above its high watermark.
     fn look(&mut self, now: Instant) -> bool {
-        let Ok(current) = self.group.current() else {
-            // The group has gone, and will not be there at the next search. Its alarm would go off until then.
+        let high = self.marks.high().of(self.limit);
+        let Ok(used) = self.source.used(high) else {
+            // It has gone, and will not be there at the next search. Its alarm would go off until then.
             self.alarm = None;
             self.next = now + LATEST;
             return false;
-        };
-        let high = self.marks.high().of(self.limit);
-        // The file cache fills any group that reads files, and can be dropped; to tell it apart has the kernel sum its accounts up.
-        let used = match current > high {
-            true => self.group.usage().map_or(current, |usage| usage.working),
-            false => current,
         };
         if let Some((at, before)) = self.seen {
             let grown = used.saturating_sub(before).0 as f64;
@@ -84,9 +131,9 @@ impl Limited {
         is_above
     }
 
-    /// The time in which the group could use up so much.
+    /// The time in which so much could be used up.
     fn wait(&self, left: Bytes, now: Instant) -> Duration {
-        if self.alarm.is_some() && self.group.version() == Version::V1 {
+        if self.alarm.is_some() && self.source.has_early_alarm() {
             return LATEST;
         }
         let is_new = now.saturating_duration_since(self.found) < NEW;
@@ -96,47 +143,48 @@ impl Limited {
     }
 }
 
-/// All cgroups with a limit that are watched.
+/// All cgroups with a limit, and all nodes, that are watched.
 #[derive(Debug)]
 pub(super) struct Limits {
-    groups: BTreeMap<PathBuf, Limited>,
+    limited: BTreeMap<Subject, Limited>,
     next_search: Instant,
-    /// The directories of the cgroups in which managed processes were, and of those above them, when their limits were read.
-    directories: BTreeSet<PathBuf>,
-    /// Limits are read again at this time, also where the directories are the same.
+    /// The cgroups in which managed processes were, and those above them, and the nodes to which processes were bound, when limits
+    /// were read.
+    candidates: BTreeSet<Subject>,
+    /// Limits are read again at this time, also where the candidates are the same.
     next_reading: Instant,
 }
 
 impl Limits {
-    /// No cgroup is known yet.
+    /// Nothing is known yet.
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        let (groups, directories) = (BTreeMap::new(), BTreeSet::new());
-        Self { groups, next_search: now, directories, next_reading: now }
+        let (limited, candidates) = (BTreeMap::new(), BTreeSet::new());
+        Self { limited, next_search: now, candidates, next_reading: now }
     }
 
     /// The time of the next search or look.
     pub(super) fn next(&self) -> Instant {
-        let groups = self.groups.values().map(|limited| limited.next);
-        groups.chain([self.next_search]).min().unwrap_or(self.next_search)
+        let looks = self.limited.values().map(|limited| limited.next);
+        looks.chain([self.next_search]).min().unwrap_or(self.next_search)
     }
 
     /// The descriptors of the alarms, for a poll.
     pub(super) fn alarms(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.groups.values().filter_map(|limited| Some(limited.alarm.as_ref()?.poll()))
+        self.limited.values().filter_map(|limited| Some(limited.alarm.as_ref()?.poll()))
     }
 
-    /// Some alarm has gone off: every group is looked at.
+    /// Some alarm has gone off: all are looked at.
     pub(super) fn alarmed(&mut self) {
         let now = Instant::now();
-        for limited in self.groups.values_mut() {
+        for limited in self.limited.values_mut() {
             limited.alarm.iter().for_each(Alarm::clear);
             limited.next = now;
         }
     }
 
-    /// Takes in which groups there are, if it is time; whether others are watched now. Those with watermarks of their own are
-    /// watched for themselves.
+    /// Takes in which there are, if it is time; whether others are watched now. Cgroups with watermarks of their own are watched
+    /// for themselves.
     pub(super) fn search(
         &mut self,
         registry: &Registry,
@@ -149,56 +197,73 @@ impl Limits {
         }
         self.next_search = now + SEARCH;
         if !config.is_watched {
-            self.directories.clear();
-            return !std::mem::take(&mut self.groups).is_empty();
+            self.candidates.clear();
+            return !std::mem::take(&mut self.limited).is_empty();
         }
         let marks = config.marks;
-        let mut there = BTreeSet::new();
-        for process in registry.processes() {
-            for path in process.cgroup().into_iter().flat_map(Path::ancestors) {
-                if there.contains(path) || there.len() >= MOST {
-                    break;
-                }
-                there.insert(path.to_owned());
-            }
-        }
-        if there == self.directories && now < self.next_reading {
+        let there = candidates(registry);
+        if there == self.candidates && now < self.next_reading {
             return false;
         }
         self.next_reading = now + LATEST;
-        self.directories.clone_from(&there);
-        let mut limited = BTreeMap::new();
-        for path in there.into_iter().filter(|path| own.iter().all(|group| group.path != *path)) {
-            let Ok(group) = Group::open(&path) else { continue };
-            let Ok(Some(limit)) = group.least_limit() else { continue };
-            limited.insert(path, (group, limit));
-        }
-        let is_same = |(path, (_, limit)): (&PathBuf, &(Group, Bytes))| {
-            let known = self.groups.get(path);
+        self.candidates.clone_from(&there);
+        let is_own = |subject: &Subject| own.iter().any(|group| is_of(group, subject));
+        let others = there.into_iter().filter(|subject| !is_own(subject));
+        let found = others.filter_map(|subject| Source::open(&subject).map(|open| (subject, open)));
+        self.take_in(found.collect(), marks)
+    }
+
+    /// Has these watched, each with its limit; whether they are others than before.
+    fn take_in(&mut self, found: BTreeMap<Subject, (Source, Bytes)>, marks: Watermarks) -> bool {
+        let is_same = |(subject, (_, limit)): (&Subject, &(Source, Bytes))| {
+            let known = self.limited.get(subject);
             known.is_some_and(|known| known.limit == *limit && known.marks == marks)
         };
-        if limited.len() == self.groups.len() && limited.iter().all(is_same) {
+        if found.len() == self.limited.len() && found.iter().all(is_same) {
             return false;
         }
-        let mut before = std::mem::take(&mut self.groups);
-        for (path, (group, limit)) in limited {
-            let same = before.remove(&path).filter(|one| one.limit == limit && one.marks == marks);
-            let limited = same.unwrap_or_else(|| Limited::new(group, limit, marks));
-            self.groups.insert(path, limited);
+        let mut before = std::mem::take(&mut self.limited);
+        for (subject, (source, limit)) in found {
+            let same = before.remove(&subject);
+            let same = same.filter(|one| one.limit == limit && one.marks == marks);
+            let limited = same.unwrap_or_else(|| Limited::new(source, limit, marks));
+            self.limited.insert(subject, limited);
         }
         true
     }
 
-    /// The groups that are watched.
+    /// All that are watched.
     pub(super) fn watches(&self) -> impl Iterator<Item = Watch> {
-        self.groups.iter().map(|(path, limited)| Watch::found(path.clone(), limited.marks))
+        self.limited.iter().map(|(subject, limited)| Watch::found(subject.clone(), limited.marks))
     }
 
-    /// Looks at the groups whose time has come; those that are above their high watermark.
-    pub(super) fn endangered(&mut self) -> Vec<PathBuf> {
+    /// Looks at those whose time has come; those that are above their high watermark.
+    pub(super) fn endangered(&mut self) -> Vec<Subject> {
         let now = Instant::now();
-        let due = self.groups.iter_mut().filter(|(_, limited)| limited.next <= now);
-        let above = due.filter_map(|(path, limited)| limited.look(now).then(|| path.clone()));
+        let due = self.limited.iter_mut().filter(|(_, limited)| limited.next <= now);
+        let above = due.filter_map(|(subject, limited)| limited.look(now).then(|| subject.clone()));
         above.collect()
     }
+}
+
+/// The cgroups in which managed processes are, and those above them, and the nodes to which processes are bound.
+fn candidates(registry: &Registry) -> BTreeSet<Subject> {
+    let mut there = BTreeSet::new();
+    for process in registry.processes() {
+        if there.len() >= MOST {
+            break;
+        }
+        there.extend(process.nodes().map(Subject::Nodes));
+        for path in process.cgroup().into_iter().flat_map(Path::ancestors) {
+            if there.len() >= MOST || !there.insert(Subject::Cgroup(path.to_owned())) {
+                break;
+            }
+        }
+    }
+    there
+}
+
+/// Whether it is this cgroup.
+fn is_of(group: &CgroupMarks, subject: &Subject) -> bool {
+    matches!(subject, Subject::Cgroup(path) if *path == group.path)
 }

@@ -206,7 +206,7 @@ impl Reclaimer {
         }
     }
 
-    /// Ends a pass that is for no cgroup near its limit, because one is.
+    /// Ends a pass that is for no cgroup near its limit, and for no nodes, because some are.
     pub(super) fn make_way_for_limit(&self) {
         if let Some(Running { task, progress, .. }) = &self.running {
             let is_for_one = matches!(&**task, Task::Free { watch, .. } if watch.is_found());

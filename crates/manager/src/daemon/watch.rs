@@ -1,4 +1,4 @@
-//! One thing the daemon watches: the machine's memory or a cgroup's, with its watermarks, where it
+//! One thing the daemon watches: the machine's memory, a cgroup's or some nodes', with its watermarks, where it
 //! stands between them, and until when it is not to be bothered.
 
 use crate::config::Config;
@@ -8,16 +8,20 @@ use crate::select::Selection;
 use crate::status::Memory;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use superpage_kernel::node::NodeSet;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::DoneCause;
 use superpage_policy::watermark::{Guard, Hysteresis, Order, Usage, Watermarks};
 use superpage_units::{HugePages, Nanos, Time};
 
 /// Whose memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Subject {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
     Machine,
+    /// A memory cgroup, by its directory.
     Cgroup(PathBuf),
+    /// The nodes to which some processes are bound.
+    Nodes(NodeSet),
 }
 
 /// Where used memory stands between two watermarks.
@@ -35,7 +39,7 @@ pub(super) enum Level {
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     subject: Subject,
-    /// Nobody named it: it is a cgroup with a limit that was found.
+    /// Nobody named it: it is a cgroup with a limit that was found, or nodes.
     is_found: bool,
     guard: Guard,
     /// Nothing was left to free but memory that programs asked huge pages for.
@@ -55,9 +59,14 @@ impl Watch {
         Self { subject, is_found: false, guard: Guard::new(marks), has_spared: false }
     }
 
-    /// A cgroup with a limit that nobody named.
-    pub(super) fn found(path: PathBuf, marks: Watermarks) -> Self {
-        Self { is_found: true, ..Self::new(Subject::Cgroup(path), marks) }
+    /// Memory that nobody named: that of a cgroup with a limit, or of nodes.
+    pub(super) fn found(subject: Subject, marks: Watermarks) -> Self {
+        Self { is_found: true, ..Self::new(subject, marks) }
+    }
+
+    /// Whether this is whose memory it watches.
+    pub(super) fn is_of(&self, subject: &Subject) -> bool {
+        self.subject == *subject
     }
 
     /// Whether nobody named it.
@@ -82,11 +91,12 @@ impl Watch {
         self.subject.usage().ok().map(|usage| level(self.guard.marks(), usage))
     }
 
-    /// Whether the processes of this cgroup use its memory.
-    pub(super) fn covers(&self, cgroup: Option<&Path>) -> bool {
+    /// Whether a process in this cgroup, bound to these nodes if to any, uses its memory and no other.
+    pub(super) fn covers(&self, cgroup: Option<&Path>, nodes: Option<&NodeSet>) -> bool {
         match &self.subject {
             Subject::Machine => true,
             Subject::Cgroup(path) => cgroup.is_some_and(|cgroup| cgroup.starts_with(path)),
+            Subject::Nodes(watched) => nodes.is_some_and(|nodes| nodes.is_within(watched)),
         }
     }
 
@@ -112,6 +122,7 @@ impl Watch {
         match &self.subject {
             Subject::Machine => "machine".to_owned(),
             Subject::Cgroup(path) => path.display().to_string(),
+            Subject::Nodes(nodes) => format!("nodes {nodes}"),
         }
     }
 
@@ -144,7 +155,8 @@ impl Watch {
         Some(Duration::from_nanos(wait.0))
     }
 
-    /// Which processes can help: for a cgroup, only those in it.
+    /// Which processes can help: for a cgroup, only those in it. Which are bound to which nodes no selection knows, but
+    /// [`Self::covers`].
     pub(super) fn selection(&self, configured: &Selection) -> Selection {
         let mut selection = configured.clone();
         if let Subject::Cgroup(path) = &self.subject {
@@ -171,6 +183,7 @@ impl Subject {
                 let no_limit = || Error::Refused { path: path.clone(), reason };
                 free_memory::usage_of_cgroup(path)?.ok_or_else(no_limit)
             }
+            Self::Nodes(nodes) => free_memory::usage_of_nodes(Path::new("/sys"), nodes),
         }
     }
 }
@@ -204,6 +217,19 @@ mod tests {
         };
         assert_eq!([65, 66].map(at), [(Level::Low, true), (Level::Between, false)]);
         assert_eq!([80, 81].map(at), [(Level::Between, false), (Level::High, false)]);
+    }
+
+    #[test]
+    fn nodes_cover_whoever_is_bound_to_some_of_them() {
+        let set = |list: &str| NodeSet::parse(list.as_bytes()).expect("a list");
+        let watch = Watch::found(Subject::Nodes(set("0-1")), Watermarks::default());
+        assert_eq!(watch.name(), "nodes 0-1");
+        for (bound, is_covered) in [(Some("1"), true), (Some("0-1"), true), (Some("1-2"), false)] {
+            assert_eq!(watch.covers(None, bound.map(set).as_ref()), is_covered, "{bound:?}");
+        }
+        assert!(!watch.covers(None, None), "who may use all nodes is bound to none");
+        let machine = Watch::new(Subject::Machine, Watermarks::default());
+        assert!(machine.covers(None, None) && machine.covers(None, Some(&set("1"))));
     }
 
     #[test]

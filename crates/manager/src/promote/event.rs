@@ -1,6 +1,6 @@
 //! What the scheduler is told and what it orders: plain values, so that a test can be the kernel.
 
-use super::gate::Domain;
+use super::gate::{Domain, Domains};
 use super::policy::Promotion;
 use super::range::{Reason, Refusal};
 use crate::process::{Extent, Memory, Survey};
@@ -105,8 +105,8 @@ pub struct Observed {
     pub policy: Promotion,
     /// What it has done.
     pub activity: Activity,
-    /// Which of the observation's domains its cgroup is, if that has a limit.
-    pub domain: Option<usize>,
+    /// Which of the observation's domains its memory is in.
+    pub domains: Domains,
 }
 
 /// What was observed of the machine.
@@ -115,7 +115,7 @@ pub struct Observation {
     /// All processes to promote in. Those that are not here any more have gone, or are not to be
     /// promoted in any more.
     pub processes: Vec<Observed>,
-    /// The machine's memory first, then that of cgroups with limits.
+    /// The machine's memory first, then that of cgroups with limits, and of nodes.
     pub domains: Vec<Domain>,
     /// Free memory by order.
     pub free: FreeMemory,

@@ -77,7 +77,7 @@ impl BackOff {
     }
 }
 
-/// Memory with watermarks: the machine's, or a cgroup's, and what was promised of it since its usage
+/// Memory with watermarks: the machine's, a cgroup's, or some nodes', and what was promised of it since its usage
 /// was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Domain {
@@ -87,6 +87,22 @@ pub struct Domain {
     pub marks: Watermarks,
     /// Huge pages that collapse requests under way may add.
     pub promised: HugePages,
+}
+
+/// Which of all domains, besides the machine's, a process has its memory in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Domains {
+    /// Its cgroup's, if that has a limit.
+    pub cgroup: Option<usize>,
+    /// That of the nodes to which it is bound.
+    pub nodes: Option<usize>,
+}
+
+impl Domains {
+    /// These and the machine's.
+    pub fn all(self) -> impl Iterator<Item = usize> {
+        [Some(0), self.cgroup, self.nodes].into_iter().flatten()
+    }
 }
 
 /// How much memory promotions may add.
@@ -190,7 +206,7 @@ pub struct Gate {
     slow: BTreeMap<Uid, BackOff>,
     /// What holds for every promotion.
     pub limits: Limits,
-    /// The machine's memory first, then cgroups' with limits.
+    /// The machine's memory first, then cgroups' with limits, and nodes'.
     domains: Vec<Domain>,
 }
 
@@ -198,8 +214,8 @@ pub struct Gate {
 /// request has ended: until then that huge page is in no reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// The cgroup's domain, if it has one.
-    pub domain: Option<usize>,
+    /// The domains of the process.
+    pub domains: Domains,
 }
 
 impl Gate {
@@ -280,22 +296,17 @@ impl Gate {
     ///
     /// # Errors
     /// Why not.
-    pub fn admit(
-        &mut self,
-        seen: &Survey,
-        past: Past,
-        domain: Option<usize>,
-    ) -> Result<Guard, Refusal> {
-        let guard = Guard { domain };
+    pub fn admit(&mut self, seen: &Survey, past: Past, domains: Domains) -> Result<Guard, Refusal> {
+        let guard = Guard { domains };
         let room = self.of(guard).map(|domain| domain.room()).min().unwrap_or(Room::Plenty);
         self.limits.check(seen, past, room)?;
         self.of(guard).for_each(|domain| domain.promised += HugePages(1));
         Ok(guard)
     }
 
-    /// The machine's domain and that of a cgroup.
+    /// The machine's domain and those of a process.
     fn of(&mut self, guard: Guard) -> impl Iterator<Item = &mut Domain> {
-        let is_meant = move |index: usize| index == 0 || guard.domain == Some(index);
+        let is_meant = move |index: usize| guard.domains.all().any(|meant| meant == index);
         self.domains.iter_mut().enumerate().filter(move |(index, _)| is_meant(*index)).map(|d| d.1)
     }
 
@@ -369,15 +380,32 @@ mod tests {
         let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Time::ZERO);
         gate.see(vec![domain(63, 100), domain(64, 100)], &FreeMemory::NONE);
         gate.limits.fragmentation = Share::NONE;
-        let guard = gate.admit(&seen(1), Past::New, Some(1)).expect("there is room");
-        assert_eq!(gate.admit(&seen(1), Past::New, Some(1)), Err(Refusal::Memory));
-        let other = gate.admit(&seen(1), Past::New, None).expect("the cgroup is not its");
+        let (inside, outside) = (Domains { cgroup: Some(1), nodes: None }, Domains::default());
+        let guard = gate.admit(&seen(1), Past::New, inside).expect("there is room");
+        assert_eq!(gate.admit(&seen(1), Past::New, inside), Err(Refusal::Memory));
+        let other = gate.admit(&seen(1), Past::New, outside).expect("the cgroup is not its");
         assert_eq!(gate.promised(), HugePages(2));
-        assert_eq!((guard.domain, other.domain), (Some(1), None));
+        assert_eq!((guard.domains, other.domains), (inside, outside));
         gate.see(vec![domain(63, 100), domain(64, 100)], &FreeMemory::NONE);
         gate.limits.fragmentation = Share::NONE;
         assert_eq!(gate.promised(), HugePages::ZERO);
-        assert!(gate.admit(&seen(1), Past::New, Some(1)).is_ok());
+        assert!(gate.admit(&seen(1), Past::New, inside).is_ok());
+    }
+
+    #[test]
+    fn a_process_keeps_to_its_cgroup_and_to_its_nodes() {
+        let (free, full) = (domain(10, 100), domain(90, 100));
+        for (cgroup, nodes, is_admitted) in
+            [(free, free, true), (full, free, false), (free, full, false), (full, full, false)]
+        {
+            let mut gate = Gate::new(CpuBudget::UNLIMITED, LIMITS, Time::ZERO);
+            gate.see(vec![free, cgroup, nodes], &FreeMemory::NONE);
+            gate.limits.fragmentation = Share::NONE;
+            let both = Domains { cgroup: Some(1), nodes: Some(2) };
+            assert_eq!(gate.admit(&seen(1), Past::New, both).is_ok(), is_admitted);
+            let none = gate.admit(&seen(1), Past::New, Domains::default());
+            assert!(none.is_ok(), "the machine is free");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::RequestId;
 use super::event::{Activity, LONGEST_RUN, Observed};
+use super::gate::Domains;
 use super::range::{Because, Known, State, Wanted};
 use super::runs::Runs;
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ pub(super) struct Managed {
     pub(super) instance: usize,
     /// The user whose process it is.
     pub(super) user: Uid,
-    /// Which of the gate's domains its cgroup is.
-    pub(super) domain: Option<usize>,
+    /// Which of the gate's domains its memory is in.
+    pub(super) domains: Domains,
     /// What it had done at the last observation.
     pub(super) activity: Activity,
     /// What it had done at the last survey.
@@ -53,7 +54,7 @@ impl Managed {
         Self {
             instance,
             user: observed.user,
-            domain: observed.domain,
+            domains: observed.domains,
             activity: observed.activity,
             surveyed: None,
             next_survey: now,

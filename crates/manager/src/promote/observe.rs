@@ -2,7 +2,7 @@
 //! what memory there is for it.
 
 use super::event::{Activity, Observation, Observed};
-use super::gate::Domain;
+use super::gate::{Domain, Domains};
 use super::policy::Promotion;
 use crate::config::{CgroupMarks, PromotionConfig};
 use crate::free_memory;
@@ -11,6 +11,7 @@ use crate::registry::Registry;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use superpage_kernel::Result;
+use superpage_kernel::node::NodeSet;
 use superpage_kernel::thp::{self, Enabled, Thp};
 use superpage_policy::watermark::{Usage, Watermarks};
 use superpage_units::{Bytes, HugePages, Time};
@@ -24,7 +25,7 @@ pub struct Wanted {
     pub marks: Watermarks,
     /// The watermarks of single cgroups.
     pub cgroups: Vec<CgroupMarks>,
-    /// The watermarks of other cgroups with a limit.
+    /// The watermarks of other cgroups with a limit, and of nodes.
     pub limited: Watermarks,
 }
 
@@ -34,7 +35,7 @@ pub struct Wanted {
 /// If `/proc` cannot be read.
 pub fn observe(registry: &Registry, wanted: &Wanted, now: Time) -> Result<Observation> {
     registry.refresh(now)?;
-    let mut domains = Domains::of(wanted.marks);
+    let mut domains = Measured::new(wanted.marks);
     let processes = if is_forbidden(&wanted.promotion) { Vec::new() } else { registry.processes() };
     let observed = processes.into_iter().filter_map(|process| {
         let policy = wanted.promotion.policy_of(&process.identity)?;
@@ -42,8 +43,8 @@ pub fn observe(registry: &Registry, wanted: &Wanted, now: Time) -> Result<Observ
             return None;
         }
         let activity = activity(&process)?;
-        let domain = process.cgroup().and_then(|path| domains.of_cgroup(path, wanted));
-        Some(Observed { key: process.key, user: process.identity.user, policy, activity, domain })
+        let domains = domains.of(&process, wanted);
+        Some(Observed { key: process.key, user: process.identity.user, policy, activity, domains })
     });
     let processes = observed.collect();
     Ok(Observation {
@@ -65,37 +66,58 @@ fn activity(process: &ManagedProcess) -> Option<Activity> {
     Some(Activity { faults, resident: stat.resident })
 }
 
-/// The memory that promotions are measured against: the machine's first, then cgroups' with limits.
-struct Domains {
+/// Memory whose usage cannot be read is taken for full: nothing is added to it.
+const FULL: Usage = Usage { used: Bytes(1), total: Bytes(1) };
+
+/// The memory that promotions are measured against: the machine's first, then cgroups' with limits, and nodes'.
+struct Measured {
     all: Vec<Domain>,
     /// The domain of each cgroup that was asked for; `None` if the cgroup has no limit.
-    known: BTreeMap<PathBuf, Option<usize>>,
+    cgroups: BTreeMap<PathBuf, Option<usize>>,
+    nodes: BTreeMap<NodeSet, usize>,
 }
 
-impl Domains {
-    fn of(marks: Watermarks) -> Self {
-        // A machine whose usage cannot be read is taken for full: nothing is added to it.
-        let full = Usage { used: Bytes(1), total: Bytes(1) };
-        let usage = free_memory::usage_of_machine(Path::new("/proc")).unwrap_or(full);
+impl Measured {
+    fn new(marks: Watermarks) -> Self {
+        let usage = free_memory::usage_of_machine(Path::new("/proc")).unwrap_or(FULL);
         let machine = Domain { usage, marks, promised: HugePages::ZERO };
-        Self { all: vec![machine], known: BTreeMap::new() }
+        Self { all: vec![machine], cgroups: BTreeMap::new(), nodes: BTreeMap::new() }
+    }
+
+    fn of(&mut self, process: &ManagedProcess, wanted: &Wanted) -> Domains {
+        Domains {
+            cgroup: process.cgroup().and_then(|path| self.of_cgroup(path, wanted)),
+            nodes: process.nodes().map(|nodes| self.of_nodes(nodes, wanted)),
+        }
+    }
+
+    fn add(&mut self, usage: Usage, marks: Watermarks) -> usize {
+        self.all.push(Domain { usage, marks, promised: HugePages::ZERO });
+        self.all.len() - 1
+    }
+
+    fn of_nodes(&mut self, nodes: NodeSet, wanted: &Wanted) -> usize {
+        if let Some(known) = self.nodes.get(&nodes) {
+            return *known;
+        }
+        let usage = free_memory::usage_of_nodes(Path::new("/sys"), &nodes).unwrap_or(FULL);
+        let index = self.add(usage, wanted.limited);
+        self.nodes.insert(nodes, index);
+        index
     }
 
     /// The domain of a cgroup: the fullest of those limits that hold for it, with the watermarks of the
     /// nearest cgroup that has some of its own, or else those of all cgroups.
     fn of_cgroup(&mut self, path: &Path, wanted: &Wanted) -> Option<usize> {
-        if let Some(known) = self.known.get(path) {
+        if let Some(known) = self.cgroups.get(path) {
             return *known;
         }
         let usage = free_memory::fullest_cgroup(path);
         let own = wanted.cgroups.iter().filter(|group| path.starts_with(&group.path));
         let own = own.max_by_key(|group| group.path.as_os_str().len()).map(|group| group.marks);
         let marks = own.unwrap_or(wanted.limited);
-        let index = usage.map(|usage| {
-            self.all.push(Domain { usage, marks, promised: HugePages::ZERO });
-            self.all.len() - 1
-        });
-        self.known.insert(path.to_owned(), index);
+        let index = usage.map(|usage| self.add(usage, marks));
+        self.cgroups.insert(path.to_owned(), index);
         index
     }
 }

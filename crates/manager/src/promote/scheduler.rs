@@ -258,7 +258,7 @@ impl Scheduler {
             self.instances[instance].machine.snapshot.add(process.key);
         }
         if let Some(managed) = self.processes.get_mut(&process.key) {
-            (managed.activity, managed.domain) = (process.activity, process.domain);
+            (managed.activity, managed.domains) = (process.activity, process.domains);
             if managed.is_active() {
                 managed.next_survey = managed.next_survey.min(now);
             }
@@ -478,7 +478,7 @@ impl Scheduler {
         for request in self.in_flight.values() {
             let Kind::Collapse { guards, .. } = &request.kind else { continue };
             for guard in guards {
-                for index in [Some(0), guard.domain].into_iter().flatten() {
+                for index in guard.domains.all() {
                     promised.get_mut(index).into_iter().for_each(|sum| *sum += HugePages(1));
                 }
             }
@@ -669,7 +669,7 @@ impl Scheduler {
             let past = if managed.was_huge.contains(range) { Past::WasHuge } else { Past::New };
             let seen = instance.machine.snapshot.seen(key, range);
             let answer = match seen {
-                Some(seen) => self.gate.admit(&seen, past, managed.domain),
+                Some(seen) => self.gate.admit(&seen, past, managed.domains),
                 None => Err(Refusal::NotPossible),
             };
             match answer {

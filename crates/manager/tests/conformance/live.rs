@@ -179,7 +179,8 @@ impl Testbed for Live {
         let start = |(index, size): (usize, &HugePages)| -> Result<Running, Failed> {
             let program = Program::start(*size)?;
             let (pid, command, user) = (program.pid(), "program".to_owned(), Uid(0));
-            let identity = Identity { pid, command, user, cgroup: Membership::Known(None) };
+            let identity =
+                Identity { pid, command, user, cgroup: Membership::Known(None), nodes: None };
             let process = ManagedProcess::new(Self::key(index), Process::open(pid)?, identity)?;
             let process = Arc::new(process);
             let end = program.start.offset(size.bytes());

@@ -7,7 +7,7 @@ use superpage_manager::process::{Memory, PromotableVma, Survey};
 use superpage_manager::promote::event::{
     Activity, Collapse, Collapsed, Command, Event, Observation, Observed, Report, RequestId,
 };
-use superpage_manager::promote::gate::Domain;
+use superpage_manager::promote::gate::{Domain, Domains};
 use superpage_manager::promote::policy::Promotion;
 use superpage_manager::promote::range::Refusal;
 use superpage_policy::promotion::linux::{Linux, Options};
@@ -234,7 +234,7 @@ impl Kernel {
                 user: program.user,
                 policy: self.policy,
                 activity,
-                domain: None,
+                domains: Domains::default(),
             }
         };
         let usage = Usage { used: self.machine.used().bytes(), total: MEMORY };

@@ -5,6 +5,7 @@ use crate::daemon::watch::{Level, Watch};
 use crate::pass::Permission;
 use crate::promote::policy::Promotion;
 use crate::select::Identity;
+use superpage_kernel::node::NodeSet;
 use superpage_policy::promotion::capabilities::IdleReclaim;
 
 /// Where the memory of each watch stands; `None` where that cannot be told.
@@ -29,17 +30,21 @@ impl Levels {
     }
 }
 
-/// What may be done, without a pass above the high watermark, to a process where watched memory stands
-/// like this.
+/// What may be done, without a pass above the high watermark, to a process, bound to these nodes if to any, where watched memory
+/// stands like this.
 pub(super) fn idle(
     identity: &Identity,
+    nodes: Option<&NodeSet>,
     config: &Config,
     watches: &[Watch],
     levels: &Levels,
 ) -> Permission {
     let is_short = || {
-        let mut watches = watches.iter().zip(&levels.0);
-        watches.any(|(watch, level)| *level > Some(Level::Low) && watch.covers(identity.cgroup()))
+        let covers = |watch: &Watch| watch.covers(identity.cgroup(), nodes);
+        watches
+            .iter()
+            .zip(&levels.0)
+            .any(|(watch, level)| *level > Some(Level::Low) && covers(watch))
     };
     let is_selected = config.processes.admits(identity);
     let policy = config.promotion.policy_of(identity).filter(|_| is_selected);
@@ -70,7 +75,7 @@ mod tests {
             let config = Config { promotion, ..config.clone() };
             let cgroup = Membership::Known(Some(cgroup.into()));
             let identity = Identity { cgroup, ..Identity::for_tests() };
-            idle(&identity, &config, &watches, &Levels(levels.to_vec()))
+            idle(&identity, None, &config, &watches, &Levels(levels.to_vec()))
         };
         let (low, between) = (Some(Level::Low), Some(Level::Between));
         for (levels, inside, outside) in [

@@ -182,14 +182,19 @@ impl Work {
         let selection = watch.selection(&self.config.processes);
         let may_change = selection.may_change();
         let (cpu, began) = (CpuTime::of_thread(), Instant::now());
-        // The registry knows well enough who is in a cgroup near its limit, which may come to it while all processes are asked.
+        // The registry knows well enough who is in a cgroup near its limit, or bound to nodes that are nearly full: all of it may
+        // be used up while all processes are asked.
         if !watch.is_found() {
             progress.begins_with_all();
             self.registry.refresh(now)?;
             progress.is_over();
             self.pay(CpuTime::of_thread().since(cpu), began, progress);
         }
-        let found = self.find(|process| selection.admits(&process.identity), 0, progress)?;
+        let can_help = |process: &ManagedProcess| {
+            selection.admits(&process.identity)
+                && watch.covers(process.cgroup(), process.nodes().as_ref())
+        };
+        let found = self.find(can_help, 0, progress)?;
         if progress.is_to_end() {
             // A part of the huge pages would be taken for all, and none for nothing left.
             return Ok((Account::default(), End::Stopped));
@@ -244,7 +249,9 @@ impl Work {
         let now = clock::now();
         let levels = Levels::now(&self.watches);
         let may = |process: &ManagedProcess| {
-            let may = permission::idle(&process.identity, &self.config, &self.watches, &levels);
+            let (identity, nodes) = (&process.identity, process.nodes());
+            let may =
+                permission::idle(identity, nodes.as_ref(), &self.config, &self.watches, &levels);
             may != Permission::Nothing
         };
         let is_wanted = |process: &ManagedProcess| policies.contains_key(&process.key);
@@ -284,7 +291,8 @@ impl Work {
             progress.begins(process);
             let identity = self.registry.describer().ask(&process.process);
             identity.map_or(Permission::Nothing, |identity| {
-                permission::idle(&identity, config, watches, &levels.borrow())
+                let nodes = process.nodes();
+                permission::idle(&identity, nodes.as_ref(), config, watches, &levels.borrow())
             })
         };
         let mut looked = Instant::now();
