@@ -46,15 +46,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let mut columns = Vec::new();
     for suite in suites {
         let kernel = debian::fetch(suite, &directory)?;
-        let variants = if named.is_empty() { &Variant::ALL[..] } else { &[Variant::Plain] };
-        for variant in variants.iter().copied() {
-            let chosen: Vec<Program> = match variant {
-                Variant::Plain => programs.clone(),
-                // What differs there is the memory, which these are about.
-                Variant::Nodes | Variant::Reporting => {
-                    programs.iter().filter(|program| program.is_in_gate()).cloned().collect()
-                }
-            };
+        for variant in Variant::ALL {
+            let is_meant = |program: &&Program| is_meant(program, variant, named);
+            let chosen: Vec<Program> = programs.iter().filter(is_meant).cloned().collect();
+            if chosen.is_empty() {
+                continue;
+            }
             let ran = boot(&kernel, &chosen, &[], variant, LIMIT, &directory)?;
             columns.push((format!("{}{}", kernel.version, variant.suffix()), ran));
         }
@@ -62,6 +59,17 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     print!("{}", table::markdown(&columns));
     let failed = columns.iter().any(|(_, ran)| ran.has_failed() || !ran.is_whole());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Whether a program runs in this variant of the guest, where these were named or, if none were, all are to run.
+fn is_meant(program: &Program, variant: Variant, named: &[String]) -> bool {
+    // What differs in the other guests is the memory, which these are about.
+    let is_about_memory = named.is_empty() && program.is_in_gate();
+    match variant {
+        Variant::Plain => !program.is_about_nodes(),
+        Variant::Nodes => program.is_about_nodes() || is_about_memory,
+        Variant::Reporting => is_about_memory,
+    }
 }
 
 /// Runs superpage in a guest, and prints what it says.

@@ -29,6 +29,8 @@ const LEFT_OUT: [&str; 12] = [
 /// Those that the gate runs, in this order, until its time is up.
 const IN_GATE: [&str; 4] =
     ["kernel/live_huge_pages", "kernel/live_settings", "cli/live_promote", "cli/live_debloat"];
+/// The tests of what needs two nodes, which no other guest has.
+const ABOUT_NODES: &str = "cli/live_nodes";
 /// Tests that time what they see, which says nothing on emulated processors.
 const TIMED: [&str; 5] = [
     "forty_thousand_vmas",
@@ -64,6 +66,11 @@ impl Program {
     /// Whether the gate runs it.
     pub(crate) fn is_in_gate(&self) -> bool {
         IN_GATE.contains(&self.name.as_str())
+    }
+
+    /// Whether it needs a guest with two nodes.
+    pub(crate) fn is_about_nodes(&self) -> bool {
+        self.name == ABOUT_NODES
     }
 
     /// Its path in the guest.
