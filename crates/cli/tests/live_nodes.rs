@@ -26,8 +26,8 @@ use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, Bytes, Pid};
 const LARGEST: Bytes = Bytes::from_gib(4);
 /// The memory that the program maps, by the memory of its node. It touches 40 % of its base pages, and so half of the node.
 const MAPPED: f64 = 1.25;
-/// The time for each huge page that the program passes: 100 MiB in a second, with which a daemon on emulated processors keeps up.
-const PACE: Duration = Duration::from_millis(20);
+/// The time that a slow program takes for each huge page: 40 MiB in a second, with which a daemon on emulated processors keeps up.
+const PACE: Duration = Duration::from_millis(50);
 /// The memory that the program under a cpuset has: enough to be managed.
 const SOME: Bytes = Bytes::from_mib(64);
 
@@ -86,7 +86,8 @@ fn be_bound() -> Ended {
     say("ready")?;
     loop {
         match next_order()?.as_str() {
-            "fill" => fill(&mut memory)?,
+            "fill" => fill(&mut memory, Duration::ZERO)?,
+            "fill slowly" => fill(&mut memory, PACE)?,
             "check" => {
                 let is_wrong = |(page, bytes): &(usize, &mut [u8])| {
                     is_touched(*page) && bytes[0] != pattern(*page)
@@ -99,13 +100,13 @@ fn be_bound() -> Ended {
     }
 }
 
-fn fill(memory: &mut OwnMemory) -> Ended {
+fn fill(memory: &mut OwnMemory, pace: Duration) -> Ended {
     for (page, bytes) in pages(memory.bytes_mut()) {
         if is_touched(page) {
             bytes[0] = pattern(page);
         }
         if (page as u64 + 1).is_multiple_of(BASE_PAGES_PER_HUGE_PAGE) {
-            std::thread::sleep(PACE);
+            std::thread::sleep(pace);
         }
     }
     say("filled")
@@ -161,7 +162,7 @@ fn who_is_bound_to_a_node_lives_there() -> Ended {
     let (name, before) = (format!("nodes {}", last()?.0.0), kills()?);
     let mut program = Subject::start("bound")?;
     let (home, daemon) = daemon(program.pid())?;
-    if program.order("fill").is_err() {
+    if program.order("fill slowly").is_err() {
         let log: Vec<_> = daemon.log().iter().rev().take(20).map(Value::to_string).collect();
         return Err(format!("killed; the log, last line first:\n{}", log.join("\n")).into());
     }
