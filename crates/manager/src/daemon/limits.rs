@@ -267,3 +267,30 @@ fn candidates(registry: &Registry) -> BTreeSet<Subject> {
 fn is_of(group: &CgroupMarks, subject: &Subject) -> bool {
     matches!(subject, Subject::Cgroup(path) if *path == group.path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_kernel::node;
+    use superpage_units::Share;
+
+    #[test]
+    fn nodes_are_looked_at_by_the_clock() {
+        let nodes = node::with_memory(Path::new("/sys")).unwrap_or_default();
+        let subject = Subject::Nodes(nodes.clone());
+        let found =
+            || Source::open(&subject).map(|open| (subject.clone(), open)).into_iter().collect();
+        let passed =
+            Watermarks::new(Share::clamped(0.0001), Share::NONE).expect("low is below high");
+        let mut limits = Limits::new();
+        assert!(limits.take_in(found(), passed) && !limits.take_in(found(), passed));
+        let names: Vec<String> = limits.watches().map(|watch| watch.name()).collect();
+        assert_eq!(names, [format!("nodes {nodes}")]);
+        assert!(limits.watches().all(|watch| watch.is_found()) && limits.alarms().next().is_none());
+        assert_eq!(limits.endangered(), std::slice::from_ref(&subject));
+        assert!(limits.endangered().is_empty() && limits.next() <= Instant::now() + SEARCH);
+        assert!(limits.take_in(found(), Watermarks::NEVER), "other watermarks");
+        assert!(limits.endangered().is_empty(), "they are not passed");
+        assert!(limits.take_in(BTreeMap::new(), passed) && limits.watches().next().is_none());
+    }
+}
