@@ -169,14 +169,17 @@ fn verdict_of(word: &str) -> Option<Verdict> {
     }
 }
 
-/// Erases a terminal's line, before another is written in its place (ECMA-48's EL).
+/// Erases a terminal's line, before another is written in its place (ECMA-48's EL), or in that of the line above (CUU).
 const ERASED: &str = "\u{1b}[2K";
+const UP: &str = "\u{1b}[1A";
 
 /// What programs printed, without the lines between them. Of a line that was written several times it is the last, as a
 /// terminal shows it.
 pub(crate) fn said(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with("@@ "));
-    let shown = lines.map(|line| line.trim_end().rsplit(ERASED).next().unwrap_or_default());
+    let shown = lines.map(|line| {
+        line.trim_end().rsplit(ERASED).next().unwrap_or_default().trim_start_matches(UP)
+    });
     shown.map(|line| format!("{line}\n")).collect()
 }
 
@@ -301,7 +304,7 @@ mod tests {
         let ran = ran("@@ begins superpage\nno memory\n@@ ended 3\n@@ all ended\n");
         assert_eq!(ran.exit_code(), Some(3));
         assert_eq!(
-            super::said("@@ begins superpage\r\nhalf\r\u{1b}[2Kwhole\r\nb\n@@ ended 3\n"),
+            super::said("@@ begins superpage\r\nhalf\r\u{1b}[2K\u{1b}[1Awhole\r\nb\n@@ ended 3\n"),
             "whole\nb\n"
         );
     }
