@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let mut columns = Vec::new();
     for suite in suites {
         let kernel = debian::fetch(suite, &directory)?;
-        for variant in Variant::ALL {
+        for variant in Variant::OF_TESTS {
             let is_meant = |program: &&Program| is_meant(program, variant, named);
             let chosen: Vec<Program> = programs.iter().filter(is_meant).cloned().collect();
             if chosen.is_empty() {
@@ -66,13 +66,13 @@ fn is_meant(program: &Program, variant: Variant, named: &[String]) -> bool {
     // What differs in the other guests is the memory, which these are about.
     let is_about_memory = named.is_empty() && program.is_in_gate();
     match variant {
-        Variant::Plain => !program.is_about_nodes(),
+        Variant::Plain | Variant::Large => !program.is_about_nodes(),
         Variant::Nodes => program.is_about_nodes() || is_about_memory,
         Variant::Reporting => is_about_memory,
     }
 }
 
-/// Runs superpage in a guest, and prints what it says.
+/// Runs superpage in a guest, prints what it says, and ends with its exit code.
 pub(crate) fn superpage(arguments: &[String]) -> Result<ExitCode> {
     let Some((suite, words)) = arguments
         .split_first()
@@ -89,9 +89,10 @@ pub(crate) fn superpage(arguments: &[String]) -> Result<ExitCode> {
     let kernel = debian::fetch(suite, &directory)?;
     let image = directory.join("initramfs.cpio");
     initramfs::build(&kernel, &Work::Superpage(words), &image)?;
-    let ran = guest::run(&kernel, &image, Variant::Plain, LIMIT, &directory)?;
-    print!("{}", String::from_utf8_lossy(&std::fs::read(directory.join(guest::RESULTS))?));
-    Ok(if ran.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let ran = guest::run(&kernel, &image, Variant::Large, LIMIT, &directory)?;
+    let results = std::fs::read(directory.join(guest::RESULTS))?;
+    print!("{}", table::said(&String::from_utf8_lossy(&results)));
+    Ok(ran.exit_code().map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 /// Some of the tests, on the oldest kernel that is supported.

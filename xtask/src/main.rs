@@ -21,7 +21,7 @@ cargo xtask COMMAND
   test-kernels [SUITE [PROGRAM...]]
           the live tests on the newest kernels of Debian's suites, in guests; or programs of them, such as cli/live_daemon
   guest SUITE ARGUMENT...
-          superpage with these arguments on the newest kernel of a suite, in a guest with cgroup v2
+          superpage with these arguments on the newest kernel of a suite, in a guest with cgroup v2; its exit code
 ";
 
 fn main() -> Result<ExitCode> {

@@ -592,7 +592,8 @@ pub(crate) struct LabRun {
     /// Memory of each workload (live only); by default the paper's, or what fits this machine
     #[arg(long, value_name = "SIZE", value_parser = workload_size)]
     pub(crate) size: Option<Bytes>,
-    /// How often each variant is timed (the fastest of five runs), live only; medians are reported
+    /// How often each variant is timed (the fastest of five runs), live only; medians are reported (jvm-pretouch: for how many
+    /// minutes its JVM waits)
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
     /// Memory of a program that wants more, in percent of that (heap-streams, -random, -redis and -compressed: by default 75;

@@ -1,35 +1,29 @@
 //! A JVM that touches its whole heap when it starts, asks for huge pages there (`MADV_HUGEPAGE`), and
-//! then does nothing. It is whatever `java` the machine has; no JVM is installed for it.
+//! then does nothing. It is whatever `java` the machine has.
+//!
+//! Its program is keytool, which every JRE has and which waits where it is to read a FIFO to which nobody writes. One of
+//! our own would need a compiler, which a JRE does not have.
 
 use crate::server::{Directory, Program, Server, Surroundings, failed, find};
 use crate::workload::{Error, PageSize, Result};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::thread::sched_getaffinity;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use superpage_units::{Bytes, Pid};
 
 const JAVA: Program =
     Program { name: "java", starting: "start a JVM", connecting: "wait for a JVM" };
 
-/// A JVM with its compiler is in this Debian package.
-const PACKAGE: &str = "default-jdk-headless";
-
-/// The program: says by a file that it runs, which is after the heap was touched, and sleeps.
-const IDLE: &str = "\
-import java.nio.file.Files;
-import java.nio.file.Path;
-
-class Idle {
-    public static void main(String[] arguments) throws Exception {
-        Files.createFile(Path.of(arguments[0]));
-        Thread.sleep(Long.MAX_VALUE);
-    }
-}
-";
+/// A JVM is in this Debian package.
+const PACKAGE: &str = "default-jre-headless";
 
 /// A running JVM. Dropping it kills it.
 #[derive(Debug)]
 pub struct Jvm {
     server: Server,
+    /// The end of the FIFO to which nobody writes: without it, keytool would read its end.
+    _silent: OwnedFd,
     _directory: Directory,
 }
 
@@ -45,12 +39,15 @@ impl Jvm {
         let cores =
             sched_getaffinity(None).map_err(|errno| failed(JAVA.starting, &errno.into()))?;
         let directory = Directory::create()?;
-        let (source, ready) = (directory.file("Idle.java"), directory.file("ready"));
-        std::fs::write(&source, IDLE).map_err(|error| failed(JAVA.starting, &error))?;
+        let fifo = directory.file("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .map_err(|errno| failed(JAVA.starting, &errno.into()))?;
         let around = Surroundings::new(PageSize::Huge, cores);
-        let mut server = Server::start(JAVA, arguments(heap, &source, &ready), around)?;
-        server.wait(|| std::fs::metadata(&ready))?;
-        Ok(Self { server, _directory: directory })
+        let mut server = Server::start(JAVA, arguments(heap, &fifo), around)?;
+        // Refused until keytool has it open to read, which is after the heap was touched.
+        let writing = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let silent = server.wait(|| Ok(open(&fifo, writing, Mode::empty())?))?;
+        Ok(Self { server, _silent: silent, _directory: directory })
     }
 
     /// Its process.
@@ -66,8 +63,8 @@ impl Jvm {
     }
 }
 
-/// The JVM's command line; it compiles the source itself.
-fn arguments(heap: Bytes, source: &Path, ready: &Path) -> Vec<String> {
+/// The JVM's command line.
+fn arguments(heap: Bytes, fifo: &Path) -> Vec<String> {
     vec![
         format!("-Xms{}", heap.0),
         format!("-Xmx{}", heap.0),
@@ -75,8 +72,11 @@ fn arguments(heap: Bytes, source: &Path, ready: &Path) -> Vec<String> {
         "-XX:+AlwaysPreTouch".to_owned(),
         // It would leave a file behind where it is killed.
         "-XX:-UsePerfData".to_owned(),
-        source.to_string_lossy().into_owned(),
-        ready.to_string_lossy().into_owned(),
+        "-m".to_owned(),
+        "java.base/sun.security.tools.keytool.Main".to_owned(),
+        "-printcertreq".to_owned(),
+        "-file".to_owned(),
+        fifo.to_string_lossy().into_owned(),
     ]
 }
 
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn the_heap_has_its_whole_size_from_the_start() {
-        let line = arguments(Bytes::from_gib(2), Path::new("a/Idle.java"), Path::new("a/ready"));
+        let line = arguments(Bytes::from_gib(2), Path::new("a/fifo"));
         assert_eq!(line[..2], ["-Xms2147483648", "-Xmx2147483648"]);
-        assert_eq!(line[5..], ["a/Idle.java", "a/ready"]);
+        assert_eq!(line.last().map(String::as_str), Some("a/fifo"));
     }
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use superpage_units::Pid;
 
 /// How long a server may take to be ready. Chosen: memcached and Redis take a few milliseconds, a JVM
-/// that compiles its program and touches its heap some seconds.
+/// that touches its heap some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that was told to end (SIGTERM) gets so long to give its memory back. Chosen.

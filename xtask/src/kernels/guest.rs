@@ -40,6 +40,8 @@ const LAST: usize = 5;
 pub(crate) enum Variant {
     /// Two processors and 4 GiB.
     Plain,
+    /// Two processors and 8 GiB, for experiments with several programs.
+    Large,
     /// Two nodes (NUMA) with a processor and 2 GiB each.
     Nodes,
     /// The guest tells its host which memory is free (a balloon's free page reporting).
@@ -47,21 +49,29 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Nodes, Self::Reporting];
+    /// Those that tests run in.
+    pub(crate) const OF_TESTS: [Self; 3] = [Self::Plain, Self::Nodes, Self::Reporting];
 
     /// What is said of it behind the kernel's version.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Plain => "",
+            Self::Large => ", 8 GiB",
             Self::Nodes => ", two nodes",
             Self::Reporting => ", free page reporting",
         }
     }
 
+    fn memory(self) -> &'static str {
+        match self {
+            Self::Large => "8G",
+            Self::Plain | Self::Nodes | Self::Reporting => "4G",
+        }
+    }
+
     fn options(self) -> &'static [&'static str] {
         match self {
-            Self::Plain => &[],
+            Self::Plain | Self::Large => &[],
             Self::Nodes => &[
                 "-object",
                 "memory-backend-ram,id=first,size=2G",
@@ -83,7 +93,7 @@ pub(crate) fn missing() -> Option<String> {
     missing.map(|(program, package)| format!("there is no {program}: on Debian, install {package}"))
 }
 
-/// Boots a guest and runs its tests until they have ended or `limit` is over.
+/// Boots a guest and runs its programs until they have ended or `limit` is over.
 pub(crate) fn run(
     kernel: &Kernel,
     initramfs: &Path,
@@ -109,7 +119,7 @@ pub(crate) fn run(
             "-smp",
             "2",
             "-m",
-            "4G",
+            variant.memory(),
         ])
         .args(["-no-reboot", "-display", "none", "-monitor", "none", "-nic", "none"])
         .args(["-serial", &serial(&console), "-serial", &serial(&results)])

@@ -201,7 +201,8 @@ fn script(work: &Work<'_>, superpage: &Path, modules: &[String]) -> String {
         Work::Superpage(words) => {
             let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
             let superpage = quoted(&superpage.to_string_lossy());
-            let _ = writeln!(script, "{superpage} {}; echo \"exit code $?\"", words.join(" "));
+            script.push_str("echo '@@ begins superpage'\n");
+            let _ = writeln!(script, "{superpage} {}; echo \"@@ ended $?\"", words.join(" "));
         }
     }
     script.push_str("echo '@@ all ended'; sync; poweroff -f\n");

@@ -71,6 +71,11 @@ impl Ran {
         self.is_whole
     }
 
+    /// The exit code of the last program; `None` if it did not come to its end.
+    pub(crate) fn exit_code(&self) -> Option<u8> {
+        u8::try_from(self.programs.last()?.ended?).ok()
+    }
+
     /// How many programs of tests came to their ends.
     pub(crate) fn ended(&self) -> usize {
         self.programs.iter().filter(|program| program.ended.is_some()).count()
@@ -162,6 +167,20 @@ fn verdict_of(word: &str) -> Option<Verdict> {
         "FAILED" => Some(Verdict::Failed),
         _ => word.starts_with("ignored").then_some(Verdict::Skipped),
     }
+}
+
+/// Erases a terminal's line, before another is written in its place (ECMA-48's EL), or in that of the line above (CUU).
+const ERASED: &str = "\u{1b}[2K";
+const UP: &str = "\u{1b}[1A";
+
+/// What programs printed, without the lines between them. Of a line that was written several times it is the last, as a
+/// terminal shows it.
+pub(crate) fn said(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with("@@ "));
+    let shown = lines.map(|line| {
+        line.trim_end().rsplit(ERASED).next().unwrap_or_default().trim_start_matches(UP)
+    });
+    shown.map(|line| format!("{line}\n")).collect()
 }
 
 /// A line for each test, as a person follows them.
@@ -273,10 +292,21 @@ mod tests {
         assert_eq!(ran.verdict("cli/log", "whole"), Some(Verdict::Passed));
         assert_eq!(ran.verdict("cli/log", "breaks"), None);
         assert!(ran.has_failed() && !ran.is_whole && ran.ended() == 1);
+        assert_eq!(ran.exit_code(), None);
         let mut tally = Tally::default();
         assert!(!ran.count("6.12", &mut tally));
         assert_eq!((tally.passed, tally.failed, tally.skipped), (2, 1, 0));
         assert_eq!(tally.skips, ["skipped holds: no rights (on 6.12)"]);
+    }
+
+    #[test]
+    fn the_last_programs_exit_code_is_known() {
+        let ran = ran("@@ begins superpage\nno memory\n@@ ended 3\n@@ all ended\n");
+        assert_eq!(ran.exit_code(), Some(3));
+        assert_eq!(
+            super::said("@@ begins superpage\r\nhalf\r\u{1b}[2K\u{1b}[1Awhole\r\nb\n@@ ended 3\n"),
+            "whole\nb\n"
+        );
     }
 
     #[test]

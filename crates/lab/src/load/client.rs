@@ -3,7 +3,7 @@
 //! A key always goes over the same connection, so the server does what is asked about it in our
 //! order, and what an answer must be is known when its request is sent.
 
-use super::items::{Items, Value};
+use super::items::{Items, Sizes, Value};
 use super::resp::{self, Reply};
 use crate::server::failed;
 use crate::width::to_usize;
@@ -168,6 +168,15 @@ impl Client {
             left = left.checked_sub(1)?;
             Some((Ask::Set, items.add()))
         })
+    }
+
+    /// As [`Client::fill`], with values of these lengths.
+    ///
+    /// # Errors
+    /// As [`Client::fill`].
+    pub fn fill_with(&mut self, sizes: Sizes, count: u64, window: Window) -> Result<Latencies> {
+        self.items.resize(sizes);
+        self.fill(count, window)
     }
 
     /// Deletes a share (0 to 1) of the keys, chosen at random.

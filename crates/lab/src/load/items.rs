@@ -66,7 +66,8 @@ impl Value {
 #[derive(Clone, Debug)]
 pub struct Items {
     seed: u64,
-    sizes: Sizes,
+    /// The lengths of values, each from a key on, in ascending order.
+    sizes: Vec<(u32, Sizes)>,
     /// By key: 0, or which value it has had last.
     versions: Vec<u32>,
     /// The keys that have a value, in no order.
@@ -77,7 +78,12 @@ impl Items {
     /// None yet. The `seed` decides the values.
     #[must_use]
     pub fn new(sizes: Sizes, seed: u64) -> Self {
-        Self { seed, sizes, versions: Vec::new(), live: Vec::new() }
+        Self { seed, sizes: vec![(0, sizes)], versions: Vec::new(), live: Vec::new() }
+    }
+
+    /// The keys that are new from now on have values of other lengths.
+    pub(super) fn resize(&mut self, sizes: Sizes) {
+        self.sizes.push((self.next_key(), sizes));
     }
 
     /// How many keys have a value.
@@ -88,10 +94,14 @@ impl Items {
 
     /// A new key, to be given its first value.
     pub(super) fn add(&mut self) -> u32 {
-        let key = u32::try_from(self.versions.len()).unwrap_or(u32::MAX);
+        let key = self.next_key();
         self.versions.push(0);
         self.live.push(key);
         key
+    }
+
+    fn next_key(&self) -> u32 {
+        u32::try_from(self.versions.len()).unwrap_or(u32::MAX)
     }
 
     /// Takes a random key out, if there is one: it will have no value any more.
@@ -121,8 +131,9 @@ impl Items {
     pub(super) fn value(&self, key: u32) -> Option<Value> {
         let version = *self.versions.get(to_usize(key.into()))?;
         let word = mix(self.seed ^ mix(u64::from(key) << 32 | u64::from(version)));
-        let span = self.sizes.most.saturating_sub(self.sizes.least).0 + 1;
-        let length = to_usize(self.sizes.least.0 + scale(mix(word), span));
+        let (_, sizes) = self.sizes.iter().rfind(|(first, _)| *first <= key)?;
+        let span = sizes.most.saturating_sub(sizes.least).0 + 1;
+        let length = to_usize(sizes.least.0 + scale(mix(word), span));
         let word = (word | 0x0101_0101_0101_0101).to_le_bytes();
         (version > 0).then_some(Value { word, length })
     }
@@ -148,6 +159,16 @@ mod tests {
         assert_eq!(items.remove(&mut Rng::new(1)), Some(key));
         assert_eq!((items.remove(&mut Rng::new(1)), items.draw(&mut Rng::new(1))), (None, None));
         assert_eq!(items.renew(77), None);
+    }
+
+    #[test]
+    fn other_lengths_are_those_of_new_keys_only() {
+        let mut items = items(8, 8, 1);
+        let old = items.add();
+        items.resize(Sizes::all(Bytes(99)));
+        let new = items.add();
+        let length = |value: Option<Value>| value.map(Value::len);
+        assert_eq!((length(items.renew(old)), length(items.renew(new))), (Some(8), Some(99)));
     }
 
     proptest! {

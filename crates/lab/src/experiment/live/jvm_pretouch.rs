@@ -2,12 +2,15 @@
 //!
 //! `-XX:+UseTransparentHugePages -XX:+AlwaysPreTouch`: the heap is advised to be on huge pages
 //! (`MADV_HUGEPAGE`) and touched whole before the program begins, so that nothing is paid later. Then the
-//! program sleeps. All of the heap is zero-filled, which is what de-bloating looks for, but memory is free
+//! program waits. All of the heap is zero-filled, which is what de-bloating looks for, but memory is free
 //! and was asked for. It takes the machine's own `java`; where there is none the experiment cannot run.
+//!
+//! A round is a minute of the same JVM, under the configurations that are to keep its huge pages. Without a daemon, and
+//! under Quicksilver by its published rule, one minute shows what happens.
 
-use super::support_bench::{Bench, fitting_size, median, rounded};
+use super::support_bench::{Bench, fitting_size, rounded};
 use super::support_daemon::Configuration;
-use super::support_regime::{Khugepaged, in_turn, set_enabled};
+use super::support_regime::{Khugepaged, note_on_generous, set_enabled};
 use super::support_told::{Told, told_by};
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::jvm::Jvm;
@@ -27,7 +30,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     columns: &[
         ("case", "enabled"),
         ("policy", "configuration"),
-        ("rounds", "rounds"),
         ("heap_bytes", "heap"),
         ("huge_at_start", "on huge pages at the start"),
         ("seconds", "after s"),
@@ -42,11 +44,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// The heap.
 const SIZE: Bytes = Bytes::from_gib(2);
 
-/// Where the program may have huge pages from the kernel.
-const CASES: [(&str, Enabled); 2] = [("madvise", Enabled::Madvise), ("always", Enabled::Always)];
-
-const CONFIGURATIONS: [Configuration; 3] =
-    [Configuration::NoDaemon, Configuration::Default, Configuration::Quicksilver];
+const CONFIGURATIONS: [Configuration; 4] = [
+    Configuration::NoDaemon,
+    Configuration::Default,
+    Configuration::Generous,
+    Configuration::Quicksilver,
+];
 
 /// One JVM, from its start to its end.
 #[derive(Clone, Copy, Debug)]
@@ -66,47 +69,57 @@ struct Row {
     machine: &'static str,
     case: &'static str,
     policy: &'static str,
-    rounds: usize,
-    heap_bytes: f64,
+    heap_bytes: u64,
     huge_at_start: f64,
     seconds: u64,
     huge_at_end: f64,
     left: f64,
-    split: f64,
-    freed_bytes: f64,
+    split: u64,
+    freed_bytes: u64,
 }
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = fitting_size(setting, SIZE, 1)?;
     // Below a GiB a run is a trial of the experiment, not a measurement.
-    let rest = Duration::from_secs(if size < Bytes::from_gib(1) { 1 } else { 60 });
+    let round = Duration::from_secs(if size < Bytes::from_gib(1) { 1 } else { 60 });
     let mut bench = Bench::open(setting)?;
     let mut report = Report::default();
-    for (case, enabled) in CASES {
-        let samples = in_turn(CONFIGURATIONS, setting.rounds, |configuration, round| {
-            let (name, of) = (configuration.name(), setting.rounds);
-            progress(&format!("{case}, {name}: round {} of {of}", round + 1))?;
-            set_enabled(&mut bench, enabled)?;
-            Khugepaged::Default.set(&mut bench)?;
-            trial(setting, configuration, size, rest)
-        })?;
-        for (configuration, of_one) in CONFIGURATIONS.into_iter().zip(&samples) {
-            report.push(&row(case, configuration, of_one, rest))?;
-        }
+    for configuration in CONFIGURATIONS {
+        set_enabled(&mut bench, Enabled::Always)?;
+        Khugepaged::Default.set(&mut bench)?;
+        let rounds = rounds(configuration, setting);
+        let mut rest = || {
+            (1..=rounds).try_for_each(|number| {
+                progress(&format!("{}: minute {number} of {rounds}", configuration.name()))?;
+                std::thread::sleep(round);
+                Ok(())
+            })
+        };
+        let sample = trial(setting, configuration, size, &mut rest)?;
+        report.push(&row(configuration, sample, round * rounds))?;
     }
     report.notes.push(format!(
-        "java -XX:+UseTransparentHugePages -XX:+AlwaysPreTouch, -Xms and -Xmx of {size}, its program asleep; \
+        "java -XX:+UseTransparentHugePages -XX:+AlwaysPreTouch, -Xms and -Xmx of {size}, its program waiting; \
          the daemon starts when the heap has been touched, and sees the JVM only. The heap is the largest VMA \
          of private anonymous memory; what was split and freed is of the whole JVM.",
     ));
+    report.notes.extend(note_on_generous());
     Ok(report)
+}
+
+/// The minutes for which the JVM is left alone.
+fn rounds(configuration: Configuration, setting: &Setting) -> u32 {
+    match configuration {
+        Configuration::NoDaemon | Configuration::Quicksilver => 1,
+        _ => setting.rounds,
+    }
 }
 
 fn trial(
     setting: &Setting,
     configuration: Configuration,
     size: Bytes,
-    rest: Duration,
+    rest: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Sample> {
     let jvm = Jvm::start(size)?;
     let process = Process::open(jvm.pid())?;
@@ -118,7 +131,7 @@ fn trial(
     };
     let before = huge_pages()?;
     let mut daemon = configuration.start(setting, jvm.pid())?;
-    std::thread::sleep(rest);
+    rest()?;
     let after = huge_pages()?;
     let told = daemon.as_mut().map(told_by).transpose()?.unwrap_or_default();
     Ok(Sample { heap: heap.size(), before, after, told })
@@ -130,27 +143,20 @@ fn heap_of(vmas: Vec<Vma>) -> Option<Vma> {
     vmas.into_iter().filter(may).max_by_key(Vma::size)
 }
 
-fn row(
-    case: &'static str,
-    configuration: Configuration,
-    samples: &[Sample],
-    rest: Duration,
-) -> Row {
-    let of = |value: &dyn Fn(&Sample) -> f64| median(samples.iter().map(value));
-    let share = |huge: HugePages, of: Bytes| huge.bytes().share_of(of).get();
+fn row(configuration: Configuration, sample: Sample, rest: Duration) -> Row {
+    let share = |huge: HugePages, of: Bytes| rounded(huge.bytes().share_of(of).get(), 3);
     Row {
         experiment: EXPERIMENT.name,
         machine: "live",
-        case,
+        case: "always",
         policy: configuration.name(),
-        rounds: samples.len(),
-        heap_bytes: of(&|sample| sample.heap.0 as f64),
-        huge_at_start: rounded(of(&|sample| share(sample.before, sample.heap)), 3),
+        heap_bytes: sample.heap.0,
+        huge_at_start: share(sample.before, sample.heap),
         seconds: rest.as_secs(),
-        huge_at_end: rounded(of(&|sample| share(sample.after, sample.heap)), 3),
-        left: rounded(of(&|sample| share(sample.after, sample.before.bytes())), 3),
-        split: of(&|sample| sample.told.split.0 as f64),
-        freed_bytes: of(&|sample| sample.told.freed.0 as f64),
+        huge_at_end: share(sample.after, sample.heap),
+        left: share(sample.after, sample.before.bytes()),
+        split: sample.told.split.0,
+        freed_bytes: sample.told.freed.0,
     }
 }
 
@@ -181,8 +187,8 @@ mod tests {
             after: HugePages(1),
             told: Told { split: HugePages(3), ..Told::default() },
         };
-        let row = row("always", Configuration::Default, &[sample], Duration::from_secs(60));
+        let row = row(Configuration::Default, sample, Duration::from_secs(600));
         assert_eq!((row.huge_at_start, row.huge_at_end, row.left), (0.5, 0.125, 0.25));
-        assert_eq!((row.split, row.seconds), (3.0, 60));
+        assert_eq!((row.split, row.seconds), (3, 600));
     }
 }

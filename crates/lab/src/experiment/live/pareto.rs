@@ -1,9 +1,9 @@
 //! `pareto`: what huge pages are worth to servers in cgroups, against the memory that they may have. No paper has it.
 //!
-//! A Redis after deletions that saves while it is asked, a memcached, and lookups in a B+ tree, each in a cgroup without swap
-//! whose limit is 1.1 or 1.5 times the most that it had there on base pages, or that has none; and two cgroups at once: a B+
-//! tree in a tight one, and a Redis that is filled without a limit. Clients are outside. Where the kernel kills the program, or
-//! the child of Redis that saves for it, throughput is 0.
+//! A Redis after deletions that saves while it is asked, the same filled again before, a memcached, and lookups in a B+ tree,
+//! each in a cgroup without swap whose limit is 1.1 or 1.5 times the most that it had there on base pages, or that has none;
+//! and two cgroups at once: a B+ tree in a tight one, and a Redis that is filled without a limit. Clients are outside. Where
+//! the kernel kills the program, or the child of Redis that saves for it, throughput is 0.
 //!
 //! Peers: base pages; huge pages as the kernel gives them; the same with the kernel's own shrinker armed as the daemon arms
 //! it, and no daemon; Quicksilver's Sync-64 by the daemon; and `superpage` with `first_touch = "generous"`.
@@ -13,7 +13,7 @@
 use super::support_bench::{Bench, median, rounded, warm};
 use super::support_daemon::Daemon;
 use super::support_redis::Pacing;
-use super::support_regime::{Kernel, SUPERPAGE_POLICY, in_turn};
+use super::support_regime::{Peer, in_turn, note_on_generous};
 use super::support_served::{
     Asked, Seen, Served, ask_redis, ask_tree, fill_redis, filled_tree, start_redis, unless_killed,
     wait_until_empty,
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use superpage_kernel::cgroup::{Hierarchy, Scratch};
-use superpage_kernel::{balloon, meminfo};
+use superpage_kernel::meminfo;
 use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -56,54 +56,17 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const SIZE: Bytes = Bytes::from_mib(1536);
 /// The limits, over the most that a program had on base pages.
 const LIMITS: [Option<f64>; 3] = [None, Some(1.5), Some(1.1)];
-const PROGRAMS: [Served; 3] = [Served::Redis, Served::Memcached, Served::BTree];
+const PROGRAMS: [Served; 4] =
+    [Served::Redis, Served::RedisRefilled, Served::Memcached, Served::BTree];
 /// The limit of the B+ tree beside a Redis.
 const TIGHT: f64 = 1.1;
+/// The names of those two in rows.
+const TREE_BESIDE: &str = "B+ tree beside Redis";
+const REDIS_BESIDE: &str = "Redis beside a tight B+ tree";
 
-/// Who makes and splits huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Peer {
-    BasePages,
-    Always,
-    Armed,
-    Quicksilver,
-    Superpage,
-}
-
-impl Peer {
-    const ALL: [Self; 5] =
-        [Self::BasePages, Self::Always, Self::Armed, Self::Quicksilver, Self::Superpage];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::BasePages => "linux-4k",
-            Self::Always => "linux",
-            Self::Armed => "linux, max_ptes_none as the daemon's",
-            Self::Quicksilver => SUPERPAGE_POLICY,
-            Self::Superpage => "superpage",
-        }
-    }
-
-    /// The kernel's settings that a program, or the daemon, finds.
-    fn kernel(self) -> Kernel {
-        match self {
-            Self::BasePages => Kernel::NEVER,
-            Self::Armed => Kernel::armed(),
-            Self::Always | Self::Quicksilver | Self::Superpage => Kernel::ALWAYS,
-        }
-    }
-
-    /// The daemon's configuration, but for whom it sees.
-    fn configuration(self) -> Option<String> {
-        match self {
-            Self::BasePages | Self::Always | Self::Armed => None,
-            Self::Quicksilver => Some(format!(
-                "[thp]\nfirst_touch = \"base-pages\"\n[promotion]\npolicy = \"{SUPERPAGE_POLICY}\"\n"
-            )),
-            Self::Superpage => Some("[thp]\nfirst_touch = \"generous\"\n".to_owned()),
-        }
-    }
-}
+/// The policies that are compared; the last one with the others.
+const PEERS: [Peer; 5] =
+    [Peer::BasePages, Peer::Always, Peer::Armed, Peer::Quicksilver, Peer::Generous];
 
 /// A program in a cgroup, as rows are named.
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +119,7 @@ struct Row {
 }
 
 /// The samples of each peer, by rounds.
-type Samples = [Vec<Sample>; Peer::ALL.len()];
+type Samples = [Vec<Sample>; PEERS.len()];
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = setting.size.unwrap_or(SIZE);
@@ -177,13 +140,13 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         hierarchy,
         size,
         pacing: pacing(size),
-        rates: [None; 2],
+        rates: BTreeMap::new(),
         peaks: BTreeMap::new(),
     };
     let mut report = Report::default();
     for served in PROGRAMS {
         for limit in LIMITS {
-            let samples = in_turn(Peer::ALL, setting.rounds, |peer, round| {
+            let samples = in_turn(PEERS, setting.rounds, |peer, round| {
                 progress(&what(served.name(), limit, peer, round, setting.rounds))?;
                 peer.kernel().set(&mut bench)?;
                 trials.alone(served, limit, peer, round)
@@ -191,7 +154,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             push(&mut report, Case { name: served.name(), limit }, &samples)?;
         }
     }
-    let pairs = in_turn(Peer::ALL, setting.rounds, |peer, round| {
+    let pairs = in_turn(PEERS, setting.rounds, |peer, round| {
         progress(&what("two cgroups", Some(TIGHT), peer, round, setting.rounds))?;
         peer.kernel().set(&mut bench)?;
         trials.together(peer, round)
@@ -199,9 +162,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let of = |which: fn(&[Sample; 2]) -> Sample| {
         pairs.each_ref().map(|rounds| rounds.iter().map(which).collect())
     };
-    let [tree, redis] = ["B+ tree beside Redis", "Redis beside a tight B+ tree"];
-    push(&mut report, Case { name: tree, limit: Some(TIGHT) }, &of(|pair| pair[0]))?;
-    push(&mut report, Case { name: redis, limit: None }, &of(|pair| pair[1]))?;
+    push(&mut report, Case { name: TREE_BESIDE, limit: Some(TIGHT) }, &of(|pair| pair[0]))?;
+    push(&mut report, Case { name: REDIS_BESIDE, limit: None }, &of(|pair| pair[1]))?;
     report.notes = notes(&report, size, trials.pacing);
     report.pictures.extend(PROGRAMS.map(|served| picture(&report, served)));
     Ok(report)
@@ -223,8 +185,8 @@ struct Trials<'a> {
     hierarchy: Hierarchy,
     size: Bytes,
     pacing: Pacing,
-    /// The rates at which Redis is asked, alone and beside a tree. They follow from base pages, which come first.
-    rates: [Option<f64>; 2],
+    /// The rates at which each Redis is asked. They follow from base pages, which come first.
+    rates: BTreeMap<&'static str, Option<f64>>,
     /// The most that each program had on base pages without a limit, which come first.
     peaks: BTreeMap<&'static str, Bytes>,
 }
@@ -241,18 +203,6 @@ impl Trials<'_> {
         times.zip(self.peaks.get(served.name())).map(|(times, peak)| peak.scaled(times))
     }
 
-    /// The daemon of this peer, if there is one, which sees these cgroups only.
-    fn daemon(&self, peer: Peer, groups: &[&Scratch]) -> Result<Option<Daemon>> {
-        let paths: Vec<&Path> = groups.iter().map(|group| group.group().path()).collect();
-        let start = |text| {
-            Daemon::start(
-                self.setting,
-                &format!("{text}[processes.include]\ncgroups = {paths:?}\n"),
-            )
-        };
-        peer.configuration().map(start).transpose()
-    }
-
     fn seed(&self, round: u32) -> u64 {
         self.setting.seed + u64::from(round)
     }
@@ -265,9 +215,10 @@ impl Trials<'_> {
         round: u32,
     ) -> Result<Sample> {
         let group = self.group(0, self.limit(served, times))?;
-        let daemon = self.daemon(peer, &[&group])?;
+        let daemon = peer.daemon(self.setting, &[&group])?;
         let seed = self.seed(round);
-        let asked = Asked { pacing: self.pacing, seed, rate: &mut self.rates[0] };
+        let asked =
+            Asked { pacing: self.pacing, seed, rate: self.rates.entry(served.name()).or_default() };
         let seen = served.run(self.setting, &group, self.size, asked);
         let seen = unless_killed(&group, seen)?;
         let sample = sample(&group, seen, daemon.as_ref())?;
@@ -282,7 +233,7 @@ impl Trials<'_> {
     fn together(&mut self, peer: Peer, round: u32) -> Result<[Sample; 2]> {
         let tight = self.group(0, self.limit(Served::BTree, Some(TIGHT)))?;
         let free = self.group(1, None)?;
-        let daemon = self.daemon(peer, &[&tight, &free])?;
+        let daemon = peer.daemon(self.setting, &[&tight, &free])?;
         let (seed, size) = (self.seed(round), self.size);
         let (server, mut client) = start_redis(&free, seed)?;
         let (tree, filled) = std::thread::scope(|scope| {
@@ -293,7 +244,8 @@ impl Trials<'_> {
         filled.map_err(|_| Error::Child("the thread that fills Redis panicked".to_owned()))??;
         let mut tree = unless_killed(&tight, tree)?;
         std::thread::sleep(self.pacing.settle);
-        let asked = Asked { pacing: self.pacing, seed, rate: &mut self.rates[1] };
+        let asked =
+            Asked { pacing: self.pacing, seed, rate: self.rates.entry(REDIS_BESIDE).or_default() };
         let redis = ask_redis(&server, &mut client, asked)?;
         let asked = tree.as_mut().map(|tree| ask_tree(tree, self.pacing.closed, seed)).transpose();
         let asked = unless_killed(&tight, asked)?.flatten();
@@ -316,7 +268,7 @@ fn sample(group: &Scratch, seen: Option<Seen>, daemon: Option<&Daemon>) -> Resul
 
 fn push(report: &mut Report, case: Case, samples: &Samples) -> Result<()> {
     let base = &samples[0];
-    for (peer, of_peer) in Peer::ALL.into_iter().zip(samples) {
+    for (peer, of_peer) in PEERS.into_iter().zip(samples) {
         let of = |value: fn(&Seen) -> f64| {
             let seen: Vec<f64> =
                 of_peer.iter().filter_map(|one| one.seen.as_ref()).map(value).collect();
@@ -326,7 +278,7 @@ fn push(report: &mut Report, case: Case, samples: &Samples) -> Result<()> {
         let ratios =
             of_peer.iter().zip(base).map(|(one, base)| one.throughput() / base.throughput());
         let (low, high) = bounds(ratios);
-        let best = (peer == Peer::Superpage).then(|| Best::of(samples)).flatten();
+        let best = (peer == Peer::Generous).then(|| Best::of(samples)).flatten();
         report.push(&Row {
             experiment: EXPERIMENT.name,
             machine: "live",
@@ -380,7 +332,7 @@ impl Best {
             };
             let best = (0..others.len())
                 .max_by(|a, b| elsewhere(&others[*a]).total_cmp(&elsewhere(&others[*b])))?;
-            peer = Peer::ALL[best];
+            peer = PEERS[best];
             let theirs = others[best][round].throughput();
             if theirs > 0.0 {
                 ratios.push(one.throughput() / theirs);
@@ -403,7 +355,7 @@ fn notes(report: &Report, size: Bytes, pacing: Pacing) -> Vec<String> {
     let (settle, asked) = (pacing.settle.as_secs(), pacing.closed.as_secs());
     let mut notes = vec![
         format!(
-            "{size} are stored in Redis (before 70 % are deleted) and memcached, and are the footprint of the tree on huge pages. \
+            "{size} are stored in Redis (before 70 % are deleted, and refilled with smaller values) and memcached, and are the footprint of the tree on huge pages. \
              Programs are left alone for {settle} s and asked for {asked} s as fast as they answer; Redis saves meanwhile, and again \
              while it is asked at half of its rate on base pages for its p99.9."
         ),
@@ -411,12 +363,8 @@ fn notes(report: &Report, size: Bytes, pacing: Pacing) -> Vec<String> {
          over_best: superpage over the other policy that was best in the other rounds."
             .to_owned(),
     ];
-    if balloon::unreported_below(Path::new("/sys")).is_ok_and(|least| least.is_some()) {
-        notes.push(
-            "This machine tells its host of free memory, so that first_touch = \"generous\" changes nothing here.".to_owned(),
-        );
-    }
-    for other in &Peer::ALL[..Peer::ALL.len() - 1] {
+    notes.extend(note_on_generous());
+    for other in &PEERS[..PEERS.len() - 1] {
         let of = |policy: &str| {
             report
                 .rows
@@ -426,7 +374,7 @@ fn notes(report: &Report, size: Bytes, pacing: Pacing) -> Vec<String> {
                 .collect::<Vec<_>>()
         };
         let pairs: Vec<(f64, f64)> =
-            of(Peer::Superpage.name()).into_iter().zip(of(other.name())).collect();
+            of(Peer::Generous.name()).into_iter().zip(of(other.name())).collect();
         let both = pairs.iter().filter(|(ours, theirs)| *ours > 0.0 && *theirs > 0.0);
         let logs: Vec<f64> = both.map(|(ours, theirs)| (ours / theirs).ln()).collect();
         let mean = (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp();
@@ -468,7 +416,7 @@ fn picture(report: &Report, served: Served) -> Picture {
         content: Content::Bars {
             y_label: "over base pages (0: killed)".to_owned(),
             categories: LIMITS.map(category).to_vec(),
-            series: Peer::ALL.map(series).to_vec(),
+            series: PEERS.map(series).to_vec(),
             reference: Some(1.0),
         },
     }
@@ -477,9 +425,8 @@ fn picture(report: &Report, served: Served) -> Picture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_manager::config;
 
-    fn samples(rounds: [[f64; 3]; Peer::ALL.len()]) -> Samples {
+    fn samples(rounds: [[f64; 3]; PEERS.len()]) -> Samples {
         rounds.map(|of_peer| {
             let sample = |throughput| {
                 let seen = (throughput > 0.0).then(|| Seen { throughput, ..Seen::default() });
@@ -497,14 +444,5 @@ mod tests {
         let best = Best::of(&all).expect("there are rounds");
         assert_eq!((best.low, best.middle, best.high), (12.0 / 10.0, 10.0 / 8.0, 11.0 / 8.0));
         assert!(Best::of(&all.map(|rounds| rounds[..1].to_vec())).is_none());
-    }
-
-    #[test]
-    fn each_peer_is_configured_as_it_is_named() {
-        for peer in Peer::ALL {
-            let Some(text) = peer.configuration() else { continue };
-            let config = config::parse(&text, Path::new("superpage.toml")).expect("valid");
-            assert_eq!(config.promotion.policy.to_string(), peer.name());
-        }
     }
 }

@@ -8,9 +8,10 @@ use super::support_daemon::Daemon;
 use super::{Error, Result, Setting};
 use crate::workload::clock::cpu_time;
 use std::path::Path;
+use superpage_kernel::cgroup::Scratch;
 use superpage_kernel::process::{self, Process};
-use superpage_kernel::status;
 use superpage_kernel::thp::{self, Enabled, Switch, Thp};
+use superpage_kernel::{balloon, status};
 use superpage_manager::config::Config;
 use superpage_units::{BasePages, Nanos, Pid};
 
@@ -120,10 +121,81 @@ impl Kernel {
     }
 }
 
+/// Who makes and splits huge pages of programs in cgroups. An experiment compares some of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// Nobody makes any.
+    BasePages,
+    /// The kernel, by its defaults.
+    Always,
+    /// The kernel, with its shrinker armed as the daemon arms it, and no daemon.
+    Armed,
+    /// The daemon, by [`SUPERPAGE_POLICY`] after first touches on base pages.
+    Quicksilver,
+    /// The daemon, with `first_touch = "generous"`.
+    Generous,
+    /// The daemon, by its defaults.
+    Default,
+    /// The same, with the kernel's shrinker off.
+    Disarmed,
+}
+
+impl Peer {
+    /// As in rows. No experiment compares the two that are `superpage`.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::BasePages => "linux-4k",
+            Self::Always => "linux",
+            Self::Armed => "linux, max_ptes_none as the daemon's",
+            Self::Quicksilver => SUPERPAGE_POLICY,
+            Self::Generous | Self::Default => "superpage",
+            Self::Disarmed => "superpage, shrink_underused=0",
+        }
+    }
+
+    /// The kernel's settings that a program, or the daemon, finds.
+    pub(super) fn kernel(self) -> Kernel {
+        match self {
+            Self::BasePages => Kernel::NEVER,
+            Self::Armed => Kernel::armed(),
+            Self::Disarmed => Kernel { shrinks: Switch::Off, ..Kernel::ALWAYS },
+            Self::Always | Self::Quicksilver | Self::Generous | Self::Default => Kernel::ALWAYS,
+        }
+    }
+
+    /// The daemon's configuration, but for whom it sees; `None` without a daemon.
+    fn configuration(self) -> Option<String> {
+        match self {
+            Self::BasePages | Self::Always | Self::Armed => None,
+            Self::Quicksilver => Some(format!(
+                "[thp]\nfirst_touch = \"base-pages\"\n[promotion]\npolicy = \"{SUPERPAGE_POLICY}\"\n"
+            )),
+            Self::Generous => Some("[thp]\nfirst_touch = \"generous\"\n".to_owned()),
+            Self::Default | Self::Disarmed => Some(String::new()),
+        }
+    }
+
+    /// Its daemon, if it has one, which sees these cgroups only.
+    pub(super) fn daemon(self, setting: &Setting, groups: &[&Scratch]) -> Result<Option<Daemon>> {
+        let paths: Vec<&Path> = groups.iter().map(|group| group.group().path()).collect();
+        let include = format!("[processes.include]\ncgroups = {paths:?}\n");
+        let start = |text| Daemon::start(setting, &format!("{text}{include}"));
+        self.configuration().map(start).transpose()
+    }
+}
+
 /// Sets `transparent_hugepage/enabled`, until the bench is dropped.
 pub(super) fn set_enabled(bench: &mut Bench, enabled: Enabled) -> Result<()> {
     Thp::under(Path::new("/sys")).set(bench.settings(), thp::ENABLED, enabled)?;
     Ok(())
+}
+
+/// What a reader of rows with `first_touch = "generous"` must know, if this machine is such a guest.
+pub(super) fn note_on_generous() -> Option<String> {
+    let least = balloon::unreported_below(Path::new("/sys")).ok()?;
+    least.map(|_| {
+        "This machine tells its host of free memory, so that first_touch = \"generous\" changes nothing here.".to_owned()
+    })
 }
 
 /// A daemon that promotes in the process `pid` and sees no other.
@@ -223,5 +295,33 @@ impl Background {
     /// Ends it, which must go well.
     pub(super) fn end(mut self) -> Result<()> {
         self.daemon.take().map_or(Ok(()), Daemon::stop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use superpage_manager::config::{self, FirstTouch};
+
+    #[test]
+    fn each_peers_daemon_is_configured_as_the_peer_is_named() {
+        let read = |peer: Peer| {
+            let text = peer.configuration().expect("it has a daemon");
+            config::parse(&text, Path::new("superpage.toml")).expect("valid")
+        };
+        let usual = Config::default();
+        let quicksilver = read(Peer::Quicksilver);
+        assert_eq!(quicksilver.promotion.policy.to_string(), Peer::Quicksilver.name());
+        assert_eq!(quicksilver.first_touch, FirstTouch::BasePages);
+        let generous = read(Peer::Generous);
+        assert_eq!(generous.promotion.policy.to_string(), Peer::Generous.name());
+        assert_eq!(Config { first_touch: usual.first_touch, ..generous }, usual);
+        assert_eq!((read(Peer::Default), read(Peer::Disarmed)), (usual.clone(), usual));
+        assert!(
+            [Peer::BasePages, Peer::Always, Peer::Armed]
+                .map(Peer::configuration)
+                .iter()
+                .all(Option::is_none)
+        );
     }
 }

@@ -1,5 +1,5 @@
 //! Programs that are filled and then asked, each in a cgroup of its own: a Redis after deletions that saves while it is
-//! asked, a memcached, and lookups in a B+ tree. None asks for huge pages. Who makes those, and what is compared, is the
+//! asked, one that was filled again before, a memcached, and lookups in a B+ tree. None asks for huge pages. Who makes those, and what is compared, is the
 //! experiment's to know.
 
 use super::support_redis::{LOAD, Pacing, READS, WINDOW, memory_of, micros};
@@ -19,6 +19,11 @@ const VALUES: Sizes = Sizes::all(Bytes::from_kib(8));
 const FOOTPRINT: Bytes = Bytes::from_kib(10);
 /// The share of them that is deleted.
 const DELETED: f64 = 0.7;
+/// What a Redis that is filled again stores then: values of another of jemalloc's size classes, which get slabs of their own and
+/// do not fill the gaps that the deleted ones left. Chosen.
+const OTHER_VALUES: Sizes = Sizes::all(Bytes::from_kib(4));
+/// The memory that such an object takes, as in `fill-and-read`.
+const OTHER_FOOTPRINT: Bytes = Bytes(5220);
 /// Lookups that are timed at once.
 const LOOKUPS: u64 = 50_000;
 
@@ -27,6 +32,8 @@ const LOOKUPS: u64 = 50_000;
 pub(super) enum Served {
     /// Redis after deletions, which saves all that it holds (BGSAVE) while it is asked.
     Redis,
+    /// The same, filled again after the deletions to what it held before.
+    RedisRefilled,
     /// memcached, with memory that it takes as it needs it.
     Memcached,
     /// Lookups in a B+ tree, three quarters of whose footprint on huge pages are bloat.
@@ -65,6 +72,7 @@ impl Served {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Redis => "Redis, Del-70, BGSAVE",
+            Self::RedisRefilled => "Redis, Del-70, refilled, BGSAVE",
             Self::Memcached => "memcached",
             Self::BTree => "B+ tree",
         }
@@ -74,6 +82,7 @@ impl Served {
     pub(super) const fn file(self) -> &'static str {
         match self {
             Self::Redis => "redis",
+            Self::RedisRefilled => "redis-refilled",
             Self::Memcached => "memcached",
             Self::BTree => "btree",
         }
@@ -89,10 +98,14 @@ impl Served {
     ) -> Result<Seen> {
         let Asked { pacing, seed, .. } = asked;
         match self {
-            Self::Redis => {
+            Self::Redis | Self::RedisRefilled => {
                 let (server, mut client) = start_redis(group, seed)?;
                 fill_redis(&mut client, size, seed)?;
                 std::thread::sleep(pacing.settle);
+                if self == Self::RedisRefilled {
+                    refill_redis(&mut client, size)?;
+                    std::thread::sleep(pacing.settle);
+                }
                 ask_redis(&server, &mut client, asked)
             }
             Self::Memcached => {
@@ -118,6 +131,12 @@ pub(super) fn start_redis(group: &Scratch, seed: u64) -> Result<(Redis, Client)>
 pub(super) fn fill_redis(client: &mut Client, size: Bytes, seed: u64) -> Result<()> {
     client.fill(size.0 / FOOTPRINT.0, WINDOW)?;
     client.delete(DELETED, seed, WINDOW)?;
+    Ok(())
+}
+
+/// Has a Redis store as much again as was deleted.
+fn refill_redis(client: &mut Client, size: Bytes) -> Result<()> {
+    client.fill_with(OTHER_VALUES, size.scaled(DELETED).0 / OTHER_FOOTPRINT.0, WINDOW)?;
     Ok(())
 }
 

@@ -10,8 +10,7 @@
 //! (`shrink_underused` at 0).
 
 use super::support_bench::{Bench, rounded};
-use super::support_daemon::Daemon;
-use super::support_regime::Kernel;
+use super::support_regime::Peer;
 use super::support_told::told_by;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::helper::{Helper, Order, Part};
@@ -19,7 +18,6 @@ use crate::worker::Launcher;
 use serde::Serialize;
 use std::path::Path;
 use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
-use superpage_kernel::thp::Switch;
 use superpage_kernel::{meminfo, vmstat};
 use superpage_units::{Bytes, HUGE_PAGE_BYTES, HugePages, Share};
 
@@ -55,43 +53,8 @@ const SMALL_THREADS: usize = 6;
 const SMALL_HEAP: Bytes = Bytes::from_kib(256);
 
 /// Who makes and splits huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Peer {
-    BasePages,
-    Always,
-    Armed,
-    Daemon,
-    Disarmed,
-}
-
-impl Peer {
-    const ALL: [Self; 5] =
-        [Self::BasePages, Self::Always, Self::Armed, Self::Daemon, Self::Disarmed];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::BasePages => "linux-4k",
-            Self::Always => "linux",
-            Self::Armed => "linux, max_ptes_none as the daemon's",
-            Self::Daemon => "superpage",
-            Self::Disarmed => "superpage, shrink_underused=0",
-        }
-    }
-
-    const fn has_daemon(self) -> bool {
-        matches!(self, Self::Daemon | Self::Disarmed)
-    }
-
-    /// The kernel's settings that a program, or the daemon, finds.
-    fn kernel(self) -> Kernel {
-        match self {
-            Self::BasePages => Kernel::NEVER,
-            Self::Always | Self::Daemon => Kernel::ALWAYS,
-            Self::Armed => Kernel::armed(),
-            Self::Disarmed => Kernel { shrinks: Switch::Off, ..Kernel::ALWAYS },
-        }
-    }
-}
+const PEERS: [Peer; 5] =
+    [Peer::BasePages, Peer::Always, Peer::Armed, Peer::Default, Peer::Disarmed];
 
 /// Which programs.
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +132,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::default();
     for round in 1..=setting.rounds {
         for case in Case::all(size) {
-            for peer in Peer::ALL {
+            for peer in PEERS {
                 let (name, of) = (peer.name(), setting.rounds);
                 progress(&format!("{}, {name}: round {round} of {of}", case.name()))?;
                 peer.kernel().set(&mut bench)?;
@@ -231,7 +194,7 @@ fn trial(
         })
         .collect();
     let groups = groups?;
-    let mut daemon = peer.has_daemon().then(|| daemon(setting, &groups)).transpose()?;
+    let mut daemon = peer.daemon(setting, &groups.iter().collect::<Vec<_>>())?;
     let before = split_by_kernel()?;
     let ended = match case {
         Case::Large { pace, .. } => large(setting, &groups, size, pace)?,
@@ -259,12 +222,6 @@ fn trial(
         split_by_kernel,
         split_by_daemon: told.split.0,
     })
-}
-
-/// A daemon by its defaults that sees these cgroups only.
-fn daemon(setting: &Setting, groups: &[Scratch]) -> Result<Daemon> {
-    let paths: Vec<&Path> = groups.iter().map(|group| group.group().path()).collect();
-    Daemon::start(setting, &format!("[processes.include]\ncgroups = {paths:?}\n"))
 }
 
 /// Large programs, at once, each in its cgroup.
