@@ -12,12 +12,14 @@ mod hog;
 mod passes;
 mod pauses;
 mod program;
+mod refilling;
 mod shared;
 mod threads;
 mod toucher;
 
 pub(crate) use passes::{Pattern, Words};
 pub(crate) use pauses::{Pause, Paused};
+pub(crate) use refilling::Fill;
 pub(crate) use toucher::Threshold;
 
 use crate::program::Program;
@@ -97,6 +99,17 @@ pub(crate) enum Part {
         /// The memory that it passes in a second; nothing: as fast as it can.
         #[serde(with = "plain")]
         pace: Option<Bytes>,
+    },
+    /// A program that has touched a share of its base pages, and fills the others while it reads.
+    Refilling {
+        #[serde(with = "plain")]
+        size: HugePages,
+        #[serde(with = "plain")]
+        touched: Share,
+        fill: Fill,
+        /// How long that takes.
+        #[serde(with = "plain")]
+        time: Nanos,
     },
     /// A small program as it starts.
     Threads {
@@ -308,6 +321,11 @@ impl Helper {
     /// Has it do so many operations: how long they took, and their result.
     pub(crate) fn work(&mut self, operations: u64, seed: u64) -> Result<(Nanos, u64)> {
         self.order(Order::Work { operations, seed })?;
+        self.worked()
+    }
+
+    /// Waits until it has worked: how long that took, and its result.
+    pub(crate) fn worked(&mut self) -> Result<(Nanos, u64)> {
         self.expect("worked", |answer| match answer {
             Answer::Worked { nanos, result } => Some((Nanos(nanos), result)),
             _ => None,
@@ -377,6 +395,9 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
         Part::Pauses { size, time } => (Box::new(pauses::Pauses::new(size, time)?), plain),
         Part::Filling { size, touched, pace } => {
             (Box::new(filling::Filling::new(size, touched, pace)?), plain)
+        }
+        Part::Refilling { size, touched, fill, time } => {
+            (Box::new(refilling::Refilling::new(size, touched, fill, time)?), plain)
         }
         Part::Threads { threads, size } => (Box::new(threads::Threads { threads, size }), plain),
         Part::Host { size } => {

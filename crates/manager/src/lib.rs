@@ -12,6 +12,7 @@
 
 pub mod account;
 pub mod budget;
+mod came_back;
 pub mod clock;
 pub mod config;
 pub mod cooldown;

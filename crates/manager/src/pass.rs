@@ -2,6 +2,7 @@
 
 use crate::account::{Account, ProcessAccount};
 use crate::budget::CpuBudget;
+use crate::came_back::Split;
 use crate::cooldown::CoolDown;
 use crate::process::{ManagedProcess, is_about_one_process};
 use crate::split::{Became, LeftAlone, Look, Splitter};
@@ -16,7 +17,7 @@ use superpage_policy::debloat::{
     BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause,
 };
 use superpage_units::{
-    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time,
+    BASE_PAGES_PER_HUGE_PAGE, BasePages, HugePages, Nanos, PmdRange, ProcessKey, Share, Time,
 };
 use tracing::debug;
 
@@ -172,6 +173,8 @@ pub struct Pass {
     looks: u64,
     /// What was taken out of the maps of which processes.
     taken_out: BTreeSet<(ProcessKey, TakenOut)>,
+    /// What was split, and what that freed.
+    splits: BTreeMap<ProcessKey, Vec<Split>>,
     account: Account,
     started: Instant,
     cpu_before: CpuTime,
@@ -222,6 +225,7 @@ impl Pass {
             need,
             looks: 0,
             taken_out: BTreeSet::new(),
+            splits: BTreeMap::new(),
             account: Account::default(),
             started: Instant::now(),
             cpu_before: CpuTime::of_thread(),
@@ -259,6 +263,18 @@ impl Pass {
     #[must_use]
     pub fn maps(&self) -> &BloatMaps {
         &self.maps
+    }
+
+    /// Takes note of the share of what earlier splits freed in a process that its program has used again.
+    pub(crate) fn set_came_back(&mut self, process: ProcessKey, share: Share) {
+        if let Some(map) = self.maps.get_mut(&process) {
+            map.set_came_back(share);
+        }
+    }
+
+    /// The ranges that were split so far, with what that freed, by process.
+    pub(crate) fn splits(&self) -> &BTreeMap<ProcessKey, Vec<Split>> {
+        &self.splits
     }
 
     /// What is still to be freed.
@@ -545,6 +561,7 @@ impl Pass {
                     account.freed += pages;
                     account.expected += known.base_pages();
                     self.need = self.need.saturating_sub(pages);
+                    self.splits.entry(process).or_default().push((*range, pages));
                     // A misjudged one. khugepaged may rebuild it, and a sample misjudge it again.
                     if self.options.mode == Mode::Act && pages < self.options.worth {
                         to_cool.push((*range, Cooling::Alike));

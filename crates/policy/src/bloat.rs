@@ -105,6 +105,13 @@ impl Bucket {
         }
     }
 
+    /// The bucket nearest to this share of the way up from the lowest.
+    #[must_use]
+    pub fn scaled(self, share: Share) -> Self {
+        let wanted = share.get() * f64::from(self.0);
+        Self((0..self.0).find(|index| f64::from(*index) + 0.5 > wanted).unwrap_or(self.0))
+    }
+
     /// The bucket `steps` below, or the lowest.
     #[must_use]
     pub const fn below(self, steps: u8) -> Self {
@@ -177,6 +184,7 @@ pub struct BloatMap {
     dense: BTreeSet<PmdRange>,
     buckets: [BTreeSet<PmdRange>; Bucket::COUNT],
     zero_pages: [u64; Bucket::COUNT],
+    came_back: Share,
 }
 
 impl BloatMap {
@@ -184,6 +192,17 @@ impl BloatMap {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The share of the base pages freed by earlier splits in this process that its program has used again.
+    #[must_use]
+    pub fn came_back(&self) -> Share {
+        self.came_back
+    }
+
+    /// Takes note of that share. Nothing is known to have come back before.
+    pub fn set_came_back(&mut self, share: Share) {
+        self.came_back = share;
     }
 
     /// Adds a range, or replaces what was known about it.

@@ -23,6 +23,7 @@ pub(super) use work::Ended;
 use super::report::Reporter;
 use super::watch::Watch;
 use crate::budget::CpuBudget;
+use crate::came_back::CameBack;
 use crate::clock;
 use crate::config::Config;
 use crate::cooldown::CoolDown;
@@ -123,7 +124,12 @@ impl Reclaimer {
     ) -> std::io::Result<Self> {
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let cooling = Arc::new(cooling);
-        let kept = Kept { policy, cooling: Arc::clone(&cooling), looks: Looks::default() };
+        let kept = Kept {
+            policy,
+            cooling: Arc::clone(&cooling),
+            looks: Looks::default(),
+            came_back: CameBack::default(),
+        };
         Ok(Self {
             registry,
             reporter,
@@ -189,7 +195,8 @@ impl Reclaimer {
     /// The next pass begins with this, and knows of no look.
     fn keep(&mut self, policy: Box<dyn Debloat>, cooling: Arc<CoolDown>) {
         self.cooling = Arc::clone(&cooling);
-        self.kept = Some(Kept { policy, cooling, looks: Looks::default() });
+        self.kept =
+            Some(Kept { policy, cooling, looks: Looks::default(), came_back: CameBack::default() });
     }
 
     /// Has memory freed, because `watch` is above its watermark.

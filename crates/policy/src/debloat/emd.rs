@@ -18,6 +18,7 @@
 //! - **Turns go on where they stopped**: the next round starts with the process after the one
 //!   served last, so that many small requests do not all fall on the first process.
 
+use super::lasting::Order;
 use super::list::Entry;
 use super::{BloatMaps, Debloat, Decision, Depth, DoneCause, LookCause, SplitCause};
 use crate::bloat::{BloatDensity, BloatMap, Bucket, Knowledge};
@@ -71,6 +72,8 @@ pub struct Options {
     pub floor: BloatDensity,
     /// How densities come to be known.
     pub observation: Observation,
+    /// What the buckets of different processes are compared by.
+    pub order: Order,
 }
 
 impl Options {
@@ -80,6 +83,7 @@ impl Options {
         quantum: HugePages(100),
         floor: BloatDensity::new(51),
         observation: Observation::Sampled,
+        order: Order::Density,
     };
 }
 
@@ -89,6 +93,7 @@ impl Default for Options {
             quantum: HugePages(100),
             floor: BloatDensity::new(1),
             observation: Observation::default(),
+            order: Order::default(),
         }
     }
 }
@@ -133,6 +138,12 @@ impl Emd {
         Self { options: Options { quantum, ..options }, round: None, last_served: None }
     }
 
+    /// Its parameters.
+    #[cfg(test)]
+    pub(super) fn options(&self) -> Options {
+        self.options
+    }
+
     fn first_depth(&self) -> Depth {
         match self.options.observation {
             Observation::Sampled => Depth::PreSample(PRE_SAMPLE),
@@ -166,8 +177,23 @@ impl Emd {
         }
     }
 
+    /// The bucket that a bucket of this process is compared as with those of other processes.
+    fn rank(&self, map: &BloatMap, bucket: Bucket) -> Bucket {
+        self.options.order.rank(bucket, map.came_back())
+    }
+
+    /// The buckets of this process that are compared as `rank`, densest first.
+    fn ranked(&self, map: &BloatMap, rank: Bucket) -> impl Iterator<Item = Bucket> {
+        Bucket::densest_first().filter(move |bucket| self.rank(map, *bucket) == rank)
+    }
+
+    /// Whether anything can be gained in the buckets of this process that are compared as `rank`.
+    fn has_worth(&self, map: &BloatMap, rank: Bucket) -> bool {
+        self.ranked(map, rank).any(|bucket| self.has_worth_in(map, bucket))
+    }
+
     /// Whether anything can be gained in this bucket of this process.
-    fn has_worth(&self, map: &BloatMap, bucket: Bucket) -> bool {
+    fn has_worth_in(&self, map: &BloatMap, bucket: Bucket) -> bool {
         if bucket.floor() >= self.options.floor {
             return map.in_bucket(bucket).next().is_some();
         }
@@ -212,8 +238,25 @@ impl Emd {
         let served = waiting.iter().filter(|process| Some(**process) <= self.last_served).count();
         waiting.rotate_left(served % waiting.len().max(1));
         let sharers = waiting.len();
-        let turn = turn(maps, bucket, need, sharers, self.options.quantum);
+        let turn = self.turn(maps, bucket, need, sharers);
         Round { bucket, sharers, turn, waiting, left: turn }
+    }
+
+    /// What each of `sharers` processes may give up of `bucket` in a round: a quantum, as long as that
+    /// much or all of the bucket is needed from each; else half of its share, so that the last rounds
+    /// get shorter and shorter and an estimate that errs does not spare whoever comes last.
+    fn turn(&self, maps: &BloatMaps, bucket: Bucket, need: BasePages, sharers: usize) -> HugePages {
+        let quantum = self.options.quantum;
+        let ranked =
+            || maps.values().flat_map(|map| self.ranked(map, bucket).map(move |one| (map, one)));
+        let zero_pages: BasePages = ranked().map(|(map, one)| map.zero_pages(one)).sum();
+        if need >= zero_pages {
+            return quantum;
+        }
+        let ranges: u64 = ranked().map(|(map, one)| map.in_bucket(one).count() as u64).sum();
+        let wanted = (need.0 * ranges).div_ceil(zero_pages.0);
+        let share = HugePages(wanted.div_ceil(sharers.max(1) as u64));
+        if share > quantum { quantum } else { HugePages(share.0.div_ceil(2).max(1)) }
     }
 
     /// The first ranges of `bucket` and the denser ones, densest first and then in address order,
@@ -227,6 +270,7 @@ impl Emd {
     ) -> Vec<(PmdRange, Knowledge)> {
         let mut freed = BasePages::ZERO;
         down_to(bucket)
+            .flat_map(|denser| self.ranked(map, denser))
             .flat_map(|denser| map.in_bucket(denser))
             .filter(|(_, known)| self.worth(*known) != Worth::Nothing)
             .zip(0..left.0)
@@ -273,7 +317,10 @@ impl Debloat for Emd {
             round.left = round.left.saturating_sub(HugePages(chosen.len() as u64));
             self.last_served = Some(process);
             let (sharers, turn) = (round.sharers, round.turn);
-            let cause = SplitCause::Densest { bucket, sharers, turn };
+            let cause = match self.options.order {
+                Order::Density => SplitCause::Densest { bucket, sharers, turn },
+                Order::Lasting => SplitCause::Lasting { bucket, sharers, turn },
+            };
             let ranges = chosen.into_iter().map(|(range, _)| range).collect();
             Decision::Split { process, ranges, cause }
         } else {
@@ -296,26 +343,6 @@ fn unknown_ranges(maps: &BloatMaps) -> Option<(ProcessKey, Vec<PmdRange>)> {
         let ranges: Vec<PmdRange> = map.unknown().take(LOOK_BATCH).collect();
         if ranges.is_empty() { None } else { Some((*process, ranges)) }
     })
-}
-
-/// What each of `sharers` processes may give up of `bucket` in a round: a quantum, as long as that
-/// much or all of the bucket is needed from each; else half of its share, so that the last rounds
-/// get shorter and shorter and an estimate that errs does not spare whoever comes last.
-fn turn(
-    maps: &BloatMaps,
-    bucket: Bucket,
-    need: BasePages,
-    sharers: usize,
-    quantum: HugePages,
-) -> HugePages {
-    let zero_pages: BasePages = maps.values().map(|map| map.zero_pages(bucket)).sum();
-    if need >= zero_pages {
-        return quantum;
-    }
-    let ranges: u64 = maps.values().map(|map| map.in_bucket(bucket).count() as u64).sum();
-    let wanted = (need.0 * ranges).div_ceil(zero_pages.0);
-    let share = HugePages(wanted.div_ceil(sharers.max(1) as u64));
-    if share > quantum { quantum } else { HugePages(share.0.div_ceil(2).max(1)) }
 }
 
 /// `bucket` and the denser ones, densest first.

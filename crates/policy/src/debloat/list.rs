@@ -7,6 +7,7 @@
 
 use super::emd::{self, EMD, EMD_EXACT};
 use super::hawkeye::HAWKEYE;
+use super::lasting::EMD_LASTING;
 use super::underused::UNDERUSED;
 use super::{BloatDensity, Debloat};
 use crate::registry::Line;
@@ -77,7 +78,7 @@ impl Line for Entry {
 pub type Registry = crate::registry::Registry<Entry>;
 
 /// All of them, in the order to show them.
-pub const ALL: &[Entry] = &[EMD, EMD_EXACT, HAWKEYE, UNDERUSED];
+pub const ALL: &[Entry] = &[EMD, EMD_EXACT, HAWKEYE, UNDERUSED, EMD_LASTING];
 
 /// What each does in a superpage's life, a row for each: it changes a mapping and gives back what the
 /// mapping wasted, and leaves the rest to the promotion policy that it is plugged into
@@ -133,14 +134,14 @@ mod tests {
         assert_eq!(registry.entry("ksm"), None);
     }
 
-    /// Each splits a huge page of the density that it names as its least, and none of one less; EMD
-    /// where it does not go by samples.
+    /// Each splits a huge page of the density that it names as its least, and none of one less; EMD and
+    /// what is like it where they do not go by samples.
     #[test]
     fn what_each_says_of_its_floor_is_what_it_does() {
         for floor in [1, 51, 120] {
             let floor = BloatDensity::new(floor);
             let options = emd::Options { floor, quantum: HugePages(3), ..emd::Options::WORTHWHILE };
-            for entry in ALL.iter().filter(|entry| **entry != EMD) {
+            for entry in ALL.iter().filter(|entry| ![EMD, EMD_LASTING].contains(entry)) {
                 let least = entry.floor(options).zero_pages();
                 let world: World = vec![vec![least - 1; 20], vec![least - 1, least]];
                 let split = play((entry.build)(options).as_mut(), &world, 1_000_000).split;

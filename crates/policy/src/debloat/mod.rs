@@ -9,6 +9,7 @@
 //! | policy | file | order |
 //! |---|---|---|
 //! | EMD | [`emd`] | densest bucket first; processes in it take turns |
+//! | our own | [`lasting`] | as EMD; what came back after earlier splits makes bloat count less |
 //! | HawkEye | [`hawkeye`] | address order, one process after the other |
 //! | Linux's shrinker | [`underused`] | the same, of those with more zero-filled base pages than a threshold |
 //!
@@ -16,6 +17,7 @@
 
 pub mod emd;
 pub mod hawkeye;
+pub mod lasting;
 pub mod list;
 pub mod underused;
 
@@ -76,6 +78,15 @@ pub enum SplitCause {
         /// What each may split in this round.
         turn: HugePages,
     },
+    /// They are in the bucket that counts as the densest, by what is likely to stay freed; the rest as in `Densest`.
+    Lasting {
+        /// The bucket as which theirs counts.
+        bucket: Bucket,
+        /// Processes with ranges that count as that when the round began.
+        sharers: usize,
+        /// What each may split in this round.
+        turn: HugePages,
+    },
     /// They come first in address order, in the process created first.
     FirstInOrder,
 }
@@ -86,6 +97,7 @@ impl SplitCause {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Densest { .. } => "densest",
+            Self::Lasting { .. } => "lasting",
             Self::FirstInOrder => "first-in-order",
         }
     }
@@ -97,6 +109,10 @@ impl fmt::Display for SplitCause {
             Self::Densest { bucket, sharers, turn } => write!(
                 f,
                 "densest bucket {bucket}, {sharers} process(es) in it, {turn} huge pages a turn"
+            ),
+            Self::Lasting { bucket, sharers, turn } => write!(
+                f,
+                "densest by what stays freed, as bucket {bucket}, {sharers} process(es) in it, {turn} huge pages a turn"
             ),
             Self::FirstInOrder => f.write_str("first in address order"),
         }
@@ -164,7 +180,7 @@ pub(crate) mod model {
     use super::*;
     use crate::bloat::{BloatDensity, Knowledge};
     use crate::sampling::Sample;
-    use superpage_units::{HUGE_PAGE_BYTES, VirtAddr};
+    use superpage_units::{HUGE_PAGE_BYTES, Share, VirtAddr};
 
     /// One process as a list of true densities; range `i` has density `densities[i]`.
     pub(crate) type World = Vec<Vec<u16>>;
@@ -221,7 +237,18 @@ pub(crate) mod model {
 
     /// Runs `policy` until it is done; checks every map and that each decision changes one.
     pub(crate) fn play(policy: &mut dyn Debloat, world: &World, need: u64) -> Played {
+        play_with(policy, world, need, &[])
+    }
+
+    /// As [`play`], where these shares of what was freed in the processes came back.
+    pub(crate) fn play_with(
+        policy: &mut dyn Debloat,
+        world: &World,
+        need: u64,
+        came_back: &[Share],
+    ) -> Played {
         let mut maps = unknown_maps(world);
+        maps.values_mut().zip(came_back).for_each(|(map, share)| map.set_came_back(*share));
         let mut left = BasePages(need);
         let mut split = Vec::new();
         let mut looks = 0;

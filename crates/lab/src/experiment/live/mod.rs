@@ -40,6 +40,7 @@ mod pause;
 mod promotion_latency;
 mod quicksilver_table2;
 mod quicksilver_table5;
+mod refault;
 mod support_bench;
 mod support_daemon;
 mod support_disk;
@@ -92,6 +93,7 @@ pub const ALL: &[&Experiment] = &[
     &at_rest::EXPERIMENT,
     &pause::EXPERIMENT,
     &survive::EXPERIMENT,
+    &refault::EXPERIMENT,
     &pareto::EXPERIMENT,
     &gigantic_fault::EXPERIMENT,
     &gigantic_promotion::EXPERIMENT,

@@ -6,6 +6,7 @@ use super::permission::{self, Levels};
 use super::progress::Progress;
 use crate::account::Account;
 use crate::budget::CpuBudget;
+use crate::came_back::CameBack;
 use crate::clock;
 use crate::config::Config;
 use crate::cooldown::CoolDown;
@@ -24,7 +25,7 @@ use superpage_kernel::usage::CpuTime;
 use superpage_kernel::{Error, Result};
 use superpage_policy::debloat::Debloat;
 use superpage_policy::debloat::emd::{self, Emd, Observation};
-use superpage_units::{BasePages, Nanos, Pid, PmdRange, ProcessKey};
+use superpage_units::{BasePages, Nanos, Pid, PmdRange, ProcessKey, Share};
 use tracing::debug;
 
 /// How often used memory is looked at again during a pass.
@@ -51,6 +52,8 @@ pub(super) struct Kept {
     pub(super) cooling: Arc<CoolDown>,
     /// When huge pages that may be partly used are looked at.
     pub(super) looks: Looks,
+    /// What came back of what was freed.
+    pub(super) came_back: CameBack,
 }
 
 /// How a task ended.
@@ -202,10 +205,13 @@ impl Work {
         let found = found.into_iter().filter(|seen| !seen.huge_pages.is_empty());
         let found: Vec<Found> = found.map(|seen| (seen.process, seen.huge_pages)).collect();
         let (options, name) = (self.options(), self.config.policy.name);
-        let Kept { policy, cooling, .. } = &mut self.kept;
+        self.kept.came_back.retain(&self.registry.processes());
+        let Kept { policy, cooling, came_back, .. } = &mut self.kept;
         let cooling = Arc::make_mut(cooling);
         cooling.expire(now);
+        let shares = shares(came_back, &found, progress);
         let mut pass = Pass::over(found, need, options, cooling, now);
+        shares.into_iter().for_each(|(key, share)| pass.set_came_back(key, share));
         let level = Cell::new(watch.level());
         // A pass can take long; a process may be in another group by now, or another user's.
         let is_admitted = |process: &ManagedProcess| {
@@ -236,6 +242,7 @@ impl Work {
             if is_relieved || progress.is_to_end() { Flow::Stop } else { Flow::Continue }
         };
         let end = pass.run_guarded(policy.as_mut(), cooling, now, &mut guard, &mut told)?;
+        came_back.take_in(pass.splits());
         Ok((pass.account().clone(), end))
     }
 
@@ -330,4 +337,15 @@ impl Work {
             cool_down: nanos(self.config.cool_down),
         }
     }
+}
+
+/// The share that came back of what was freed before, for each of these processes.
+fn shares(came_back: &CameBack, found: &[Found], progress: &Progress) -> Vec<(ProcessKey, Share)> {
+    let share = |(process, _): &Found| {
+        progress.begins(process);
+        let share = came_back.of(process);
+        progress.is_over();
+        (process.key, share)
+    };
+    found.iter().map(share).collect()
 }
