@@ -335,6 +335,10 @@ impl Debloat for Emd {
     fn floor(&self) -> BloatDensity {
         self.options.floor
     }
+
+    fn asks_what_came_back(&self) -> bool {
+        self.options.order == Order::Lasting
+    }
 }
 
 /// Some ranges that nobody has looked at, of the first process that has any.

@@ -79,6 +79,14 @@ mod tests {
     }
 
     #[test]
+    fn nobody_else_asks_what_came_back() {
+        let asks = |entry: &Entry| (entry.build)(Options::default()).asks_what_came_back();
+        let names: Vec<&str> =
+            super::super::list::ALL.iter().filter(|entry| asks(entry)).map(|e| e.name).collect();
+        assert_eq!(names, ["emd-lasting"]);
+    }
+
+    #[test]
     fn a_part_that_comes_back_makes_it_as_dear_as_less_bloat() {
         // Half of 400 is as good as 200.
         let world: World = vec![vec![400; 2], vec![250], vec![150]];

@@ -171,6 +171,12 @@ pub trait Debloat: fmt::Debug + Send {
 
     /// The least density for which a huge page is split.
     fn floor(&self) -> BloatDensity;
+
+    /// Whether it goes by what came back of what earlier splits freed ([`BloatMap::came_back`](crate::bloat::BloatMap::came_back)),
+    /// which somebody has to find out.
+    fn asks_what_came_back(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -209,7 +209,10 @@ impl Work {
         let Kept { policy, cooling, came_back, .. } = &mut self.kept;
         let cooling = Arc::make_mut(cooling);
         cooling.expire(now);
-        let shares = shares(came_back, &found, progress);
+        let shares = match policy.asks_what_came_back() {
+            true => shares(came_back, &found, progress),
+            false => Vec::new(),
+        };
         let mut pass = Pass::over(found, need, options, cooling, now);
         shares.into_iter().for_each(|(key, share)| pass.set_came_back(key, share));
         let level = Cell::new(watch.level());
@@ -242,7 +245,9 @@ impl Work {
             if is_relieved || progress.is_to_end() { Flow::Stop } else { Flow::Continue }
         };
         let end = pass.run_guarded(policy.as_mut(), cooling, now, &mut guard, &mut told)?;
-        came_back.take_in(pass.splits());
+        if policy.asks_what_came_back() {
+            came_back.take_in(pass.splits());
+        }
         Ok((pass.account().clone(), end))
     }
 
