@@ -7,7 +7,7 @@ mod common;
 
 use common::daemon::{Config, Daemon, Home, PATIENCE, says};
 use common::machine::{self, Test};
-use common::subject::{self, Subject, half_used_of, next_order, say, say_whether_intact};
+use common::subject::{self, PAGE, Subject, half_used_of, next_order, say, say_whether_intact};
 use common::{Ended, Holds, huge_from, superpage, wait_for, worker};
 use libtest_mimic::Failed;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
@@ -22,23 +22,31 @@ use superpage_kernel::hugetlb::{self, Pool};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::own_vma::OwnVma;
 use superpage_kernel::process::Process;
-use superpage_kernel::settings::{Mode, RUN, STATE_DIRECTORY, Settings};
+use superpage_kernel::settings::{self, Mode, RUN, STATE_DIRECTORY, Settings};
 use superpage_kernel::thp::{MAX_PTES_NONE, Thp};
-use superpage_kernel::{Error, meminfo, own_thp, status};
+use superpage_kernel::{Error, compaction, meminfo, own_thp, status};
 use superpage_lab::worker::Worker;
 use superpage_lab::workload::WorkloadKind;
+use superpage_manager::free_memory;
 use superpage_units::{
-    BASE_PAGE_BYTES, BasePages, Bytes, GIGANTIC_PAGE_BYTES, HugePages, PageSize, Pid, VirtAddr,
+    BASE_PAGE_BYTES, BasePages, Bytes, GIGANTIC_PAGE_BYTES, HugePages, PageSize, Pid, Share,
+    VirtAddr,
 };
 
 fn main() -> ExitCode {
     subject::main(
         tests,
-        &[("plain", be_plain), ("asking", be_asking), ("mixed", be_mixed), ("arrays", be_arrays)],
+        &[
+            ("plain", be_plain),
+            ("asking", be_asking),
+            ("mixed", be_mixed),
+            ("arrays", be_arrays),
+            ("pieces", be_pieces),
+        ],
     )
 }
 
-fn tests() -> [Test; 20] {
+fn tests() -> [Test; 21] {
     let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
@@ -59,9 +67,10 @@ fn tests() -> [Test; 20] {
         ),
         (
             "what_was_asked_for_stays_while_memory_is_free",
-            settings,
+            settings.clone(),
             what_was_asked_for_stays_while_memory_is_free,
         ),
+        ("free_memory_in_pieces_is_compacted", settings, free_memory_in_pieces_is_compacted),
         ("gigantic_pages_are_kept_free", gigantic.clone(), gigantic_pages_are_kept_free),
         (
             "gigantic_pages_of_a_killed_one_are_given_back",
@@ -404,6 +413,46 @@ fn a_full_cgroup_pays_for_itself() -> Ended {
     ensure!(used()? > 0.25, "all of it was freed, not only what was asked for");
     ensure!(inside.order("check")? == "intact", "something was lost");
     ensure!(Holds::now(outside.pid())?.huge == before, "a process outside was touched");
+    Ok(())
+}
+
+/// Leaves three quarters of the free memory in pieces: of each eight base pages it keeps one, which can be moved.
+fn be_pieces() -> Ended {
+    const GROUP: u64 = 8;
+    let size = meminfo::read(Path::new("/proc"))?.free.scaled(0.75).to_huge_pages();
+    let mut memory = OwnMemory::map(size, Wish::BasePages)?;
+    memory.bytes_mut().iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+    for group in 0..size.base_pages().0 / GROUP {
+        memory.discard(BasePages(group * GROUP + 1), BasePages(GROUP - 1))?;
+    }
+    say("ready")?;
+    next_order().map(drop)
+}
+
+/// With the kernel's own default before and after. How much the kernel gets done is its own business.
+fn free_memory_in_pieces_is_compacted() -> Ended {
+    const DEFAULT: &str = "20";
+    let state = tempfile::tempdir()?;
+    let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
+    let path = compaction::path(Path::new("/proc"));
+    settings.change(&path, DEFAULT)?;
+    let home = Home::with(&Config::idle())?;
+    home.configure(
+        "processes = { include = { pids = [4194305] } }\ntiming = { interval = \"100ms\" }\n",
+    )?;
+    let _pieces = Subject::start("pieces")?;
+    let before = free_memory::read(Path::new("/proc"))?.fmfi(PageSize::Huge);
+    ensure!(before > Share::percent(50), "only {before} of the free memory is in pieces");
+    let daemon = home.start()?;
+    let held = format!("{}: {DEFAULT} -> 80", path.display());
+    let begins = |line: &Value| says(line, &held);
+    daemon.wait_since(0, "a turn", begins)?;
+    let ends = |line: &Value| says(line, "the kernel compacted free memory");
+    daemon.wait_since(0, "its end", ends)?;
+    // Another one may have begun.
+    daemon.stop()?;
+    let after = settings::read_value(&path)?;
+    ensure!(after == DEFAULT, "it was left at {after}");
     Ok(())
 }
 

@@ -11,6 +11,7 @@ pub mod balloon;
 pub mod buddyinfo;
 pub mod cgroup;
 pub mod cgroup_alarm;
+pub mod compaction;
 pub mod cpuinfo;
 pub mod error;
 pub mod habits;

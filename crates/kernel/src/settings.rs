@@ -287,6 +287,23 @@ impl Settings {
         Ok(repairs)
     }
 
+    /// Puts the file at `path` back alone; `None` if it is not held, or this is a dry run. What cannot be put back is tried again
+    /// by [`Settings::restore`].
+    ///
+    /// # Errors
+    /// Only what writing or deleting the journal fails with; the rest is in the answer.
+    pub fn put_back(&mut self, path: &Path) -> Result<Option<Repair>> {
+        let Some(index) = self.entries.iter().position(|entry| entry.path == path) else {
+            return Ok(None);
+        };
+        let repair = self.entries[index].put_back(&self.bounds);
+        if !matches!(repair.outcome, Outcome::Failed(_)) {
+            self.entries.remove(index);
+            self.store()?;
+        }
+        Ok(Some(repair))
+    }
+
     /// Reads the journal of an earlier run and acts on it.
     fn recover(&mut self) -> Result<Repairs> {
         let Some(journal) = Journal::load(&self.journal_path())? else {

@@ -11,6 +11,7 @@ mod heap;
 mod hog;
 mod passes;
 mod pauses;
+mod pieces;
 mod program;
 mod refilling;
 mod shared;
@@ -84,6 +85,14 @@ pub(crate) enum Part {
     /// A program that touches, maps and unmaps memory all the time, and takes down where that takes long.
     Pauses {
         /// Of its heap.
+        #[serde(with = "plain")]
+        size: HugePages,
+        /// How long it runs.
+        #[serde(with = "plain")]
+        time: Nanos,
+    },
+    /// A program that leaves free memory in pieces, and goes on to use what it has kept.
+    Pieces {
         #[serde(with = "plain")]
         size: HugePages,
         /// How long it runs.
@@ -306,6 +315,11 @@ impl Helper {
     /// Has it run for its time, and waits for what it has taken down.
     pub(crate) fn paused(&mut self) -> Result<Paused> {
         self.order(Order::Go)?;
+        self.has_paused()
+    }
+
+    /// Waits until it has run for its time, and for what it has taken down.
+    pub(crate) fn has_paused(&mut self) -> Result<Paused> {
         self.expect("paused", |answer| match answer {
             Answer::Paused(paused) => Some(paused),
             _ => None,
@@ -393,6 +407,7 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
         }
         Part::Hog { huge, base } => (Box::new(hog::Hog::new(huge, base)?), plain),
         Part::Pauses { size, time } => (Box::new(pauses::Pauses::new(size, time)?), plain),
+        Part::Pieces { size, time } => (Box::new(pieces::Pieces::new(size, time)?), plain),
         Part::Filling { size, touched, pace } => {
             (Box::new(filling::Filling::new(size, touched, pace)?), plain)
         }

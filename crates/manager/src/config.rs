@@ -42,6 +42,8 @@ pub struct Config {
     pub emd: emd::Options,
     /// What of one core de-bloating may use.
     pub budget: CpuBudget,
+    /// What of one core the kernel's threads may use to compact free memory; `None`: they do as they did.
+    pub compaction: Option<CpuBudget>,
     /// How often memory is looked at.
     pub interval: Duration,
     /// How long to wait after a pass that found nothing to free; doubles up to 16 times that.
@@ -197,6 +199,7 @@ impl Config {
             policy,
             emd,
             budget: file.budget.debloat.0,
+            compaction: file.budget.compaction.0,
             interval: file.timing.interval.0,
             back_off: file.timing.back_off.0,
             cool_down: file.timing.cool_down.0,
@@ -338,12 +341,17 @@ fn debloater(
 struct BudgetFile {
     debloat: Cpu,
     promotion: Cpu,
+    compaction: CpuOrNone,
 }
 
 impl Default for BudgetFile {
     fn default() -> Self {
         let share = |share| Cpu(CpuBudget::new(share).unwrap_or(CpuBudget::UNLIMITED));
-        Self { debloat: share(Share::percent(10)), promotion: share(Share::percent(25)) }
+        Self {
+            debloat: share(Share::percent(10)),
+            promotion: share(Share::percent(25)),
+            compaction: CpuOrNone(CpuBudget::new(Share::percent(5))),
+        }
     }
 }
 
@@ -474,15 +482,31 @@ pub fn parse_percent(text: &str) -> Option<Share> {
 #[derive(Clone, Copy, Debug)]
 struct Cpu(CpuBudget);
 
+impl Cpu {
+    fn checked(share: Share) -> Result<Self, &'static str> {
+        /// Less would mean pauses of minutes.
+        const LEAST: Share = Share::clamped(0.001);
+        let budget = CpuBudget::new(share).filter(|_| share >= LEAST).map(Self);
+        budget.ok_or("a CPU budget must be at least 0.1% (of one core)")
+    }
+}
+
 impl<'de> Deserialize<'de> for Cpu {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Percent(share) = Percent::deserialize(deserializer)?;
-        /// Less would mean pauses of minutes.
-        const LEAST: Share = Share::clamped(0.001);
-        CpuBudget::new(share)
-            .filter(|_| share >= LEAST)
-            .map(Self)
-            .ok_or_else(|| D::Error::custom("a CPU budget must be at least 0.1% (of one core)"))
+        Self::checked(share).map_err(D::Error::custom)
+    }
+}
+
+/// As [`Cpu`], or 0% for nothing at all.
+#[derive(Clone, Copy, Debug)]
+struct CpuOrNone(Option<CpuBudget>);
+
+impl<'de> Deserialize<'de> for CpuOrNone {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Percent(share) = Percent::deserialize(deserializer)?;
+        let cpu = (share > Share::NONE).then(|| Cpu::checked(share)).transpose();
+        cpu.map(|cpu| Self(cpu.map(|Cpu(budget)| budget))).map_err(D::Error::custom)
     }
 }
 
@@ -638,6 +662,7 @@ mod tests {
         says("[debloat]\nquantum = 0\n", &["test.toml:2", "1 or more"]);
         says("[timing]\ninterval = \"soon\"\n", &["test.toml:2", "5s"]);
         says("[budget]\ndebloat = \"0%\"\n", &["test.toml:2", "at least 0.1%"]);
+        says("[budget]\ncompaction = \"0.01%\"\n", &["test.toml:2", "at least 0.1%"]);
         says("[promotion]\npolicy = \"thp\"\n", &["test.toml:2", "thp", "quicksilver-sync-T"]);
         says("[promotion]\nperiod = 16\n", &["test.toml:2", "unknown field `period`"]);
         says("[promotion]\nat_once = 17\n", &["test.toml:2", "1 to 16"]);

@@ -6,6 +6,7 @@
 //! beside it, and where it ends them it waits three seconds at most for each. SIGHUP reads the configuration again, SIGTERM and SIGINT have it
 //! leave (`leave`).
 
+mod compact;
 mod gigantic;
 mod hold;
 mod leave;
@@ -24,6 +25,7 @@ use crate::metrics::{self, Server};
 use crate::pass::End;
 use crate::promote::{self, Promoted, Promoter, Setup};
 use crate::registry::{self, Registry};
+use compact::Compaction;
 use gigantic::Supply;
 use leave::{Restarts, Verdict};
 use limits::Limits;
@@ -213,6 +215,7 @@ struct Daemon {
     registry: Arc<Registry>,
     reclaimer: Reclaimer,
     supply: Supply,
+    compaction: Compaction,
     /// Ranges that were huge, from an earlier run, until the promoter has them.
     remembered: Promoted,
     promoter: Option<Promoter>,
@@ -266,6 +269,7 @@ impl Daemon {
             registry,
             reclaimer: reclaimer.map_err(DaemonError::Wakeup)?,
             supply: supply.map_err(DaemonError::Wakeup)?,
+            compaction: Compaction::default(),
             remembered: saved.remembered(),
             promoter: None,
             restarts: Restarts::default(),
@@ -448,7 +452,11 @@ impl Daemon {
                 self.see_to_first_touches();
                 self.look_around();
                 self.reclaim_idle();
+                self.compact();
             } else {
+                if self.compaction.is_running() {
+                    self.compact();
+                }
                 self.look_at_waiting();
             }
             if self.told.elapsed() >= WHILE_RUNNING {
@@ -489,7 +497,11 @@ impl Daemon {
         };
         let until_look = next.saturating_duration_since(Instant::now());
         let is_busy = self.reclaimer.is_running() || self.supply.is_changing();
-        let most = if is_busy { WHILE_RUNNING } else { LONGEST_SLEEP };
+        let most = match is_busy {
+            _ if self.compaction.is_running() => compact::LOOK,
+            true => WHILE_RUNNING,
+            false => LONGEST_SLEEP,
+        };
         let timeout = rustix::time::Timespec::try_from(until_look.min(most)).ok();
         let mut fds = vec![
             PollFd::new(&signals.wake, PollFlags::IN),
@@ -514,6 +526,7 @@ impl Daemon {
         match read_config(self.config_path.as_deref()) {
             Ok(config) => {
                 self.end_pass();
+                self.end_compaction();
                 let is_held = hold::wanted(&self.config) == hold::wanted(&config);
                 // The kernel may not find again what is given back.
                 let (now, then) = (self.config.gigantic, config.gigantic);

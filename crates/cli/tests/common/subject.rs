@@ -73,7 +73,7 @@ pub(crate) fn half_used_of(size: HugePages) -> Result<OwnMemory, Failed> {
     Ok(memory)
 }
 
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == BASE_PAGE_BYTES);
 
 pub(crate) fn pages(bytes: &mut [u8]) -> impl Iterator<Item = (usize, &mut [u8])> {

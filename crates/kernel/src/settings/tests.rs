@@ -104,6 +104,25 @@ fn the_first_original_is_kept_and_dropping_restores_it() {
 }
 
 #[test]
+fn one_of_them_is_put_back_alone() {
+    let world = World::new();
+    let (mut settings, _) = world.open();
+    settings.change(&world.file("a"), "51").expect("changed");
+    settings.change(&world.file("selector"), "never").expect("changed");
+    let repair = settings.put_back(&world.file("a")).expect("readable").expect("it was held");
+    assert_eq!(repair.outcome, Outcome::PutBack { ours: "51".into() });
+    assert_eq!((world.value("a"), world.value("selector")), ("511".into(), "never".into()));
+    assert_eq!(settings.held().len(), 1);
+    assert_eq!(settings.put_back(&world.file("a")), Ok(None));
+    // What somebody else has set since stays.
+    settings.change(&world.file("a"), "51").expect("changed");
+    world.put("a", "7\n");
+    let repair = settings.put_back(&world.file("a")).expect("readable").expect("it was held");
+    assert_eq!(repair.outcome, Outcome::Theirs { found: "7".into() });
+    assert_eq!(world.value("a"), "7");
+}
+
+#[test]
 fn what_is_already_so_is_left_alone() {
     let world = World::new();
     let (mut settings, _) = world.open();

@@ -61,30 +61,6 @@ impl Pauses {
         Ok(Self { heap, next: 0, size, time })
     }
 
-    fn run(&mut self) -> Result<Paused, String> {
-        let began = Instant::now();
-        let mut paused = Paused { began_ms: Times::now().at_ms, ..Paused::default() };
-        while began.elapsed() < self.time {
-            let before = Times::now();
-            let turn = Instant::now();
-            self.turn()?;
-            let took = turn.elapsed();
-            paused.turns += 1;
-            paused.longest_nanos = paused.longest_nanos.max(nanos(took));
-            if took > LONG {
-                let after = Times::now();
-                paused.pauses.push(Pause {
-                    at_ms: before.at_ms,
-                    nanos: nanos(took),
-                    run_delay_nanos: after.run_delay.saturating_sub(before.run_delay),
-                    stolen_nanos: after.stolen.saturating_sub(before.stolen),
-                });
-            }
-            std::thread::sleep(TURN.saturating_sub(turn.elapsed()));
-        }
-        Ok(paused)
-    }
-
     /// Touches some pages of the heap, which begins anew when it is full, and memory that is mapped for that only.
     fn turn(&mut self) -> Result<(), String> {
         if (self.next + TOUCHED) * PAGE > self.heap.bytes().len() {
@@ -104,8 +80,39 @@ impl Pauses {
 
 impl Play for Pauses {
     fn obey(&mut self, order: Order) -> Result<Answer, String> {
-        if order == Order::Go { self.run().map(Answer::Paused) } else { refused(order) }
+        match order {
+            Order::Go => take_down(self.time, || self.turn()).map(Answer::Paused),
+            other => refused(other),
+        }
     }
+}
+
+/// Has turns made for so long, one each millisecond, and takes down which of them took long.
+pub(super) fn take_down(
+    time: Duration,
+    mut turn: impl FnMut() -> Result<(), String>,
+) -> Result<Paused, String> {
+    let began = Instant::now();
+    let mut paused = Paused { began_ms: Times::now().at_ms, ..Paused::default() };
+    while began.elapsed() < time {
+        let before = Times::now();
+        let start = Instant::now();
+        turn()?;
+        let took = start.elapsed();
+        paused.turns += 1;
+        paused.longest_nanos = paused.longest_nanos.max(nanos(took));
+        if took > LONG {
+            let after = Times::now();
+            paused.pauses.push(Pause {
+                at_ms: before.at_ms,
+                nanos: nanos(took),
+                run_delay_nanos: after.run_delay.saturating_sub(before.run_delay),
+                stolen_nanos: after.stolen.saturating_sub(before.stolen),
+            });
+        }
+        std::thread::sleep(TURN.saturating_sub(start.elapsed()));
+    }
+    Ok(paused)
 }
 
 fn map(size: HugePages) -> Result<OwnMemory, String> {
@@ -160,8 +167,8 @@ mod tests {
 
     #[test]
     fn turns_are_counted_and_long_ones_kept() {
-        let mut program = Pauses::new(HugePages(1), Nanos(100_000_000)).expect("2 MiB");
-        let paused = program.run().expect("memory");
+        let mut program = Pauses::new(HugePages(1), Nanos(0)).expect("2 MiB");
+        let paused = take_down(Duration::from_millis(100), || program.turn()).expect("memory");
         assert!(paused.turns > 0 && paused.turns <= 100 && paused.longest_nanos > 0, "{paused:?}");
         let are_long = paused.pauses.iter().all(|pause| pause.nanos > nanos(LONG));
         assert!(are_long, "{paused:?}");

@@ -51,6 +51,13 @@ pub(super) fn wanted(config: &Config) -> impl PartialEq + use<> {
     (config.max_ptes_none, promotes(config), config.first_touch)
 }
 
+/// Whether huge pages are wanted at all: by the administrator, or by the configuration all the same. A machine that does not say
+/// is taken for one where they are.
+pub(super) fn wants_huge(settings: &Settings, config: &Config) -> bool {
+    let knobs = Thp::under(&settings.root().join("sys"));
+    config.promotion.under_never || knobs.get(thp::ENABLED) != Ok(Enabled::Never)
+}
+
 fn promotes(config: &Config) -> bool {
     config.promotion.policies().any(|policy| policy != Promotion::Off)
 }

@@ -2,6 +2,7 @@
 
 mod array_numpy;
 mod at_rest;
+mod compaction;
 mod emd_fig10;
 mod emd_fig13;
 mod emd_fig15;
@@ -92,6 +93,7 @@ pub const ALL: &[&Experiment] = &[
     &jvm_pretouch::EXPERIMENT,
     &at_rest::EXPERIMENT,
     &pause::EXPERIMENT,
+    &compaction::EXPERIMENT,
     &survive::EXPERIMENT,
     &refault::EXPERIMENT,
     &pareto::EXPERIMENT,
