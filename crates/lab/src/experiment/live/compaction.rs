@@ -45,7 +45,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// The memory that the program fills.
 const SIZE: Bytes = Bytes::from_gib(4);
 /// The share of the free memory that the first program maps, so that two thirds of what is free then are in pieces. With all of
-/// it in pieces of 16 KiB the kernel compacts nothing: for the first larger folio that it meets it finds no place, and gives up.
+/// it in pieces of 16 KiB the kernel compacts next to nothing: it gives up after some thousand base pages.
 const PIECES: f64 = 0.68;
 /// Of the free huge pages the second program leaves so many to the rest of the machine.
 const LEFT: HugePages = HugePages(128);
