@@ -3,7 +3,8 @@
 //!
 //! A thread moves what lies in between together, node by node, until the share of free memory that is in pieces smaller than a
 //! huge page is below what is left of 100 %. A write of any number but 0 has it begin at once; a lower one ends what is under
-//! way. What the pages are moved for, and when, is not decided here.
+//! way where less than what is left of 100 % then is in pieces, and otherwise the thread goes on to the end of memory. It moves
+//! pages of any process, locked ones too (`vm.compact_unevictable_allowed`). When to have it compact is not decided here.
 //! [/proc/sys/vm](https://docs.kernel.org/admin-guide/sysctl/vm.html#compaction-proactiveness).
 
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@
 //! at [`EAGER`] and is ended as soon as there are enough huge pages, the kernel's threads rest, or they have used what a turn may.
 //! Then the setting is put back, and the next turn waits until this one is paid for.
 //!
-//! What the threads use is measured, so where their CPU time cannot be seen (a PID namespace of our own) nothing is changed. Nor
+//! What the threads use is measured, also after a turn: they may go on to the end of what they have begun. So where their CPU time cannot be seen (a PID namespace of our own) nothing is changed. Nor
 //! is it where the administrator has switched that compaction off (0), or has it more eager already.
 
 use super::{Daemon, hold};
@@ -14,11 +14,11 @@ use crate::history::What;
 use crate::ledger::entry;
 use crate::{clock, free_memory};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use superpage_kernel::Result;
 use superpage_kernel::compaction::{self, Threads};
 use superpage_kernel::settings::{Change, Repair, Settings};
+use superpage_kernel::{Result, vmstat};
 use superpage_policy::free_memory::FreeMemory;
 use superpage_units::{BasePages, HugePages, Nanos, PageSize, Share, Time};
 use tracing::{debug, info, warn};
@@ -33,9 +33,10 @@ const ENOUGH: Share = Share::percent(20);
 /// The share of all memory that has to be in pieces for a turn to be worth it. Chosen, not measured: free memory that is less
 /// comes and goes with the page cache.
 const WORTH: f64 = 1.0 / 16.0; // tidy: allow(a sixteenth)
-/// CPU time that a turn may use. The kernel begins each at the start of memory, so a short one would gain nothing: it looks
-/// through 14 million base pages in a second, and moved enough for 2,300 to 3,100 huge pages in 1.0 to 1.7 s on 24 GiB.
+/// CPU time that a turn may use on a small machine, and for each base page of a larger one. The kernel begins each turn at the
+/// start of memory, so one that does not get through all of it would never see the rest. Chosen, not measured.
 const LONGEST: Nanos = Nanos(5_000_000_000); // tidy: allow(5 s)
+const PER_PAGE: Nanos = Nanos(100);
 /// A turn that took longer than this for each huge page gained nothing: as for a slow collapse ([`crate::promote::gate::SLOW`]).
 const DEAR: Nanos = Nanos(30_000_000);
 /// The pause after a turn that gained nothing; each further one in a row makes it twice as long, up to [`DOUBLINGS`] times.
@@ -45,23 +46,39 @@ const DOUBLINGS: u32 = 6;
 
 /// How often a turn is looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// The threads rest when they have used no CPU time for so many looks: they wake within half a second.
-const RESTS: u32 = 7;
+/// The threads rest when they have used no CPU time for so long: they wake within half a second.
+const REST: Nanos = Nanos(700_000_000);
 
 /// What a turn is decided by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    pub(super) now: Time,
-    pub(super) free: FreeMemory,
+    now: Time,
+    free: FreeMemory,
+    /// Huge pages that programs have been given since the machine's start, by faults and by collapses.
+    given: HugePages,
+}
+
+impl Seen {
+    fn read(proc_root: &Path) -> Result<Self> {
+        let thp = vmstat::read(proc_root)?.thp();
+        let given = [thp.thp_fault_alloc, thp.thp_collapse_alloc].into_iter().flatten();
+        let given = HugePages(given.sum());
+        Ok(Self { now: clock::now(), free: free_memory::read(proc_root)?, given })
+    }
+
+    /// Huge pages that are free, or were and have been given.
+    fn huge_pages(&self) -> HugePages {
+        self.free.huge_pages() + self.given
+    }
 }
 
 /// What a turn has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gained {
-    /// Huge pages that are free now and were not before.
-    pub(super) huge_pages: HugePages,
+    /// Huge pages that are free now, or were given meanwhile, and were not free before.
+    huge_pages: HugePages,
     /// The CPU time of the kernel's threads.
-    pub(super) cpu: Nanos,
+    cpu: Nanos,
 }
 
 /// A turn.
@@ -70,8 +87,16 @@ struct Turn {
     huge_before: HugePages,
     cpu_before: Nanos,
     cpu: Nanos,
-    /// How many looks in a row saw no CPU time used.
-    rests: u32,
+    looked: Time,
+    /// The last time at which CPU time had been used.
+    worked: Time,
+}
+
+/// A turn that is over, and not known to be paid for.
+#[derive(Clone, Copy, Debug)]
+struct Unpaid {
+    cpu_before: Nanos,
+    ended: Time,
 }
 
 /// When turns begin and end. It knows no setting and no file.
@@ -79,6 +104,7 @@ struct Turn {
 struct Turns {
     turn: Option<Turn>,
     not_before: Time,
+    unpaid: Option<Unpaid>,
     futile: u32,
 }
 
@@ -92,38 +118,71 @@ impl Turns {
             && pieces.0 as f64 >= WORTH * seen.free.total.0 as f64
     }
 
+    /// Whether the last turn is paid for, where the threads have used so much CPU time until now: some of them may have gone on
+    /// after it. If not, none is due before it is.
+    fn is_paid(&mut self, seen: &Seen, cpu: Nanos, budget: CpuBudget) -> bool {
+        if let Some(unpaid) = self.unpaid {
+            let cost = cpu.saturating_sub(unpaid.cpu_before).as_secs_f64();
+            self.not_before = unpaid.ended + Nanos::from_secs_f64(cost / budget.share().get());
+        }
+        seen.now >= self.not_before
+    }
+
     /// A turn has begun, and the threads have used so much CPU time until now.
     fn begin(&mut self, seen: &Seen, cpu: Nanos) {
-        let huge_before = seen.free.huge_pages();
-        self.turn = Some(Turn { huge_before, cpu_before: cpu, cpu, rests: 0 });
+        let (huge_before, looked) = (seen.huge_pages(), seen.now);
+        self.turn = Some(Turn { huge_before, cpu_before: cpu, cpu, looked, worked: looked });
+        self.unpaid = None;
+    }
+
+    /// Whether the turn under way is to be looked at: not at each of the wakes of a busy daemon.
+    fn is_to_be_looked_at(&self, now: Time) -> bool {
+        let due = |turn: Turn| now.since(turn.looked).as_secs_f64() >= LOOK.as_secs_f64();
+        self.turn.is_some_and(due)
     }
 
     /// Looks at a turn under way, where the threads have used so much CPU time; returns what it has gained if it is over.
     fn look(&mut self, seen: &Seen, cpu: Nanos, budget: CpuBudget) -> Option<Gained> {
         let turn = self.turn.as_mut()?;
-        turn.rests = if cpu == turn.cpu { turn.rests + 1 } else { 0 };
-        turn.cpu = cpu;
+        turn.looked = seen.now;
+        if cpu != turn.cpu {
+            (turn.cpu, turn.worked) = (cpu, seen.now);
+        }
         let is_over = seen.free.fmfi(PageSize::Huge) <= ENOUGH
-            || turn.rests >= RESTS
-            || Nanos(cpu.0 - turn.cpu_before.0) >= LONGEST;
-        is_over.then(|| self.end(seen, budget)).flatten()
+            || seen.now.since(turn.worked) >= REST
+            || cpu.saturating_sub(turn.cpu_before) >= longest(&seen.free);
+        if !is_over {
+            return None;
+        }
+        let huge_pages = seen.huge_pages().saturating_sub(turn.huge_before);
+        self.end(huge_pages, seen.now, budget)
     }
 
-    /// Ends the turn under way, if there is one.
-    fn end(&mut self, seen: &Seen, budget: CpuBudget) -> Option<Gained> {
+    /// Ends the turn under way, if there is one, which gained so many huge pages.
+    fn end(&mut self, huge_pages: HugePages, now: Time, budget: CpuBudget) -> Option<Gained> {
         let turn = self.turn.take()?;
-        let cpu = Nanos(turn.cpu.0.saturating_sub(turn.cpu_before.0));
-        let huge_pages = seen.free.huge_pages().saturating_sub(turn.huge_before);
-        let is_dear = cpu.0 >= DEAR.0.saturating_mul(huge_pages.0);
-        self.futile = if is_dear { (self.futile + 1).min(DOUBLINGS + 1) } else { 0 };
+        let cpu = turn.cpu.saturating_sub(turn.cpu_before);
+        self.unpaid = Some(Unpaid { cpu_before: turn.cpu_before, ended: now });
         let paid = Nanos::from_secs_f64(cpu.as_secs_f64() / budget.share().get());
-        let futile = match self.futile {
-            0 => Nanos::ZERO,
-            times => FUTILE * (1 << (times - 1)),
-        };
-        self.not_before = seen.now + paid.max(futile);
+        self.not_before = now + paid;
+        if cpu.0 >= DEAR.0.saturating_mul(huge_pages.0) {
+            self.gained_nothing(now);
+        } else {
+            self.futile = 0;
+        }
         Some(Gained { huge_pages, cpu })
     }
+
+    /// None is due for a while, and each time for longer.
+    fn gained_nothing(&mut self, now: Time) {
+        self.not_before = self.not_before.max(now + FUTILE * (1 << self.futile));
+        self.futile = (self.futile + 1).min(DOUBLINGS);
+    }
+}
+
+/// The CPU time that a turn may use on a machine with so much memory.
+fn longest(free: &FreeMemory) -> Nanos {
+    LONGEST.max(PER_PAGE * free.total.0)
 }
 
 /// The free base pages in chunks smaller than a huge page.
@@ -153,22 +212,38 @@ impl Compaction {
         self.turns.turn.is_some()
     }
 
-    /// Begins a turn, or ends one.
+    /// Begins a turn, or ends one. Where something fails the turn under way is over, and its setting put back.
     ///
     /// # Errors
     /// What reading and writing the setting fails with.
-    pub(super) fn look(
+    fn look(&mut self, settings: &mut Settings, budget: CpuBudget) -> Result<Option<Done>> {
+        if self.is_running() && !self.turns.is_to_be_looked_at(clock::now()) {
+            return Ok(None);
+        }
+        let done = self.begin_or_look(settings, budget);
+        if done.is_err() {
+            self.threads = None;
+            let now = clock::now();
+            if self.turns.end(HugePages::ZERO, now, budget).is_none() {
+                self.turns.gained_nothing(now);
+            }
+            settings.put_back(&path(settings))?;
+        }
+        done
+    }
+
+    fn begin_or_look(
         &mut self,
         settings: &mut Settings,
         budget: CpuBudget,
-        seen: &Seen,
     ) -> Result<Option<Done>> {
+        let seen = Seen::read(&settings.root().join("proc"))?;
         match &self.threads {
-            Some(threads) if self.is_running() => {
-                let gained = self.turns.look(seen, threads.cpu_time()?, budget);
+            Some(threads) if self.turns.turn.is_some() => {
+                let gained = self.turns.look(&seen, threads.cpu_time()?, budget);
                 gained.map(|gained| ended(settings, gained)).transpose()
             }
-            _ if self.turns.is_due(seen) => self.begin(settings, seen),
+            _ if self.turns.is_due(&seen) => self.begin(settings, budget, &seen),
             _ => Ok(None),
         }
     }
@@ -177,41 +252,51 @@ impl Compaction {
     ///
     /// # Errors
     /// As [`Settings::put_back`].
-    pub(super) fn end(
+    fn end(&mut self, settings: &mut Settings, budget: CpuBudget) -> Result<Option<Done>> {
+        let gained = self.turns.end(HugePages::ZERO, clock::now(), budget);
+        gained.map(|gained| ended(settings, gained)).transpose()
+    }
+
+    fn begin(
         &mut self,
         settings: &mut Settings,
         budget: CpuBudget,
         seen: &Seen,
     ) -> Result<Option<Done>> {
-        self.turns.end(seen, budget).map(|gained| ended(settings, gained)).transpose()
-    }
-
-    fn begin(&mut self, settings: &mut Settings, seen: &Seen) -> Result<Option<Done>> {
-        // What is in the way now will be a moment later.
-        self.turns.not_before = seen.now + FUTILE;
-        let root = settings.root().join("proc");
-        let now = compaction::proactiveness(&root)?;
+        let path = path(settings);
+        // What could not be put back after an earlier turn is ours, not the administrator's.
+        settings.put_back(&path)?;
+        let now = compaction::proactiveness(&settings.root().join("proc"))?;
         if now == Share::NONE || now >= EAGER {
+            self.turns.gained_nothing(seen.now);
             return Ok(None);
         }
-        let threads = Threads::find()?;
+        let threads = match self.threads.take() {
+            Some(threads) => threads,
+            None => Threads::find()?,
+        };
+        let cpu = threads.cpu_time()?;
         if threads.is_empty() {
             debug!("free memory is left in pieces: the kernel's compaction threads cannot be seen");
-            return Ok(None);
+            self.turns.gained_nothing(seen.now);
+        } else if self.turns.is_paid(seen, cpu, budget) {
+            let change = settings.change(&path, &compaction::to_text(EAGER))?;
+            self.turns.begin(seen, cpu);
+            self.threads = Some(threads);
+            return Ok(Some(Done::Began(change)));
         }
-        self.turns.begin(seen, threads.cpu_time()?);
         self.threads = Some(threads);
-        let change = settings.change(&compaction::path(&root), &compaction::to_text(EAGER));
-        if change.is_err() {
-            self.turns.turn = None;
-        }
-        change.map(|change| Some(Done::Began(change)))
+        Ok(None)
     }
 }
 
+/// The file of the setting.
+fn path(settings: &Settings) -> PathBuf {
+    compaction::path(&settings.root().join("proc"))
+}
+
 fn ended(settings: &mut Settings, gained: Gained) -> Result<Done> {
-    let path = compaction::path(&settings.root().join("proc"));
-    settings.put_back(&path).map(|repair| Done::Ended(gained, repair))
+    settings.put_back(&path(settings)).map(|repair| Done::Ended(gained, repair))
 }
 
 impl Daemon {
@@ -220,9 +305,7 @@ impl Daemon {
         let is_running = self.compaction.is_running();
         let is_wanted = self.promotes() && hold::wants_huge(&self.settings, &self.config);
         if let Some(budget) = self.config.compaction.filter(|_| is_running || is_wanted) {
-            let done = self
-                .seen()
-                .and_then(|seen| self.compaction.look(&mut self.settings, budget, &seen));
+            let done = self.compaction.look(&mut self.settings, budget);
             self.tell_of_compaction(done);
         }
     }
@@ -230,14 +313,9 @@ impl Daemon {
     /// Ends a turn under way.
     pub(super) fn end_compaction(&mut self) {
         if let Some(budget) = self.config.compaction {
-            let done =
-                self.seen().and_then(|seen| self.compaction.end(&mut self.settings, budget, &seen));
+            let done = self.compaction.end(&mut self.settings, budget);
             self.tell_of_compaction(done);
         }
-    }
-
-    fn seen(&self) -> Result<Seen> {
-        Ok(Seen { now: clock::now(), free: free_memory::read(Path::new("/proc"))? })
     }
 
     fn tell_of_compaction(&self, done: Result<Option<Done>>) {
@@ -276,17 +354,14 @@ mod tests {
         CpuBudget::new(Share::percent(5)).expect("a share")
     }
 
-    /// At this second, so much free of 64 GiB, with so much of it in huge pages.
-    fn seen(second: u64, free: Bytes, huge: Bytes) -> Seen {
-        let mut memory =
-            FreeMemory { total: Bytes::from_gib(64).to_base_pages(), ..FreeMemory::NONE };
-        memory.chunks[0] = (free.saturating_sub(huge)).to_base_pages().0;
+    /// Memory of 64 GiB of which so much is free at this tenth of a second, with so much of that in huge pages.
+    fn seen(tenths: u64, free: u64, huge: u64) -> Seen {
+        let [total, free, huge] = [64, free, huge].map(Bytes::from_gib);
+        let mut memory = FreeMemory { total: total.to_base_pages(), ..FreeMemory::NONE };
+        memory.chunks[0] = free.saturating_sub(huge).to_base_pages().0;
         memory.chunks[usize::from(PageSize::Huge.order())] = huge.to_huge_pages().0;
-        Seen { now: Time::ZERO + Nanos(second * SECOND), free: memory }
-    }
-
-    fn gib(free: u64, huge: u64) -> Seen {
-        seen(100, Bytes::from_gib(free), Bytes::from_gib(huge))
+        let now = Time::ZERO + Nanos(tenths * SECOND / 10);
+        Seen { now, free: memory, given: HugePages(7) }
     }
 
     #[test]
@@ -300,7 +375,7 @@ mod tests {
             (4, 0, true),
             (3, 0, false),
         ] {
-            assert_eq!(turns.is_due(&gib(free, huge)), expected, "{huge} of {free} GiB");
+            assert_eq!(turns.is_due(&seen(0, free, huge)), expected, "{huge} of {free} GiB");
         }
     }
 
@@ -308,8 +383,8 @@ mod tests {
     /// it.
     fn turn(huge: u64, cpu: u64) -> (Turns, Option<Gained>) {
         let mut turns = Turns::default();
-        turns.begin(&gib(16, 2), Nanos(SECOND));
-        let gained = turns.look(&gib(16, huge), Nanos(SECOND + cpu), budget());
+        turns.begin(&seen(1000, 16, 2), Nanos(SECOND));
+        let gained = turns.look(&seen(1000, 16, huge), Nanos(SECOND + cpu), budget());
         (turns, gained)
     }
 
@@ -325,20 +400,47 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_ends_when_the_threads_rest() {
+    fn a_large_machine_is_gone_through_whole() {
+        let memory =
+            |gib| FreeMemory { total: Bytes::from_gib(gib).to_base_pages(), ..FreeMemory::NONE };
+        assert_eq!(longest(&memory(24)), LONGEST);
+        assert_eq!(longest(&memory(4096)).0 / SECOND, 107);
+    }
+
+    #[test]
+    fn a_turn_ends_when_the_threads_rest_however_often_it_is_looked_at() {
         let mut turns = Turns::default();
-        turns.begin(&gib(16, 2), Nanos::ZERO);
-        let looks: Vec<bool> =
-            (0..RESTS).map(|_| turns.look(&gib(16, 2), Nanos::ZERO, budget()).is_some()).collect();
-        assert_eq!(looks.iter().position(|is_over| *is_over), Some(looks.len() - 1));
+        turns.begin(&seen(0, 16, 2), Nanos::ZERO);
+        assert!(!turns.is_to_be_looked_at(seen(0, 16, 2).now));
+        assert!(turns.is_to_be_looked_at(seen(1, 16, 2).now));
+        for tenths in [1, 1, 1, 1, 1, 1, 1, 1, 1, 6] {
+            assert!(turns.look(&seen(tenths, 16, 2), Nanos::ZERO, budget()).is_none());
+        }
+        assert!(turns.look(&seen(6, 16, 2), Nanos(SECOND), budget()).is_none());
+        assert!(turns.look(&seen(12, 16, 2), Nanos(SECOND), budget()).is_none());
+        assert!(turns.look(&seen(13, 16, 2), Nanos(SECOND), budget()).is_some());
+    }
+
+    #[test]
+    fn what_is_given_at_once_was_gained_too() {
+        let mut turns = Turns::default();
+        turns.begin(&seen(0, 16, 2), Nanos::ZERO);
+        let given = Seen { given: HugePages(7 + 900), ..seen(1, 16, 2) };
+        let gained = turns.look(&given, LONGEST, budget()).expect("it has used what it may");
+        assert_eq!(gained.huge_pages, HugePages(900));
+        assert_eq!(turns.futile, 0);
     }
 
     #[test]
     fn the_next_turn_waits_until_this_one_is_paid_for() {
-        let (turns, _) = turn(13, SECOND);
-        let later = |second| Seen { now: Time::ZERO + Nanos(second * SECOND), ..gib(16, 2) };
+        let (mut turns, _) = turn(13, SECOND);
+        let later = |second: u64| seen(second * 10, 16, 2);
         assert!(!turns.is_due(&later(119)), "a second at 5 % is paid for in twenty");
         assert!(turns.is_due(&later(120)));
+        assert!(turns.clone().is_paid(&later(120), Nanos(2 * SECOND), budget()));
+        // The threads went on for a second.
+        assert!(!turns.is_paid(&later(120), Nanos(3 * SECOND), budget()));
+        assert!(!turns.is_due(&later(139)) && turns.is_due(&later(140)));
     }
 
     #[test]
@@ -346,14 +448,14 @@ mod tests {
         let mut turns = Turns::default();
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            turns.begin(&gib(16, 2), Nanos::ZERO);
-            turns.look(&gib(16, 2), LONGEST, budget());
-            pauses.push(turns.not_before.since(gib(16, 2).now).0 / FUTILE.0);
+            turns.begin(&seen(0, 16, 2), Nanos::ZERO);
+            turns.look(&seen(0, 16, 2), Nanos(LONGEST.0), budget());
+            pauses.push(turns.not_before.since(Time::ZERO).0 / FUTILE.0);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
-        turns.begin(&gib(16, 2), Nanos::ZERO);
-        turns.look(&gib(16, 14), Nanos(SECOND), budget());
-        assert!(turns.is_due(&Seen { now: turns.not_before, ..gib(16, 2) }));
+        turns.begin(&seen(0, 16, 2), Nanos::ZERO);
+        turns.look(&seen(0, 16, 14), Nanos(SECOND), budget());
         assert_eq!(turns.futile, 0);
+        assert!(turns.is_due(&Seen { now: turns.not_before, ..seen(0, 16, 2) }));
     }
 }
