@@ -2,7 +2,7 @@
 
 use crate::account::{Account, ProcessAccount};
 use crate::budget::CpuBudget;
-use crate::came_back::Split;
+use crate::came_back::Sample;
 use crate::cooldown::CoolDown;
 use crate::process::{ManagedProcess, is_about_one_process};
 use crate::split::{Became, LeftAlone, Look, Splitter};
@@ -173,8 +173,8 @@ pub struct Pass {
     looks: u64,
     /// What was taken out of the maps of which processes.
     taken_out: BTreeSet<(ProcessKey, TakenOut)>,
-    /// What was split, and what that freed.
-    splits: BTreeMap<ProcessKey, Vec<Split>>,
+    /// What was split, and what that freed, where the policy asks what came back.
+    splits: Option<BTreeMap<ProcessKey, Sample>>,
     account: Account,
     started: Instant,
     cpu_before: CpuTime,
@@ -225,7 +225,7 @@ impl Pass {
             need,
             looks: 0,
             taken_out: BTreeSet::new(),
-            splits: BTreeMap::new(),
+            splits: None,
             account: Account::default(),
             started: Instant::now(),
             cpu_before: CpuTime::of_thread(),
@@ -272,9 +272,10 @@ impl Pass {
         }
     }
 
-    /// The ranges that were split so far, with what that freed, by process.
-    pub(crate) fn splits(&self) -> &BTreeMap<ProcessKey, Vec<Split>> {
-        &self.splits
+    /// Some of the ranges that were split so far, with what that freed, by process; none if the policy does not ask what came
+    /// back.
+    pub(crate) fn splits(&self) -> impl Iterator<Item = (ProcessKey, &Sample)> {
+        self.splits.iter().flatten().map(|(process, sample)| (*process, sample))
     }
 
     /// What is still to be freed.
@@ -347,6 +348,9 @@ impl Pass {
         guard: &mut Guard<'_>,
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<End> {
+        if policy.asks_what_came_back() {
+            self.splits.get_or_insert_default();
+        }
         let end = loop {
             let mut to_cool = Vec::new();
             let (process, flow) = match policy.decide(&self.maps, self.need) {
@@ -561,7 +565,9 @@ impl Pass {
                     account.freed += pages;
                     account.expected += known.base_pages();
                     self.need = self.need.saturating_sub(pages);
-                    self.splits.entry(process).or_default().push((*range, pages));
+                    if let Some(splits) = &mut self.splits {
+                        splits.entry(process).or_default().add((*range, pages));
+                    }
                     // A misjudged one. khugepaged may rebuild it, and a sample misjudge it again.
                     if self.options.mode == Mode::Act && pages < self.options.worth {
                         to_cool.push((*range, Cooling::Alike));
