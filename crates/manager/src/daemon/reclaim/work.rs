@@ -358,3 +358,48 @@ impl Work {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Ledger;
+    use crate::registry::WORTH_MANAGING;
+    use crate::select::{Identity, Selection};
+    use superpage_kernel::process::Process;
+    use superpage_policy::debloat::emd::EMD;
+    use superpage_policy::debloat::lasting::EMD_LASTING;
+    use superpage_policy::debloat::list::Entry;
+
+    fn work(policy: &Entry, directory: &tempfile::TempDir) -> Work {
+        let config = Config::default();
+        let kept = Kept {
+            policy: (policy.build)(config.emd),
+            cooling: Arc::default(),
+            looks: Looks::default(),
+            came_back: Arc::default(),
+        };
+        Work {
+            config: Arc::new(config),
+            budget: CpuBudget::UNLIMITED,
+            watches: Vec::new(),
+            registry: Arc::new(Registry::new(Selection::default(), WORTH_MANAGING)),
+            reporter: Reporter::new(Arc::new(Ledger::open(directory.path()))),
+            kept,
+            avoided: BTreeSet::new(),
+            number: 1,
+        }
+    }
+
+    #[test]
+    fn what_came_back_is_asked_for_who_asks_until_the_pass_is_to_end() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let me = Process::current().expect("we run");
+        let me = ManagedProcess::new(ProcessKey(1), me, Identity::for_tests()).expect("readable");
+        let found = [(Arc::new(me), Vec::new())];
+        let (progress, lasting) = (Progress::default(), work(&EMD_LASTING, &directory));
+        assert_eq!(lasting.shares(&found, &progress), [(ProcessKey(1), Share::NONE)]);
+        assert!(work(&EMD, &directory).shares(&found, &progress).is_empty());
+        progress.end();
+        assert!(lasting.shares(&found, &progress).is_empty());
+    }
+}
