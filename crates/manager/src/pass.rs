@@ -647,7 +647,11 @@ enum StepDone {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::select::Identity;
+    use superpage_kernel::process::Process;
+    use superpage_policy::bloat::BloatDensity;
     use superpage_policy::sampling::{FILTER, PRE_SAMPLE, SAMPLE};
+    use superpage_units::VirtAddr;
 
     #[test]
     fn the_closer_the_look_the_fewer_at_a_time() {
@@ -658,5 +662,47 @@ mod tests {
             Depth::PreSample(PRE_SAMPLE),
         ];
         assert_eq!(depths.map(step), [8, 64, 168, 512]);
+    }
+
+    /// Splits everything, in address order.
+    #[derive(Debug)]
+    struct Everything {
+        asks_what_came_back: bool,
+    }
+
+    impl Debloat for Everything {
+        fn decide(&mut self, maps: &BloatMaps, _: BasePages) -> Decision {
+            let first = maps.iter().find_map(|(key, map)| Some((*key, map.by_address().next()?.0)));
+            first.map_or(Decision::Done(DoneCause::NothingLeft), |(process, range)| {
+                Decision::Split { process, ranges: vec![range], cause: SplitCause::FirstInOrder }
+            })
+        }
+
+        fn floor(&self) -> BloatDensity {
+            BloatDensity::new(0)
+        }
+
+        fn asks_what_came_back(&self) -> bool {
+            self.asks_what_came_back
+        }
+    }
+
+    #[test]
+    fn splits_are_noted_only_where_the_policy_asks_what_came_back() {
+        let noted = |asks_what_came_back| {
+            let me = Process::current().expect("we run");
+            let me = ManagedProcess::new(ProcessKey(1), me, Identity::for_tests());
+            let found =
+                vec![(Arc::new(me.expect("readable")), vec![PmdRange::containing(VirtAddr(0))])];
+            let options = Options { mode: Mode::DryRun, ..Options::default() };
+            let mut cooling = CoolDown::new();
+            let mut pass = Pass::over(found, BasePages(1), options, &cooling, Time::ZERO);
+            let mut policy = Everything { asks_what_came_back };
+            pass.run(&mut policy, &mut cooling, Time::ZERO, &mut |_| Flow::Continue)
+                .expect("a pass");
+            assert_eq!(pass.account().processes[&ProcessKey(1)].split, HugePages(1));
+            pass.splits().count()
+        };
+        assert_eq!((noted(true), noted(false)), (1, 0));
     }
 }
