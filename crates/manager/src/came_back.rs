@@ -137,12 +137,13 @@ mod tests {
     /// However many there are: no more than are taken of a pass, from the first to the last, at equal distances.
     #[test]
     fn a_sample_of_a_pass_is_bounded_and_from_all_of_it() {
-        for count in 0..2000 {
-            let sample = sample((0..count).map(|place| (range(place), BasePages(1)))).splits;
-            let places: Vec<u64> = sample.iter().map(|(range, _)| range.start().0 >> 21).collect();
-            let apart = 1_u64.max(count.div_ceil(OF_A_PASS as u64).next_power_of_two());
-            assert!(places.iter().copied().eq((0..count).step_by(apart as usize)), "{places:?}");
-            assert!(places.len() <= OF_A_PASS);
+        for count in 0..2000_usize {
+            let all = 0..count as u64;
+            let sample = sample(all.clone().map(|place| (range(place), BasePages(1)))).splits;
+            let places = sample.iter().map(|(range, _)| range.start().0 >> 21);
+            let apart = count.div_ceil(OF_A_PASS).next_power_of_two();
+            assert!(places.eq(all.step_by(apart)), "{count}: {sample:?}");
+            assert!(sample.len() <= OF_A_PASS);
         }
     }
 
