@@ -10,11 +10,40 @@ use superpage_units::{BasePages, HugePages, PmdRange, ProcessKey, Share};
 
 /// Split ranges that are remembered of a process. Chosen, not measured: a look at all takes well under a millisecond.
 const MOST: usize = 64;
-/// Ranges that are taken from one pass, so that there are some that were split long ago. Chosen, not measured.
+/// Ranges of a process that are taken from one pass at most, so that there are some that were split long ago. Chosen, not
+/// measured; it is even.
 const OF_A_PASS: usize = 16;
 
 /// A range that was split, and what that freed.
 pub(crate) type Split = (PmdRange, BasePages);
+
+/// Some of the splits of a process in one pass, as far from each other in their order as there are many: first comes what is most
+/// bloated.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    splits: Vec<Split>,
+    seen: u64,
+    /// How often every other one was dropped.
+    halved: u32,
+}
+
+impl Sample {
+    /// One more was split.
+    pub(crate) fn add(&mut self, split: Split) {
+        if self.seen.is_multiple_of(1 << self.halved) {
+            if self.splits.len() == OF_A_PASS {
+                let mut is_kept = false;
+                self.splits.retain(|_| {
+                    is_kept = !is_kept;
+                    is_kept
+                });
+                self.halved += 1;
+            }
+            self.splits.push(split);
+        }
+        self.seen += 1;
+    }
+}
 
 /// The latest splits of each process.
 #[derive(Clone, Debug, Default)]
@@ -39,16 +68,16 @@ impl CameBack {
     }
 
     /// Takes in what a pass split in each process.
-    pub(crate) fn take_in(&mut self, splits: &BTreeMap<ProcessKey, Vec<Split>>) {
-        for (process, splits) in splits {
-            let known = self.processes.entry(*process).or_default();
-            known.extend(splits.iter().step_by(splits.len().div_ceil(OF_A_PASS).max(1)));
+    pub(crate) fn take_in<'a>(&mut self, samples: impl Iterator<Item = (ProcessKey, &'a Sample)>) {
+        for (process, sample) in samples {
+            let known = self.processes.entry(process).or_default();
+            known.extend(&sample.splits);
             known.drain(..known.len().saturating_sub(MOST));
         }
     }
 }
 
-/// What is in use again of a range of which a split freed so much.
+/// What is in use again of a range of which a split freed so much, in memory or in swap.
 fn came_back(freed: BasePages, now: Survey) -> BasePages {
     let in_use_then = HugePages(1).base_pages().saturating_sub(freed);
     now.present.saturating_sub(in_use_then).min(freed)
@@ -66,6 +95,16 @@ mod tests {
     use super::*;
     use superpage_units::VirtAddr;
 
+    fn sample(splits: impl Iterator<Item = Split>) -> Sample {
+        let mut sample = Sample::default();
+        splits.for_each(|split| sample.add(split));
+        sample
+    }
+
+    fn range(place: u64) -> PmdRange {
+        PmdRange::containing(VirtAddr(place << 21))
+    }
+
     fn now(present: u64, zero_pages: u64) -> Survey {
         let [present, zero_pages] = [present, zero_pages].map(BasePages);
         Survey { present, zero_pages, ..Survey::default() }
@@ -78,6 +117,12 @@ mod tests {
         assert_eq!(came_back(now(312, 200)), 100);
         assert_eq!(came_back(now(512, 0)), 300, "all of it, or a huge page again");
         assert_eq!(came_back(now(0, 0)), 0, "what its program gave back did not come back");
+        let swapped = Survey { swapped: BasePages(312), ..now(312, 200) };
+        assert_eq!(
+            came_back(swapped),
+            100,
+            "swapped out, but in use: it counts among what is present"
+        );
     }
 
     #[test]
@@ -89,18 +134,31 @@ mod tests {
         assert_eq!(pages(&[(100, 100), (0, 300)]), Share::percent(25));
     }
 
-    /// The sample is bounded, and one pass does not fill it.
+    /// However many there are: no more than are taken of a pass, from the first to the last, at equal distances.
+    #[test]
+    fn a_sample_of_a_pass_is_bounded_and_from_all_of_it() {
+        for count in 0..2000_usize {
+            let all = 0..count as u64;
+            let sample = sample(all.clone().map(|place| (range(place), BasePages(1)))).splits;
+            let places = sample.iter().map(|(range, _)| range.start().0 >> 21);
+            let apart = count.div_ceil(OF_A_PASS).next_power_of_two();
+            assert!(places.eq(all.step_by(apart)), "{count}: {sample:?}");
+            assert!(sample.len() <= OF_A_PASS);
+        }
+    }
+
+    /// What is remembered is bounded, and one pass does not fill it.
     #[test]
     fn some_ranges_of_the_last_passes_are_remembered() {
         let mut known = CameBack::default();
         let (key, mut place) = (ProcessKey(1), 0);
         let mut pass = |splits: usize| {
-            let range = || {
+            let split = || {
                 place += 1;
-                (PmdRange::containing(VirtAddr(place << 21)), BasePages(1))
+                (range(place), BasePages(1))
             };
-            let splits: Vec<Split> = std::iter::repeat_with(range).take(splits).collect();
-            known.take_in(&BTreeMap::from([(key, splits)]));
+            let sample = sample(std::iter::repeat_with(split).take(splits));
+            known.take_in([(key, &sample)].into_iter());
             known.processes[&key].clone()
         };
         assert_eq!(pass(0).len(), 0);

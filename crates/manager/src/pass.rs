@@ -2,7 +2,7 @@
 
 use crate::account::{Account, ProcessAccount};
 use crate::budget::CpuBudget;
-use crate::came_back::Split;
+use crate::came_back::Sample;
 use crate::cooldown::CoolDown;
 use crate::process::{ManagedProcess, is_about_one_process};
 use crate::split::{Became, LeftAlone, Look, Splitter};
@@ -173,8 +173,8 @@ pub struct Pass {
     looks: u64,
     /// What was taken out of the maps of which processes.
     taken_out: BTreeSet<(ProcessKey, TakenOut)>,
-    /// What was split, and what that freed.
-    splits: BTreeMap<ProcessKey, Vec<Split>>,
+    /// What was split, and what that freed, where the policy asks what came back.
+    splits: Option<BTreeMap<ProcessKey, Sample>>,
     account: Account,
     started: Instant,
     cpu_before: CpuTime,
@@ -225,7 +225,7 @@ impl Pass {
             need,
             looks: 0,
             taken_out: BTreeSet::new(),
-            splits: BTreeMap::new(),
+            splits: None,
             account: Account::default(),
             started: Instant::now(),
             cpu_before: CpuTime::of_thread(),
@@ -272,9 +272,10 @@ impl Pass {
         }
     }
 
-    /// The ranges that were split so far, with what that freed, by process.
-    pub(crate) fn splits(&self) -> &BTreeMap<ProcessKey, Vec<Split>> {
-        &self.splits
+    /// Some of the ranges that were split so far, with what that freed, by process; none if the policy does not ask what came
+    /// back.
+    pub(crate) fn splits(&self) -> impl Iterator<Item = (ProcessKey, &Sample)> {
+        self.splits.iter().flatten().map(|(process, sample)| (*process, sample))
     }
 
     /// What is still to be freed.
@@ -347,6 +348,9 @@ impl Pass {
         guard: &mut Guard<'_>,
         watch: &mut dyn FnMut(Event<'_>) -> Flow,
     ) -> Result<End> {
+        if policy.asks_what_came_back() {
+            self.splits.get_or_insert_default();
+        }
         let end = loop {
             let mut to_cool = Vec::new();
             let (process, flow) = match policy.decide(&self.maps, self.need) {
@@ -561,7 +565,9 @@ impl Pass {
                     account.freed += pages;
                     account.expected += known.base_pages();
                     self.need = self.need.saturating_sub(pages);
-                    self.splits.entry(process).or_default().push((*range, pages));
+                    if let Some(splits) = &mut self.splits {
+                        splits.entry(process).or_default().add((*range, pages));
+                    }
                     // A misjudged one. khugepaged may rebuild it, and a sample misjudge it again.
                     if self.options.mode == Mode::Act && pages < self.options.worth {
                         to_cool.push((*range, Cooling::Alike));
@@ -641,7 +647,11 @@ enum StepDone {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::select::Identity;
+    use superpage_kernel::process::Process;
+    use superpage_policy::bloat::BloatDensity;
     use superpage_policy::sampling::{FILTER, PRE_SAMPLE, SAMPLE};
+    use superpage_units::VirtAddr;
 
     #[test]
     fn the_closer_the_look_the_fewer_at_a_time() {
@@ -652,5 +662,47 @@ mod tests {
             Depth::PreSample(PRE_SAMPLE),
         ];
         assert_eq!(depths.map(step), [8, 64, 168, 512]);
+    }
+
+    /// Splits everything, in address order.
+    #[derive(Debug)]
+    struct Everything {
+        asks_what_came_back: bool,
+    }
+
+    impl Debloat for Everything {
+        fn decide(&mut self, maps: &BloatMaps, _: BasePages) -> Decision {
+            let first = maps.iter().find_map(|(key, map)| Some((*key, map.by_address().next()?.0)));
+            first.map_or(Decision::Done(DoneCause::NothingLeft), |(process, range)| {
+                Decision::Split { process, ranges: vec![range], cause: SplitCause::FirstInOrder }
+            })
+        }
+
+        fn floor(&self) -> BloatDensity {
+            BloatDensity::new(0)
+        }
+
+        fn asks_what_came_back(&self) -> bool {
+            self.asks_what_came_back
+        }
+    }
+
+    #[test]
+    fn splits_are_noted_only_where_the_policy_asks_what_came_back() {
+        let noted = |asks_what_came_back| {
+            let me = Process::current().expect("we run");
+            let me = ManagedProcess::new(ProcessKey(1), me, Identity::for_tests());
+            let found =
+                vec![(Arc::new(me.expect("readable")), vec![PmdRange::containing(VirtAddr(0))])];
+            let options = Options { mode: Mode::DryRun, ..Options::default() };
+            let mut cooling = CoolDown::new();
+            let mut pass = Pass::over(found, BasePages(1), options, &cooling, Time::ZERO);
+            let mut policy = Everything { asks_what_came_back };
+            pass.run(&mut policy, &mut cooling, Time::ZERO, &mut |_| Flow::Continue)
+                .expect("a pass");
+            assert_eq!(pass.account().processes[&ProcessKey(1)].split, HugePages(1));
+            pass.splits().count()
+        };
+        assert_eq!((noted(true), noted(false)), (1, 0));
     }
 }

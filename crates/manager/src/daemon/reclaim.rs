@@ -88,6 +88,8 @@ pub(super) struct Reclaimer {
     kept: Option<Kept>,
     /// The cooldowns as they were when the pass under way began.
     cooling: Arc<CoolDown>,
+    /// What came back of what was freed, as it was known then.
+    came_back: Arc<CameBack>,
     running: Option<Running>,
     /// Threads that are left behind, and those that have come back not long ago.
     stuck: Vec<Stuck>,
@@ -128,13 +130,14 @@ impl Reclaimer {
             policy,
             cooling: Arc::clone(&cooling),
             looks: Looks::default(),
-            came_back: CameBack::default(),
+            came_back: Arc::default(),
         };
         Ok(Self {
             registry,
             reporter,
             kept: Some(kept),
             cooling,
+            came_back: Arc::default(),
             running: None,
             stuck: Vec::new(),
             has_given_up: false,
@@ -159,6 +162,11 @@ impl Reclaimer {
     /// The cooldowns as of the last pass.
     pub(super) fn cooling(&self) -> &CoolDown {
         self.kept.as_ref().map_or(&self.cooling, |kept| &kept.cooling)
+    }
+
+    /// What came back of what was freed, as of the last pass.
+    fn came_back(&self) -> &Arc<CameBack> {
+        self.kept.as_ref().map_or(&self.came_back, |kept| &kept.came_back)
     }
 
     /// Whether a pass is under way.
@@ -192,11 +200,11 @@ impl Reclaimer {
         self.keep(policy, Arc::new(cooling));
     }
 
-    /// The next pass begins with this, and knows of no look.
+    /// The next pass begins with this and what came back, and knows of no look.
     fn keep(&mut self, policy: Box<dyn Debloat>, cooling: Arc<CoolDown>) {
         self.cooling = Arc::clone(&cooling);
-        self.kept =
-            Some(Kept { policy, cooling, looks: Looks::default(), came_back: CameBack::default() });
+        let came_back = Arc::clone(self.came_back());
+        self.kept = Some(Kept { policy, cooling, looks: Looks::default(), came_back });
     }
 
     /// Has memory freed, because `watch` is above its watermark.
@@ -234,6 +242,7 @@ impl Reclaimer {
         }
         let Some(kept) = self.kept.take() else { return };
         self.cooling = Arc::clone(&kept.cooling);
+        self.came_back = Arc::clone(&kept.came_back);
         self.passes += 1;
         let is_for_limit = matches!(&task, Task::Free { watch, .. } if watch.is_found());
         let now = clock::now();
@@ -461,16 +470,23 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_takes_too_long_is_counted_and_its_cooldowns_are_kept() {
+    fn a_step_that_takes_too_long_is_counted_and_what_was_known_before_is_kept() {
         let directory = tempfile::tempdir().expect("a directory");
         let (mut reclaimer, config) = reclaimer(&directory);
         let range = superpage_units::PmdRange::containing(superpage_units::VirtAddr(0));
         Arc::make_mut(&mut reclaimer.cooling).add(ProcessKey(1), range, Time(7));
+        let known = Arc::clone(&reclaimer.came_back);
         reclaimer.limit = Duration::ZERO;
         let waiting = waits(&mut reclaimer);
         assert!(is_given_up(reclaimer.ended(&config).as_ref()) && !reclaimer.is_running());
         assert_eq!((reclaimer.counts().timed_out, reclaimer.counts().lost), (1, 0));
-        assert_eq!(reclaimer.cooling().len(), 1);
+        let kept = |reclaimer: &Reclaimer| {
+            (reclaimer.cooling().len(), Arc::ptr_eq(reclaimer.came_back(), &known))
+        };
+        assert_eq!(kept(&reclaimer), (1, true));
+        // So it is where another configuration holds.
+        reclaimer.configure((config.policy.build)(config.emd), Time::ZERO, Nanos(1));
+        assert_eq!(kept(&reclaimer), (1, true));
         drop(waiting);
     }
 }

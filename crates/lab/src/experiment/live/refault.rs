@@ -5,7 +5,7 @@
 //! so that the daemon makes several passes. What is split of the first is filled again: it is freed for a moment, for a page
 //! fault for each base page. The same with a de-bloater that learns which share of what it freed came back.
 
-use super::support_bench::{Bench, rounded};
+use super::support_bench::{Bench, median, rounded};
 use super::support_daemon::Daemon;
 use super::support_regime::Kernel;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
@@ -29,7 +29,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     columns: &[
         ("case", "fills"),
         ("policy", "de-bloater"),
-        ("round", "round"),
         ("split_filling", "split in the filling program"),
         ("split_holding", "in the other"),
         ("freed_mib", "freed MiB"),
@@ -38,8 +37,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("reads_filling", "its reads, M/CPU s"),
         ("reads_holding", "the other's"),
         ("promoted", "promoted again"),
-        ("split_by_kernel", "split by the kernel"),
-        ("killed", "killed"),
+        ("split_by_kernel", "split by the kernel, all rounds"),
+        ("killed", "killed, all rounds"),
     ],
     run,
 };
@@ -65,22 +64,38 @@ const CASES: [(&str, Fill); 3] = [
 ];
 const POLICIES: [Entry; 2] = [EMD, EMD_LASTING];
 
+/// Medians over the rounds, where nothing else is said.
 #[derive(Debug, Serialize)]
 struct Row {
     experiment: &'static str,
     machine: &'static str,
     case: &'static str,
     policy: &'static str,
-    round: u32,
+    rounds: usize,
     cgroups: &'static str,
-    split_filling: u64,
-    split_holding: u64,
+    split_filling: f64,
+    split_holding: f64,
     freed_mib: f64,
     lasting_mib: f64,
-    faults_filling: u64,
+    faults_filling: f64,
     reads_filling: f64,
     reads_holding: f64,
-    promoted: u64,
+    promoted: f64,
+    /// In all rounds.
+    split_by_kernel: u64,
+    /// In all rounds.
+    killed: u64,
+}
+
+/// What one round gave with one de-bloater.
+#[derive(Debug)]
+struct Sample {
+    split_filling: HugePages,
+    split_holding: HugePages,
+    freed: Bytes,
+    filling: Ended,
+    holding: Ended,
+    promoted: HugePages,
     split_by_kernel: u64,
     killed: u64,
 }
@@ -99,18 +114,22 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     })?;
     let mut bench = Bench::open(setting)?;
     let mut report = Report::default();
-    for round in 1..=setting.rounds {
-        for (case, fill) in CASES {
-            for policy in in_order(round) {
+    for (case, fill) in CASES {
+        let mut samples = POLICIES.map(|_| Vec::new());
+        for round in 1..=setting.rounds {
+            for index in in_order(round) {
+                let policy = POLICIES[index];
                 progress(&format!("{case}, {policy}: round {round} of {}", setting.rounds))?;
                 Kernel::ALWAYS.set(&mut bench)?;
-                let trial = Trial { fill, policy, size };
-                report.push(&trial.run(setting, &hierarchy, case, round)?)?;
+                samples[index].push(Trial { fill, policy, size }.run(setting, &hierarchy)?);
             }
+        }
+        for (policy, samples) in POLICIES.iter().zip(&samples) {
+            report.push(&row(case, policy, hierarchy.version(), samples))?;
         }
     }
     report.notes.push(format!(
-        "two programs of {size}, {:.0} % of their base pages touched; a third one grows by {} in {:.0} s; limit {}. The daemon has \
+        "medians; two programs of {size}, {:.0} % of their base pages touched; a third one grows by {} in {:.0} s; limit {}. The daemon has \
          no configuration but its de-bloater and that it sees this cgroup only. For good: what the two programs take less at the end \
          than at the start.",
         TOUCHED.get() * 1e2,
@@ -121,10 +140,31 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// The policies in the order of this round: each time another goes first.
-fn in_order(round: u32) -> [Entry; 2] {
-    let [first, second] = POLICIES;
-    if round.is_multiple_of(2) { [second, first] } else { [first, second] }
+/// Which of the policies is when in this round: each time another goes first.
+fn in_order(round: u32) -> [usize; POLICIES.len()] {
+    if round.is_multiple_of(2) { [1, 0] } else { [0, 1] }
+}
+
+fn row(case: &'static str, policy: &Entry, cgroups: Version, samples: &[Sample]) -> Row {
+    let middle = |of: fn(&Sample) -> f64, digits| rounded(median(samples.iter().map(of)), digits);
+    Row {
+        experiment: EXPERIMENT.name,
+        machine: "live",
+        case,
+        policy: policy.name,
+        rounds: samples.len(),
+        cgroups: if cgroups == Version::V1 { "v1" } else { "v2" },
+        split_filling: middle(|sample| sample.split_filling.0 as f64, 0),
+        split_holding: middle(|sample| sample.split_holding.0 as f64, 0),
+        freed_mib: middle(|sample| mib(sample.freed), 0),
+        lasting_mib: middle(|sample| sample.filling.lasting + sample.holding.lasting, 0),
+        faults_filling: middle(|sample| sample.filling.faults as f64, 0),
+        reads_filling: middle(|sample| sample.filling.reads, 1),
+        reads_holding: middle(|sample| sample.holding.reads, 1),
+        promoted: middle(|sample| sample.promoted.0 as f64, 0),
+        split_by_kernel: samples.iter().map(|sample| sample.split_by_kernel).sum(),
+        killed: samples.iter().map(|sample| sample.killed).sum(),
+    }
 }
 
 /// What the third program grows by.
@@ -151,7 +191,7 @@ struct Program {
 }
 
 /// What became of it; nothing if it was killed.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Ended {
     lasting: f64,
     faults: u64,
@@ -187,13 +227,7 @@ impl Program {
 }
 
 impl Trial {
-    fn run(
-        &self,
-        setting: &Setting,
-        hierarchy: &Hierarchy,
-        case: &'static str,
-        round: u32,
-    ) -> Result<Row> {
+    fn run(&self, setting: &Setting, hierarchy: &Hierarchy) -> Result<Sample> {
         let group = Scratch::create(hierarchy, "superpage-refault")?;
         group.limit(limit(self.size))?;
         let mut filling = Program::start(setting, &group, self.size, self.fill)?;
@@ -214,24 +248,15 @@ impl Trial {
         let of = |what: What| entries.iter().filter(move |entry| entry.what == what);
         let split = |of_pid| {
             let of_pid = of(What::Debloated).filter(|entry| entry.pid == Some(of_pid));
-            of_pid.map(|entry| entry.huge_pages.0).sum()
+            of_pid.map(|entry| entry.huge_pages).sum()
         };
-        let of_both = |bytes: Bytes| rounded(mib(bytes), 0);
-        Ok(Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
-            case,
-            policy: self.policy.name,
-            round,
-            cgroups: if hierarchy.version() == Version::V1 { "v1" } else { "v2" },
+        Ok(Sample {
             split_filling: split(pids[0]),
             split_holding: split(pids[1]),
-            freed_mib: of_both(of(What::Debloated).map(|entry| entry.base_pages.bytes()).sum()),
-            lasting_mib: rounded(filling.lasting + holding.lasting, 0),
-            faults_filling: filling.faults,
-            reads_filling: rounded(filling.reads, 1),
-            reads_holding: rounded(holding.reads, 1),
-            promoted: of(What::Promoted).map(|entry| entry.huge_pages.0).sum(),
+            freed: of(What::Debloated).map(|entry| entry.base_pages.bytes()).sum(),
+            filling,
+            holding,
+            promoted: of(What::Promoted).map(|entry| entry.huge_pages).sum(),
             split_by_kernel: split_by_kernel()? - before,
             killed: group.group().kills()?,
         })
@@ -271,4 +296,37 @@ fn split_by_kernel() -> Result<u64> {
 
 fn mib(bytes: Bytes) -> f64 {
     bytes.0 as f64 / Bytes::from_mib(1).0 as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(split: u64, freed: u64, reads: f64, killed: u64) -> Sample {
+        let ended = |reads| Ended { lasting: 10.0, faults: 0, reads };
+        Sample {
+            split_filling: HugePages(split),
+            split_holding: HugePages(0),
+            freed: Bytes::from_mib(freed),
+            filling: ended(reads),
+            holding: ended(2.0 * reads),
+            promoted: HugePages(0),
+            split_by_kernel: 0,
+            killed,
+        }
+    }
+
+    #[test]
+    fn a_row_has_the_medians_of_its_rounds_and_all_that_were_killed() {
+        let samples = [sample(9, 40, 1.0, 1), sample(1, 30, 4.0, 0), sample(5, 10, 3.0, 1)];
+        let row = row("everywhere", &EMD, Version::V1, &samples);
+        assert_eq!((row.rounds, row.killed, row.cgroups), (3, 2, "v1"));
+        assert_eq!((row.split_filling, row.freed_mib, row.lasting_mib), (5.0, 30.0, 20.0));
+        assert_eq!((row.reads_filling, row.reads_holding), (3.0, 6.0));
+    }
+
+    #[test]
+    fn each_de_bloater_goes_first_in_turn() {
+        assert_eq!([1, 2, 3].map(in_order), [[0, 1], [1, 0], [0, 1]]);
+    }
 }

@@ -53,7 +53,7 @@ pub(super) struct Kept {
     /// When huge pages that may be partly used are looked at.
     pub(super) looks: Looks,
     /// What came back of what was freed.
-    pub(super) came_back: CameBack,
+    pub(super) came_back: Arc<CameBack>,
 }
 
 /// How a task ended.
@@ -166,6 +166,25 @@ impl Work {
         Ok(found)
     }
 
+    /// The share that came back of what was freed before, for each of these processes; nothing where the policy does not ask.
+    fn shares(&self, found: &[Found], progress: &Progress) -> Vec<(ProcessKey, Share)> {
+        let mut shares = Vec::new();
+        if !self.kept.policy.asks_what_came_back() {
+            return shares;
+        }
+        for (process, _) in found {
+            if progress.is_to_end() {
+                break;
+            }
+            let (cpu, began) = (CpuTime::of_thread(), Instant::now());
+            progress.begins(process);
+            shares.push((process.key, self.kept.came_back.of(process)));
+            progress.is_over();
+            self.pay(CpuTime::of_thread().since(cpu), began, progress);
+        }
+        shares
+    }
+
     /// Pauses until work that began then, and took so much CPU time, is within the budget, or the pass is to end.
     fn pay(&self, cpu: Nanos, began: Instant, progress: &Progress) {
         let wall = Nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -198,21 +217,17 @@ impl Work {
                 && watch.covers(process.cgroup(), process.nodes().as_ref())
         };
         let found = self.find(can_help, 0, progress)?;
+        let found = found.into_iter().filter(|seen| !seen.huge_pages.is_empty());
+        let found: Vec<Found> = found.map(|seen| (seen.process, seen.huge_pages)).collect();
+        let shares = self.shares(&found, progress);
         if progress.is_to_end() {
             // A part of the huge pages would be taken for all, and none for nothing left.
             return Ok((Account::default(), End::Stopped));
         }
-        let found = found.into_iter().filter(|seen| !seen.huge_pages.is_empty());
-        let found: Vec<Found> = found.map(|seen| (seen.process, seen.huge_pages)).collect();
         let (options, name) = (self.options(), self.config.policy.name);
-        self.kept.came_back.retain(&self.registry.processes());
         let Kept { policy, cooling, came_back, .. } = &mut self.kept;
         let cooling = Arc::make_mut(cooling);
         cooling.expire(now);
-        let shares = match policy.asks_what_came_back() {
-            true => shares(came_back, &found, progress),
-            false => Vec::new(),
-        };
         let mut pass = Pass::over(found, need, options, cooling, now);
         shares.into_iter().for_each(|(key, share)| pass.set_came_back(key, share));
         let level = Cell::new(watch.level());
@@ -245,9 +260,9 @@ impl Work {
             if is_relieved || progress.is_to_end() { Flow::Stop } else { Flow::Continue }
         };
         let end = pass.run_guarded(policy.as_mut(), cooling, now, &mut guard, &mut told)?;
-        if policy.asks_what_came_back() {
-            came_back.take_in(pass.splits());
-        }
+        let came_back = Arc::make_mut(came_back);
+        came_back.retain(&self.registry.processes());
+        came_back.take_in(pass.splits());
         Ok((pass.account().clone(), end))
     }
 
@@ -344,13 +359,47 @@ impl Work {
     }
 }
 
-/// The share that came back of what was freed before, for each of these processes.
-fn shares(came_back: &CameBack, found: &[Found], progress: &Progress) -> Vec<(ProcessKey, Share)> {
-    let share = |(process, _): &Found| {
-        progress.begins(process);
-        let share = came_back.of(process);
-        progress.is_over();
-        (process.key, share)
-    };
-    found.iter().map(share).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Ledger;
+    use crate::registry::WORTH_MANAGING;
+    use crate::select::{Identity, Selection};
+    use superpage_kernel::process::Process;
+    use superpage_policy::debloat::emd::EMD;
+    use superpage_policy::debloat::lasting::EMD_LASTING;
+    use superpage_policy::debloat::list::Entry;
+
+    fn work(policy: &Entry, directory: &tempfile::TempDir) -> Work {
+        let config = Config::default();
+        let kept = Kept {
+            policy: (policy.build)(config.emd),
+            cooling: Arc::default(),
+            looks: Looks::default(),
+            came_back: Arc::default(),
+        };
+        Work {
+            config: Arc::new(config),
+            budget: CpuBudget::UNLIMITED,
+            watches: Vec::new(),
+            registry: Arc::new(Registry::new(Selection::default(), WORTH_MANAGING)),
+            reporter: Reporter::new(Arc::new(Ledger::open(directory.path()))),
+            kept,
+            avoided: BTreeSet::new(),
+            number: 1,
+        }
+    }
+
+    #[test]
+    fn what_came_back_is_asked_for_who_asks_until_the_pass_is_to_end() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let me = Process::current().expect("we run");
+        let me = ManagedProcess::new(ProcessKey(1), me, Identity::for_tests()).expect("readable");
+        let found = [(Arc::new(me), Vec::new())];
+        let (progress, lasting) = (Progress::default(), work(&EMD_LASTING, &directory));
+        assert_eq!(lasting.shares(&found, &progress), [(ProcessKey(1), Share::NONE)]);
+        assert!(work(&EMD, &directory).shares(&found, &progress).is_empty());
+        progress.end();
+        assert!(lasting.shares(&found, &progress).is_empty());
+    }
 }
