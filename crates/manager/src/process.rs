@@ -263,7 +263,7 @@ impl ManagedProcess {
     fn all_vmas(&self) -> Result<Vec<maps::Vma>> {
         let vmas = self.heed_length("maps", maps::of(&self.process))?;
         if self.identity.nodes.is_some() {
-            self.policy.see(&self.process, vmas.first());
+            self.policy.see(&self.process, &vmas);
         }
         Ok(vmas)
     }
