@@ -75,6 +75,11 @@ impl Machine {
 pub(crate) struct Policy(Mutex<Option<(Instant, Option<NodeSet>)>>);
 
 impl Policy {
+    /// The same, for another hold of the same process: neither an `execve` nor other nodes change it.
+    pub(crate) fn same(&self) -> Self {
+        Self(Mutex::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+    }
+
     /// The nodes to which it binds the process.
     pub(crate) fn bound(&self) -> Option<NodeSet> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +98,11 @@ impl Policy {
             }
         }
         // One that cannot be read is gone, or binds nobody.
-        let nodes = numa_maps::bound(process).ok().flatten();
+        self.set(numa_maps::bound(process).ok().flatten());
+    }
+
+    /// Takes an answer in.
+    pub(crate) fn set(&self, nodes: Option<NodeSet>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), nodes));
     }
 }

@@ -144,7 +144,7 @@ pub struct ManagedProcess {
     pub pagemap: Pagemap,
     /// The process's identity when it was taken hold of.
     pub identity: Identity,
-    policy: nodes::Policy,
+    pub(crate) policy: nodes::Policy,
     habits: Mutex<Option<Known>>,
     /// When its program last had memory that it had freed lazily, as far as that is known.
     lazy: Mutex<Option<Lazy>>,
@@ -219,6 +219,15 @@ impl ManagedProcess {
             lazy: Mutex::default(),
             too_long: Mutex::default(),
         })
+    }
+
+    /// Takes over what is known of its memory policy, if `before` is an earlier hold of it.
+    #[must_use]
+    pub(crate) fn after(mut self, before: &Self) -> Self {
+        if self.key == before.key {
+            self.policy = before.policy.same();
+        }
+        self
     }
 
     /// Its number.
