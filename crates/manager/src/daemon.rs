@@ -18,7 +18,7 @@ mod watch;
 
 use crate::clock;
 use crate::config::{self, Config, ConfigError, FirstTouch};
-use crate::free_memory;
+use crate::free_memory::{self, Nodes};
 use crate::history::What;
 use crate::ledger::{Ledger, entry};
 use crate::metrics::{self, Server};
@@ -589,12 +589,13 @@ impl Daemon {
         if self.limits.search(&self.registry, self.config.limited, &self.config.cgroups) {
             self.set_watches();
         }
-        for subject in self.limits.endangered() {
+        let mut nodes = Nodes::now();
+        for subject in self.limits.endangered(&mut nodes) {
             let is_it = |watch: &Watch| watch.is_found() && watch.is_of(&subject);
             let Some(index) = self.watches.iter().position(is_it) else { continue };
             // A pass that would find nothing ends no other.
-            let wants_pass =
-                matches!(self.watches[index].step(clock::now()), Ok(Some(Order::Free { .. })));
+            let order = self.watches[index].step(&mut nodes, clock::now());
+            let wants_pass = matches!(order, Ok(Some(Order::Free { .. })));
             if wants_pass && !self.waiting.contains(&index) {
                 self.waiting.push_front(index);
                 self.reclaimer.make_way_for_limit();
@@ -604,10 +605,11 @@ impl Daemon {
 
     /// Looks at the watches whose turn it is, until a pass begins. Free gigantic pages are given back before.
     fn look_at_waiting(&mut self) {
+        let mut nodes = Nodes::now();
         while !self.supply.is_giving_back() && self.reclaimer.is_ready() {
             let Some(index) = self.waiting.pop_front() else { return };
             let Some(watch) = self.watches.get_mut(index) else { continue };
-            match watch.step(clock::now()) {
+            match watch.step(&mut nodes, clock::now()) {
                 Ok(Some(Order::Free { need, share, limit })) => {
                     let watch = watch.clone();
                     self.reporter.above_watermark(&watch.name(), share, limit, need);

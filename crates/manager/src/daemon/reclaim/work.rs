@@ -13,6 +13,7 @@ use crate::cooldown::CoolDown;
 use crate::daemon::nanos;
 use crate::daemon::report::Reporter;
 use crate::daemon::watch::{Level, Watch};
+use crate::free_memory::Nodes;
 use crate::pass::{End, Event, Flow, Mode, Options, Pass, Permission};
 use crate::process::{ManagedProcess, is_about_one_process};
 use crate::registry::Registry;
@@ -215,7 +216,7 @@ impl Work {
         };
         let mut pass = Pass::over(found, need, options, cooling, now);
         shares.into_iter().for_each(|(key, share)| pass.set_came_back(key, share));
-        let level = Cell::new(watch.level());
+        let level = Cell::new(watch.level(&mut Nodes::now()));
         // A pass can take long; a process may be in another group by now, or another user's.
         let is_admitted = |process: &ManagedProcess| {
             let identity = self.registry.describer().ask(&process.process);
@@ -239,7 +240,7 @@ impl Work {
                 looked = Instant::now();
             }
             if is_time || matches!(event, Event::Split { .. }) {
-                level.set(watch.level());
+                level.set(watch.level(&mut Nodes::now()));
             }
             let is_relieved = level.get() == Some(Level::Low);
             if is_relieved || progress.is_to_end() { Flow::Stop } else { Flow::Continue }
