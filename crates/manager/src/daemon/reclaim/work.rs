@@ -44,6 +44,8 @@ pub(super) enum Task {
     Free { watch: Watch, need: BasePages },
     /// Split huge pages that stay partly used, of these processes, each under the policy of that name.
     Idle { policies: BTreeMap<ProcessKey, String> },
+    /// Only learn which processes there are.
+    Find,
 }
 
 /// State that one pass hands on to the next.
@@ -65,6 +67,8 @@ pub(in crate::daemon) enum Ended {
     /// The search for huge pages that may be partly used took so much CPU time. `None`: the pass was given
     /// up.
     Idle { cost: Duration, done: Option<Result<()>> },
+    /// To ask which processes there are took so much CPU time. `None`: the pass was given up.
+    Found { cost: Duration, done: Option<Result<()>> },
 }
 
 impl Task {
@@ -73,6 +77,7 @@ impl Task {
         match self {
             Self::Free { watch, .. } => Ended::Free { watch: watch.name(), done: None },
             Self::Idle { .. } => Ended::Idle { cost: Duration::ZERO, done: None },
+            Self::Find => Ended::Found { cost: Duration::ZERO, done: None },
         }
     }
 }
@@ -113,6 +118,10 @@ impl Work {
                     false => self.split_idle(due, policies, progress),
                 });
                 Ended::Idle { cost, done: Some(done) }
+            }
+            Task::Find => {
+                let (done, cost) = self.refresh(progress);
+                Ended::Found { cost, done: Some(done) }
             }
         };
         self.reporter.tell_splits();
@@ -176,6 +185,17 @@ impl Work {
         }
     }
 
+    /// Asks which processes there are; how much CPU time that took.
+    fn refresh(&self, progress: &Progress) -> (Result<()>, Duration) {
+        let (cpu, began) = (CpuTime::of_thread(), Instant::now());
+        progress.begins_with_all();
+        let done = self.registry.refresh(clock::now());
+        progress.is_over();
+        let cost = CpuTime::of_thread().since(cpu);
+        self.pay(cost, began, progress);
+        (done, Duration::from_nanos(cost.0))
+    }
+
     fn free(
         &mut self,
         watch: &Watch,
@@ -185,14 +205,10 @@ impl Work {
         let now = clock::now();
         let selection = watch.selection(&self.config.processes);
         let may_change = selection.may_change();
-        let (cpu, began) = (CpuTime::of_thread(), Instant::now());
         // The registry knows well enough who is in a cgroup near its limit, or bound to nodes that are nearly full: all of it may
         // be used up while all processes are asked.
         if !watch.is_found() {
-            progress.begins_with_all();
-            self.registry.refresh(now)?;
-            progress.is_over();
-            self.pay(CpuTime::of_thread().since(cpu), began, progress);
+            self.refresh(progress).0?;
         }
         let can_help = |process: &ManagedProcess| {
             selection.admits(&process.identity)
