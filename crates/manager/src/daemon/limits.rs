@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn who_binds_programs_to_many_sets_of_nodes_pushes_out_no_cgroup() {
-        let sets = (0..MOST as u32).map(|set| {
+        let sets = (0..MOST).map(|set| {
             let nodes: Vec<String> =
                 (0..10).filter(|node| set >> node & 1 == 1).map(|node| node.to_string()).collect();
             NodeSet::parse(nodes.join(",").as_bytes())
