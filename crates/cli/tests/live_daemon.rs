@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     )
 }
 
-fn tests() -> [Test; 21] {
+fn tests() -> [Test; 22] {
     let able = || machine::without_debloating().or_else(machine::without_daemon);
     let settings = able().or_else(machine::without_settings);
     let group = able().or_else(without_groups);
@@ -90,11 +90,12 @@ fn tests() -> [Test; 21] {
         ("it_frees_down_to_the_low_watermark", able.clone(), it_frees_down_to_the_low_watermark),
         ("it_keeps_to_its_lists", able.clone(), it_keeps_to_its_lists),
         ("a_full_cgroup_pays_for_itself", group.clone(), a_full_cgroup_pays_for_itself),
-        (
-            "a_cgroup_that_nobody_named_is_kept_from_its_limit",
-            group.clone(),
-            a_cgroup_that_nobody_named_is_kept_from_its_limit,
-        ),
+        ("a_cgroup_that_nobody_named_is_kept_from_its_limit", group.clone(), || {
+            a_cgroup_that_nobody_named_is_kept_from_its_limit("default")
+        }),
+        ("a_cgroup_is_found_where_nothing_is_promoted", group.clone(), || {
+            a_cgroup_that_nobody_named_is_kept_from_its_limit("off")
+        }),
         (
             "who_is_excluded_in_the_middle_of_a_pass_is_left_alone",
             group.clone(),
@@ -457,7 +458,7 @@ fn free_memory_in_pieces_is_compacted() -> Ended {
 }
 
 /// A cgroup with a limit that comes while the daemon runs, and whose program is near that.
-fn a_cgroup_that_nobody_named_is_kept_from_its_limit() -> Ended {
+fn a_cgroup_that_nobody_named_is_kept_from_its_limit(promotion: &str) -> Ended {
     let scratch = scratch("found")?;
     let group = scratch.group();
     // The program has nearly all of it, and half of that is bloat.
@@ -466,7 +467,7 @@ fn a_cgroup_that_nobody_named_is_kept_from_its_limit() -> Ended {
     let path = group.path();
     home.configure(&format!(
         "watermarks = {{ enabled = false }}\nprocesses = {{ include = {{ cgroups = [{path:?}] }} }}\n\
-         khugepaged = {{ max_ptes_none = \"keep\" }}\n"
+         khugepaged = {{ max_ptes_none = \"keep\" }}\npromotion = {{ policy = {promotion:?} }}\n"
     ))?;
     let daemon = home.start()?;
     let mut inside = scratch.while_in(|| Subject::start("plain"))??;

@@ -18,7 +18,7 @@ mod watch;
 
 use crate::clock;
 use crate::config::{self, Config, ConfigError, FirstTouch};
-use crate::free_memory;
+use crate::free_memory::{self, Nodes};
 use crate::history::What;
 use crate::ledger::{Ledger, entry};
 use crate::metrics::{self, Server};
@@ -72,6 +72,11 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(20);
 const DEAREST: u32 = 1000; // tidy: allow(times longer)
 /// The next search begins after this at the latest, however long the last one took. Chosen, not measured.
 const LATEST: Duration = Duration::from_secs(120);
+
+/// Where nobody promotes, processes are looked for this often, and for at most one in so much of a core's time: as the promoter
+/// does.
+const FIND: Duration = Duration::from_millis(200);
+const FIND_DEAREST: u32 = 200;
 
 /// Memory that programs can touch in a second at the most, and the shortest time between two looks at it. Chosen, not
 /// measured.
@@ -228,6 +233,8 @@ struct Daemon {
     waiting: VecDeque<usize>,
     /// Huge pages that may be partly used are not looked for before this time.
     next_idle: Instant,
+    /// Processes are not looked for before this time where nobody promotes.
+    next_find: Instant,
     saved: Instant,
     /// The time at which the status was written last.
     told: Instant,
@@ -278,6 +285,7 @@ impl Daemon {
             next_look,
             waiting: VecDeque::new(),
             next_idle: Instant::now(),
+            next_find: Instant::now(),
             saved: Instant::now(),
             told: Instant::now(),
         })
@@ -459,6 +467,7 @@ impl Daemon {
                 }
                 self.look_at_waiting();
             }
+            self.find_processes();
             if self.told.elapsed() >= WHILE_RUNNING {
                 self.tell();
             }
@@ -589,12 +598,13 @@ impl Daemon {
         if self.limits.search(&self.registry, self.config.limited, &self.config.cgroups) {
             self.set_watches();
         }
-        for subject in self.limits.endangered() {
+        let mut nodes = Nodes::now();
+        for subject in self.limits.endangered(&mut nodes) {
             let is_it = |watch: &Watch| watch.is_found() && watch.is_of(&subject);
             let Some(index) = self.watches.iter().position(is_it) else { continue };
             // A pass that would find nothing ends no other.
-            let wants_pass =
-                matches!(self.watches[index].step(clock::now()), Ok(Some(Order::Free { .. })));
+            let order = self.watches[index].step(&mut nodes, clock::now());
+            let wants_pass = matches!(order, Ok(Some(Order::Free { .. })));
             if wants_pass && !self.waiting.contains(&index) {
                 self.waiting.push_front(index);
                 self.reclaimer.make_way_for_limit();
@@ -602,12 +612,22 @@ impl Daemon {
         }
     }
 
+    /// Has processes looked for whose cgroups and nodes are to be watched; otherwise the promoter does that.
+    fn find_processes(&mut self) {
+        let is_wanted = self.config.limited.is_watched && self.promoter.is_none();
+        if is_wanted && Instant::now() >= self.next_find && self.reclaimer.is_ready() {
+            self.next_find = Instant::now() + FIND;
+            self.reclaimer.find(With { config: &self.config, watches: &self.watches });
+        }
+    }
+
     /// Looks at the watches whose turn it is, until a pass begins. Free gigantic pages are given back before.
     fn look_at_waiting(&mut self) {
+        let mut nodes = Nodes::now();
         while !self.supply.is_giving_back() && self.reclaimer.is_ready() {
             let Some(index) = self.waiting.pop_front() else { return };
             let Some(watch) = self.watches.get_mut(index) else { continue };
-            match watch.step(clock::now()) {
+            match watch.step(&mut nodes, clock::now()) {
                 Ok(Some(Order::Free { need, share, limit })) => {
                     let watch = watch.clone();
                     self.reporter.above_watermark(&watch.name(), share, limit, need);
@@ -667,6 +687,13 @@ impl Daemon {
                 self.next_idle = Instant::now() + wait;
                 if let Some(Err(error)) = done {
                     error!("idle huge pages cannot be reclaimed: {error}");
+                }
+            }
+            Ended::Found { cost, done } => {
+                let wait = if done.is_some() { cost * FIND_DEAREST } else { LATEST };
+                self.next_find = Instant::now() + wait.clamp(FIND, LATEST);
+                if let Some(Err(error)) = done {
+                    error!("processes cannot be looked for: {error}");
                 }
             }
         }

@@ -3,12 +3,13 @@
 //!
 //! What a policy makes of it is the policies' business.
 
-use std::path::Path;
-use superpage_kernel::Result;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use superpage_kernel::buddyinfo::{self, Buddyinfo};
 use superpage_kernel::cgroup::Group;
 use superpage_kernel::meminfo::{self, Meminfo};
-use superpage_kernel::node::{self, NodeSet};
+use superpage_kernel::node::{self, Node, NodeMemory, NodeSet};
+use superpage_kernel::{Error, Result};
 use superpage_policy::free_memory::{FreeMemory, ORDERS};
 use superpage_policy::watermark::Usage;
 use superpage_units::Bytes;
@@ -58,18 +59,44 @@ pub fn usage_of_cgroup(directory: &Path) -> Result<Option<Usage>> {
     Ok(Some(Usage { used: group.usage()?.working, total }))
 }
 
-/// How much of the memory of these nodes is used, without what is set aside for hugetlb, by `sys_root` (normally `/sys`).
-///
-/// # Errors
-/// As [`node::memory`].
-pub fn usage_of_nodes(sys_root: &Path, nodes: &NodeSet) -> Result<Usage> {
-    let mut sum = Usage { used: Bytes::ZERO, total: Bytes::ZERO };
-    for one in nodes.iter() {
-        let memory = node::memory(sys_root, one)?;
-        sum.used += memory.used();
-        sum.total += memory.ordinary();
+/// The nodes' memory at one moment: each is read once, in however many sets it is. To read one takes some 100 us.
+#[derive(Debug)]
+pub struct Nodes {
+    sys_root: PathBuf,
+    read: BTreeMap<Node, Result<NodeMemory>>,
+}
+
+impl Nodes {
+    /// Those of this machine; none is read yet.
+    #[must_use]
+    pub fn now() -> Self {
+        Self::under(Path::new("/sys"))
     }
-    Ok(sum)
+
+    /// Those below `sys_root`.
+    pub(crate) fn under(sys_root: &Path) -> Self {
+        Self { sys_root: sys_root.to_owned(), read: BTreeMap::new() }
+    }
+
+    /// How much of the memory of these nodes is used, without what is set aside for hugetlb.
+    ///
+    /// # Errors
+    /// As [`node::memory`]; [`Error::Refused`] if they have no memory, or all of it is set aside.
+    pub fn usage(&mut self, nodes: &NodeSet) -> Result<Usage> {
+        let mut sum = Usage { used: Bytes::ZERO, total: Bytes::ZERO };
+        for one in nodes.iter() {
+            let read = self.read.entry(one);
+            let memory = read.or_insert_with(|| node::memory(&self.sys_root, one)).clone()?;
+            sum.used += memory.used();
+            sum.total += memory.ordinary();
+        }
+        if sum.total == Bytes::ZERO {
+            let path = self.sys_root.join("devices/system/node");
+            let reason = "these nodes have no memory that is not set aside for hugetlb";
+            return Err(Error::Refused { path, reason });
+        }
+        Ok(sum)
+    }
 }
 
 /// The fullest of the limits that hold in a memory cgroup: its own, and those of the groups it is in;
@@ -81,9 +108,56 @@ pub fn fullest_cgroup(directory: &Path) -> Option<Usage> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use superpage_units::{BasePages, HugePages, PageSize};
+
+    /// Writes a node with a GiB, so much of it in use, and this many gigantic pages in its pool.
+    pub(crate) fn write_node(sys_root: &Path, node: u32, used: Bytes, pool: u64) {
+        let directory = sys_root.join(format!("devices/system/node/node{node}"));
+        let gigantic = directory.join("hugepages/hugepages-1048576kB");
+        std::fs::create_dir_all(&gigantic).expect("there is room");
+        std::fs::write(gigantic.join("nr_hugepages"), pool.to_string()).expect("there is room");
+        let total = Bytes::from_gib(1);
+        let fields = [
+            ("MemTotal", total),
+            ("MemFree", total - used),
+            ("Active(file)", Bytes::ZERO),
+            ("Inactive(file)", Bytes::ZERO),
+            ("SReclaimable", Bytes::ZERO),
+        ];
+        let line = |(name, size): (&str, Bytes)| {
+            format!("Node {node} {name}: {} kB\n", size.0 / Bytes::from_kib(1).0)
+        };
+        let text: String = fields.into_iter().map(line).collect();
+        std::fs::write(directory.join("meminfo"), text).expect("there is room");
+    }
+
+    #[test]
+    fn each_node_is_read_once() {
+        let root = tempfile::tempdir().expect("there is room");
+        let set = |list: &str| NodeSet::parse(list.as_bytes()).expect("a list");
+        let half = Bytes::from_mib(512); // tidy: allow(half a GiB)
+        (0..2).for_each(|node| write_node(root.path(), node, half, 0));
+        let mut nodes = Nodes::under(root.path());
+        let usage = Usage { used: half, total: Bytes::from_gib(1) };
+        assert_eq!(nodes.usage(&set("0")), Ok(usage));
+        write_node(root.path(), 0, Bytes::ZERO, 0);
+        let both = Usage { used: Bytes::from_gib(1), total: Bytes::from_gib(2) };
+        assert_eq!(nodes.usage(&set("0-1")), Ok(both), "node 0 as it was read");
+        assert!(nodes.usage(&set("2")).is_err(), "there is none");
+    }
+
+    #[test]
+    fn nodes_that_are_all_hugetlb_have_nothing_free() {
+        let root = tempfile::tempdir().expect("there is room");
+        let set = |list: &str| NodeSet::parse(list.as_bytes()).expect("a list");
+        (0..2).for_each(|node| write_node(root.path(), node, Bytes::ZERO, node.into()));
+        let mut nodes = Nodes::under(root.path());
+        assert!(matches!(nodes.usage(&set("1")), Err(Error::Refused { .. })));
+        let usage = Usage { used: Bytes::ZERO, total: Bytes::from_gib(1) };
+        assert_eq!(nodes.usage(&set("0-1")), Ok(usage));
+    }
 
     fn memory() -> Meminfo {
         Meminfo {

@@ -15,9 +15,10 @@ use superpage_units::Bytes;
 
 /// How long an answer about nodes is believed. Chosen, not measured: memory is plugged in, and a policy changed, rarely.
 const HOLD: Duration = Duration::from_secs(10);
-/// The policy of a process whose first VMA is larger is asked once: the kernel walks the page tables of that VMA for it, 20 ms for
-/// a GiB on base pages, and such VMAs (Java's heap) lie below the program's file. Chosen, not measured.
-const LARGEST_FIRST: Bytes = Bytes::from_gib(1);
+/// The policy of a process of which one of the first two VMAs is larger is not asked for: the kernel walks the page tables of these
+/// two for it ([`numa_maps`]), 20 ms for a GiB on base pages, so 0.6 ms for this. Mostly these two are of the program's own file;
+/// large ones (Java's heap) may lie below that.
+const LARGEST_WALKED: Bytes = Bytes::from_mib(32);
 
 /// The nodes that a process's cpuset lets it use, on a machine with several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,23 +75,34 @@ impl Machine {
 pub(crate) struct Policy(Mutex<Option<(Instant, Option<NodeSet>)>>);
 
 impl Policy {
+    /// The same, for another hold of the same process: neither an `execve` nor other nodes change it.
+    pub(crate) fn same(&self) -> Self {
+        Self(Mutex::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+    }
+
     /// The nodes to which it binds the process.
     pub(crate) fn bound(&self) -> Option<NodeSet> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.as_ref().and_then(|(_, nodes)| nodes.clone())
     }
 
-    /// Asks for it if it is time, of a process with this first VMA.
-    pub(crate) fn see(&self, process: &Process, first: Option<&maps::Vma>) {
-        let is_costly = first.is_some_and(|vma| Bytes(vma.end.0 - vma.start.0) > LARGEST_FIRST);
+    /// Asks for it if it is time and costs little, of a process with these VMAs.
+    pub(crate) fn see(&self, process: &Process, vmas: &[maps::Vma]) {
+        if vmas.iter().take(2).any(|vma| Bytes(vma.end.0 - vma.start.0) > LARGEST_WALKED) {
+            return;
+        }
         {
             let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.as_ref().is_some_and(|(at, _)| is_costly || at.elapsed() < HOLD) {
+            if known.as_ref().is_some_and(|(at, _)| at.elapsed() < HOLD) {
                 return;
             }
         }
         // One that cannot be read is gone, or binds nobody.
-        let nodes = numa_maps::bound(process).ok().flatten();
+        self.set(numa_maps::bound(process).ok().flatten());
+    }
+
+    /// Takes an answer in.
+    pub(crate) fn set(&self, nodes: Option<NodeSet>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), nodes));
     }
 }
@@ -98,6 +110,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use superpage_units::VirtAddr;
 
     fn set(list: &str) -> NodeSet {
         NodeSet::parse(list.as_bytes()).expect("a list")
@@ -118,6 +131,24 @@ mod tests {
             let allowed = Allowed::new(&set(cpuset), set("0-3"));
             let found = allowed.bound(policy.map(set).as_ref());
             assert_eq!(found, bound.map(set), "{cpuset} {policy:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_begins_with_a_large_vma_is_not_asked() {
+        let own = Process::current().expect("we have /proc");
+        let file = maps::of(&own).expect("we have VMAs").remove(0);
+        let sized =
+            |size: Bytes| maps::Vma { end: VirtAddr(file.start.0 + size.0), ..file.clone() };
+        let (small, large) = (sized(LARGEST_WALKED), sized(Bytes::from_gib(1)));
+        for (vmas, is_asked) in [
+            ([&large, &small, &small], false),
+            ([&small, &large, &small], false),
+            ([&small, &small, &large], true),
+        ] {
+            let policy = Policy::default();
+            policy.see(&own, &vmas.map(Clone::clone));
+            assert_eq!(policy.0.lock().expect("nobody panics").is_some(), is_asked, "{vmas:?}");
         }
     }
 

@@ -144,7 +144,7 @@ pub struct ManagedProcess {
     pub pagemap: Pagemap,
     /// The process's identity when it was taken hold of.
     pub identity: Identity,
-    policy: nodes::Policy,
+    pub(crate) policy: nodes::Policy,
     habits: Mutex<Option<Known>>,
     /// When its program last had memory that it had freed lazily, as far as that is known.
     lazy: Mutex<Option<Lazy>>,
@@ -221,6 +221,15 @@ impl ManagedProcess {
         })
     }
 
+    /// Takes over what is known of its memory policy, if `before` is an earlier hold of it.
+    #[must_use]
+    pub(crate) fn after(mut self, before: &Self) -> Self {
+        if self.key == before.key {
+            self.policy = before.policy.same();
+        }
+        self
+    }
+
     /// Its number.
     #[must_use]
     pub fn pid(&self) -> Pid {
@@ -263,7 +272,7 @@ impl ManagedProcess {
     fn all_vmas(&self) -> Result<Vec<maps::Vma>> {
         let vmas = self.heed_length("maps", maps::of(&self.process))?;
         if self.identity.nodes.is_some() {
-            self.policy.see(&self.process, vmas.first());
+            self.policy.see(&self.process, &vmas);
         }
         Ok(vmas)
     }

@@ -276,10 +276,14 @@ impl Registry {
         };
         let is_same =
             |before: &&Arc<ManagedProcess>| before.pagemap.is_current() && found.is_same(before);
-        Ok(Some(match before.as_ref().filter(is_same) {
-            Some(same) => Arc::clone(same),
-            None => Arc::new(found.hold()?),
-        }))
+        if let Some(same) = before.as_ref().filter(is_same) {
+            return Ok(Some(Arc::clone(same)));
+        }
+        let held = found.hold()?;
+        Ok(Some(Arc::new(match before {
+            Some(before) => held.after(before),
+            None => held,
+        })))
     }
 
     fn is_large(&self, pid: Pid) -> bool {
@@ -359,8 +363,9 @@ fn raise_limit_of_files() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::select::Filter;
+    use crate::select::{Filter, Identity};
     use std::process::{Child, Command};
+    use superpage_kernel::node::NodeSet;
     use superpage_kernel::process::own_pid;
 
     /// A program of ours that waits to be killed.
@@ -411,6 +416,26 @@ mod tests {
         registry.configure(only(&[Pid(other.0.id())]));
         registry.refresh(Time(2)).expect("processes");
         assert_eq!(pids(&registry), [Pid(other.0.id())]);
+    }
+
+    /// The nodes of the machine and its cpuset are part of its identity.
+    #[test]
+    fn the_policy_of_a_process_with_another_identity_is_not_forgotten() {
+        let program = sleeper();
+        let pid = Pid(program.0.id());
+        let registry = Registry::new(only(&[pid]), WORTH_MANAGING);
+        registry.refresh(Time(1)).expect("processes");
+        let key = registry.processes().remove(0).key;
+        let process = process::Process::open(pid).expect("it runs");
+        let other = ManagedProcess::new(key, process, Identity::for_tests()).expect("it runs");
+        let bound = NodeSet::parse(b"1").expect("a list");
+        other.policy.set(Some(bound.clone()));
+        let known = Known::Managed { process: Arc::new(other), described: None };
+        registry.state().known.insert(pid, known);
+        registry.refresh(Time(2)).expect("processes");
+        let held = registry.get(key).expect("it is held");
+        assert_ne!(held.identity, Identity::for_tests(), "anew");
+        assert_eq!(held.policy.bound(), Some(bound));
     }
 
     /// Some more than are asked in one refresh.

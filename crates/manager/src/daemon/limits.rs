@@ -7,7 +7,7 @@
 
 use super::watch::{Subject, Watch};
 use crate::config::{CgroupMarks, CgroupsConfig};
-use crate::free_memory;
+use crate::free_memory::Nodes;
 use crate::registry::Registry;
 use rustix::event::PollFd;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +32,11 @@ const LATEST: Duration = Duration::from_secs(5);
 const AT_FIRST: Bytes = Bytes::from_gib(1);
 /// It is new for so long. Chosen, not measured.
 const NEW: Duration = Duration::from_secs(5);
-/// So many are watched at the most: who makes more cgroups by the thousand gets no more than that of our time.
+/// So many cgroups are watched at the most: who makes more by the thousand gets no more than that of our time.
 const MOST: usize = 1000; // tidy: allow(groups)
+/// So many sets of nodes are watched at the most, besides the cgroups: all that six nodes have. Who binds programs to all sets of
+/// more nodes gets no more than that of our time.
+const MOST_NODE_SETS: usize = 64;
 
 /// Whose memory it is.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ enum Source {
 
 impl Source {
     /// The memory of a cgroup with a limit, or of nodes, and how much that is; `None` where there is no limit or no such memory.
-    fn open(subject: &Subject) -> Option<(Self, Bytes)> {
+    fn open(subject: &Subject, read: &mut Nodes) -> Option<(Self, Bytes)> {
         match subject {
             Subject::Machine => None,
             Subject::Cgroup(path) => {
@@ -53,14 +56,14 @@ impl Source {
                 Some((Self::Group(group), limit))
             }
             Subject::Nodes(nodes) => {
-                let usage = free_memory::usage_of_nodes(Path::new("/sys"), nodes).ok()?;
+                let usage = read.usage(nodes).ok()?;
                 Some((Self::Nodes(nodes.clone()), usage.total))
             }
         }
     }
 
     /// The memory in use; of a cgroup that has no more than `high`, with the file cache.
-    fn used(&self, high: Bytes) -> Result<Bytes> {
+    fn used(&self, high: Bytes, read: &mut Nodes) -> Result<Bytes> {
         match self {
             // The file cache fills any group that reads files, and can be dropped; to tell it apart has the kernel sum its accounts up.
             Self::Group(group) => match group.current()? {
@@ -69,7 +72,7 @@ impl Source {
                 }
                 current => Ok(current),
             },
-            Self::Nodes(nodes) => Ok(free_memory::usage_of_nodes(Path::new("/sys"), nodes)?.used),
+            Self::Nodes(nodes) => Ok(read.usage(nodes)?.used),
         }
     }
 
@@ -110,9 +113,9 @@ impl Limited {
     }
 
     /// Looks at the memory; whether it is above its high watermark.
-    fn look(&mut self, now: Instant) -> bool {
+    fn look(&mut self, now: Instant, nodes: &mut Nodes) -> bool {
         let high = self.marks.high().of(self.limit);
-        let Ok(used) = self.source.used(high) else {
+        let Ok(used) = self.source.used(high, nodes) else {
             // It has gone, and will not be there at the next search. Its alarm would go off until then.
             self.alarm = None;
             self.next = now + LATEST;
@@ -201,7 +204,8 @@ impl Limits {
             return !std::mem::take(&mut self.limited).is_empty();
         }
         let marks = config.marks;
-        let there = candidates(registry);
+        let processes = registry.processes();
+        let there = candidates(processes.iter().map(|process| (process.cgroup(), process.nodes())));
         if there == self.candidates && now < self.next_reading {
             return false;
         }
@@ -209,7 +213,9 @@ impl Limits {
         self.candidates.clone_from(&there);
         let is_own = |subject: &Subject| own.iter().any(|group| is_of(group, subject));
         let others = there.into_iter().filter(|subject| !is_own(subject));
-        let found = others.filter_map(|subject| Source::open(&subject).map(|open| (subject, open)));
+        let mut nodes = Nodes::now();
+        let found = others
+            .filter_map(|subject| Source::open(&subject, &mut nodes).map(|open| (subject, open)));
         self.take_in(found.collect(), marks)
     }
 
@@ -238,29 +244,31 @@ impl Limits {
     }
 
     /// Looks at those whose time has come; those that are above their high watermark.
-    pub(super) fn endangered(&mut self) -> Vec<Subject> {
+    pub(super) fn endangered(&mut self, nodes: &mut Nodes) -> Vec<Subject> {
         let now = Instant::now();
         let due = self.limited.iter_mut().filter(|(_, limited)| limited.next <= now);
-        let above = due.filter_map(|(subject, limited)| limited.look(now).then(|| subject.clone()));
-        above.collect()
+        due.filter_map(|(subject, limited)| limited.look(now, nodes).then(|| subject.clone()))
+            .collect()
     }
 }
 
-/// The cgroups in which managed processes are, and those above them, and the nodes to which processes are bound.
-fn candidates(registry: &Registry) -> BTreeSet<Subject> {
-    let mut there = BTreeSet::new();
-    for process in registry.processes() {
-        if there.len() >= MOST {
-            break;
+/// The cgroups in which these processes are, and those above them, and the nodes to which they are bound.
+fn candidates<'a>(
+    processes: impl Iterator<Item = (Option<&'a Path>, Option<NodeSet>)>,
+) -> BTreeSet<Subject> {
+    let (mut cgroups, mut sets) = (BTreeSet::new(), BTreeSet::new());
+    for (cgroup, nodes) in processes {
+        if sets.len() < MOST_NODE_SETS {
+            sets.extend(nodes.map(Subject::Nodes));
         }
-        there.extend(process.nodes().map(Subject::Nodes));
-        for path in process.cgroup().into_iter().flat_map(Path::ancestors) {
-            if there.len() >= MOST || !there.insert(Subject::Cgroup(path.to_owned())) {
+        for path in cgroup.into_iter().flat_map(Path::ancestors) {
+            if cgroups.len() >= MOST || !cgroups.insert(Subject::Cgroup(path.to_owned())) {
                 break;
             }
         }
     }
-    there
+    cgroups.append(&mut sets);
+    cgroups
 }
 
 /// Whether it is this cgroup.
@@ -271,26 +279,45 @@ fn is_of(group: &CgroupMarks, subject: &Subject) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_kernel::node;
+    use crate::free_memory::tests::write_node;
     use superpage_units::Share;
 
     #[test]
     fn nodes_are_looked_at_by_the_clock() {
-        let nodes = node::with_memory(Path::new("/sys")).unwrap_or_default();
-        let subject = Subject::Nodes(nodes.clone());
-        let found =
-            || Source::open(&subject).map(|open| (subject.clone(), open)).into_iter().collect();
+        let root = tempfile::tempdir().expect("there is room");
+        write_node(root.path(), 1, Bytes::from_mib(1), 0);
+        let subject = Subject::Nodes(NodeSet::parse(b"1").expect("a list"));
+        let read = || Nodes::under(root.path());
+        let open = || Source::open(&subject, &mut read()).map(|open| (subject.clone(), open));
+        let found = || open().into_iter().collect();
         let passed =
             Watermarks::new(Share::clamped(0.0001), Share::NONE).expect("low is below high");
         let mut limits = Limits::new();
         assert!(limits.take_in(found(), passed) && !limits.take_in(found(), passed));
         let names: Vec<String> = limits.watches().map(|watch| watch.name()).collect();
-        assert_eq!(names, [format!("nodes {nodes}")]);
+        assert_eq!(names, ["nodes 1"]);
         assert!(limits.watches().all(|watch| watch.is_found()) && limits.alarms().next().is_none());
-        assert_eq!(limits.endangered(), std::slice::from_ref(&subject));
-        assert!(limits.endangered().is_empty() && limits.next() <= Instant::now() + SEARCH);
+        assert_eq!(limits.endangered(&mut read()), std::slice::from_ref(&subject));
+        assert!(limits.endangered(&mut read()).is_empty(), "it is not time");
+        assert!(limits.next() <= Instant::now() + SEARCH);
         assert!(limits.take_in(found(), Watermarks::NEVER), "other watermarks");
-        assert!(limits.endangered().is_empty(), "they are not passed");
+        assert!(limits.endangered(&mut read()).is_empty(), "they are not passed");
         assert!(limits.take_in(BTreeMap::new(), passed) && limits.watches().next().is_none());
+        write_node(root.path(), 1, Bytes::ZERO, 1);
+        assert!(open().is_none(), "all of it is hugetlb");
+    }
+
+    #[test]
+    fn who_binds_programs_to_many_sets_of_nodes_pushes_out_no_cgroup() {
+        let sets = (0..MOST).map(|set| {
+            let nodes: Vec<String> =
+                (0..10).filter(|node| set >> node & 1 == 1).map(|node| node.to_string()).collect();
+            NodeSet::parse(nodes.join(",").as_bytes())
+        });
+        let last = (Some(Path::new("/last")), None);
+        let there = candidates(sets.map(|set| (None, set)).chain([last]));
+        let is_set = |subject: &&Subject| matches!(subject, Subject::Nodes(_));
+        assert_eq!(there.iter().filter(is_set).count(), MOST_NODE_SETS);
+        assert!(there.contains(&Subject::Cgroup("/last".into())));
     }
 }

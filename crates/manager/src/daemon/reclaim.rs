@@ -1,4 +1,5 @@
-//! Passes that reclaim bloat, one at a time, each on a thread of its own.
+//! Passes that reclaim bloat, one at a time, each on a thread of its own. Where nobody promotes, a thread like theirs learns which
+//! processes there are.
 //!
 //! A pass reads memory maps and page tables of other processes, and waits for whoever holds their locks.
 //! The daemon's thread does not: it begins a pass, is woken when the pass has ended, and sees whether a
@@ -212,10 +213,10 @@ impl Reclaimer {
         self.begin(Task::Free { watch, need }, with);
     }
 
-    /// Ends a pass over huge pages that stay partly used, because memory is short.
+    /// Ends a pass that is for no memory that is short, because some is.
     pub(super) fn make_way(&self) {
         if let Some(Running { task, progress, .. }) = &self.running
-            && matches!(**task, Task::Idle { .. })
+            && !matches!(**task, Task::Free { .. })
         {
             progress.end();
         }
@@ -234,6 +235,11 @@ impl Reclaimer {
     /// Has huge pages split that stay partly used, of these processes, each under the policy of that name.
     pub(super) fn reclaim_idle(&mut self, policies: BTreeMap<ProcessKey, String>, with: With<'_>) {
         self.begin(Task::Idle { policies }, with);
+    }
+
+    /// Has the registry learn which processes there are.
+    pub(super) fn find(&mut self, with: With<'_>) {
+        self.begin(Task::Find, with);
     }
 
     fn begin(&mut self, task: Task, with: With<'_>) {
@@ -368,6 +374,7 @@ mod tests {
     use crate::select::{Filter, Selection};
     use crossbeam_channel::{Sender, unbounded};
     use rustix::event::{PollFd, PollFlags, poll};
+    use std::process::Command;
     use superpage_policy::bloat::BloatDensity;
     use superpage_policy::debloat::{BloatMaps, Decision};
     use superpage_units::Pid;
@@ -446,6 +453,22 @@ mod tests {
         let ended = reclaimer.end(Duration::from_secs(60), &config);
         assert!(matches!(ended, Some(Ended::Idle { done: Some(Ok(())), .. })), "{ended:?}");
         assert!(!reclaimer.is_running() && reclaimer.is_ready());
+    }
+
+    #[test]
+    fn processes_become_known_without_a_pass_over_them() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut reclaimer, config) = reclaimer(&directory);
+        let config = Arc::new(config);
+        let mut program = Command::new("sleep").arg("600").spawn().expect("sleep runs");
+        let include = Filter { pids: vec![Pid(program.id())], ..Filter::default() };
+        reclaimer.registry.configure(Selection { include, ..Selection::default() });
+        reclaimer.find(With { config: &config, watches: &[] });
+        let ended = reclaimer.end(Duration::from_secs(60), &config);
+        let known = reclaimer.registry.processes().len();
+        program.kill().and_then(|()| program.wait()).expect("it ends");
+        assert!(matches!(ended, Some(Ended::Found { done: Some(Ok(())), .. })), "{ended:?}");
+        assert_eq!(known, 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::reclaim::Counts;
 use super::watch::Watch;
 use crate::account::Account;
-use crate::free_memory;
+use crate::free_memory::{self, Nodes};
 use crate::history::{Entry, What, now_ms};
 use crate::ledger::{Ledger, entry};
 use crate::pass::{End, Event};
@@ -90,11 +90,12 @@ impl Reporter {
     ) {
         let promoting = promoter.map(Promoter::status).unwrap_or_default();
         let free_memory = free_memory::read(Path::new("/proc")).ok();
+        let mut nodes = Nodes::now();
         let status = Status {
             at_ms: now_ms(),
             pid: own_pid(),
             // What cannot be asked now was said where it was to be watched.
-            watches: watches.iter().filter_map(|watch| watch.memory().ok()).collect(),
+            watches: watches.iter().filter_map(|watch| watch.memory(&mut nodes).ok()).collect(),
             free_huge_pages: free_memory
                 .map_or(HugePages::ZERO, |free_memory| free_memory.huge_pages()),
             fragmentation: free_memory

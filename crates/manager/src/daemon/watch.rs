@@ -2,7 +2,7 @@
 //! stands between them, and until when it is not to be bothered.
 
 use crate::config::Config;
-use crate::free_memory;
+use crate::free_memory::{self, Nodes};
 use crate::pass::End;
 use crate::select::Selection;
 use crate::status::Memory;
@@ -87,8 +87,8 @@ impl Watch {
     }
 
     /// Where its memory stands now; `None` if that cannot be told.
-    pub(super) fn level(&self) -> Option<Level> {
-        self.subject.usage().ok().map(|usage| level(self.guard.marks(), usage))
+    pub(super) fn level(&self, nodes: &mut Nodes) -> Option<Level> {
+        self.subject.usage(nodes).ok().map(|usage| level(self.guard.marks(), usage))
     }
 
     /// Whether a process in this cgroup, bound to these nodes if to any, uses its memory and no other.
@@ -106,8 +106,8 @@ impl Watch {
     }
 
     /// How its memory stands.
-    pub(super) fn memory(&self) -> Result<Memory> {
-        let usage = self.subject.usage()?;
+    pub(super) fn memory(&self, nodes: &mut Nodes) -> Result<Memory> {
+        let usage = self.subject.usage(nodes)?;
         let marks = self.guard.marks();
         Ok(Memory {
             name: self.name(),
@@ -127,8 +127,8 @@ impl Watch {
     }
 
     /// What to do now; `None` while backing off.
-    pub(super) fn step(&mut self, now: Time) -> Result<Option<Order>> {
-        let usage = self.subject.usage()?;
+    pub(super) fn step(&mut self, nodes: &mut Nodes, now: Time) -> Result<Option<Order>> {
+        let usage = self.subject.usage(nodes)?;
         if self.has_spared && level(self.guard.marks(), usage) == Level::High {
             // What was spared is not any more.
             self.has_spared = false;
@@ -175,7 +175,7 @@ fn level(marks: Watermarks, usage: Usage) -> Level {
 }
 
 impl Subject {
-    fn usage(&self) -> Result<Usage> {
+    fn usage(&self, read: &mut Nodes) -> Result<Usage> {
         match self {
             Self::Machine => free_memory::usage_of_machine(Path::new("/proc")),
             Self::Cgroup(path) => {
@@ -183,7 +183,7 @@ impl Subject {
                 let no_limit = || Error::Refused { path: path.clone(), reason };
                 free_memory::usage_of_cgroup(path)?.ok_or_else(no_limit)
             }
-            Self::Nodes(nodes) => free_memory::usage_of_nodes(Path::new("/sys"), nodes),
+            Self::Nodes(nodes) => read.usage(nodes),
         }
     }
 }
@@ -235,6 +235,6 @@ mod tests {
     #[test]
     fn a_cgroup_that_is_not_there_is_an_error_not_a_number() {
         let subject = Subject::Cgroup("/sys/fs/cgroup/no such group".into());
-        assert!(subject.usage().is_err());
+        assert!(subject.usage(&mut Nodes::now()).is_err());
     }
 }

@@ -5,7 +5,7 @@ use super::event::{Activity, Observation, Observed};
 use super::gate::{Domain, Domains};
 use super::policy::Promotion;
 use crate::config::{CgroupMarks, PromotionConfig};
-use crate::free_memory;
+use crate::free_memory::{self, Nodes};
 use crate::process::ManagedProcess;
 use crate::registry::Registry;
 use std::collections::BTreeMap;
@@ -75,13 +75,15 @@ struct Measured {
     /// The domain of each cgroup that was asked for; `None` if the cgroup has no limit.
     cgroups: BTreeMap<PathBuf, Option<usize>>,
     nodes: BTreeMap<NodeSet, usize>,
+    read: Nodes,
 }
 
 impl Measured {
     fn new(marks: Watermarks) -> Self {
         let usage = free_memory::usage_of_machine(Path::new("/proc")).unwrap_or(FULL);
         let machine = Domain { usage, marks, promised: HugePages::ZERO };
-        Self { all: vec![machine], cgroups: BTreeMap::new(), nodes: BTreeMap::new() }
+        let (cgroups, nodes) = (BTreeMap::new(), BTreeMap::new());
+        Self { all: vec![machine], cgroups, nodes, read: Nodes::now() }
     }
 
     fn of(&mut self, process: &ManagedProcess, wanted: &Wanted) -> Domains {
@@ -100,7 +102,7 @@ impl Measured {
         if let Some(known) = self.nodes.get(&nodes) {
             return *known;
         }
-        let usage = free_memory::usage_of_nodes(Path::new("/sys"), &nodes).unwrap_or(FULL);
+        let usage = self.read.usage(&nodes).unwrap_or(FULL);
         let index = self.add(usage, wanted.limited);
         self.nodes.insert(nodes, index);
         index

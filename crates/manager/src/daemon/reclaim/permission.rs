@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::daemon::watch::{Level, Watch};
+use crate::free_memory::Nodes;
 use crate::pass::Permission;
 use crate::promote::policy::Promotion;
 use crate::select::Identity;
@@ -13,7 +14,8 @@ pub(in crate::daemon) struct Levels(Vec<Option<Level>>);
 
 impl Levels {
     pub(in crate::daemon) fn now(watches: &[Watch]) -> Self {
-        Self(watches.iter().map(Watch::level).collect())
+        let mut nodes = Nodes::now();
+        Self(watches.iter().map(|watch| watch.level(&mut nodes)).collect())
     }
 
     pub(in crate::daemon) fn is_any_high(&self) -> bool {

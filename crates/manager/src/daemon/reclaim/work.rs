@@ -13,6 +13,7 @@ use crate::cooldown::CoolDown;
 use crate::daemon::nanos;
 use crate::daemon::report::Reporter;
 use crate::daemon::watch::{Level, Watch};
+use crate::free_memory::Nodes;
 use crate::pass::{End, Event, Flow, Mode, Options, Pass, Permission};
 use crate::process::{ManagedProcess, is_about_one_process};
 use crate::registry::Registry;
@@ -43,6 +44,8 @@ pub(super) enum Task {
     Free { watch: Watch, need: BasePages },
     /// Split huge pages that stay partly used, of these processes, each under the policy of that name.
     Idle { policies: BTreeMap<ProcessKey, String> },
+    /// Only learn which processes there are.
+    Find,
 }
 
 /// State that one pass hands on to the next.
@@ -64,6 +67,8 @@ pub(in crate::daemon) enum Ended {
     /// The search for huge pages that may be partly used took so much CPU time. `None`: the pass was given
     /// up.
     Idle { cost: Duration, done: Option<Result<()>> },
+    /// To ask which processes there are took so much CPU time. `None`: the pass was given up.
+    Found { cost: Duration, done: Option<Result<()>> },
 }
 
 impl Task {
@@ -72,6 +77,7 @@ impl Task {
         match self {
             Self::Free { watch, .. } => Ended::Free { watch: watch.name(), done: None },
             Self::Idle { .. } => Ended::Idle { cost: Duration::ZERO, done: None },
+            Self::Find => Ended::Found { cost: Duration::ZERO, done: None },
         }
     }
 }
@@ -112,6 +118,10 @@ impl Work {
                     false => self.split_idle(due, policies, progress),
                 });
                 Ended::Idle { cost, done: Some(done) }
+            }
+            Task::Find => {
+                let (done, cost) = self.refresh(progress);
+                Ended::Found { cost, done: Some(done) }
             }
         };
         self.reporter.tell_splits();
@@ -194,6 +204,17 @@ impl Work {
         }
     }
 
+    /// Asks which processes there are; how much CPU time that took.
+    fn refresh(&self, progress: &Progress) -> (Result<()>, Duration) {
+        let (cpu, began) = (CpuTime::of_thread(), Instant::now());
+        progress.begins_with_all();
+        let done = self.registry.refresh(clock::now());
+        progress.is_over();
+        let cost = CpuTime::of_thread().since(cpu);
+        self.pay(cost, began, progress);
+        (done, Duration::from_nanos(cost.0))
+    }
+
     fn free(
         &mut self,
         watch: &Watch,
@@ -203,14 +224,10 @@ impl Work {
         let now = clock::now();
         let selection = watch.selection(&self.config.processes);
         let may_change = selection.may_change();
-        let (cpu, began) = (CpuTime::of_thread(), Instant::now());
         // The registry knows well enough who is in a cgroup near its limit, or bound to nodes that are nearly full: all of it may
         // be used up while all processes are asked.
         if !watch.is_found() {
-            progress.begins_with_all();
-            self.registry.refresh(now)?;
-            progress.is_over();
-            self.pay(CpuTime::of_thread().since(cpu), began, progress);
+            self.refresh(progress).0?;
         }
         let can_help = |process: &ManagedProcess| {
             selection.admits(&process.identity)
@@ -230,7 +247,7 @@ impl Work {
         cooling.expire(now);
         let mut pass = Pass::over(found, need, options, cooling, now);
         shares.into_iter().for_each(|(key, share)| pass.set_came_back(key, share));
-        let level = Cell::new(watch.level());
+        let level = Cell::new(watch.level(&mut Nodes::now()));
         // A pass can take long; a process may be in another group by now, or another user's.
         let is_admitted = |process: &ManagedProcess| {
             let identity = self.registry.describer().ask(&process.process);
@@ -254,7 +271,7 @@ impl Work {
                 looked = Instant::now();
             }
             if is_time || matches!(event, Event::Split { .. }) {
-                level.set(watch.level());
+                level.set(watch.level(&mut Nodes::now()));
             }
             let is_relieved = level.get() == Some(Level::Low);
             if is_relieved || progress.is_to_end() { Flow::Stop } else { Flow::Continue }
