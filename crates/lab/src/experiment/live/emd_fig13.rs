@@ -37,14 +37,16 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for fraction in FRACTIONS {
         let label = "BTree with Memcached";
         for outcome in measure(&mut subjects, fraction, setting.rounds, label, progress)? {
-            let paper = if outcome.policy == EMD { 0.99 } else { 0.91 };
+            let paper = if outcome.policy == EMD { 1.0 } else { 0.91 };
             report.push(&outcome.row(EXPERIMENT.name, "BTree+Memcached", Some(paper)))?;
         }
     }
     subjects.iter_mut().try_for_each(Subject::check)?;
     report.notes.push(
-        "The paper gives HawkEye's fairness as a mean over the four shares, and EMD's as 1.0 with \
-         one 0.99."
+        "The paper gives HawkEye's fairness as a mean over the four shares, and EMD's as 1.0 but for \
+         one share, which has 0.99 and is not named. Under HawkEye its BTree takes 1.22 times as long on \
+         average and 1.28 times at most, and memcached hardly longer. At 40 % BTree and memcached keep \
+         about 14 % and nearly all of their huge pages under HawkEye, 54 and 64 % under EMD."
             .to_owned(),
     );
     let title = "Fairness between a B+ tree and a memcached (1: both hurt alike)";

@@ -123,6 +123,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             "The paper used {PAPER_SIZE} and this run {size}: its counts scale with the size."
         ));
     }
+    report.notes.push(
+        "The paper has less than 2 % for the slowdown of RandomAccess-L: 1.02 is a bound."
+            .to_owned(),
+    );
     report.pictures.push(split_picture(&report));
     report.pictures.push(slowdown_picture(slowdowns));
     Ok(report)

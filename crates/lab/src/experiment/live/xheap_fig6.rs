@@ -26,8 +26,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut report = support_heap::run(&plan, setting, progress)?;
     report.notes.push(
         "liblinear-train of Debian's liblinear-tools, solver 2 (the primal), one thread, from its start until it is \
-         trained, with reading the rows as text; all models are the same, byte by byte. The paper: swap takes 1.28 \
-         to 1.76 times as long as xHeap over all budgets, and the kernel's share is 14 and 5 % on average."
+         trained, with reading the rows as text; all models are the same, byte by byte. The paper: swap with THP \
+         takes 1.28 to 1.76 times as long as xHeap over all budgets, swap without about as long, and the kernel's share is 14 and 5 % on average."
             .to_owned(),
     );
     Ok(report)

@@ -49,7 +49,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     }
     table.note(
         "The paper does not say what its columns mean; read here as on the live machine: nothing \
-         reclaimed, and all bloat reclaimed.",
+         reclaimed, and all bloat reclaimed. It has seconds; its relative times are derived from them.",
     );
     Ok(table.report)
 }

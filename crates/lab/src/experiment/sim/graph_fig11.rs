@@ -1,7 +1,7 @@
 //! `graph-fig11`: BFS by the share of the property array that gets huge pages (graph paper, Figure 11).
 
 use super::support_graph_programs::{Numbering, Program};
-use super::support_graph_rows::{self, Bar};
+use super::support_graph_rows::{self, Bar, Said};
 use super::support_graph_runs::{Case, LINUX, Memory, Pages};
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 
@@ -58,7 +58,7 @@ fn sweep(table: &mut Table, numbering: Numbering, along: (&Setting, Progress<'_>
     let found = support_graph_rows::add(table, &Program::bfs(), &bars, suffix, along)?;
     let case = format!("mean{suffix}");
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(table, &case, (bar, found), None)?;
+        support_graph_rows::add_means(table, &case, (bar, found), Said::default())?;
     }
     let small = SHARES.iter().position(|share| *share == SMALL).and_then(|at| found.get(at + 1));
     let (Some(linux), Some(small)) = (found.first(), small) else { return Ok(f64::NAN) };

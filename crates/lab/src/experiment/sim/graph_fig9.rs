@@ -1,7 +1,7 @@
 //! `graph-fig9`: BFS by how much of free memory is fragmented (graph paper, Figure 9).
 
 use super::support_graph_programs::Program;
-use super::support_graph_rows::{self, Bar};
+use super::support_graph_rows::{self, Bar, Said};
 use super::support_graph_runs::{Case, LINUX, Memory, Pages};
 use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 
@@ -36,7 +36,7 @@ fn one(table: &mut Table, level: u32, along: (&Setting, Progress<'_>)) -> Result
     let found = support_graph_rows::add(table, &Program::bfs(), &bars, &suffix, along)?;
     let case = format!("mean{suffix}");
     for (bar, found) in bars.iter().zip(&found) {
-        support_graph_rows::add_means(table, &case, (bar, found), None)?;
+        support_graph_rows::add_means(table, &case, (bar, found), Said::default())?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! with memory in one state (section 4.5).
 
 use super::support_graph_programs::Program;
-use super::support_graph_rows::{self, Bar, baseline};
+use super::support_graph_rows::{self, Bar, Said, baseline};
 use super::support_graph_runs::{Case, LINUX, Memory, Pages};
 use super::{Basis, Progress, Quantity, Report, Result, Setting, Table};
 
@@ -41,7 +41,12 @@ pub(super) fn run(
     let found = support_graph_rows::add(&mut table, &Program::all(), &bars, "", along)?;
     let gains = [None, None, None, paper.gain];
     for ((bar, found), gain) in bars.iter().zip(&found).zip(gains) {
-        support_graph_rows::add_means(&mut table, "mean", (bar, found), gain)?;
+        support_graph_rows::add_means(
+            &mut table,
+            "mean",
+            (bar, found),
+            Said { speedup: gain, memory: None },
+        )?;
     }
     if let ([ideal, _, natural, first], [_, _, linux, optimized]) = (found.as_slice(), &bars) {
         let of = |policy, name| Quantity { case: "mean", policy, name, unit: "ratio" };

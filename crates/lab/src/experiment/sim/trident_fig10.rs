@@ -24,7 +24,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     support_trident_bars::note(&mut table);
     table.note(
         "In the paper Trident lowers the share of walk cycles by 40 to 97 %, and HawkEye is slower \
-         than THP for Redis and Memcached. GUPS gains \"over 50 %\".",
+         than THP for Redis and Memcached. GUPS gains \"over 50 %\": 1.5 is a bound.",
     );
     Ok(table.report)
 }

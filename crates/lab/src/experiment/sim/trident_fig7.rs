@@ -43,7 +43,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     table.add(of("mean"), None, mean, Basis::Assumed)?;
     let most = reductions.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     table.add(of("most"), Some(85.0), most, Basis::Assumed)?;
-    table.note("The paper's text has \"up to 85 %\", and least for XSBench.");
+    table.note("The paper's text has \"up to 85 %\", a bound, and least for XSBench.");
     table.note("What memory looks like is assumed as in trident-table3.");
     Ok(table.report)
 }
