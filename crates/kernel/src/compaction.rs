@@ -14,7 +14,7 @@ use crate::status;
 use std::path::{Path, PathBuf};
 use superpage_units::{Nanos, Share};
 
-/// What the threads' names begin with; the number of the node follows.
+/// The names of the kernel's compaction threads begin with this; the number of the node follows.
 const NAME: &[u8] = b"kcompactd";
 
 /// The file of the setting under `proc_root` (normally `/proc`), which holds percent.
@@ -46,7 +46,7 @@ pub fn to_text(proactiveness: Share) -> String {
 pub struct Threads(Vec<Process>);
 
 impl Threads {
-    /// Those that `/proc` shows. Where it shows only the processes of a PID namespace of its own there are none.
+    /// The compaction threads that `/proc` shows. A `/proc` of a PID namespace of its own shows none.
     ///
     /// # Errors
     /// As [`process::list`].
@@ -60,13 +60,13 @@ impl Threads {
         Ok(Self(found.collect()))
     }
 
-    /// Whether there are none.
+    /// Whether `/proc` showed no compaction thread.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The CPU time that they have used since the machine's start, all together, in steps of a clock tick.
+    /// The CPU time that all compaction threads together have used since the machine's start, in steps of a clock tick.
     ///
     /// # Errors
     /// As [`status::stat_of`].
@@ -108,7 +108,7 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn();
         let mut sleeper = sleeper.expect("sh runs");
-        // Its output is closed when it has its name.
+        // The shell closes its output when it has its new name.
         std::io::Read::read_to_end(&mut sleeper.stdout.take().expect("piped"), &mut Vec::new())
             .expect("read");
         let threads = Threads::find().expect("/proc lists");

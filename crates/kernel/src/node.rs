@@ -20,7 +20,7 @@ const MOST: u32 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(pub u32);
 
-/// Some nodes.
+/// A set of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSet(BTreeSet<Node>);
 
@@ -41,25 +41,25 @@ impl NodeSet {
         self.0.iter().copied()
     }
 
-    /// How many there are.
+    /// The number of nodes in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set has no node.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether all of them are among `others`.
+    /// Whether all nodes of the set are among `others`.
     #[must_use]
     pub fn is_within(&self, others: &Self) -> bool {
         self.0.is_subset(&others.0)
     }
 
-    /// Those that are in both sets.
+    /// The nodes that are in both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).copied().collect())
@@ -107,11 +107,11 @@ pub fn with_memory(sys_root: &Path) -> Result<NodeSet> {
 /// A node's memory at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeMemory {
-    /// All of it.
+    /// All memory of the node.
     pub total: Bytes,
     /// The part set aside for hugetlb pages of all sizes, in use or not.
     pub hugetlb: Bytes,
-    /// What nobody uses for anything.
+    /// Memory of the node that nobody uses.
     pub free: Bytes,
     /// The page cache of files.
     pub files: Bytes,

@@ -1,12 +1,12 @@
 //! `/proc/PID/numa_maps`: the memory policy of a process, as far as that binds it to nodes (`numactl --membind`).
 //!
-//! Of the file only the beginning is read. Its first line shows the policy of the process's first thread, unless the first VMA has
+//! Only the beginning of the file is read. The first line shows the policy of the process's first thread, unless the first VMA has
 //! one of its own (mbind(2)); policies of single VMAs and of other threads are not looked for. Only a bind policy makes a process
 //! stay on its nodes: the others take memory elsewhere where theirs have none left.
 //! [numa(7)](https://man7.org/linux/man-pages/man7/numa.7.html),
 //! [set_mempolicy(2)](https://man7.org/linux/man-pages/man2/set_mempolicy.2.html).
 //!
-//! What can go wrong: the kernel walks the page tables of each VMA that it writes a line about, and takes 20 ms for a GiB on base
+//! Reading is dear: the kernel walks the page tables of each VMA that it writes a line about, and takes 20 ms for a GiB on base
 //! pages. What is read here has it write about the first VMA, and about the second where the first line is short: a read that
 //! empties the kernel's buffer goes on with the next line. So whoever asks knows how large these two are.
 //!
@@ -18,7 +18,7 @@ use crate::process::Process;
 use std::fs::File;
 use std::io::Read;
 
-/// So much is asked for at a time. The kernel writes lines until it has that much, and no line is shorter.
+/// The bytes of one read. The kernel writes lines until it has that much, and no line is shorter.
 const PIECE: usize = 16;
 /// The most that is read: an address, a policy as long as the kernel writes any, and what is around them are less.
 const MOST: usize = 128; // tidy: allow(bytes)

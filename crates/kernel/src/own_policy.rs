@@ -4,7 +4,7 @@
 //! `execve`.
 //! [set_mempolicy(2)](https://man7.org/linux/man-pages/man2/set_mempolicy.2.html).
 //!
-//! What can go wrong: a node that the machine does not have is refused.
+//! The kernel refuses a node that the machine does not have.
 
 #![expect(unsafe_code, reason = "a system call that no crate wraps")]
 

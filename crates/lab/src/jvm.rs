@@ -1,7 +1,7 @@
 //! A JVM that touches its whole heap when it starts, asks for huge pages there (`MADV_HUGEPAGE`), and
 //! then does nothing. It is whatever `java` the machine has.
 //!
-//! Its program is keytool, which every JRE has and which waits where it is to read a FIFO to which nobody writes. One of
+//! The JVM's program is keytool, which every JRE has and which waits where it is to read a FIFO to which nobody writes. One of
 //! our own would need a compiler, which a JRE does not have.
 
 use crate::server::{Directory, Program, Server, Surroundings, failed, find};

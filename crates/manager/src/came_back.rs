@@ -23,12 +23,12 @@ pub(crate) type Split = (PmdRange, BasePages);
 pub(crate) struct Sample {
     splits: Vec<Split>,
     seen: u64,
-    /// How often every other one was dropped.
+    /// The number of times that every other split was dropped.
     halved: u32,
 }
 
 impl Sample {
-    /// One more was split.
+    /// Takes note of one more split.
     pub(crate) fn add(&mut self, split: Split) {
         if self.seen.is_multiple_of(1 << self.halved) {
             if self.splits.len() == OF_A_PASS {
@@ -52,7 +52,7 @@ pub(crate) struct CameBack {
 }
 
 impl CameBack {
-    /// The share of what splits freed in this process that its program has used again; nothing where that cannot be told.
+    /// The share of the memory that splits freed in this process which its program has used again; nothing where that cannot be told.
     pub(crate) fn of(&self, process: &ManagedProcess) -> Share {
         let splits = self.processes.get(&process.key);
         share(splits.into_iter().flatten().filter_map(|(range, freed)| {
@@ -77,7 +77,7 @@ impl CameBack {
     }
 }
 
-/// What is in use again of a range of which a split freed so much, in memory or in swap.
+/// The base pages, in memory or in swap, that are in use again of a range of which a split freed so much.
 fn came_back(freed: BasePages, now: Survey) -> BasePages {
     let in_use_then = HugePages(1).base_pages().saturating_sub(freed);
     now.present.saturating_sub(in_use_then).min(freed)
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// What is remembered is bounded, and one pass does not fill it.
+    /// The sample of a process is bounded, and one pass does not fill it.
     #[test]
     fn some_ranges_of_the_last_passes_are_remembered() {
         let mut known = CameBack::default();

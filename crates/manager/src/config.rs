@@ -42,7 +42,7 @@ pub struct Config {
     pub emd: emd::Options,
     /// What of one core de-bloating may use.
     pub budget: CpuBudget,
-    /// What of one core the kernel's threads may use to compact free memory; `None`: they do as they did.
+    /// The share of one core that the kernel's threads may use to compact free memory; `None`: the setting is left alone.
     pub compaction: Option<CpuBudget>,
     /// How often memory is looked at.
     pub interval: Duration,

@@ -569,7 +569,7 @@ impl Daemon {
     /// other.
     fn look_around(&mut self) {
         for (index, watch) in self.watches.iter().enumerate() {
-            // What was found is looked at by `look_at_limits`, until it is above its high watermark.
+            // Memory that was found is looked at by `look_at_limits`, until it is above its high watermark.
             if !self.waiting.contains(&index) && (!watch.is_found() || watch.is_above()) {
                 self.waiting.push_back(index);
             }

@@ -67,13 +67,13 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Those of this machine; none is read yet.
+    /// The nodes of this machine; none is read yet.
     #[must_use]
     pub fn now() -> Self {
         Self::under(Path::new("/sys"))
     }
 
-    /// Those below `sys_root`.
+    /// The nodes below `sys_root`.
     pub(crate) fn under(sys_root: &Path) -> Self {
         Self { sys_root: sys_root.to_owned(), read: BTreeMap::new() }
     }

@@ -29,7 +29,7 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Those among the nodes of a machine that a cpuset lists.
+    /// The nodes of a machine that a cpuset lists.
     #[must_use]
     pub fn new(cpuset: &NodeSet, machine: NodeSet) -> Self {
         Self { nodes: cpuset.and(&machine), machine }
@@ -49,7 +49,7 @@ impl Allowed {
 #[derive(Debug)]
 pub(crate) struct Machine {
     sys: PathBuf,
-    /// As of a time.
+    /// The nodes as of a time.
     nodes: Mutex<Option<(Instant, Option<NodeSet>)>>,
 }
 
@@ -59,7 +59,7 @@ impl Machine {
         Self { sys: root.join("sys"), nodes: Mutex::default() }
     }
 
-    /// Its nodes with memory; `None` where there are no two.
+    /// The machine's nodes with memory; `None` where there are no two.
     pub(crate) fn several(&self) -> Option<NodeSet> {
         let mut known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, nodes)) = known.as_ref().filter(|(at, _)| at.elapsed() < HOLD) {

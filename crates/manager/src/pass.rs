@@ -173,7 +173,7 @@ pub struct Pass {
     looks: u64,
     /// What was taken out of the maps of which processes.
     taken_out: BTreeSet<(ProcessKey, TakenOut)>,
-    /// What was split, and what that freed, where the policy asks what came back.
+    /// The ranges that were split, and what that freed, where the policy asks what came back.
     splits: Option<BTreeMap<ProcessKey, Sample>>,
     account: Account,
     started: Instant,

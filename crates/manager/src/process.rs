@@ -268,7 +268,7 @@ impl ManagedProcess {
         self.all_vmas().map(|_| ())
     }
 
-    /// All its VMAs. On a machine with several nodes its policy is asked with them.
+    /// All VMAs of the process. On a machine with several nodes its policy is asked with them.
     fn all_vmas(&self) -> Result<Vec<maps::Vma>> {
         let vmas = self.heed_length("maps", maps::of(&self.process))?;
         if self.identity.nodes.is_some() {

@@ -49,7 +49,7 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    /// Those that tests run in.
+    /// The variants that tests run in.
     pub(crate) const OF_TESTS: [Self; 3] = [Self::Plain, Self::Nodes, Self::Reporting];
 
     /// What is said of it behind the kernel's version.

@@ -68,7 +68,7 @@ impl Program {
         IN_GATE.contains(&self.name.as_str())
     }
 
-    /// Whether it needs a guest with two nodes.
+    /// Whether the program needs a guest with two nodes.
     pub(crate) fn is_about_nodes(&self) -> bool {
         self.name == ABOUT_NODES
     }

@@ -173,7 +173,7 @@ fn verdict_of(word: &str) -> Option<Verdict> {
 const ERASED: &str = "\u{1b}[2K";
 const UP: &str = "\u{1b}[1A";
 
-/// What programs printed, without the lines between them. Of a line that was written several times it is the last, as a
+/// The lines that programs printed, without the marks between them. A line that was written several times is the last one, as a
 /// terminal shows it.
 pub(crate) fn said(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with("@@ "));

@@ -24,7 +24,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// What stands before the first character that is in no name of an experiment.
+/// The beginning of a text, up to the first character that is in no name of an experiment.
 fn first_word(text: &str) -> &str {
     let in_a_name = |c: char| c.is_alphanumeric() || c == '-';
     text.split(|c| !in_a_name(c)).next().unwrap_or_default()

@@ -114,7 +114,7 @@ fn one_of_them_is_put_back_alone() {
     assert_eq!((world.value("a"), world.value("selector")), ("511".into(), "never".into()));
     assert_eq!(settings.held().len(), 1);
     assert_eq!(settings.put_back(&world.file("a")), Ok(None));
-    // What somebody else has set since stays.
+    // A value that somebody else has set since stays.
     settings.change(&world.file("a"), "51").expect("changed");
     world.put("a", "7\n");
     let repair = settings.put_back(&world.file("a")).expect("readable").expect("it was held");

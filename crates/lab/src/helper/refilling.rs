@@ -10,22 +10,22 @@ use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_units::{BASE_PAGE_BYTES, HugePages, Nanos, Share};
 
 const PAGE: usize = to_usize(BASE_PAGE_BYTES);
-/// It reads once in such a time, for half of it, so that two of them and a daemon share two processors. Chosen.
+/// The program reads once in such a time, for half of it, so that two of them and a daemon share two processors. Chosen.
 const TURN: Duration = Duration::from_millis(2);
 /// Words that are read between two looks at the clock. Chosen: some microseconds.
 const BATCH: u64 = 256; // tidy: allow(words)
 
-/// Which base pages it fills.
+/// The base pages that the program fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Fill {
-    /// None.
+    /// No base page.
     Nothing,
-    /// All, in address order: one huge page after the other.
+    /// All base pages, in address order: one huge page after the other.
     InOrder,
     /// The first half, as fast, in address order, and then none.
     HalfInOrder,
-    /// All, each huge page a little at a time.
+    /// All base pages, each huge page a little at a time.
     Everywhere,
 }
 

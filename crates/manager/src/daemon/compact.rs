@@ -49,7 +49,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// The threads rest when they have used no CPU time for so long: they wake within half a second.
 const REST: Nanos = Nanos(700_000_000);
 
-/// What a turn is decided by.
+/// The readings by which turns are decided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     now: Time,
@@ -173,7 +173,7 @@ impl Turns {
         Some(Gained { huge_pages, cpu })
     }
 
-    /// None is due for a while, and each time for longer.
+    /// No turn is due for a while, and each time for longer.
     fn gained_nothing(&mut self, now: Time) {
         self.not_before = self.not_before.max(now + FUTILE * (1 << self.futile));
         self.futile = (self.futile + 1).min(DOUBLINGS);
@@ -190,12 +190,12 @@ fn in_pieces(free: &FreeMemory) -> BasePages {
     free.free().saturating_sub(free.huge_pages().base_pages())
 }
 
-/// What became of a look.
+/// The outcome of a look.
 #[derive(Debug)]
 pub(super) enum Done {
     /// A turn began.
     Began(Change),
-    /// It is over.
+    /// A turn is over.
     Ended(Gained, Option<Repair>),
 }
 
@@ -264,7 +264,7 @@ impl Compaction {
         seen: &Seen,
     ) -> Result<Option<Done>> {
         let path = path(settings);
-        // What could not be put back after an earlier turn is ours, not the administrator's.
+        // A value that could not be put back after an earlier turn is ours, not the administrator's.
         settings.put_back(&path)?;
         let now = compaction::proactiveness(&settings.root().join("proc"))?;
         if now == Share::NONE || now >= EAGER {

@@ -21,24 +21,24 @@ use superpage_policy::watermark::Watermarks;
 use superpage_units::Bytes;
 use tracing::debug;
 
-/// The daemon looks this often which there are, and at those that are above their high watermark. Chosen, not measured: a
+/// The daemon looks this often which cgroups and sets of nodes there are, and at those that are above their high watermark. Chosen, not measured: a
 /// group is known before its program has touched a GiB.
 const SEARCH: Duration = Duration::from_millis(250);
-/// Each is looked at this often at the most. Chosen, not measured.
+/// A cgroup, or a set of nodes, is looked at this often at the most. Chosen, not measured.
 const SOONEST: Duration = Duration::from_millis(20);
-/// Each is looked at this often at the least, and its limit read again. Chosen, not measured.
+/// A cgroup, or a set of nodes, is looked at this often at the least, and its limit read again. Chosen, not measured.
 const LATEST: Duration = Duration::from_secs(5);
 /// The use of one that was just found is taken to grow so fast in a second until it is known how fast it does. Chosen, not measured.
 const AT_FIRST: Bytes = Bytes::from_gib(1);
-/// It is new for so long. Chosen, not measured.
+/// A cgroup, or a set of nodes, is new for so long. Chosen, not measured.
 const NEW: Duration = Duration::from_secs(5);
-/// So many cgroups are watched at the most: who makes more by the thousand gets no more than that of our time.
+/// The most cgroups that are watched: who makes more by the thousand gets no more than that of our time.
 const MOST: usize = 1000; // tidy: allow(groups)
-/// So many sets of nodes are watched at the most, besides the cgroups: all that six nodes have. Who binds programs to all sets of
+/// The most sets of nodes that are watched, besides the cgroups: all that six nodes have. Who binds programs to all sets of
 /// more nodes gets no more than that of our time.
 const MOST_NODE_SETS: usize = 64;
 
-/// Whose memory it is.
+/// The cgroup or the nodes whose memory is limited.
 #[derive(Debug)]
 enum Source {
     Group(Group),
@@ -116,7 +116,7 @@ impl Limited {
     fn look(&mut self, now: Instant, nodes: &mut Nodes) -> bool {
         let high = self.marks.high().of(self.limit);
         let Ok(used) = self.source.used(high, nodes) else {
-            // It has gone, and will not be there at the next search. Its alarm would go off until then.
+            // The cgroup or node has gone, and will not be there at the next search. Its alarm would go off until then.
             self.alarm = None;
             self.next = now + LATEST;
             return false;
@@ -159,7 +159,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Nothing is known yet.
+    /// No cgroup and no set of nodes is known yet.
     pub(super) fn new() -> Self {
         let now = Instant::now();
         let (limited, candidates) = (BTreeMap::new(), BTreeSet::new());
@@ -177,7 +177,7 @@ impl Limits {
         self.limited.values().filter_map(|limited| Some(limited.alarm.as_ref()?.poll()))
     }
 
-    /// Some alarm has gone off: all are looked at.
+    /// An alarm has gone off: all cgroups are looked at.
     pub(super) fn alarmed(&mut self) {
         let now = Instant::now();
         for limited in self.limited.values_mut() {
@@ -238,7 +238,7 @@ impl Limits {
         true
     }
 
-    /// All that are watched.
+    /// A watch for each cgroup and each set of nodes that is known.
     pub(super) fn watches(&self) -> impl Iterator<Item = Watch> {
         self.limited.iter().map(|(subject, limited)| Watch::found(subject.clone(), limited.marks))
     }

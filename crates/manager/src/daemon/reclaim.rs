@@ -89,7 +89,7 @@ pub(super) struct Reclaimer {
     kept: Option<Kept>,
     /// The cooldowns as they were when the pass under way began.
     cooling: Arc<CoolDown>,
-    /// What came back of what was freed, as it was known then.
+    /// The memory that came back after splits, as it was known then.
     came_back: Arc<CameBack>,
     running: Option<Running>,
     /// Threads that are left behind, and those that have come back not long ago.
@@ -165,7 +165,7 @@ impl Reclaimer {
         self.kept.as_ref().map_or(&self.cooling, |kept| &kept.cooling)
     }
 
-    /// What came back of what was freed, as of the last pass.
+    /// The memory that came back after splits, as of the last pass.
     fn came_back(&self) -> &Arc<CameBack> {
         self.kept.as_ref().map_or(&self.came_back, |kept| &kept.came_back)
     }

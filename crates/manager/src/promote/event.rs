@@ -105,7 +105,7 @@ pub struct Observed {
     pub policy: Promotion,
     /// What it has done.
     pub activity: Activity,
-    /// Which of the observation's domains its memory is in.
+    /// The observation's domains that the process has its memory in.
     pub domains: Domains,
 }
 

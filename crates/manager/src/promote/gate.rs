@@ -89,17 +89,17 @@ pub struct Domain {
     pub promised: HugePages,
 }
 
-/// Which of all domains, besides the machine's, a process has its memory in.
+/// The domains, besides the machine's, in which a process has its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Domains {
-    /// Its cgroup's, if that has a limit.
+    /// The domain of the process's cgroup, if that has a limit.
     pub cgroup: Option<usize>,
-    /// That of the nodes to which it is bound.
+    /// The domain of the nodes to which the process is bound.
     pub nodes: Option<usize>,
 }
 
 impl Domains {
-    /// These and the machine's.
+    /// The machine's domain and these.
     pub fn all(self) -> impl Iterator<Item = usize> {
         [Some(0), self.cgroup, self.nodes].into_iter().flatten()
     }

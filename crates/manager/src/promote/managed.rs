@@ -21,7 +21,7 @@ pub(super) struct Managed {
     pub(super) instance: usize,
     /// The user whose process it is.
     pub(super) user: Uid,
-    /// Which of the gate's domains its memory is in.
+    /// The gate's domains that the process has its memory in.
     pub(super) domains: Domains,
     /// What it had done at the last observation.
     pub(super) activity: Activity,

@@ -72,7 +72,7 @@ pub struct Options {
     pub floor: BloatDensity,
     /// How densities come to be known.
     pub observation: Observation,
-    /// What the buckets of different processes are compared by.
+    /// The measure by which buckets of different processes are compared.
     pub order: Order,
 }
 

@@ -23,7 +23,7 @@ pub const EMD_LASTING: Entry = Entry {
     ..EMD
 };
 
-/// What the buckets of different processes are compared by.
+/// The measure by which buckets of different processes are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// The bloat density, as published.
@@ -105,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// It frees as much as EMD where all is needed, and exactly as EMD does where nothing came back.
+        /// The policy frees as much as EMD where all is needed, and exactly as EMD does where nothing came back.
         #[test]
         fn it_is_emd_in_another_order(
             world in prop::collection::vec(prop::collection::vec(0u16..=512, 0..12), 1..4),

@@ -78,7 +78,7 @@ pub enum SplitCause {
         /// What each may split in this round.
         turn: HugePages,
     },
-    /// They are in the bucket that counts as the densest, by what is likely to stay freed; the rest as in `Densest`.
+    /// The ranges are in the bucket that counts as the densest, by what is likely to stay freed; the rest as in `Densest`.
     Lasting {
         /// The bucket as which theirs counts.
         bucket: Bucket,
@@ -172,7 +172,7 @@ pub trait Debloat: fmt::Debug + Send {
     /// The least density for which a huge page is split.
     fn floor(&self) -> BloatDensity;
 
-    /// Whether it goes by what came back of what earlier splits freed ([`BloatMap::came_back`](crate::bloat::BloatMap::came_back)),
+    /// Whether the policy goes by what came back of what earlier splits freed ([`BloatMap::came_back`](crate::bloat::BloatMap::came_back)),
     /// which somebody has to find out.
     fn asks_what_came_back(&self) -> bool {
         false

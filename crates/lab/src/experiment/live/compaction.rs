@@ -47,7 +47,7 @@ const SIZE: Bytes = Bytes::from_gib(4);
 /// The share of the free memory that the first program maps, so that two thirds of what is free then are in pieces. With all of
 /// it in pieces of 16 KiB the kernel compacts next to nothing: it gives up after some thousand base pages.
 const PIECES: f64 = 0.68;
-/// Of the free huge pages the second program leaves so many to the rest of the machine.
+/// The second program leaves so many of the free huge pages to the rest of the machine.
 const LEFT: HugePages = HugePages(128);
 /// How long the daemon has before the program begins, and the program afterwards.
 const WAIT: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ impl Variant {
     }
 }
 
-/// One trial.
+/// What one trial gave.
 #[derive(Clone, Debug)]
 struct Sample {
     /// The share of the free memory that is in pieces.

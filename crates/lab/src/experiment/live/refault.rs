@@ -43,7 +43,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Of each of the two programs.
+/// The memory of each of the two programs.
 const SIZE: Bytes = Bytes::from_mib(768);
 /// The share of base pages that each has touched at the start.
 const TOUCHED: Share = Share::percent(40);
@@ -52,7 +52,7 @@ const TIME: Nanos = Nanos(15_000_000_000); // tidy: allow(15 s)
 /// The third program grows by this share of the size of one. With it the bloat of the program that never fills is about what has
 /// to be freed.
 const GROWTH: f64 = 0.45;
-/// It grows until this part of the time has passed.
+/// The third program grows until this part of the time has passed.
 const GROWS: f64 = 0.9;
 /// The limit: the two programs take this share of it at the start, the daemon's high watermark.
 const AT_START: f64 = 0.9;
@@ -140,7 +140,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// Which of the policies is when in this round: each time another goes first.
+/// The order of the policies in this round: each time another goes first.
 fn in_order(round: u32) -> [usize; POLICIES.len()] {
     if round.is_multiple_of(2) { [1, 0] } else { [0, 1] }
 }
@@ -167,7 +167,7 @@ fn row(case: &'static str, policy: &Entry, cgroups: Version, samples: &[Sample])
     }
 }
 
-/// What the third program grows by.
+/// The memory by which the third program grows.
 fn growth(size: Bytes) -> HugePages {
     HugePages(size.scaled(GROWTH).0 / HUGE_PAGE_BYTES)
 }
@@ -190,7 +190,7 @@ struct Program {
     resident: Bytes,
 }
 
-/// What became of it; nothing if it was killed.
+/// How a program stood at the end; nothing if it was killed.
 #[derive(Debug, Default)]
 struct Ended {
     lasting: f64,

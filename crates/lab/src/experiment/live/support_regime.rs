@@ -141,7 +141,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    /// As in rows. No experiment compares the two that are `superpage`.
+    /// The name in rows. No experiment compares the two that are `superpage`.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::BasePages => "linux-4k",
@@ -175,7 +175,7 @@ impl Peer {
         }
     }
 
-    /// Its daemon, if it has one, which sees these cgroups only.
+    /// The peer's daemon, if it has one, which sees these cgroups only.
     pub(super) fn daemon(self, setting: &Setting, groups: &[&Scratch]) -> Result<Option<Daemon>> {
         let paths: Vec<&Path> = groups.iter().map(|group| group.group().path()).collect();
         let include = format!("[processes.include]\ncgroups = {paths:?}\n");

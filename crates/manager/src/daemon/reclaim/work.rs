@@ -55,7 +55,7 @@ pub(super) struct Kept {
     pub(super) cooling: Arc<CoolDown>,
     /// When huge pages that may be partly used are looked at.
     pub(super) looks: Looks,
-    /// What came back of what was freed.
+    /// The memory that came back after splits.
     pub(super) came_back: Arc<CameBack>,
 }
 
