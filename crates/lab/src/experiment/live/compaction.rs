@@ -7,7 +7,7 @@
 //! its compaction and with it.
 
 use super::support_bench::{Bench, fitting_size, median, rounded};
-use super::support_daemon::Daemon;
+use super::support_daemon::{Configuration, Daemon};
 use super::support_regime::{Kernel, Khugepaged, in_turn};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::helper::{Helper, Order, Part, Paused};
@@ -55,35 +55,8 @@ const WAIT: Duration = Duration::from_secs(10);
 /// memory.
 const TIME: Duration = Duration::from_secs(25);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Variant {
-    NoDaemon,
-    Without,
-    With,
-}
-
-impl Variant {
-    const ALL: [Self; 3] = [Self::NoDaemon, Self::Without, Self::With];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::NoDaemon => "no daemon",
-            Self::Without => "compaction = 0%",
-            Self::With => "default",
-        }
-    }
-
-    /// A daemon that promotes in the process `pid`, if there is to be one.
-    fn start(self, setting: &Setting, pid: Pid) -> Result<Option<Daemon>> {
-        let keys = match self {
-            Self::NoDaemon => return Ok(None),
-            Self::Without => "[budget]\ncompaction = \"0%\"\n",
-            Self::With => "",
-        };
-        let text = format!("{keys}[processes.include]\npids = [{pid}]\n");
-        Daemon::start(setting, &text).map(Some)
-    }
-}
+const CONFIGURATIONS: [Configuration; 3] =
+    [Configuration::NoDaemon, Configuration::NoCompaction, Configuration::Default];
 
 /// What one trial gave.
 #[derive(Clone, Debug)]
@@ -122,13 +95,13 @@ struct Row {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = fitting_size(setting, SIZE, 4)?;
     let mut bench = Bench::open(setting)?;
-    let samples = in_turn(Variant::ALL, setting.rounds, |variant, round| {
-        progress(&format!("{}, round {} of {}", variant.name(), round + 1, setting.rounds))?;
-        trial(setting, &mut bench, variant, size)
+    let samples = in_turn(CONFIGURATIONS, setting.rounds, |configuration, round| {
+        progress(&format!("{}, round {} of {}", configuration.name(), round + 1, setting.rounds))?;
+        trial(setting, &mut bench, configuration, size)
     })?;
     let mut report = Report::default();
-    for (variant, samples) in Variant::ALL.into_iter().zip(&samples) {
-        report.push(&row(variant, samples))?;
+    for (configuration, samples) in CONFIGURATIONS.into_iter().zip(&samples) {
+        report.push(&row(configuration, samples))?;
     }
     report.notes.push(format!(
         "{size} are filled; pieces are of 16 KiB and less. kcompactd: from before the daemon started until after the memory was \
@@ -137,7 +110,12 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(report)
 }
 
-fn trial(setting: &Setting, bench: &mut Bench, variant: Variant, size: Bytes) -> Result<Sample> {
+fn trial(
+    setting: &Setting,
+    bench: &mut Bench,
+    configuration: Configuration,
+    size: Bytes,
+) -> Result<Sample> {
     Kernel::ALWAYS.set(bench)?;
     Khugepaged::Asleep.set(bench)?;
     let pieces = meminfo::read(Path::new("/proc"))?.free.scaled(PIECES).to_huge_pages();
@@ -149,7 +127,7 @@ fn trial(setting: &Setting, bench: &mut Bench, variant: Variant, size: Bytes) ->
     let (threads, before) = (Threads::find()?, in_pieces()?);
     let kcompactd = threads.cpu_time()?;
     other.order(Order::Go)?;
-    let daemon = variant.start(setting, program.pid())?;
+    let daemon = configuration.start(setting, program.pid())?;
     std::thread::sleep(WAIT);
     let then = in_pieces()?;
     let hog = Part::Hog { huge: whole, base: HugePages::ZERO };
@@ -177,7 +155,7 @@ fn on_huge_pages(pid: Pid, size: Bytes) -> Result<Share> {
     Ok(huge.unwrap_or(Bytes::ZERO).share_of(size))
 }
 
-fn row(variant: Variant, samples: &[Sample]) -> Row {
+fn row(configuration: Configuration, samples: &[Sample]) -> Row {
     let middle = |of: fn(&Sample) -> f64| rounded(median(samples.iter().map(of)), 3);
     let over: usize = samples.iter().map(|sample| sample.paused.pauses.len()).sum();
     let longest = samples.iter().map(|sample| sample.paused.longest_nanos).max().unwrap_or(0);
@@ -185,7 +163,7 @@ fn row(variant: Variant, samples: &[Sample]) -> Row {
     Row {
         experiment: EXPERIMENT.name,
         machine: "live",
-        policy: variant.name(),
+        policy: configuration.name(),
         rounds: samples.len(),
         in_pieces_before: middle(|sample| sample.before.get()),
         in_pieces: middle(|sample| sample.then.get()),

@@ -26,6 +26,8 @@ pub(super) enum Configuration {
     BasePages,
     /// Quicksilver's Sync-64 by its name, the rest is the defaults.
     Quicksilver,
+    /// The kernel's compaction is left alone, the rest is the defaults.
+    NoCompaction,
 }
 
 impl Configuration {
@@ -37,6 +39,7 @@ impl Configuration {
             Self::Generous => "first_touch = generous",
             Self::BasePages => "first_touch = base-pages",
             Self::Quicksilver => SUPERPAGE_POLICY,
+            Self::NoCompaction => "compaction = 0%",
         }
     }
 
@@ -47,6 +50,7 @@ impl Configuration {
             Self::Default => String::new(),
             Self::Generous => "[thp]\nfirst_touch = \"generous\"\n".to_owned(),
             Self::BasePages => "[thp]\nfirst_touch = \"base-pages\"\n".to_owned(),
+            Self::NoCompaction => "[budget]\ncompaction = \"0%\"\n".to_owned(),
             Self::Quicksilver => format!("[promotion]\npolicy = \"{SUPERPAGE_POLICY}\"\n"),
         };
         Some(format!("{keys}[processes.include]\npids = [{pid}]\n"))
@@ -177,6 +181,7 @@ mod tests {
         assert_eq!(Config { processes: usual.processes.clone(), ..default }, usual);
         assert_eq!(read(Configuration::Generous).first_touch, FirstTouch::Generous);
         assert_eq!(read(Configuration::BasePages).first_touch, FirstTouch::BasePages);
+        assert_eq!(read(Configuration::NoCompaction).compaction, None);
         let policy = read(Configuration::Quicksilver).promotion.policy;
         assert_eq!(policy.to_string(), Configuration::Quicksilver.name());
         assert_eq!(Configuration::NoDaemon.text(Pid(7)), None);
