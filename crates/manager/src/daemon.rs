@@ -23,6 +23,7 @@ use crate::history::What;
 use crate::ledger::{Ledger, entry};
 use crate::metrics::{self, Server};
 use crate::pass::End;
+use crate::promote::scheduler::{OBSERVE_IDLE, OBSERVE_SHARE};
 use crate::promote::{self, Promoted, Promoter, Setup};
 use crate::registry::{self, Registry};
 use compact::Compaction;
@@ -73,10 +74,8 @@ const DEAREST: u32 = 1000; // tidy: allow(times longer)
 /// The next search begins after this at the latest, however long the last one took. Chosen, not measured.
 const LATEST: Duration = Duration::from_secs(120);
 
-/// Where nobody promotes, processes are looked for this often, and for at most one in so much of a core's time: as the promoter
-/// does.
-const FIND: Duration = Duration::from_millis(200);
-const FIND_DEAREST: u32 = 200;
+/// Where nobody promotes, processes are looked for as often as the promoter observes them.
+const FIND: Duration = Duration::from_nanos(OBSERVE_IDLE.0);
 
 /// Memory that programs can touch in a second at the most, and the shortest time between two looks at it. Chosen, not
 /// measured.
@@ -690,7 +689,7 @@ impl Daemon {
                 }
             }
             Ended::Found { cost, done } => {
-                let wait = if done.is_some() { cost * FIND_DEAREST } else { LATEST };
+                let wait = if done.is_some() { cost * OBSERVE_SHARE } else { LATEST };
                 self.next_find = Instant::now() + wait.clamp(FIND, LATEST);
                 if let Some(Err(error)) = done {
                     error!("processes cannot be looked for: {error}");

@@ -31,10 +31,10 @@ use superpage_units::{BasePages, HugePages, Nanos, PmdRange, ProcessKey, Time};
 
 /// Processes are observed so often while any of them faults.
 const OBSERVE: Nanos = Nanos(50_000_000);
-/// At the least so often.
-const OBSERVE_IDLE: Nanos = Nanos(200_000_000);
+/// Processes are observed so often at the least.
+pub(crate) const OBSERVE_IDLE: Nanos = Nanos(200_000_000);
 /// The share of a core that observing may take, and that surveying one process may take.
-const OBSERVE_SHARE: u64 = 200;
+pub(crate) const OBSERVE_SHARE: u32 = 200;
 /// As above: one in so many.
 const SURVEY_SHARE: u64 = 100;
 /// A process that does nothing is surveyed again after this: a guest's page faults are not counted as
@@ -238,7 +238,7 @@ impl Scheduler {
         gone.into_iter().for_each(|key| self.forget(key));
         self.gate.forget_pauses(now);
         let wait = if is_any_active { OBSERVE } else { OBSERVE_IDLE };
-        self.observe_next = now + wait.max(cost * OBSERVE_SHARE);
+        self.observe_next = now + wait.max(cost * u64::from(OBSERVE_SHARE));
     }
 
     /// Takes in what a process has done; says whether it is managed.
