@@ -97,7 +97,7 @@ impl Policy {
                 return;
             }
         }
-        // One that cannot be read is gone, or binds nobody.
+        // A process whose policy cannot be read is gone, or binds nobody.
         self.set(numa_maps::bound(process).ok().flatten());
     }
 
