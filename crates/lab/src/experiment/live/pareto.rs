@@ -10,7 +10,7 @@
 //!
 //! The best of the others is chosen for each round by the other rounds, so that who was lucky in one is not compared in it.
 
-use super::support_bench::{Bench, median, rounded, warm};
+use super::support_bench::{Bench, check_memory, median, memory_cgroups, rounded, warm};
 use super::support_daemon::Daemon;
 use super::support_redis::Pacing;
 use super::support_regime::{Peer, in_turn, note_on_generous};
@@ -21,10 +21,8 @@ use super::support_served::{
 use super::{Content, Error, Experiment, On, Picture, Progress, Report, Result, Setting};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 use superpage_kernel::cgroup::{Hierarchy, Scratch};
-use superpage_kernel::meminfo;
 use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -124,15 +122,8 @@ type Samples = [Vec<Sample>; PEERS.len()];
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = setting.size.unwrap_or(SIZE);
     let least = Bytes(3 * size.0 + (1 << 30));
-    let available = meminfo::obtainable(Path::new("/proc"))?;
-    if available < least {
-        return Err(Error::NotPossible(format!(
-            "programs of {size} need {least} of memory, and {available} are available; --size takes smaller ones"
-        )));
-    }
-    let hierarchy = Hierarchy::find(Path::new("/"))?.ok_or_else(|| {
-        Error::NotPossible("there is no memory cgroup here, see cgroups(7)".to_owned())
-    })?;
+    check_memory("programs", size, least)?;
+    let hierarchy = memory_cgroups()?;
     let mut bench = Bench::open(setting)?;
     warm(setting, Bytes(2 * size.0))?;
     let mut trials = Trials {

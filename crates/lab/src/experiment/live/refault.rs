@@ -5,16 +5,16 @@
 //! so that the daemon makes several passes. What is split of the first is filled again: it is freed for a moment, for a page
 //! fault for each base page. The same with a de-bloater that learns which share of what it freed came back.
 
-use super::support_bench::{Bench, median, rounded};
+use super::support_bench::{Bench, check_memory, median, memory_cgroups, rounded};
 use super::support_daemon::Daemon;
-use super::support_regime::Kernel;
+use super::support_regime::{Kernel, in_turn};
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::helper::{Fill, Helper, Order, Part};
 use serde::Serialize;
 use std::path::Path;
 use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
 use superpage_kernel::process::Process;
-use superpage_kernel::{meminfo, smaps, status, vmstat};
+use superpage_kernel::{smaps, status, vmstat};
 use superpage_manager::history::{Tail, What};
 use superpage_policy::debloat::emd::EMD;
 use superpage_policy::debloat::lasting::EMD_LASTING;
@@ -103,27 +103,16 @@ struct Sample {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = setting.size.unwrap_or(SIZE);
     let least = Bytes(size.0 * 3 + (1 << 30));
-    let available = meminfo::obtainable(Path::new("/proc"))?;
-    if available < least {
-        return Err(Error::NotPossible(format!(
-            "programs of {size} need {least} of memory, and {available} are available; --size takes smaller ones"
-        )));
-    }
-    let hierarchy = Hierarchy::find(Path::new("/"))?.ok_or_else(|| {
-        Error::NotPossible("there is no memory cgroup here, see cgroups(7)".to_owned())
-    })?;
+    check_memory("programs", size, least)?;
+    let hierarchy = memory_cgroups()?;
     let mut bench = Bench::open(setting)?;
     let mut report = Report::default();
     for (case, fill) in CASES {
-        let mut samples = POLICIES.map(|_| Vec::new());
-        for round in 1..=setting.rounds {
-            for index in in_order(round) {
-                let policy = POLICIES[index];
-                progress(&format!("{case}, {policy}: round {round} of {}", setting.rounds))?;
-                Kernel::ALWAYS.set(&mut bench)?;
-                samples[index].push(Trial { fill, policy, size }.run(setting, &hierarchy)?);
-            }
-        }
+        let samples = in_turn(POLICIES, setting.rounds, |policy, round| {
+            progress(&format!("{case}, {policy}: round {} of {}", round + 1, setting.rounds))?;
+            Kernel::ALWAYS.set(&mut bench)?;
+            Trial { fill, policy, size }.run(setting, &hierarchy)
+        })?;
         for (policy, samples) in POLICIES.iter().zip(&samples) {
             report.push(&row(case, policy, hierarchy.version(), samples))?;
         }
@@ -138,11 +127,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         limit(size),
     ));
     Ok(report)
-}
-
-/// The order of the policies in this round: each time another goes first.
-fn in_order(round: u32) -> [usize; POLICIES.len()] {
-    if round.is_multiple_of(2) { [1, 0] } else { [0, 1] }
 }
 
 fn row(case: &'static str, policy: &Entry, cgroups: Version, samples: &[Sample]) -> Row {
@@ -323,10 +307,5 @@ mod tests {
         assert_eq!((row.rounds, row.killed, row.cgroups), (3, 2, "v1"));
         assert_eq!((row.split_filling, row.freed_mib, row.lasting_mib), (5.0, 30.0, 20.0));
         assert_eq!((row.reads_filling, row.reads_holding), (3.0, 6.0));
-    }
-
-    #[test]
-    fn each_de_bloater_goes_first_in_turn() {
-        assert_eq!([1, 2, 3].map(in_order), [[0, 1], [1, 0], [0, 1]]);
     }
 }

@@ -10,6 +10,7 @@ use crate::workload::{LEAST_SIZE, PageSize, Timing, WorkloadKind, WorkloadSpec};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::meminfo;
 use superpage_kernel::pagemap::Mapping;
 use superpage_kernel::settings::{self, Settings};
@@ -47,6 +48,23 @@ pub(super) fn fitting_size(setting: &Setting, preferred: Bytes, instances: u64) 
         "{instances} workload(s) of {size} do not fit: {available} of memory are available, and at most {each} \
          each (at least {LEAST_SIZE}) leave enough to the machine"
     )))
+}
+
+/// Sees that so much memory can be had for programs of `size`.
+pub(super) fn check_memory(programs: &str, size: Bytes, least: Bytes) -> Result<()> {
+    let available = meminfo::obtainable(Path::new("/proc"))?;
+    if available >= least {
+        return Ok(());
+    }
+    Err(Error::NotPossible(format!(
+        "{programs} of {size} need {least} of memory, and {available} are available; --size takes smaller ones"
+    )))
+}
+
+/// The memory cgroups of this machine.
+pub(super) fn memory_cgroups() -> Result<Hierarchy> {
+    let none = || Error::NotPossible("there is no memory cgroup here, see cgroups(7)".to_owned());
+    Hierarchy::find(Path::new("/"))?.ok_or_else(none)
 }
 
 /// Holds the kernel's own machinery off the workloads while it lives.

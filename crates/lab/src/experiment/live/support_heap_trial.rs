@@ -3,7 +3,7 @@
 //!
 //! On swap a program is in a memory cgroup with a limit, and a swap file of ours is in use; both go with the trial.
 
-use super::support_bench::Bench;
+use super::support_bench::{Bench, memory_cgroups};
 use super::support_regime::{Khugepaged, set_enabled};
 use super::support_run::{program_of, read_report};
 use super::{Error, Result, Setting};
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use superpage_kernel::cgroup::{Group, Hierarchy, Scratch};
+use superpage_kernel::cgroup::{Group, Scratch};
 use superpage_kernel::process::Process;
 use superpage_kernel::status::{self, Ticks};
 use superpage_kernel::swap::SwapFile;
@@ -475,9 +475,7 @@ pub(super) fn while_counted<T>(group: &Group, work: impl FnOnce() -> T) -> T {
 
 /// A memory cgroup of its own for one run.
 pub(super) fn group() -> Result<Scratch> {
-    let hierarchy = Hierarchy::find(Path::new("/"))?;
-    let none = || Error::NotPossible("there is no memory cgroup here, see cgroups(7)".to_owned());
-    Ok(Scratch::create(&hierarchy.ok_or_else(none)?, GROUP)?)
+    Ok(Scratch::create(&memory_cgroups()?, GROUP)?)
 }
 
 /// The options by which `superpage run` keeps data in a file below `directory`.

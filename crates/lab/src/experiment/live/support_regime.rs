@@ -304,6 +304,18 @@ mod tests {
     use superpage_manager::config::{self, FirstTouch};
 
     #[test]
+    fn each_variant_goes_first_in_turn() {
+        let mut order = Vec::new();
+        let samples = in_turn([0, 1], 3, |variant, round| {
+            order.push(variant);
+            Ok((variant, round))
+        });
+        assert_eq!(order, [0, 1, 1, 0, 0, 1]);
+        let [first, second] = samples.expect("no trial fails");
+        assert_eq!((first, second), (vec![(0, 0), (0, 1), (0, 2)], vec![(1, 0), (1, 1), (1, 2)]));
+    }
+
+    #[test]
     fn each_peers_daemon_is_configured_as_the_peer_is_named() {
         let read = |peer: Peer| {
             let text = peer.configuration().expect("it has a daemon");

@@ -9,7 +9,7 @@
 //! `max_ptes_none` as the daemon holds it, and no daemon; the daemon; and the daemon with that shrinker off
 //! (`shrink_underused` at 0).
 
-use super::support_bench::{Bench, rounded};
+use super::support_bench::{Bench, check_memory, memory_cgroups, rounded};
 use super::support_regime::Peer;
 use super::support_told::told_by;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
@@ -18,7 +18,7 @@ use crate::worker::Launcher;
 use serde::Serialize;
 use std::path::Path;
 use superpage_kernel::cgroup::{Hierarchy, Scratch, Version};
-use superpage_kernel::{meminfo, vmstat};
+use superpage_kernel::vmstat;
 use superpage_units::{Bytes, HUGE_PAGE_BYTES, HugePages, Share};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -119,15 +119,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = setting.size.unwrap_or(SIZE);
     let programs = Case::all(size).into_iter().map(Case::programs).max().unwrap_or(1);
     let least = Bytes(programs as u64 * size.0 + (1 << 30));
-    let available = meminfo::obtainable(Path::new("/proc"))?;
-    if available < least {
-        return Err(Error::NotPossible(format!(
-            "{programs} program(s) of {size} need {least} of memory, and {available} are available; --size takes smaller ones"
-        )));
-    }
-    let hierarchy = Hierarchy::find(Path::new("/"))?.ok_or_else(|| {
-        Error::NotPossible("there is no memory cgroup here, see cgroups(7)".to_owned())
-    })?;
+    check_memory(&format!("{programs} program(s)"), size, least)?;
+    let hierarchy = memory_cgroups()?;
     let mut bench = Bench::open(setting)?;
     let mut report = Report::default();
     for round in 1..=setting.rounds {
