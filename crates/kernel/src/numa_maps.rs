@@ -6,7 +6,7 @@
 //! [numa(7)](https://man7.org/linux/man-pages/man7/numa.7.html),
 //! [set_mempolicy(2)](https://man7.org/linux/man-pages/man2/set_mempolicy.2.html).
 //!
-//! Reading is dear: the kernel walks the page tables of each VMA that it writes a line about, and takes 20 ms for a GiB on base
+//! Reading is dear: the kernel walks the page tables of each VMA that it writes a line about, some tens of milliseconds for a GiB on base
 //! pages. What is read here has it write about the first VMA, and about the second where the first line is short: a read that
 //! empties the kernel's buffer goes on with the next line. So whoever asks knows how large these two are.
 //!

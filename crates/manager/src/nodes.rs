@@ -16,7 +16,7 @@ use superpage_units::Bytes;
 /// How long an answer about nodes is believed. Chosen, not measured: memory is plugged in, and a policy changed, rarely.
 const HOLD: Duration = Duration::from_secs(10);
 /// The policy of a process of which one of the first two VMAs is larger is not asked for: the kernel walks the page tables of these
-/// two for it ([`numa_maps`]), 20 ms for a GiB on base pages, so 0.6 ms for this. Mostly these two are of the program's own file;
+/// two for it ([`numa_maps`]), about a millisecond for this. Chosen. Mostly these two are of the program's own file;
 /// large ones (Java's heap) may lie below that.
 const LARGEST_WALKED: Bytes = Bytes::from_mib(32);
 
