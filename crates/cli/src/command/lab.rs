@@ -64,6 +64,7 @@ fn run_named(arguments: &LabRun) -> Outcome {
     if chosen.is_empty() {
         return Err(unknown(&arguments.name, on));
     }
+    chosen.iter().try_for_each(|experiment| check_parts(experiment, &arguments.only))?;
     if let Some(directory) = &arguments.out {
         prepare_out(directory)?;
     }
@@ -74,6 +75,21 @@ fn run_named(arguments: &LabRun) -> Outcome {
     let (live, sim): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|e| e.on == On::Live);
     live.into_iter().try_for_each(|experiment| run_one(experiment, arguments))?;
     if sim.is_empty() { Ok(()) } else { together::run(&sim, arguments) }
+}
+
+/// Refuses parts that the experiment does not have.
+fn check_parts(experiment: &Experiment, only: &[String]) -> Outcome {
+    let (name, parts) = (experiment.name, experiment.parts());
+    match only.iter().find(|one| !parts.contains(&one.as_str())) {
+        None => Ok(()),
+        Some(_) if parts.is_empty() => Err(Failure::Usage(format!(
+            "{name} has no parts that can be run by themselves; leave out --only"
+        ))),
+        Some(one) => Err(Failure::Usage(format!(
+            "{name} has no part {one:?}; choose from {}",
+            parts.join(", ")
+        ))),
+    }
 }
 
 /// Stands for every experiment.
@@ -142,7 +158,8 @@ fn prepare_out(directory: &Path) -> anyhow::Result<()> {
 fn setting_of(arguments: &LabRun) -> Result<Setting, Failure> {
     let LabRun { size, rounds, seed, .. } = *arguments;
     let (directory, memory) = (arguments.dir.clone(), arguments.memory.clone());
-    Ok(Setting { directory, memory, ..setting(size, rounds, seed)? })
+    let only = arguments.only.clone();
+    Ok(Setting { directory, memory, only, ..setting(size, rounds, seed)? })
 }
 
 /// How this program starts itself as a worker.
@@ -156,7 +173,8 @@ fn launcher() -> Result<Launcher, Failure> {
 fn setting(size: Option<Bytes>, rounds: u32, seed: u64) -> Result<Setting, Failure> {
     let state = PathBuf::from(STATE_DIRECTORY);
     let (launcher, directory) = (launcher()?, PathBuf::from("."));
-    Ok(Setting { launcher, size, rounds, state, seed, directory, memory: Vec::new() })
+    let (memory, only) = (Vec::new(), Vec::new());
+    Ok(Setting { launcher, size, rounds, state, seed, directory, memory, only })
 }
 
 /// Runs the experiment with its progress on standard error.

@@ -114,6 +114,7 @@ mod tests {
             seed: 7,
             directory: "none".into(),
             memory: Vec::new(),
+            only: Vec::new(),
         }
     }
 

@@ -76,6 +76,12 @@ impl Experiment {
         }
         Ok(report)
     }
+
+    /// The parts that can be run by themselves; empty where there are none.
+    #[must_use]
+    pub fn parts(&self) -> Vec<&'static str> {
+        if self.on == On::Live { live::parts(self.name) } else { Vec::new() }
+    }
 }
 
 /// How an experiment is to be run.
@@ -95,6 +101,8 @@ pub struct Setting {
     pub directory: PathBuf,
     /// The memory of a program whose data is larger, as shares of the data.
     pub memory: Vec<Share>,
+    /// The only parts to run, of an experiment that has some ([`Experiment::parts`]); all of them where it is empty.
+    pub only: Vec<String>,
 }
 
 /// Hears what is being done, in a few words, and says whether to go on.

@@ -73,6 +73,11 @@ mod xheap_fig6;
 
 use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
 
+/// The parts of this experiment that can be run by themselves.
+pub(super) fn parts(name: &str) -> Vec<&'static str> {
+    if name == pareto::EXPERIMENT.name { pareto::parts() } else { Vec::new() }
+}
+
 /// All of them, in the order of the papers.
 pub const ALL: &[&Experiment] = &[
     &emd_table1::EXPERIMENT,

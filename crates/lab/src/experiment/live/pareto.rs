@@ -56,6 +56,8 @@ const SIZE: Bytes = Bytes::from_mib(1536);
 const LIMITS: [Option<f64>; 3] = [None, Some(1.5), Some(1.1)];
 const PROGRAMS: [Served; 4] =
     [Served::Redis, Served::RedisRefilled, Served::Memcached, Served::BTree];
+/// The part in which two programs run at once.
+const TWO_CGROUPS: &str = "two-cgroups";
 /// The limit of the B+ tree beside a Redis.
 const TIGHT: f64 = 1.1;
 /// The names of those two in rows.
@@ -119,6 +121,11 @@ struct Row {
 /// The samples of each peer, by rounds.
 type Samples = [Vec<Sample>; PEERS.len()];
 
+/// The parts, as they are named on the command line.
+pub(super) fn parts() -> Vec<&'static str> {
+    PROGRAMS.iter().map(|served| served.file()).chain([TWO_CGROUPS]).collect()
+}
+
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let size = setting.size.unwrap_or(SIZE);
     let least = Bytes(3 * size.0 + (1 << 30));
@@ -135,7 +142,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         peaks: BTreeMap::new(),
     };
     let mut report = Report::default();
-    for served in PROGRAMS {
+    let is_asked =
+        |part: &str| setting.only.is_empty() || setting.only.iter().any(|one| one == part);
+    let programs: Vec<Served> =
+        PROGRAMS.into_iter().filter(|served| is_asked(served.file())).collect();
+    for served in programs.iter().copied() {
         for limit in LIMITS {
             let samples = in_turn(PEERS, setting.rounds, |peer, round| {
                 progress(&what(served.name(), limit, peer, round, setting.rounds))?;
@@ -145,19 +156,37 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             push(&mut report, Case { name: served.name(), limit }, &samples)?;
         }
     }
-    let pairs = in_turn(PEERS, setting.rounds, |peer, round| {
-        progress(&what("two cgroups", Some(TIGHT), peer, round, setting.rounds))?;
-        peer.kernel().set(&mut bench)?;
+    if is_asked(TWO_CGROUPS) {
+        push_two_cgroups(&mut report, &mut trials, &mut bench, progress)?;
+    }
+    report.notes = notes(&report, size, trials.pacing);
+    report.pictures = programs.into_iter().map(|served| picture(&report, served)).collect();
+    Ok(report)
+}
+
+/// Two programs at once, in a cgroup each.
+fn push_two_cgroups(
+    report: &mut Report,
+    trials: &mut Trials<'_>,
+    bench: &mut Bench,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let rounds = trials.setting.rounds;
+    if !trials.peaks.contains_key(Served::BTree.name()) {
+        progress("B+ tree, no limit: the most that it has on base pages")?;
+        Peer::BasePages.kernel().set(bench)?;
+        trials.alone(Served::BTree, None, Peer::BasePages, 0)?;
+    }
+    let pairs = in_turn(PEERS, rounds, |peer, round| {
+        progress(&what("two cgroups", Some(TIGHT), peer, round, rounds))?;
+        peer.kernel().set(bench)?;
         trials.together(peer, round)
     })?;
     let of = |which: fn(&[Sample; 2]) -> Sample| {
         pairs.each_ref().map(|rounds| rounds.iter().map(which).collect())
     };
-    push(&mut report, Case { name: TREE_BESIDE, limit: Some(TIGHT) }, &of(|pair| pair[0]))?;
-    push(&mut report, Case { name: REDIS_BESIDE, limit: None }, &of(|pair| pair[1]))?;
-    report.notes = notes(&report, size, trials.pacing);
-    report.pictures.extend(PROGRAMS.map(|served| picture(&report, served)));
-    Ok(report)
+    push(report, Case { name: TREE_BESIDE, limit: Some(TIGHT) }, &of(|pair| pair[0]))?;
+    push(report, Case { name: REDIS_BESIDE, limit: None }, &of(|pair| pair[1]))
 }
 
 fn what(case: &str, limit: Option<f64>, peer: Peer, round: u32, rounds: u32) -> String {

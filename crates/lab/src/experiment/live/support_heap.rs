@@ -361,6 +361,7 @@ mod tests {
             seed: 1,
             directory: "none".into(),
             memory,
+            only: Vec::new(),
         }
     }
 
