@@ -534,6 +534,8 @@ pub(crate) enum LabCommand {
         #[arg(long, value_name = "SIZE", value_parser = workload_size)]
         size: Option<Bytes>,
     },
+    /// Make the pages of docs/results from rows that are kept
+    Report(LabReport),
     /// Hold memory, locked, until this is ended
     Hog(LabHog),
     /// Fragment free memory, so that no huge page can be had from a share of it, until this is ended
@@ -619,6 +621,23 @@ pub(crate) struct LabRun {
     /// Write pictures and the rows (NAME.jsonl) into this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
+    /// Keep the rows for the report in this directory (results/rows), with the build, the day and the machine
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// Arguments of `lab report`.
+#[derive(Debug, Args)]
+pub(crate) struct LabReport {
+    /// The directory of rows, findings and words
+    #[arg(long, value_name = "DIR", default_value = "results", value_hint = ValueHint::DirPath)]
+    pub(crate) results: PathBuf,
+    /// The directory of the documents, into which results.md and results/ are written
+    #[arg(long, value_name = "DIR", default_value = "docs", value_hint = ValueHint::DirPath)]
+    pub(crate) docs: PathBuf,
+    /// Write nothing, and fail if a page is not as its rows say
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 /// Arguments of `lab calibrate`.

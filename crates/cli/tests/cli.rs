@@ -15,7 +15,7 @@ use superpage_units::Pid;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_superpage");
 
 /// Commands with a man page, as words on the command line; the one that is hidden has none.
-const COMMANDS: [&[&str]; 26] = [
+const COMMANDS: [&[&str]; 27] = [
     &["doctor"],
     &["scan"],
     &["debloat"],
@@ -31,6 +31,7 @@ const COMMANDS: [&[&str]; 26] = [
     &["lab"],
     &["lab", "list"],
     &["lab", "run"],
+    &["lab", "report"],
     &["lab", "demo"],
     &["lab", "calibrate"],
     &["lab", "hog"],

@@ -268,7 +268,7 @@ impl Userfaultfd {
 ///
 /// A fault that nobody reads yet wakes one fault thread: the first that is not serving another. With a plain wait all of them
 /// would be woken for each fault, and the one that finds nothing to read takes the processor on which the program is to go
-/// on (docs/results.md, heap-random).
+/// on (docs/results/own.md, heap-random).
 #[derive(Debug)]
 pub(crate) struct FaultReader<'a> {
     uffd: &'a Userfaultfd,

@@ -1,41 +1,56 @@
-//! Every experiment has the command that makes its table in the results.
+//! Every experiment has rows that are kept, or a section of before rows were; and no experiment has both.
 
 use super::tree::{Tree, Violation};
-use std::collections::BTreeSet;
 
-const RESULTS: &str = "docs/results.md";
 const EXPERIMENTS: &str = "crates/lab/src/experiment/";
+const ROWS: &str = "results/rows/";
+const BEFORE: &str = "results/before-rows/";
 
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
-    // Results come with the first experiment that has run.
-    let Some(results) = tree.text(RESULTS) else {
-        return Vec::new();
-    };
-    let commands: BTreeSet<&str> = results.split("lab run ").skip(1).map(first_word).collect();
-    tree.paths()
-        .filter_map(|path| Some((path, experiment(path)?)))
-        .filter(|(_, name)| !commands.contains(name.as_str()))
-        .map(|(path, name)| {
-            let message = format!(
-                "no `lab run {name}` in {RESULTS}, add that command and the table it makes"
-            );
-            Violation::new(path, 1, message)
-        })
-        .collect()
+    let without = tree.paths().filter_map(|path| Some((path, experiment(path)?))).filter_map(
+        |(path, (name, machine))| {
+            let stem = format!("{name}-{machine}");
+            let rows = tree.paths().find(|path| is_of(path, &stem));
+            let before = tree.paths().find(|path| machine == "live" && is_before(path, &name));
+            let (at, message) = match (rows, before) {
+                (None, None) => (
+                    path,
+                    format!("no {ROWS}{stem}.jsonl, run `superpage lab run {name} --on {machine} --keep {ROWS}`"),
+                ),
+                (Some(rows), Some(before)) if is_all(rows, &stem) => {
+                    (before, format!("{rows} has its rows now, remove this file"))
+                }
+                _ => return None,
+            };
+            Some(Violation::new(at, 1, message))
+        },
+    );
+    without.collect()
 }
 
-/// The beginning of a text, up to the first character that is in no name of an experiment.
-fn first_word(text: &str) -> &str {
-    let in_a_name = |c: char| c.is_alphanumeric() || c == '-';
-    text.split(|c| !in_a_name(c)).next().unwrap_or_default()
+/// Whether the file has rows of the experiment and machine that `stem` names, or of a part of it.
+fn is_of(path: &str, stem: &str) -> bool {
+    let name = path.strip_prefix(ROWS).and_then(|name| name.strip_suffix(".jsonl"));
+    name.and_then(|name| name.strip_prefix(stem))
+        .is_some_and(|part| part.is_empty() || part.starts_with('-'))
 }
 
-/// The name of the experiment in the file at `path`: of `live/emd_table1.rs`, `emd-table1`.
-fn experiment(path: &str) -> Option<String> {
+/// Whether it has all of them.
+fn is_all(path: &str, stem: &str) -> bool {
+    path == format!("{ROWS}{stem}.jsonl")
+}
+
+fn is_before(path: &str, name: &str) -> bool {
+    let file = path.strip_prefix(BEFORE).and_then(|rest| rest.split_once('/'));
+    file.is_some_and(|(_, file)| file.strip_suffix(".md") == Some(name))
+}
+
+/// The experiment in the file at `path` and its machine: of `live/emd_table1.rs`, `emd-table1` and `live`.
+fn experiment(path: &str) -> Option<(String, &str)> {
     let name = path.strip_prefix(EXPERIMENTS)?.strip_suffix(".rs")?;
-    let (_, name) = name.split_once('/')?;
+    let (machine, name) = name.split_once('/')?;
     let is_one = name != "mod" && !name.starts_with("support");
-    is_one.then(|| name.replace('_', "-"))
+    is_one.then(|| (name.replace('_', "-"), machine))
 }
 
 #[cfg(test)]
@@ -43,33 +58,37 @@ mod tests {
     use super::super::tree::say;
     use super::check;
 
-    const FILES: [(&str, &str); 4] = [
-        ("crates/lab/src/experiment/mod.rs", ""),
-        ("crates/lab/src/experiment/live/support_table.rs", ""),
-        ("crates/lab/src/experiment/live/emd_fig1.rs", ""),
-        ("crates/lab/src/experiment/sim/emd_fig10.rs", ""),
-    ];
+    const LIVE: (&str, &str) = ("crates/lab/src/experiment/live/emd_fig1.rs", "");
+    const SIM: (&str, &str) = ("crates/lab/src/experiment/sim/emd_fig10.rs", "");
+    const SUPPORT: (&str, &str) = ("crates/lab/src/experiment/live/support_table.rs", "");
 
-    fn say_with(results: &str) -> Vec<String> {
-        let mut files = FILES.to_vec();
-        files.push(("docs/results.md", results));
-        say(check, &files)
+    #[test]
+    fn an_experiment_without_rows_is_named() {
+        let said = say(check, &[LIVE, SUPPORT, SIM, ("results/rows/emd-fig10-live.jsonl", "")]);
+        assert_eq!(said.len(), 2);
+        assert!(said[0].starts_with(
+            "crates/lab/src/experiment/live/emd_fig1.rs:1: no results/rows/emd-fig1-live.jsonl"
+        ));
+        let rows = ("results/rows/emd-fig10-sim.jsonl", "");
+        assert!(
+            say(check, &[LIVE, SIM, rows, ("results/before-rows/emd/emd-fig1.md", "")]).is_empty()
+        );
+        // Parts of an experiment are rows too; those of another one whose name begins alike are not.
+        assert!(say(check, &[LIVE, ("results/rows/emd-fig1-live-redis.jsonl", "")]).is_empty());
+        assert_eq!(say(check, &[LIVE, ("results/rows/emd-fig10-live.jsonl", "")]).len(), 1);
     }
 
     #[test]
-    fn nothing_is_asked_before_there_are_results() {
-        assert!(say(check, &FILES).is_empty());
-    }
-
-    #[test]
-    fn a_missing_experiment_is_named() {
-        let both = "`superpage lab run emd-fig1`, and `superpage lab run emd-fig10 --rounds 3`\n";
-        assert!(say_with(both).is_empty());
-        // A heading, or a word about it, is no command.
+    fn what_has_all_its_rows_has_no_section_of_before() {
+        let before = ("results/before-rows/emd/emd-fig1.md", "");
         assert_eq!(
-            say_with("## emd-fig1: as emd-fig1\n`superpage lab run emd-fig10`\n"),
-            ["crates/lab/src/experiment/live/emd_fig1.rs:1: no `lab run emd-fig1` in \
-              docs/results.md, add that command and the table it makes"]
+            say(check, &[LIVE, before, ("results/rows/emd-fig1-live.jsonl", "")]),
+            [
+                "results/before-rows/emd/emd-fig1.md:1: results/rows/emd-fig1-live.jsonl has its rows now, remove this file"
+            ]
+        );
+        assert!(
+            say(check, &[LIVE, before, ("results/rows/emd-fig1-live-redis.jsonl", "")]).is_empty()
         );
     }
 }

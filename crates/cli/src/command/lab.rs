@@ -1,22 +1,24 @@
 //! `superpage lab`: list and run the experiments, the demonstration for newcomers, and the measuring
 //! of this machine for a simulated one.
 
-mod across;
 mod calibrate;
 mod demo;
+mod keep;
 mod pressure;
+mod report;
 mod together;
 
 use crate::args::{LabCommand, LabList, LabRun};
 use crate::exit::{Failure, Outcome};
 use crate::{show, signals};
 use anyhow::{Context, anyhow};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use superpage_kernel::settings::STATE_DIRECTORY;
 use superpage_lab::experiment::{self, Error, Experiment, On, Report, Setting};
 use superpage_lab::picture;
+use superpage_lab::report::table;
 use superpage_lab::turn;
 use superpage_lab::worker::{Launcher, worker_main};
 use superpage_units::Bytes;
@@ -30,6 +32,7 @@ pub(super) fn run(command: LabCommand) -> Outcome {
         LabCommand::Hog(arguments) => pressure::hog(&arguments, &launcher()?),
         LabCommand::Fragment(arguments) => pressure::fragment(&arguments, &launcher()?),
         LabCommand::Calibrate(arguments) => calibrate::run(&arguments),
+        LabCommand::Report(arguments) => report::run(&arguments),
         LabCommand::Worker { spec } => Ok(worker_main(&spec).map_err(anyhow::Error::from)?),
     }
 }
@@ -66,6 +69,10 @@ fn run_named(arguments: &LabRun) -> Outcome {
     }
     chosen.iter().try_for_each(|experiment| check_parts(experiment, &arguments.only))?;
     if let Some(directory) = &arguments.out {
+        prepare_out(directory)?;
+    }
+    if let Some(directory) = &arguments.keep {
+        keep::check_build()?;
         prepare_out(directory)?;
     }
     if let Some(jobs) = arguments.jobs {
@@ -137,6 +144,9 @@ fn show_report(experiment: &Experiment, report: &Report, arguments: &LabRun) -> 
         format!("{source}: {summary}\n{}", text(experiment, report))
     };
     show::print(&said)?;
+    if let Some(directory) = &arguments.keep {
+        keep::keep(experiment, report, arguments, directory)?;
+    }
     if let Some(directory) = &arguments.out {
         let written = write_out(report, experiment, directory)?;
         if !arguments.json && !arguments.markdown {
@@ -230,7 +240,7 @@ fn text(experiment: &Experiment, report: &Report) -> String {
     let heads: Vec<&str> = experiment.columns.iter().map(|(_, head)| *head).collect();
     let mut table = show::table(&heads);
     for row in &report.rows {
-        table.add_row(experiment.columns.iter().map(|(key, _)| cell(key, &row[*key])));
+        table.add_row(experiment.columns.iter().map(|(key, _)| table::cell(key, &row[*key])));
     }
     let notes: String = report.notes.iter().map(|note| format!("{note}\n")).collect();
     format!("{table}\n{notes}")
@@ -238,55 +248,12 @@ fn text(experiment: &Experiment, report: &Report) -> String {
 
 /// A section of a document: what it is, the command, the tables, the notes.
 fn markdown(experiment: &Experiment, report: &Report, arguments: &LabRun) -> String {
-    let tables =
-        across::tables(&report.rows).unwrap_or_else(|| rows_in_markdown(experiment, report));
+    let tables = table::tables(experiment, &report.rows);
     let notes: String = report.notes.iter().map(|note| format!("\n{note}\n")).collect();
     let (name, source, on) = (experiment.name, experiment.source, experiment.on.name());
-    let size = arguments.size.map_or(String::new(), |size| format!(" --size {}", size.0));
+    let command = keep::command(experiment, arguments);
     format!(
-        "## {name}, {on}\n\n`superpage lab run {name} --on {on}{size}` ({source}): {}\n\n{tables}{notes}\n",
+        "## {name}, {on}\n\n`{command}` ({source}): {}\n\n{tables}{notes}\n",
         experiment.summary,
     )
-}
-
-/// The rows as they are on the screen.
-fn rows_in_markdown(experiment: &Experiment, report: &Report) -> String {
-    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let heads = experiment.columns.iter().map(|(_, head)| (*head).to_owned()).collect();
-    let line = format!("|{}\n", "---|".repeat(experiment.columns.len()));
-    let found = |found: &Value| {
-        row(experiment.columns.iter().map(|(key, _)| cell(key, &found[*key])).collect())
-    };
-    let rows: String = report.rows.iter().map(found).collect();
-    format!("{}{line}{rows}", row(heads))
-}
-
-/// A value as people read it; the key says what kind of number it is.
-fn cell(key: &str, value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => {
-            items.iter().map(|item| cell(key, item)).collect::<Vec<_>>().join(" ")
-        }
-        Value::Number(number) => {
-            let number = number.as_f64().unwrap_or(f64::NAN);
-            if key.ends_with("_bytes") || key.starts_with("bytes_") {
-                let sign = if number < 0.0 { "-" } else { "" };
-                format!("{sign}{}", Bytes(1).scaled(number.abs()))
-            } else if is_share(key) {
-                show::percent(number)
-            } else {
-                format!("{number}")
-            }
-        }
-        other => other.to_string(),
-    }
-}
-
-fn is_share(key: &str) -> bool {
-    key == "fraction"
-        || key.contains("bloat") && !key.ends_with("pages")
-        || key.ends_with("retained")
-        || key == "wrong_bucket"
 }

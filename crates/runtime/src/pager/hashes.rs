@@ -1,7 +1,7 @@
 //! The hash of each base page's content when it came to memory: a page was written to if it has changed.
 //!
 //! The paper's module reads the dirty bit. The first write to a page can be told instead, but that costs the program two
-//! wake-ups (docs/results.md, heap-redis). So only pages that will not move, because the program may not write there, have
+//! wake-ups (docs/results/own.md, heap-redis). So only pages that will not move, because the program may not write there, have
 //! their writes told.
 
 #![expect(unsafe_code, reason = "reads pages by their addresses")]

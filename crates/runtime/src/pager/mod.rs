@@ -15,7 +15,7 @@
 //!   UFFDIO_MOVE cannot put a page in place whose writes are told.
 //! - One clock for each pool, not one for each core: its lock is held for microseconds.
 //! - Reads and writes are pread and pwrite of eight fault threads and four workers, not io_uring, which buys nothing here
-//!   (docs/results.md, heap-redis). So eight faults wait for the disk at a time, and the others behind them.
+//!   (docs/results/own.md, heap-redis). So eight faults wait for the disk at a time, and the others behind them.
 //! - A fault that finds no free page reclaims the oldest, also where that has to be written first.
 //! - Ranges that come in order are read ahead ([`streams`]).
 //! - Pages may be compressed in memory before they go to the file ([`compressed`]).
@@ -67,7 +67,7 @@ use xxhash_rust::xxh3::xxh3_128;
 const PER_RANGE: usize = HUGE / PAGE;
 const WORDS: usize = PER_RANGE / 64;
 
-/// The threads that serve faults: so many may wait for the device at a time (docs/results.md, heap-random).
+/// The threads that serve faults: so many may wait for the device at a time (docs/results/own.md, heap-random).
 pub(crate) const FAULT_THREADS: usize = 8;
 
 /// The threads that work ahead of the program. Chosen, not measured: a disk wants a few reads at once.

@@ -9,7 +9,7 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Rounds that a page is spared at the most, so that one that was popular once does leave (docs/results.md, heap-random).
+/// Rounds that a page is spared at the most, so that one that was popular once does leave (docs/results/own.md, heap-random).
 const MOST: u32 = 31;
 
 /// A page gets one round for each time that it could have come back while so large a part of the pages in memory left it.

@@ -23,7 +23,7 @@ const LONGEST_STEP: i64 = 8;
 const LONGEST_GAP: i64 = 1024;
 /// The equal steps from page to page that begin a stream: touches at random take none. Chosen, not measured.
 pub(super) const RUN: i64 = 4;
-/// The same while memory has turned to base pages, where a stream costs what it turns back (docs/results.md, heap-redis).
+/// The same while memory has turned to base pages, where a stream costs what it turns back (docs/results/own.md, heap-redis).
 pub(super) const RUN_ON_BASE: i64 = 16;
 /// The longest way to the next page that is missing, over pages that are in memory, which counts as an equal step. Chosen,
 /// not measured.

@@ -207,7 +207,7 @@ struct Trials<'a> {
     pacing: Pacing,
     /// The rates at which each Redis is asked. They follow from base pages, which come first.
     rates: BTreeMap<&'static str, Option<f64>>,
-    /// The most that each program had on base pages without a limit, which come first.
+    /// The most that each program had on base pages without a limit in any round, which come first.
     peaks: BTreeMap<&'static str, Bytes>,
 }
 
@@ -243,7 +243,8 @@ impl Trials<'_> {
         let seen = unless_killed(&group, seen)?;
         let sample = sample(&group, seen, daemon.as_ref())?;
         if peer == Peer::BasePages && times.is_none() {
-            self.peaks.entry(served.name()).or_insert(sample.peak);
+            let peak = self.peaks.entry(served.name()).or_default();
+            *peak = sample.peak.max(*peak);
         }
         daemon.map_or(Ok(()), Daemon::stop)?;
         Ok(sample)

@@ -1,0 +1,115 @@
+//! `superpage lab run --keep`: rows for the report, with the command, the build, the day and the machine. Only a build of which
+//! the repository has every line is kept.
+
+use crate::args::LabRun;
+use crate::exit::Failure;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::SystemTime;
+use superpage_kernel::{cpuinfo, meminfo};
+use superpage_lab::experiment::{Experiment, On, Report};
+use superpage_lab::report::kept::{self, Circumstances};
+
+/// The tree that this program was built from, as the build script found it; empty where there was no repository.
+const TREE: &str = env!("SUPERPAGE_TREE");
+const TREE_IS_CLEAN: &str = env!("SUPERPAGE_TREE_IS_CLEAN");
+
+/// Refuses a build that cannot be made again from its tree.
+pub(super) fn check_build() -> Result<(), Failure> {
+    refusal(TREE, TREE_IS_CLEAN).map_or(Ok(()), |why| Err(Failure::NotPossible(why)))
+}
+
+/// Why a build of this tree is not kept.
+fn refusal(tree: &str, is_clean: &str) -> Option<String> {
+    let why = match (tree, is_clean) {
+        ("", _) => "this program was not built in a repository of git",
+        (_, "true") => return None,
+        _ => "this program was built from sources that were not committed",
+    };
+    Some(format!(
+        "--keep needs a build that can be made again, and {why}; commit, build again, and run this again"
+    ))
+}
+
+/// Keeps what an experiment found.
+pub(super) fn keep(
+    experiment: &Experiment,
+    report: &Report,
+    arguments: &LabRun,
+    directory: &Path,
+) -> anyhow::Result<()> {
+    let circumstances = Circumstances {
+        command: command(experiment, arguments),
+        tree: TREE.to_owned(),
+        date: today(),
+        host: host()?,
+    };
+    kept::keep(directory, &stem(experiment, arguments), experiment, report, circumstances)?;
+    Ok(())
+}
+
+/// The command that gives such rows: all that changes them.
+pub(super) fn command(experiment: &Experiment, arguments: &LabRun) -> String {
+    let (name, on) = (experiment.name, experiment.on.name());
+    let mut command = format!("superpage lab run {name} --on {on}");
+    let mut add = |words: std::fmt::Arguments<'_>| {
+        // Writing to a String does not fail.
+        let _ = command.write_fmt(words);
+    };
+    match experiment.on {
+        On::Sim if arguments.seed == 1 => {}
+        On::Sim => add(format_args!(" --seed {}", arguments.seed)),
+        On::Live => {
+            add(format_args!(" --rounds {}", arguments.rounds));
+            arguments.size.iter().for_each(|size| add(format_args!(" --size {}", size.0)));
+            if !arguments.memory.is_empty() {
+                let percents = arguments.memory.iter().map(|share| share.get() * 100.0);
+                let percents: Vec<String> = percents.map(|percent| percent.to_string()).collect();
+                add(format_args!(" --memory {}", percents.join(",")));
+            }
+            if !arguments.only.is_empty() {
+                add(format_args!(" --only {}", arguments.only.join(",")));
+            }
+        }
+    }
+    command
+}
+
+/// The name of the file: runs of other parts or sizes do not overwrite each other.
+fn stem(experiment: &Experiment, arguments: &LabRun) -> String {
+    let size = arguments.size.filter(|_| experiment.on == On::Live);
+    let size = size.map(|size| size.0.to_string());
+    let parts = [experiment.name, experiment.on.name()].map(str::to_owned).into_iter();
+    parts.chain(arguments.only.clone()).chain(size).collect::<Vec<_>>().join("-")
+}
+
+/// The day, in UTC.
+fn today() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string().chars().take(10).collect()
+}
+
+/// The machine, in words.
+fn host() -> anyhow::Result<String> {
+    let cpu = cpuinfo::read(Path::new("/proc"))?;
+    let memory = meminfo::read(Path::new("/proc"))?.total;
+    let system = rustix::system::uname();
+    Ok(format!(
+        "{} CPUs of {}{}, {memory}, Linux {}",
+        cpu.threads,
+        cpu.model.as_deref().unwrap_or("an unknown kind"),
+        if cpu.is_guest { ", in a virtual machine" } else { "" },
+        system.release().to_string_lossy()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refusal;
+
+    #[test]
+    fn only_a_build_of_committed_sources_is_kept() {
+        assert!(refusal("0123456789ab", "true").is_none());
+        assert!(refusal("0123456789ab", "false").unwrap().contains("not committed"));
+        assert!(refusal("", "false").unwrap().contains("repository of git"));
+    }
+}

@@ -1,0 +1,46 @@
+//! `superpage lab report`: pages made from rows that are kept.
+
+use crate::args::LabReport;
+use crate::exit::{Failure, Outcome};
+use crate::show;
+use anyhow::Context;
+use std::path::Path;
+use superpage_lab::report::{self, Files, Places};
+
+/// Makes the report, or says where it is not as its rows say.
+pub(super) fn run(arguments: &LabReport) -> Outcome {
+    let LabReport { results, docs, check } = arguments;
+    let files = report::make(&Places { results, docs }).map_err(anyhow::Error::from)?;
+    if *check { compare(&files, docs) } else { write(&files, docs) }
+}
+
+fn write(files: &Files, docs: &Path) -> Outcome {
+    for (path, text) in files {
+        let path = docs.join(path);
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)
+                .with_context(|| format!("{} could not be made", directory.display()))?;
+        }
+        std::fs::write(&path, text)
+            .with_context(|| format!("{} could not be written", path.display()))?;
+    }
+    show::print(&format!("Wrote {} pages to {}.\n", files.len(), docs.display()))
+}
+
+fn compare(files: &Files, docs: &Path) -> Outcome {
+    for (path, text) in files {
+        let path = docs.join(path);
+        let found = std::fs::read_to_string(&path)
+            .with_context(|| format!("{} could not be read", path.display()))?;
+        if found != *text {
+            let line =
+                found.lines().zip(text.lines()).take_while(|(one, other)| one == other).count();
+            return Err(Failure::Failed(anyhow::anyhow!(
+                "{}:{}: not as the rows say; run `superpage lab report`",
+                path.display(),
+                line + 1
+            )));
+        }
+    }
+    show::print(&format!("{} pages are as their rows say.\n", files.len()))
+}

@@ -1,0 +1,41 @@
+//! `superpage lab report`: the pages in the repository are as their rows say, and a page that is not is named.
+
+use assert_cmd::Command;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn report(docs: &Path, arguments: &[&str]) -> (bool, String) {
+    let results = root().join("results");
+    let output = Command::new(env!("CARGO_BIN_EXE_superpage"))
+        .args(["lab", "report", "--results"])
+        .arg(results)
+        .arg("--docs")
+        .arg(docs)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn the_pages_are_as_their_rows_say() {
+    let (is_done, said) = report(&root().join("docs"), &["--check"]);
+    assert!(is_done, "{said}");
+}
+
+#[test]
+fn a_page_that_was_changed_by_hand_is_named_with_its_line() {
+    let docs = tempfile::TempDir::new().unwrap();
+    assert!(report(docs.path(), &[]).0);
+    let page = docs.path().join("results/emd.md");
+    let text = std::fs::read_to_string(&page).unwrap();
+    let changed: Vec<&str> =
+        text.lines().enumerate().map(|(at, line)| if at == 1 { "# Other" } else { line }).collect();
+    std::fs::write(&page, changed.join("\n")).unwrap();
+    let (is_done, said) = report(docs.path(), &["--check"]);
+    assert!(!is_done && said.contains("emd.md:2: not as the rows say"), "{said}");
+}

@@ -1,0 +1,382 @@
+//! Findings of the papers: what each paper says, which rows say it here, and the verdict that follows from their numbers.
+//!
+//! A finding *agrees* where each of its numbers is within a tenth of the paper's, or within its range or bound, and the effect is
+//! at least half of the paper's and at most twice. It has the *size* wrong where the direction is the paper's; else it is not
+//! found. The direction is that of each effect, and the order of the numbers among themselves.
+
+use super::kept::Kept;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How far a number may be from the paper's.
+const NEAR: f64 = 0.1;
+/// How much of the paper's effect there must be, and how much there may be.
+const EFFECT: std::ops::RangeInclusive<f64> = 0.5..=2.0;
+
+/// A finding of a paper.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    /// The paper, by its name in these documents.
+    pub paper: String,
+    /// The table, figure or section.
+    pub place: String,
+    /// The finding, in the paper's numbers.
+    pub found: String,
+    /// On the real machine.
+    #[serde(default)]
+    pub live: Side,
+    /// On the simulated machine.
+    #[serde(default)]
+    pub sim: Side,
+}
+
+/// A finding on one of the machines.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Side {
+    /// The numbers that it rests on.
+    pub numbers: Vec<Number>,
+    /// Why there can be none here.
+    pub cannot: Option<String>,
+    /// The result of a table of before rows were kept.
+    pub by_hand: Option<ByHand>,
+    /// Words behind the verdict.
+    pub remark: Option<String>,
+}
+
+/// A result of a table whose rows were not kept.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ByHand {
+    /// Its numbers.
+    pub text: String,
+    /// The verdict that was given.
+    pub verdict: String,
+    /// The section that has the table, as in `emd.md#emd-table1`.
+    pub section: Option<String>,
+}
+
+/// A number of a finding.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Number {
+    /// The experiment that has the row.
+    pub rows: String,
+    /// The values that tell the row from others.
+    pub of: BTreeMap<String, Value>,
+    /// The number's key in the row.
+    #[serde(default = "measured")]
+    pub key: String,
+    /// Of a ratio: in which values the row differs that the number is divided by that of.
+    pub over: Option<BTreeMap<String, Value>>,
+    /// Of several rows: what is taken of them.
+    pub per: Option<Per>,
+    /// The paper's number, if it is not in the row.
+    pub paper: Option<f64>,
+    /// The paper's bound or range, where it has no number.
+    #[serde(default)]
+    pub bound: Bound,
+    /// The number of no effect, such as 1 for a speedup.
+    pub neutral: Option<f64>,
+    /// By how much the number is multiplied, before it is compared.
+    #[serde(default = "one")]
+    pub scale: f64,
+    /// The unit, behind the number.
+    #[serde(default)]
+    pub unit: String,
+}
+
+fn measured() -> String {
+    "measured".to_owned()
+}
+
+const fn one() -> f64 {
+    1.0
+}
+
+/// A range that a paper gives, either end of which may be open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bound {
+    /// The least.
+    pub least: Option<f64>,
+    /// The most.
+    pub most: Option<f64>,
+}
+
+/// What is taken of several numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Per {
+    /// Their arithmetic mean.
+    Mean,
+    /// Their geometric mean.
+    GeometricMean,
+    /// The one in the middle.
+    Median,
+    /// The least.
+    Least,
+    /// The greatest.
+    Most,
+}
+
+/// What the numbers of a finding say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is found.
+    Agrees,
+    /// The direction is the paper's, the size is not.
+    Size,
+    /// It is not found.
+    Not,
+}
+
+impl Verdict {
+    /// As it stands in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::Size => "✗ size",
+            Self::Not => "✗",
+        }
+    }
+}
+
+/// A number beside the paper's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// Ours.
+    pub ours: f64,
+    /// The paper's, where it gives one.
+    pub paper: Option<f64>,
+}
+
+/// The findings in the text of a file.
+pub(super) fn parse(text: &str) -> Result<Vec<Finding>, String> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        finding: Vec<Finding>,
+    }
+    toml::from_str(text).map(|file: File| file.finding).map_err(|error| error.to_string())
+}
+
+/// The verdict on numbers, each with what was found for it.
+#[must_use]
+pub fn verdict(numbers: &[(&Number, Pair)]) -> Verdict {
+    if numbers.iter().all(|(number, pair)| number.is_near(*pair) && number.has_effect(*pair)) {
+        return Verdict::Agrees;
+    }
+    let is_towards = numbers.iter().all(|(number, pair)| number.is_towards(*pair));
+    if is_towards && is_in_order(numbers) { Verdict::Size } else { Verdict::Not }
+}
+
+/// Whether numbers of the same unit lie in the order of the paper's. A single number has none, unless it has an effect.
+fn is_in_order(numbers: &[(&Number, Pair)]) -> bool {
+    let is_told = numbers.iter().any(|(number, _)| number.neutral.is_some()) || numbers.len() > 1;
+    let pairs = numbers.iter().enumerate().flat_map(|(at, one)| {
+        numbers[at + 1..]
+            .iter()
+            .filter(|other| other.0.unit == one.0.unit)
+            .map(move |two| (one, two))
+    });
+    is_told
+        && pairs
+            .filter_map(|((_, one), (_, two))| Some((one, two, one.paper? - two.paper?)))
+            .all(|(one, two, papers)| papers == 0.0 || (one.ours - two.ours) * papers > 0.0)
+}
+
+impl Number {
+    fn is_near(&self, pair: Pair) -> bool {
+        let Bound { least, most } = self.bound;
+        let is_within = least.is_none_or(|least| pair.ours >= least)
+            && most.is_none_or(|most| pair.ours <= most);
+        let is_near =
+            pair.paper.is_none_or(|paper| (pair.ours - paper).abs() <= NEAR * paper.abs());
+        is_within && is_near
+    }
+
+    /// Whether the effect is about as large as the paper's; so where it has none.
+    fn has_effect(&self, pair: Pair) -> bool {
+        let effects = self.neutral.zip(pair.paper);
+        let Some((neutral, paper)) = effects.filter(|(neutral, paper)| neutral != paper) else {
+            return true;
+        };
+        EFFECT.contains(&((pair.ours - neutral) / (paper - neutral)))
+    }
+
+    fn is_towards(&self, pair: Pair) -> bool {
+        let effects = self.neutral.zip(pair.paper);
+        effects.is_none_or(|(neutral, paper)| {
+            paper == neutral || (pair.ours - neutral) * (paper - neutral) > 0.0
+        })
+    }
+
+    /// The number in the rows of `runs` on this machine.
+    ///
+    /// # Errors
+    /// In words: there is no such row, or more than one, or it has no such number.
+    pub fn look_up(&self, runs: &[Kept], machine: &str) -> Result<Pair, String> {
+        let rows: Vec<&Value> = runs
+            .iter()
+            .filter(|run| run.head.experiment == self.rows && run.head.machine == machine)
+            .flat_map(|run| &run.rows)
+            .collect();
+        let its: Vec<&Value> = rows.iter().copied().filter(|row| matches(row, &self.of)).collect();
+        let say = |what: &str| {
+            let of: Vec<String> =
+                self.of.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+            format!("{what} of {} ({machine}) with {}", self.rows, of.join(", "))
+        };
+        match (its.len(), self.per) {
+            (0, _) => return Err(say("no row")),
+            (2.., None) => return Err(say("more than one row")),
+            _ => {}
+        }
+        let pairs: Option<Vec<Pair>> = its.iter().map(|row| self.pair(row, &rows)).collect();
+        let pairs =
+            pairs.ok_or_else(|| say(&format!("no single number {:?} in a row", self.key)))?;
+        let ours = self.per_of(pairs.iter().map(|pair| pair.ours).collect());
+        let papers: Vec<f64> = pairs.iter().filter_map(|pair| pair.paper).collect();
+        let from_rows =
+            (self.bound == Bound::default() && !papers.is_empty()).then(|| self.per_of(papers));
+        let paper = self.paper.or(from_rows.map(|paper| paper * self.scale));
+        if paper.is_none() && self.bound == Bound::default() {
+            return Err(say("neither a number nor a bound of the paper's in a row"));
+        }
+        Ok(Pair { ours: ours * self.scale, paper })
+    }
+
+    /// The number of one row, and the paper's in it; divided by those of another where it is a ratio.
+    fn pair(&self, row: &Value, rows: &[&Value]) -> Option<Pair> {
+        let of = |row: &Value| Some((row[&self.key].as_f64()?, row["paper"].as_f64()));
+        let (ours, paper) = of(row)?;
+        let Some(over) = &self.over else { return Some(Pair { ours, paper }) };
+        let mut others = rows.iter().filter(|other| is_alike(row, other, over));
+        let (divisor, of_paper) = of(others.next()?)?;
+        let paper = paper.zip(of_paper).map(|(paper, divisor)| paper / divisor);
+        others.next().is_none().then_some(Pair { ours: ours / divisor, paper })
+    }
+
+    fn per_of(&self, mut numbers: Vec<f64>) -> f64 {
+        numbers.sort_by(f64::total_cmp);
+        let count = numbers.len() as f64;
+        match self.per {
+            None | Some(Per::Least) => numbers.first().copied().unwrap_or(f64::NAN),
+            Some(Per::Most) => numbers.last().copied().unwrap_or(f64::NAN),
+            Some(Per::Mean) => numbers.iter().sum::<f64>() / count,
+            Some(Per::GeometricMean) => {
+                (numbers.iter().map(|number| number.ln()).sum::<f64>() / count).exp()
+            }
+            Some(Per::Median) => super::errors::median(&numbers),
+        }
+    }
+}
+
+fn matches(row: &Value, of: &BTreeMap<String, Value>) -> bool {
+    of.iter().all(|(key, value)| is_same(&row[key], value))
+}
+
+/// Whether two values are the same; whole numbers are, however they are written.
+fn is_same(one: &Value, other: &Value) -> bool {
+    one == other || one.as_f64().is_some_and(|number| other.as_f64() == Some(number))
+}
+
+/// Whether `other` is the row that `row` is divided by: as `over` says, and else of the same names.
+fn is_alike(row: &Value, other: &Value, over: &BTreeMap<String, Value>) -> bool {
+    let names = row.as_object().into_iter().flatten();
+    let is_name = |key: &str, value: &Value| value.is_string() && key != "basis";
+    matches(other, over)
+        && names
+            .filter(|(key, value)| is_name(key, value) && !over.contains_key(*key))
+            .all(|(key, value)| is_same(&other[key], value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kept, Pair, Verdict, parse, verdict};
+    use crate::report::kept::Head;
+    use serde_json::{Value, json};
+
+    fn runs(rows: Vec<Value>) -> Vec<Kept> {
+        let text = String::new;
+        let head = Head {
+            experiment: "emd-table1".into(),
+            machine: "sim".into(),
+            command: text(),
+            tree: None,
+            date: text(),
+            host: text(),
+            notes: Vec::new(),
+            pictures: Vec::new(),
+        };
+        vec![Kept { head, rows }]
+    }
+
+    fn row(policy: &str, case: &str, measured: f64, paper: f64) -> Value {
+        json!({"policy": policy, "case": case, "measured": measured, "paper": paper, "basis": policy})
+    }
+
+    fn of(numbers: &str) -> super::Finding {
+        let text = format!(
+            "[[finding]]\npaper = \"EMD\"\nplace = \"Table 1\"\nfound = \"x\"\nsim.numbers = [{numbers}]\n"
+        );
+        parse(&text).unwrap().remove(0)
+    }
+
+    fn judged(numbers: &str, rows: Vec<Value>) -> Verdict {
+        let finding = of(numbers);
+        let runs = runs(rows);
+        let look = |number: &super::Number| number.look_up(&runs, "sim").unwrap();
+        let pairs: Vec<_> =
+            finding.sim.numbers.iter().map(|number| (number, look(number))).collect();
+        verdict(&pairs)
+    }
+
+    #[test]
+    fn the_verdict_follows_from_numbers_effects_and_their_order() {
+        let two = "{ rows = \"emd-table1\", of = { policy = \"a\" } }, { rows = \"emd-table1\", of = { policy = \"b\" } }";
+        let rows = |a: f64, b: f64| vec![row("a", "L", a, 600.0), row("b", "L", b, 2000.0)];
+        assert_eq!(judged(two, rows(610.0, 2100.0)), Verdict::Agrees);
+        assert_eq!(judged(two, rows(610.0, 2500.0)), Verdict::Size);
+        assert_eq!(judged(two, rows(2100.0, 610.0)), Verdict::Not);
+        let effect = "{ rows = \"emd-table1\", of = { policy = \"a\" }, neutral = 1.0 }";
+        assert_eq!(judged(effect, vec![row("a", "L", 1.13, 1.1)]), Verdict::Agrees);
+        // It is within a tenth of the paper's, but less than half of the effect.
+        assert_eq!(judged(effect, vec![row("a", "L", 1.03, 1.1)]), Verdict::Size);
+        assert_eq!(judged(effect, vec![row("a", "L", 0.99, 1.1)]), Verdict::Not);
+        let bound = "{ rows = \"emd-table1\", of = { policy = \"a\" }, bound = { most = 1.02 } }";
+        assert_eq!(judged(bound, vec![row("a", "L", 1.01, 1.0)]), Verdict::Agrees);
+        assert_eq!(judged(bound, vec![row("a", "L", 1.04, 1.0)]), Verdict::Not);
+    }
+
+    #[test]
+    fn ratios_and_means_are_of_rows_that_belong_together() {
+        let rows = vec![
+            row("linux", "L", 10.0, 10.0),
+            row("emd", "L", 20.0, 30.0),
+            row("linux", "R", 10.0, 10.0),
+            row("emd", "R", 40.0, 50.0),
+        ];
+        let ratio = |per: &str| {
+            let text = format!(
+                "{{ rows = \"emd-table1\", of = {{ policy = \"emd\" }}, over = {{ policy = \"linux\" }}, per = \"{per}\" }}"
+            );
+            of(&text).sim.numbers[0].look_up(&runs(rows.clone()), "sim").unwrap()
+        };
+        assert_eq!(ratio("mean"), Pair { ours: 3.0, paper: Some(4.0) });
+        assert_eq!(ratio("most"), Pair { ours: 4.0, paper: Some(5.0) });
+        let several = of("{ rows = \"emd-table1\", of = { policy = \"emd\" } }");
+        let said = several.sim.numbers[0].look_up(&runs(rows), "sim").unwrap_err();
+        assert_eq!(said, "more than one row of emd-table1 (sim) with policy = \"emd\"");
+    }
+
+    #[test]
+    fn a_word_that_is_not_known_is_refused() {
+        let text = "[[finding]]\npaper = \"EMD\"\nplace = \"a\"\nfound = \"x\"\nseen = 1\n";
+        assert!(parse(text).unwrap_err().contains("seen"));
+    }
+}

@@ -1,0 +1,153 @@
+//! The front page: a line for each finding of each paper, with what is found here and the verdict, and how far simulated numbers
+//! are from the papers'. Its words are in `front.md`, which says where the tables go.
+
+use super::finding::{Finding, Number, Pair, Side, verdict};
+use super::page::Page;
+use super::{Error, Result, Source, errors};
+
+/// The file, from the documents' directory.
+pub(super) const FILE: &str = "results.md";
+/// The places of the tables in the words.
+const FINDINGS: &str = "<!-- findings -->";
+const ERRORS: &str = "<!-- errors -->";
+const PAGES: &str = "<!-- pages -->";
+
+/// The text of the front page.
+pub(super) fn text(source: &Source) -> Result<String> {
+    let begin =
+        "<!-- `superpage lab report` makes this page from results/; change nothing here. -->\n";
+    let words = source
+        .front
+        .trim_start()
+        .replace(FINDINGS, findings(source)?.trim_end())
+        .replace(ERRORS, errors::table(&source.runs).trim_end())
+        .replace(PAGES, pages(source).trim_end());
+    Ok(format!("{begin}{words}"))
+}
+
+fn findings(source: &Source) -> Result<String> {
+    let mut text = String::from(
+        "| paper | what it found | live | simulated | verdict |\n|---|---|---|---|---|\n",
+    );
+    for finding in &source.findings {
+        let Finding { paper, place, found, live, sim } = finding;
+        let (live, sim) =
+            (cells(finding, live, "live", source)?, cells(finding, sim, "sim", source)?);
+        text.push_str(&format!(
+            "| {paper}, {place} | {found} | {} | {} | {}; {} |\n",
+            live.0, sim.0, live.1, sim.1
+        ));
+    }
+    Ok(text)
+}
+
+/// What is found on a machine, and the verdict.
+fn cells(
+    finding: &Finding,
+    side: &Side,
+    machine: &str,
+    source: &Source,
+) -> Result<(String, String)> {
+    let remark = side.remark.as_ref().map_or(String::new(), |remark| format!(": {remark}"));
+    if let Some(why) = &side.cannot {
+        return Ok(("–".to_owned(), format!("cannot be had ({why})")));
+    }
+    if let Some(by_hand) = &side.by_hand {
+        let text = match &by_hand.section {
+            Some(section) => format!("[{}](results/{section}) †", by_hand.text),
+            None => format!("{} †", by_hand.text),
+        };
+        return Ok((text, format!("{}{remark}", by_hand.verdict)));
+    }
+    let Some(first) = side.numbers.first() else {
+        return Ok(("–".to_owned(), format!("–{remark}")));
+    };
+    let explain = |detail| Error::Finding {
+        finding: format!("{}, {}", finding.paper, finding.place),
+        detail,
+    };
+    let look = |number| {
+        Number::look_up(number, &source.runs, machine).map(|pair| (number, pair)).map_err(explain)
+    };
+    let numbers: Vec<(&Number, Pair)> = side.numbers.iter().map(look).collect::<Result<_>>()?;
+    let said: Vec<String> = numbers.iter().map(|(number, pair)| say(number, *pair)).collect();
+    let page =
+        first.rows.split('-').next().filter(|name| Page::ALL.iter().any(|page| page.name == *name));
+    let link = format!("results/{}.md#{}", page.unwrap_or("own"), first.rows);
+    Ok((format!("[{}]({link})", listed(&said)), format!("{}{remark}", verdict(&numbers).name())))
+}
+
+/// A number and its unit, in brackets the paper's.
+fn say(number: &Number, pair: Pair) -> String {
+    let unit = &number.unit;
+    let space = if unit.is_empty() { "" } else { " " };
+    let paper = pair.paper.map_or_else(String::new, |paper| format!(" ({})", digits(paper)));
+    format!("{}{space}{unit}{paper}", digits(pair.ours))
+}
+
+/// Three digits, or all before the point.
+fn digits(number: f64) -> String {
+    let decimals = match number.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{number:.decimals$}");
+    match text.split_once('.') {
+        Some(_) => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        None => text,
+    }
+}
+
+/// Words as a list: "a, b and c".
+fn listed(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// What is on which page, and how much of it has its rows.
+fn pages(source: &Source) -> String {
+    let line = |page: &Page| {
+        let begins = |name: &str| name.split('-').next() == Some(page.name);
+        let known = Page::ALL.iter().map(|page| page.name).collect::<Vec<_>>();
+        let is_its = |name: &str| {
+            begins(name)
+                || page.name == "own"
+                    && !known.iter().any(|known| name.split('-').next() == Some(known))
+        };
+        let of = |machine: &str| {
+            let runs = source.runs.iter().filter(|run| run.head.machine == machine);
+            runs.filter(|run| is_its(&run.head.experiment)).count()
+        };
+        let before = source.before.iter().filter(|(its, ..)| its == page.name).count();
+        format!(
+            "| [{}](results/{}.md) | {} | {} | {before} |\n",
+            page.title,
+            page.name,
+            of("live"),
+            of("sim")
+        )
+    };
+    let head = "| page | tables with their rows, live | simulated | sections of before rows were kept |\n|---|---:|---:|---:|\n";
+    format!("{head}{}", Page::ALL.iter().map(line).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{digits, listed};
+
+    #[test]
+    fn numbers_and_lists_are_short() {
+        assert_eq!(
+            [611.4, 12.34, 1.304, 0.9876, 2.0, 0.05].map(digits),
+            ["611", "12.3", "1.3", "0.988", "2", "0.05"]
+        );
+        let words = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(listed(&words), "a, b and c");
+        assert_eq!(listed(&words[..1]), "a");
+    }
+}

@@ -1,0 +1,152 @@
+//! Rows that are kept: one file for each run of an experiment. Its first line says by which command and which build, when and
+//! where it was run; each other line is a row.
+
+use super::{Error, Result};
+use crate::experiment::{Experiment, Report};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The ending of a file of rows.
+pub const ENDING: &str = "jsonl";
+/// The directory of the pictures, beside the rows.
+pub const PICTURES: &str = "pictures";
+
+/// The first line of a file of rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// The experiment.
+    pub experiment: String,
+    /// Where it ran: `live` or `sim`.
+    pub machine: String,
+    /// The command that gives such rows.
+    pub command: String,
+    /// The tree of the repository that the program was built from; `None` for rows of before it was noted.
+    pub tree: Option<String>,
+    /// The day, as in 2026-11-27.
+    pub date: String,
+    /// The machine, in words.
+    pub host: String,
+    /// What a reader must know, each in a sentence.
+    pub notes: Vec<String>,
+    /// The files of the pictures, in [`PICTURES`].
+    pub pictures: Vec<String>,
+}
+
+/// A run of an experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// How it was run.
+    pub head: Head,
+    /// Its rows.
+    pub rows: Vec<Value>,
+}
+
+/// What a run is kept with: all but what the experiment itself gives.
+#[derive(Clone, Debug)]
+pub struct Circumstances {
+    /// The command.
+    pub command: String,
+    /// The tree of the repository that the program was built from.
+    pub tree: String,
+    /// The day.
+    pub date: String,
+    /// The machine, in words.
+    pub host: String,
+}
+
+/// Keeps a run in `directory`, in the file `stem`, and draws its pictures. What was kept under that name goes.
+///
+/// # Errors
+/// [`Error::Write`] or [`Error::Picture`].
+pub fn keep(
+    directory: &Path,
+    stem: &str,
+    experiment: &Experiment,
+    report: &Report,
+    circumstances: Circumstances,
+) -> Result<PathBuf> {
+    let pictures = directory.join(PICTURES);
+    std::fs::create_dir_all(&pictures).map_err(|error| Error::write(&pictures, &error))?;
+    for picture in &report.pictures {
+        picture.draw(&pictures).map_err(|error| Error::Picture(error.to_string()))?;
+    }
+    let Circumstances { command, tree, date, host } = circumstances;
+    let head = Head {
+        experiment: experiment.name.to_owned(),
+        machine: experiment.on.name().to_owned(),
+        command,
+        tree: Some(tree),
+        date,
+        host,
+        notes: report.notes.clone(),
+        pictures: report.pictures.iter().map(|picture| picture.file.clone()).collect(),
+    };
+    let path = directory.join(format!("{stem}.{ENDING}"));
+    let text = Kept { head, rows: report.rows.clone() }.to_text()?;
+    std::fs::write(&path, text).map_err(|error| Error::write(&path, &error))?;
+    Ok(path)
+}
+
+/// All runs that are kept in `directory`, in the order of the names of their files.
+///
+/// # Errors
+/// [`Error::Read`] or [`Error::Malformed`], with the file.
+pub fn read_all(directory: &Path) -> Result<Vec<Kept>> {
+    super::files(directory, ENDING)?.iter().map(|path| read(path)).collect()
+}
+
+fn read(path: &Path) -> Result<Kept> {
+    let text = std::fs::read_to_string(path).map_err(|error| Error::read(path, &error))?;
+    Kept::parse(&text).map_err(|detail| Error::malformed(path, detail))
+}
+
+impl Kept {
+    fn to_text(&self) -> Result<String> {
+        let explain = |error: serde_json::Error| Error::Row(error.to_string());
+        let head = serde_json::to_string(&self.head).map_err(explain)?;
+        let rows: String = self.rows.iter().map(|row| format!("{row}\n")).collect();
+        Ok(format!("{head}\n{rows}"))
+    }
+
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let at = |line: usize, error: serde_json::Error| format!("line {line}: {error}");
+        let (first, others) = text.split_once('\n').unwrap_or((text, ""));
+        let head = serde_json::from_str(first).map_err(|error| at(1, error))?;
+        let rows = (2..)
+            .zip(others.lines())
+            .map(|(line, row)| serde_json::from_str(row).map_err(|error| at(line, error)));
+        Ok(Self { head, rows: rows.collect::<std::result::Result<_, _>>()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Circumstances, keep, read_all};
+    use crate::experiment::{Report, all};
+    use serde_json::json;
+
+    #[test]
+    fn a_run_is_read_as_it_was_kept_and_a_line_that_is_no_row_is_named() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let experiment = all().next().unwrap();
+        let rows = vec![json!({"policy": "linux", "splits": 611})];
+        let report = Report { rows: rows.clone(), notes: vec!["A note.".into()], pictures: vec![] };
+        let circumstances = Circumstances {
+            command: "superpage lab run emd-table1".into(),
+            tree: "0123456789ab".into(),
+            date: "2026-11-27".into(),
+            host: "two CPUs".into(),
+        };
+        let path = keep(directory.path(), "a", experiment, &report, circumstances).unwrap();
+        let kept = read_all(directory.path()).unwrap();
+        assert_eq!(kept.len(), 1);
+        assert_eq!((&kept[0].rows, kept[0].head.notes.len()), (&rows, 1));
+        assert_eq!(kept[0].head.tree.as_deref(), Some("0123456789ab"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}no row\n")).unwrap();
+        let refused = read_all(directory.path()).unwrap_err().to_string();
+        assert!(refused.contains("a.jsonl: line 3"), "{refused}");
+    }
+}

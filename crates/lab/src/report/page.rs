@@ -1,0 +1,140 @@
+//! A page for each paper: its experiments in their order, with their tables, notes and pictures.
+
+use super::kept::{Kept, PICTURES};
+use super::{Source, table};
+use crate::experiment::{self, Experiment, On};
+use std::path::PathBuf;
+
+/// A page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Page {
+    /// The name of its file, and what the names of its experiments begin with.
+    pub(super) name: &'static str,
+    /// The paper.
+    pub(super) title: &'static str,
+}
+
+impl Page {
+    /// All pages, in the order of the papers. The last one has what belongs to no paper.
+    pub(super) const ALL: [Self; 6] = [
+        Self { name: "emd", title: "EMD (Gangar, Panwar, Gopinath, ISMM 2025)" },
+        Self { name: "quicksilver", title: "Quicksilver" },
+        Self { name: "trident", title: "Trident" },
+        Self { name: "xheap", title: "xHeap" },
+        Self { name: "graph", title: "Selective huge pages for graphs" },
+        Self { name: "own", title: "Superpage itself" },
+    ];
+
+    /// The path from the documents' directory.
+    pub(super) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("results/{}.md", self.name))
+    }
+
+    /// The page that has this experiment.
+    fn of(experiment: &Experiment) -> &'static str {
+        let begins = |page: &&Self| experiment.name.split('-').next() == Some(page.name);
+        Self::ALL.iter().find(begins).map_or("own", |page| page.name)
+    }
+
+    /// The text of the page.
+    pub(super) fn text(&self, source: &Source) -> String {
+        let mut text = format!(
+            "<!-- `superpage lab report` makes this page from results/; change nothing here. -->\n# {}\n",
+            self.title
+        );
+        if let Some(words) = source.remarks.get(self.name) {
+            text.push_str(&format!("\n{}\n", words.trim()));
+        }
+        let mut names = Vec::new();
+        for experiment in experiment::all().filter(|experiment| Self::of(experiment) == self.name) {
+            if !names.contains(&experiment.name) {
+                names.push(experiment.name);
+                text.push_str(&section(experiment.name, self, source));
+            }
+        }
+        for (_, name, words) in source.before.iter().filter(|(page, ..)| page == self.name) {
+            if !is_of_an_experiment(name) {
+                text.push_str(&format!("\n{}\n", words.trim()));
+            }
+        }
+        text
+    }
+}
+
+/// Sections of before rows were kept are named as the experiment that would replace them, `emd-fig4`, or as nothing else is.
+fn is_of_an_experiment(name: &str) -> bool {
+    experiment::find(name, None).is_some()
+}
+
+/// An experiment on both machines.
+fn section(name: &str, page: &Page, source: &Source) -> String {
+    let mut text = format!("\n## {name}\n");
+    for on in [On::Live, On::Sim] {
+        let Some(experiment) = experiment::find(name, Some(on)) else { continue };
+        let runs = source
+            .runs
+            .iter()
+            .filter(|run| run.head.experiment == name && run.head.machine == on.name());
+        runs.for_each(|run| text.push_str(&of_run(experiment, run)));
+        let its_before = |one: &&(String, String, String)| one.0 == page.name && one.1 == name;
+        if let (On::Live, Some((_, _, words))) = (on, source.before.iter().find(its_before)) {
+            text.push_str("\n**On the real machine**, measured before rows were kept.\n\n");
+            text.push_str(&format!("{}\n", without_heading(words)));
+        }
+    }
+    if let Some(words) = source.remarks.get(name) {
+        text.push_str(&format!("\n{}\n", words.trim()));
+    }
+    text
+}
+
+fn without_heading(words: &str) -> &str {
+    let words = words.trim();
+    if words.starts_with('#') {
+        words.split_once('\n').map_or("", |(_, rest)| rest.trim())
+    } else {
+        words
+    }
+}
+
+/// The tables, notes and pictures of a run.
+fn of_run(experiment: &Experiment, run: &Kept) -> String {
+    let head = &run.head;
+    let place = match experiment.on {
+        On::Live => format!("On the real machine** ({})", head.host),
+        On::Sim => "On the simulated machine**".to_owned(),
+    };
+    let build = match &head.tree {
+        Some(tree) => format!("tree {tree}"),
+        None => "its tree was not noted".to_owned(),
+    };
+    let (command, source, summary) = (&head.command, experiment.source, experiment.summary);
+    let tables = table::tables(experiment, &run.rows);
+    let notes: String = head.notes.iter().map(|note| format!("\n{note}\n")).collect();
+    let picture = |file: &String| format!("\n![{file}](../../results/rows/{PICTURES}/{file})\n");
+    let pictures: String = head.pictures.iter().map(picture).collect();
+    format!(
+        "\n**{place}: {summary} ({source}).\n`{command}`, {}, {build}.\n\n{tables}{notes}{pictures}",
+        head.date
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Page, without_heading};
+    use crate::experiment;
+
+    #[test]
+    fn each_experiment_has_a_page() {
+        let page = |name| Page::of(experiment::find(name, None).unwrap());
+        assert_eq!(page("emd-table1"), "emd");
+        assert_eq!(page("graph-fig1"), "graph");
+        assert_eq!(page("pareto"), "own");
+    }
+
+    #[test]
+    fn a_section_loses_its_heading_only() {
+        assert_eq!(without_heading("## A\n\ntext\n"), "text");
+        assert_eq!(without_heading("text\nmore"), "text\nmore");
+    }
+}
