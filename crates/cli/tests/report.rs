@@ -16,9 +16,9 @@ fn report(docs: &Path, arguments: &[&str]) -> (bool, String) {
         .arg(docs)
         .args(arguments)
         .output()
-        .unwrap();
+        .expect("the program starts");
     let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).unwrap())
+    (output.status.success(), String::from_utf8(said).expect("it is text"))
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Relative links in Markdown lead to tracked files or directories.
+//! Relative links in Markdown lead to tracked files or directories, and to headings that are there. Files in `results/` are parts
+//! of pages in `docs/`, where their links are followed.
 
 use super::tree::{Tree, Violation};
 
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
-    tree.texts(|path| path.ends_with(".md"))
+    tree.texts(|path| path.ends_with(".md") && !path.starts_with("results/"))
         .flat_map(|(path, text)| {
             links(text).into_iter().filter(move |(_, link)| !leads_somewhere(tree, path, link)).map(
                 move |(line, link)| {
@@ -49,12 +50,30 @@ fn definition(line: &str) -> Option<&str> {
     target.split_whitespace().next()
 }
 
-/// Is `link`, in the file at `path`, to somewhere else in the world, or to something tracked?
+/// Is `link`, in the file at `path`, to somewhere else in the world, or to something tracked and a heading in it?
 fn leads_somewhere(tree: &Tree, path: &str, link: &str) -> bool {
     let link = link.trim_matches(['<', '>']);
-    let file = link.split('#').next().unwrap_or_default();
-    let is_elsewhere = link.contains("://") || link.starts_with("mailto:");
-    is_elsewhere || file.is_empty() || resolve(path, file).is_some_and(|target| tree.has(&target))
+    if link.contains("://") || link.starts_with("mailto:") {
+        return true;
+    }
+    let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+    let target = if file.is_empty() { Some(path.to_owned()) } else { resolve(path, file) };
+    target.is_some_and(|target| tree.has(&target) && has_heading(tree, &target, heading))
+}
+
+/// Whether there is a heading with this anchor in the file, if that is Markdown.
+fn has_heading(tree: &Tree, path: &str, anchor: &str) -> bool {
+    let text = tree.text(path).filter(|_| path.ends_with(".md") && !anchor.is_empty());
+    text.is_none_or(|text| {
+        text.lines().filter(|line| line.starts_with('#')).any(|line| anchor_of(line) == anchor)
+    })
+}
+
+/// The anchor that a heading is given where Markdown is shown: in lower case, without punctuation, spaces as hyphens.
+fn anchor_of(heading: &str) -> String {
+    let is_kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let kept = heading.trim_start_matches('#').trim().chars().filter(is_kept);
+    kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
 }
 
 /// The path that `link` means in the file at `path`; `None` if it leaves the repository.
@@ -77,19 +96,26 @@ mod tests {
     use super::check;
 
     fn say_about(text: &str) -> Vec<String> {
-        say(check, &[("docs/a.md", text), ("docs/b.md", ""), ("README.md", ""), ("src/c.rs", "")])
+        let files = [
+            ("docs/a.md", text),
+            ("docs/b.md", "# `A` part: one\n"),
+            ("README.md", ""),
+            ("src/c.rs", ""),
+        ];
+        say(check, &files)
     }
 
     #[test]
     fn links_to_what_is_there_pass() {
-        let text = "[b](b.md) [b](./b.md#part) [r](../README.md \"title\") [s](../src) [t](../)\n[c]: ../src/c.rs\n";
+        let text = "[b](b.md) [b](./b.md#a-part-one) [r](../README.md \"title\") [s](../src) [t](../)\n[c]: ../src/c.rs\n";
         assert!(say_about(text).is_empty());
     }
 
     #[test]
     fn links_elsewhere_are_not_followed() {
         assert!(
-            say_about("[w](https://a.example/b) [m](mailto:a@b.example) [h](#here)\n").is_empty()
+            say_about("## Here\n[w](https://a.example/b#c) [m](mailto:a@b.example) [h](#here)\n")
+                .is_empty()
         );
     }
 
@@ -104,6 +130,13 @@ mod tests {
         );
         assert_eq!(say_about("[x](../../etc)\n").len(), 1);
         assert_eq!(say_about("[x]: y.md\n").len(), 1);
+        assert_eq!(
+            say_about("[x](b.md#part) [y](#here)\n"),
+            [
+                "docs/a.md:1: the link b.md#part leads nowhere, correct it or add the file",
+                "docs/a.md:1: the link #here leads nowhere, correct it or add the file",
+            ]
+        );
     }
 
     #[test]
