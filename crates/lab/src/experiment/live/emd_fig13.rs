@@ -6,7 +6,7 @@ use super::support_fairness::{measure, picture};
 use super::support_sweep::{FRACTIONS, percent};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
-use superpage_policy::debloat::emd::EMD;
+use superpage_policy::debloat::hawkeye::HAWKEYE;
 use superpage_units::Bytes;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -37,7 +37,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for fraction in FRACTIONS {
         let label = "BTree with Memcached";
         for outcome in measure(&mut subjects, fraction, setting.rounds, label, progress)? {
-            let paper = if outcome.policy == EMD { 1.0 } else { 0.91 };
+            let paper = if outcome.policy == HAWKEYE { 0.91 } else { 1.0 };
             report.push(&outcome.row(EXPERIMENT.name, "BTree+Memcached", Some(paper)))?;
         }
     }

@@ -75,7 +75,11 @@ use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Res
 
 /// The parts of this experiment that can be run by themselves.
 pub(super) fn parts(name: &str) -> Vec<&'static str> {
-    if name == pareto::EXPERIMENT.name { pareto::parts() } else { Vec::new() }
+    let all = [
+        (&pareto::EXPERIMENT, pareto::parts as fn() -> Vec<&'static str>),
+        (&emd_fig10::EXPERIMENT, emd_fig10::parts),
+    ];
+    all.iter().find(|(e, _)| e.name == name).map(|(_, parts)| parts()).unwrap_or_default()
 }
 
 /// All of them, in the order of the papers.
