@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::meminfo;
-use superpage_kernel::pagemap::Mapping;
+use superpage_kernel::pagemap::{Found, Mapping};
 use superpage_kernel::settings::{self, Settings};
 use superpage_kernel::thp::{self, Thp};
 use superpage_manager::account::Account;
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::find::{self, Refusal};
 use superpage_manager::pass::{Flow, Options, Pass};
-use superpage_manager::process::ManagedProcess;
+use superpage_manager::process::{Extent, ManagedProcess, Terms};
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::list::Entry;
 use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Pid, PmdRange, Time};
@@ -127,18 +127,20 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Starts a workload on huge pages and finds out how many operations fill a timed run.
+    /// Starts a workload on huge pages (one that does not ask for them has its memory collapsed) and finds out how many operations fill a timed run.
     pub(super) fn start(setting: &Setting, kind: WorkloadKind, size: Bytes) -> Result<Self> {
         let spec = WorkloadSpec { kind, size, pages: PageSize::Huge, cpu: Some(0) };
         let worker = Worker::spawn(&setting.launcher, &spec)?;
-        if !worker.populated().is_on_huge_pages() {
+        let process = hold(worker.pid())?;
+        if !kind.asks_for_huge_pages() {
+            collapse_all(&process)?;
+        } else if !worker.populated().is_on_huge_pages() {
             return Err(Error::NotPossible(format!(
                 "{kind} got only {} huge pages for {size}; set transparent_hugepage/enabled to \
                  'madvise' or 'always', or choose a smaller --size",
                 worker.populated().huge_pages
             )));
         }
-        let process = hold(worker.pid())?;
         let ranges = process.huge_pages()?;
         let mut subject = Self { worker, process, ranges, operations: 0, seed: 0 };
         subject.calibrate()?;
@@ -262,6 +264,23 @@ pub(super) fn hold(pid: Pid) -> Result<Arc<ManagedProcess>> {
         Refusal::Failed(error) => error.into(),
         other => Error::Child(other.to_string()),
     })
+}
+
+/// Makes huge pages of all that a program has mapped by base pages.
+pub(super) fn collapse_all(process: &ManagedProcess) -> Result<()> {
+    /// As many as are collapsed by one call, with time for others between them. Chosen.
+    const BATCH: usize = 64;
+    let survey = process.survey(Terms::ASKED_FOR, Extent::ALL)?;
+    let base = survey.found.iter().filter_map(|found| match found {
+        Found::Base(range, _) => Some(*range),
+        Found::Huge(..) => None,
+    });
+    let ranges: Vec<PmdRange> = base.collect();
+    for batch in ranges.chunks(BATCH) {
+        // The kernel refuses what lies only partly in the program's memory.
+        process.collapse(batch)?;
+    }
+    Ok(())
 }
 
 /// How many operations take about `time`, after a run that was timed.
