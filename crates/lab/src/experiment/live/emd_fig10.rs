@@ -2,7 +2,7 @@
 //! Figures 9, 10 and 11: slowdown, fairness, huge pages retained).
 
 use super::support_bench::{Bench, Subject, fitting_size};
-use super::support_fairness::{measure, picture};
+use super::support_fairness::{ABOUT_POLICIES, measure, picture};
 use super::support_sweep::{KINDS, percent};
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::workload::WorkloadKind;
@@ -84,6 +84,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          the others; under EMD about 56 % for each."
             .to_owned(),
     );
+    report.notes.push(ABOUT_POLICIES.to_owned());
     let category = |kind: WorkloadKind, fraction| format!("{kind} {}", percent(fraction));
     let categories =
         kinds.into_iter().flat_map(|kind| FRACTIONS.map(|fraction| category(kind, fraction)));

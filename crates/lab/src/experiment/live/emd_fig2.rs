@@ -4,8 +4,7 @@
 //! (memory on 4 KiB and 2 MiB pages) and 3 (run times on 4 KiB pages, and under EMD before anything is reclaimed). Two programs are not
 //! the paper's: a memcached that is started as an operator starts it, and liblinear.
 
-use super::support_bench::Bench;
-use super::support_bench::{fitting_size, median, operations_for, rounded};
+use super::support_bench::{Bench, fitting_size, median, operations_for, rounded};
 use super::support_pages::{Pages, Placed, prepare};
 use super::support_regime::set_enabled;
 use super::{Content, Experiment, On, Picture, Progress, Report, Result, Setting};

@@ -6,6 +6,7 @@
 use super::{Error, Result, Setting};
 use crate::helper::{Helper, Part};
 use crate::worker::Worker;
+use crate::workload::arena::Residency;
 use crate::workload::{LEAST_SIZE, PageSize, Timing, WorkloadKind, WorkloadSpec};
 use std::path::Path;
 use std::sync::Arc;
@@ -266,21 +267,29 @@ pub(super) fn hold(pid: Pid) -> Result<Arc<ManagedProcess>> {
     })
 }
 
-/// Makes huge pages of all that a program has mapped by base pages.
+/// Makes huge pages of all that a program has mapped by base pages, as far as that lies in its memory in whole.
 pub(super) fn collapse_all(process: &ManagedProcess) -> Result<()> {
-    /// As many as are collapsed by one call, with time for others between them. Chosen.
-    const BATCH: usize = 64;
-    let survey = process.survey(Terms::ASKED_FOR, Extent::ALL)?;
-    let base = survey.found.iter().filter_map(|found| match found {
-        Found::Base(range, _) => Some(*range),
-        Found::Huge(..) => None,
-    });
-    let ranges: Vec<PmdRange> = base.collect();
-    for batch in ranges.chunks(BATCH) {
-        // The kernel refuses what lies only partly in the program's memory.
-        process.collapse(batch)?;
+    /// The kernel may need a few attempts while it compacts memory.
+    const ATTEMPTS: u32 = 5;
+    /// Libraries, and the ends of VMAs, stay on base pages. Chosen.
+    const LEAST: f64 = 0.9;
+    let pid = process.pid();
+    for _ in 0..ATTEMPTS {
+        let survey = process.survey(Terms::ASKED_FOR, Extent::ALL)?;
+        let base = survey.found.iter().filter_map(|found| match found {
+            Found::Base(range, _) => Some(*range),
+            Found::Huge(..) => None,
+        });
+        process.collapse(&base.collect::<Vec<_>>())?;
+        let Residency { resident, huge_pages } = Residency::of(pid)?;
+        if huge_pages.bytes() >= resident.scaled(LEAST) {
+            return Ok(());
+        }
     }
-    Ok(())
+    Err(Error::NotPossible(format!(
+        "much of {} could not be collapsed: free memory is too fragmented or too scarce; choose a smaller --size",
+        process.command()
+    )))
 }
 
 /// How many operations take about `time`, after a run that was timed.

@@ -20,6 +20,10 @@ use superpage_units::{BasePages, Bytes, HugePages};
 /// The policies that the paper compares, and EMD to the letter.
 pub(super) const POLICIES: [Entry; 3] = [HAWKEYE, EMD, EMD_LITERAL];
 
+/// A note for readers of the rows.
+pub(super) const ABOUT_POLICIES: &str = "EMD is here as the daemon has it (emd) and to the letter of the paper (emd-literal); the paper's numbers stand beside \
+     both.";
+
 /// What was measured for one policy and share.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
