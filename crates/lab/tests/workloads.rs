@@ -55,6 +55,9 @@ fn trials() -> Vec<Trial> {
         trial("memcached_on_base_pages", memcached.clone(), || {
             on_base_pages(WorkloadKind::Memcached)
         }),
+        trial("ordinary_memcached_on_base_pages", reason_without_memcached(), || {
+            on_base_pages(WorkloadKind::OrdinaryMemcached)
+        }),
         trial("redis_gives_back_what_it_was_given", reason_without_redis(), redis),
         trial("a_killed_worker_is_an_error", None, killed_worker),
         trial("a_worker_ends_with_its_parent", None, || ends_with_parent("random-access-l")),

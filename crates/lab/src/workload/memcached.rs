@@ -1,4 +1,5 @@
-//! A real memcached server under a real load over its protocol.
+//! A real memcached server under a real load over its protocol, arranged so that its huge pages have the paper's bloat. One as an
+//! operator starts it is in [`ordinary`].
 //!
 //! The Memcached workload of EMD (ISMM 2025, Table 2: 19 GB on base pages, 50 GB on huge pages;
 //! Figure 4(a): huge pages with nearly all, about half and none of their base pages zero-filled).
@@ -17,6 +18,7 @@
 //!   waits for the other, and every value is compared with the one that was stored.
 
 mod client;
+pub mod ordinary;
 mod server;
 
 use super::clock::Stopwatch;
@@ -25,8 +27,7 @@ use super::{Checked, Error, PageSize, Result, Timing, Workload, WorkloadSpec};
 use crate::load::Latencies;
 use crate::server::{Server, Surroundings};
 use client::Client;
-use server::{Options, Slabs};
-use std::os::unix::net::UnixStream;
+use server::{Connected, Options, Slabs};
 use std::time::{Duration, Instant};
 use superpage_units::{BasePages, Bytes, Pid};
 
@@ -168,7 +169,8 @@ impl Memcached {
     pub fn populate(spec: &WorkloadSpec) -> Result<Self> {
         let plan = Plan::new(spec.size);
         let options = plan.options(Slabs::Ahead);
-        Self::fill(plan, server::start_apart(options, spec.pages, spec.cpu)?)
+        let line = server::arguments(&options);
+        Self::fill(plan, server::start_apart(line, spec.pages, spec.cpu)?)
     }
 
     /// Starts a server by a command such as `superpage run --`, with the memory that it gets by itself, on all
@@ -179,17 +181,13 @@ impl Memcached {
     pub fn populate_under(words: &[String], size: Bytes) -> Result<Self> {
         let plan = Plan::new(size);
         let around = Surroundings::under(words)?;
-        Self::fill(plan, server::start(plan.options(Slabs::AsNeeded), around)?)
+        let line = server::arguments(&plan.options(Slabs::AsNeeded));
+        Self::fill(plan, server::start(line, around)?)
     }
 
-    fn fill(plan: Plan, (server, socket): (Server, UnixStream)) -> Result<Self> {
-        let mut client = Client::new(socket)?;
-        client.store((0..plan.count()).map(|key| plan.item(key)))?;
-        let stored = client.stored()?;
-        if stored != plan.count() {
-            let detail = format!("it kept {stored} of {} values", plan.count());
-            return Err(Error::Server { what: "load memcached", detail });
-        }
+    fn fill(plan: Plan, Connected { server, stream, .. }: Connected) -> Result<Self> {
+        let mut client = Client::new(stream)?;
+        load(&mut client, plan.count(), |key| plan.item(key))?;
         Ok(Self { client, server, plan })
     }
 
@@ -206,38 +204,58 @@ impl Memcached {
             batches += 1;
             (Instant::now() < end).then(|| (0..BATCH).map(|_| plan.draw(&mut rng)).collect())
         });
-        let checksum = self.get_all(draw, &mut |took| latencies.add(took))?;
+        let checksum = get_all(&mut self.client, draw, &mut |took| latencies.add(took))?;
         let timing = watch.stop((batches - 1) * BATCH, checksum)?;
         latencies.wall = timing.wall;
         Ok((timing, latencies))
     }
+}
 
-    /// Gets the items of `batches`, [`WINDOW`] batches on their way at a time; `took` hears how long each was. Returns the sum
-    /// of the values' words.
-    fn get_all(
-        &mut self,
-        batches: impl Iterator<Item = Vec<Item>>,
-        took: &mut dyn FnMut(Duration),
-    ) -> Result<u64> {
-        let mut sent = std::collections::VecDeque::new();
-        let mut checksum = 0_u64;
-        let mut receive = |client: &mut Client, (batch, since): (Vec<Item>, Instant)| {
-            checksum = checksum.wrapping_add(client.receive(&batch)?);
-            took(since.elapsed());
-            Ok::<_, Error>(())
-        };
-        for batch in batches {
-            self.client.ask(&batch)?;
-            sent.push_back((batch, Instant::now()));
-            if sent.len() as u64 >= WINDOW
-                && let Some(oldest) = sent.pop_front()
-            {
-                receive(&mut self.client, oldest)?;
-            }
-        }
-        sent.into_iter().try_for_each(|batch| receive(&mut self.client, batch))?;
-        Ok(checksum)
+/// Stores all items and sees that the server has kept them.
+fn load(client: &mut Client, keys: u64, item: impl Fn(u64) -> Item) -> Result<()> {
+    client.store((0..keys).map(item))?;
+    let stored = client.stored()?;
+    if stored == keys {
+        return Ok(());
     }
+    let detail = format!("it kept {stored} of {keys} values");
+    Err(Error::Server { what: "load memcached", detail })
+}
+
+/// Gets the items of `batches`, [`WINDOW`] batches on their way at a time; `took` hears how long each was. Returns the sum
+/// of the values' words.
+fn get_all(
+    client: &mut Client,
+    batches: impl Iterator<Item = Vec<Item>>,
+    took: &mut dyn FnMut(Duration),
+) -> Result<u64> {
+    let mut sent = std::collections::VecDeque::new();
+    let mut checksum = 0_u64;
+    let mut receive = |client: &mut Client, (batch, since): (Vec<Item>, Instant)| {
+        checksum = checksum.wrapping_add(client.receive(&batch)?);
+        took(since.elapsed());
+        Ok::<_, Error>(())
+    };
+    for batch in batches {
+        client.ask(&batch)?;
+        sent.push_back((batch, Instant::now()));
+        if sent.len() as u64 >= WINDOW
+            && let Some(oldest) = sent.pop_front()
+        {
+            receive(client, oldest)?;
+        }
+    }
+    sent.into_iter().try_for_each(|batch| receive(client, batch))?;
+    Ok(checksum)
+}
+
+/// Gets every key once.
+fn get_every(client: &mut Client, keys: u64, item: impl Fn(u64) -> Item) -> Result<Checked> {
+    let batch = usize::try_from(BATCH).unwrap_or(1);
+    let batches =
+        (0..keys).step_by(batch).map(|first| (first..keys.min(first + BATCH)).map(&item).collect());
+    get_all(client, batches, &mut |_| ())?;
+    Ok(Checked { items: keys })
 }
 
 impl Workload for Memcached {
@@ -255,21 +273,14 @@ impl Workload for Memcached {
         let batches = operations.div_ceil(BATCH);
         let watch = Stopwatch::start(self.pid())?;
         let draw = (0..batches).map(|_| (0..BATCH).map(|_| plan.draw(&mut rng)).collect());
-        let checksum = self.get_all(draw, &mut |_| ())?;
+        let checksum = get_all(&mut self.client, draw, &mut |_| ())?;
         watch.stop(batches * BATCH, checksum)
     }
 
     /// Gets every key once.
     fn check(&mut self) -> Result<Checked> {
-        let (plan, count) = (self.plan, self.plan.count());
-        let batch = usize::try_from(BATCH).unwrap_or(1);
-        self.get_all(
-            (0..count)
-                .step_by(batch)
-                .map(|first| (first..count.min(first + BATCH)).map(|key| plan.item(key)).collect()),
-            &mut |_| (),
-        )?;
-        Ok(Checked { items: count })
+        let plan = self.plan;
+        get_every(&mut self.client, plan.count(), |key| plan.item(key))
     }
 }
 

@@ -38,22 +38,31 @@ pub enum WorkloadKind {
     RandomAccessDense,
     /// Random lookups in a B+ tree.
     BTree,
-    /// Random gets from a memcached server.
+    /// Random gets from a memcached server that is arranged to have bloat.
     Memcached,
+    /// Ordinary traffic to a memcached server as an operator starts it.
+    OrdinaryMemcached,
     /// Touches memory, gives it back, begins again.
     FaultLoop,
 }
 
 impl WorkloadKind {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::RandomAccessL,
         Self::RandomAccessR,
         Self::RandomAccessDense,
         Self::BTree,
         Self::Memcached,
+        Self::OrdinaryMemcached,
         Self::FaultLoop,
     ];
+
+    /// Whether the program asks for huge pages where it is started on them. Others have what the kernel gives them.
+    #[must_use]
+    pub const fn asks_for_huge_pages(self) -> bool {
+        !matches!(self, Self::OrdinaryMemcached)
+    }
 
     /// The name that the papers use.
     #[must_use]
@@ -64,6 +73,7 @@ impl WorkloadKind {
             Self::RandomAccessDense => "RandomAccess-Dense",
             Self::BTree => "BTree",
             Self::Memcached => "Memcached",
+            Self::OrdinaryMemcached => "Memcached-ordinary",
             Self::FaultLoop => "FaultLoop",
         }
     }
@@ -206,6 +216,7 @@ pub fn populate(spec: &WorkloadSpec) -> Result<(Box<dyn Workload>, Populated)> {
         WorkloadKind::RandomAccessDense => Box::new(random_access(Bloat::None)?),
         WorkloadKind::BTree => Box::new(btree::Lookups::populate(spec.size, spec.pages)?),
         WorkloadKind::Memcached => Box::new(memcached::Memcached::populate(spec)?),
+        WorkloadKind::OrdinaryMemcached => Box::new(memcached::ordinary::Ordinary::populate(spec)?),
         WorkloadKind::FaultLoop => Box::new(fault_loop::FaultLoop::populate(spec.size)?),
     };
     let populate = watch.stop(0, 0)?.wall;

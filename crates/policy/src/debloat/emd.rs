@@ -2,6 +2,7 @@
 //!
 //! The densest bucket first, over all processes; processes with a range in the densest bucket
 //! take turns, each splitting at most a quantum of huge pages in a turn (100 in the paper).
+//! [`super::emd_literal`] is the paper's algorithm without what follows.
 //!
 //! Deviations, each with its reason:
 //! - **Sampled maps** ([`Observation::Sampled`]): the paper counts every zero page; an estimate
@@ -342,7 +343,7 @@ impl Debloat for Emd {
 }
 
 /// Some ranges that nobody has looked at, of the first process that has any.
-fn unknown_ranges(maps: &BloatMaps) -> Option<(ProcessKey, Vec<PmdRange>)> {
+pub(super) fn unknown_ranges(maps: &BloatMaps) -> Option<(ProcessKey, Vec<PmdRange>)> {
     maps.iter().find_map(|(process, map)| {
         let ranges: Vec<PmdRange> = map.unknown().take(LOOK_BATCH).collect();
         if ranges.is_empty() { None } else { Some((*process, ranges)) }

@@ -6,6 +6,7 @@
 //! a [`Registry`].
 
 use super::emd::{self, EMD, EMD_EXACT};
+use super::emd_literal::EMD_LITERAL;
 use super::hawkeye::HAWKEYE;
 use super::lasting::EMD_LASTING;
 use super::underused::UNDERUSED;
@@ -78,7 +79,7 @@ impl Line for Entry {
 pub type Registry = crate::registry::Registry<Entry>;
 
 /// All of them, in the order to show them.
-pub const ALL: &[Entry] = &[EMD, EMD_EXACT, HAWKEYE, UNDERUSED, EMD_LASTING];
+pub const ALL: &[Entry] = &[EMD, EMD_EXACT, HAWKEYE, UNDERUSED, EMD_LASTING, EMD_LITERAL];
 
 /// What each does in a superpage's life, a row for each: it changes a mapping and gives back what the
 /// mapping wasted, and leaves the rest to the promotion policy that it is plugged into
@@ -149,6 +150,7 @@ mod tests {
             }
         }
         let least = |entry: Entry| entry.floor(emd::Options::WORTHWHILE).zero_pages();
-        assert_eq!([EMD, EMD_EXACT, HAWKEYE, UNDERUSED].map(least), [51, 51, 1, 410]);
+        let all = [EMD, EMD_EXACT, HAWKEYE, UNDERUSED, EMD_LITERAL].map(least);
+        assert_eq!(all, [51, 51, 1, 410, 1]);
     }
 }

@@ -9,6 +9,7 @@
 //! | policy | file | order |
 //! |---|---|---|
 //! | EMD | [`emd`] | densest bucket first; processes in it take turns |
+//! | EMD to the letter | [`emd_literal`] | the same, turns whole to the last, no least density |
 //! | our own | [`lasting`] | as EMD; what came back after earlier splits makes bloat count less |
 //! | HawkEye | [`hawkeye`] | address order, one process after the other |
 //! | Linux's shrinker | [`underused`] | the same, of those with more zero-filled base pages than a threshold |
@@ -16,6 +17,7 @@
 //! [`list`] has all of them by name.
 
 pub mod emd;
+pub mod emd_literal;
 pub mod hawkeye;
 pub mod lasting;
 pub mod list;

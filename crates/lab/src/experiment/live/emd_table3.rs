@@ -38,7 +38,9 @@ fn paper(kind: WorkloadKind) -> [f64; 3] {
         WorkloadKind::Memcached => [1633.0, 991.0, 1192.0],
         WorkloadKind::RandomAccessL => [480.0, 234.0, 434.0],
         WorkloadKind::RandomAccessR => [482.0, 231.0, 431.0],
-        WorkloadKind::RandomAccessDense | WorkloadKind::FaultLoop => [f64::NAN; 3],
+        WorkloadKind::RandomAccessDense
+        | WorkloadKind::OrdinaryMemcached
+        | WorkloadKind::FaultLoop => [f64::NAN; 3],
     }
 }
 

@@ -6,11 +6,13 @@ mod compaction;
 mod emd_fig10;
 mod emd_fig13;
 mod emd_fig15;
+mod emd_fig2;
 mod emd_fig4;
 mod emd_fig7;
 mod emd_fig8;
 mod emd_table1;
 mod emd_table3;
+mod emd_table4;
 mod fill_and_read;
 mod gigantic_fault;
 mod gigantic_promotion;
@@ -53,6 +55,7 @@ mod support_heap;
 mod support_heap_trial;
 mod support_mapped;
 mod support_mix;
+mod support_pages;
 mod support_programs;
 mod support_python;
 mod support_redis;
@@ -75,11 +78,16 @@ use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Res
 
 /// The parts of this experiment that can be run by themselves.
 pub(super) fn parts(name: &str) -> Vec<&'static str> {
-    if name == pareto::EXPERIMENT.name { pareto::parts() } else { Vec::new() }
+    let all = [
+        (&pareto::EXPERIMENT, pareto::parts as fn() -> Vec<&'static str>),
+        (&emd_fig10::EXPERIMENT, emd_fig10::parts),
+    ];
+    all.iter().find(|(e, _)| e.name == name).map(|(_, parts)| parts()).unwrap_or_default()
 }
 
 /// All of them, in the order of the papers.
 pub const ALL: &[&Experiment] = &[
+    &emd_fig2::EXPERIMENT,
     &emd_table1::EXPERIMENT,
     &emd_fig4::EXPERIMENT,
     &emd_fig7::EXPERIMENT,
@@ -87,6 +95,7 @@ pub const ALL: &[&Experiment] = &[
     &emd_fig10::EXPERIMENT,
     &emd_fig13::EXPERIMENT,
     &emd_table3::EXPERIMENT,
+    &emd_table4::EXPERIMENT,
     &emd_fig15::EXPERIMENT,
     &quicksilver_table2::EXPERIMENT,
     &quicksilver_table5::EXPERIMENT,

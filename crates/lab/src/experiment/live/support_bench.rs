@@ -6,20 +6,21 @@
 use super::{Error, Result, Setting};
 use crate::helper::{Helper, Part};
 use crate::worker::Worker;
+use crate::workload::arena::Residency;
 use crate::workload::{LEAST_SIZE, PageSize, Timing, WorkloadKind, WorkloadSpec};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use superpage_kernel::cgroup::Hierarchy;
 use superpage_kernel::meminfo;
-use superpage_kernel::pagemap::Mapping;
+use superpage_kernel::pagemap::{Found, Mapping};
 use superpage_kernel::settings::{self, Settings};
 use superpage_kernel::thp::{self, Thp};
 use superpage_manager::account::Account;
 use superpage_manager::cooldown::CoolDown;
 use superpage_manager::find::{self, Refusal};
 use superpage_manager::pass::{Flow, Options, Pass};
-use superpage_manager::process::ManagedProcess;
+use superpage_manager::process::{Extent, ManagedProcess, Terms};
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::list::Entry;
 use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, Nanos, Pid, PmdRange, Time};
@@ -127,18 +128,20 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Starts a workload on huge pages and finds out how many operations fill a timed run.
+    /// Starts a workload on huge pages (one that does not ask for them has its memory collapsed) and finds out how many operations fill a timed run.
     pub(super) fn start(setting: &Setting, kind: WorkloadKind, size: Bytes) -> Result<Self> {
         let spec = WorkloadSpec { kind, size, pages: PageSize::Huge, cpu: Some(0) };
         let worker = Worker::spawn(&setting.launcher, &spec)?;
-        if !worker.populated().is_on_huge_pages() {
+        let process = hold(worker.pid())?;
+        if !kind.asks_for_huge_pages() {
+            collapse_all(&process)?;
+        } else if !worker.populated().is_on_huge_pages() {
             return Err(Error::NotPossible(format!(
                 "{kind} got only {} huge pages for {size}; set transparent_hugepage/enabled to \
                  'madvise' or 'always', or choose a smaller --size",
                 worker.populated().huge_pages
             )));
         }
-        let process = hold(worker.pid())?;
         let ranges = process.huge_pages()?;
         let mut subject = Self { worker, process, ranges, operations: 0, seed: 0 };
         subject.calibrate()?;
@@ -262,6 +265,31 @@ pub(super) fn hold(pid: Pid) -> Result<Arc<ManagedProcess>> {
         Refusal::Failed(error) => error.into(),
         other => Error::Child(other.to_string()),
     })
+}
+
+/// Makes huge pages of all that a program has mapped by base pages, as far as that lies in its memory in whole.
+pub(super) fn collapse_all(process: &ManagedProcess) -> Result<()> {
+    /// The kernel may need a few attempts while it compacts memory.
+    const ATTEMPTS: u32 = 5;
+    /// Libraries, and the ends of VMAs, stay on base pages. Chosen.
+    const LEAST: f64 = 0.9;
+    let pid = process.pid();
+    for _ in 0..ATTEMPTS {
+        let survey = process.survey(Terms::ASKED_FOR, Extent::ALL)?;
+        let base = survey.found.iter().filter_map(|found| match found {
+            Found::Base(range, _) => Some(*range),
+            Found::Huge(..) => None,
+        });
+        process.collapse(&base.collect::<Vec<_>>())?;
+        let Residency { resident, huge_pages } = Residency::of(pid)?;
+        if huge_pages.bytes() >= resident.scaled(LEAST) {
+            return Ok(());
+        }
+    }
+    Err(Error::NotPossible(format!(
+        "much of {} could not be collapsed: free memory is too fragmented or too scarce; choose a smaller --size",
+        process.command()
+    )))
 }
 
 /// How many operations take about `time`, after a run that was timed.

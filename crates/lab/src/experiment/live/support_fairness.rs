@@ -4,14 +4,25 @@
 //! The programs are all there and populated, one started after the other, and are de-bloated
 //! together. Their runs are timed one at a time, because this kind of machine has two cores: four
 //! programs at once would measure the scheduler.
+//!
+//! EMD is there twice: as the daemon has it, and to the letter of the paper. The paper's numbers stand beside both.
 
 use super::support_bench::{Subject, debloat, median, rounded, time_in_turn};
-use super::support_sweep::POLICIES;
 use super::{Content, Picture, Progress, Report, Result};
 use serde::Serialize;
+use superpage_policy::debloat::emd::EMD;
+use superpage_policy::debloat::emd_literal::EMD_LITERAL;
+use superpage_policy::debloat::hawkeye::HAWKEYE;
 use superpage_policy::debloat::list::Entry;
 use superpage_policy::fairness::fairness;
 use superpage_units::{BasePages, Bytes, HugePages};
+
+/// The policies that the paper compares, and EMD to the letter.
+pub(super) const POLICIES: [Entry; 3] = [HAWKEYE, EMD, EMD_LITERAL];
+
+/// A note for readers of the rows.
+pub(super) const ABOUT_POLICIES: &str = "EMD is here as the daemon has it (emd) and to the letter of the paper (emd-literal); the paper's numbers stand beside \
+     both.";
 
 /// What was measured for one policy and share.
 #[derive(Clone, Debug)]

@@ -1,11 +1,9 @@
 //! `emd-fig13` on the simulated machine: one B+ tree, then one memcached, 20 to 50 % reclaimed
 //! (EMD, Figures 12 to 14).
 
-use super::emd_fig10::{Said, take_back};
+use super::emd_fig10::{POLICIES, Said, take_back};
 use super::support_emd::Kind;
 use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
-use superpage_policy::debloat::emd::EMD;
-use superpage_policy::debloat::hawkeye::HAWKEYE;
 use superpage_policy::debloat::list::Entry;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -20,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for fraction in [0.2, 0.3, 0.4, 0.5] {
-        for policy in [HAWKEYE, EMD] {
+        for policy in POLICIES {
             let case = format!("BTree and Memcached, {:.0} %", 100.0 * fraction);
             progress(&format!("{case}: {policy}"))?;
             let kinds = [Kind::BTree, Kind::Memcached];
@@ -32,7 +30,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         "The paper gives HawkEye's fairness as a mean over the four shares, and EMD's as 1.0 but for \
          one share, which has 0.99 and is not named. Its text has huge pages retained at 40 % only, \
          where memcached keeps nearly all under HawkEye; BTree takes 1.22 times as long under HawkEye \
-         on average, and 1.28 times at most.",
+         on average, and 1.28 times at most. EMD is here as the daemon has it (emd) and to the letter of the \
+         paper (emd-literal); the paper's numbers stand beside both.",
     );
     Ok(table.report)
 }
@@ -40,8 +39,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 /// From the text of section 5.3.3.
 fn said(policy: Entry, fraction: f64) -> Said {
     let (fairness, retained): (f64, &[f64]) = match policy.name {
-        "emd" if fraction == 0.4 => (1.0, &[0.54, 0.64]),
-        "emd" => (1.0, &[]),
+        "emd" | "emd-literal" if fraction == 0.4 => (1.0, &[0.54, 0.64]),
+        "emd" | "emd-literal" => (1.0, &[]),
         _ if fraction == 0.4 => (0.91, &[0.14]),
         _ => (0.91, &[]),
     };

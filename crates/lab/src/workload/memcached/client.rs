@@ -39,13 +39,29 @@ impl<S: Read + Write> Client<S> {
     /// server kept them.
     pub(super) fn store(&mut self, items: impl Iterator<Item = Item>) -> Result<()> {
         for item in items {
-            fill(&mut self.value, item);
-            write!(self.output, "set k{:x} 0 0 {} noreply\r\n", item.key, self.value.len())
-                .and_then(|()| self.output.write_all(&self.value))
-                .and_then(|()| self.output.write_all(b"\r\n"))
-                .map_err(|error| lost(&error))?;
+            self.write_set(item, " noreply").map_err(|error| lost(&error))?;
         }
         Ok(())
+    }
+
+    fn write_set(&mut self, item: Item, ending: &str) -> io::Result<()> {
+        fill(&mut self.value, item);
+        write!(self.output, "set k{:x} 0 0 {}{ending}\r\n", item.key, self.value.len())?;
+        self.output.write_all(&self.value)?;
+        self.output.write_all(b"\r\n")
+    }
+
+    /// Sends an item to be stored, and does not wait.
+    pub(super) fn send_set(&mut self, item: Item) -> Result<()> {
+        self.write_set(item, "").and_then(|()| self.output.flush()).map_err(|error| lost(&error))
+    }
+
+    /// Reads the answer to [`Client::send_set`].
+    pub(super) fn receive_stored(&mut self) -> Result<()> {
+        match self.read_line()? {
+            b"STORED" => Ok(()),
+            line => Err(unexpected("STORED", line)),
+        }
     }
 
     /// How many items the server has, once it has worked off all that was sent.
@@ -227,6 +243,17 @@ mod tests {
         let word = item(0x1f, 3).word();
         let set = [b"set k1f 0 0 3 noreply\r\n", &word[..3], b"\r\n"].concat();
         assert_eq!(*heard, [&set[..], b"get k1 kab\r\n"].concat());
+    }
+
+    #[test]
+    fn a_set_that_is_answered_is_stored_or_an_error() {
+        let mut client = client(b"STORED\r\nNOT_STORED\r\n");
+        client.send_set(item(0x1f, 3)).expect("sent");
+        let word = item(0x1f, 3).word();
+        let set = [b"set k1f 0 0 3\r\n", &word[..3], b"\r\n"].concat();
+        assert_eq!(client.output.get_ref().heard, set);
+        assert_eq!(client.receive_stored(), Ok(()));
+        assert!(client.receive_stored().is_err());
     }
 
     #[test]

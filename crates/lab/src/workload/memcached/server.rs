@@ -28,6 +28,21 @@ pub(super) struct Options {
     pub(super) slabs: Slabs,
 }
 
+/// A server, a connection to it, and the directory of its socket.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) server: Server,
+    pub(super) stream: UnixStream,
+    directory: Directory,
+}
+
+impl Connected {
+    /// One more connection.
+    pub(super) fn connect(&mut self) -> Result<UnixStream> {
+        self.server.connect(&self.directory.socket())
+    }
+}
+
 /// Whether it is installed here.
 pub(super) fn is_installed() -> bool {
     crate::server::find(MEMCACHED.name).is_ok()
@@ -36,30 +51,35 @@ pub(super) fn is_installed() -> bool {
 /// Starts a server on a core (the first one we may use, without a wish), keeps us on another one, and
 /// connects to it once it listens.
 pub(super) fn start_apart(
-    options: Options,
+    line: Vec<String>,
     pages: PageSize,
     cpu: Option<u32>,
-) -> Result<(Server, UnixStream)> {
+) -> Result<Connected> {
     let (server_core, client_core) = cores(cpu)?;
-    let started = start(options, Surroundings::new(pages, server_core))?;
+    let started = start(line, Surroundings::new(pages, server_core))?;
     sched_setaffinity(None, &client_core)
         .map_err(|errno| failed("keep the client on its core", &errno.into()))?;
     Ok(started)
 }
 
-/// Starts a server, and connects to it once it listens.
-pub(super) fn start(options: Options, around: Surroundings) -> Result<(Server, UnixStream)> {
+/// Starts a server by its command line, all but its socket, and connects to it once it listens.
+pub(super) fn start(mut line: Vec<String>, around: Surroundings) -> Result<Connected> {
     let directory = Directory::create()?;
     let socket = directory.socket();
-    let mut line = arguments(&options);
     line.extend(["-s".to_owned(), socket.to_string_lossy().into_owned()]);
     let mut server = Server::start(MEMCACHED, line, around)?;
     let stream = server.connect(&socket)?;
-    Ok((server, stream))
+    Ok(Connected { server, stream, directory })
 }
 
-/// The server's command line, all but its socket.
-fn arguments(options: &Options) -> Vec<String> {
+/// The command line by which an operator starts a server with so much memory for items: everything else is as memcached has it.
+/// (`-u` has to be said where root starts it.)
+pub(super) fn ordinary(memory: Bytes) -> Vec<String> {
+    ["-u", "root", "-m", &(memory.0 >> 20).to_string()].map(str::to_owned).into()
+}
+
+/// The server's command line for these options.
+pub(super) fn arguments(options: &Options) -> Vec<String> {
     // Exact sizes rather than a growth factor (`-f`), which needs an item's header taken into
     // account and a limit (`slab_chunk_max`) whose unit is not the documented one.
     let mut chunks = RANGES.map(|range| range.chunk.0);
