@@ -1,6 +1,7 @@
 //! Reclaiming bloat by a de-bloating policy, as the manager does on the real kernel: look, split,
-//! verify, go on. Huge pages that are shared after a fork are not looked at: splitting them does
-//! nothing.
+//! verify, go on. A gigantic page is looked at by its ranges, and mapped by huge pages before the first
+//! of them is split (Trident, section 7). Huge pages that are shared after a fork are not looked at:
+//! splitting them does nothing.
 
 use super::Machine;
 use super::work::Work;
@@ -99,6 +100,11 @@ impl Machine {
     }
 
     fn break_one(&mut self, process: ProcessKey, range: PmdRange, work: &mut Work) -> BasePages {
+        let slot = self.processes.get(process).and_then(|process| process.slot(range));
+        if slot.is_some_and(|slot| slot.mapping == Mapping::Gigantic) {
+            let page = Page::containing(range.start(), PageSize::Gigantic);
+            self.split_gigantic(process, page, work);
+        }
         let Some(density) = self.split(process, range, work) else { return BasePages::ZERO };
         if self.may_miss.is_some() {
             self.split.insert((process, range));
@@ -113,7 +119,7 @@ impl Machine {
             let mut map = BloatMap::new();
             let process = self.processes.get(*key)?;
             for (range, slot) in process.mapped_slots(VirtAddr::default()) {
-                if slot.mapping == Mapping::Huge && !self.is_shared_huge(slot) {
+                if self.is_splittable(slot) {
                     map.insert(range, Knowledge::Unknown);
                 }
             }
@@ -121,6 +127,11 @@ impl Machine {
         };
         let known: BTreeSet<ProcessKey> = processes.iter().copied().collect();
         known.iter().filter_map(of).collect()
+    }
+
+    /// Whether a superpage maps it that can be split to reclaim bloat.
+    fn is_splittable(&self, slot: &Slot) -> bool {
+        matches!(slot.mapping, Mapping::Huge | Mapping::Gigantic) && !self.is_shared_huge(slot)
     }
 
     fn look(
@@ -135,9 +146,7 @@ impl Machine {
         let Some(map) = maps.get_mut(&key) else { return };
         for range in ranges {
             let slot = self.processes.get(key).and_then(|process| process.slot(*range));
-            let is_broken =
-                |slot: &&Slot| slot.mapping == Mapping::Huge && !self.is_shared_huge(slot);
-            match slot.filter(is_broken) {
+            match slot.filter(|slot| self.is_splittable(slot)) {
                 Some(slot) => map.refine(*range, seen(slot, *range, depth, seed, work)),
                 None => {
                     map.remove(*range);
@@ -184,4 +193,62 @@ fn sample(slot: &Slot, range: PmdRange, size: SampleSize, seed: u64) -> Option<S
     let used = slot.used();
     let zero = size.positions(range, seed).filter(|page| !used.contains(*page)).count();
     Sample::new(size.pages(), u16::try_from(zero).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Backing, Content, Setup};
+    use super::*;
+    use superpage_policy::debloat::emd;
+    use superpage_policy::debloat::hawkeye::HAWKEYE;
+    use superpage_policy::promotion::list;
+    use superpage_units::{
+        Advice, Bytes, GIGANTIC_PAGE_BYTES, Growth, HUGE_PAGE_BYTES, Vma, VmaKind,
+    };
+
+    const START: VirtAddr = VirtAddr(GIGANTIC_PAGE_BYTES);
+
+    /// A machine whose one process has a gigantic page, and has written to two base pages of it, in
+    /// different ranges.
+    fn gigantic() -> (Machine, ProcessKey) {
+        let memory = Bytes::from_gib(2);
+        let setup = Setup { memory, pools: None, backing: Backing::None, seed: 1 };
+        let policy = (list::find("trident").expect("it is known").build)();
+        let mut machine = Machine::new(setup, policy);
+        let key = machine.spawn();
+        let end = START.offset(Bytes(GIGANTIC_PAGE_BYTES));
+        let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Fixed, Advice::None);
+        machine.map(key, Vma { start: START, end, kind, growth, advice });
+        for at in [0, 100 * HUGE_PAGE_BYTES] {
+            machine.touch(key, START.offset(Bytes(at)), Content::Data).expect("there is memory");
+        }
+        (machine, key)
+    }
+
+    #[test]
+    fn a_gigantic_page_gives_its_bloat_back_and_keeps_its_data() {
+        let (mut machine, key) = gigantic();
+        assert_eq!(machine.process(key).and_then(|p| p.footprint().gigantic), Some(1));
+        let whole = PageSize::Gigantic.base_pages();
+        assert_eq!(machine.bloat(key), whole - BasePages(2));
+        let mut work = Work::default();
+        let mut policy = (HAWKEYE.build)(emd::Options::WORTHWHILE);
+        let freed = machine.debloat(policy.as_mut(), &[key], whole, &mut work);
+        assert_eq!(freed, whole - BasePages(2));
+        assert_eq!(machine.resident(key), BasePages(2));
+        assert!(machine.holds_data(key, START.offset(Bytes(100 * HUGE_PAGE_BYTES))));
+        machine.check();
+    }
+
+    #[test]
+    fn a_gigantic_page_is_split_no_further_than_is_needed() {
+        let (mut machine, key) = gigantic();
+        let mut work = Work::default();
+        let mut policy = (HAWKEYE.build)(emd::Options::WORTHWHILE);
+        machine.debloat(policy.as_mut(), &[key], BasePages(1), &mut work);
+        let footprint = machine.process(key).expect("it is there").footprint();
+        assert_eq!((footprint.base, footprint.huge.0), (BasePages(1), 511)); // tidy: allow(one of 512 is split)
+        assert_eq!(footprint.gigantic, Some(0));
+        machine.check();
+    }
 }

@@ -15,7 +15,8 @@
 //!   is limited to. The daemon keeps to a tenth of one unless it is told otherwise.
 //! - Frames that are reserved and not populated do not count as used: they are given back whenever
 //!   memory is short.
-//! - Gigantic pages are left alone, as in both papers; so is memory from pools, which cannot be split.
+//! - Gigantic pages are split as well (Trident, section 7). EMD's and HawkEye's kernels have none.
+//! - Memory from pools is left alone: it cannot be split.
 //! - A program that finds no memory at all does not wait for it.
 
 use super::Worker;

@@ -35,6 +35,7 @@ mod support_quicksilver;
 mod support_trident_bars;
 mod support_trident_programs;
 mod support_trident_runs;
+mod support_trident_translation;
 mod support_xheap;
 mod support_xheap_bars;
 
@@ -43,7 +44,9 @@ mod trident_fig10;
 mod trident_fig11;
 mod trident_fig12;
 mod trident_fig13;
+mod trident_fig2;
 mod trident_fig3;
+mod trident_fig4;
 mod trident_fig7;
 mod trident_fig9;
 
@@ -81,7 +84,9 @@ pub const ALL: &[&Experiment] = &[
     &quicksilver_table5::EXPERIMENT,
     &quicksilver_table6::EXPERIMENT,
     &trident_fig1::EXPERIMENT,
+    &trident_fig2::EXPERIMENT,
     &trident_fig3::EXPERIMENT,
+    &trident_fig4::EXPERIMENT,
     &trident_table3::EXPERIMENT,
     &trident_fig7::EXPERIMENT,
     &trident_table4::EXPERIMENT,

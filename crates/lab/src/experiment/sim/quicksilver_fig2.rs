@@ -18,6 +18,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const POLICIES: [&str; 5] =
     ["linux", "linux-nokhugepaged", "freebsd", "quicksilver-sync-1", "quicksilver-sync-64"];
 const COMPILATIONS: usize = 3;
+/// What stands for "few" and "most": less and more than half of memory.
+const HALF: f64 = 0.5;
 /// Points in each compilation at which is looked.
 const LOOKS: usize = 4;
 
@@ -45,23 +47,58 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let mut run = machine(policy, Frag::Zero, setting)?;
         for compilation in 1..=COMPILATIONS {
             let key = run.start(gcc());
+            let mut found = Vec::new();
             for look in 1..=LOOKS {
                 run.until_left(LOOKS - look)?;
                 let footprint = run.machine().process(key).map(|process| process.footprint());
-                let huge = footprint.unwrap_or_default().huge.bytes();
+                let footprint = footprint.unwrap_or_default();
+                let huge = footprint.huge.bytes();
                 let case = format!("compilation {compilation}, {} %", 100 * look / LOOKS);
                 let quantity =
                     Quantity { case: &case, policy, name: "mapped by superpages", unit: "MiB" };
                 let mib = huge.0 as f64 / Bytes::from_mib(1).0 as f64;
+                found.push((mib, huge.share_of(footprint.total().bytes()).get()));
                 table.add(quantity, None, mib, Basis::Assumed)?;
             }
             run.machine_mut().exit(key);
+            add_said(&mut table, policy, compilation, &found)?;
         }
     }
     table.note(
-        "The figure is not in our copy; its text says that Linux maps few superpages early in each \
-         compilation, that khugepaged adds to them slowly, and that FreeBSD maps most of the \
-         memory. The heap's size and pace are assumed.",
+        "The figure is not in our copy, and its text has no number: Linux maps few superpages early \
+         in each compilation and creates no more as the heap grows, khugepaged adds to them slowly, \
+         and FreeBSD has most of the memory quickly mapped by superpages. The paper's column has \
+         bounds that stand for these words: half of the memory for \"few\" and \"most\", and more \
+         than nothing for what khugepaged adds. The heap's size and pace are assumed.",
     );
     Ok(table.report)
+}
+
+/// Rows for what the paper says in words; `found` has the MiB and the share of memory that superpages
+/// map at each look.
+fn add_said(
+    table: &mut Table,
+    policy: &str,
+    compilation: usize,
+    found: &[(f64, f64)],
+) -> Result<()> {
+    let (Some(first), Some(last)) = (found.first(), found.last()) else { return Ok(()) };
+    let case = format!("compilation {compilation}");
+    let of = |name, unit| Quantity { case: &case, policy, name, unit };
+    let assumed = Basis::Assumed;
+    match policy {
+        "linux-nokhugepaged" => {
+            let quantity = of("by superpages at its end (paper: less than)", "of memory");
+            table.add(quantity, Some(HALF), last.1, assumed)
+        }
+        "linux" => {
+            let quantity = of("more by superpages at its end than early (paper: more than)", "MiB");
+            table.add(quantity, Some(0.0), last.0 - first.0, assumed)
+        }
+        "freebsd" => {
+            let quantity = of("by superpages early (paper: more than)", "of memory");
+            table.add(quantity, Some(HALF), first.1, assumed)
+        }
+        _ => Ok(()),
+    }
 }

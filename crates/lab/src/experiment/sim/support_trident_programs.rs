@@ -119,7 +119,7 @@ impl Program {
     }
 
     /// Threads (Table 2).
-    const fn threads(self) -> u32 {
+    pub(super) const fn threads(self) -> u32 {
         match self {
             Self::Btree | Self::Gups | Self::Redis | Self::Canneal => 1,
             _ => 36,
@@ -171,7 +171,7 @@ impl Program {
     /// For GUPS so that gigantic pages gain 47 % (Figure 9). The others are assumed: a pointer that
     /// is waited for takes 90 ns, a processor has a few gathers under way at once, and a program
     /// computes in between.
-    const fn cycles(self) -> f64 {
+    pub(super) const fn cycles(self) -> f64 {
         match self {
             Self::Gups => 20.5,
             Self::Canneal => 80.0,
