@@ -39,6 +39,7 @@ mod support_trident_translation;
 mod support_xheap;
 mod support_xheap_bars;
 
+mod trident_bloat;
 mod trident_fig1;
 mod trident_fig10;
 mod trident_fig11;
@@ -97,6 +98,7 @@ pub const ALL: &[&Experiment] = &[
     &trident_fig12::EXPERIMENT,
     &trident_fig13::EXPERIMENT,
     &trident_pv_promotion::EXPERIMENT,
+    &trident_bloat::EXPERIMENT,
     &xheap_fig3::EXPERIMENT,
     &xheap_fig4::EXPERIMENT,
     &xheap_fig5::EXPERIMENT,
