@@ -13,9 +13,11 @@ mod graph_fig1;
 mod graph_fig10;
 mod graph_fig11;
 mod graph_fig5;
+mod graph_fig6;
 mod graph_fig7;
 mod graph_fig8;
 mod graph_fig9;
+mod graph_oversubscribed;
 mod quicksilver_fig2;
 mod quicksilver_table2;
 mod quicksilver_table3;
@@ -105,6 +107,8 @@ pub const ALL: &[&Experiment] = &[
     &xheap_fig6::EXPERIMENT,
     &graph_fig1::EXPERIMENT,
     &graph_fig5::EXPERIMENT,
+    &graph_fig6::EXPERIMENT,
+    &graph_oversubscribed::EXPERIMENT,
     &graph_fig7::EXPERIMENT,
     &graph_fig8::EXPERIMENT,
     &graph_fig9::EXPERIMENT,
