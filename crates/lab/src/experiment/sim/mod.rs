@@ -13,9 +13,11 @@ mod graph_fig1;
 mod graph_fig10;
 mod graph_fig11;
 mod graph_fig5;
+mod graph_fig6;
 mod graph_fig7;
 mod graph_fig8;
 mod graph_fig9;
+mod graph_oversubscribed;
 mod quicksilver_fig2;
 mod quicksilver_table2;
 mod quicksilver_table3;
@@ -39,6 +41,7 @@ mod support_trident_translation;
 mod support_xheap;
 mod support_xheap_bars;
 
+mod trident_bloat;
 mod trident_fig1;
 mod trident_fig10;
 mod trident_fig11;
@@ -97,12 +100,15 @@ pub const ALL: &[&Experiment] = &[
     &trident_fig12::EXPERIMENT,
     &trident_fig13::EXPERIMENT,
     &trident_pv_promotion::EXPERIMENT,
+    &trident_bloat::EXPERIMENT,
     &xheap_fig3::EXPERIMENT,
     &xheap_fig4::EXPERIMENT,
     &xheap_fig5::EXPERIMENT,
     &xheap_fig6::EXPERIMENT,
     &graph_fig1::EXPERIMENT,
     &graph_fig5::EXPERIMENT,
+    &graph_fig6::EXPERIMENT,
+    &graph_oversubscribed::EXPERIMENT,
     &graph_fig7::EXPERIMENT,
     &graph_fig8::EXPERIMENT,
     &graph_fig9::EXPERIMENT,

@@ -33,7 +33,7 @@ use superpage_units::{Advice, Bytes};
 
 /// Cycles for each edge without those of translation. Fitted to the mean of Figure 1 without
 /// pressure, and to nothing else.
-const CYCLES_PER_EDGE: f64 = 64.0;
+pub(super) const CYCLES_PER_EDGE: f64 = 64.0;
 /// Cycles for each base page that is filled while a graph is loaded. Assumed; loading is not in the
 /// times.
 const FILL_CYCLES: f64 = 2_000.0;
@@ -43,7 +43,7 @@ const FILL_CYCLES: f64 = 2_000.0;
 /// by less than 1 %.
 const WARM_UPS: usize = 12;
 /// An item of most arrays, and of values and PR's properties.
-const ITEM: Bytes = Bytes(8);
+pub(super) const ITEM: Bytes = Bytes(8);
 const HALF_ITEM: Bytes = Bytes(4);
 
 /// A program of the paper.
@@ -74,6 +74,13 @@ pub(super) enum Array {
     Worklists,
 }
 
+impl Array {
+    /// Whether it is loaded from a file.
+    const fn is_loaded(self) -> bool {
+        matches!(self, Self::Vertex | Self::Edge | Self::Values)
+    }
+}
+
 /// A program on a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Program {
@@ -90,6 +97,15 @@ pub(super) enum First {
     Property,
 }
 
+/// Where the files lie that a graph is loaded from: one for each array of it, as large as the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Files {
+    /// In memory of the other socket (tmpfs), or read around the page cache.
+    Elsewhere,
+    /// In the page cache of the memory that the program runs on, from when they are read.
+    PageCache,
+}
+
 /// How a program is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Setup {
@@ -98,6 +114,7 @@ pub(super) struct Setup {
     pub(super) advised: Option<Array>,
     /// How vertices are numbered.
     pub(super) numbering: Numbering,
+    pub(super) files: Files,
 }
 
 /// How vertices are numbered.
@@ -134,7 +151,7 @@ impl Input {
         Graph { vertices, edges, degrees }
     }
 
-    const fn natural_order(self) -> VertexOrder {
+    pub(super) const fn natural_order(self) -> VertexOrder {
         match self {
             Self::Kronecker | Self::Sd1Arc => VertexOrder::Scattered,
             Self::Twitter | Self::Wikipedia => VertexOrder::Grouped,
@@ -231,7 +248,12 @@ impl Program {
         if setup.first == First::Property {
             order.sort_by_key(|at| arrays.get(*at).is_none_or(|(a, _)| *a != Array::Property));
         }
-        phases.extend(order.into_iter().map(fill));
+        for (at, (array, size)) in order.into_iter().filter_map(|at| Some((at, arrays.get(at)?))) {
+            if setup.files == Files::PageCache && array.is_loaded() {
+                phases.push(Phase::ReadFile(*size));
+            }
+            phases.push(fill(at));
+        }
         let streams = self.streams(setup.numbering);
         let per_edge: f64 = streams.iter().map(|stream| stream.weight).sum();
         let timed = Access {
@@ -295,7 +317,7 @@ impl Program {
 }
 
 /// Fills an array from its start to its end.
-fn fill(vma: usize) -> Phase {
+pub(super) fn fill(vma: usize) -> Phase {
     Phase::Populate(Populate {
         part: Part::whole(vma),
         order: Order::Sequential,
@@ -335,6 +357,24 @@ mod tests {
         };
         let mean = programs[..8].iter().map(share).sum::<f64>() / 8.0;
         assert!((mean / 0.0292 - 1.0).abs() < 0.1, "{mean}");
+    }
+
+    #[test]
+    fn files_are_read_before_the_arrays_that_are_loaded_from_them() {
+        let program = Program { kernel: Kernel::Sssp, input: Input::Wikipedia };
+        let of = |first, files| {
+            let setup = Setup { first, advised: None, numbering: Numbering::Natural, files };
+            let phases = program.workload(setup).phases;
+            let name = |phase: &Phase| match phase {
+                Phase::ReadFile(_) => Some('r'),
+                Phase::Populate(_) => Some('p'),
+                _ => None,
+            };
+            phases.iter().filter_map(name).collect::<String>()
+        };
+        assert_eq!(of(First::Graph, Files::Elsewhere), "ppppp");
+        assert_eq!(of(First::Graph, Files::PageCache), "rprprppp");
+        assert_eq!(of(First::Property, Files::PageCache), "prprprpp");
     }
 
     #[test]

@@ -19,7 +19,7 @@
 //! (the kernel's default): all that fragments memory here is unmovable, so compaction could only
 //! make loading slower, which is not in the times.
 
-use super::support_graph_programs::{Array, First, Numbering, Program, Setup};
+use super::support_graph_programs::{Array, Files, First, Numbering, Program, Setup};
 use super::support_hardware;
 use super::support_parallel::{self, Known};
 use super::{Error, Progress, Result, Setting, policy_named};
@@ -46,6 +46,8 @@ pub(super) enum Memory {
     Ample,
     /// So many MiB beyond its own, and this share (per cent) of what is left fragmented.
     Left { beyond: u64, fragmented: u32 },
+    /// So many MiB less than its own.
+    Short { by: u64 },
 }
 
 impl Memory {
@@ -59,8 +61,11 @@ impl Memory {
 
     fn prepare(self, physical: &mut Physical, random: &mut Random, footprint: Bytes) {
         physical.scatter_unmovable(NATURAL, random);
-        let Self::Left { beyond, fragmented } = self else { return };
-        let left = footprint + Bytes::from_mib(beyond);
+        let (left, fragmented) = match self {
+            Self::Ample => return,
+            Self::Left { beyond, fragmented } => (footprint + Bytes::from_mib(beyond), fragmented),
+            Self::Short { by } => (footprint.saturating_sub(Bytes::from_mib(by)), 0),
+        };
         physical.hog(physical.free_memory().free().bytes().saturating_sub(left));
         let wanted = left.scaled(f64::from(fragmented) / 100.0).to_huge_pages().0 as f64;
         let whole = physical.free_memory().huge_pages().0.max(1) as f64;
@@ -89,6 +94,7 @@ pub(super) struct Case {
     pub(super) pages: Pages,
     pub(super) first: First,
     pub(super) numbering: Numbering,
+    pub(super) files: Files,
 }
 
 /// What came of it.
@@ -109,8 +115,8 @@ pub(super) struct Outcome {
 impl Case {
     /// With all of a socket, loaded and numbered as it comes.
     pub(super) const fn plain(program: Program, pages: Pages) -> Self {
-        let first = First::Graph;
-        Self { program, memory: Memory::Ample, pages, first, numbering: Numbering::Natural }
+        let (first, numbering) = (First::Graph, Numbering::Natural);
+        Self { program, memory: Memory::Ample, pages, first, numbering, files: Files::Elsewhere }
     }
 
     pub(super) const fn on(self, memory: Memory) -> Self {
@@ -119,6 +125,11 @@ impl Case {
 
     pub(super) const fn property_first(self) -> Self {
         Self { first: First::Property, ..self }
+    }
+
+    /// With the files of the graph in the page cache of the same memory.
+    pub(super) const fn through_page_cache(self) -> Self {
+        Self { files: Files::PageCache, ..self }
     }
 
     pub(super) const fn grouped(self) -> Self {
@@ -137,27 +148,18 @@ impl Case {
     }
 
     fn simulate(self, setting: &Setting) -> Result<Outcome> {
-        let setup = machine::Setup {
-            memory: NODE,
-            pools: None,
-            backing: Backing::None,
-            seed: setting.seed,
-        };
         let name = match self.pages {
             Pages::Base | Pages::Selective(_) => "linux-4k",
             Pages::Linux => LINUX,
             Pages::Advised(_) => "linux-madvise",
         };
-        let mut machine = Machine::new(setup, policy_named(name)?);
-        let footprint = self.program.footprint();
-        machine.prepare(|physical, random| self.memory.prepare(physical, random, footprint));
-        let mut run = Run::new(machine, support_hardware::of("graph")?);
+        let mut run = empty((self.program, self.memory), Backing::None, name, setting)?;
         let advised = match self.pages {
             Pages::Advised(array) => Some(array),
             Pages::Base | Pages::Linux | Pages::Selective(_) => None,
         };
-        let workload =
-            self.program.workload(Setup { first: self.first, advised, numbering: self.numbering });
+        let Self { first, numbering, files, .. } = self;
+        let workload = self.program.workload(Setup { first, advised, numbering, files });
         let maps = workload.phases.iter().filter(|phase| matches!(phase, Phase::Map(_))).count();
         let phases = workload.phases.len();
         let key = run.start(workload);
@@ -197,6 +199,19 @@ impl Case {
             huge_property: (0..ranges).filter(is_huge).count() as f64 / ranges.max(1) as f64,
         })
     }
+}
+
+/// A run under the policy `name`, with the memory that a program finds and the program not started.
+pub(super) fn empty(
+    (program, memory): (Program, Memory),
+    backing: Backing,
+    name: &str,
+    setting: &Setting,
+) -> Result<Run> {
+    let setup = machine::Setup { memory: NODE, pools: None, backing, seed: setting.seed };
+    let mut machine = Machine::new(setup, policy_named(name)?);
+    machine.prepare(|physical, random| memory.prepare(physical, random, program.footprint()));
+    Ok(Run::new(machine, support_hardware::of("graph")?))
 }
 
 /// Makes the runs of these cases, so that their outcomes are there when they are asked for.
