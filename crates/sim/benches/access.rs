@@ -40,7 +40,7 @@ fn accesses(c: &mut Criterion) {
         let mut guest = translator();
         group.bench_function(BenchmarkId::new("random, guest", size), |b| {
             b.iter(|| {
-                let access = |_| guest.access_nested(address(&mut state), size, size);
+                let access = |_| guest.translate(address(&mut state), size, Some(size)).cycles;
                 (0..PASS).map(access).sum::<Cycles>()
             });
         });

@@ -2,7 +2,7 @@
 //! work takes time, and what was split is not rebuilt as bloated.
 
 use superpage_policy::debloat;
-use superpage_policy::promotion::list;
+use superpage_policy::promotion::{View, list};
 use superpage_policy::watermark::Watermarks;
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
@@ -149,9 +149,9 @@ fn what_was_broken_is_not_rebuilt_as_bloated() {
     let mut run = large("linux+emd", None);
     run.to_end().expect("there is room");
     assert!(
-        run.machine().now > Time::ZERO + Nanos::from_secs_f64(100.0),
+        run.machine().now() > Time::ZERO + Nanos::from_secs_f64(100.0),
         "{:?}",
-        run.machine().now
+        run.machine().now()
     );
     assert!(run.debloated().expect("it is plugged in").split > HugePages(8));
     assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 0);

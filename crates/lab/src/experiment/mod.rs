@@ -5,6 +5,7 @@
 //! beside the measured ones), notes in plain words, and pictures to draw.
 
 pub mod batch;
+mod described;
 pub mod live;
 pub mod sim;
 
@@ -71,6 +72,7 @@ impl Experiment {
     /// [`Error`].
     pub fn run(&self, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let mut report = (self.run)(setting, progress)?;
+        report.notes.extend(described::notes(self.source, &report.rows));
         if self.on == On::Sim && report.pictures.is_empty() {
             report.pictures = sim::pictures(self, &report.rows);
         }

@@ -47,7 +47,7 @@ impl Testbed for Simulated {
     }
 
     fn set_time(&mut self, now: Time) {
-        self.machine.now = now;
+        self.machine.at(now);
     }
 
     fn view(&mut self) -> Result<&mut dyn View, Failed> {

@@ -86,19 +86,32 @@ pub const ALL: &[Entry] = &[EMD, EMD_EXACT, HAWKEYE, UNDERUSED, EMD_LASTING, EMD
 /// ([`crate::promotion::list::five_events`]).
 #[must_use]
 pub fn five_events(registry: &Registry) -> Vec<[String; 6]> {
-    let row = |entry: &Entry| {
-        let [high, low] = entry.marks.map(|share| format!("{share:.0}"));
+    registry.entries().iter().map(Entry::events).collect()
+}
+
+impl Entry {
+    fn events(&self) -> [String; 6] {
+        let [high, low] = self.marks.map(|share| format!("{share:.0}"));
         let own = "the promotion policy's".to_owned();
         [
-            format!("+{}", entry.name),
+            format!("+{}", self.name),
             own.clone(),
             own.clone(),
             own,
             format!("also with more than {high} of memory used, until {low}"),
-            format!("also what is zero-filled then. {}", entry.summary),
+            format!("also what is zero-filled then. {}", self.summary),
         ]
-    };
-    registry.entries().iter().map(row).collect()
+    }
+
+    /// The row of a promotion policy with this de-bloater plugged in, from the policy's own row.
+    #[must_use]
+    pub fn plugged_into(&self, policy: &[String; 6]) -> [String; 6] {
+        let [name, allocation, preparation, mapping, unmapping, deallocation] = policy.clone();
+        let [plus, _, _, _, unmaps, frees] = self.events();
+        let both = |own, also| format!("{own}; {also}");
+        let (unmapping, deallocation) = (both(unmapping, unmaps), both(deallocation, frees));
+        [name + &plus, allocation, preparation, mapping, unmapping, deallocation]
+    }
 }
 
 #[cfg(test)]
@@ -118,6 +131,20 @@ mod tests {
             let said = format!("more than {high:.0} of memory used, until {low:.0}");
             assert!(row[4].contains(&said), "{row:?}");
             assert_eq!(row[0], format!("+{}", entry.name));
+        }
+    }
+
+    /// A promotion policy reclaims bloat only where a de-bloater is plugged into it.
+    #[test]
+    fn only_a_debloater_gives_zero_filled_pages_back() {
+        let promotion = crate::promotion::list::Registry::published();
+        for row in crate::promotion::list::five_events(&promotion) {
+            assert!(!row.concat().contains("zero-filled"), "{row:?}");
+            let plugged = HAWKEYE.plugged_into(&row);
+            assert_eq!(plugged[0], format!("{}+hawkeye", row[0]));
+            assert_eq!(plugged[..4][1..], row[..4][1..]);
+            assert!(plugged[4].starts_with(&row[4]) && plugged[4].contains("85 %"), "{plugged:?}");
+            assert!(plugged[5].starts_with(&row[5]) && plugged[5].contains("zero-filled"));
         }
     }
 

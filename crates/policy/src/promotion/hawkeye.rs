@@ -12,7 +12,8 @@
 //! pages aggressively in the fault handler while memory is unfragmented. [`FirstTouch`] is the
 //! choice.
 //!
-//! HawkEye's sequential bloat recovery is [`crate::debloat::hawkeye`].
+//! HawkEye's sequential bloat recovery is [`crate::debloat::hawkeye`], which is plugged into this
+//! policy as into any other: by itself it gives no zero-filled page back.
 //!
 //! Deviations:
 //! - The papers at hand name no period of sampling, no limit of CPU time and no amount of zeroed
@@ -301,7 +302,7 @@ impl Policy for HawkEye {
             preparation: Preparation::AheadOfTime,
             mapping: Mapped::AtOnce,
             unmapping: Unmapping::WhenFreed,
-            deallocation: Deallocation::WhenUnmappedOrBloated,
+            deallocation: Deallocation::WhenUnmapped,
         }
     }
 }

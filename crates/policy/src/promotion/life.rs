@@ -112,8 +112,6 @@ pub enum Deallocation {
     WhenUnmapped,
     /// As soon as it is unmapped, and never to make room.
     OnlyWhenUnmapped,
-    /// When it is unmapped; its zero-filled base pages also under pressure.
-    WhenUnmappedOrBloated,
     /// As late as possible: under pressure, the reservation idle longest first.
     Deferred,
     /// In the background, when it is idle and partly used.
@@ -193,7 +191,6 @@ impl fmt::Display for Deallocation {
             Self::Never => "never",
             Self::WhenUnmapped => "when unmapped",
             Self::OnlyWhenUnmapped => "when unmapped, never to make room",
-            Self::WhenUnmappedOrBloated => "when unmapped; zero-filled pages under pressure",
             Self::Deferred => "as late as possible, idle longest first",
             Self::WhenIdle => "in the background, when idle and partly used",
             Self::Clock => "when the clock finds it unused",

@@ -122,7 +122,7 @@ mod tests {
             machine.hold_parts(HugePages(0), BasePages(16)).unwrap();
             assert_eq!(machine.free_memory().huge_pages(), HugePages::ZERO);
             for second in 1..30 {
-                machine.now = Time::ZERO + Nanos::from_secs_f64(f64::from(second));
+                machine.at(Time::ZERO + Nanos::from_secs_f64(f64::from(second)));
                 while let super::super::Stepped::Worked(_) = machine.step() {}
             }
             machine.check();

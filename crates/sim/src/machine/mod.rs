@@ -16,7 +16,7 @@
 //! | `view` | what a policy sees of it |
 //! | `work` | work counted, so that it can be priced |
 //!
-//! Time does not pass in here: whoever drives the machine sets [`Machine::now`].
+//! Time does not pass in here: whoever asks for something says when, by [`Machine::at`].
 
 mod access;
 mod act;
@@ -123,8 +123,8 @@ pub enum Accesses {
 /// A machine.
 #[derive(Debug)]
 pub struct Machine {
-    /// The time.
-    pub now: Time,
+    /// When it does what it is asked for now.
+    now: Time,
     pub(crate) physical: Physical,
     pub(crate) processes: Processes,
     policy: Option<Box<dyn Policy>>,
@@ -171,6 +171,13 @@ impl Machine {
             split: BTreeSet::new(),
             may_miss: None,
         }
+    }
+
+    /// The machine at this time, from now on. Programs and who works beside them have clocks of their
+    /// own, so one may ask for an earlier time than the last did.
+    pub fn at(&mut self, time: Time) -> &mut Self {
+        self.now = time;
+        self
     }
 
     /// What happened so far.

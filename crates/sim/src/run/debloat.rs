@@ -19,14 +19,14 @@
 //! - Memory from pools is left alone: it cannot be split.
 //! - A program that finds no memory at all does not wait for it.
 
-use super::Worker;
 use crate::machine::work::Work;
-use crate::machine::{Machine, Pass};
+use crate::machine::{Machine, Pass, Stepped, Worked};
 use superpage_policy::debloat::list::Entry;
 use superpage_policy::debloat::{Debloat, DoneCause, emd};
+use superpage_policy::promotion::View;
 use superpage_policy::promotion::life::Allocation;
 use superpage_policy::watermark::{Guard, Order, Usage, Watermarks};
-use superpage_units::{BasePages, Bytes, HugePages, Nanos, Time};
+use superpage_units::{BasePages, Bytes, HugePages, Nanos};
 
 /// How long it waits when nothing was left to free, the first time: as the daemon.
 const BACK_OFF: Nanos = Nanos(30_000_000_000);
@@ -39,7 +39,6 @@ pub struct Debloater {
     may_miss: BasePages,
     pass: Option<Pass>,
     passes: u64,
-    pub(super) worker: Worker,
 }
 
 /// What a de-bloater did.
@@ -55,14 +54,6 @@ pub struct Debloated {
     pub busy: Nanos,
 }
 
-/// What it does next.
-pub(super) enum Next {
-    /// It did something.
-    Worked(Work),
-    /// Nothing until this time, or until used memory changes.
-    Rests(Option<Time>),
-}
-
 impl Debloater {
     /// One that does what `entry` says, between these watermarks.
     #[must_use]
@@ -74,7 +65,6 @@ impl Debloater {
             guard: Guard::new(marks),
             pass: None,
             passes: 0,
-            worker: Worker::default(),
         }
     }
 
@@ -83,19 +73,14 @@ impl Debloater {
         self.may_miss
     }
 
-    /// What it did so far on this machine.
-    pub(super) fn debloated(&self, machine: &Machine) -> Debloated {
+    /// What it did so far on this machine, in so much CPU time.
+    pub(super) fn debloated(&self, machine: &Machine, busy: Nanos) -> Debloated {
         let counts = machine.counts();
-        Debloated {
-            passes: self.passes,
-            split: HugePages(counts.split),
-            freed: counts.freed,
-            busy: self.worker.busy,
-        }
+        Debloated { passes: self.passes, split: HugePages(counts.split), freed: counts.freed, busy }
     }
 
     /// Does one thing.
-    pub(super) fn step(&mut self, machine: &mut Machine) -> Next {
+    pub(super) fn step(&mut self, machine: &mut Machine) -> Stepped {
         let usage = usage(machine, self.guard.marks());
         if let Some(mut pass) = self.pass.take() {
             if self.guard.is_relieved(usage) {
@@ -106,15 +91,15 @@ impl Debloater {
                     None => self.pass = Some(pass),
                     Some(DoneCause::NeedMet) => self.guard.freed_enough(),
                     Some(DoneCause::NothingLeft) => {
-                        self.guard.nothing_left(machine.now, BACK_OFF);
+                        self.guard.nothing_left(machine.now(), BACK_OFF);
                     }
                 }
-                return Next::Worked(work);
+                return worked(work);
             }
         }
-        match self.guard.step(machine.now, usage) {
-            None => Next::Rests(Some(self.guard.waits_until())),
-            Some(Order::Rest { .. }) => Next::Rests(None),
+        match self.guard.step(machine.now(), usage) {
+            None => Stepped::Resting(Some(self.guard.waits_until())),
+            Some(Order::Rest { .. }) => Stepped::Resting(None),
             Some(Order::Free { need, .. }) => {
                 self.passes += 1;
                 let processes = machine.processes().keys().to_vec();
@@ -123,10 +108,14 @@ impl Debloater {
                 let mapped =
                     processes.iter().map(|key| machine.resident(*key).bytes()).sum::<Bytes>();
                 let scanned = BasePages(mapped.to_huge_pages().0);
-                Next::Worked(Work { scanned, ..Work::default() })
+                worked(Work { scanned, ..Work::default() })
             }
         }
     }
+}
+
+const fn worked(work: Work) -> Stepped {
+    Stepped::Worked(Worked { work, locked: None })
 }
 
 /// Used memory, without what reservations would give back. Those are only counted where it matters:

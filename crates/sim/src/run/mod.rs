@@ -2,7 +2,8 @@
 //!
 //! Each program has a clock of its own, and so has the background. The program that is furthest
 //! behind runs for a slice; then the background catches up with it, and after it a de-bloater if one
-//! is plugged in. Everything follows from the seed.
+//! is plugged in. Everything follows from the seed. Whoever asks something of the machine says what its
+//! clock shows ([`Machine::at`]).
 //!
 //! A promotion by copying holds the process's memory locked (`collapse_huge_page()` in
 //! mm/khugepaged.c takes `mmap_lock` for writing), so a program that takes fault after fault waits
@@ -30,8 +31,8 @@ use crate::machine::{Machine, OutOfMemory, Stepped, Worked};
 use crate::profile::Profile;
 use crate::translation::Translator;
 use crate::workload::Workload;
-use debloat::Next;
 use program::Program;
+use superpage_policy::promotion::View;
 use superpage_units::{Nanos, PageSize, ProcessKey, Share, Time};
 
 /// How long background and de-bloater work in turn. Chosen: as long as the longest slice of a
@@ -67,14 +68,34 @@ impl Hardware {
     }
 }
 
+type Result<T> = std::result::Result<T, OutOfMemory>;
+
+/// A machine on its hardware: what it does takes time.
+#[derive(Debug)]
+struct System {
+    machine: Machine,
+    hardware: Hardware,
+    /// Until when nobody changes memory but the program whose slice it is; `None`: at any time.
+    rest: Option<Time>,
+    /// How much longer everything takes than with a CPU for each thread.
+    stretch: f64,
+}
+
+impl System {
+    /// What some work takes that is asked for now: time of a CPU, and the wait for the device.
+    fn cost(&mut self, work: &Work) -> (Nanos, Nanos) {
+        let profile = &self.hardware.profile;
+        (profile.cpu_time(work), self.machine.wait_for_device(profile, work))
+    }
+}
+
 /// A machine with programs on it, and time.
 #[derive(Debug)]
 pub struct Run {
-    machine: Machine,
-    hardware: Hardware,
+    system: System,
     programs: Vec<Program>,
     background: Worker,
-    debloater: Option<Debloater>,
+    debloater: Option<(Debloater, Worker)>,
     /// The most that the background may take of a CPU, whatever the policy says.
     limit: Option<Share>,
 }
@@ -93,14 +114,38 @@ struct Worker {
 }
 
 impl Worker {
-    /// Takes `cost` for some work, of which it is `busy` for so long, with so many CPUs or a part of
-    /// one.
-    fn spend(&mut self, work: Work, busy: Nanos, cost: Nanos, cpus: f64) {
-        self.work += work;
-        self.busy += busy;
-        self.clock += Nanos::from_secs_f64(cost.as_secs_f64() / cpus);
-        self.clock += Nanos(1);
-        self.still_until = Time::ZERO;
+    /// Takes one step after the other until its clock shows `until`, with so many CPUs or a part of
+    /// one. Programs wait while it holds their memory locked.
+    fn work_until(
+        &mut self,
+        until: Time,
+        cpus: f64,
+        system: &mut System,
+        programs: &mut [Program],
+        mut step: impl FnMut(&mut Machine) -> Stepped,
+    ) {
+        let (begun, before) = (self.clock, self.busy);
+        while self.clock < until {
+            match step(system.machine.at(self.clock)) {
+                Stepped::Worked(Worked { work, locked }) => {
+                    let (busy, waited) = system.cost(&work);
+                    let busy = busy.max(Nanos(1));
+                    let cost = busy + waited;
+                    self.work += work;
+                    self.busy += busy;
+                    self.clock += Nanos::from_secs_f64(cost.as_secs_f64() / cpus) + Nanos(1);
+                    self.still_until = Time::ZERO;
+                    for program in programs.iter_mut().filter(|p| Some(p.key()) == locked) {
+                        program.wait_for_lock(cost);
+                    }
+                }
+                Stepped::Resting(wake) => self.rest(wake, until),
+            }
+        }
+        let elapsed = self.clock.since(begun).as_secs_f64();
+        if elapsed > 0.0 {
+            self.load = self.busy.saturating_sub(before).as_secs_f64() / elapsed;
+        }
     }
 
     /// Does nothing until `wake`, or until something happens, but no further than to `until`.
@@ -109,14 +154,6 @@ impl Worker {
         let wake = wake.unwrap_or(until).min(until);
         self.clock = wake.max(self.clock + Nanos(1));
     }
-
-    /// Takes note of what it did since its clock and its CPU time showed this.
-    fn note_load(&mut self, clock: Time, busy: Nanos) {
-        let elapsed = self.clock.since(clock).as_secs_f64();
-        if elapsed > 0.0 {
-            self.load = self.busy.saturating_sub(busy).as_secs_f64() / elapsed;
-        }
-    }
 }
 
 impl Run {
@@ -124,8 +161,7 @@ impl Run {
     #[must_use]
     pub fn new(machine: Machine, hardware: Hardware) -> Self {
         Self {
-            machine,
-            hardware,
+            system: System { machine, hardware, rest: None, stretch: 1.0 },
             programs: Vec::new(),
             background: Worker::default(),
             debloater: None,
@@ -142,43 +178,40 @@ impl Run {
     /// The same, with a de-bloater plugged in.
     #[must_use]
     pub fn with_debloater(mut self, debloater: Debloater) -> Self {
-        self.machine.hold_broken(debloater.may_miss());
-        Self { debloater: Some(debloater), ..self }
+        self.system.machine.hold_broken(debloater.may_miss());
+        Self { debloater: Some((debloater, Worker::default())), ..self }
     }
 
     /// Starts a program, which has done nothing yet.
     pub fn start(&mut self, workload: Workload) -> ProcessKey {
-        let key = self.machine.spawn();
-        let translator = self.hardware.translator();
-        let now = self.machine.now;
-        let random = self.machine.random.fork();
-        self.machine.set_threads(key, workload.threads);
-        self.programs.push(Program::new(key, workload, translator, random, now));
+        let key = self.system.machine.spawn();
+        let random = self.system.machine.random.fork();
+        self.programs.push(Program::new(key, workload, &mut self.system, random));
         key
     }
 
     /// The machine.
     #[must_use]
     pub fn machine(&self) -> &Machine {
-        &self.machine
+        &self.system.machine
     }
 
     /// The machine, to do something to it between two phases.
     pub fn machine_mut(&mut self) -> &mut Machine {
-        &mut self.machine
+        &mut self.system.machine
     }
 
     /// The hardware.
     #[must_use]
     pub fn hardware(&self) -> &Hardware {
-        &self.hardware
+        &self.system.hardware
     }
 
     /// Runs until every program has ended.
     ///
     /// # Errors
     /// [`OutOfMemory`].
-    pub fn to_end(&mut self) -> Result<(), OutOfMemory> {
+    pub fn to_end(&mut self) -> Result<()> {
         self.until_left(0)
     }
 
@@ -187,25 +220,24 @@ impl Run {
     ///
     /// # Errors
     /// [`OutOfMemory`].
-    pub fn until_left(&mut self, phases: usize) -> Result<(), OutOfMemory> {
+    pub fn until_left(&mut self, phases: usize) -> Result<()> {
         while self.slice(phases)? {}
         Ok(())
     }
 
     /// Lets the program that is furthest behind run for a slice, and the background catch up;
     /// whether any had something to do.
-    fn slice(&mut self, left: usize) -> Result<bool, OutOfMemory> {
+    fn slice(&mut self, left: usize) -> Result<bool> {
         let waiting = self.programs.iter().enumerate().filter(|(_, p)| p.is_waiting(left));
         let Some((next, clock)) =
             waiting.map(|(at, program)| (at, program.clock())).min_by_key(|(at, c)| (*c, *at))
         else {
             return Ok(false);
         };
-        self.machine.now = clock;
-        let rest = self.rest(next);
-        let stretch = self.stretch();
+        self.system.rest = self.rest(next, clock);
+        self.system.stretch = self.stretch(clock);
         if let Some(program) = self.programs.get_mut(next) {
-            let child = program.slice(&mut self.machine, &self.hardware, rest, stretch)?;
+            let child = program.slice(&mut self.system)?;
             self.programs.extend(child);
         }
         let behind = self.programs.iter().filter(|p| p.is_waiting(left)).map(Program::clock);
@@ -214,26 +246,22 @@ impl Run {
         Ok(true)
     }
 
-    /// How much longer everything takes than with a CPU for each thread.
-    fn stretch(&self) -> f64 {
-        let now = self.machine.now;
+    /// How much longer everything takes at this time than with a CPU for each thread.
+    fn stretch(&self, now: Time) -> f64 {
         let threads: f64 = self.programs.iter().map(|program| program.runnable_at(now)).sum();
-        let cpus = self.hardware.profile.cpu.hardware_threads.value.0 as f64;
-        let debloating = self.debloater.as_ref().map_or(0.0, |debloater| debloater.worker.load);
+        let cpus = self.system.hardware.profile.cpu.hardware_threads.value.0 as f64;
+        let debloating = self.debloater.as_ref().map_or(0.0, |(_, worker)| worker.load);
         ((threads + self.background.load + debloating) / cpus).max(1.0)
     }
 
-    /// How long nothing will change memory while program `next` runs.
-    fn rest(&self, next: usize) -> Rest {
+    /// Until when nobody changes memory while program `next` runs from this time on.
+    fn rest(&self, next: usize, now: Time) -> Option<Time> {
         let others = self.programs.iter().enumerate().filter(|(at, _)| *at != next);
         let change =
             others.filter(|(_, program)| !program.is_steady()).map(|(_, p)| p.clock()).min();
-        let until = change.unwrap_or(Time::NEVER);
-        let mut until = until.min(self.background.still_until);
-        if let Some(debloater) = &self.debloater {
-            until = until.min(debloater.worker.still_until);
-        }
-        if until > self.machine.now { Rest::Until(until) } else { Rest::Short }
+        let workers = self.debloater.iter().map(|(_, worker)| worker).chain([&self.background]);
+        let until = workers.map(|worker| worker.still_until).chain(change).min();
+        until.filter(|until| *until > now)
     }
 
     /// Lets the background and the de-bloater work until their clocks show `until`, in turns.
@@ -245,12 +273,12 @@ impl Run {
         }
         self.background_until(until);
         self.debloat_until(until);
-        self.machine.now = until;
+        self.system.machine.at(until);
     }
 
     /// How many CPUs the background may take, or which part of one.
     fn background_cpus(&self) -> f64 {
-        let cpus = self.machine.policy().map_or(1.0, |policy| {
+        let cpus = self.system.machine.policy().map_or(1.0, |policy| {
             f64::from(policy.background_threads()) * policy.background_share().get()
         });
         self.limit.map_or(cpus, |limit| cpus.min(limit.get())).max(LEAST_SHARE.get())
@@ -259,47 +287,21 @@ impl Run {
     /// Lets the background work until its clock shows `until`.
     fn background_until(&mut self, until: Time) {
         let cpus = self.background_cpus();
-        let (begun, busy) = (self.background.clock, self.background.busy);
-        while self.background.clock < until {
-            self.machine.now = self.background.clock;
-            match self.machine.step() {
-                Stepped::Worked(Worked { work, locked }) => {
-                    let profile = &self.hardware.profile;
-                    let busy = profile.cpu_time(&work).max(Nanos(1));
-                    let cost = busy + self.machine.wait_for_device(profile, &work);
-                    self.background.spend(work, busy, cost, cpus);
-                    if let Some(key) = locked {
-                        let faults = self.programs.iter_mut().find(|p| p.key() == key);
-                        faults.into_iter().for_each(|program| program.wait_for_lock(cost));
-                    }
-                }
-                Stepped::Resting(wake) => self.background.rest(wake, until),
-            }
-        }
-        self.background.note_load(begun, busy);
+        let Self { background, system, programs, .. } = self;
+        background.work_until(until, cpus, system, programs, Machine::step);
     }
 
     /// Lets the de-bloater, if there is one, work until its clock shows `until`.
     fn debloat_until(&mut self, until: Time) {
-        let share = self.limit.unwrap_or(Share::ALL).max(LEAST_SHARE);
-        let Some(debloater) = &mut self.debloater else { return };
-        let (begun, busy) = (debloater.worker.clock, debloater.worker.busy);
-        while debloater.worker.clock < until {
-            self.machine.now = debloater.worker.clock;
-            match debloater.step(&mut self.machine) {
-                Next::Worked(work) => {
-                    let cost = self.hardware.profile.price(&work).max(Nanos(1));
-                    debloater.worker.spend(work, cost, cost, share.get());
-                }
-                Next::Rests(wake) => debloater.worker.rest(wake, until),
-            }
-        }
-        debloater.worker.note_load(begun, busy);
+        let share = self.limit.unwrap_or(Share::ALL).max(LEAST_SHARE).get();
+        let Self { debloater, system, programs, .. } = self;
+        let Some((debloater, worker)) = debloater else { return };
+        worker.work_until(until, share, system, programs, |machine| debloater.step(machine));
     }
 
     /// Lets time pass while no program runs.
     pub fn idle(&mut self, time: Nanos) {
-        let until = self.machine.now.max(self.background.clock) + time;
+        let until = self.system.machine.now().max(self.background.clock) + time;
         self.catch_up(until);
         for program in &mut self.programs {
             program.wait_until(until);
@@ -315,7 +317,8 @@ impl Run {
     /// What the de-bloater did so far, if one is plugged in.
     #[must_use]
     pub fn debloated(&self) -> Option<Debloated> {
-        self.debloater.as_ref().map(|debloater| debloater.debloated(&self.machine))
+        let (debloater, worker) = self.debloater.as_ref()?;
+        Some(debloater.debloated(&self.system.machine, worker.busy))
     }
 
     /// CPU time and work of the background so far, the de-bloater's not included.
@@ -323,13 +326,4 @@ impl Run {
     pub fn background(&self) -> (Nanos, Work) {
         (self.background.busy, self.background.work)
     }
-}
-
-/// How long a slice of steady accesses may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
-    /// The background may change memory at any time.
-    Short,
-    /// Neither it nor another program will before this time.
-    Until(Time),
 }

@@ -1,5 +1,6 @@
 //! What a run found out about a program.
 
+use crate::translation::{Source, Translation};
 use hdrhistogram::Histogram;
 use superpage_units::{BasePages, Nanos, Share};
 
@@ -48,8 +49,28 @@ impl Latencies {
     }
 }
 
+/// What some accesses took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Charged {
+    pub(super) accesses: f64,
+    pub(super) cycles: f64,
+    first_misses: f64,
+    walks: f64,
+    pub(super) faults: Nanos,
+}
+
+impl Charged {
+    /// The translation of an access that stands for `weight` of them.
+    pub(super) fn add(&mut self, translation: Translation, weight: f64) {
+        self.accesses += weight;
+        self.cycles += translation.cycles.0 as f64 * weight;
+        self.first_misses += if translation.source > Source::FirstLevel { weight } else { 0.0 };
+        self.walks += if translation.source == Source::PageTables { weight } else { 0.0 };
+    }
+}
+
 /// What a program did, and what it took.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// From its start to now, or to its end.
     pub time: Nanos,
@@ -76,6 +97,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// So many accesses, for which those that were charged stand, `each` for as many.
+    pub(super) fn translate(&mut self, accesses: f64, each: f64, charged: &Charged) {
+        self.accesses += accesses;
+        self.first_misses += each * charged.first_misses;
+        self.walks += each * charged.walks;
+    }
+
     /// The share of its cycles that went into translation, at most all: walks that are hidden overlap.
     #[must_use]
     pub fn walk_share(&self) -> Share {

@@ -94,6 +94,26 @@ impl Stats {
     }
 }
 
+/// Where a translation came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The first level of the TLBs.
+    FirstLevel,
+    /// The second level.
+    SecondLevel,
+    /// A page walk.
+    PageTables,
+}
+
+/// One translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// What it adds to the access.
+    pub cycles: Cycles,
+    /// Where it came from.
+    pub source: Source,
+}
+
 /// The translation hardware of one hardware thread.
 #[derive(Clone, Debug)]
 pub struct Translator {
@@ -122,38 +142,44 @@ impl Translator {
     /// An access to `address`, which a page of `size` maps: the cycles its translation adds.
     #[inline]
     pub fn access(&mut self, address: VirtAddr, size: PageSize) -> Cycles {
-        match self.look_up(address, size) {
-            Ok(cost) => cost,
-            Err(Walk) => self.walker.walk(address, size),
-        }
+        self.translate(address, size, None).cycles
     }
 
-    /// An access of a guest: `guest` is the size of the page that maps `address` to the guest's
-    /// physical memory, `host` that of the page which maps this.
+    /// An access to `address`, which a page of `size` maps; in a guest to its physical memory, which
+    /// the host maps by pages of `host` size.
     #[inline]
-    pub fn access_nested(&mut self, address: VirtAddr, guest: PageSize, host: PageSize) -> Cycles {
-        match self.look_up(address, guest.min(host)) {
-            Ok(cost) => cost,
-            Err(Walk) => self.walker.walk_nested(address, guest, host),
-        }
+    pub fn translate(
+        &mut self,
+        address: VirtAddr,
+        size: PageSize,
+        host: Option<PageSize>,
+    ) -> Translation {
+        let source = self.look_up(address, host.map_or(size, |host| size.min(host)));
+        let cycles = match (source, host) {
+            (Source::FirstLevel, _) => Cycles::ZERO,
+            (Source::SecondLevel, _) => self.second_level_hit,
+            (Source::PageTables, None) => self.walker.walk(address, size),
+            (Source::PageTables, Some(host)) => self.walker.walk_nested(address, size, host),
+        };
+        Translation { cycles, source }
     }
 
     /// Looks into both levels; what is not there is put in.
     #[inline]
-    fn look_up(&mut self, address: VirtAddr, size: PageSize) -> Result<Cycles, Walk> {
+    fn look_up(&mut self, address: VirtAddr, size: PageSize) -> Source {
         let index = size.index();
         let key = key(index, entry(address.0, index));
         self.stats.accesses[index] += 1;
         if touched(self.first[index].as_mut(), key) == Found::Hit {
-            return Ok(Cycles::ZERO);
+            return Source::FirstLevel;
         }
         self.stats.first_misses[index] += 1;
         if touched(self.second(size), key) == Found::Hit {
             self.stats.second_level_cycles += self.second_level_hit;
-            return Ok(self.second_level_hit);
+            return Source::SecondLevel;
         }
         self.stats.second_misses[index] += 1;
-        Err(Walk)
+        Source::PageTables
     }
 
     /// The second-level table for pages of `size`.
@@ -192,9 +218,6 @@ impl Translator {
         assert!(stats.walks() <= stats.reads.count.iter().sum());
     }
 }
-
-/// Neither level knew.
-struct Walk;
 
 #[cfg(test)]
 mod tests;

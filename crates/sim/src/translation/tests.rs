@@ -62,7 +62,7 @@ fn walks_read_as_many_entries_as_trident_says() {
         let cost = translator.access(VirtAddr(0x7f12_3456_7000), size);
         assert_eq!((reads(&translator.stats()), cost), (native, Cycles(native * 200)));
         let mut translator = Translator::new(&bare(), &LATENCIES);
-        let cost = translator.access_nested(VirtAddr(0x7f12_3456_7000), size, size);
+        let cost = translator.translate(VirtAddr(0x7f12_3456_7000), size, Some(size)).cycles;
         assert_eq!((reads(&translator.stats()), cost), (nested, Cycles(nested * 200)));
         assert_eq!(translator.stats().total(), cost);
     }
@@ -76,14 +76,14 @@ fn mixed_sizes_in_a_guest_cost_what_both_levels_cost() {
         (PageSize::Gigantic, PageSize::Base, 2 * 5 + 4),
     ] {
         let mut translator = Translator::new(&bare(), &LATENCIES);
-        translator.access_nested(VirtAddr(0), guest, host);
+        translator.translate(VirtAddr(0), guest, Some(host));
         assert_eq!(reads(&translator.stats()), expected);
         // The TLB entry is as large as the smaller of the two.
         let smaller = guest.min(host);
         let inside = VirtAddr(smaller.bytes().0 - 1);
-        assert_eq!(translator.access_nested(inside, guest, host), Cycles::ZERO);
+        assert_eq!(translator.translate(inside, guest, Some(host)).cycles, Cycles::ZERO);
         let beyond = VirtAddr(smaller.bytes().0);
-        assert_ne!(translator.access_nested(beyond, guest, host), Cycles::ZERO);
+        assert_ne!(translator.translate(beyond, guest, Some(host)).cycles, Cycles::ZERO);
     }
 }
 
@@ -98,7 +98,7 @@ fn the_page_walk_caches_leave_one_read() {
     // The next huge page shares what leads to the tables of its level.
     let cost = translator.access(VirtAddr(HUGE_PAGE_BYTES), PageSize::Huge);
     assert_eq!((translator.stats().reads.count, cost), ([2, 2, 1, 1], Cycles(14)));
-    let cost = translator.access_nested(VirtAddr(8 << 30), PageSize::Base, PageSize::Base);
+    let cost = translator.translate(VirtAddr(8 << 30), PageSize::Base, Some(PageSize::Base)).cycles;
     assert!(reads(&translator.stats()) < 6 + 24 && cost < Cycles(24 * 200));
     translator.check();
 }
@@ -194,7 +194,7 @@ fn the_same_accesses_give_the_same_counts() {
         for _ in 0..50_000 {
             let x = random(&mut state);
             let size = PageSize::ALL[(x % 3) as usize];
-            translator.access_nested(VirtAddr(x >> 30), size, PageSize::ALL[(x % 2) as usize]);
+            translator.translate(VirtAddr(x >> 30), size, Some(PageSize::ALL[(x % 2) as usize]));
         }
         translator.stats()
     };

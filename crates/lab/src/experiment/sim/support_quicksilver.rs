@@ -7,7 +7,7 @@
 use super::support_hardware;
 use super::{Error, Result, Setting};
 use std::collections::VecDeque;
-use superpage_policy::promotion::list;
+use superpage_policy::promotion::{View, list};
 use superpage_sim::machine::{Backing, Content, Machine, OutOfMemory, Served, Setup};
 use superpage_sim::run::{Latencies, Run};
 use superpage_sim::workload::jemalloc;
@@ -263,7 +263,7 @@ impl Server {
     pub(super) fn new(mut run: Run, own: (Nanos, Nanos)) -> Self {
         let machine = run.machine_mut();
         let key = machine.spawn();
-        let clock = machine.now;
+        let clock = machine.now();
         let vma = Vma {
             start: Self::HEAP,
             end: Self::HEAP.offset(Bytes::from_gib(64)),
@@ -304,8 +304,7 @@ impl Server {
         for page in 0..pages.pages.0 {
             let address = Self::HEAP.offset((pages.start + BasePages(page)).bytes());
             let machine = self.run.machine_mut();
-            machine.now = self.clock;
-            let served = machine.touch(self.key, address, Content::Data)?;
+            let served = machine.at(self.clock).touch(self.key, address, Content::Data)?;
             self.clock += self.own.1;
             if let Served::Fault { work, .. } = served {
                 self.clock += self.run.hardware().profile.price(&work);
@@ -330,7 +329,7 @@ impl Server {
 
     fn catch_up(&mut self) {
         self.caught_up = self.clock;
-        self.run.machine_mut().now = self.clock;
+        self.run.machine_mut().at(self.clock);
         self.run.idle(Nanos::ZERO);
     }
 

@@ -4,6 +4,7 @@
 use super::support_hardware;
 use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use super::{Error, policy_named};
+use superpage_policy::promotion::View;
 use superpage_sim::machine::{Backing, Content, Machine, Setup, Stepped};
 use superpage_sim::run::Hardware;
 use superpage_units::{
@@ -67,7 +68,9 @@ fn promotion(policy: &str, setting: &Setting, hardware: &Hardware) -> Result<Nan
                 return Ok(hardware.profile.price(&worked.work));
             }
             Stepped::Worked(_) => {}
-            Stepped::Resting(Some(until)) if until > machine.now => machine.now = until,
+            Stepped::Resting(Some(until)) if until > machine.now() => {
+                machine.at(until);
+            }
             Stepped::Resting(_) => {
                 return Err(Error::Simulation(format!("{policy} does not promote")));
             }
