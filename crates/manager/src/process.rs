@@ -29,6 +29,9 @@ const HABITS_HOLD: Duration = Duration::from_secs(30);
 /// VMAs directly above a guard, and no larger than this, are taken for stacks of threads. glibc's
 /// are 8 MiB, Java's 1; nobody's default is larger.
 const LARGEST_STACK: Bytes = Bytes::from_mib(64);
+/// The heaps of glibc's arenas for threads begin on multiples of their size (`HEAP_MAX_SIZE` in `malloc/arena.c`). A stack begins above
+/// its guard.
+const ARENA_HEAP: Bytes = Bytes::from_mib(64);
 /// Holes between VMAs up to this size are scanned with them: one call for many small VMAs.
 const LARGEST_HOLE: Bytes = Bytes::from_mib(128);
 
@@ -622,6 +625,7 @@ fn is_stack(vma: &maps::Vma, below: Option<&maps::Vma>) -> bool {
         || vma.name.starts_with(b"[anon:stack")
         || vma.size() <= LARGEST_STACK
             && vma.name.is_empty()
+            && !vma.start.0.is_multiple_of(ARENA_HEAP.0)
             && below.is_some_and(|below| is_guard(below) && below.size() < Bytes::from_mib(1))
 }
 
@@ -659,6 +663,13 @@ mod tests {
              7f0004000000-7f0004800000 rw-p 00000000 00:00 0 \n",
         );
         assert!(!is_stack(&arena[2], Some(&arena[1])), "the hole below is too large for a guard");
+        // One that is full leaves next to nothing below the next: memcached's are, which takes a MiB at a time.
+        let full = parse(
+            "7f0000000000-7f0003f40000 rw-p 00000000 00:00 0 \n\
+             7f0003f40000-7f0004000000 ---p 00000000 00:00 0 \n\
+             7f0004000000-7f0007f40000 rw-p 00000000 00:00 0 \n",
+        );
+        assert!(!is_stack(&full[2], Some(&full[1])), "no stack begins on a multiple of 64 MiB");
     }
 
     #[test]

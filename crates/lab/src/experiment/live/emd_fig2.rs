@@ -107,8 +107,8 @@ const NOTES: [&str; 3] = [
     "memcached writes zeroes over each MiB that it takes into use, so it has as much memory on base pages as on huge pages. Memcached is \
      started with one arena and three coarse size classes so that its huge pages have the paper's bloat, which is what de-bloating frees \
      (emd-fig4, emd-table3); Memcached-ordinary is started by `memcached -m SIZE`, with values as long as Facebook's and one key in a get.",
-    "linux-thp is `transparent_hugepage/enabled` = always with khugepaged asleep. An ordinary memcached maps a MiB at a time, so first \
-     touches give it hardly a huge page; `all collapsed` is the same program after MADV_COLLAPSE of all that it has.",
+    "linux-thp is `transparent_hugepage/enabled` = always with khugepaged asleep. An ordinary memcached takes memory a MiB at a time \
+     from malloc, and how much of that first touches put on huge pages is in the row; `all collapsed` is the same program after MADV_COLLAPSE of all that it has.",
 ];
 
 fn measure(
