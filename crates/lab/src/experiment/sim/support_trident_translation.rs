@@ -109,7 +109,7 @@ pub(super) fn nested(
 ) -> Result<Cost> {
     let (mut accesses, own) = Accesses::of(workload, seed)?;
     let mut translator = translator(&support_hardware::of("trident")?);
-    let mut access = |_| translator.access_nested(accesses.next(), guest, host).0 as f64;
+    let mut access = |_| translator.translate(accesses.next(), guest, Some(host)).cycles.0 as f64;
     let _warm: f64 = (0..WARM_UP).map(&mut access).sum();
     let translation = (0..COUNTED).map(access).sum::<f64>() / f64::from(COUNTED);
     Ok(Cost { translation, cycles: own + translation })

@@ -115,7 +115,7 @@ fn cost(program: Program, sizes: Sizes, setting: &Setting) -> Result<Cost> {
 /// Entries of page tables that the first access of all reads.
 fn reads((guest, host): Sizes) -> Result<f64> {
     let mut translator = support_trident_translation::translator(&support_hardware::of("trident")?);
-    translator.access_nested(VirtAddr::default(), guest, host);
+    translator.translate(VirtAddr::default(), guest, Some(host));
     let stats = translator.stats();
     let counts = stats.reads.count.into_iter().chain(stats.host_reads.count);
     Ok(counts.map(|count| count as f64).sum())
