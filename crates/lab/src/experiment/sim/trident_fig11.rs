@@ -93,10 +93,15 @@ const fn compaction(program: Program, memory: Memory) -> (f64, &'static str) {
 }
 
 fn paper(memory: Memory) -> Paper {
-    let basis = |_| Basis::Assumed;
     match memory {
-        Memory::Unfragmented => Paper { performance: unfragmented, mean: unfragmented_mean, basis },
-        Memory::Fragmented => Paper { performance: fragmented, mean: fragmented_mean, basis },
+        Memory::Unfragmented => Paper {
+            performance: unfragmented,
+            mean: unfragmented_mean,
+            basis: support_trident_bars::basis,
+        },
+        Memory::Fragmented => {
+            Paper { performance: fragmented, mean: fragmented_mean, basis: |_| Basis::Assumed }
+        }
     }
 }
 
