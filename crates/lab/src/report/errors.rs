@@ -98,7 +98,8 @@ fn rankings(rows: &[&Value]) -> Vec<Ordering> {
     cases.values().flat_map(of_case).collect()
 }
 
-fn order(one: f64, other: f64) -> Ordering {
+/// The order of two numbers; none where they are close.
+pub(super) fn order(one: f64, other: f64) -> Ordering {
     let is_tie = (one - other).abs() <= TIE * one.abs().max(other.abs());
     if is_tie { Ordering::Equal } else { one.total_cmp(&other) }
 }

@@ -2,11 +2,14 @@
 //!
 //! A finding *agrees* where each of its numbers is within a tenth of the paper's, or within its range or bound, and the effect is
 //! at least half of the paper's and at most twice. It has the *size* wrong where the direction is the paper's; else it is not
-//! found. The direction is that of each effect, and the order of the numbers among themselves.
+//! found. The direction is that of each effect, the side of each bound, and the order of the
+//! numbers among themselves, but for those that the paper has within 2 % of each other.
 
+use super::errors;
 use super::kept::Kept;
 use serde::Deserialize;
 use serde_json::Value;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// How far a number may be from the paper's.
@@ -185,18 +188,20 @@ fn is_in_order(numbers: &[(&Number, Pair)]) -> bool {
     });
     is_told
         && pairs
-            .filter_map(|((_, one), (_, two))| Some((one, two, one.paper? - two.paper?)))
-            .all(|(one, two, papers)| papers == 0.0 || (one.ours - two.ours) * papers > 0.0)
+            .filter_map(|((_, one), (_, two))| Some((one.ours, two.ours, one.paper?, two.paper?)))
+            .filter(|(.., one, two)| errors::order(*one, *two) != Ordering::Equal)
+            .all(|(one, two, papers_one, papers_two)| (one - two) * (papers_one - papers_two) > 0.0)
 }
 
 impl Number {
     fn is_near(&self, pair: Pair) -> bool {
+        pair.paper.is_none_or(|paper| (pair.ours - paper).abs() <= NEAR * paper.abs())
+            && self.is_within(pair)
+    }
+
+    fn is_within(&self, pair: Pair) -> bool {
         let Bound { least, most } = self.bound;
-        let is_within = least.is_none_or(|least| pair.ours >= least)
-            && most.is_none_or(|most| pair.ours <= most);
-        let is_near =
-            pair.paper.is_none_or(|paper| (pair.ours - paper).abs() <= NEAR * paper.abs());
-        is_within && is_near
+        least.is_none_or(|least| pair.ours >= least) && most.is_none_or(|most| pair.ours <= most)
     }
 
     /// Whether the effect is about as large as the paper's; so where it has none.
@@ -208,11 +213,13 @@ impl Number {
         EFFECT.contains(&((pair.ours - neutral) / (paper - neutral)))
     }
 
+    /// Whether the effect has the paper's direction; beyond a bound of the paper's it has not.
     fn is_towards(&self, pair: Pair) -> bool {
         let effects = self.neutral.zip(pair.paper);
-        effects.is_none_or(|(neutral, paper)| {
+        let is_towards = effects.is_none_or(|(neutral, paper)| {
             paper == neutral || (pair.ours - neutral) * (paper - neutral) > 0.0
-        })
+        });
+        is_towards && self.is_within(pair)
     }
 
     /// The number in the rows of `runs` on this machine.
@@ -271,7 +278,7 @@ impl Number {
             Some(Per::GeometricMean) => {
                 (numbers.iter().map(|number| number.ln()).sum::<f64>() / count).exp()
             }
-            Some(Per::Median) => super::errors::median(&numbers),
+            Some(Per::Median) => errors::median(&numbers),
         }
     }
 }
@@ -351,6 +358,16 @@ mod tests {
         let bound = "{ rows = \"emd-table1\", of = { policy = \"a\" }, bound = { most = 1.02 } }";
         assert_eq!(judged(bound, vec![row("a", "L", 1.01, 1.0)]), Verdict::Agrees);
         assert_eq!(judged(bound, vec![row("a", "L", 1.04, 1.0)]), Verdict::Not);
+        // The first would have the size wrong only.
+        let both = format!("{effect}, {}", bound.replace("\"a\"", "\"b\""));
+        assert_eq!(
+            judged(&both, vec![row("a", "L", 1.3, 1.1), row("b", "L", 1.04, 1.0)]),
+            Verdict::Not
+        );
+        assert_eq!(
+            judged(&both, vec![row("a", "L", 1.3, 1.1), row("b", "L", 1.01, 1.0)]),
+            Verdict::Size
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The report of what was found: pages of a document, made from rows that are kept.
 //!
-//! A run of an experiment is [`kept`] as rows. From these come a page for each paper ([`page`]), and the front page ([`front`]):
+//! A run of an experiment is [`kept`] as rows. From these come a page for each paper (`page`), and the front page (`front`):
 //! a line for each finding of each paper ([`finding`]) with a verdict that follows from its numbers, and how far the numbers are
-//! from the papers' ([`errors`]). Words that no row has are in files of their own, which are put between the tables.
+//! from the papers' (`errors`). Words that no row has are in files of their own, which are put between the tables.
 //!
 //! What is deliberately absent: any number of a run. Whoever changes a number runs the experiment again.
 
