@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What the program is made of, from the root of the repository.
+/// The sources of the program, from the root of the repository.
 const SOURCES: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
@@ -22,7 +22,7 @@ fn main() {
     println!("cargo::rustc-env=SUPERPAGE_TREE_IS_CLEAN={is_clean}");
 }
 
-/// What git prints about the repository that this is in; `None` if it fails or is not there.
+/// The output of git about the repository of these sources; `None` if git fails or is not there.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let printed = String::from_utf8(output.stdout).ok()?;

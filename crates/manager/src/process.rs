@@ -663,7 +663,7 @@ mod tests {
              7f0004000000-7f0004800000 rw-p 00000000 00:00 0 \n",
         );
         assert!(!is_stack(&arena[2], Some(&arena[1])), "the hole below is too large for a guard");
-        // One that is full leaves next to nothing below the next: memcached's are, which takes a MiB at a time.
+        // A full heap leaves next to nothing below the next one: memcached's heaps are full, because it takes a MiB at a time.
         let full = parse(
             "7f0000000000-7f0003f40000 rw-p 00000000 00:00 0 \n\
              7f0003f40000-7f0004000000 ---p 00000000 00:00 0 \n\

@@ -35,7 +35,7 @@ fn is_of(path: &str, stem: &str) -> bool {
         .is_some_and(|part| part.is_empty() || part.starts_with('-'))
 }
 
-/// Whether it has all of them.
+/// Whether the file has all rows of the experiment.
 fn is_all(path: &str, stem: &str) -> bool {
     path == format!("{ROWS}{stem}.jsonl")
 }

@@ -22,7 +22,7 @@ pub(super) fn notes(source: &str, rows: &[Value]) -> Vec<String> {
     notes.into_iter().map(str::to_owned).collect()
 }
 
-/// What is said of a promotion policy with this name, and of a de-bloater. EMD's tables name a de-bloater
+/// The notes on a promotion policy with this name, and on a de-bloater. EMD's tables name a de-bloater
 /// alone; others plug it into a promotion policy with a `+`.
 fn note(source: &str, name: &str) -> [Option<&'static str>; 2] {
     let (policy, debloater) = match name.split_once('+') {

@@ -74,7 +74,7 @@ pub struct Number {
     pub key: String,
     /// Of a ratio: in which values the row differs that the number is divided by that of.
     pub over: Option<BTreeMap<String, Value>>,
-    /// Of several rows: what is taken of them.
+    /// The one number that stands for those of several rows.
     pub per: Option<Per>,
     /// The paper's number, if it is not in the row.
     pub paper: Option<f64>,
@@ -109,7 +109,7 @@ pub struct Bound {
     pub most: Option<f64>,
 }
 
-/// What is taken of several numbers.
+/// The one number that stands for several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Per {
@@ -125,19 +125,19 @@ pub enum Per {
     Most,
 }
 
-/// What the numbers of a finding say.
+/// The verdict on a finding, by its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is found.
+    /// The finding is found here.
     Agrees,
     /// The direction is the paper's, the size is not.
     Size,
-    /// It is not found.
+    /// The finding is not found here.
     Not,
 }
 
 impl Verdict {
-    /// As it stands in tables.
+    /// The words for it in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(judged(two, rows(2100.0, 610.0)), Verdict::Not);
         let effect = "{ rows = \"emd-table1\", of = { policy = \"a\" }, neutral = 1.0 }";
         assert_eq!(judged(effect, vec![row("a", "L", 1.13, 1.1)]), Verdict::Agrees);
-        // It is within a tenth of the paper's, but less than half of the effect.
+        // The number is within a tenth of the paper's, but less than half of the effect.
         assert_eq!(judged(effect, vec![row("a", "L", 1.03, 1.1)]), Verdict::Size);
         assert_eq!(judged(effect, vec![row("a", "L", 0.99, 1.1)]), Verdict::Not);
         let bound = "{ rows = \"emd-table1\", of = { policy = \"a\" }, bound = { most = 1.02 } }";

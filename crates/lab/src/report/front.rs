@@ -41,7 +41,7 @@ fn findings(source: &Source) -> Result<String> {
     Ok(text)
 }
 
-/// What is found on a machine, and the verdict.
+/// The numbers that are found on a machine, and the verdict.
 fn cells(
     finding: &Finding,
     side: &Side,
@@ -109,7 +109,7 @@ fn listed(words: &[String]) -> String {
     }
 }
 
-/// What is on which page, and how much of it has its rows.
+/// The pages, and how many tables of each have their rows.
 fn pages(source: &Source) -> String {
     let line = |page: &Page| {
         let begins = |name: &str| name.split('-').next() == Some(page.name);

@@ -28,7 +28,7 @@ pub struct Head {
     pub date: String,
     /// The machine, in words.
     pub host: String,
-    /// What a reader must know, each in a sentence.
+    /// The notes for a reader, each in a sentence.
     pub notes: Vec<String>,
     /// The files of the pictures, in [`PICTURES`].
     pub pictures: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Kept {
     pub rows: Vec<Value>,
 }
 
-/// What a run is kept with: all but what the experiment itself gives.
+/// The circumstances of a run: all that is kept with it but what the experiment itself gives.
 #[derive(Clone, Debug)]
 pub struct Circumstances {
     /// The command.

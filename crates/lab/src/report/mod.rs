@@ -140,7 +140,7 @@ pub enum Error {
     Finding {
         /// The paper and the place in it.
         finding: String,
-        /// What is wrong.
+        /// The mistake in it.
         detail: String,
     },
     /// A row could not be written down.

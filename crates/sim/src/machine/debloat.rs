@@ -129,7 +129,7 @@ impl Machine {
         known.iter().filter_map(of).collect()
     }
 
-    /// Whether a superpage maps it that can be split to reclaim bloat.
+    /// Whether the slot is mapped by a superpage that can be split to reclaim bloat.
     fn is_splittable(&self, slot: &Slot) -> bool {
         matches!(slot.mapping, Mapping::Huge | Mapping::Gigantic) && !self.is_shared_huge(slot)
     }

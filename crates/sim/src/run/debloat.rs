@@ -73,7 +73,7 @@ impl Debloater {
         self.may_miss
     }
 
-    /// What it did so far on this machine, in so much CPU time.
+    /// The work of the de-bloater so far on this machine, in so much CPU time.
     pub(super) fn debloated(&self, machine: &Machine, busy: Nanos) -> Debloated {
         let counts = machine.counts();
         Debloated { passes: self.passes, split: HugePages(counts.split), freed: counts.freed, busy }

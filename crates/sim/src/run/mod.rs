@@ -82,7 +82,7 @@ struct System {
 }
 
 impl System {
-    /// What some work takes that is asked for now: time of a CPU, and the wait for the device.
+    /// The cost of some work that is asked for now: time of a CPU, and the wait for the device.
     fn cost(&mut self, work: &Work) -> (Nanos, Nanos) {
         let profile = &self.hardware.profile;
         (profile.cpu_time(work), self.machine.wait_for_device(profile, work))

@@ -78,17 +78,17 @@ impl Clock {
         self.turned + self.spent()
     }
 
-    /// What short times have added up to since something took a longer one.
+    /// The sum of the short times since something took a longer one.
     fn spent(self) -> Nanos {
         Nanos::from_secs_f64(self.seconds)
     }
 
-    /// One of many short times passes.
+    /// Lets one of many short times pass.
     fn spend(&mut self, seconds: f64) {
         self.seconds += seconds;
     }
 
-    /// A longer time passes.
+    /// Lets a longer time pass.
     fn pass(&mut self, time: Nanos) {
         *self = Self { turned: self.now() + time, seconds: 0.0 };
     }
@@ -105,7 +105,7 @@ enum Present {
     Change(Changing),
 }
 
-/// What a phase does to memory.
+/// The effect of a phase on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     /// The phase accesses what is there.
@@ -115,7 +115,7 @@ enum Memory {
     Faulting,
 }
 
-/// What this phase, of a program with so many threads, wants of the machine.
+/// The demand of this phase, of a program with so many threads, on the machine: threads that want a CPU, and the effect on memory.
 fn demand(phase: Option<&Phase>, threads: u32) -> (f64, Memory) {
     let (threads, memory) = match phase {
         None => (0, Memory::Steady),
@@ -358,7 +358,7 @@ impl Program {
         machine.resize(self.key, start, end.min(start.offset(shape.limit)));
     }
 
-    /// What a step of a recorded program does before it touches anything.
+    /// Gives back and lays out the memory of a step of a recorded program, before the step touches anything.
     fn give_back(&self, machine: &mut Machine, change: &Change) -> Work {
         let mut work = Work::default();
         if let Some(vmas) = &change.vmas {

@@ -49,7 +49,7 @@ impl Latencies {
     }
 }
 
-/// What some accesses took.
+/// The cost of some accesses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Charged {
     pub(super) accesses: f64,
@@ -97,7 +97,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// So many accesses, for which those that were charged stand, `each` for as many.
+    /// Adds so many accesses; the charged ones stand for them, each for `each` of them.
     pub(super) fn translate(&mut self, accesses: f64, each: f64, charged: &Charged) {
         self.accesses += accesses;
         self.first_misses += each * charged.first_misses;

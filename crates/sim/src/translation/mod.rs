@@ -105,10 +105,10 @@ pub enum Source {
     PageTables,
 }
 
-/// One translation.
+/// The translation of one access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
-    /// What it adds to the access.
+    /// The cycles that it adds to the access.
     pub cycles: Cycles,
     /// Where it came from.
     pub source: Source,

@@ -1,4 +1,4 @@
-//! What `emd-fig2` and `emd-table4` share: one program on base pages, on the huge pages that the kernel gives it, and on huge pages
+//! The parts of `emd-fig2` and `emd-table4` that are the same: one program on base pages, on the huge pages that the kernel gives it, and on huge pages
 //! wherever it has memory.
 //!
 //! "Huge pages" are in the paper what Linux gives with transparent huge pages always on. So it is here; khugepaged sleeps, because a
@@ -19,14 +19,14 @@ use superpage_units::Bytes;
 pub(super) enum Pages {
     /// Base pages only.
     Base,
-    /// What Linux gives at first touches, transparent huge pages always on.
+    /// The pages that Linux gives at first touches, transparent huge pages always on.
     Thp,
     /// The same, and then everything is collapsed.
     Collapsed,
 }
 
 impl Pages {
-    /// As in rows.
+    /// The name in rows.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Base => "linux-4kb",
@@ -78,7 +78,7 @@ impl Placed {
         Ok(Self { pages, residency, worker })
     }
 
-    /// One run.
+    /// Runs so many operations.
     pub(super) fn run(&mut self, operations: u64, seed: u64) -> Result<Timing> {
         Ok(self.worker.run(operations, seed)?)
     }

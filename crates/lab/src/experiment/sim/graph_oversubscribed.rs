@@ -53,7 +53,7 @@ struct Case {
     policy: &'static str,
 }
 
-/// What came of it: seconds of the timed part, and of these in faults.
+/// The result of a run: seconds of the timed part, and of these in faults.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     seconds: f64,

@@ -18,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const POLICIES: [&str; 5] =
     ["linux", "linux-nokhugepaged", "freebsd", "quicksilver-sync-1", "quicksilver-sync-64"];
 const COMPILATIONS: usize = 3;
-/// What stands for "few" and "most": less and more than half of memory.
+/// The share of memory that stands for "few" (less) and "most" (more).
 const HALF: f64 = 0.5;
 /// Points in each compilation at which is looked.
 const LOOKS: usize = 4;

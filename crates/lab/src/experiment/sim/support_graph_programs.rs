@@ -75,7 +75,7 @@ pub(super) enum Array {
 }
 
 impl Array {
-    /// Whether it is loaded from a file.
+    /// Whether the array is loaded from a file.
     const fn is_loaded(self) -> bool {
         matches!(self, Self::Vertex | Self::Edge | Self::Values)
     }

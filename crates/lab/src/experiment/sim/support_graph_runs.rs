@@ -46,7 +46,7 @@ pub(super) enum Memory {
     Ample,
     /// So many MiB beyond its own, and this share (per cent) of what is left fragmented.
     Left { beyond: u64, fragmented: u32 },
-    /// So many MiB less than its own.
+    /// The program's own memory less so many MiB.
     Short { by: u64 },
 }
 
@@ -127,7 +127,7 @@ impl Case {
         Self { first: First::Property, ..self }
     }
 
-    /// With the files of the graph in the page cache of the same memory.
+    /// The case with the files of the graph in the page cache of the same memory.
     pub(super) const fn through_page_cache(self) -> Self {
         Self { files: Files::PageCache, ..self }
     }

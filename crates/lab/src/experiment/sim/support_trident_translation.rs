@@ -26,7 +26,7 @@ pub(super) struct Accesses {
     random: Random,
 }
 
-/// What an access costs.
+/// The cost of an access.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     /// Cycles that translation adds.
@@ -43,7 +43,7 @@ impl Cost {
 }
 
 impl Accesses {
-    /// Those of the last phase of a workload, and the cycles of one without translation.
+    /// The accesses of the last phase of a workload, and the cycles of one without translation.
     pub(super) fn of(workload: &Workload, seed: u64) -> Result<(Self, f64)> {
         let Some(Phase::Access(access)) = workload.phases.last() else {
             return Err(Error::Simulation(format!("{} accesses nothing", workload.name)));
@@ -68,7 +68,7 @@ impl Accesses {
         &self.starts
     }
 
-    /// The next one.
+    /// The next access.
     pub(super) fn next(&mut self) -> VirtAddr {
         let share = self.random.share() * self.total;
         let at = self.streams.partition_point(|(until, _)| *until <= share);
@@ -100,7 +100,7 @@ pub(super) fn translator(hardware: &Hardware) -> Translator {
     Translator::new(&hardware.profile.geometry(), &hardware.profile.latencies())
 }
 
-/// What an access costs in a guest that maps its memory by pages of size `guest`, on a host that maps the
+/// The cost of an access in a guest that maps its memory by pages of size `guest`, on a host that maps the
 /// guest's by pages of size `host`.
 pub(super) fn nested(
     workload: &Workload,

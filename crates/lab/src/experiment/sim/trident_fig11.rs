@@ -105,22 +105,22 @@ fn paper(memory: Memory) -> Paper {
     }
 }
 
-/// Those of Figure 9.
+/// The numbers of Figure 9.
 fn unfragmented(program: Program, policy: &str) -> Option<f64> {
     trident_fig9::paper(program.name()).filter(|_| policy != ONLY_GIGANTIC)
 }
 
-/// That of Figure 9.
+/// The mean of Figure 9.
 fn unfragmented_mean(policy: &str) -> Option<f64> {
     (policy != ONLY_GIGANTIC).then_some(1.14)
 }
 
-/// Those of Figure 10.
+/// The numbers of Figure 10.
 fn fragmented(program: Program, policy: &str) -> Option<f64> {
     super::trident_fig10::paper(program.name()).filter(|_| policy == TRIDENT)
 }
 
-/// That of Figure 10.
+/// The mean of Figure 10.
 fn fragmented_mean(policy: &str) -> Option<f64> {
     (policy == TRIDENT).then_some(1.18)
 }

@@ -103,7 +103,7 @@ fn add_program(
     Ok(gains)
 }
 
-/// What a program gains at least that the paper calls sensitive to 1 GiB pages (section 4.1).
+/// The least gain of a program that the paper calls sensitive to 1 GiB pages (section 4.1).
 const SENSITIVE: f64 = 1.03;
 
 fn cost(program: Program, sizes: Sizes, setting: &Setting) -> Result<Cost> {

@@ -53,7 +53,7 @@ impl Region {
     }
 }
 
-/// What was found of one region.
+/// The misses of one region.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     region: Region,

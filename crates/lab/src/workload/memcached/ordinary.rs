@@ -108,7 +108,7 @@ impl Ordinary {
     /// Starts a server with so much memory for items and fills it, but for some room.
     ///
     /// # Errors
-    /// As [`super::Memcached::populate`].
+    /// The same as of [`super::Memcached::populate`].
     pub fn populate(spec: &WorkloadSpec) -> Result<Self> {
         let keys = keys(spec.size);
         let line = server::ordinary(spec.size);

@@ -37,7 +37,7 @@ pub(super) struct Connected {
 }
 
 impl Connected {
-    /// One more connection.
+    /// Opens one more connection.
     pub(super) fn connect(&mut self) -> Result<UnixStream> {
         self.server.connect(&self.directory.socket())
     }
