@@ -2,7 +2,7 @@
 //! are from the papers'. Its words are in `front.md`, which says where the tables go.
 
 use super::finding::{Finding, Number, Pair, Side, verdict};
-use super::page::Page;
+use super::page::{MADE, Page};
 use super::{Error, Result, Source, errors};
 
 /// The file, from the documents' directory.
@@ -14,15 +14,13 @@ const PAGES: &str = "<!-- pages -->";
 
 /// The text of the front page.
 pub(super) fn text(source: &Source) -> Result<String> {
-    let begin =
-        "<!-- `superpage lab report` makes this page from results/; change nothing here. -->\n";
     let words = source
         .front
         .trim_start()
         .replace(FINDINGS, findings(source)?.trim_end())
         .replace(ERRORS, errors::table(&source.runs).trim_end())
         .replace(PAGES, pages(source).trim_end());
-    Ok(format!("{begin}{words}"))
+    Ok(format!("{MADE}{words}"))
 }
 
 fn findings(source: &Source) -> Result<String> {
@@ -71,9 +69,7 @@ fn cells(
     };
     let numbers: Vec<(&Number, Pair)> = side.numbers.iter().map(look).collect::<Result<_>>()?;
     let said: Vec<String> = numbers.iter().map(|(number, pair)| say(number, *pair)).collect();
-    let page =
-        first.rows.split('-').next().filter(|name| Page::ALL.iter().any(|page| page.name == *name));
-    let link = format!("results/{}.md#{}", page.unwrap_or("own"), first.rows);
+    let link = format!("results/{}.md#{}", Page::of(&first.rows), first.rows);
     Ok((format!("[{}]({link})", listed(&said)), format!("{}{remark}", verdict(&numbers).name())))
 }
 
@@ -112,18 +108,11 @@ fn listed(words: &[String]) -> String {
 /// The pages, and how many tables of each have their rows.
 fn pages(source: &Source) -> String {
     let line = |page: &Page| {
-        let begins = |name: &str| name.split('-').next() == Some(page.name);
-        let known = Page::ALL.iter().map(|page| page.name).collect::<Vec<_>>();
-        let is_its = |name: &str| {
-            begins(name)
-                || page.name == "own"
-                    && !known.iter().any(|known| name.split('-').next() == Some(known))
-        };
         let of = |machine: &str| {
             let runs = source.runs.iter().filter(|run| run.head.machine == machine);
-            runs.filter(|run| is_its(&run.head.experiment)).count()
+            runs.filter(|run| Page::of(&run.head.experiment) == page.name).count()
         };
-        let before = source.before.iter().filter(|(its, ..)| its == page.name).count();
+        let before = source.before.iter().filter(|before| before.page == page.name).count();
         format!(
             "| [{}](results/{}.md) | {} | {} | {before} |\n",
             page.title,

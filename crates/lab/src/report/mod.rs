@@ -51,10 +51,20 @@ struct Source {
     findings: Vec<finding::Finding>,
     /// The words of the front page.
     front: String,
-    /// Sections of before rows were kept: the page, the name of the section, its text.
-    before: Vec<(String, String, String)>,
+    /// Sections of before rows were kept.
+    before: Vec<Before>,
     /// Words for a section, by its name.
     remarks: BTreeMap<String, String>,
+}
+
+/// A section of before rows were kept.
+#[derive(Debug)]
+struct Before {
+    /// The page that it is on.
+    page: &'static str,
+    /// The experiment that would replace it, or a name that no experiment has.
+    name: String,
+    words: String,
 }
 
 impl Source {
@@ -64,9 +74,9 @@ impl Source {
             finding::parse(&text_of(&path)?).map_err(|detail| Error::malformed(&path, detail))?;
         let mut before = Vec::new();
         for page in page::Page::ALL {
-            for (name, text) in texts(&directory.join("before-rows").join(page.name))? {
-                before.push((page.name.to_owned(), name, text));
-            }
+            let sections = texts(&directory.join("before-rows").join(page.name))?;
+            let of = |(name, words)| Before { page: page.name, name, words };
+            before.extend(sections.into_iter().map(of));
         }
         Ok(Self {
             runs: kept::read_all(&directory.join("rows"))?,

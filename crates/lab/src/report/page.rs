@@ -5,6 +5,12 @@ use super::{Source, table};
 use crate::experiment::{self, Experiment, On};
 use std::path::PathBuf;
 
+/// The first line of every page.
+pub(super) const MADE: &str =
+    "<!-- `superpage lab report` makes this page from results/; change nothing here. -->\n";
+/// The page of what belongs to no paper.
+const OWN: &str = "own";
+
 /// A page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Page {
@@ -15,14 +21,14 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// All pages, in the order of the papers. The last one has what belongs to no paper.
+    /// All pages, in the order of the papers.
     pub(super) const ALL: [Self; 6] = [
         Self { name: "emd", title: "EMD (Gangar, Panwar, Gopinath, ISMM 2025)" },
         Self { name: "quicksilver", title: "Quicksilver" },
         Self { name: "trident", title: "Trident" },
         Self { name: "xheap", title: "xHeap" },
         Self { name: "graph", title: "Selective huge pages for graphs" },
-        Self { name: "own", title: "Superpage itself" },
+        Self { name: OWN, title: "Superpage itself" },
     ];
 
     /// The path from the documents' directory.
@@ -30,44 +36,37 @@ impl Page {
         PathBuf::from(format!("results/{}.md", self.name))
     }
 
-    /// The page that has this experiment.
-    fn of(experiment: &Experiment) -> &'static str {
-        let begins = |page: &&Self| experiment.name.split('-').next() == Some(page.name);
-        Self::ALL.iter().find(begins).map_or("own", |page| page.name)
+    /// The name of the page that has the experiment `name`.
+    pub(super) fn of(name: &str) -> &'static str {
+        let begins = |page: &&Self| name.split('-').next() == Some(page.name);
+        Self::ALL.iter().find(begins).map_or(OWN, |page| page.name)
     }
 
     /// The text of the page.
     pub(super) fn text(&self, source: &Source) -> String {
-        let mut text = format!(
-            "<!-- `superpage lab report` makes this page from results/; change nothing here. -->\n# {}\n",
-            self.title
-        );
+        let mut text = format!("{MADE}# {}\n", self.title);
         if let Some(words) = source.remarks.get(self.name) {
             text.push_str(&format!("\n{}\n", words.trim()));
         }
         let mut names = Vec::new();
-        for experiment in experiment::all().filter(|experiment| Self::of(experiment) == self.name) {
+        for experiment in
+            experiment::all().filter(|experiment| Self::of(experiment.name) == self.name)
+        {
             if !names.contains(&experiment.name) {
                 names.push(experiment.name);
-                text.push_str(&section(experiment.name, self, source));
+                text.push_str(&section(experiment.name, source));
             }
         }
-        for (_, name, words) in source.before.iter().filter(|(page, ..)| page == self.name) {
-            if !is_of_an_experiment(name) {
-                text.push_str(&format!("\n{}\n", words.trim()));
-            }
+        let before = source.before.iter().filter(|before| before.page == self.name);
+        for before in before.filter(|before| experiment::find(&before.name, None).is_none()) {
+            text.push_str(&format!("\n{}\n", before.words.trim()));
         }
         text
     }
 }
 
-/// Sections of before rows were kept are named as the experiment that would replace them, `emd-fig4`, or as nothing else is.
-fn is_of_an_experiment(name: &str) -> bool {
-    experiment::find(name, None).is_some()
-}
-
 /// An experiment on both machines.
-fn section(name: &str, page: &Page, source: &Source) -> String {
+fn section(name: &str, source: &Source) -> String {
     let mut text = format!("\n## {name}\n");
     for on in [On::Live, On::Sim] {
         let Some(experiment) = experiment::find(name, Some(on)) else { continue };
@@ -76,10 +75,10 @@ fn section(name: &str, page: &Page, source: &Source) -> String {
             .iter()
             .filter(|run| run.head.experiment == name && run.head.machine == on.name());
         runs.for_each(|run| text.push_str(&of_run(experiment, run)));
-        let its_before = |one: &&(String, String, String)| one.0 == page.name && one.1 == name;
-        if let (On::Live, Some((_, _, words))) = (on, source.before.iter().find(its_before)) {
+        let before = source.before.iter().find(|before| before.name == name);
+        if let (On::Live, Some(before)) = (on, before) {
             text.push_str("\n**On the real machine**, measured before rows were kept.\n\n");
-            text.push_str(&format!("{}\n", without_heading(words)));
+            text.push_str(&format!("{}\n", without_heading(&before.words)));
         }
     }
     if let Some(words) = source.remarks.get(name) {
@@ -122,14 +121,12 @@ fn of_run(experiment: &Experiment, run: &Kept) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Page, without_heading};
-    use crate::experiment;
 
     #[test]
     fn each_experiment_has_a_page() {
-        let page = |name| Page::of(experiment::find(name, None).unwrap());
-        assert_eq!(page("emd-table1"), "emd");
-        assert_eq!(page("graph-fig1"), "graph");
-        assert_eq!(page("pareto"), "own");
+        assert_eq!(Page::of("emd-table1"), "emd");
+        assert_eq!(Page::of("graph-fig1"), "graph");
+        assert_eq!(Page::of("pareto"), "own");
     }
 
     #[test]
