@@ -102,21 +102,6 @@ impl Shared {
 mod tests {
     use super::super::On;
     use super::*;
-    use crate::worker::Launcher;
-
-    fn setting() -> Setting {
-        let launcher = Launcher { program: "none".into(), leading_args: Vec::new() };
-        Setting {
-            launcher,
-            size: None,
-            rounds: 1,
-            state: "none".into(),
-            seed: 7,
-            directory: "none".into(),
-            memory: Vec::new(),
-            only: Vec::new(),
-        }
-    }
 
     fn found(setting: &Setting) -> Report {
         Report { notes: vec![setting.seed.to_string()], ..Report::default() }
@@ -150,7 +135,8 @@ mod tests {
     #[test]
     fn each_is_run_and_heard_of_once() {
         for count in [1, 3] {
-            let batch = Batch::start(vec![&WORKS, &FAILS, &WORKS, &WORKS], setting(), jobs(count));
+            let batch =
+                Batch::start(vec![&WORKS, &FAILS, &WORKS, &WORKS], Setting::of_test(), jobs(count));
             let mut ended: Vec<(usize, bool)> = Vec::new();
             let mut said = 0;
             while ended.len() < 4 {
@@ -176,7 +162,7 @@ mod tests {
         let experiments = ["trident-pv-promotion", "superpage-table1", "quicksilver-table3"];
         let of = |name: &str| super::super::find(name, Some(On::Sim)).expect("it exists");
         let experiments = experiments.map(of);
-        let batch = Batch::start(experiments.to_vec(), setting(), jobs(3));
+        let batch = Batch::start(experiments.to_vec(), Setting::of_test(), jobs(3));
         let mut together = [const { None }; 3];
         while together.iter().any(Option::is_none) {
             if let Some(News::Ended(at, ended)) = batch.next(PATIENCE).expect("they run") {
@@ -184,7 +170,7 @@ mod tests {
             }
         }
         for (experiment, together) in experiments.iter().zip(together) {
-            let alone = experiment.run(&setting(), &mut |_| Ok(())).expect("it runs");
+            let alone = experiment.run(&Setting::of_test(), &mut |_| Ok(())).expect("it runs");
             let together = together.expect("it ended");
             assert_eq!(alone.rows, together.rows, "{}", experiment.name);
             assert_eq!(alone.notes, together.notes, "{}", experiment.name);
@@ -193,7 +179,7 @@ mod tests {
 
     #[test]
     fn dropping_it_stops_them() {
-        let batch = Batch::start(vec![&GOES_ON, &WORKS], setting(), jobs(1));
+        let batch = Batch::start(vec![&GOES_ON, &WORKS], Setting::of_test(), jobs(1));
         assert!(matches!(batch.next(PATIENCE), Ok(Some(News::Says(0, _)))));
         let stop = Arc::clone(&batch.stop);
         // As dropping it does, but with somebody to hear how they end.

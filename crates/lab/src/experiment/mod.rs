@@ -107,6 +107,23 @@ pub struct Setting {
     pub only: Vec<String>,
 }
 
+#[cfg(test)]
+impl Setting {
+    /// A setting for tests, of which nothing is started.
+    fn of_test() -> Self {
+        Self {
+            launcher: Launcher { program: "none".into(), leading_args: Vec::new() },
+            size: None,
+            rounds: 1,
+            state: "none".into(),
+            seed: 7,
+            directory: "none".into(),
+            memory: Vec::new(),
+            only: Vec::new(),
+        }
+    }
+}
+
 /// Hears what is being done, in a few words, and says whether to go on.
 pub type Progress<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 

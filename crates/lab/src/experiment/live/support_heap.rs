@@ -352,22 +352,9 @@ mod tests {
         sample
     }
 
-    fn setting(memory: Vec<Share>) -> Setting {
-        Setting {
-            launcher: crate::worker::Launcher { program: "none".into(), leading_args: Vec::new() },
-            size: None,
-            rounds: 1,
-            state: "none".into(),
-            seed: 1,
-            directory: "none".into(),
-            memory,
-            only: Vec::new(),
-        }
-    }
-
     #[test]
     fn rows_are_compared_with_the_best_way_to_swap_and_with_the_disk() {
-        let (setting, size) = (setting(Vec::new()), PLAN.size);
+        let (setting, size) = (Setting::of_test(), PLAN.size);
         let (job, memory) =
             (Job::Passes(Pattern::Uniform, Words::Different), Share::percent(75).of(size));
         let trial = Trial { setting: &setting, job, size, data: None, whole: size, memory };
@@ -389,7 +376,7 @@ mod tests {
     #[test]
     fn an_experiment_has_its_own_memory_unless_asked() {
         let percents = |memory| -> Vec<f64> {
-            let memory = PLAN.memory_of(&setting(memory));
+            let memory = PLAN.memory_of(&Setting { memory, ..Setting::of_test() });
             memory.into_iter().map(|share| share.get() * 100.0).collect()
         };
         assert_eq!(percents(Vec::new()), [75.0, 80.0]);

@@ -84,21 +84,6 @@ fn notes(table: &mut Table) {
 mod tests {
     use super::super::support_graph_programs::{Input, Kernel};
     use super::*;
-    use crate::worker::Launcher;
-
-    fn setting() -> Setting {
-        let launcher = Launcher { program: "none".into(), leading_args: Vec::new() };
-        Setting {
-            launcher,
-            size: None,
-            rounds: 1,
-            state: "none".into(),
-            seed: 7,
-            directory: "none".into(),
-            memory: Vec::new(),
-            only: Vec::new(),
-        }
-    }
 
     /// The page cache costs huge pages if memory is short, and none if not. (Wikipedia's files fit into
     /// what there is to spare.)
@@ -108,7 +93,7 @@ mod tests {
         for (memory, (least, most)) in MEMORY.into_iter().zip([(0.95, 1.0), (0.0, 0.9)]) {
             let elsewhere = Case::plain(program, Pages::Linux).on(memory.0);
             let [elsewhere, cache] = [elsewhere, elsewhere.through_page_cache()]
-                .map(|case| case.outcome(&setting()).expect("it runs").huge);
+                .map(|case| case.outcome(&Setting::of_test()).expect("it runs").huge);
             let kept = cache / elsewhere;
             assert!((least..=most).contains(&kept), "{}: {kept}", memory.1);
         }
