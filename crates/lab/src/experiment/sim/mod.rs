@@ -68,6 +68,7 @@ use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use serde::Serialize;
 use serde_json::Value;
 use superpage_policy::promotion::{Policy, list};
+use superpage_units::Bytes;
 pub(super) use support_pictures::pictures;
 pub(super) use trident_fig9::paper as paper_of_trident_fig9;
 pub(super) use trident_fig10::paper as paper_of_trident_fig10;
@@ -219,6 +220,11 @@ fn policy_named(name: &str) -> Result<Box<dyn Policy>> {
     entry.map(|entry| (entry.build)()).ok_or_else(|| {
         Error::Simulation(format!("there is no policy {name:?}; `superpage lab` has a fault"))
     })
+}
+
+/// So many bytes in GiB.
+fn gib(bytes: Bytes) -> f64 {
+    bytes.0 as f64 / Bytes::from_gib(1).0 as f64
 }
 
 /// Four significant digits; numbers above that whole.

@@ -18,7 +18,7 @@
 use super::support_hardware;
 use super::support_parallel::{self, Known};
 use super::support_trident_programs::{Backed, Program};
-use super::{Error, Progress, Result, Setting, policy_named};
+use super::{Error, Progress, Result, Setting, gib, policy_named};
 use std::sync::{Arc, Mutex, PoisonError};
 use superpage_sim::machine::{Backing, Counts, Machine, Setup};
 use superpage_sim::physical::{Owner, Physical};
@@ -154,20 +154,20 @@ impl Case {
         let gone = || Error::Simulation(format!("{} is gone", self.program.name()));
         let report = run.report(key).ok_or_else(gone)?;
         let footprint = run.machine().process(key).ok_or_else(gone)?.footprint();
-        let gib = |pages: BasePages| pages.bytes().0 as f64 / Bytes::from_gib(1).0 as f64;
         let (_, work) = run.background();
         let compacted = work.compacted;
         Ok(Outcome {
             mapped: [
-                gib(footprint.base),
-                gib(footprint.huge.base_pages()),
-                gib(PageSize::Gigantic.base_pages() * footprint.gigantic.unwrap_or_default()),
+                gib(footprint.base.bytes()),
+                gib(footprint.huge.bytes()),
+                gib((PageSize::Gigantic.base_pages() * footprint.gigantic.unwrap_or_default())
+                    .bytes()),
             ],
             seconds: report.phases.last().map_or(f64::NAN, |time| time.as_secs_f64()),
             walk_share: report.walk_share().get(),
             counts: *run.machine().counts(),
-            compacted: gib(compacted.copied),
-            futile: gib(compacted.futile),
+            compacted: gib(compacted.copied.bytes()),
+            futile: gib(compacted.futile.bytes()),
             fault_p99: report.faults.quantile(0.99).as_secs_f64() * 1e3,
             fault_max: report.faults.max().as_secs_f64() * 1e3,
         })

@@ -10,9 +10,9 @@ use superpage_sim::workload::draw::Draw;
 use superpage_sim::workload::{Phase, Stream, VmaShape, Workload};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, PageSize, VirtAddr};
 
-/// Accesses before any is counted, and accesses that are. Chosen: as many as a run takes for a phase in
-/// which nothing changes, three times over.
-const WARM_UP: u32 = 300_000;
+/// Accesses before any is counted. Chosen: as many as a run takes for a phase in which nothing changes, three times over.
+pub(super) const WARM_UP: u32 = 300_000;
+/// Accesses that are counted. Chosen as the former.
 const COUNTED: u32 = 300_000;
 
 /// Accesses of a program's main part.

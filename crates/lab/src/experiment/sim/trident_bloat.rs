@@ -4,7 +4,7 @@
 use super::support_trident_programs::{Backed, Program};
 use super::support_trident_runs::{self, Case, Memory, THP};
 use super::{
-    Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table,
+    Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table, gib,
 };
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::hawkeye::HAWKEYE;
@@ -160,10 +160,6 @@ fn pieces(populate: Populate, limit: Bytes) -> Vec<Populate> {
 
 fn resident(run: &Run, key: ProcessKey) -> f64 {
     gib(run.machine().resident(key).bytes())
-}
-
-fn gib(bytes: Bytes) -> f64 {
-    bytes.0 as f64 / Bytes::from_gib(1).0 as f64
 }
 
 fn notes(table: &mut Table) {

@@ -7,8 +7,10 @@
 
 use super::support_hardware;
 use super::support_trident_programs::{Backed, Program};
-use super::support_trident_translation::{self, Accesses};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::support_trident_translation::{self, Accesses, WARM_UP};
+use super::{
+    Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table, gib,
+};
 use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
     Access, Counting, Part, Pattern, Phase, Stream, Target, VmaShape, Workload,
@@ -25,10 +27,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Accesses before any is counted, and accesses that are. Chosen: the second so many that the smallest
-/// part of a VMA, which has a thousandth of all memory, is missed hundreds of times if all pages are
-/// missed alike.
-const WARM_UP: u32 = 300_000;
+/// Accesses that are counted. Chosen: so many that the smallest part of a VMA, which has a thousandth of all memory, is missed
+/// hundreds of times if all pages are missed alike.
 const COUNTED: u32 = 2_000_000;
 
 /// Graph500's arguments in the scripts published with the paper (scripts/common.sh: `-s 26 -e 30`).
@@ -122,10 +122,6 @@ fn add_spike(table: &mut Table, case: &str, found: &[Found]) -> Result<()> {
 
 /// "About 800MB" (section 4.3), in GiB.
 const SPIKE: f64 = 800e6 / GIGANTIC_PAGE_BYTES as f64;
-
-fn gib(bytes: Bytes) -> f64 {
-    bytes.0 as f64 / GIGANTIC_PAGE_BYTES as f64
-}
 
 /// Misses of a byte of these.
 fn rate<'a>(found: impl Iterator<Item = &'a Found>) -> f64 {
