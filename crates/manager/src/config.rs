@@ -626,7 +626,7 @@ mod tests {
             assert_eq!(config.policy, *entry);
             let held = config.max_ptes_none.expect("auto");
             assert_eq!(held + BasePages(1), config.worth(), "{entry}");
-            // Huge pages that stay partly used are split from `min_bloat` on under each of them that has no lower bound.
+            // Huge pages that stay partly used are split from `min_bloat` on, under these two at any bloat.
             let splits_any = matches!(entry.name, "hawkeye" | "emd-literal");
             assert_eq!(held, BasePages(if splits_any { 0 } else { 30 }), "{entry}");
         }
