@@ -172,6 +172,29 @@ impl World {
     }
 }
 
+/// A page that was evicted and then given back is in a shared range that is promoted later. Found by the property below.
+#[test]
+fn what_is_given_back_while_it_is_in_swap_does_not_come_back() {
+    let mut machine = machine(Bytes::from_mib(24), Backing::Swap, 0);
+    let written = vec![(with_vma(&mut machine, PAGES), BTreeSet::new())];
+    let mut world = World { machine, written };
+    let steps = [
+        (0, Do::Touch(1024, true)),
+        (0, Do::Fork),
+        (0, Do::Fork),
+        (0, Do::Exit),
+        (2, Do::Touch(1354, true)),
+        (1, Do::Act(8, 1024)),
+        (0, Do::Fork),
+        (0, Do::Discard(36, 989)),
+        (0, Do::Step),
+    ];
+    for (which, step) in steps {
+        world.make(which, &step);
+        world.check();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
     #[test]

@@ -422,6 +422,8 @@ impl Machine {
             detail.protected.remove(page);
             detail.stored.remove(page);
             if detail.used.contains(page) {
+                // The data is in one place, so that nothing is left of it when it is given back there.
+                detail.used.remove(page);
                 detail.swapped.insert(page);
             }
             slot.present -= 1;
