@@ -335,7 +335,8 @@ fn knows_what_was_huge(home: &Home, subject: &mut Subject, known: &Memory) -> En
     ensure!(said == "done", "{said}");
     Memory::map(subject, 1, 200)?.wait_until_huge()?;
     ensure!(known.huge()? == known.ranges - 1, "what was given back is bloated again");
-    wait_for("the refusal to be told", PATIENCE, || {
+    // It is left alone for 30 s since it was promoted, 120 s if it came apart and was promoted twice.
+    wait_for("the refusal to be told", 3 * PATIENCE, || {
         let entries = entries(home)?;
         let told = entries.iter().skip(before).any(|entry| entry.kind == "would-bloat-again");
         Ok(told.then_some(()))

@@ -155,12 +155,17 @@ fn pressure_reads() -> Ended {
     Ok(())
 }
 
+/// A whole window of nothing but stalls is what an idle machine does not have. A trigger may still go
+/// off once: the kernel adds up the processors' stalls when a trigger is looked at, and those of before
+/// the arming that it had not added yet count as new.
 fn a_trigger_waits() -> Ended {
-    // A whole window of nothing but stalls, which an idle machine does not have.
-    let trigger = Trigger::arm(Path::new(PRESSURE), WINDOW, WINDOW)?;
-    let wake = trigger.wait(Some(Nanos(SECOND / 10)))?;
-    ensure!(wake == Wake::TimedOut, "it went off for nothing");
-    Ok(())
+    for _ in 0..5 {
+        let trigger = Trigger::arm(Path::new(PRESSURE), WINDOW, WINDOW)?;
+        if trigger.wait(Some(Nanos(SECOND / 10)))? == Wake::TimedOut {
+            return Ok(());
+        }
+    }
+    Err("five of five went off for nothing".into())
 }
 
 /// Writing more than a group may have makes the writer reclaim, which is a stall; what is
