@@ -184,7 +184,7 @@ fn setting(size: Option<Bytes>, rounds: u32, seed: u64) -> Result<Setting, Failu
     let state = PathBuf::from(STATE_DIRECTORY);
     let (launcher, directory) = (launcher()?, PathBuf::from("."));
     let (memory, only) = (Vec::new(), Vec::new());
-    Ok(Setting { launcher, size, rounds, state, seed, directory, memory, only })
+    Ok(Setting { launcher, size, rounds, state, seed, directory, memory, scaled: None, only })
 }
 
 /// Runs the experiment with its progress on standard error.

@@ -103,6 +103,8 @@ pub struct Setting {
     pub directory: PathBuf,
     /// The memory of a program whose data is larger, as shares of the data.
     pub memory: Vec<Share>,
+    /// A constant of simulated experiments that is changed, to see what depends on it.
+    pub scaled: Option<sim::Scaled>,
     /// The only parts to run, of an experiment that has some ([`Experiment::parts`]); all of them where it is empty.
     pub only: Vec<String>,
 }
@@ -119,6 +121,7 @@ impl Setting {
             seed: 7,
             directory: "none".into(),
             memory: Vec::new(),
+            scaled: None,
             only: Vec::new(),
         }
     }
@@ -136,6 +139,8 @@ pub struct Report {
     pub notes: Vec<String>,
     /// What to draw.
     pub pictures: Vec<Picture>,
+    /// The constants that simulated rows rest on, by name.
+    pub constants: Vec<sim::Used>,
 }
 
 impl Report {

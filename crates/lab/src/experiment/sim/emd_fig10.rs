@@ -2,7 +2,7 @@
 //! (EMD, Figures 9 to 11).
 
 use super::support_emd::{Kind, Stage};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::emd::EMD;
 use superpage_policy::debloat::emd_literal::EMD_LITERAL;
 use superpage_policy::debloat::hawkeye::HAWKEYE;
@@ -64,21 +64,20 @@ pub(super) fn take_back(
     let mut stage = Stage::new(kinds, "linux-nokhugepaged", setting)?;
     let need = stage.footprint().bytes().scaled(fraction).to_base_pages();
     stage.debloat(policy, need);
+    let rests = stage.rests();
     let timed = stage.time()?;
     let policy = policy.name;
     let slowdowns: Vec<f64> = timed.iter().map(|timed| timed.slowdown).collect();
     let fair = fairness(&slowdowns).unwrap_or(f64::NAN);
-    let basis =
-        if kinds.iter().all(|kind| kind.is_known()) { Basis::Predicted } else { Basis::Assumed };
     let quantity = Quantity { case, policy, name: "fairness", unit: "score" };
-    table.add(quantity, said.fairness, fair, basis)?;
+    table.add(quantity, said.fairness, fair, &rests)?;
     for (at, timed) in timed.iter().enumerate() {
         let name = format!("slowdown of instance {}", at + 1);
         let quantity = Quantity { case, policy, name: &name, unit: "ratio" };
-        table.add(quantity, said.slowdowns.get(at).copied(), timed.slowdown, basis)?;
+        table.add(quantity, said.slowdowns.get(at).copied(), timed.slowdown, &rests)?;
         let name = format!("retained by instance {}", at + 1);
         let quantity = Quantity { case, policy, name: &name, unit: "share" };
-        table.add(quantity, said.retained.get(at).copied(), timed.retained, basis)?;
+        table.add(quantity, said.retained.get(at).copied(), timed.retained, &rests)?;
     }
     Ok(())
 }

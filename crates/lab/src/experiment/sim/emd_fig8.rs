@@ -2,7 +2,7 @@
 //! reclaimed; also what that costs in time (EMD, Figures 7 and 8).
 
 use super::support_emd::{Kind, Stage};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
 use superpage_policy::debloat::emd::EMD;
 use superpage_policy::debloat::hawkeye::HAWKEYE;
 use superpage_policy::debloat::list::Entry;
@@ -23,19 +23,21 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for kind in Kind::ALL {
         for policy in POLICIES {
-            let mut slowdowns = Vec::new();
+            let (mut slowdowns, mut all) = (Vec::new(), Vec::new());
             for fraction in FRACTIONS {
                 progress(&format!("{}: {policy}, {:.0} %", kind.name(), 100.0 * fraction))?;
                 let mut stage = Stage::new(&[kind], "linux-nokhugepaged", setting)?;
                 let need = stage.footprint().bytes().scaled(fraction).to_base_pages();
                 stage.debloat(policy, need);
+                let rests = stage.rests();
                 let Some(timed) = stage.time()?.first().copied() else { continue };
                 let case = format!("{}, {:.0} %", kind.name(), 100.0 * fraction);
                 let of = |name, unit| Quantity { case: &case, policy: policy.name, name, unit };
                 let paper = paper_retained(kind, policy, fraction);
-                table.add(of("retained", "share"), paper, timed.retained, basis(kind))?;
-                table.add(of("slowdown", "ratio"), None, timed.slowdown, basis(kind))?;
+                table.add(of("retained", "share"), paper, timed.retained, &rests)?;
+                table.add(of("slowdown", "ratio"), None, timed.slowdown, &rests)?;
                 slowdowns.push(timed.slowdown);
+                all.push(rests);
             }
             let mean = slowdowns.iter().sum::<f64>() / slowdowns.len() as f64;
             let quantity = Quantity {
@@ -44,7 +46,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                 name: "mean slowdown",
                 unit: "ratio",
             };
-            table.add(quantity, paper_mean_slowdown(kind, policy), mean, basis(kind))?;
+            table.add(quantity, paper_mean_slowdown(kind, policy), mean, &Rests::all(&all))?;
         }
     }
     table.note(
@@ -58,10 +60,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          where by its Figure 4 it is so for RandomAccess-L.",
     );
     Ok(table.report)
-}
-
-fn basis(kind: Kind) -> Basis {
-    if kind.is_known() { Basis::Predicted } else { Basis::Assumed }
 }
 
 /// From the text of section 5.2.

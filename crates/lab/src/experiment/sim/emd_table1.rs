@@ -2,7 +2,10 @@
 //! (EMD, Table 1; the papers' README says why that target).
 
 use super::support_emd::{Kind, Stage};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{
+    COLUMNS, Cell, Constant, Constants, Experiment, On, Progress, Quantity, Report, Rests, Result,
+    Setting, Table,
+};
 use superpage_policy::debloat::emd::{EMD, EMD_EXACT};
 use superpage_policy::debloat::hawkeye::HAWKEYE;
 use superpage_policy::debloat::list::Entry;
@@ -19,7 +22,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const POLICIES: [Entry; 3] = [EMD, EMD_EXACT, HAWKEYE];
-const TARGET: BasePages = BasePages(250_000);
+/// The paper's 2 GB do not fit its counts.
+static TARGET: Constant<BasePages> = Constant::fitted(
+    "emd.table1-target",
+    BasePages(250_000),
+    &[Cell {
+        experiment: "emd-table1",
+        case: "RandomAccess-L",
+        policy: "hawkeye",
+        quantity: "split",
+    }],
+    "what 611 huge pages of which 80 % are bloat hold of it",
+);
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
@@ -27,15 +41,17 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         for policy in POLICIES {
             progress(&format!("{}: {policy}", kind.name()))?;
             let mut stage = Stage::new(&[kind], "linux-nokhugepaged", setting)?;
-            let (freed, _) = stage.debloat(policy, TARGET);
+            let constants = Constants::of(setting);
+            let (freed, _) = stage.debloat(policy, constants.get(&TARGET));
+            let rests = Rests::all([&constants.rests(), &stage.rests()]);
             let split = stage.split() as f64;
             let slowdown = stage.time()?.first().map_or(f64::NAN, |timed| timed.slowdown);
             let of = |name, unit| Quantity { case: kind.name(), policy: policy.name, name, unit };
             let (paper_split, paper_slowdown) = paper(kind, policy);
-            table.add(of("split", "huge pages"), paper_split, split, Basis::Predicted)?;
+            table.add(of("split", "huge pages"), paper_split, split, &rests)?;
             let freed = freed.0 as f64;
-            table.add(of("freed", "base pages"), None, freed, Basis::Predicted)?;
-            table.add(of("slowdown", "ratio"), paper_slowdown, slowdown, Basis::Predicted)?;
+            table.add(of("freed", "base pages"), None, freed, &rests)?;
+            table.add(of("slowdown", "ratio"), paper_slowdown, slowdown, &rests)?;
         }
     }
     table.note(

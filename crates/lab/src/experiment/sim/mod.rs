@@ -1,8 +1,7 @@
 //! Experiments on the simulated machine: the papers' machines, programs and sizes.
 //!
-//! Every number is a row of its own, with the paper's beside it and on what it rests:
-//! [`Basis`]. Constants come from the papers' hardware tables, from calibration, or from at most one
-//! row of the table at hand.
+//! Every number is a row of its own, with the paper's beside it and on what it rests: [`Basis`], which
+//! follows from the constants that were read to make it (`provenance`).
 
 mod emd_fig10;
 mod emd_fig13;
@@ -18,6 +17,7 @@ mod graph_fig7;
 mod graph_fig8;
 mod graph_fig9;
 mod graph_oversubscribed;
+mod provenance;
 mod quicksilver_fig2;
 mod quicksilver_table2;
 mod quicksilver_table3;
@@ -69,6 +69,8 @@ use serde::Serialize;
 use serde_json::Value;
 use superpage_policy::promotion::{Policy, list};
 use superpage_units::Bytes;
+pub(super) use provenance::{Cell, Constant, Constants, Given, Rests};
+pub use provenance::{Factor, Scaled, Used};
 pub(super) use support_pictures::pictures;
 pub(super) use trident_fig9::paper as paper_of_trident_fig9;
 pub(super) use trident_fig10::paper as paper_of_trident_fig10;
@@ -137,8 +139,10 @@ pub enum Basis {
     Predicted,
     /// A constant was chosen so that this row comes out as in the paper.
     Fitted,
-    /// The paper does not say what it would take; a note says what was assumed.
+    /// The paper does not say what it would take; what was assumed is a constant with its reason.
     Assumed,
+    /// It rests on a constant that was chosen with an outcome in view.
+    Chosen,
 }
 
 /// One number.
@@ -175,7 +179,7 @@ impl Table {
         Self { experiment, report: Report::default() }
     }
 
-    /// Adds a number, rounded to four significant digits or to whole ones.
+    /// Adds a number, rounded to four significant digits or to whole ones, with what it rests on.
     ///
     /// # Errors
     /// [`Error::Row`] if it is there: who reads the rows must be able to tell them apart.
@@ -184,7 +188,7 @@ impl Table {
         quantity: Quantity<'_>,
         paper: Option<f64>,
         measured: f64,
-        basis: Basis,
+        rests: &Rests,
     ) -> Result<()> {
         let is_same = |row: &Value| {
             row["case"] == quantity.case
@@ -195,6 +199,11 @@ impl Table {
         if self.report.rows.iter().any(is_same) {
             return Err(Error::Row(format!("{quantity:?} is there twice")));
         }
+        for used in rests.used() {
+            if let Err(at) = self.report.constants.binary_search(&used) {
+                self.report.constants.insert(at, used);
+            }
+        }
         self.report.push(&Row {
             experiment: self.experiment,
             machine: On::Sim.name(),
@@ -204,7 +213,7 @@ impl Table {
             unit: quantity.unit,
             paper: paper.map(significant),
             measured: significant(measured),
-            basis,
+            basis: rests.basis(self.experiment, quantity),
         })
     }
 
@@ -239,16 +248,16 @@ fn significant(number: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Basis, Quantity, Table, significant};
+    use super::{Quantity, Rests, Table, significant};
 
     #[test]
     fn a_number_is_said_once() {
         let mut table = Table::new("trident-fig3");
         let quantity = Quantity { case: "SVM", policy: "any", name: "time", unit: "s" };
-        assert!(table.add(quantity, None, 1.0, Basis::Assumed).is_ok());
-        assert!(table.add(quantity, None, 2.0, Basis::Assumed).is_err());
+        assert!(table.add(quantity, None, 1.0, &Rests::NOTHING).is_ok());
+        assert!(table.add(quantity, None, 2.0, &Rests::NOTHING).is_err());
         let other = Quantity { policy: "linux", ..quantity };
-        assert!(table.add(other, None, 2.0, Basis::Assumed).is_ok());
+        assert!(table.add(other, None, 2.0, &Rests::NOTHING).is_ok());
     }
 
     #[test]

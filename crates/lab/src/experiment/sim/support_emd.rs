@@ -2,10 +2,9 @@
 //!
 //! Memory by 4 KiB and by 2 MiB pages comes from Table 2. How bloat lies in it is known for
 //! RandomAccess (Figure 1 and its text: halves of 80 % and 20 %); for BTree and Memcached Figure 4
-//! shows three kinds of ranges, nearly all bloat, about half, none. Their shares here are chosen
-//! so that the totals of Table 2 come out and, for BTree, that HawkEye keeps 14 % (section 5.3.2).
+//! shows three kinds of ranges, nearly all bloat, about half, none.
 
-use super::{Error, Result, Setting, support_hardware};
+use super::{Cell, Constant, Constants, Error, Rests, Result, Setting, support_hardware};
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::list::Entry;
 use superpage_policy::promotion::list;
@@ -16,12 +15,72 @@ use superpage_sim::run::Run;
 use superpage_sim::workload::{
     Access, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape, Workload,
 };
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, ProcessKey};
+use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, ProcessKey, Share};
 
-/// The paper's machine has 256 GB.
-const MEMORY: Bytes = Bytes::from_gib(256);
-/// Accesses of a timed run: what is long does not matter, ratios do.
-const ACCESSES: f64 = 1e9;
+static MEMORY: Constant<Bytes> =
+    Constant::paper("emd.memory", Bytes::from_gib(256), "section 5.1: 256 GB");
+static ACCESSES: Constant<f64> = Constant::immaterial(
+    "emd.accesses",
+    1e9,
+    "accesses of a timed run, of which only ratios of times are told",
+);
+static BTREE_SIZE: Constant<Bytes> =
+    Constant::paper("emd.btree-size", Bytes::from_gib(44), "Table 2, on huge pages");
+static MEMCACHED_SIZE: Constant<Bytes> =
+    Constant::paper("emd.memcached-size", Bytes::from_gib(50), "Table 2, on huge pages");
+static RANDOM_SIZE: Constant<Bytes> =
+    Constant::paper("emd.random-access-size", Bytes::from_gib(8), "Table 2, on huge pages");
+static RANDOM_DENSE: Constant<Share> =
+    Constant::paper("emd.random-access-dense", Share::percent(80), "Figure 1 and its text");
+static RANDOM_SPARSE: Constant<Share> =
+    Constant::paper("emd.random-access-sparse", Share::percent(20), "Figure 1 and its text");
+static BTREE_FULL: Constant<Share> = Constant::chosen(
+    "emd.btree-full",
+    Share::clamped(0.14),
+    "HawkEye's 14 % of section 5.3.2",
+    "the part of the ranges that is full; Figure 4 shows it without numbers",
+);
+static BTREE_MIDDLING: Constant<Share> = Constant::chosen(
+    "emd.btree-middling",
+    Share::clamped(0.145),
+    "the memory of Table 2",
+    "the part of the ranges that is half full; Figure 4 shows it without numbers",
+);
+static MEMCACHED_FULL: Constant<Share> = Constant::assumed(
+    "emd.memcached-full",
+    Share::clamped(0.245),
+    "the part of the ranges that is full, so that the memory is that of Table 2",
+);
+static MEMCACHED_MIDDLING: Constant<Share> = Constant::assumed(
+    "emd.memcached-middling",
+    Share::clamped(0.25),
+    "the part of the ranges that is half full, so that the memory is that of Table 2",
+);
+static MIDDLING: Constant<Share> =
+    Constant::assumed("emd.middling", Share::percent(50), "Figure 4: about half is bloat");
+static BLOATED: Constant<Share> =
+    Constant::assumed("emd.bloated", Share::percent(2), "Figure 4: nearly all is bloat");
+static LONGEST: Constant<u64> = Constant::assumed(
+    "emd.longest-of-a-kind",
+    32,
+    "huge pages of one kind in a row, at most: a slab, the nodes of a level",
+);
+static CYCLES: Constant<f64> = Constant::fitted(
+    "emd.cycles",
+    172.0,
+    &[Cell {
+        experiment: "emd-table3",
+        case: "RandomAccess-L",
+        policy: "emd, high bloat",
+        quantity: "relative time",
+    }],
+    "cycles of an access without translation, the same for all programs",
+);
+static FILL_CYCLES: Constant<f64> = Constant::immaterial(
+    "emd.fill-cycles",
+    500.0,
+    "cycles for a page that is touched first, which is not timed",
+);
 
 /// A program of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,28 +104,29 @@ impl Kind {
         }
     }
 
-    /// Memory with huge pages (Table 2).
-    pub(super) const fn size(self) -> Bytes {
-        Bytes::from_gib(match self {
-            Self::BTree => 44,
-            Self::Memcached => 50,
-            Self::RandomAccessL | Self::RandomAccessR => 8,
+    /// Memory with huge pages.
+    pub(super) fn size(self, constants: &Constants) -> Bytes {
+        constants.get(match self {
+            Self::BTree => &BTREE_SIZE,
+            Self::Memcached => &MEMCACHED_SIZE,
+            Self::RandomAccessL | Self::RandomAccessR => &RANDOM_SIZE,
         })
     }
 
     /// Share of the ranges and share of their base pages that are used, for each kind of range.
-    const fn ranges(self) -> &'static [(f64, f64)] {
+    fn ranges(self, constants: &Constants) -> Vec<(f64, f64)> {
+        let share = |constant| constants.get(constant).get();
+        let three = |full, middling| {
+            let (full, middling): (f64, f64) = (share(full), share(middling));
+            let rest = (1.0 - full - middling).max(0.0);
+            vec![(full, 1.0), (middling, share(&MIDDLING)), (rest, share(&BLOATED))]
+        };
         match self {
-            Self::BTree => &[(0.14, 1.0), (0.145, 0.5), (0.715, 0.02)],
-            Self::Memcached => &[(0.245, 1.0), (0.25, 0.5), (0.505, 0.02)],
-            Self::RandomAccessL => &[(0.5, 0.2), (0.5, 0.8)],
-            Self::RandomAccessR => &[(0.5, 0.8), (0.5, 0.2)],
+            Self::BTree => three(&BTREE_FULL, &BTREE_MIDDLING),
+            Self::Memcached => three(&MEMCACHED_FULL, &MEMCACHED_MIDDLING),
+            Self::RandomAccessL => vec![(0.5, share(&RANDOM_SPARSE)), (0.5, share(&RANDOM_DENSE))],
+            Self::RandomAccessR => vec![(0.5, share(&RANDOM_DENSE)), (0.5, share(&RANDOM_SPARSE))],
         }
-    }
-
-    /// Whether the paper says to the page how bloat lies in it.
-    pub(super) const fn is_known(self) -> bool {
-        matches!(self, Self::RandomAccessL | Self::RandomAccessR)
     }
 
     /// Whether its kinds of ranges lie one after the other, or mixed.
@@ -74,13 +134,9 @@ impl Kind {
         matches!(self, Self::BTree | Self::Memcached)
     }
 
-    /// Cycles of an access without translation. Chosen so that RandomAccess-L on base pages takes
-    /// 2.05 times as long as on huge pages (Table 3, first row); the same for all.
-    const CYCLES: f64 = 172.0;
-
-    fn workload(self, runs: usize) -> Workload {
-        let mut phases = vec![Phase::Map(VmaShape::fixed(self.size()))];
-        phases.extend(self.present());
+    fn workload(self, runs: usize, constants: &Constants) -> Workload {
+        let mut phases = vec![Phase::Map(VmaShape::fixed(self.size(constants)))];
+        phases.extend(self.present(constants));
         let access = Access {
             streams: vec![Stream {
                 part: Part::whole(0),
@@ -88,8 +144,8 @@ impl Kind {
                 target: Target::Data,
                 weight: 1.0,
             }],
-            count: ACCESSES,
-            cycles: Self::CYCLES,
+            count: constants.get(&ACCESSES),
+            cycles: constants.get(&CYCLES),
             exposed: 1.0,
             counting: Counting::Sampled,
         };
@@ -98,8 +154,10 @@ impl Kind {
     }
 
     /// Phases that touch the pages that are used.
-    fn present(self) -> Vec<Phase> {
-        let huge_pages = self.size().to_huge_pages().0;
+    fn present(self, constants: &Constants) -> Vec<Phase> {
+        let (size, ranges) = (self.size(constants), self.ranges(constants));
+        let huge_pages = size.to_huge_pages().0;
+        let cycles_per_page = constants.get(&FILL_CYCLES);
         let touch = |from: u64, to: u64, density: f64| {
             Phase::Populate(Populate {
                 part: Part {
@@ -110,25 +168,25 @@ impl Kind {
                 order: Order::Sequential,
                 density,
                 step: Bytes::ZERO,
-                cycles_per_page: 500.0,
+                cycles_per_page,
                 threads: 1,
             })
         };
         if self.is_mixed() {
-            // Runs of 2 to 64 MiB of one kind: a slab, a level's nodes. Assumed.
-            let mut random = Random::new(self.size().0);
+            let longest = constants.get(&LONGEST);
+            let mut random = Random::new(size.0);
             let mut phases = Vec::new();
             let mut at = 0;
             while at < huge_pages {
-                let length = (1 + random.below(32)).min(huge_pages - at);
-                phases.push(touch(at, at + length, self.density(random.share())));
+                let length = (1 + random.below(longest)).min(huge_pages - at);
+                phases.push(touch(at, at + length, density(&ranges, random.share())));
                 at += length;
             }
             return phases;
         }
         let mut from = 0.0;
         let mut phases = Vec::new();
-        for (share, density) in self.ranges() {
+        for (share, density) in &ranges {
             let to = from + share;
             let border =
                 |share: f64| HugePages(huge_pages).bytes().scaled(share).0 / HUGE_PAGE_BYTES;
@@ -138,17 +196,18 @@ impl Kind {
         phases
     }
 
-    /// The density of the kind of range that a random number stands for.
-    fn density(self, random: f64) -> f64 {
-        let mut until = 0.0;
-        for (share, density) in self.ranges() {
-            until += share;
-            if random < until {
-                return *density;
-            }
+}
+
+/// The density of the kind of range that a random number stands for.
+fn density(ranges: &[(f64, f64)], random: f64) -> f64 {
+    let mut until = 0.0;
+    for (share, density) in ranges {
+        until += share;
+        if random < until {
+            return *density;
         }
-        1.0
     }
+    1.0
 }
 
 /// Programs on the paper's machine, populated, and timed once as they are.
@@ -156,6 +215,7 @@ impl Kind {
 pub(super) struct Stage {
     run: Run,
     programs: Vec<(Kind, ProcessKey)>,
+    constants: Constants,
 }
 
 /// What a program took.
@@ -171,16 +231,22 @@ impl Stage {
     /// Starts them one after the other under `policy`.
     pub(super) fn new(kinds: &[Kind], policy: &str, setting: &Setting) -> Result<Self> {
         let entry = list::find(policy).ok_or_else(|| Error::Simulation(policy.to_owned()))?;
-        let setup =
-            Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: setting.seed };
+        let constants = Constants::of(setting);
+        let (memory, backing) = (constants.get(&MEMORY), Backing::None);
+        let setup = Setup { memory, pools: None, backing, seed: setting.seed };
         let machine = Machine::new(setup, (entry.build)());
         let mut run = Run::new(machine, support_hardware::of("emd")?);
         let mut programs = Vec::new();
         for kind in kinds {
-            programs.push((*kind, run.start(kind.workload(2))));
+            programs.push((*kind, run.start(kind.workload(2, &constants))));
             run.until_left(1)?;
         }
-        Ok(Self { run, programs })
+        Ok(Self { run, programs, constants })
+    }
+
+    /// What its numbers rest on.
+    pub(super) fn rests(&self) -> Rests {
+        self.constants.rests()
     }
 
     /// The memory that the programs have.
@@ -216,7 +282,7 @@ impl Stage {
             let huge = self.run.machine().process(*key).map(|process| process.footprint().huge);
             Timed {
                 slowdown: seconds(1) / seconds(2),
-                retained: huge.unwrap_or_default().share_of(kind.size().to_huge_pages()).get(),
+                retained: huge.unwrap_or_default().share_of(kind.size(&self.constants).to_huge_pages()).get(),
             }
         };
         Ok(self.programs.iter().map(of).collect())

@@ -1,6 +1,6 @@
 //! Several runs at once, and runs that several tables and figures look at, each made once.
 
-use super::{Progress, Result};
+use super::{Given, Progress, Rests, Result, Setting};
 use crate::turn;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -87,6 +87,35 @@ impl<K: Eq + Hash, V: Clone> Known<K, V> {
                 Err(TryLockError::WouldBlock) => turn::lend(|| drop(slot.lock())),
             }
         }
+    }
+}
+
+/// What came of a run, and what that rests on.
+pub(super) trait Outcome: Clone {
+    /// The constants that were read for it.
+    fn rests(&self) -> &Rests;
+}
+
+impl<C: Copy + Eq + Hash, V: Outcome> Known<(C, Given), V> {
+    /// What came of the run `case` under this setting. Where one constant is changed that the run does not
+    /// read, that is what comes of it without the change.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(super) fn outcome(
+        &self,
+        case: C,
+        setting: &Setting,
+        make: impl Fn(&Setting) -> Result<V>,
+    ) -> Result<V> {
+        if let Some(scaled) = &setting.scaled {
+            let plain = Setting { scaled: None, ..setting.clone() };
+            let outcome = self.get((case, plain.given()), || make(&plain))?;
+            if !outcome.rests().has(&scaled.name) {
+                return Ok(outcome);
+            }
+        }
+        self.get((case, setting.given()), || make(setting))
     }
 }
 
