@@ -603,7 +603,7 @@ pub(crate) struct LabRun {
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
     pub(crate) memory: Vec<Share>,
     /// Run only these parts of an experiment that has some (pareto: redis, redis-refilled, memcached, btree, two-cgroups; emd-fig10:
-    /// BTree, Memcached, RandomAccess-L, RandomAccess-R), live only
+    /// BTree, Memcached, RandomAccess-L, RandomAccess-R; sensitivity: any simulated experiment)
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// A directory on a disk, to swap to and to keep heaps on (as above)

@@ -10,6 +10,7 @@ mod layers;
 mod links;
 pub(crate) mod manifest;
 mod printing;
+mod provenance;
 mod results;
 mod source;
 mod text;
@@ -21,12 +22,13 @@ use std::process::ExitCode;
 use tree::{Tree, Violation};
 use xshell::Shell;
 
-const CHECKS: [fn(&Tree) -> Vec<Violation>; 9] = [
+const CHECKS: [fn(&Tree) -> Vec<Violation>; 10] = [
     text::check,
     unsafe_code::check,
     layers::check,
     printing::check,
     constants::check,
+    provenance::check,
     links::check,
     changelog::check,
     results::check,

@@ -60,7 +60,8 @@ fn list(arguments: &LabList) -> Outcome {
 fn run_named(arguments: &LabRun) -> Outcome {
     let on = arguments.on.map(On::from);
     let chosen: Vec<&'static Experiment> = if arguments.name == ALL {
-        experiment::all().filter(|experiment| on.is_none_or(|on| experiment.on == on)).collect()
+        let is_on = |experiment: &&Experiment| on.is_none_or(|on| experiment.on == on);
+        experiment::all().filter(|experiment| experiment.is_of_all()).filter(is_on).collect()
     } else {
         experiment::find(&arguments.name, on).into_iter().collect()
     };

@@ -34,6 +34,9 @@ pub struct Experiment {
     run: fn(&Setting, Progress<'_>) -> Result<Report>,
 }
 
+/// The experiment that runs all others many times.
+pub const SENSITIVITY: &str = "sensitivity";
+
 /// Where an experiment runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
@@ -73,7 +76,7 @@ impl Experiment {
     pub fn run(&self, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let mut report = (self.run)(setting, progress)?;
         report.notes.extend(described::notes(self.source, &report.rows));
-        if self.on == On::Sim && report.pictures.is_empty() {
+        if self.on == On::Sim && self.is_of_all() && report.pictures.is_empty() {
             report.pictures = sim::pictures(self, &report.rows);
         }
         Ok(report)
@@ -82,7 +85,17 @@ impl Experiment {
     /// The parts that can be run by themselves; empty where there are none.
     #[must_use]
     pub fn parts(&self) -> Vec<&'static str> {
-        if self.on == On::Live { live::parts(self.name) } else { Vec::new() }
+        match self.on {
+            On::Live => live::parts(self.name),
+            On::Sim if self.name == SENSITIVITY => sim::parts_of_sensitivity(),
+            On::Sim => Vec::new(),
+        }
+    }
+
+    /// Whether it is one of those that run when all are asked for.
+    #[must_use]
+    pub fn is_of_all(&self) -> bool {
+        self.name != SENSITIVITY
     }
 }
 

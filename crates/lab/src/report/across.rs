@@ -82,17 +82,22 @@ fn mark(row: &Value) -> &'static str {
     match row["basis"].as_str() {
         Some("fitted") => " f",
         Some("assumed") => " a",
+        Some("chosen") => " c",
         _ => "",
     }
 }
 
-/// What was simulated, its mark, and the paper's number.
+/// What was simulated, its mark, how far it goes with other constants, and the paper's number.
 fn number(row: &Value, mark: &str) -> String {
     let paper = match &row["paper"] {
         Value::Null => String::new(),
         paper => format!(" ({paper})"),
     };
-    format!("{}{mark}{paper}", row["measured"])
+    let range = match (&row["least"], &row["most"]) {
+        (Value::Null, _) => String::new(),
+        (least, most) => format!(" [{least} to {most}]"),
+    };
+    format!("{}{mark}{range}{paper}", row["measured"])
 }
 
 #[cfg(test)]

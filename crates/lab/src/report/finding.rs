@@ -319,6 +319,7 @@ mod tests {
             host: text(),
             notes: Vec::new(),
             pictures: Vec::new(),
+            constants: Vec::new(),
         };
         vec![Kept { head, rows }]
     }

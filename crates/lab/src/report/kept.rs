@@ -2,6 +2,7 @@
 //! where it was run; each other line is a row.
 
 use super::{Error, Result};
+use crate::experiment::sim::Used;
 use crate::experiment::{Experiment, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,6 +33,9 @@ pub struct Head {
     pub notes: Vec<String>,
     /// The files of the pictures, in [`PICTURES`].
     pub pictures: Vec<String>,
+    /// The constants that simulated rows rest on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub constants: Vec<Used>,
 }
 
 /// A run of an experiment.
@@ -82,6 +86,7 @@ pub fn keep(
         host,
         notes: report.notes.clone(),
         pictures: report.pictures.iter().map(|picture| picture.file.clone()).collect(),
+        constants: report.constants.clone(),
     };
     let path = directory.join(format!("{stem}.{ENDING}"));
     let text = Kept { head, rows: report.rows.clone() }.to_text()?;
@@ -132,7 +137,8 @@ mod tests {
         let directory = tempfile::TempDir::new().unwrap();
         let experiment = all().next().unwrap();
         let rows = vec![json!({"policy": "linux", "splits": 611})];
-        let report = Report { rows: rows.clone(), notes: vec!["A note.".into()], pictures: vec![] };
+        let report =
+            Report { rows: rows.clone(), notes: vec!["A note.".into()], ..Report::default() };
         let circumstances = Circumstances {
             command: "superpage lab run emd-table1".into(),
             tree: "0123456789ab".into(),

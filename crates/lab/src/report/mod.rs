@@ -1,12 +1,13 @@
 //! The report of what was found: pages of a document, made from rows that are kept.
 //!
 //! A run of an experiment is [`kept`] as rows. From these come a page for each paper (`page`), and the front page (`front`):
-//! a line for each finding of each paper ([`finding`]) with a verdict that follows from its numbers, and how far the numbers are
-//! from the papers' (`errors`). Words that no row has are in files of their own, which are put between the tables.
+//! a line for each finding of each paper ([`finding`]) with a verdict that follows from its numbers, how far the numbers are
+//! from the papers' (`errors`), and the constants that simulated ones rest on (`constants`). Words that no row has are in files of their own, which are put between the tables.
 //!
 //! What is deliberately absent: any number of a run. Whoever changes a number runs the experiment again.
 
 mod across;
+mod constants;
 mod errors;
 pub mod finding;
 mod front;
@@ -40,6 +41,7 @@ pub fn make(places: &Places<'_>) -> Result<Files> {
     for page in page::Page::ALL {
         files.insert(page.path(), page.text(&source));
     }
+    files.insert(constants::path(), constants::text(&source));
     files.insert(PathBuf::from(front::FILE), front::text(&source)?);
     Ok(files)
 }
@@ -48,6 +50,8 @@ pub fn make(places: &Places<'_>) -> Result<Files> {
 #[derive(Debug)]
 struct Source {
     runs: Vec<kept::Kept>,
+    /// How far their numbers go with other constants.
+    ranges: constants::Ranges,
     findings: Vec<finding::Finding>,
     /// The words of the front page.
     front: String,
@@ -78,8 +82,10 @@ impl Source {
             let of = |(name, words)| Before { page: page.name, name, words };
             before.extend(sections.into_iter().map(of));
         }
+        let runs = kept::read_all(&directory.join("rows"))?;
         Ok(Self {
-            runs: kept::read_all(&directory.join("rows"))?,
+            ranges: constants::Ranges::of(&runs),
+            runs,
             findings,
             front: text_of(&directory.join("front.md"))?,
             before,

@@ -49,9 +49,9 @@ impl Page {
             text.push_str(&format!("\n{}\n", words.trim()));
         }
         let mut names = Vec::new();
-        for experiment in
-            experiment::all().filter(|experiment| Self::of(experiment.name) == self.name)
-        {
+        let is_here =
+            |one: &&Experiment| one.is_of_all() && Self::of(one.name) == self.name;
+        for experiment in experiment::all().filter(is_here) {
             if !names.contains(&experiment.name) {
                 names.push(experiment.name);
                 text.push_str(&section(experiment.name, source));
@@ -74,7 +74,7 @@ fn section(name: &str, source: &Source) -> String {
             .runs
             .iter()
             .filter(|run| run.head.experiment == name && run.head.machine == on.name());
-        runs.for_each(|run| text.push_str(&of_run(experiment, run)));
+        runs.for_each(|run| text.push_str(&of_run(experiment, run, source)));
         let before = source.before.iter().find(|before| before.name == name);
         if let (On::Live, Some(before)) = (on, before) {
             text.push_str("\n**On the real machine**, measured before rows were kept.\n\n");
@@ -97,7 +97,7 @@ fn without_heading(words: &str) -> &str {
 }
 
 /// The tables, notes and pictures of a run.
-fn of_run(experiment: &Experiment, run: &Kept) -> String {
+fn of_run(experiment: &Experiment, run: &Kept, source: &Source) -> String {
     let head = &run.head;
     let place = match experiment.on {
         On::Live => format!("On the real machine** ({})", head.host),
@@ -107,13 +107,13 @@ fn of_run(experiment: &Experiment, run: &Kept) -> String {
         Some(tree) => format!("tree {tree}"),
         None => "its tree was not noted".to_owned(),
     };
-    let (command, source, summary) = (&head.command, experiment.source, experiment.summary);
-    let tables = table::tables(experiment, &run.rows);
+    let (command, place_in, summary) = (&head.command, experiment.source, experiment.summary);
+    let tables = table::tables(experiment, &source.ranges.put(&run.rows));
     let notes: String = head.notes.iter().map(|note| format!("\n{note}\n")).collect();
     let picture = |file: &String| format!("\n![{file}](../../results/rows/{PICTURES}/{file})\n");
     let pictures: String = head.pictures.iter().map(picture).collect();
     format!(
-        "\n**{place}: {summary} ({source}).\n`{command}`, {}, {build}.\n\n{tables}{notes}{pictures}",
+        "\n**{place}: {summary} ({place_in}).\n`{command}`, {}, {build}.\n\n{tables}{notes}{pictures}",
         head.date
     )
 }

@@ -67,10 +67,10 @@ pub(super) fn command(experiment: &Experiment, arguments: &LabRun) -> String {
                 let percents: Vec<String> = percents.map(|percent| percent.to_string()).collect();
                 add(format_args!(" --memory {}", percents.join(",")));
             }
-            if !arguments.only.is_empty() {
-                add(format_args!(" --only {}", arguments.only.join(",")));
-            }
         }
+    }
+    if !arguments.only.is_empty() {
+        add(format_args!(" --only {}", arguments.only.join(",")));
     }
     command
 }

@@ -1,7 +1,7 @@
 //! Experiments on the simulated machine: the papers' machines, programs and sizes.
 //!
 //! Every number is a row of its own, with the paper's beside it and on what it rests: [`Basis`], which
-//! follows from the constants that were read to make it (`provenance`).
+//! follows from the constants that were read to make it (`support_provenance`).
 
 mod emd_fig10;
 mod emd_fig13;
@@ -17,13 +17,13 @@ mod graph_fig7;
 mod graph_fig8;
 mod graph_fig9;
 mod graph_oversubscribed;
-mod provenance;
 mod quicksilver_fig2;
 mod quicksilver_table2;
 mod quicksilver_table3;
 mod quicksilver_table4;
 mod quicksilver_table5;
 mod quicksilver_table6;
+mod sensitivity;
 mod superpage_table1;
 mod support_emd;
 mod support_graph_orders;
@@ -33,6 +33,7 @@ mod support_graph_runs;
 mod support_hardware;
 mod support_parallel;
 mod support_pictures;
+mod support_provenance;
 mod support_quicksilver;
 mod support_trident_bars;
 mod support_trident_programs;
@@ -69,8 +70,9 @@ use serde::Serialize;
 use serde_json::Value;
 use superpage_policy::promotion::{Policy, list};
 use superpage_units::Bytes;
-pub(super) use provenance::{Cell, Constant, Constants, Given, Rests};
-pub use provenance::{Factor, Scaled, Used};
+use support_provenance::{Cell, Constant, Constants, Given, Rests};
+pub use support_provenance::{Factor, Scaled, Used};
+pub(super) use sensitivity::parts as parts_of_sensitivity;
 pub(super) use support_pictures::pictures;
 pub(super) use trident_fig9::paper as paper_of_trident_fig9;
 pub(super) use trident_fig10::paper as paper_of_trident_fig10;
@@ -118,6 +120,7 @@ pub const ALL: &[&Experiment] = &[
     &graph_fig10::EXPERIMENT,
     &graph_fig11::EXPERIMENT,
     &superpage_table1::EXPERIMENT,
+    &sensitivity::EXPERIMENT,
 ];
 
 /// What to take from each row for the table on the screen.

@@ -6,7 +6,7 @@
 
 use super::super::Setting;
 use super::{Basis, Quantity};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use superpage_units::{BasePages, Bytes, HugePages, Nanos, Share};
@@ -269,14 +269,14 @@ struct Known {
 }
 
 /// A constant that rows rest on, for a reader.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Used {
     /// Its name.
     pub name: String,
     /// The number with its unit; empty for a choice that is no number.
     pub value: String,
     /// `paper`, `fitted`, `assumed`, `chosen` or `immaterial`.
-    pub origin: &'static str,
+    pub origin: String,
     /// Where it comes from; for one that was chosen, with which outcome in view.
     pub source: String,
 }
@@ -329,7 +329,7 @@ impl Rests {
                 }
             };
             let (name, value) = (about.name.to_owned(), value.clone().unwrap_or_default());
-            Used { name, value, origin, source }
+            Used { name, value, origin: origin.to_owned(), source }
         })
     }
 }
@@ -387,7 +387,7 @@ mod tests {
         let constants = Constants::default();
         constants.get(&CHOSEN);
         let used: Vec<Used> = constants.rests().used().collect();
-        assert_eq!((used[0].origin, used[0].value.as_str()), ("chosen", "0.5"));
+        assert_eq!((used[0].origin.as_str(), used[0].value.as_str()), ("chosen", "0.5"));
         assert!(used[0].source.ends_with("chosen with row 3 in view"), "{used:?}");
     }
 }

@@ -1,0 +1,145 @@
+//! The constants that simulated numbers rest on: a page of all of them, and how far numbers go when one that no paper gives is
+//! at half or at twice its value (the experiment `sensitivity`).
+
+use super::Source;
+use super::kept::Kept;
+use super::page::MADE;
+use crate::experiment::SENSITIVITY;
+use crate::experiment::sim::Used;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// The path from the documents' directory.
+const FILE: &str = "results/constants.md";
+
+pub(super) fn path() -> PathBuf {
+    PathBuf::from(FILE)
+}
+
+/// The page of all constants.
+pub(super) fn text(source: &Source) -> String {
+    let mut known: BTreeMap<&Used, BTreeSet<&str>> = BTreeMap::new();
+    for head in source.runs.iter().map(|run| &run.head) {
+        for used in &head.constants {
+            known.entry(used).or_default().insert(&head.experiment);
+        }
+    }
+    let changes = changes(&source.runs);
+    let mut text = format!(
+        "{MADE}# Constants of the simulated experiments\n\nNumbers that a run takes in and that the profile of the machine \
+         (`crates/sim/src/profiles`) does not have. *Changes by*: the most that a number with one of the paper's changes when the constant \
+         is at half or at twice its value, of itself, and where; a dash where `superpage lab run sensitivity` has no row of that.\n\n\
+         | constant | value | origin | why | experiments | changes by |\n|---|---|---|---|---|---|\n"
+    );
+    for (Used { name, value, origin, source }, experiments) in known {
+        let experiments: Vec<&str> = experiments.into_iter().collect();
+        let change = changes.get(name.as_str()).map_or("–".to_owned(), |(change, of)| {
+            format!("{:.0} % ({of})", 100.0 * change)
+        });
+        text.push_str(&format!(
+            "| {name} | {value} | {origin} | {source} | {} | {change} |\n",
+            experiments.join(", ")
+        ));
+    }
+    text
+}
+
+/// The rows of the experiment `sensitivity`.
+fn rows(runs: &[Kept]) -> impl Iterator<Item = &Value> {
+    runs.iter().filter(|run| run.head.experiment == SENSITIVITY).flat_map(|run| &run.rows)
+}
+
+/// What a number is with one constant at half and at twice.
+fn changed(row: &Value) -> impl Iterator<Item = f64> {
+    ["half", "double"].into_iter().filter_map(|key| row[key].as_f64())
+}
+
+/// For each constant the largest change of a number with one of the paper's, as a part of itself, and the experiment.
+fn changes(runs: &[Kept]) -> BTreeMap<&str, (f64, &str)> {
+    let mut most: BTreeMap<&str, (f64, &str)> = BTreeMap::new();
+    for row in rows(runs).filter(|row| row["paper"].is_number()) {
+        let names = row["constant"].as_str().zip(row["of"].as_str());
+        let Some(((constant, of), number)) = names.zip(row["measured"].as_f64()) else { continue };
+        for change in changed(row).map(|other| ((other - number) / number).abs()) {
+            let most = most.entry(constant).or_insert((0.0, of));
+            if change.is_finite() && change > most.0 {
+                *most = (change, of);
+            }
+        }
+    }
+    most
+}
+
+/// The names of a number.
+type Names = [String; 5];
+
+/// How far numbers go, from the least to the most.
+#[derive(Debug, Default)]
+pub(super) struct Ranges(BTreeMap<Names, [f64; 2]>);
+
+impl Ranges {
+    pub(super) fn of(runs: &[Kept]) -> Self {
+        let mut ranges = Self::default();
+        for row in rows(runs) {
+            let Some(number) = row["measured"].as_f64() else { continue };
+            let range = ranges.0.entry(names(row, "of")).or_insert([number; 2]);
+            for other in changed(row) {
+                *range = [range[0].min(other), range[1].max(other)];
+            }
+        }
+        ranges
+    }
+
+    /// The rows of an experiment, with `least` and `most` in those that have a range.
+    pub(super) fn put(&self, rows: &[Value]) -> Vec<Value> {
+        let with = |row: &Value| {
+            let mut row = row.clone();
+            if let Some([least, most]) = self.0.get(&names(&row, "experiment")) {
+                row["least"] = (*least).into();
+                row["most"] = (*most).into();
+            }
+            row
+        };
+        rows.iter().map(with).collect()
+    }
+}
+
+fn names(row: &Value, experiment: &str) -> Names {
+    [experiment, "case", "policy", "quantity", "unit"].map(|key| row[key].to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kept::Head;
+    use super::*;
+    use serde_json::json;
+
+    fn sensitivity(half: f64, double: Value) -> Value {
+        json!({"experiment": "sensitivity", "of": "e", "case": "c", "policy": "p", "quantity": "q", "unit": "u",
+               "constant": "k", "paper": 2.0, "measured": 2.0, "half": half, "double": double})
+    }
+
+    fn kept(rows: Vec<Value>) -> Kept {
+        let head = json!({"experiment": "sensitivity", "machine": "sim", "command": "", "tree": null, "date": "",
+                          "host": "", "notes": [], "pictures": []});
+        let head: Head = serde_json::from_value(head).unwrap();
+        Kept { head, rows }
+    }
+
+    #[test]
+    fn a_number_has_the_range_of_all_its_constants() {
+        let runs = [kept(vec![sensitivity(1.0, json!(2.5)), sensitivity(1.5, Value::Null)])];
+        let row = json!({"experiment": "e", "case": "c", "policy": "p", "quantity": "q", "unit": "u", "measured": 2.0});
+        let other = json!({"experiment": "f", "case": "c", "policy": "p", "quantity": "q", "unit": "u"});
+        let rows = Ranges::of(&runs).put(&[row, other]);
+        assert_eq!((&rows[0]["least"], &rows[0]["most"]), (&json!(1.0), &json!(2.5)));
+        assert!(rows[1]["least"].is_null());
+    }
+
+    #[test]
+    fn a_constant_has_its_largest_change() {
+        let runs = [kept(vec![sensitivity(1.0, json!(2.5)), sensitivity(1.9, json!(2.0))])];
+        assert_eq!(changes(&runs).get("k"), Some(&(0.5, "e")));
+    }
+}
