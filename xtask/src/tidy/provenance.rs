@@ -24,13 +24,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// The name of a constant that is a bare number, or several of them.
+/// The name of a constant that is a bare number. Several at once are the axis of a figure, or what a paper found.
 fn bare(code: &str) -> Option<&str> {
     let (_, after) = code.split_once("const ").or_else(|| code.split_once("static "))?;
     let (name, after) = after.split_once(": ")?;
     let (kind, _) = after.split_once('=')?;
-    let kind = kind.trim().trim_start_matches('[').split([';', ']']).next()?.trim();
-    (!name.contains('(') && NUMBERS.contains(&kind)).then_some(name)
+    (!name.contains('(') && NUMBERS.contains(&kind.trim())).then_some(name)
 }
 
 #[cfg(test)]
@@ -47,7 +46,6 @@ mod tests {
     fn a_bare_number_is_found() {
         assert_eq!(finds("const MEMORY: Bytes = Bytes::from_gib(32);"), 1);
         assert_eq!(finds("    pub(super) const CYCLES: f64 = 3.0;"), 1);
-        assert_eq!(finds("const FRACTIONS: [f64; 2] = [0.2, 0.4];"), 1);
     }
 
     #[test]
@@ -55,6 +53,7 @@ mod tests {
         assert_eq!(finds("static MEMORY: Constant<Bytes> ="), 0);
         assert_eq!(finds("const NAME: &str = \"a\";"), 0);
         assert_eq!(finds("const fn cycles(self) -> f64 {"), 0);
-        assert_eq!(finds("const FRACTIONS: [f64; 2] = [0.2, 0.4]; // tidy: allow(the figure's axis)"), 0);
+        assert_eq!(finds("const FRACTIONS: [f64; 2] = [0.2, 0.4];"), 0);
+        assert_eq!(finds("const FASTER: f64 = 1.15; // tidy: allow(the paper's number)"), 0);
     }
 }
