@@ -1,8 +1,11 @@
 //! `quicksilver-fig2`: how much of a compiler's growing heap is mapped by superpages (Quicksilver,
 //! Figure 2).
 
-use super::support_quicksilver::{Frag, machine, populate};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::support_quicksilver::{FREQUENCY, Frag, HEAP_STEP, machine, populate};
+use super::{
+    COLUMNS, Constant, Constants, Experiment, On, Progress, Quantity, Report, Rests, Result,
+    Setting, Table,
+};
 use superpage_sim::workload::{Part, Phase, VmaShape, Workload};
 use superpage_units::Bytes;
 
@@ -23,20 +26,36 @@ const HALF: f64 = 0.5;
 /// Points in each compilation at which is looked.
 const LOOKS: usize = 4;
 
-/// A compilation. Assumed: a source of 32 MiB is read at once, then the heap grows to 1 GiB within
-/// 100 s, a page at a time.
-fn gcc() -> Workload {
-    let (source, heap) = (Bytes::from_mib(32), Bytes::from_gib(1));
-    let (seconds, frequency) = (100.0, 3.2e9);
+static SOURCE: Constant<Bytes> = Constant::assumed(
+    "quicksilver.gcc-source",
+    Bytes::from_mib(32),
+    "what gcc reads at once before its heap grows; not said",
+);
+static HEAP: Constant<Bytes> = Constant::assumed(
+    "quicksilver.gcc-heap",
+    Bytes::from_gib(1),
+    "what gcc's heap grows to; not said",
+);
+static SECONDS: Constant<f64> = Constant::assumed(
+    "quicksilver.gcc-seconds",
+    100.0,
+    "seconds in which gcc's heap grows, evenly; not said",
+);
+
+/// A compilation: a source is read at once, then the heap grows, a page at a time.
+fn gcc(constants: &Constants) -> Workload {
+    let (source, heap) = (constants.get(&SOURCE), constants.get(&HEAP));
+    let step = constants.get(&HEAP_STEP);
+    let (seconds, frequency) = (constants.get(&SECONDS), constants.get(&FREQUENCY));
     let cycles = seconds * frequency / heap.to_base_pages().0 as f64;
     let mut phases = vec![
         Phase::Map(VmaShape::fixed(source)),
         Phase::Map(VmaShape::heap(heap)),
-        populate(Part::whole(0), 1, 0.0),
+        populate(Part::whole(0), Bytes::ZERO, 1, 0.0),
     ];
     let border = |look: usize| look as f64 / LOOKS as f64;
     let parts = (0..LOOKS).map(|at| Part { vma: 1, from: border(at), to: border(at + 1) });
-    phases.extend(parts.map(|part| populate(part, 1, cycles)));
+    phases.extend(parts.map(|part| populate(part, step, 1, cycles)));
     Workload { name: "gcc".to_owned(), threads: 1, phases }
 }
 
@@ -44,9 +63,12 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for policy in POLICIES {
         progress(policy)?;
-        let mut run = machine(policy, Frag::Zero, setting)?;
+        let constants = Constants::of(setting);
+        let mut run = machine(policy, Frag::Zero, setting, &constants)?;
+        let workload = gcc(&constants);
+        let rests = constants.rests();
         for compilation in 1..=COMPILATIONS {
-            let key = run.start(gcc());
+            let key = run.start(workload.clone());
             let mut found = Vec::new();
             for look in 1..=LOOKS {
                 run.until_left(LOOKS - look)?;
@@ -58,10 +80,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                     Quantity { case: &case, policy, name: "mapped by superpages", unit: "MiB" };
                 let mib = huge.0 as f64 / Bytes::from_mib(1).0 as f64;
                 found.push((mib, huge.share_of(footprint.total().bytes()).get()));
-                table.add(quantity, None, mib, Basis::Assumed)?;
+                table.add(quantity, None, mib, &rests)?;
             }
             run.machine_mut().exit(key);
-            add_said(&mut table, policy, compilation, &found)?;
+            add_said(&mut table, policy, compilation, &found, &rests)?;
         }
     }
     table.note(
@@ -81,23 +103,23 @@ fn add_said(
     policy: &str,
     compilation: usize,
     found: &[(f64, f64)],
+    rests: &Rests,
 ) -> Result<()> {
     let (Some(first), Some(last)) = (found.first(), found.last()) else { return Ok(()) };
     let case = format!("compilation {compilation}");
     let of = |name, unit| Quantity { case: &case, policy, name, unit };
-    let assumed = Basis::Assumed;
     match policy {
         "linux-nokhugepaged" => {
             let quantity = of("by superpages at its end (paper: less than)", "of memory");
-            table.add(quantity, Some(HALF), last.1, assumed)
+            table.add(quantity, Some(HALF), last.1, rests)
         }
         "linux" => {
             let quantity = of("more by superpages at its end than early (paper: more than)", "MiB");
-            table.add(quantity, Some(0.0), last.0 - first.0, assumed)
+            table.add(quantity, Some(0.0), last.0 - first.0, rests)
         }
         "freebsd" => {
             let quantity = of("by superpages early (paper: more than)", "of memory");
-            table.add(quantity, Some(HALF), first.1, assumed)
+            table.add(quantity, Some(HALF), first.1, rests)
         }
         _ => Ok(()),
     }

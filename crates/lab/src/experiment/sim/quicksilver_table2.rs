@@ -2,7 +2,10 @@
 //! of random sizes (Range-XL) (Quicksilver, Table 2).
 
 use super::support_quicksilver::{Frag, Server, machine};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{
+    COLUMNS, Cell, Constant, Constants, Experiment, On, Progress, Quantity, Report, Result,
+    Setting, Table,
+};
 use superpage_sim::random::Random;
 use superpage_sim::workload::redis::{Equal, Sizes, Slab, insert_random};
 use superpage_units::{Bytes, Nanos};
@@ -30,38 +33,71 @@ const POLICIES: [&str; 10] = [
     "quicksilver-async-256",
 ];
 
-/// Objects before the deletion. Assumed: 2 million of 8 KB, 16 GB as in Redis Cold.
-const OBJECTS: u64 = 2_000_000;
-const DELETED: f64 = 0.7;
-/// Values of Range-XL, chosen so that Linux-4KB takes what it takes in the paper, and the share of
-/// them that keep the buffer they were read into, chosen likewise for Linux-noKhugepaged.
-const RANGE_XL: Sizes =
-    Sizes { count: 27_400, between: (Bytes(256), Bytes::from_mib(1)), keep_buffer: 0.57 };
-/// Afterwards khugepaged has time to come by everything once: 22 GiB at 16 MiB every ten seconds.
-/// Assumed: the article says nothing about it.
-const LATER: Nanos = Nanos(4 * 3600 * 1_000_000_000);
-/// Of the server's own: 4 us for each base page written, about 1 GB/s. Assumed.
-const OWN: (Nanos, Nanos) = (Nanos::ZERO, Nanos(4000));
+static OBJECTS: Constant<u64> = Constant::assumed(
+    "quicksilver.del70-objects",
+    2_000_000,
+    "objects before the deletion: 16 GB of 8 KB each, as much as in Redis Cold; not said",
+);
+static VALUE: Constant<()> = Constant::assumed(
+    "quicksilver.del70-value",
+    (),
+    "objects of Del-70 have 8 KB each, two to a run of five pages; not said",
+);
+static DELETED: Constant<f64> =
+    Constant::paper("quicksilver.del70-deleted", 0.7, "Observation 1: deletes 70 % of objects");
+static COUNT: Constant<u64> = Constant::fitted(
+    "quicksilver.range-xl-count",
+    27_400,
+    &[Cell {
+        experiment: "quicksilver-table2",
+        case: "Range-XL",
+        policy: "linux-4k",
+        quantity: "memory",
+    }],
+    "values of Range-XL, so that Linux-4KB takes what it takes in the paper",
+);
+static LEAST: Constant<Bytes> = Constant::paper(
+    "quicksilver.range-xl-least",
+    Bytes(256),
+    "Observation 1: between 256 bytes and 1 MB",
+);
+static MOST: Constant<Bytes> = Constant::paper(
+    "quicksilver.range-xl-most",
+    Bytes::from_mib(1),
+    "Observation 1: between 256 bytes and 1 MB",
+);
+static KEEP_BUFFER: Constant<f64> = Constant::fitted(
+    "quicksilver.range-xl-keep-buffer",
+    0.57,
+    &[Cell {
+        experiment: "quicksilver-table2",
+        case: "Range-XL",
+        policy: "linux-nokhugepaged",
+        quantity: "memory",
+    }],
+    "the share of the values that keep the buffer they were read into",
+);
+static LATER: Constant<Nanos> = Constant::assumed(
+    "quicksilver.table2-later",
+    Nanos(4 * 3600 * 1_000_000_000),
+    "khugepaged's time to come by everything once: 22 GiB at 16 MiB every ten seconds",
+);
+static OWN: Constant<Nanos> = Constant::assumed(
+    "quicksilver.table2-own",
+    Nanos(4000),
+    "the server's own time for each base page written, about 1 GB/s, and none for requests",
+);
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for case in ["Del-70", "Range-XL"] {
         for policy in POLICIES {
             progress(&format!("{case}: {policy}"))?;
-            let mut server = Server::new(machine(policy, Frag::Zero, setting)?, OWN);
-            let mut random = Random::new(setting.seed);
-            let mut listen = |event| server.hear(event);
-            if case == "Del-70" {
-                let mut heap = Equal::new(Slab::VALUE_8K);
-                heap.insert(OBJECTS, &mut listen)?;
-                heap.delete(DELETED, &mut random, &mut listen)?;
-            } else {
-                insert_random(RANGE_XL, &mut random, &mut listen)?;
-            }
-            server.rest(LATER);
-            let (paper, basis) = paper(case, policy);
+            let constants = Constants::of(setting);
+            let memory = memory(case, policy, setting, &constants)?;
             let quantity = Quantity { case, policy, name: "memory", unit: "GB" };
-            table.add(quantity, paper, server.resident().0 as f64 / 1e9, basis)?;
+            let measured = memory.0 as f64 / 1e9;
+            table.add(quantity, paper(case, policy), measured, &constants.rests())?;
         }
     }
     table.note(
@@ -71,7 +107,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     );
     table.note(
         "Range-XL: the number of values and the share of them that keep the doubled buffer they \
-         were read into are fitted to two numbers of this row; the others of it are predicted. \
+         were read into are fitted to two numbers of this row; the others of it are not fitted. \
          In the model every chunk is touched at once, so first touch maps all of it and leaves \
          khugepaged nothing; in the paper khugepaged adds 5 GB.",
     );
@@ -80,14 +116,41 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-fn paper(case: &str, policy: &str) -> (Option<f64>, Basis) {
+/// What Redis takes in the end.
+fn memory(case: &str, policy: &str, setting: &Setting, constants: &Constants) -> Result<Bytes> {
+    let run = machine(policy, Frag::Zero, setting, constants)?;
+    let mut server = Server::new(run, (Nanos::ZERO, constants.get(&OWN)), constants);
+    let mut random = Random::new(setting.seed);
+    let mut listen = |event| server.hear(event);
+    if case == "Del-70" {
+        constants.get(&VALUE);
+        let mut heap = Equal::new(Slab::VALUE_8K);
+        heap.insert(constants.get(&OBJECTS), &mut listen)?;
+        heap.delete(constants.get(&DELETED), &mut random, &mut listen)?;
+    } else {
+        insert_random(range_xl(constants), &mut random, &mut listen)?;
+    }
+    server.rest(constants.get(&LATER));
+    Ok(server.resident())
+}
+
+/// The values of Range-XL.
+fn range_xl(constants: &Constants) -> Sizes {
+    Sizes {
+        count: constants.get(&COUNT),
+        between: (constants.get(&LEAST), constants.get(&MOST)),
+        keep_buffer: constants.get(&KEEP_BUFFER),
+    }
+}
+
+fn paper(case: &str, policy: &str) -> Option<f64> {
     match (case, policy) {
-        ("Del-70", "linux-4k") => (Some(11.6), Basis::Predicted),
-        ("Del-70", "linux-nokhugepaged") => (Some(11.7), Basis::Predicted),
-        ("Del-70", "linux") => (Some(19.8), Basis::Predicted),
-        ("Range-XL", "linux-4k") => (Some(14.4), Basis::Fitted),
-        ("Range-XL", "linux-nokhugepaged") => (Some(25.7), Basis::Fitted),
-        ("Range-XL", "linux") => (Some(30.7), Basis::Predicted),
-        _ => (None, Basis::Predicted),
+        ("Del-70", "linux-4k") => Some(11.6),
+        ("Del-70", "linux-nokhugepaged") => Some(11.7),
+        ("Del-70", "linux") => Some(19.8),
+        ("Range-XL", "linux-4k") => Some(14.4),
+        ("Range-XL", "linux-nokhugepaged") => Some(25.7),
+        ("Range-XL", "linux") => Some(30.7),
+        _ => None,
     }
 }

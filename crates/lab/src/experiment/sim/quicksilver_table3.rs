@@ -3,7 +3,8 @@
 
 use super::support_hardware;
 use super::{
-    Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table,
+    COLUMNS, Cell, Constant, Constants, Error, Experiment, On, Progress, Quantity, Report, Result,
+    Setting, Table,
 };
 use superpage_policy::promotion::list;
 use superpage_sim::machine::{Backing, Content, Machine, Served, Setup};
@@ -18,6 +19,45 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     columns: COLUMNS,
     run,
 };
+
+static MEMORY: Constant<Bytes> = Constant::immaterial(
+    "quicksilver.table3-memory",
+    Bytes::from_gib(4),
+    "memory of a machine on which one page is mapped",
+);
+static ZEROING: Constant<()> = Constant::fitted(
+    "quicksilver.rate-of-zeroing",
+    (),
+    &[Cell {
+        experiment: "quicksilver-table3",
+        case: "2.0 MiB page, anonymous",
+        policy: "quicksilver-sync-1",
+        quantity: "fault latency",
+    }],
+    "the machine's profile has the rate that follows from this number",
+);
+static NVME: Constant<()> = Constant::fitted(
+    "quicksilver.rate-of-nvme",
+    (),
+    &[Cell {
+        experiment: "quicksilver-table3",
+        case: "2.0 MiB page, NVMe",
+        policy: "quicksilver-sync-1",
+        quantity: "fault latency",
+    }],
+    "the machine's profile has the rate that follows from this number",
+);
+static DISK: Constant<()> = Constant::fitted(
+    "quicksilver.rate-of-disk",
+    (),
+    &[Cell {
+        experiment: "quicksilver-table3",
+        case: "1.0 GiB page, spinning disk",
+        policy: "trident",
+        quantity: "fault latency",
+    }],
+    "the machine's profile has the rate that follows from this number",
+);
 
 /// Where the memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +78,17 @@ impl From {
         }
     }
 
-    fn hardware(self) -> Result<Hardware> {
+    /// The rate at which it comes, which the profile has.
+    fn rate(self) -> &'static Constant<()> {
+        match self {
+            Self::Zeroes => &ZEROING,
+            Self::Nvme => &NVME,
+            Self::Disk => &DISK,
+        }
+    }
+
+    fn hardware(self, constants: &Constants) -> Result<Hardware> {
+        constants.get(self.rate());
         Ok(match self {
             Self::Zeroes | Self::Nvme => support_hardware::of("quicksilver")?,
             Self::Disk => support_hardware::with_device("quicksilver", "disk")?,
@@ -52,10 +102,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         for size in [PageSize::Huge, PageSize::Gigantic] {
             let case = format!("{} page, {}", size.bytes(), from.name());
             progress(&case)?;
-            let (policy, latency) = latency(from, size, setting)?;
-            let (paper, basis) = paper(from, size);
+            let constants = Constants::of(setting);
+            let (policy, latency) = latency(from, size, setting, &constants)?;
             let quantity = Quantity { case: &case, policy, name: "fault latency", unit: "us" };
-            table.add(quantity, Some(paper), latency * 1e6, basis)?;
+            let paper = Some(paper(from, size));
+            table.add(quantity, paper, latency * 1e6, &constants.rests())?;
         }
     }
     table.note(
@@ -69,25 +120,30 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-/// Microseconds in the paper, and whether this number gave a constant.
-const fn paper(from: From, size: PageSize) -> (f64, Basis) {
+/// Microseconds in the paper.
+const fn paper(from: From, size: PageSize) -> f64 {
     match (from, size) {
-        (From::Zeroes, PageSize::Gigantic) => (46_000.0, Basis::Predicted),
-        (From::Zeroes, _) => (91.0, Basis::Fitted),
-        (From::Nvme, PageSize::Gigantic) => (900_000.0, Basis::Predicted),
-        (From::Nvme, _) => (1700.0, Basis::Fitted),
-        (From::Disk, PageSize::Gigantic) => (7_700_000.0, Basis::Fitted),
-        (From::Disk, _) => (11_000.0, Basis::Predicted),
+        (From::Zeroes, PageSize::Gigantic) => 46_000.0,
+        (From::Zeroes, _) => 91.0,
+        (From::Nvme, PageSize::Gigantic) => 900_000.0,
+        (From::Nvme, _) => 1700.0,
+        (From::Disk, PageSize::Gigantic) => 7_700_000.0,
+        (From::Disk, _) => 11_000.0,
     }
 }
 
 /// Who maps it, and the seconds that takes.
-fn latency(from: From, size: PageSize, setting: &Setting) -> Result<(&'static str, f64)> {
+fn latency(
+    from: From,
+    size: PageSize,
+    setting: &Setting,
+    constants: &Constants,
+) -> Result<(&'static str, f64)> {
     let policy = if size == PageSize::Gigantic { "trident" } else { "quicksilver-sync-1" };
     let entry = list::find(policy).ok_or_else(|| Error::Simulation(policy.to_owned()))?;
     let is_file = from != From::Zeroes;
     let setup = Setup {
-        memory: Bytes::from_gib(4),
+        memory: constants.get(&MEMORY),
         pools: None,
         backing: if is_file { Backing::File } else { Backing::None },
         seed: setting.seed,
@@ -99,7 +155,7 @@ fn latency(from: From, size: PageSize, setting: &Setting) -> Result<(&'static st
     let kind = VmaKind::Anonymous;
     let end = start.offset(size.bytes());
     machine.map(process, Vma { start, end, kind, growth, advice });
-    let price = from.hardware()?.profile;
+    let price = from.hardware(constants)?.profile;
     match machine.touch(process, start, Content::Data)? {
         Served::Fault { size: mapped, work } if mapped == size => {
             Ok((policy, price.price(&work).as_secs_f64()))

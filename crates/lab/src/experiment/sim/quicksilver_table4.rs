@@ -1,8 +1,8 @@
 //! `quicksilver-table4`: speed of two programs that allocate again and again, relative to Linux, with
 //! memory that is not fragmented (Quicksilver, Table 4).
 
-use super::support_quicksilver::{Frag, block_svm, graphchi, seconds};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::support_quicksilver::{Frag, Program, Timed};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-table4",
@@ -25,16 +25,17 @@ const POLICIES: [&str; 7] = [
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    for program in [graphchi(), block_svm()] {
-        let case = program.name.as_str();
+    for program in [Program::GraphChi, Program::BlockSvm] {
+        let case = program.name();
         progress(&format!("{case}: linux"))?;
-        let linux = seconds(&program, "linux", Frag::Zero, setting)?;
+        let linux = Timed::of(program, "linux", Frag::Zero, setting)?;
         for policy in POLICIES {
             progress(&format!("{case}: {policy}"))?;
-            let speed = linux / seconds(&program, policy, Frag::Zero, setting)?;
+            let timed = Timed::of(program, policy, Frag::Zero, setting)?;
+            let (speed, rests) = timed.speed_over(&linux);
             let quantity =
                 Quantity { case, policy, name: "speed relative to linux", unit: "ratio" };
-            table.add(quantity, paper(case, policy), speed, basis(case, policy))?;
+            table.add(quantity, paper(case, policy), speed, &rests)?;
         }
     }
     table.note(
@@ -49,14 +50,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          promotes next to nothing, and HawkEye* no more.",
     );
     Ok(table.report)
-}
-
-fn basis(case: &str, policy: &str) -> Basis {
-    match (case, policy) {
-        ("GraphChi-PR", "freebsd") => Basis::Fitted,
-        ("GraphChi-PR", _) => Basis::Predicted,
-        _ => Basis::Assumed,
-    }
 }
 
 fn paper(case: &str, policy: &str) -> Option<f64> {

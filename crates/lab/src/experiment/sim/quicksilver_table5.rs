@@ -3,7 +3,10 @@
 //! Fragmentation").
 
 use super::support_quicksilver::{FRAGMENTATION, Frag, Server, machine};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{
+    COLUMNS, Cell, Constant, Constants, Experiment, On, Progress, Quantity, Report, Result,
+    Setting, Table,
+};
 use superpage_sim::workload::redis::{Equal, Slab};
 use superpage_units::{Bytes, Nanos};
 
@@ -22,29 +25,45 @@ const CASES: [(Frag, &[&str]); 3] = [
     (Frag::Full, &["linux-4k", "linux", "freebsd", "ingens", "hawkeye", "quicksilver-sync-1"]),
 ];
 
-/// 16 GB of 4 KB objects.
-const VALUE: Bytes = Bytes::from_kib(4);
-const OBJECTS: u64 = (16 << 30) / VALUE.0;
-/// The server's own work for a request, chosen so that Linux-4KB at Frag-0 has the paper's
-/// throughput.
-const OWN: Nanos = Nanos(2_400);
+static SIZE: Constant<Bytes> = Constant::paper(
+    "quicksilver.cold-size",
+    Bytes::from_gib(16),
+    "Observation 4: 16 GB of 4 KB objects",
+);
+static VALUE: Constant<Bytes> = Constant::paper(
+    "quicksilver.cold-value",
+    Bytes::from_kib(4),
+    "Observation 4: 16 GB of 4 KB objects",
+);
+static OWN: Constant<Nanos> = Constant::fitted(
+    "quicksilver.cold-own",
+    Nanos(2_400),
+    &[Cell {
+        experiment: "quicksilver-table5",
+        case: "Frag-0",
+        policy: "linux-4k",
+        quantity: "throughput",
+    }],
+    "the server's own time for a request",
+);
+static SAME_COST: Constant<()> = Constant::assumed(
+    "quicksilver.cold-same-cost",
+    (),
+    "requests cost the server's own time all alike, pages nothing more; served in their order",
+);
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     for (frag, policies) in CASES {
         for policy in policies.iter().copied() {
             progress(&format!("{}: {policy}", frag.name()))?;
-            let mut server = Server::new(machine(policy, frag, setting)?, (OWN, Nanos::ZERO));
-            Equal::new(Slab::VALUE_4K).insert(OBJECTS, &mut |event| server.hear(event))?;
-            let (rate, latency) = server.performance();
+            let constants = Constants::of(setting);
+            let (rate, latency) = fill(frag, policy, setting, &constants)?;
+            let rests = constants.rests();
             let of = |name, unit| Quantity { case: frag.name(), policy, name, unit };
             let (paper_rate, paper_latency) = paper(frag, policy).unzip();
-            let is_fitted = frag == Frag::Zero && policy == "linux-4k";
-            let basis = if is_fitted { Basis::Fitted } else { Basis::Predicted };
-            let rate = rate * VALUE.0 as f64 / 1e9;
-            table.add(of("throughput", "GB/s"), paper_rate, rate, basis)?;
-            let latency = latency.as_secs_f64() * 1e3;
-            table.add(of("95th latency", "ms"), paper_latency, latency, Basis::Predicted)?;
+            table.add(of("throughput", "GB/s"), paper_rate, rate, &rests)?;
+            table.add(of("95th latency", "ms"), paper_latency, latency, &rests)?;
         }
     }
     table.note(FRAGMENTATION);
@@ -60,6 +79,18 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          calls Linux the second best.",
     );
     Ok(table.report)
+}
+
+/// Fills a Redis; GB/s and milliseconds.
+fn fill(frag: Frag, policy: &str, setting: &Setting, constants: &Constants) -> Result<(f64, f64)> {
+    constants.get(&SAME_COST);
+    let run = machine(policy, frag, setting, constants)?;
+    let mut server = Server::new(run, (constants.get(&OWN), Nanos::ZERO), constants);
+    let value = constants.get(&VALUE);
+    let objects = constants.get(&SIZE).0 / value.0;
+    Equal::new(Slab::VALUE_4K).insert(objects, &mut |event| server.hear(event))?;
+    let (rate, latency) = server.performance();
+    Ok((rate * value.0 as f64 / 1e9, latency.as_secs_f64() * 1e3))
 }
 
 /// GB/s and milliseconds.

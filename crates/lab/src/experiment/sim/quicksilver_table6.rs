@@ -1,8 +1,8 @@
 //! `quicksilver-table6`: speed of four programs relative to Linux, with memory that is fragmented
 //! throughout (Quicksilver, Table 6).
 
-use super::support_quicksilver::{FRAGMENTATION, Frag, canneal, dsjeng, graphchi, seconds, xz};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::support_quicksilver::{FRAGMENTATION, Frag, Program, Timed};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "quicksilver-table6",
@@ -12,6 +12,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     columns: COLUMNS,
     run,
 };
+
+/// The columns of the table.
+const PROGRAMS: [Program; 4] = [Program::GraphChi, Program::Canneal, Program::DsJeng, Program::Xz];
 
 /// The policies, and their row of the table: GraphChi-PR, canneal, DSjeng, XZ.
 const POLICIES: [(&str, [f64; 4]); 7] = [
@@ -26,18 +29,17 @@ const POLICIES: [(&str, [f64; 4]); 7] = [
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    for (column, program) in [graphchi(), canneal(), dsjeng(), xz()].iter().enumerate() {
-        let case = program.name.as_str();
-        // GraphChi-PR's one fitted constant comes from another table.
-        let basis = if column == 0 { Basis::Predicted } else { Basis::Assumed };
+    for (column, program) in PROGRAMS.into_iter().enumerate() {
+        let case = program.name();
         progress(&format!("{case}: linux"))?;
-        let linux = seconds(program, "linux", Frag::Full, setting)?;
+        let linux = Timed::of(program, "linux", Frag::Full, setting)?;
         for (policy, paper) in POLICIES {
             progress(&format!("{case}: {policy}"))?;
-            let speed = linux / seconds(program, policy, Frag::Full, setting)?;
+            let timed = Timed::of(program, policy, Frag::Full, setting)?;
+            let (speed, rests) = timed.speed_over(&linux);
             let quantity =
                 Quantity { case, policy, name: "speed relative to linux", unit: "ratio" };
-            table.add(quantity, paper.get(column).copied(), speed, basis)?;
+            table.add(quantity, paper.get(column).copied(), speed, &rests)?;
         }
     }
     table.note(FRAGMENTATION);

@@ -1,11 +1,12 @@
 //! Quicksilver's machine, its fragmentation and its programs, and a Redis that runs on the machine.
 //!
-//! The article gives no sizes. What comes from the authors' public repository
-//! (rice-systems/quicksilver: `Benchmark`, `Frag`, `System-configs`) says so; the rest is assumed.
+//! The article gives no sizes. Constants whose origin is the paper come from the article or from the
+//! authors' public repository (rice-systems/quicksilver: `Benchmark`, `Frag`, `System-configs`).
 //! The programs live beside the experiments, since nothing else uses these sizes.
 
 use super::support_hardware;
-use super::{Error, Result, Setting};
+use super::support_parallel::{Known, Outcome};
+use super::{Cell, Constant, Constants, Error, Given, Rests, Result, Setting};
 use std::collections::VecDeque;
 use superpage_policy::promotion::{View, list};
 use superpage_sim::machine::{Backing, Content, Machine, OutOfMemory, Served, Setup};
@@ -21,20 +22,36 @@ use superpage_units::{
     VirtAddr, Vma, VmaKind,
 };
 
-/// Memory. Assumed: the authors' fragmenting program expects 29 GB free.
-const MEMORY: Bytes = Bytes::from_gib(32);
-/// The share of huge frames that hold a page of the kernel. Assumed: what is free around them is then
-/// no more than what Linux always keeps free, so its compaction finds no room at Frag-100.
-const PINNED: Share = Share::clamped(0.005);
-/// Whole huge frames left at Frag-0, of which Frag-X takes X % (`Benchmark/redis/linux.sh`: 8192).
-const UNFRAGMENTED: HugePages = HugePages(8192);
-/// Base pages that the fragmenting program holds of each huge frame (`fragment_level.c`: 64 KB).
-const HELD: BasePages = BasePages(16);
-/// Seconds between fragmenting and running (`Benchmark/redis/linux.sh`).
-const PAUSE: f64 = 60.0;
+static MEMORY: Constant<Bytes> = Constant::chosen(
+    "quicksilver.memory",
+    Bytes::from_gib(32),
+    "Linux's compaction without room at Frag-100 (Tables 5 and 6)",
+    "not said; the authors' fragmenting program expects 29 GB free",
+);
+static PINNED: Constant<Share> = Constant::chosen(
+    "quicksilver.pinned",
+    Share::clamped(0.005),
+    "Linux's compaction without room at Frag-100 (Tables 5 and 6)",
+    "the share of huge frames that hold a page of the kernel; what Linux keeps free is no more",
+);
+static UNFRAGMENTED: Constant<HugePages> = Constant::paper(
+    "quicksilver.unfragmented",
+    HugePages(8192),
+    "Benchmark/redis/linux.sh: huge frames of which Frag-X takes X %",
+);
+static HELD: Constant<BasePages> = Constant::paper(
+    "quicksilver.held",
+    BasePages(16),
+    "fragment_level.c: the fragmenting program holds 64 KB of each huge frame",
+);
+static PAUSE: Constant<Nanos> = Constant::paper(
+    "quicksilver.pause",
+    Nanos(60 * 1_000_000_000),
+    "Benchmark/redis/linux.sh: between fragmenting and running",
+);
 
 /// How fragmented memory is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Frag {
     /// Not at all.
     Zero,
@@ -54,10 +71,10 @@ impl Frag {
     }
 
     /// Whole huge frames that are left.
-    const fn leaves(self) -> Option<HugePages> {
+    fn leaves(self, constants: &Constants) -> Option<HugePages> {
         match self {
             Self::Zero => None,
-            Self::Half => Some(HugePages(UNFRAGMENTED.0 / 2)),
+            Self::Half => Some(HugePages(constants.get(&UNFRAGMENTED).0 / 2)),
             Self::Full => Some(HugePages(0)),
         }
     }
@@ -69,50 +86,129 @@ pub(super) const FRAGMENTATION: &str = "Frag-X, after the authors' repository: a
      HawkEye, are fragmented under Linux first, as the authors' scripts do.";
 
 /// The machine under a policy, fragmented.
-pub(super) fn machine(policy: &str, frag: Frag, setting: &Setting) -> Result<Run> {
+pub(super) fn machine(
+    policy: &str,
+    frag: Frag,
+    setting: &Setting,
+    constants: &Constants,
+) -> Result<Run> {
     let build = |name: &str| {
         let entry = list::find(name).ok_or_else(|| Error::Simulation(name.to_owned()))?;
         Ok::<_, Error>((entry.build)())
     };
     let reserves = policy == "freebsd" || policy.starts_with("quicksilver");
     let first = if reserves { policy } else { "linux-nokhugepaged" };
-    let setup = Setup { memory: MEMORY, pools: None, backing: Backing::None, seed: setting.seed };
+    let (memory, backing) = (constants.get(&MEMORY), Backing::None);
+    let setup = Setup { memory, pools: None, backing, seed: setting.seed };
     let mut machine = Machine::new(setup, build(first)?);
-    machine.prepare(|physical, _| physical.pin_blocks(PINNED));
-    if let Some(leave) = frag.leaves() {
-        machine.hold_parts(leave, HELD)?;
+    let pinned = constants.get(&PINNED);
+    machine.prepare(|physical, _| physical.pin_blocks(pinned));
+    if let Some(leave) = frag.leaves(constants) {
+        machine.hold_parts(leave, constants.get(&HELD))?;
     }
     if !reserves {
         machine.change_policy(build(policy)?);
     }
     let mut run = Run::new(machine, support_hardware::reading_ahead("quicksilver")?);
-    run.idle(Nanos::from_secs_f64(PAUSE));
+    run.idle(constants.get(&PAUSE));
     Ok(run)
 }
 
-/// Seconds that a program takes under a policy.
-pub(super) fn seconds(
-    program: &Workload,
-    policy: &str,
-    frag: Frag,
-    setting: &Setting,
-) -> Result<f64> {
-    let mut run = machine(policy, frag, setting)?;
-    let key = run.start(program.clone());
-    run.to_end()?;
-    Ok(run.report(key).map_or(f64::NAN, |report| report.time.as_secs_f64()))
+/// A program of Tables 4 and 6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Program {
+    GraphChi,
+    BlockSvm,
+    Canneal,
+    DsJeng,
+    Xz,
 }
 
-/// How a heap grows: by `brk`, 132 KiB at a time, as glibc's `malloc` does.
-pub(super) const HEAP_STEP: Bytes = Bytes::from_kib(132);
+impl Program {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::GraphChi => "GraphChi-PR",
+            Self::BlockSvm => "BlockSVM",
+            Self::Canneal => "canneal",
+            Self::DsJeng => "DSjeng",
+            Self::Xz => "XZ",
+        }
+    }
 
-/// Touching all of the first VMA, or a part of it.
-pub(super) fn populate(part: Part, threads: u32, cycles_per_page: f64) -> Phase {
+    fn workload(self, constants: &Constants) -> Workload {
+        let (threads, phases) = match self {
+            Self::GraphChi => OutOfCore::graphchi(constants).program(constants),
+            Self::BlockSvm => OutOfCore::block_svm(constants).program(constants),
+            Self::Canneal => canneal(constants),
+            Self::DsJeng => in_fixed(constants, &DSJENG_SIZE, &DSJENG_THREADS),
+            Self::Xz => in_fixed(constants, &XZ_SIZE, &XZ_THREADS),
+        };
+        Workload { name: self.name().to_owned(), threads, phases }
+    }
+}
+
+/// A program, the policy, and how fragmented memory is.
+type Case = (Program, &'static str, Frag);
+
+/// How long a program took under a policy.
+#[derive(Clone, Debug)]
+pub(super) struct Timed {
+    seconds: f64,
+    rests: Rests,
+}
+
+impl Outcome for Timed {
+    fn rests(&self) -> &Rests {
+        &self.rests
+    }
+}
+
+impl Timed {
+    /// Runs it, or has what came of it before.
+    pub(super) fn of(
+        program: Program,
+        policy: &'static str,
+        frag: Frag,
+        setting: &Setting,
+    ) -> Result<Self> {
+        static KNOWN: Known<(Case, Given), Timed> = Known::new();
+        let case = (program, policy, frag);
+        KNOWN.outcome(case, setting, |setting| Self::run(case, setting))
+    }
+
+    fn run((program, policy, frag): Case, setting: &Setting) -> Result<Self> {
+        let constants = Constants::of(setting);
+        let mut run = machine(policy, frag, setting, &constants)?;
+        let key = run.start(program.workload(&constants));
+        run.to_end()?;
+        let seconds = run.report(key).map_or(f64::NAN, |report| report.time.as_secs_f64());
+        Ok(Self { seconds, rests: constants.rests() })
+    }
+
+    /// Its speed relative to `other`, and what that rests on.
+    pub(super) fn speed_over(&self, other: &Self) -> (f64, Rests) {
+        (other.seconds / self.seconds, Rests::all([&self.rests, &other.rests]))
+    }
+}
+
+pub(super) static HEAP_STEP: Constant<Bytes> = Constant::assumed(
+    "quicksilver.heap-step",
+    Bytes::from_kib(132),
+    "how a heap grows: by brk, as glibc's malloc does",
+);
+pub(super) static FREQUENCY: Constant<f64> = Constant::assumed(
+    "quicksilver.frequency",
+    3.2e9,
+    "cycles in a second, where a program's own time is given in seconds",
+);
+
+/// Touching all of a VMA, or a part of it, which grows by `step` if it has to.
+pub(super) fn populate(part: Part, step: Bytes, threads: u32, cycles_per_page: f64) -> Phase {
     Phase::Populate(Populate {
         part,
         order: Order::Sequential,
         density: 1.0,
-        step: HEAP_STEP,
+        step,
         cycles_per_page,
         threads,
     })
@@ -133,106 +229,220 @@ fn access(count: f64, cycles: f64, sequential: f64) -> Phase {
     })
 }
 
+static READ_AHEAD: Constant<()> = Constant::assumed(
+    "quicksilver.read-ahead",
+    (),
+    "threads of a program read files ahead, so nobody waits for the device",
+);
+static LOAD_CYCLES: Constant<f64> = Constant::assumed(
+    "quicksilver.load-cycles",
+    1600.0,
+    "cycles to bring a base page in from a cached file: copying and decoding",
+);
+static SEQUENTIAL: Constant<Share> = Constant::assumed(
+    "quicksilver.sequential",
+    Share::percent(50),
+    "the part of the accesses in the order of the data, as to entries; not said",
+);
+static OUT_OF_CORE_CYCLES: Constant<f64> = Constant::fitted(
+    "quicksilver.out-of-core-cycles",
+    162.0,
+    &[Cell {
+        experiment: "quicksilver-table4",
+        case: "GraphChi-PR",
+        policy: "freebsd",
+        quantity: "speed relative to linux",
+    }],
+    "cycles of an access without translation, the same in GraphChi-PR and BlockSVM",
+);
+static GRAPHCHI_THREADS: Constant<u32> = Constant::paper(
+    "quicksilver.graphchi-threads",
+    4,
+    "Benchmark/README.md: 4 loading and 4 executing threads",
+);
+static GRAPHCHI_BLOCK: Constant<Bytes> = Constant::assumed(
+    "quicksilver.graphchi-block",
+    Bytes::from_gib(2),
+    "data that are in memory at once; not said",
+);
+static GRAPHCHI_BLOCKS: Constant<usize> = Constant::assumed(
+    "quicksilver.graphchi-blocks",
+    10,
+    "blocks that are read, each from files not read before; not said",
+);
+static GRAPHCHI_ACCESSES: Constant<f64> = Constant::assumed(
+    "quicksilver.graphchi-accesses",
+    64.0,
+    "accesses to each base page of a block: each cache line once; not said",
+);
+static BLOCK_SVM_THREADS: Constant<u32> = Constant::assumed(
+    "quicksilver.block-svm-threads",
+    1,
+    "the command in Benchmark/README.md asks for no threads",
+);
+static BLOCK_SVM_BLOCK: Constant<Bytes> = Constant::assumed(
+    "quicksilver.block-svm-block",
+    Bytes::from_mib(768),
+    "data that are in memory at once; not said",
+);
+static BLOCK_SVM_FILES: Constant<usize> =
+    Constant::paper("quicksilver.block-svm-files", 4, "Benchmark/README.md: 4 parts");
+static BLOCK_SVM_PASSES: Constant<usize> =
+    Constant::assumed("quicksilver.block-svm-passes", 5, "how often each block is read; not said");
+static BLOCK_SVM_ACCESSES: Constant<f64> = Constant::assumed(
+    "quicksilver.block-svm-accesses",
+    8.0 * 64.0,
+    "accesses to each base page of a block: each cache line eight times; not said",
+);
+
 /// A program that works through data that do not fit in memory: a block of them is read into fresh
 /// memory, used, and given back.
 #[derive(Clone, Copy, Debug)]
 struct OutOfCore {
-    name: &'static str,
     threads: u32,
     block: Bytes,
     blocks: usize,
     /// Of the blocks, those that come from files not read before.
     files: usize,
-    /// Cycles to bring a base page in from a cached file: copying and decoding.
-    load: f64,
-    /// Accesses to each base page of a block, and cycles of each without translation.
+    /// Accesses to each base page of a block.
     accesses: f64,
-    cycles: f64,
 }
 
 impl OutOfCore {
-    /// Of the accesses, those that follow the data in their order; the others go anywhere. Assumed:
-    /// an entry and what it points to.
-    const SEQUENTIAL: f64 = 0.5;
+    /// GraphChi's PageRank.
+    fn graphchi(constants: &Constants) -> Self {
+        let blocks = constants.get(&GRAPHCHI_BLOCKS);
+        Self {
+            threads: constants.get(&GRAPHCHI_THREADS),
+            block: constants.get(&GRAPHCHI_BLOCK),
+            blocks,
+            files: blocks,
+            accesses: constants.get(&GRAPHCHI_ACCESSES),
+        }
+    }
 
-    fn workload(self) -> Workload {
+    fn block_svm(constants: &Constants) -> Self {
+        let files = constants.get(&BLOCK_SVM_FILES);
+        Self {
+            threads: constants.get(&BLOCK_SVM_THREADS),
+            block: constants.get(&BLOCK_SVM_BLOCK),
+            blocks: files * constants.get(&BLOCK_SVM_PASSES),
+            files,
+            accesses: constants.get(&BLOCK_SVM_ACCESSES),
+        }
+    }
+
+    /// Its threads and phases.
+    fn program(self, constants: &Constants) -> (u32, Vec<Phase>) {
+        constants.get(&READ_AHEAD);
+        let load = constants.get(&LOAD_CYCLES);
+        let cycles = constants.get(&OUT_OF_CORE_CYCLES);
+        let sequential = constants.get(&SEQUENTIAL).get();
         let mut phases = vec![Phase::Map(VmaShape::fixed(self.block))];
         let count = self.block.to_base_pages().0 as f64 * self.accesses;
         for block in 0..self.blocks {
             if block < self.files {
                 phases.push(Phase::ReadFile(self.block));
             }
-            phases.push(populate(Part::whole(0), self.threads, self.load));
-            phases.push(access(count, self.cycles, Self::SEQUENTIAL));
+            phases.push(populate(Part::whole(0), Bytes::ZERO, self.threads, load));
+            phases.push(access(count, cycles, sequential));
             phases.push(Phase::Discard(Discard {
                 part: Part::whole(0),
                 share: 1.0,
                 piece: Bytes(HUGE_PAGE_BYTES),
             }));
         }
-        Workload { name: self.name.to_owned(), threads: self.threads, phases }
+        (self.threads, phases)
     }
 }
 
-/// GraphChi's PageRank: four loading and four computing threads (the authors' repository); blocks
-/// of 2 GiB from 20 GiB of files (assumed), each cache line of which is used once (assumed). The
-/// cycles of an access are chosen so that FreeBSD comes out as in Table 4.
-pub(super) fn graphchi() -> Workload {
-    let program = OutOfCore {
-        name: "GraphChi-PR",
-        threads: 4,
-        block: Bytes::from_gib(2),
-        blocks: 10,
-        files: 10,
-        load: 1600.0,
-        accesses: 64.0,
-        cycles: GRAPHCHI_CYCLES,
-    };
-    program.workload()
+static IN_CORE_ORDER: Constant<()> = Constant::assumed(
+    "quicksilver.in-core-order",
+    (),
+    "canneal, DSjeng and XZ access any address alike; not said",
+);
+static IN_CORE_CYCLES: Constant<f64> = Constant::assumed(
+    "quicksilver.in-core-cycles",
+    400.0,
+    "cycles of an access without translation, the same in canneal, DSjeng and XZ; not said",
+);
+static IN_CORE_SECONDS: Constant<f64> = Constant::assumed(
+    "quicksilver.in-core-seconds",
+    60.0,
+    "seconds of accesses without translation of canneal, DSjeng and XZ; not said",
+);
+static FILL_CYCLES: Constant<f64> = Constant::assumed(
+    "quicksilver.fill-cycles",
+    1600.0,
+    "cycles for a page that canneal, DSjeng or XZ touches first; not said",
+);
+static CANNEAL_SIZE: Constant<Bytes> =
+    Constant::assumed("quicksilver.canneal-size", Bytes::from_gib(1), "its heap; not said");
+static CANNEAL_THREADS: Constant<u32> =
+    Constant::paper("quicksilver.canneal-threads", 8, "Benchmark/README.md: canneal 8");
+static DSJENG_SIZE: Constant<Bytes> = Constant::assumed(
+    "quicksilver.dsjeng-size",
+    Bytes::from_gib(7),
+    "the paper does not say; SPEC has 7 GB for the benchmark",
+);
+static DSJENG_THREADS: Constant<u32> = Constant::assumed(
+    "quicksilver.dsjeng-threads",
+    1,
+    "the paper does not say; the benchmark has one",
+);
+static XZ_SIZE: Constant<Bytes> = Constant::assumed(
+    "quicksilver.xz-size",
+    Bytes::from_gib(15),
+    "the paper does not say; SPEC has 15 GB for the benchmark",
+);
+static XZ_THREADS: Constant<u32> =
+    Constant::assumed("quicksilver.xz-threads", 4, "not said, and SPEC leaves it open");
+
+/// canneal: a growing heap.
+fn canneal(constants: &Constants) -> (u32, Vec<Phase>) {
+    let shape = VmaShape::heap(constants.get(&CANNEAL_SIZE));
+    in_core(constants, shape, constants.get(&HEAP_STEP), constants.get(&CANNEAL_THREADS))
 }
 
-const GRAPHCHI_CYCLES: f64 = 162.0;
-
-/// BlockSVM: one thread; four blocks (the authors' repository) of 768 MiB, read five times over, each
-/// cache line of which is used eight times before the next block (assumed).
-pub(super) fn block_svm() -> Workload {
-    let program = OutOfCore {
-        name: "BlockSVM",
-        threads: 1,
-        block: Bytes::from_mib(768),
-        blocks: 20,
-        files: 4,
-        load: 1600.0,
-        accesses: 8.0 * 64.0,
-        cycles: GRAPHCHI_CYCLES,
-    };
-    program.workload()
+/// A program whose memory is mapped at once.
+fn in_fixed(
+    constants: &Constants,
+    size: &Constant<Bytes>,
+    threads: &Constant<u32>,
+) -> (u32, Vec<Phase>) {
+    let shape = VmaShape::fixed(constants.get(size));
+    in_core(constants, shape, Bytes::ZERO, constants.get(threads))
 }
 
-/// A program that takes its memory once and then accesses it at random.
-fn in_core(name: &str, shape: VmaShape, threads: u32) -> Workload {
-    // Assumed, the same for all of them: a minute of accesses of 400 cycles each.
-    let (cycles, seconds, frequency) = (400.0, 60.0, 3.2e9);
-    let count = seconds * f64::from(threads) * frequency / cycles;
-    let phases =
-        vec![Phase::Map(shape), populate(Part::whole(0), 1, 1600.0), access(count, cycles, 0.0)];
-    Workload { name: name.to_owned(), threads, phases }
+/// The threads and phases of a program that takes its memory once and then accesses it at random.
+fn in_core(constants: &Constants, shape: VmaShape, step: Bytes, threads: u32) -> (u32, Vec<Phase>) {
+    constants.get(&IN_CORE_ORDER);
+    let (cycles, seconds) = (constants.get(&IN_CORE_CYCLES), constants.get(&IN_CORE_SECONDS));
+    let count = seconds * f64::from(threads) * constants.get(&FREQUENCY) / cycles;
+    let fill = populate(Part::whole(0), step, 1, constants.get(&FILL_CYCLES));
+    (threads, vec![Phase::Map(shape), fill, access(count, cycles, 0.0)])
 }
 
-/// canneal: a growing heap; eight threads (the authors' repository), 1 GiB (assumed).
-pub(super) fn canneal() -> Workload {
-    in_core("canneal", VmaShape::heap(Bytes::from_gib(1)), 8)
-}
-
-/// DSjeng: a table of 7 GB (what SPEC says of the benchmark), one thread.
-pub(super) fn dsjeng() -> Workload {
-    in_core("DSjeng", VmaShape::fixed(Bytes::from_gib(7)), 1)
-}
-
-/// XZ: 15 GB (what SPEC says of the benchmark), four threads (assumed).
-pub(super) fn xz() -> Workload {
-    in_core("XZ", VmaShape::fixed(Bytes::from_gib(15)), 4)
-}
+static HEAP_MODEL: Constant<()> = Constant::assumed(
+    "quicksilver.redis-heap",
+    (),
+    "jemalloc 4, with 13 pages of header in a chunk, and 96 bytes for each object's entry",
+);
+static HEAP_SIZE: Constant<Bytes> = Constant::immaterial(
+    "quicksilver.redis-address-space",
+    Bytes::from_gib(64),
+    "address space for Redis's heap, more than the heap takes",
+);
+static UNDER_WAY: Constant<usize> = Constant::paper(
+    "quicksilver.under-way",
+    8 * 10 * 16,
+    "Benchmark/redis/cold_bench.sh: 8 threads of 10 clients with 16 requests each",
+);
+static LAG: Constant<Nanos> = Constant::assumed(
+    "quicksilver.background-lag",
+    Nanos(1_000_000),
+    "how far the background may lag behind Redis: a step of the simulation",
+);
 
 /// A Redis server on the machine, which serves requests one after the other.
 #[derive(Debug)]
@@ -248,25 +458,25 @@ pub(super) struct Server {
     arrived: VecDeque<Time>,
     served: u64,
     latencies: Latencies,
+    /// Requests under way.
+    under_way: usize,
+    /// How far the background may lag behind.
+    lag: Nanos,
 }
 
 impl Server {
     /// Where its heap begins.
     const HEAP: VirtAddr = VirtAddr(1 << 35);
-    /// Requests under way: 8 threads of 10 clients with 16 requests each
-    /// (`Benchmark/redis/cold_bench.sh`).
-    const UNDER_WAY: usize = 8 * 10 * 16;
-    /// How far the background may lag behind.
-    const LAG: Nanos = Nanos(1_000_000);
 
     /// An empty one.
-    pub(super) fn new(mut run: Run, own: (Nanos, Nanos)) -> Self {
+    pub(super) fn new(mut run: Run, own: (Nanos, Nanos), constants: &Constants) -> Self {
+        constants.get(&HEAP_MODEL);
         let machine = run.machine_mut();
         let key = machine.spawn();
         let clock = machine.now();
         let vma = Vma {
             start: Self::HEAP,
-            end: Self::HEAP.offset(Bytes::from_gib(64)),
+            end: Self::HEAP.offset(constants.get(&HEAP_SIZE)),
             kind: VmaKind::Anonymous,
             growth: Growth::Fixed,
             advice: Advice::None,
@@ -282,6 +492,8 @@ impl Server {
             arrived: VecDeque::new(),
             served: 0,
             latencies: Latencies::default(),
+            under_way: constants.get(&UNDER_WAY),
+            lag: constants.get(&LAG),
         }
     }
 
@@ -317,12 +529,12 @@ impl Server {
         self.clock += self.own.0;
         self.served += 1;
         self.arrived.push_back(self.clock);
-        if self.arrived.len() > Self::UNDER_WAY
+        if self.arrived.len() > self.under_way
             && let Some(arrived) = self.arrived.pop_front()
         {
             self.latencies.record(self.clock.since(arrived));
         }
-        if self.clock.since(self.caught_up) > Self::LAG {
+        if self.clock.since(self.caught_up) > self.lag {
             self.catch_up();
         }
     }
