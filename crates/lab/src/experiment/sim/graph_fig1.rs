@@ -4,7 +4,7 @@
 use super::support_graph_programs::Program;
 use super::support_graph_rows::{self, Bar, Found, baseline, mean, range};
 use super::support_graph_runs::{Case, LINUX, Memory, Pages};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "graph-fig1",
@@ -21,15 +21,13 @@ fn bars() -> [Bar; 3] {
         Bar::new("linux-4k", baseline),
         Bar::new(LINUX, |program| Case::plain(program, Pages::Linux)),
         Bar::new(&format!("{LINUX}, under pressure"), |program| {
-            Case::plain(program, Pages::Linux).on(Memory::fragmented(50))
+            Case::plain(program, Pages::Linux).on(Memory::Fragmented(50))
         }),
     ]
 }
 
-/// Means of the speedups (section 1), which are over the first bar; without pressure is what the cycles
-/// of an edge are fitted to.
-const SPEEDUPS: [Option<(f64, Basis)>; 3] =
-    [None, Some((1.63, Basis::Fitted)), Some((1.02, Basis::Assumed))];
+/// Means of the speedups (section 1), which are over the first bar.
+const SPEEDUPS: [Option<f64>; 3] = [None, Some(1.63), Some(1.02)];
 /// Mean, lowest and highest share of accesses that miss (section 2.2).
 const MISSES: [[Option<f64>; 3]; 3] =
     [[Some(0.263), Some(0.126), Some(0.476)], [Some(0.115), Some(0.04), Some(0.267)], [None; 3]];
@@ -57,18 +55,20 @@ fn summarize(
     table: &mut Table,
     bar: &Bar,
     found: &Found,
-    speedup: Option<(f64, Basis)>,
+    speedup: Option<f64>,
     misses: [Option<f64>; 3],
 ) -> Result<()> {
     let of = |case, name, unit| Quantity { case, policy: &bar.policy, name, unit };
-    if let Some((paper, basis)) = speedup {
-        table.add(of("mean", "speedup", "ratio"), Some(paper), found.speedup(), basis)?;
+    if speedup.is_some() {
+        let rests = found.rests_of_speedups();
+        table.add(of("mean", "speedup", "ratio"), speedup, found.speedup(), &rests)?;
     }
     let rates = found.all(|outcome| outcome.miss_rate);
     let [lowest, highest] = range(&rates);
+    let rests = found.rests();
     let measured = [("mean", mean(&rates)), ("lowest", lowest), ("highest", highest)];
     for ((case, measured), paper) in measured.into_iter().zip(misses) {
-        table.add(of(case, "TLB misses", "of accesses"), paper, measured, Basis::Assumed)?;
+        table.add(of(case, "TLB misses", "of accesses"), paper, measured, &rests)?;
     }
     Ok(())
 }

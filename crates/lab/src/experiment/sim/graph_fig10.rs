@@ -3,7 +3,7 @@
 use super::support_graph_programs::Program;
 use super::support_graph_rows::{self, Bar, Found, Said, range};
 use super::support_graph_runs::{Case, LINUX, Memory, Pages};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "graph-fig10",
@@ -15,7 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// The state of memory.
-const MEMORY: Memory = Memory::fragmented(50);
+const MEMORY: Memory = Memory::Fragmented(50);
 
 /// The lowest and the highest of what selective huge pages gain over base pages, and of what they
 /// reach of Linux without pressure (section 5.2 and abstract).
@@ -65,13 +65,15 @@ fn add_ranges(table: &mut Table, policy: &str, ideal: &Found, best: &Found) -> R
     let over = best.speedups.iter().zip(&ideal.speedups).map(|(best, ideal)| best / ideal);
     let gains = range(&best.speedups).into_iter().zip(GAINS);
     let reached = range(&over.collect::<Vec<f64>>()).into_iter().zip(REACHED);
-    for (name, numbers) in [
-        ("speedup", gains.collect::<Vec<_>>()),
-        ("performance over no pressure", reached.collect()),
+    let on_best = best.rests_of_speedups();
+    let on_both = Rests::all([&on_best, &ideal.rests_of_speedups()]);
+    for (name, numbers, rests) in [
+        ("speedup", gains.collect::<Vec<_>>(), &on_best),
+        ("performance over no pressure", reached.collect(), &on_both),
     ] {
         for (case, (measured, paper)) in ["lowest", "highest"].into_iter().zip(numbers) {
             let quantity = Quantity { case, policy, name, unit: "ratio" };
-            table.add(quantity, Some(paper), measured, Basis::Assumed)?;
+            table.add(quantity, Some(paper), measured, rests)?;
         }
     }
     Ok(())

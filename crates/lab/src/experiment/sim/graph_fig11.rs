@@ -3,7 +3,7 @@
 use super::support_graph_programs::{Numbering, Program};
 use super::support_graph_rows::{self, Bar, Said};
 use super::support_graph_runs::{Case, LINUX, Memory, Pages};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "graph-fig11",
@@ -15,7 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// The state of memory.
-const MEMORY: Memory = Memory::fragmented(50);
+const MEMORY: Memory = Memory::Fragmented(50);
 /// Per cent of the property array.
 const SHARES: [u32; 6] = [0, 20, 40, 60, 80, 100];
 /// The share for which the paper gives a number, and its speedup over Linux (section 5.2).
@@ -24,15 +24,17 @@ const OVER_LINUX: f64 = 1.15;
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    let mut over = Vec::new();
+    let (mut over, mut rests) = (Vec::new(), Rests::default());
     for numbering in [Numbering::Natural, Numbering::Grouped] {
-        over.push(sweep(&mut table, numbering, (setting, &mut *progress))?);
+        let (ratio, on) = sweep(&mut table, numbering, (setting, &mut *progress))?;
+        over.push(ratio);
+        rests = Rests::all([&rests, &on]);
     }
     let policy = format!("selective {SMALL} %");
     let name = format!("speedup over {LINUX}");
     let quantity = Quantity { case: "mean", policy: &policy, name: &name, unit: "ratio" };
     let mean = support_graph_rows::mean(&over);
-    table.add(quantity, Some(OVER_LINUX), mean, Basis::Assumed)?;
+    table.add(quantity, Some(OVER_LINUX), mean, &rests)?;
     support_graph_rows::note(&mut table);
     support_graph_rows::note_memory(&mut table);
     table.note(
@@ -43,8 +45,13 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-/// Adds all shares for one order of vertices; the mean speedup over Linux with [`SMALL`] per cent.
-fn sweep(table: &mut Table, numbering: Numbering, along: (&Setting, Progress<'_>)) -> Result<f64> {
+/// Adds all shares for one order of vertices; the mean speedup over Linux with [`SMALL`] per cent,
+/// and what that rests on.
+fn sweep(
+    table: &mut Table,
+    numbering: Numbering,
+    along: (&Setting, Progress<'_>),
+) -> Result<(f64, Rests)> {
     let suffix = match numbering {
         Numbering::Natural => "",
         Numbering::Grouped => ", grouped",
@@ -61,7 +68,10 @@ fn sweep(table: &mut Table, numbering: Numbering, along: (&Setting, Progress<'_>
         support_graph_rows::add_means(table, &case, (bar, found), Said::default())?;
     }
     let small = SHARES.iter().position(|share| *share == SMALL).and_then(|at| found.get(at + 1));
-    let (Some(linux), Some(small)) = (found.first(), small) else { return Ok(f64::NAN) };
+    let (Some(linux), Some(small)) = (found.first(), small) else {
+        return Ok((f64::NAN, Rests::default()));
+    };
     let ratios = small.speedups.iter().zip(&linux.speedups).map(|(small, linux)| small / linux);
-    Ok(support_graph_rows::mean(&ratios.collect::<Vec<f64>>()))
+    let rests = Rests::all([&small.rests_of_speedups(), &linux.rests_of_speedups()]);
+    Ok((support_graph_rows::mean(&ratios.collect::<Vec<f64>>()), rests))
 }

@@ -6,7 +6,7 @@
 use super::support_graph_programs::Program;
 use super::support_graph_rows::{self, Bar, Found, Said, mean};
 use super::support_graph_runs::{Case, LINUX, Memory, Pages};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "graph-fig6",
@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// The memory that a program finds, and how rows name it.
 const MEMORY: [(Memory, &str); 2] =
-    [(Memory::Ample, "no pressure"), (Memory::fragmented(0), "3 GB to spare")];
+    [(Memory::Ample, "no pressure"), (Memory::Fragmented(0), "3 GB to spare")];
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
@@ -65,7 +65,8 @@ fn add_lost(table: &mut Table, case: &str, found: &[Found]) -> Result<()> {
     let policy = cached();
     let name = "huge pages over files elsewhere (paper: less than)";
     let quantity = Quantity { case, policy: &policy, name, unit: "ratio" };
-    table.add(quantity, Some(1.0), huge(cache) / huge(elsewhere), Basis::Assumed)
+    let rests = Rests::all([&cache.rests(), &elsewhere.rests()]);
+    table.add(quantity, Some(1.0), huge(cache) / huge(elsewhere), &rests)
 }
 
 fn notes(table: &mut Table) {

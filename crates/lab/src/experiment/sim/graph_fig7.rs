@@ -17,5 +17,5 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const PAPER: Paper = Paper { lost: 1.39, kept: 0.921, gain: None };
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
-    support_graph_orders::run(EXPERIMENT.name, Memory::TIGHT, PAPER, (setting, progress))
+    support_graph_orders::run(EXPERIMENT.name, Memory::Tight, PAPER, (setting, progress))
 }

@@ -17,5 +17,5 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const PAPER: Paper = Paper { lost: 1.59, kept: 0.8, gain: Some(1.25) };
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
-    support_graph_orders::run(EXPERIMENT.name, Memory::fragmented(50), PAPER, (setting, progress))
+    support_graph_orders::run(EXPERIMENT.name, Memory::Fragmented(50), PAPER, (setting, progress))
 }

@@ -5,12 +5,17 @@
 //! place in the vertex array, its edges, the properties of their ends and the worklists. Sizes, degrees
 //! and cycles are those of the other figures.
 
-use super::support_graph_programs::{Array, CYCLES_PER_EDGE, ITEM, Program, fill};
+use super::support_graph_constants::{
+    CYCLES_PER_EDGE, DISCOVERED_ORDER, ITEM, PROPERTIES, READ_AHEAD, THREADS, VISITED_PART,
+    WORKLIST_ACCESSES,
+};
+use super::support_graph_programs::{Array, Program, fill};
 use super::support_graph_rows::mean;
 use super::support_graph_runs::{self, LINUX, Memory};
 use super::support_parallel::{self, Known};
 use super::{
-    Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table,
+    COLUMNS, Constants, Error, Experiment, Given, On, Progress, Quantity, Report, Rests, Result,
+    Setting, Table,
 };
 use superpage_sim::machine::{Backing, Content};
 use superpage_sim::workload::graph::Vertices;
@@ -32,18 +37,8 @@ const BASE: &str = "linux-4k";
 /// Policies, with how much slower they are in the paper.
 const POLICIES: [(&str, f64); 2] = [(BASE, 24.6), (LINUX, 23.6)];
 /// The memory that a program finds, and how rows name it.
-const MEMORY: [(Memory, &str); 2] = [
-    (Memory::Left { beyond: 0, fragmented: 0 }, "none beyond its own"),
-    (Memory::Short { by: 512 }, "0.5 GB less"), // tidy: allow(MiB)
-];
-/// The part of its vertices that BFS comes to here, first without being timed and then timed. Chosen:
-/// tens of thousands of them find a page gone, in every run.
-const PART: f64 = 1.0 / 32.0;
-/// Properties that are touched for a vertex; each stands for as many as make up its edges. Chosen.
-const PROPERTIES: f64 = 4.0;
-/// Base pages that a fault reads from swap, if they are read in order: Linux's default, 2 to the power
-/// of `page-cluster`.
-const READ_AHEAD: u16 = 8;
+const MEMORY: [(Memory, &str); 2] =
+    [(Memory::Own, "none beyond its own"), (Memory::Short, "0.5 GB less")];
 
 /// A run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,10 +49,17 @@ struct Case {
 }
 
 /// The result of a run: seconds of the timed part, and of these in faults.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Outcome {
     seconds: f64,
     faults: f64,
+    rests: Rests,
+}
+
+impl support_parallel::Outcome for Outcome {
+    fn rests(&self) -> &Rests {
+        &self.rests
+    }
 }
 
 impl Case {
@@ -66,15 +68,17 @@ impl Case {
     }
 
     fn outcome(self, setting: &Setting) -> Result<Outcome> {
-        static KNOWN: Known<(Case, u64), Outcome> = Known::new();
-        KNOWN.get((self, setting.seed), || self.simulate(setting))
+        static KNOWN: Known<(Case, Given), Outcome> = Known::new();
+        KNOWN.outcome(self, setting, |setting| self.simulate(setting))
     }
 
     fn simulate(self, setting: &Setting) -> Result<Outcome> {
-        let found = (self.program, self.memory);
-        let mut run = support_graph_runs::empty(found, Backing::Swap, self.policy, setting)?;
-        run.machine_mut().set_read_ahead(READ_AHEAD);
-        let key = run.start(workload(self.program));
+        let constants = Constants::of(setting);
+        let (found, along) = ((self.program, self.memory), (setting, &constants));
+        let mut run = support_graph_runs::empty(found, Backing::Swap, self.policy, along)?;
+        let read_ahead = constants.get(&READ_AHEAD);
+        run.machine_mut().set_read_ahead(u16::try_from(read_ahead).unwrap_or(u16::MAX));
+        let key = run.start(workload(self.program, &constants));
         run.until_left(1)?;
         let report = |run: &superpage_sim::run::Run| {
             let gone = || Error::Simulation(format!("{} is gone", self.program.name()));
@@ -86,44 +90,47 @@ impl Case {
         Ok(Outcome {
             seconds: report.phases.last().map_or(f64::NAN, |time| time.as_secs_f64()),
             faults: report.fault_time.saturating_sub(before).as_secs_f64(),
+            rests: constants.rests(),
         })
     }
 }
 
 /// BFS on its arrays, a part of it twice: the second time is the one that is timed.
-fn workload(program: Program) -> Workload {
-    let arrays = program.arrays();
+fn workload(program: Program, constants: &Constants) -> Workload {
+    let arrays = program.arrays(constants);
     let map = |(_, size): &(Array, Bytes)| Phase::Map(VmaShape::fixed(*size));
     let mut phases: Vec<Phase> = arrays.iter().map(map).collect();
-    phases.extend((0..arrays.len()).map(fill));
-    let steps = steps(program);
+    phases.extend((0..arrays.len()).map(|array| fill(array, constants)));
+    let steps = steps(program, constants);
     phases.extend([Phase::Steps(steps.clone()), Phase::Steps(steps)]);
-    Workload { name: program.name(), threads: 1, phases }
+    Workload { name: program.name(), threads: constants.get(&THREADS), phases }
 }
 
-fn steps(program: Program) -> Steps {
-    let graph = program.input.graph();
+fn steps(program: Program, constants: &Constants) -> Steps {
+    constants.get(&DISCOVERED_ORDER);
+    let (item, properties) = (constants.get(&ITEM), constants.get(&PROPERTIES));
+    let graph = program.input.graph(constants);
     let visited = graph.connected();
     let degree = graph.edges as f64 / visited;
-    let vertices = Vertices { graph, order: program.input.natural_order(), item: ITEM };
-    // Six accesses to worklists for each vertex, one after the other.
-    let listed = 6.0 * ITEM.0 as f64 / BASE_PAGE_BYTES as f64;
+    let vertices = Vertices { graph, order: program.input.natural_order(constants), item };
+    // Accesses to worklists for each vertex, one after the other.
+    let listed = constants.get(&WORKLIST_ACCESSES) * item.0 as f64 / BASE_PAGE_BYTES as f64;
     let (read, write) = (Content::Zeroes, Content::Data);
     // Array, pattern, content, touches of a step, accesses to each page touched.
     let touches = [
         (Array::Vertex, Pattern::Uniform, read, 1.0, 1.0),
         (Array::Edge, Pattern::Uniform, read, 1.0, 1.0),
-        (Array::Property, Pattern::Vertices(vertices), write, PROPERTIES, degree / PROPERTIES),
+        (Array::Property, Pattern::Vertices(vertices), write, properties, degree / properties),
         (Array::Worklists, Pattern::Sequential, write, listed, 1.0),
     ];
     let touches = touches.into_iter().filter_map(|(array, pattern, content, per_step, each)| {
-        let part = Part::whole(program.index(array)?);
+        let part = Part::whole(program.index(array, constants)?);
         Some(Touches { part, pattern, content, per_step, stands_for: each, made: Counting::Each })
     });
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     Steps {
-        count: (visited * PART) as u64,
-        cycles: CYCLES_PER_EDGE * degree,
+        count: (visited * constants.get(&VISITED_PART)) as u64,
+        cycles: constants.get(&CYCLES_PER_EDGE) * degree,
         exposed: 1.0,
         touches: touches.collect(),
     }
@@ -144,21 +151,23 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     support_parallel::each(&cases, &run, &Case::name, progress)?;
     for (memory, state) in MEMORY {
         for (policy, paper) in POLICIES {
-            let mut slower = Vec::new();
+            let (mut slower, mut all) = (Vec::new(), Rests::default());
             for program in &programs {
                 let base = of(*program, Memory::Ample, BASE).outcome(setting)?;
                 let found = of(*program, memory, policy).outcome(setting)?;
                 let case = format!("{}, {state}", program.name());
                 let quantity = |name| Quantity { case: &case, policy, name, unit: "ratio" };
                 let slowdown = found.seconds / base.seconds;
-                table.add(quantity("slowdown"), None, slowdown, Basis::Assumed)?;
+                let rests = Rests::all([&found.rests, &base.rests]);
+                table.add(quantity("slowdown"), None, slowdown, &rests)?;
                 let share = found.faults / found.seconds;
-                table.add(quantity("share of time in faults"), None, share, Basis::Assumed)?;
+                table.add(quantity("share of time in faults"), None, share, &found.rests)?;
                 slower.push(slowdown);
+                all = Rests::all([&all, &rests]);
             }
             let case = format!("mean, {state}");
             let quantity = Quantity { case: &case, policy, name: "slowdown", unit: "ratio" };
-            table.add(quantity, Some(paper), mean(&slower), Basis::Assumed)?;
+            table.add(quantity, Some(paper), mean(&slower), &all)?;
         }
     }
     notes(&mut table);
@@ -192,16 +201,20 @@ mod tests {
     #[test]
     fn steps_make_up_the_graph() {
         let program = Program { kernel: Kernel::Bfs, input: Input::Twitter };
-        let steps = steps(program);
-        let edges: f64 = steps.count as f64 / PART * steps.cycles / CYCLES_PER_EDGE;
-        assert!((edges / program.input.graph().edges as f64 - 1.0).abs() < 0.01, "{edges}");
+        let constants = Constants::default();
+        let cycles = constants.get(&CYCLES_PER_EDGE);
+        let steps = steps(program, &constants);
+        let count = steps.count as f64 / constants.get(&VISITED_PART);
+        let edges: f64 = count * steps.cycles / cycles;
+        let of_graph = program.input.graph(&constants).edges as f64;
+        assert!((edges / of_graph - 1.0).abs() < 0.01, "{edges}");
         let mut parts: Vec<usize> = steps.touches.iter().map(|touch| touch.part.vma).collect();
         parts.sort_unstable();
         assert_eq!(parts, [0, 1, 2, 3]);
-        let property = program.index(Array::Property);
+        let property = program.index(Array::Property, &constants);
         let of = |touch: &&Touches| Some(touch.part.vma) == property;
         let properties = steps.touches.iter().find(of).expect("it is touched");
-        let each = properties.per_step * properties.stands_for * CYCLES_PER_EDGE;
+        let each = properties.per_step * properties.stands_for * cycles;
         assert!((each / steps.cycles - 1.0).abs() < 1e-9);
     }
 }

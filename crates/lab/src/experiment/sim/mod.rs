@@ -26,6 +26,7 @@ mod quicksilver_table6;
 mod sensitivity;
 mod superpage_table1;
 mod support_emd;
+mod support_graph_constants;
 mod support_graph_orders;
 mod support_graph_programs;
 mod support_graph_rows;
@@ -41,6 +42,7 @@ mod support_trident_runs;
 mod support_trident_translation;
 mod support_xheap;
 mod support_xheap_bars;
+mod support_xheap_programs;
 
 mod trident_bloat;
 mod trident_fig1;

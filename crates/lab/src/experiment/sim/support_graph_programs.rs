@@ -22,29 +22,23 @@
 //! | Twitter, Wikipedia | assumed: a power law | assumed grouped: "naturally have hot vertices in close proximity", "at the beginning of the property array" (section 5.2) |
 //! | Sd1 Arc | assumed: a power law | scattered (section 5.2) |
 //!
-//! The power law has an exponent of 2.2, between what was reported of the web and of Twitter, and
-//! nobody has more neighbours than a sixteenth of all vertices; both are assumed.
+//! The numbers of all this are in `support_graph_constants`.
 
+use super::support_graph_constants::{
+    ACCESSES, BFS_KRONECKER, BFS_PASSES, BFS_SD1_ARC, BFS_TWITTER, BFS_WIKIPEDIA, CACHED_FILES,
+    CYCLES_PER_EDGE, DISCOVERED_ORDER, EXPONENT, FILL_CYCLES, GROUPED_ORDER, HALF_ITEM, ITEM,
+    KRONECKER_EDGES, KRONECKER_ORDER, KRONECKER_SCALE, MOST_NEIGHBOURS, POWER_LAW, PR_KRONECKER,
+    PR_ORDER, PR_PASSES, PR_SD1_ARC, PR_TWITTER, PR_WIKIPEDIA, PR_WORKLIST_ACCESSES, SCORE_ACCESSES,
+    SD1_ARC_EDGES, SD1_ARC_ORDER, SD1_ARC_VERTICES, SSSP_KRONECKER, SSSP_PASSES, SSSP_SD1_ARC,
+    SSSP_TWITTER, SSSP_WIKIPEDIA, THREADS, TWITTER_EDGES, TWITTER_VERTICES, VERTEX_ACCESSES,
+    WARM_UPS, WIKIPEDIA_EDGES, WIKIPEDIA_VERTICES, WORKLIST_ACCESSES,
+};
+use super::{Constant, Constants};
 use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
     Access, Counting, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape, Workload,
 };
 use superpage_units::{Advice, Bytes};
-
-/// Cycles for each edge without those of translation. Fitted to the mean of Figure 1 without
-/// pressure, and to nothing else.
-pub(super) const CYCLES_PER_EDGE: f64 = 64.0;
-/// Cycles for each base page that is filled while a graph is loaded. Assumed; loading is not in the
-/// times.
-const FILL_CYCLES: f64 = 2_000.0;
-/// How often a little is run before the part that is timed. Page-table lines of edges are touched so
-/// rarely that filling the last-level cache with them takes some millions of accesses, many times
-/// what a run warms up with by itself. With thirty, speedups differ by 3 % at most and their mean
-/// by less than 1 %.
-const WARM_UPS: usize = 12;
-/// An item of most arrays, and of values and PR's properties.
-pub(super) const ITEM: Bytes = Bytes(8);
-const HALF_ITEM: Bytes = Bytes(4);
 
 /// A program of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,22 +134,33 @@ impl Input {
     }
 
     /// Sizes of Table 2; Kronecker25 has two to the power of 25 vertices.
-    pub(super) const fn graph(self) -> Graph {
-        let degrees = Degrees::PowerLaw { exponent: 2.2, most: 1.0 / 16.0 };
-        let (vertices, edges, degrees) = match self {
-            Self::Kronecker => (1 << 25, 1_050_000_000, Degrees::Kronecker { scale: 25 }),
-            Self::Twitter => (53_000_000, 1_940_000_000, degrees),
-            Self::Sd1Arc => (95_000_000, 1_960_000_000, degrees),
-            Self::Wikipedia => (12_000_000, 378_000_000, degrees),
+    pub(super) fn graph(self, constants: &Constants) -> Graph {
+        let power_law = |vertices, edges| {
+            constants.get(&POWER_LAW);
+            let (exponent, most) = (constants.get(&EXPONENT), constants.get(&MOST_NEIGHBOURS));
+            let (vertices, edges) = (constants.get(vertices), constants.get(edges));
+            Graph { vertices, edges, degrees: Degrees::PowerLaw { exponent, most } }
         };
-        Graph { vertices, edges, degrees }
+        match self {
+            Self::Kronecker => {
+                let scale = constants.get(&KRONECKER_SCALE);
+                let edges = constants.get(&KRONECKER_EDGES);
+                Graph { vertices: 1 << scale, edges, degrees: Degrees::Kronecker { scale } }
+            }
+            Self::Twitter => power_law(&TWITTER_VERTICES, &TWITTER_EDGES),
+            Self::Sd1Arc => power_law(&SD1_ARC_VERTICES, &SD1_ARC_EDGES),
+            Self::Wikipedia => power_law(&WIKIPEDIA_VERTICES, &WIKIPEDIA_EDGES),
+        }
     }
 
-    pub(super) const fn natural_order(self) -> VertexOrder {
-        match self {
-            Self::Kronecker | Self::Sd1Arc => VertexOrder::Scattered,
-            Self::Twitter | Self::Wikipedia => VertexOrder::Grouped,
-        }
+    pub(super) fn natural_order(self, constants: &Constants) -> VertexOrder {
+        let (order, constant) = match self {
+            Self::Kronecker => (VertexOrder::Scattered, &KRONECKER_ORDER),
+            Self::Sd1Arc => (VertexOrder::Scattered, &SD1_ARC_ORDER),
+            Self::Twitter | Self::Wikipedia => (VertexOrder::Grouped, &GROUPED_ORDER),
+        };
+        constants.get(constant);
+        order
     }
 }
 
@@ -170,13 +175,13 @@ impl Kernel {
         }
     }
 
-    /// How often each edge is come to. Assumed; it says how long khugepaged has, and nothing else.
-    const fn passes(self) -> f64 {
-        match self {
-            Self::Bfs => 1.0,
-            Self::Sssp => 3.0,
-            Self::Pr => 10.0,
-        }
+    /// How often each edge is come to.
+    fn passes(self, constants: &Constants) -> f64 {
+        constants.get(match self {
+            Self::Bfs => &BFS_PASSES,
+            Self::Sssp => &SSSP_PASSES,
+            Self::Pr => &PR_PASSES,
+        })
     }
 }
 
@@ -196,14 +201,14 @@ impl Program {
         format!("{} {}", self.kernel.name(), self.input.name())
     }
 
-    /// Its memory, as measured by the paper's authors (run_frag.sh, in MB; rounded in Table 2).
-    pub(super) const fn footprint(self) -> Bytes {
-        let [kronecker, twitter, sd1_arc, wikipedia] = match self.kernel {
-            Kernel::Bfs => [8634, 16123, 16611, 3121],
-            Kernel::Sssp => [12800, 24374, 25386, 4736],
-            Kernel::Pr => [8952, 16555, 17589, 3252],
+    /// Its memory, as measured by the paper's authors.
+    pub(super) fn footprint(self, constants: &Constants) -> Bytes {
+        let [kronecker, twitter, sd1_arc, wikipedia]: [&Constant<Bytes>; 4] = match self.kernel {
+            Kernel::Bfs => [&BFS_KRONECKER, &BFS_TWITTER, &BFS_SD1_ARC, &BFS_WIKIPEDIA],
+            Kernel::Sssp => [&SSSP_KRONECKER, &SSSP_TWITTER, &SSSP_SD1_ARC, &SSSP_WIKIPEDIA],
+            Kernel::Pr => [&PR_KRONECKER, &PR_TWITTER, &PR_SD1_ARC, &PR_WIKIPEDIA],
         };
-        Bytes::from_mib(match self.input {
+        constants.get(match self.input {
             Input::Kronecker => kronecker,
             Input::Twitter => twitter,
             Input::Sd1Arc => sd1_arc,
@@ -212,33 +217,34 @@ impl Program {
     }
 
     /// Its arrays, in the order in which they are mapped.
-    pub(super) fn arrays(self) -> Vec<(Array, Bytes)> {
-        let Graph { vertices, edges, .. } = self.input.graph();
-        let mut arrays = vec![(Array::Vertex, ITEM * vertices), (Array::Edge, ITEM * edges)];
+    pub(super) fn arrays(self, constants: &Constants) -> Vec<(Array, Bytes)> {
+        let Graph { vertices, edges, .. } = self.input.graph(constants);
+        let item = constants.get(&ITEM);
+        let mut arrays = vec![(Array::Vertex, item * vertices), (Array::Edge, item * edges)];
         match self.kernel {
-            Kernel::Bfs => arrays.push((Array::Property, ITEM * vertices)),
+            Kernel::Bfs => arrays.push((Array::Property, item * vertices)),
             Kernel::Sssp => {
-                arrays.push((Array::Values, HALF_ITEM * edges));
-                arrays.push((Array::Property, ITEM * vertices));
+                arrays.push((Array::Values, constants.get(&HALF_ITEM) * edges));
+                arrays.push((Array::Property, item * vertices));
             }
             Kernel::Pr => {
-                arrays.push((Array::Property, HALF_ITEM * vertices));
-                arrays.push((Array::Scores, ITEM * vertices));
+                arrays.push((Array::Property, constants.get(&HALF_ITEM) * vertices));
+                arrays.push((Array::Scores, item * vertices));
             }
         }
         let taken: Bytes = arrays.iter().map(|(_, size)| *size).sum();
-        arrays.push((Array::Worklists, self.footprint().saturating_sub(taken)));
+        arrays.push((Array::Worklists, self.footprint(constants).saturating_sub(taken)));
         arrays
     }
 
     /// The place of an array among the arrays.
-    pub(super) fn index(self, array: Array) -> Option<usize> {
-        self.arrays().iter().position(|(each, _)| *each == array)
+    pub(super) fn index(self, array: Array, constants: &Constants) -> Option<usize> {
+        self.arrays(constants).iter().position(|(each, _)| *each == array)
     }
 
     /// It as a workload. The last phase is the one that is timed.
-    pub(super) fn workload(self, setup: Setup) -> Workload {
-        let arrays = self.arrays();
+    pub(super) fn workload(self, setup: Setup, constants: &Constants) -> Workload {
+        let arrays = self.arrays(constants);
         let map = |(array, size): &(Array, Bytes)| {
             let advice = if setup.advised == Some(*array) { Advice::Huge } else { Advice::None };
             Phase::Map(VmaShape { advice, ..VmaShape::fixed(*size) })
@@ -250,81 +256,124 @@ impl Program {
         }
         for (at, (array, size)) in order.into_iter().filter_map(|at| Some((at, arrays.get(at)?))) {
             if setup.files == Files::PageCache && array.is_loaded() {
+                constants.get(&CACHED_FILES);
                 phases.push(Phase::ReadFile(*size));
             }
-            phases.push(fill(at));
+            phases.push(fill(at, constants));
         }
-        let streams = self.streams(setup.numbering);
+        let streams = self.streams(setup.numbering, constants);
         let per_edge: f64 = streams.iter().map(|stream| stream.weight).sum();
+        let Graph { edges, .. } = self.input.graph(constants);
         let timed = Access {
             streams,
-            count: self.input.graph().edges as f64 * self.kernel.passes() * per_edge,
-            cycles: CYCLES_PER_EDGE / per_edge,
+            count: edges as f64 * self.kernel.passes(constants) * per_edge,
+            cycles: constants.get(&CYCLES_PER_EDGE) / per_edge,
             exposed: 1.0,
             counting: Counting::Sampled,
         };
         let warm_up = Access { count: 1.0, ..timed.clone() };
-        phases.extend(std::iter::repeat_n(Phase::Access(warm_up), WARM_UPS));
+        let warm_ups = constants.get(&WARM_UPS);
+        phases.extend(std::iter::repeat_n(Phase::Access(warm_up), warm_ups));
         phases.push(Phase::Access(timed));
-        Workload { name: self.name(), threads: 1, phases }
+        Workload { name: self.name(), threads: constants.get(&THREADS), phases }
     }
 
     /// What an edge makes it access; weights are accesses for each edge.
-    fn streams(self, numbering: Numbering) -> Vec<Stream> {
-        let graph = self.input.graph();
-        let order = match numbering {
-            Numbering::Natural => self.input.natural_order(),
-            Numbering::Grouped => VertexOrder::Grouped,
-        };
-        let property = |item| Pattern::Vertices(Vertices { graph, order, item });
-        let onward = |step| Pattern::Runs { accesses: u64::MAX, step };
-        let here = onward(Bytes::ZERO);
-        let visited =
-            if self.kernel == Kernel::Pr { graph.vertices as f64 } else { graph.connected() };
-        let edges = graph.edges as f64;
-        let each = visited / edges;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a degree")]
-        let degree = (edges / visited).round() as u64;
-        let run = |step| Pattern::Runs { accesses: degree, step };
-        let vertex = Pattern::Runs { accesses: degree + 2, step: Bytes::ZERO };
-        let discovered = [
-            (Array::Edge, run(ITEM), 1.0),
-            (Array::Property, property(ITEM), 1.0),
-            (Array::Vertex, vertex, 1.0 + 2.0 * each),
-            (Array::Worklists, onward(ITEM), 6.0 * each),
-        ];
-        let weighted =
-            [(Array::Values, run(HALF_ITEM), 1.0), (Array::Property, run(Bytes::ZERO), 1.0)];
-        let in_order = [
-            (Array::Edge, onward(ITEM), 1.0),
-            (Array::Property, property(HALF_ITEM), 1.0),
-            (Array::Property, here, 1.0),
-            (Array::Vertex, onward(ITEM), 2.0 * each),
-            (Array::Scores, onward(ITEM), 6.0 * each),
-            (Array::Worklists, onward(ITEM), 2.0 * each),
-        ];
-        let all: Vec<(Array, Pattern, f64)> = match self.kernel {
-            Kernel::Bfs => discovered.to_vec(),
-            Kernel::Sssp => discovered.into_iter().chain(weighted).collect(),
-            Kernel::Pr => in_order.to_vec(),
+    fn streams(self, numbering: Numbering, constants: &Constants) -> Vec<Stream> {
+        constants.get(&ACCESSES);
+        let all = match self.kernel {
+            Kernel::Bfs => self.discovered(numbering, constants),
+            Kernel::Sssp => {
+                let mut all = self.discovered(numbering, constants);
+                all.extend(self.weighted(constants));
+                all
+            }
+            Kernel::Pr => self.in_order(numbering, constants),
         };
         let stream = |(array, pattern, weight)| {
-            let part = Part::whole(self.index(array)?);
+            let part = Part::whole(self.index(array, constants)?);
             Some(Stream { part, pattern, target: Target::Any, weight })
         };
         all.into_iter().filter_map(stream).collect()
     }
+
+    /// The properties of the ends of edges, of this size.
+    fn property(self, numbering: Numbering, item: Bytes, constants: &Constants) -> Pattern {
+        let order = match numbering {
+            Numbering::Natural => self.input.natural_order(constants),
+            Numbering::Grouped => VertexOrder::Grouped,
+        };
+        Pattern::Vertices(Vertices { graph: self.input.graph(constants), order, item })
+    }
+
+    /// What BFS and SSSP access alike, which come to vertices as they discover them.
+    fn discovered(self, numbering: Numbering, constants: &Constants) -> Vec<Accessed> {
+        constants.get(&DISCOVERED_ORDER);
+        let (item, twice) = (constants.get(&ITEM), constants.get(&VERTEX_ACCESSES));
+        let (each, degree) = self.visits(constants);
+        let vertex = Pattern::Runs { accesses: degree + twice, step: Bytes::ZERO };
+        let listed = constants.get(&WORKLIST_ACCESSES) * each;
+        vec![
+            (Array::Edge, Pattern::Runs { accesses: degree, step: item }, 1.0),
+            (Array::Property, self.property(numbering, item, constants), 1.0),
+            (Array::Vertex, vertex, 1.0 + twice as f64 * each),
+            (Array::Worklists, onward(item), listed),
+        ]
+    }
+
+    /// What SSSP accesses besides.
+    fn weighted(self, constants: &Constants) -> [Accessed; 2] {
+        let (_, accesses) = self.visits(constants);
+        let run = |step| Pattern::Runs { accesses, step };
+        let values = run(constants.get(&HALF_ITEM));
+        [(Array::Values, values, 1.0), (Array::Property, run(Bytes::ZERO), 1.0)]
+    }
+
+    /// What PR accesses, which goes through vertices one by one.
+    fn in_order(self, numbering: Numbering, constants: &Constants) -> Vec<Accessed> {
+        constants.get(&PR_ORDER);
+        let (item, half) = (constants.get(&ITEM), constants.get(&HALF_ITEM));
+        let (each, _) = self.visits(constants);
+        let twice = constants.get(&VERTEX_ACCESSES) as f64;
+        vec![
+            (Array::Edge, onward(item), 1.0),
+            (Array::Property, self.property(numbering, half, constants), 1.0),
+            (Array::Property, onward(Bytes::ZERO), 1.0),
+            (Array::Vertex, onward(item), twice * each),
+            (Array::Scores, onward(item), constants.get(&SCORE_ACCESSES) * each),
+            (Array::Worklists, onward(item), constants.get(&PR_WORKLIST_ACCESSES) * each),
+        ]
+    }
+
+    /// The vertices that it comes to for each edge, and the edges of one of them.
+    fn visits(self, constants: &Constants) -> (f64, u64) {
+        let graph = self.input.graph(constants);
+        let visited =
+            if self.kernel == Kernel::Pr { graph.vertices as f64 } else { graph.connected() };
+        let edges = graph.edges as f64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a degree")]
+        let degree = (edges / visited).round() as u64;
+        (visited / edges, degree)
+    }
+}
+
+/// An array, how it is accessed, and how often for each edge.
+type Accessed = (Array, Pattern, f64);
+
+/// One access after the other, so far apart, without an end.
+const fn onward(step: Bytes) -> Pattern {
+    Pattern::Runs { accesses: u64::MAX, step }
 }
 
 /// Fills an array from its start to its end.
-pub(super) fn fill(vma: usize) -> Phase {
+pub(super) fn fill(vma: usize, constants: &Constants) -> Phase {
     Phase::Populate(Populate {
         part: Part::whole(vma),
         order: Order::Sequential,
         density: 1.0,
         step: Bytes::ZERO,
-        cycles_per_page: FILL_CYCLES,
-        threads: 1,
+        cycles_per_page: constants.get(&FILL_CYCLES),
+        threads: constants.get(&THREADS),
     })
 }
 
@@ -334,12 +383,13 @@ mod tests {
 
     #[test]
     fn arrays_fill_the_footprints_of_the_paper() {
+        let constants = Constants::default();
         for program in Program::all() {
-            let arrays = program.arrays();
+            let arrays = program.arrays(&constants);
             let total: Bytes = arrays.iter().map(|(_, size)| *size).sum();
-            assert_eq!(total, program.footprint(), "{}", program.name());
+            assert_eq!(total, program.footprint(&constants), "{}", program.name());
             let share = |array| {
-                let at = program.index(array).unwrap();
+                let at = program.index(array, &constants).unwrap();
                 arrays[at].1.share_of(total).get()
             };
             assert!(share(Array::Worklists) < 0.07, "{}", program.name());
@@ -350,10 +400,10 @@ mod tests {
     /// "2.92 %, on average, of the huge pages needed for the entire application" (section 4.5).
     #[test]
     fn the_property_array_of_bfs_and_sssp_has_the_papers_share() {
-        let programs = Program::all();
+        let (programs, constants) = (Program::all(), Constants::default());
         let share = |program: &Program| {
-            let at = program.index(Array::Property).unwrap();
-            program.arrays()[at].1.share_of(program.footprint()).get()
+            let at = program.index(Array::Property, &constants).unwrap();
+            program.arrays(&constants)[at].1.share_of(program.footprint(&constants)).get()
         };
         let mean = programs[..8].iter().map(share).sum::<f64>() / 8.0;
         assert!((mean / 0.0292 - 1.0).abs() < 0.1, "{mean}");
@@ -364,7 +414,7 @@ mod tests {
         let program = Program { kernel: Kernel::Sssp, input: Input::Wikipedia };
         let of = |first, files| {
             let setup = Setup { first, advised: None, numbering: Numbering::Natural, files };
-            let phases = program.workload(setup).phases;
+            let phases = program.workload(setup, &Constants::default()).phases;
             let name = |phase: &Phase| match phase {
                 Phase::ReadFile(_) => Some('r'),
                 Phase::Populate(_) => Some('p'),
@@ -379,9 +429,10 @@ mod tests {
 
     #[test]
     fn every_program_accesses_each_of_its_arrays() {
+        let constants = Constants::default();
         for program in Program::all() {
-            let streams = program.streams(Numbering::Natural);
-            for at in 0..program.arrays().len() {
+            let streams = program.streams(Numbering::Natural, &constants);
+            for at in 0..program.arrays(&constants).len() {
                 assert!(streams.iter().any(|stream| stream.part.vma == at), "{}", program.name());
             }
         }

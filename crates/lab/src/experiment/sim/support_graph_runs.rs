@@ -10,7 +10,7 @@
 //!
 //! Memory that nobody fragmented is fragmented too: "at least 2.5 GB" beyond a program's own must be
 //! free before huge pages work as without pressure, and with 2 GB they do not (section 4.3.1). So
-//! between 2 and 2.5 GB of what `memhog` leaves cannot be made into huge pages: 2.25 GB are assumed,
+//! between 2 and 2.5 GB of what `memhog` leaves cannot be made into huge pages: 2.25 GB are taken,
 //! as single unmovable pages at random places, which huge frames for `memhog` pass by.
 //!
 //! # Pages
@@ -19,10 +19,11 @@
 //! (the kernel's default): all that fragments memory here is unmovable, so compaction could only
 //! make loading slower, which is not in the times.
 
+use super::support_graph_constants::{DEFICIT, MEMHOG, NATURAL, NODE, SELECTIVE_FIRST, SPARE, TIGHT};
 use super::support_graph_programs::{Array, Files, First, Numbering, Program, Setup};
 use super::support_hardware;
 use super::support_parallel::{self, Known};
-use super::{Error, Progress, Result, Setting, policy_named};
+use super::{Constants, Error, Given, Progress, Rests, Result, Setting, policy_named};
 use superpage_policy::promotion::View;
 use superpage_policy::promotion::selective::{self, Selective};
 use superpage_sim::machine::{self, Backing, Machine};
@@ -30,12 +31,8 @@ use superpage_sim::physical::Physical;
 use superpage_sim::random::Random;
 use superpage_sim::run::Run;
 use superpage_sim::workload::Phase;
-use superpage_units::{BasePages, Bytes, HUGE_PAGE_BYTES, Mapping, PmdRange, ProcessKey, Share};
+use superpage_units::{Bytes, HUGE_PAGE_BYTES, Mapping, PmdRange, ProcessKey, Share};
 
-/// One socket's memory.
-const NODE: Bytes = Bytes::from_mib(64_000);
-/// Unmovable pages that are there before anybody fragments anything: 2.25 GiB in huge frames.
-const NATURAL: BasePages = BasePages(1152);
 /// Linux with huge pages everywhere; the policy, and what tables call it.
 pub(super) const LINUX: &str = "linux-defrag-madvise";
 
@@ -44,28 +41,38 @@ pub(super) const LINUX: &str = "linux-defrag-madvise";
 pub(super) enum Memory {
     /// The whole socket.
     Ample,
-    /// So many MiB beyond its own, and this share (per cent) of what is left fragmented.
-    Left { beyond: u64, fragmented: u32 },
-    /// The program's own memory less so many MiB.
-    Short { by: u64 },
+    /// 3 GB to spare, and this share (per cent) of what is left fragmented.
+    Fragmented(u32),
+    /// 0.5 GB to spare: what Figure 7 has.
+    Tight,
+    /// None beyond its own.
+    Own,
+    /// 0.5 GB less than its own.
+    Short,
 }
 
 impl Memory {
-    /// What Figure 7 has.
-    pub(super) const TIGHT: Self = Self::Left { beyond: 512, fragmented: 0 }; // tidy: allow(MiB)
-
-    /// 3 GB to spare, so much of it fragmented.
-    pub(super) const fn fragmented(per_cent: u32) -> Self {
-        Self::Left { beyond: 3072, fragmented: per_cent }
+    /// What is left of memory for a program that takes `footprint`; `None`: all.
+    fn left(self, footprint: Bytes, constants: &Constants) -> Option<Bytes> {
+        Some(match self {
+            Self::Ample => return None,
+            Self::Fragmented(_) => footprint + constants.get(&SPARE),
+            Self::Tight => footprint + constants.get(&TIGHT),
+            Self::Own => footprint,
+            Self::Short => footprint.saturating_sub(constants.get(&DEFICIT)),
+        })
     }
 
-    fn prepare(self, physical: &mut Physical, random: &mut Random, footprint: Bytes) {
-        physical.scatter_unmovable(NATURAL, random);
-        let (left, fragmented) = match self {
-            Self::Ample => return,
-            Self::Left { beyond, fragmented } => (footprint + Bytes::from_mib(beyond), fragmented),
-            Self::Short { by } => (footprint.saturating_sub(Bytes::from_mib(by)), 0),
-        };
+    fn prepare(
+        self,
+        (physical, random): (&mut Physical, &mut Random),
+        footprint: Bytes,
+        constants: &Constants,
+    ) {
+        physical.scatter_unmovable(constants.get(&NATURAL), random);
+        let Some(left) = self.left(footprint, constants) else { return };
+        let fragmented = if let Self::Fragmented(per_cent) = self { per_cent } else { 0 };
+        constants.get(&MEMHOG);
         physical.hog(physical.free_memory().free().bytes().saturating_sub(left));
         let wanted = left.scaled(f64::from(fragmented) / 100.0).to_huge_pages().0 as f64;
         let whole = physical.free_memory().huge_pages().0.max(1) as f64;
@@ -98,7 +105,7 @@ pub(super) struct Case {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Outcome {
     /// Seconds that the program took once its graph was loaded.
     pub(super) seconds: f64,
@@ -110,6 +117,14 @@ pub(super) struct Outcome {
     pub(super) huge: f64,
     /// The share of its property array that they map.
     pub(super) huge_property: f64,
+    /// What these rest on.
+    pub(super) rests: Rests,
+}
+
+impl support_parallel::Outcome for Outcome {
+    fn rests(&self) -> &Rests {
+        &self.rests
+    }
 }
 
 impl Case {
@@ -141,53 +156,62 @@ impl Case {
         format!("{}: {:?}", self.program.name(), self.pages)
     }
 
-    /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
+    /// Its outcome, from an earlier run if there was one: it follows from the case and what is given.
     pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
-        static KNOWN: Known<(Case, u64), Outcome> = Known::new();
-        KNOWN.get((self, setting.seed), || self.simulate(setting))
+        static KNOWN: Known<(Case, Given), Outcome> = Known::new();
+        KNOWN.outcome(self, setting, |setting| self.simulate(setting))
     }
 
     fn simulate(self, setting: &Setting) -> Result<Outcome> {
+        let constants = Constants::of(setting);
         let name = match self.pages {
             Pages::Base | Pages::Selective(_) => "linux-4k",
             Pages::Linux => LINUX,
             Pages::Advised(_) => "linux-madvise",
         };
-        let mut run = empty((self.program, self.memory), Backing::None, name, setting)?;
+        let found = (self.program, self.memory);
+        let mut run = empty(found, Backing::None, name, (setting, &constants))?;
         let advised = match self.pages {
             Pages::Advised(array) => Some(array),
             Pages::Base | Pages::Linux | Pages::Selective(_) => None,
         };
         let Self { first, numbering, files, .. } = self;
-        let workload = self.program.workload(Setup { first, advised, numbering, files });
+        let setup = Setup { first, advised, numbering, files };
+        let workload = self.program.workload(setup, &constants);
         let maps = workload.phases.iter().filter(|phase| matches!(phase, Phase::Map(_))).count();
         let phases = workload.phases.len();
         let key = run.start(workload);
         run.until_left(phases - maps)?;
         if let Pages::Selective(per_cent) = self.pages {
-            let range = self.property(run.machine(), key)?;
+            constants.get(&SELECTIVE_FIRST);
+            let range = self.property(run.machine(), key, &constants)?;
             let share = Share::clamped(f64::from(per_cent) / 100.0);
             let options = selective::Options { ranges: vec![range], share, ..Default::default() };
             run.machine_mut().change_policy(Box::new(Selective::new(options)));
         }
         run.to_end()?;
-        self.outcome_of(&run, key)
+        self.outcome_of(&run, key, &constants)
     }
 
     /// Where its property array lies.
-    fn property(self, machine: &Machine, process: ProcessKey) -> Result<selective::Range> {
-        let at = self.program.index(Array::Property);
+    fn property(
+        self,
+        machine: &Machine,
+        process: ProcessKey,
+        constants: &Constants,
+    ) -> Result<selective::Range> {
+        let at = self.program.index(Array::Property, constants);
         let vma = at.and_then(|at| machine.vmas(process).get(at).copied());
         vma.map(|vma| selective::Range { process, start: vma.start, end: vma.end })
             .ok_or_else(|| Error::Simulation(format!("{} has no memory", self.program.name())))
     }
 
-    fn outcome_of(self, run: &Run, key: ProcessKey) -> Result<Outcome> {
+    fn outcome_of(self, run: &Run, key: ProcessKey, constants: &Constants) -> Result<Outcome> {
         let gone = || Error::Simulation(format!("{} is gone", self.program.name()));
         let report = run.report(key).ok_or_else(gone)?;
         let machine = run.machine();
         let footprint = machine.footprint(key);
-        let range = self.property(machine, key)?;
+        let range = self.property(machine, key, constants)?;
         let ranges = range.end.since(range.start).0.div_ceil(HUGE_PAGE_BYTES);
         let range = |at| PmdRange::containing(range.start.offset(Bytes(at * HUGE_PAGE_BYTES)));
         let is_huge = |at: &u64| machine.range(key, range(*at)).mapping == Mapping::Huge;
@@ -197,6 +221,7 @@ impl Case {
             walk_rate: report.walk_rate().get(),
             huge: footprint.huge.base_pages().share_of(footprint.total()).get(),
             huge_property: (0..ranges).filter(is_huge).count() as f64 / ranges.max(1) as f64,
+            rests: constants.rests(),
         })
     }
 }
@@ -206,11 +231,15 @@ pub(super) fn empty(
     (program, memory): (Program, Memory),
     backing: Backing,
     name: &str,
-    setting: &Setting,
+    (setting, constants): (&Setting, &Constants),
 ) -> Result<Run> {
-    let setup = machine::Setup { memory: NODE, pools: None, backing, seed: setting.seed };
+    let seed = setting.seed;
+    let setup = machine::Setup { memory: constants.get(&NODE), pools: None, backing, seed };
     let mut machine = Machine::new(setup, policy_named(name)?);
-    machine.prepare(|physical, random| memory.prepare(physical, random, program.footprint()));
+    let footprint = program.footprint(constants);
+    machine.prepare(|physical, random| {
+        memory.prepare((physical, random), footprint, constants);
+    });
     Ok(Run::new(machine, support_hardware::of("graph")?))
 }
 

@@ -8,92 +8,50 @@
 
 use super::support_hardware;
 use super::support_parallel::{self, Known};
-use super::{Error, Progress, Result, Setting, Table, policy_named};
+use super::support_xheap_programs::Program;
+use super::{
+    Constant, Constants, Error, Given, Progress, Rests, Result, Setting, Table, policy_named,
+};
 use superpage_policy::promotion::Policy;
 use superpage_policy::promotion::xheap::{Options, XHeap};
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::run::Run;
-use superpage_sim::workload::Workload;
-use superpage_sim::workload::offload::{Dedup, Svm, XsBench};
-use superpage_units::{Bytes, Nanos};
+use superpage_units::{Bytes, Nanos, Share};
 
-/// Threads of each program: the machine's hardware threads. Assumed.
-const THREADS: u32 = 32;
-/// The share of xHeap's memory that is for huge pages (section 3).
-const HUGE_SHARE: f64 = 0.98;
-/// Promotions under way at once: one on each CPU, as the kernel's work queues do it. Assumed.
-const WORKERS: u32 = THREADS;
-/// Huge pages that xHeap evicts at once where it reclaims ahead: as many as Linux's reclaim takes pages
-/// (`SWAP_CLUSTER_MAX`). Assumed.
-const RECLAIMED: u32 = 32;
-/// Base pages that a fault reads from swap, if they are read in order: Linux's default, 2 to the
-/// power of `page-cluster`.
-const READ_AHEAD: u16 = 8;
-/// Frames beyond the pools, so that base pages lying anywhere do not cost a huge page.
-const SLACK: f64 = 1.05;
+static HUGE_SHARE: Constant<Share> =
+    Constant::paper("xheap.huge-share", Share::clamped(0.98), "section 3: 98 % of the xHeap pool");
+static WORKERS: Constant<u32> = Constant::assumed(
+    "xheap.workers",
+    32,
+    "promotions under way at once: one on each CPU, as the kernel's work queues do it",
+);
+static RECLAIMED: Constant<u32> = Constant::assumed(
+    "xheap.reclaimed",
+    1,
+    "huge pages evicted at once: one when a promotion needs it; the paper does not say how many",
+);
+static RECLAIMED_AHEAD: Constant<u32> = Constant::chosen(
+    "xheap.reclaimed-ahead",
+    32,
+    "section 4.2's faults in evicted ranges, which find free huge pages,",
+    "huge pages evicted at once: as many as Linux's reclaim takes pages (SWAP_CLUSTER_MAX)",
+);
+static READ_AHEAD: Constant<u32> = Constant::assumed(
+    "xheap.read-ahead",
+    8,
+    "base pages that a fault reads from swap, if they are read in order: Linux's default, 2 to the \
+     power of page-cluster; section 3 says only that the swapper is the default one",
+);
+static SLACK: Constant<f64> = Constant::assumed(
+    "xheap.slack",
+    0.05,
+    "frames beyond the pools, so that base pages lying anywhere do not cost a huge page",
+);
 
 /// The least budget of the paper, in percent.
 pub(super) const LEAST: u32 = 75;
 /// All of them.
 pub(super) const BUDGETS: [u32; 3] = [LEAST, 80, 85];
-
-/// XSBench's preset XL (120 GB); the look-ups are the paper's (section 3). Its cycles are fitted: see
-/// Figure 3.
-const XSBENCH: XsBench = XsBench {
-    nuclides: 355,
-    gridpoints: 238_847,
-    lookups: 1_000_000,
-    threads: THREADS,
-    cycles: 34_800.0,
-};
-/// The data set of KDD 2012, but a quarter of its 149.6 million instances. Its counts are not from the
-/// paper and were not looked up again. Assumed.
-/// Cycles are assumed: 38 for each feature.
-const SVM: Svm = Svm {
-    instances: 149_639_105 / 4,
-    nonzeros: 11,
-    features: 54_686_452,
-    passes: 2,
-    threads: THREADS,
-    cycles: 9_000.0,
-};
-/// Assumed, all of it: 12 GiB of text, of which a quarter is left, and 50 cycles for each byte.
-const DEDUP: Dedup = Dedup {
-    input: Bytes::from_gib(12),
-    kept: 0.25,
-    table: Bytes::from_gib(1),
-    threads: THREADS,
-    cycles: 50.0 * 4096.0, // tidy: allow(bytes of the input that a step compresses)
-};
-
-/// A program of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Program {
-    Dedup,
-    XsBench,
-    Svm,
-}
-
-impl Program {
-    pub(super) const ALL: [Self; 3] = [Self::Dedup, Self::XsBench, Self::Svm];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Dedup => "dedup",
-            Self::XsBench => "XSBench",
-            Self::Svm => "SVM",
-        }
-    }
-
-    /// It, and what it has in memory at most.
-    fn workload(self) -> (Workload, Bytes) {
-        match self {
-            Self::Dedup => (DEDUP.workload(), DEDUP.footprint()),
-            Self::XsBench => (XSBENCH.workload(), XSBENCH.footprint()),
-            Self::Svm => (SVM.workload(), SVM.footprint()),
-        }
-    }
-}
 
 /// A configuration of the paper's Table 1; xHeap in two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,35 +78,37 @@ impl Configuration {
     }
 
     /// How many huge pages xHeap evicts at once in it; of Linux, none.
-    const fn reclaimed(self) -> Option<u32> {
+    fn reclaimed(self, constants: &Constants) -> Option<u32> {
         match self {
             Self::Swap | Self::SwapThp => None,
-            Self::XHeap => Some(1),
-            Self::XHeapAhead => Some(RECLAIMED),
+            Self::XHeap => Some(constants.get(&RECLAIMED)),
+            Self::XHeapAhead => Some(constants.get(&RECLAIMED_AHEAD)),
         }
     }
 
     /// Whether it is one of the two that the paper compares xHeap with.
     pub(super) const fn is_swap(self) -> bool {
-        self.reclaimed().is_none()
+        matches!(self, Self::Swap | Self::SwapThp)
     }
 
     /// A machine with `budget` of memory for programs.
-    fn machine(self, budget: Bytes, seed: u64) -> Result<Machine> {
+    fn machine(self, budget: Bytes, seed: u64, constants: &Constants) -> Result<Machine> {
         // A heap file has nothing to read where nothing was written, as swap.
         let backing = Backing::Swap;
-        let Some(reclaimed) = self.reclaimed() else {
+        let Some(reclaimed) = self.reclaimed(constants) else {
             let setup = Setup { memory: budget, pools: None, backing, seed };
             let mut machine = Machine::new(setup, policy_named(self.name())?);
-            machine.set_read_ahead(READ_AHEAD);
+            let read_ahead = constants.get(&READ_AHEAD);
+            machine.set_read_ahead(u16::try_from(read_ahead).unwrap_or(u16::MAX));
             return Ok(machine);
         };
-        let huge = budget.scaled(HUGE_SHARE).to_huge_pages();
+        let huge = budget.scaled(constants.get(&HUGE_SHARE).get()).to_huge_pages();
         let base = (budget - huge.bytes()).to_base_pages();
-        let setup =
-            Setup { memory: budget.scaled(SLACK), pools: Some([base.0, huge.0]), backing, seed };
+        let memory = budget.scaled(1.0 + constants.get(&SLACK));
+        let setup = Setup { memory, pools: Some([base.0, huge.0]), backing, seed };
+        let workers = constants.get(&WORKERS);
         let policy: Box<dyn Policy> =
-            Box::new(XHeap::new(Options { workers: WORKERS, reclaimed, ..Options::default() }));
+            Box::new(XHeap::new(Options { workers, reclaimed, ..Options::default() }));
         Ok(Machine::new(setup, policy))
     }
 }
@@ -163,7 +123,7 @@ pub(super) struct Case {
 }
 
 /// What came of its timed part. Times are of all threads together.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Outcome {
     /// From its beginning to its end.
     pub(super) seconds: f64,
@@ -174,6 +134,14 @@ pub(super) struct Outcome {
     pub(super) walk_share: f64,
     /// Faults, in thousands.
     pub(super) faults: f64,
+    /// What these rest on.
+    pub(super) rests: Rests,
+}
+
+impl support_parallel::Outcome for Outcome {
+    fn rests(&self) -> &Rests {
+        &self.rests
+    }
 }
 
 impl Outcome {
@@ -197,20 +165,19 @@ impl Case {
         format!("{}, {} %: {}", self.program.name(), self.budget, self.configuration.name())
     }
 
-    /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
+    /// Its outcome, from an earlier run if there was one: it follows from the case and what is given.
     pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
-        static KNOWN: Known<(Case, u64), Outcome> = Known::new();
-        KNOWN.get((self, setting.seed), || {
-            let (workload, footprint) = self.program.workload();
-            simulate(self, workload, footprint, setting.seed)
-        })
+        static KNOWN: Known<(Case, Given), Outcome> = Known::new();
+        KNOWN.outcome(self, setting, |setting| simulate(self, setting))
     }
 }
 
 /// Runs a program to its end; only its last phase is timed.
-fn simulate(case: Case, workload: Workload, footprint: Bytes, seed: u64) -> Result<Outcome> {
+fn simulate(case: Case, setting: &Setting) -> Result<Outcome> {
+    let constants = Constants::of(setting);
+    let (workload, footprint) = case.program.workload(&constants);
     let budget = footprint.scaled(f64::from(case.budget) / 100.0);
-    let machine = case.configuration.machine(budget, seed)?;
+    let machine = case.configuration.machine(budget, setting.seed, &constants)?;
     let mut run = Run::new(machine, support_hardware::of("xheap")?);
     let key = run.start(workload);
     run.until_left(1)?;
@@ -226,6 +193,7 @@ fn simulate(case: Case, workload: Workload, footprint: Bytes, seed: u64) -> Resu
         wait: (after.wait - before.wait).as_secs_f64(),
         walk_share: (after.walk_cycles - before.walk_cycles) / cycles,
         faults: (after.faults - before.faults) as f64 / 1e3,
+        rests: constants.rests(),
     })
 }
 
@@ -275,7 +243,7 @@ pub(super) fn note(table: &mut Table) {
     table.note(
         "The paper does not say how many huge pages xHeap reclaims at once, but that faults in \
          evicted ranges find free ones. Two readings: one when a promotion needs it (xheap), and 32 \
-         (reclaiming ahead; assumed). The paper's numbers stand beside the first only.",
+         (reclaiming ahead; chosen). The paper's numbers stand beside the first only.",
     );
 }
 

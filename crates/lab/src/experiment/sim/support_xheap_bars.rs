@@ -1,8 +1,9 @@
 //! What xHeap's Figures 4 to 6 show alike: how long a program takes with each budget, and how much of
 //! that is the kernel's.
 
-use super::support_xheap::{self, BUDGETS, Case, Configuration, Program, make};
-use super::{Basis, Progress, Quantity, Result, Setting, Table};
+use super::support_xheap::{self, BUDGETS, Case, Configuration, Outcome, make};
+use super::support_xheap_programs::Program;
+use super::{Progress, Quantity, Rests, Result, Setting, Table};
 
 /// The first reading of xHeap, which the paper's numbers are put beside.
 pub(super) const PLAIN: &str = "time over xHeap's";
@@ -18,14 +19,21 @@ pub(super) struct Paper {
     pub(super) system: fn(u32, Configuration) -> Option<f64>,
 }
 
-/// Adds the rows of one program; how much longer swap with THP takes than xHeap, for each budget.
+/// How much longer swap with THP takes than xHeap, for each budget, and what that rests on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Longer {
+    pub(super) ratios: Vec<f64>,
+    pub(super) rests: Rests,
+}
+
+/// Adds the rows of one program.
 pub(super) fn add(
     table: &mut Table,
     program: Program,
     paper: Paper,
     (setting, progress): (&Setting, Progress<'_>),
-) -> Result<Vec<f64>> {
-    let mut over_thp = Vec::new();
+) -> Result<Longer> {
+    let mut over_thp = Longer::default();
     let of = |budget, configuration| Case { program, configuration, budget };
     let cases: Vec<Case> =
         BUDGETS.iter().flat_map(|budget| Configuration::ALL.map(|c| of(*budget, c))).collect();
@@ -33,31 +41,43 @@ pub(super) fn add(
     for budget in BUDGETS {
         let xheap = of(budget, Configuration::XHeap).outcome(setting)?;
         let ahead = of(budget, Configuration::XHeapAhead).outcome(setting)?;
-        let case = format!("{}, {budget} % in memory", program.name());
         for configuration in Configuration::ALL {
-            let outcome = of(budget, configuration).outcome(setting)?;
-            let policy = configuration.name();
-            let row = |name, unit| Quantity { case: &case, policy, name, unit };
-            table.add(row("time", "s"), None, outcome.seconds, Basis::Assumed)?;
+            let case = of(budget, configuration);
+            let outcome = case.outcome(setting)?;
+            add_one(table, case, paper, [&outcome, &xheap, &ahead])?;
             if configuration == Configuration::SwapThp {
-                over_thp.push(outcome.seconds / xheap.seconds);
+                over_thp.ratios.push(outcome.seconds / xheap.seconds);
+                over_thp.rests = Rests::all([&over_thp.rests, &outcome.rests, &xheap.rests]);
             }
-            if configuration.is_swap() {
-                let said = (paper.longer)(budget, configuration);
-                for (name, xheap, said) in [(PLAIN, &xheap, said), (AHEAD, &ahead, None)] {
-                    let longer = outcome.seconds / xheap.seconds;
-                    table.add(row(name, "ratio"), said, longer, Basis::Assumed)?;
-                }
-            }
-            let system = outcome.system_percent();
-            let said = (paper.system)(budget, configuration);
-            let said = said.filter(|_| configuration != Configuration::XHeapAhead);
-            table.add(row("time in the kernel", "%"), said, system, Basis::Assumed)?;
-            table.add(row("faults", "thousands"), None, outcome.faults, Basis::Assumed)?;
-            let wait = outcome.wait_percent();
-            table.add(row("time waiting for storage", "%"), None, wait, Basis::Assumed)?;
         }
     }
     support_xheap::note(table);
     Ok(over_thp)
+}
+
+/// Adds the rows of one run, which stand beside those of xHeap in both readings.
+fn add_one(
+    table: &mut Table,
+    Case { program, configuration, budget }: Case,
+    paper: Paper,
+    [outcome, xheap, ahead]: [&Outcome; 3],
+) -> Result<()> {
+    let case = format!("{}, {budget} % in memory", program.name());
+    let policy = configuration.name();
+    let row = |name, unit| Quantity { case: &case, policy, name, unit };
+    let rests = &outcome.rests;
+    table.add(row("time", "s"), None, outcome.seconds, rests)?;
+    if configuration.is_swap() {
+        let said = (paper.longer)(budget, configuration);
+        for (name, xheap, said) in [(PLAIN, xheap, said), (AHEAD, ahead, None)] {
+            let longer = outcome.seconds / xheap.seconds;
+            table.add(row(name, "ratio"), said, longer, &Rests::all([rests, &xheap.rests]))?;
+        }
+    }
+    let system = outcome.system_percent();
+    let said = (paper.system)(budget, configuration);
+    let said = said.filter(|_| configuration != Configuration::XHeapAhead);
+    table.add(row("time in the kernel", "%"), said, system, rests)?;
+    table.add(row("faults", "thousands"), None, outcome.faults, rests)?;
+    table.add(row("time waiting for storage", "%"), None, outcome.wait_percent(), rests)
 }

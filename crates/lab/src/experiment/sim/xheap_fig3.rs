@@ -1,8 +1,9 @@
 //! `xheap-fig3`: the share of cycles that goes into misses of the TLB, with 75 % of a program's memory
 //! (xHeap, Figure 3).
 
-use super::support_xheap::{self, Case, Configuration, LEAST, Program, make};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::support_xheap::{self, Case, Configuration, LEAST, make};
+use super::support_xheap_programs::Program;
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "xheap-fig3",
@@ -29,27 +30,30 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for program in Program::ALL {
         let outcomes = Configuration::ALL.map(|c| (c, of(program, c)));
         for (configuration, case) in outcomes {
-            let share = 100.0 * case.outcome(setting)?.walk_share;
+            let outcome = case.outcome(setting)?;
+            let share = 100.0 * outcome.walk_share;
             let row = quantity(program, configuration, "TLB miss cycles", "%");
-            let (paper, basis) = paper(program, configuration);
-            table.add(row, paper, share, basis)?;
+            table.add(row, paper(program, configuration), share, &outcome.rests)?;
         }
         let xheap = of(program, Configuration::XHeap).outcome(setting)?;
         for configuration in [Configuration::Swap, Configuration::SwapThp] {
             let swap = of(program, configuration).outcome(setting)?;
             let row = quantity(program, configuration, "share over xHeap's", "ratio");
             let ratio = swap.walk_share / xheap.walk_share;
-            table.add(row, reduction(program, configuration), ratio, Basis::Assumed)?;
+            let rests = Rests::all([&swap.rests, &xheap.rests]);
+            table.add(row, reduction(program, configuration), ratio, &rests)?;
         }
     }
     let swap = Program::ALL.map(|program| of(program, Configuration::Swap).outcome(setting));
-    let mut sum = 0.0;
+    let (mut sum, mut rests) = (0.0, Rests::default());
     for outcome in swap {
-        sum += 100.0 * outcome?.walk_share;
+        let outcome = outcome?;
+        sum += 100.0 * outcome.walk_share;
+        rests = Rests::all([&rests, &outcome.rests]);
     }
     let policy = Configuration::Swap.name();
     let mean = Quantity { case: "mean", policy, name: "TLB miss cycles", unit: "%" };
-    table.add(mean, Some(12.7), sum / Program::ALL.len() as f64, Basis::Assumed)?;
+    table.add(mean, Some(12.7), sum / Program::ALL.len() as f64, &rests)?;
     table.note(
         "Of the paper's numbers those of XSBench under xHeap and swap with THP are derived: its 23 % \
          over 2.83, and that times 2.57.",
@@ -69,15 +73,13 @@ fn quantity<'a>(
 
 /// XSBench's is in the text of section 4.1; the others under xHeap and swap with THP follow from its
 /// factors there.
-fn paper(program: Program, configuration: Configuration) -> (Option<f64>, Basis) {
+fn paper(program: Program, configuration: Configuration) -> Option<f64> {
     let xheap = XSBENCH_SWAP / XSBENCH_OVER_SWAP;
     match (program, configuration) {
-        (Program::XsBench, Configuration::Swap) => (Some(XSBENCH_SWAP), Basis::Fitted),
-        (Program::XsBench, Configuration::SwapThp) => {
-            (Some(xheap * XSBENCH_OVER_SWAP_THP), Basis::Assumed)
-        }
-        (Program::XsBench, Configuration::XHeap) => (Some(xheap), Basis::Assumed),
-        _ => (None, Basis::Assumed),
+        (Program::XsBench, Configuration::Swap) => Some(XSBENCH_SWAP),
+        (Program::XsBench, Configuration::SwapThp) => Some(xheap * XSBENCH_OVER_SWAP_THP),
+        (Program::XsBench, Configuration::XHeap) => Some(xheap),
+        _ => None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! `xheap-fig5`: where the time of XSBench goes, with 75 to 85 % of its memory (xHeap, Figure 5).
 
-use super::support_xheap::{Configuration, Program};
+use super::support_xheap::Configuration;
 use super::support_xheap_bars::{self, Paper};
+use super::support_xheap_programs::Program;
 use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {

@@ -1,8 +1,9 @@
 //! `xheap-fig6`: where the time of the SVM goes, with 75 to 85 % of its memory (xHeap, Figure 6).
 
-use super::support_xheap::{Configuration, Program};
+use super::support_xheap::Configuration;
 use super::support_xheap_bars::{self, Paper};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::support_xheap_programs::Program;
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "xheap-fig6",
@@ -20,13 +21,13 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     let paper = Paper { longer, system };
     let longer = support_xheap_bars::add(&mut table, Program::Svm, paper, (setting, progress))?;
-    let lowest = longer.iter().copied().fold(f64::INFINITY, f64::min);
-    let highest = longer.iter().copied().fold(0.0, f64::max);
+    let lowest = longer.ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = longer.ratios.iter().copied().fold(0.0, f64::max);
     for (case, paper, measured) in [("lowest", LONGER[0], lowest), ("highest", LONGER[1], highest)]
     {
         let policy = Configuration::SwapThp.name();
         let quantity = Quantity { case, policy, name: support_xheap_bars::PLAIN, unit: "ratio" };
-        table.add(quantity, Some(paper), measured, Basis::Assumed)?;
+        table.add(quantity, Some(paper), measured, &longer.rests)?;
     }
     table.note(
         "In the paper swap with THP takes 1.28 to 1.76 times as long as xHeap over all budgets, swap \
