@@ -37,6 +37,7 @@ mod support_pictures;
 mod support_provenance;
 mod support_quicksilver;
 mod support_trident_bars;
+mod support_trident_constants;
 mod support_trident_programs;
 mod support_trident_runs;
 mod support_trident_translation;

@@ -3,7 +3,7 @@
 
 use super::support_trident_programs::Program;
 use super::support_trident_runs::{self, Case, Outcome};
-use super::{Basis, Progress, Quantity, Result, Setting, Table};
+use super::{Progress, Quantity, Rests, Result, Setting, Table};
 
 /// Performance of the policies over the baseline's, as the paper's text gives it.
 #[derive(Clone, Copy)]
@@ -12,8 +12,6 @@ pub(super) struct Paper {
     pub(super) performance: fn(Program, &str) -> Option<f64>,
     /// Mean over the programs that gain from gigantic pages.
     pub(super) mean: fn(&str) -> Option<f64>,
-    /// On what a number rests.
-    pub(super) basis: fn(Program) -> Basis,
 }
 
 /// Bars of one figure.
@@ -40,20 +38,23 @@ impl Bars<'_> {
             cases.extend(policies.iter().map(|policy| of(*program, policy)));
         }
         support_trident_runs::make(&cases, setting, progress)?;
-        let mut ratios = vec![Vec::new(); policies.len()];
+        let mut found = vec![(Vec::new(), Vec::new()); policies.len()];
         for program in self.programs {
             let case = format!("{}{}", program.name(), self.suffix);
             let base = baseline(*program).outcome(setting)?;
-            for (policy, ratios) in policies.iter().zip(&mut ratios) {
+            for (policy, (ratios, all)) in policies.iter().zip(&mut found) {
                 let outcome = of(*program, policy).outcome(setting)?;
-                ratios.push(self.add_one(table, (&case, policy), *program, (&base, &outcome))?);
+                let rests = Rests::all([&base.rests, &outcome.rests]);
+                let runs = (&base, &outcome);
+                ratios.push(self.add_one(table, (&case, policy), *program, runs, &rests)?);
+                all.push(rests);
             }
         }
-        for (policy, ratios) in policies.iter().zip(&ratios) {
+        for (policy, (ratios, all)) in policies.iter().zip(&found) {
             let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
             let case = format!("mean{}", self.suffix);
             let quantity = Quantity { case: &case, policy, name: "performance", unit: "ratio" };
-            table.add(quantity, (self.paper.mean)(policy), mean, Basis::Assumed)?;
+            table.add(quantity, (self.paper.mean)(policy), mean, &Rests::all(all))?;
         }
         Ok(())
     }
@@ -65,21 +66,16 @@ impl Bars<'_> {
         (case, policy): (&str, &str),
         program: Program,
         (base, outcome): (&Outcome, &Outcome),
+        rests: &Rests,
     ) -> Result<f64> {
         let of = |name| Quantity { case, policy, name, unit: "ratio" };
         let performance = base.seconds / outcome.seconds;
-        let basis = (self.paper.basis)(program);
         let paper = (self.paper.performance)(program, policy);
-        table.add(of("performance"), paper, performance, basis)?;
+        table.add(of("performance"), paper, performance, rests)?;
         let walks = outcome.walk_share / base.walk_share;
-        table.add(of("share of walk cycles"), None, walks, basis)?;
+        table.add(of("share of walk cycles"), None, walks, rests)?;
         Ok(performance)
     }
-}
-
-/// What every figure of performance rests on.
-pub(super) fn basis(program: Program) -> Basis {
-    if program == Program::Gups { Basis::Fitted } else { Basis::Assumed }
 }
 
 /// Says what the numbers rest on.

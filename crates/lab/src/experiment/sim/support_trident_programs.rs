@@ -3,45 +3,18 @@
 //!
 //! They live with the experiments because they are what one paper says of its programs, not what
 //! the simulator knows. Footprints are those of Table 3 where a program is in it, else Table 2's.
-//! Which programs get their memory at once is in section 5.1.2; the sizes of VMAs and of growth
-//! are assumptions:
-//!
-//! | program | assumed |
-//! |---|---|
-//! | XSBench, GUPS | one VMA |
-//! | Graph500 | four: edges, offsets, neighbours, tree |
-//! | SVM | 55 GiB at once; two arrays that grow by 64 MiB |
-//! | Redis | its hash table (2^26 entries of 8 bytes) at once; a heap that grows by 132 KiB, as malloc's does |
-//! | Memcached | its hash table (2^31 entries of 8 bytes) and 1 GiB at once; slabs that grow by 64 MiB |
-//! | Canneal | 9 GiB at once; a heap that grows by 132 KiB |
-//! | Btree | fitted to its row of Table 3: nine VMAs that grow by 6 MiB |
-//! | CC, BC, PR, CG.D | two VMAs |
-//!
-//! A VMA begins at an arbitrary page, 379 MiB and 4 KiB behind a 1 GiB border. Memcached's slabs
-//! and Btree's nodes leave base pages untouched, as many as the difference between Tables 2 and 3.
+//! Which programs get their memory at once is in section 5.1.2; the sizes of VMAs and of growth, and
+//! what lies behind them, are in `support_trident_constants`. Memcached's slabs and Btree's nodes leave
+//! base pages untouched, as many as the difference between Tables 2 and 3.
 
+use super::support_trident_constants as numbers;
+use super::{Constant, Constants};
 use superpage_sim::units::Hertz;
 use superpage_sim::workload::{
     Access, Counting, Order, Part, Pattern, Phase, Populate, Spread, Stream, Target, VmaShape,
     Workload,
 };
-use superpage_units::{BASE_PAGE_BYTES, Bytes, Growth, HUGE_PAGE_BYTES, PageSize};
-
-/// Bytes between a 1 GiB border and the start of a VMA. Any that is aligned to no superpage.
-const OFFSET: Bytes = Bytes(189 * HUGE_PAGE_BYTES + HUGE_PAGE_BYTES / 2 + BASE_PAGE_BYTES);
-/// How malloc grows a heap (glibc: `M_TOP_PAD` and the request).
-const HEAP_STEP: Bytes = Bytes::from_kib(132);
-/// How arrays and slabs grow: by more than a huge page and less than a gigantic one. Assumed.
-const ARRAY_STEP: Bytes = Bytes::from_mib(64);
-/// How Btree's VMAs grow: two of three huge pages fit. Fitted.
-const BTREE_STEP: Bytes = Bytes::from_mib(6);
-/// Cycles of a program's own for each base page that it fills in one go, and for each that it
-/// fills item by item. Assumed.
-const FILL_CYCLES: f64 = 2_000.0;
-const INSERT_CYCLES: f64 = 20_000.0;
-/// The main part would take so long if translation cost nothing. Assumed; the paper names no
-/// times.
-pub(super) const SECONDS: f64 = 300.0;
+use superpage_units::{Bytes, Growth, PageSize};
 
 /// A program of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,20 +44,19 @@ struct Memory {
 }
 
 impl Memory {
-    const fn at_once(mib: u64) -> Self {
-        Self { size: Bytes::from_mib(mib), step: None, density: 1.0 }
+    const fn at_once(size: Bytes) -> Self {
+        Self { size, step: None, density: 1.0 }
     }
 
-    const fn growing(mib: u64, step: Bytes) -> Self {
-        Self { size: Bytes::from_mib(mib), step: Some(step), density: 1.0 }
-    }
-
-    const fn touched(self, density: f64) -> Self {
-        Self { density, ..self }
+    const fn growing(size: Bytes, step: Bytes) -> Self {
+        Self { size, step: Some(step), density: 1.0 }
     }
 }
 
-const GIB: u64 = 1024;
+/// One of so many equal parts, in whole MiB.
+const fn part_of(all: Bytes, count: usize) -> Bytes {
+    Bytes::from_mib(all.0 / Bytes::from_mib(1).0 / count as u64)
+}
 
 impl Program {
     /// The programs that gain from gigantic pages: those of Tables 3 and 4.
@@ -118,111 +90,189 @@ impl Program {
         }
     }
 
-    /// Threads (Table 2).
-    pub(super) const fn threads(self) -> u32 {
-        match self {
-            Self::Btree | Self::Gups | Self::Redis | Self::Canneal => 1,
-            _ => 36,
-        }
+    /// Threads.
+    pub(super) fn threads(self, constants: &Constants) -> u32 {
+        constants.get(match self {
+            Self::XsBench => &numbers::XSBENCH_THREADS,
+            Self::Gups => &numbers::GUPS_THREADS,
+            Self::Svm => &numbers::SVM_THREADS,
+            Self::Redis => &numbers::REDIS_THREADS,
+            Self::Btree => &numbers::BTREE_THREADS,
+            Self::Graph500 => &numbers::GRAPH500_THREADS,
+            Self::Memcached => &numbers::MEMCACHED_THREADS,
+            Self::Canneal => &numbers::CANNEAL_THREADS,
+            Self::Cc | Self::Bc | Self::Pr => &numbers::GAPBS_THREADS,
+            Self::CgD => &numbers::CG_THREADS,
+        })
     }
 
-    fn memory(self) -> Vec<Memory> {
-        let [one, two, four, nine] = [1, 2, 4, 9];
-        let repeat = |memory, count| vec![memory; count];
-        match self {
-            Self::XsBench => repeat(Memory::at_once(117 * GIB), one),
-            Self::Gups => repeat(Memory::at_once(32 * GIB), one),
-            Self::Graph500 => repeat(Memory::at_once(127 * GIB / 8), four),
+    /// All of its memory.
+    fn size(self, constants: &Constants) -> Bytes {
+        constants.get(match self {
+            Self::XsBench => &numbers::XSBENCH_SIZE,
+            Self::Gups => &numbers::GUPS_SIZE,
+            Self::Svm => &numbers::SVM_SIZE,
+            Self::Redis => &numbers::REDIS_SIZE,
+            Self::Btree => &numbers::BTREE_SIZE,
+            Self::Graph500 => &numbers::GRAPH500_SIZE,
+            Self::Memcached => &numbers::MEMCACHED_SIZE,
+            Self::Canneal => &numbers::CANNEAL_SIZE,
+            Self::Cc | Self::Bc | Self::Pr => &numbers::GAPBS_SIZE,
+            Self::CgD => &numbers::CG_SIZE,
+        })
+    }
+
+    /// Its VMAs.
+    fn memory(self, constants: &Constants) -> Vec<Memory> {
+        let heap_step = || constants.get(&numbers::HEAP_STEP).bytes();
+        let array_step = || constants.get(&numbers::ARRAY_STEP);
+        let memory = match self {
+            Self::XsBench => self.alike(&numbers::XSBENCH_VMAS, constants),
+            Self::Gups => self.alike(&numbers::GUPS_VMAS, constants),
+            Self::Graph500 => self.alike(&numbers::GRAPH500_VMAS, constants),
+            Self::Cc | Self::Bc | Self::Pr => self.alike(&numbers::GAPBS_VMAS, constants),
+            Self::CgD => self.alike(&numbers::CG_VMAS, constants),
             Self::Svm => {
-                let array = Memory::growing(27 * GIB / 4, ARRAY_STEP);
-                vec![Memory::at_once(55 * GIB), array, array]
+                let arrays = constants.get(&numbers::SVM_ARRAYS);
+                self.in_part(&numbers::SVM_AT_ONCE, (array_step(), arrays), constants)
             }
-            Self::Redis => {
-                vec![Memory::at_once(GIB / 2), Memory::growing(87 * GIB / 2, HEAP_STEP)]
-            }
-            Self::Memcached => {
-                let slabs = Memory::growing(120 * GIB, ARRAY_STEP).touched(62.0 / 120.0);
-                vec![Memory::at_once(17 * GIB), slabs]
-            }
-            Self::Canneal => {
-                vec![Memory::at_once(9 * GIB), Memory::growing(23 * GIB, HEAP_STEP)]
-            }
-            Self::Btree => {
-                let nodes = Memory::growing(25 * GIB / 9, BTREE_STEP);
-                repeat(nodes.touched(10.5 / 25.0), nine)
-            }
-            Self::Cc | Self::Bc | Self::Pr => repeat(Memory::at_once(36 * GIB), two),
-            Self::CgD => repeat(Memory::at_once(25 * GIB), two),
+            Self::Redis => self.in_part(&numbers::REDIS_AT_ONCE, (heap_step(), 1), constants),
+            Self::Canneal => self.in_part(&numbers::CANNEAL_AT_ONCE, (heap_step(), 1), constants),
+            Self::Memcached => self.memcached(array_step(), constants),
+            Self::Btree => self.btree(constants),
+        };
+        memory.into_iter().filter(|memory| !memory.size.is_zero()).collect()
+    }
+
+    /// So many VMAs of one size, all there at once.
+    fn alike(self, count: &Constant<usize>, constants: &Constants) -> Vec<Memory> {
+        let count = constants.get(count);
+        vec![Memory::at_once(part_of(self.size(constants), count)); count]
+    }
+
+    /// One VMA that is there at once, and so many that grow by `step` with the rest.
+    fn in_part(
+        self,
+        at_once: &Constant<Bytes>,
+        (step, count): (Bytes, usize),
+        constants: &Constants,
+    ) -> Vec<Memory> {
+        let all = self.size(constants);
+        let at_once = constants.get(at_once).min(all);
+        let mut memory = vec![Memory::at_once(at_once)];
+        let rest = Memory::growing(part_of(all - at_once, count), step);
+        memory.extend(std::iter::repeat_n(rest, count));
+        memory
+    }
+
+    /// Memcached's table and slabs. Of its slabs is touched what Table 2 has beside the table.
+    fn memcached(self, step: Bytes, constants: &Constants) -> Vec<Memory> {
+        constants.get(&numbers::UNTOUCHED);
+        let mut memory = self.in_part(&numbers::MEMCACHED_AT_ONCE, (step, 1), constants);
+        let at_once = constants.get(&numbers::MEMCACHED_AT_ONCE);
+        let touched = constants.get(&numbers::MEMCACHED_TOUCHED).saturating_sub(at_once);
+        let slabs = self.size(constants).saturating_sub(at_once);
+        for growing in memory.iter_mut().filter(|memory| memory.step.is_some()) {
+            growing.density = touched.share_of(slabs).get();
         }
+        memory
+    }
+
+    /// Btree's nodes.
+    fn btree(self, constants: &Constants) -> Vec<Memory> {
+        constants.get(&numbers::UNTOUCHED);
+        let (all, count) = (self.size(constants), constants.get(&numbers::BTREE_VMAS));
+        let nodes = Memory::growing(part_of(all, count), constants.get(&numbers::BTREE_STEP));
+        let density = constants.get(&numbers::BTREE_TOUCHED).share_of(all).get();
+        vec![Memory { density, ..nodes }; count]
     }
 
     /// Where its accesses that miss the data caches go.
-    const fn pattern(self) -> Pattern {
+    fn pattern(self, constants: &Constants) -> Pattern {
         match self {
             Self::Graph500 | Self::Cc | Self::Bc | Self::Pr => {
-                Pattern::PowerLaw { theta: 0.6, spread: Spread::Scattered }
+                let theta = constants.get(&numbers::GRAPH_SKEW);
+                return Pattern::PowerLaw { theta, spread: Spread::Scattered };
             }
-            _ => Pattern::Uniform,
+            Self::Gups => constants.get(&numbers::GUPS_UNIFORM),
+            _ => constants.get(&numbers::UNIFORM),
         }
+        Pattern::Uniform
     }
 
     /// Cycles of one such access and of what is done until the next, without translation.
-    ///
-    /// For GUPS so that gigantic pages gain 47 % (Figure 9). The others are assumed: a pointer that
-    /// is waited for takes 90 ns, a processor has a few gathers under way at once, and a program
-    /// computes in between.
-    pub(super) const fn cycles(self) -> f64 {
-        match self {
-            Self::Gups => 20.5,
-            Self::Canneal => 80.0,
-            Self::Btree | Self::Graph500 => 150.0,
-            Self::Svm | Self::CgD => 200.0,
-            Self::XsBench | Self::Cc | Self::Bc | Self::Pr => 300.0,
-            Self::Redis | Self::Memcached => 400.0,
-        }
+    pub(super) fn cycles(self, constants: &Constants) -> f64 {
+        constants.get(match self {
+            Self::XsBench => &numbers::XSBENCH_CYCLES,
+            Self::Gups => &numbers::GUPS_CYCLES,
+            Self::Svm => &numbers::SVM_CYCLES,
+            Self::Redis => &numbers::REDIS_CYCLES,
+            Self::Btree => &numbers::BTREE_CYCLES,
+            Self::Graph500 => &numbers::GRAPH500_CYCLES,
+            Self::Memcached => &numbers::MEMCACHED_CYCLES,
+            Self::Canneal => &numbers::CANNEAL_CYCLES,
+            Self::Cc => &numbers::CC_CYCLES,
+            Self::Bc => &numbers::BC_CYCLES,
+            Self::Pr => &numbers::PR_CYCLES,
+            Self::CgD => &numbers::CG_CYCLES,
+        })
     }
 
     /// It as a workload on a processor of this frequency.
-    pub(super) fn workload(self, pages: Backed, frequency: Hertz) -> Workload {
-        let memory = self.memory();
+    pub(super) fn workload(
+        self,
+        pages: Backed,
+        frequency: Hertz,
+        constants: &Constants,
+    ) -> Workload {
+        let (memory, threads) = (self.memory(constants), self.threads(constants));
         let mut phases: Vec<Phase> =
-            memory.iter().map(|memory| Phase::Map(pages.shape(*memory))).collect();
+            memory.iter().map(|memory| Phase::Map(pages.shape(*memory, constants))).collect();
         let populate = |(vma, memory): (usize, &Memory)| {
+            let is_growing = memory.step.is_some();
+            let cycles = if is_growing { &numbers::INSERT_CYCLES } else { &numbers::FILL_CYCLES };
             Phase::Populate(Populate {
                 part: Part::whole(vma),
                 order: Order::Sequential,
                 density: memory.density,
                 step: memory.step.unwrap_or_default(),
-                cycles_per_page: if memory.step.is_some() { INSERT_CYCLES } else { FILL_CYCLES },
-                threads: self.threads(),
+                cycles_per_page: constants.get(cycles),
+                threads,
             })
         };
         phases.extend(memory.iter().enumerate().map(populate));
-        let total: f64 = memory.iter().map(|memory| memory.size.0 as f64).sum();
-        let stream = |(vma, memory): (usize, &Memory)| Stream {
-            part: Part::whole(vma),
-            pattern: self.pattern(),
-            target: if memory.density < 1.0 { Target::Data } else { Target::Any },
-            weight: memory.size.0 as f64 / total,
-        };
+        let (seconds, cycles) = (constants.get(&numbers::SECONDS), self.cycles(constants));
         phases.push(Phase::Access(Access {
-            streams: memory.iter().enumerate().map(stream).collect(),
-            count: SECONDS * frequency.0 as f64 * f64::from(self.threads()) / self.cycles(),
-            cycles: self.cycles(),
+            streams: self.streams(&memory, constants),
+            count: seconds * frequency.0 as f64 * f64::from(threads) / cycles,
+            cycles,
             exposed: 1.0,
             counting: Counting::Sampled,
         }));
-        Workload { name: self.name().to_owned(), threads: self.threads(), phases }
+        Workload { name: self.name().to_owned(), threads, phases }
+    }
+
+    /// Accesses of its main part: to each VMA as many as it is large.
+    fn streams(self, memory: &[Memory], constants: &Constants) -> Vec<Stream> {
+        let pattern = self.pattern(constants);
+        let total: f64 = memory.iter().map(|memory| memory.size.0 as f64).sum();
+        let stream = |(vma, memory): (usize, &Memory)| Stream {
+            part: Part::whole(vma),
+            pattern,
+            target: if memory.density < 1.0 { Target::Data } else { Target::Any },
+            weight: memory.size.0 as f64 / total,
+        };
+        memory.iter().enumerate().map(stream).collect()
     }
 
     /// Its memory that 1 GiB and that 2 MiB could map once all of it is there, in GiB.
-    pub(super) fn mappable(self, size: PageSize) -> f64 {
+    pub(super) fn mappable(self, size: PageSize, constants: &Constants) -> f64 {
+        let from = constants.get(&numbers::OFFSET).bytes().0;
         let of = |memory: &Memory| {
-            let (from, to) = (OFFSET.0, OFFSET.0 + memory.size.0);
-            let bytes = size.bytes().0;
+            let (to, bytes) = (from + memory.size.0, size.bytes().0);
             ((to / bytes).saturating_sub(from.div_ceil(bytes)) * bytes) as f64
         };
-        self.memory().iter().map(of).sum::<f64>() / Bytes::from_gib(1).0 as f64
+        self.memory(constants).iter().map(of).sum::<f64>() / Bytes::from_gib(1).0 as f64
     }
 }
 
@@ -237,12 +287,12 @@ pub(super) enum Backed {
 }
 
 impl Backed {
-    fn shape(self, memory: Memory) -> VmaShape {
+    fn shape(self, memory: Memory, constants: &Constants) -> VmaShape {
         match self {
             Self::Asked => VmaShape {
                 size: if memory.step.is_some() { Bytes::ZERO } else { memory.size },
                 growth: if memory.step.is_some() { Growth::Up } else { Growth::Fixed },
-                offset: OFFSET,
+                offset: constants.get(&numbers::OFFSET).bytes(),
                 ..VmaShape::fixed(memory.size)
             },
             Self::SetAside(size) => {

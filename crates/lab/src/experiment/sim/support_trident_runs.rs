@@ -10,15 +10,13 @@
 //!
 //! Section 3: a large file is read into the page cache, then its pages are dropped at random
 //! places, until the FMFI is 0.95. Read literally: 5 % of free memory lies in chunks that hold a
-//! superpage, the rest in base pages between file pages. How much is free the paper does not say.
-//! Its Table 3 has 5 to 9 GB of gigantic pages that faults could still map; 7 GiB of whole chunks are
-//! assumed, which makes 140 GiB free. Unmovable pages: one in each of 128 places, so about half of
-//! all 1 GiB chunks have none; assumed, and not less because XSBench gets 80 of 192.
+//! superpage, the rest in base pages between file pages. How much is free the paper does not say;
+//! with the whole chunks that are chosen here it is 140 GiB.
 
 use super::support_hardware;
 use super::support_parallel::{self, Known};
 use super::support_trident_programs::{Backed, Program};
-use super::{Error, Progress, Result, Setting, gib, policy_named};
+use super::{Constant, Constants, Error, Given, Progress, Rests, Result, Setting, gib, policy_named};
 use std::sync::{Arc, Mutex, PoisonError};
 use superpage_sim::machine::{Backing, Counts, Machine, Setup};
 use superpage_sim::physical::{Owner, Physical};
@@ -26,17 +24,37 @@ use superpage_sim::random::Random;
 use superpage_sim::run::Run;
 use superpage_units::{BasePages, Bytes, PageSize, Share};
 
-/// One socket's memory, and a guest's.
-const MEMORY: Bytes = Bytes::from_gib(192);
-const GUEST_MEMORY: Bytes = Bytes::from_gib(153);
-/// The share of a CPU that khugepaged may take in a guest (section 7, Figure 13).
-const GUEST_BACKGROUND: Share = Share::percent(10);
-/// Chunks of 1 GiB that fragmentation leaves whole. Assumed.
-const WHOLE_CHUNKS: u64 = 7;
-/// The FMFI that memory is brought to (section 3).
-const FMFI: f64 = 0.95;
-/// Unmovable base pages at random places. Assumed.
-const UNMOVABLE: BasePages = BasePages(128);
+static MEMORY: Constant<Bytes> =
+    Constant::paper("trident.memory", Bytes::from_gib(192), "Table 1: of one socket");
+static GUEST_MEMORY: Constant<Bytes> = Constant::paper(
+    "trident.guest-memory",
+    Bytes::from_gib(153),
+    "scripts/gen_vmconfigs.py: 80 % of a socket's",
+);
+static GUEST_BACKGROUND: Constant<Share> = Constant::paper(
+    "trident.guest-background",
+    Share::percent(10),
+    "section 7, Figure 13: of a CPU, for khugepaged in a guest",
+);
+static HOST_PAGES: Constant<()> = Constant::assumed(
+    "trident.host-pages",
+    (),
+    "a host under Trident maps a guest by 1 GiB pages, and one under the others by 2 MiB pages",
+);
+static WHOLE_CHUNKS: Constant<u64> = Constant::chosen(
+    "trident.whole-chunks",
+    7,
+    "the 5 to 9 GB of gigantic pages that Table 3 has at faults on fragmented memory",
+    "chunks of 1 GiB that fragmentation leaves whole; the paper has the FMFI only",
+);
+static FMFI: Constant<Share> =
+    Constant::paper("trident.fmfi", Share::percent(95), "section 3: what memory is brought to");
+static UNMOVABLE: Constant<BasePages> = Constant::chosen(
+    "trident.unmovable",
+    BasePages(128),
+    "XSBench's 80 GB by 1 GiB pages in Table 3",
+    "unmovable base pages at random places, which leave about half of all 1 GiB chunks without one",
+);
 
 /// Linux's THP, as the paper's baseline.
 pub(super) const THP: &str = "linux-defrag-madvise";
@@ -83,7 +101,7 @@ pub(super) struct Case {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Outcome {
     /// GiB mapped by each size at the end, by [`PageSize::index`].
     pub(super) mapped: [f64; 3],
@@ -98,6 +116,14 @@ pub(super) struct Outcome {
     /// Milliseconds that 99 % of the program's faults do not exceed, and the longest.
     pub(super) fault_p99: f64,
     pub(super) fault_max: f64,
+    /// What all of that rests on.
+    pub(super) rests: Rests,
+}
+
+impl support_parallel::Outcome for Outcome {
+    fn rests(&self) -> &Rests {
+        &self.rests
+    }
 }
 
 impl Outcome {
@@ -117,38 +143,42 @@ impl Case {
         format!("{}, {}: {}", self.program.name(), self.memory.name(), self.policy)
     }
 
-    /// Its outcome, from an earlier run if there was one: it follows from the case and the seed.
+    /// Its outcome, from an earlier run if there was one: it follows from the case, the seed and the
+    /// constants.
     pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
-        static KNOWN: Known<(Case, u64), Outcome> = Known::new();
-        KNOWN.get((self, setting.seed), || self.simulate(setting))
+        static KNOWN: Known<(Case, Given), Outcome> = Known::new();
+        KNOWN.outcome(self, setting, |setting| self.simulate(setting))
     }
 
     /// A run with its program not started yet.
-    pub(super) fn prepare(self, setting: &Setting) -> Result<Run> {
-        let memory = if self.place == Place::Native { MEMORY } else { GUEST_MEMORY };
+    pub(super) fn prepare(self, setting: &Setting, constants: &Constants) -> Result<Run> {
+        let is_native = self.place == Place::Native;
+        let memory = constants.get(if is_native { &MEMORY } else { &GUEST_MEMORY });
         let setup = Setup { memory, pools: None, backing: Backing::None, seed: setting.seed };
         let mut machine = Machine::new(setup, policy_named(self.policy)?);
         if self.memory == Memory::Fragmented {
-            let physical = fragmented(memory, setting.seed)?;
+            let physical = fragmented(Fragmentation::of(memory, setting.seed, constants))?;
             machine.prepare(|fresh, _| *fresh = Physical::clone(&physical));
         }
         let hardware = match self.place {
             Place::Native => support_hardware::of("trident")?,
             Place::Guest(host) | Place::LimitedGuest(host) => {
+                constants.get(&HOST_PAGES);
                 support_hardware::guest_of("trident", host)?
             }
         };
         let run = Run::new(machine, hardware);
         Ok(match self.place {
-            Place::LimitedGuest(_) => run.with_background_limit(GUEST_BACKGROUND),
+            Place::LimitedGuest(_) => run.with_background_limit(constants.get(&GUEST_BACKGROUND)),
             Place::Native | Place::Guest(_) => run,
         })
     }
 
     fn simulate(self, setting: &Setting) -> Result<Outcome> {
-        let mut run = self.prepare(setting)?;
-        let workload =
-            self.program.workload(self.backed, run.hardware().profile.cpu.frequency.value);
+        let constants = Constants::of(setting);
+        let mut run = self.prepare(setting, &constants)?;
+        let frequency = run.hardware().profile.cpu.frequency.value;
+        let workload = self.program.workload(self.backed, frequency, &constants);
         let key = run.start(workload);
         run.to_end()?;
         let gone = || Error::Simulation(format!("{} is gone", self.program.name()));
@@ -170,6 +200,7 @@ impl Case {
             futile: gib(compacted.futile.bytes()),
             fault_p99: report.faults.quantile(0.99).as_secs_f64() * 1e3,
             fault_max: report.faults.max().as_secs_f64() * 1e3,
+            rests: constants.rests(),
         })
     }
 }
@@ -180,35 +211,57 @@ pub(super) fn make(cases: &[Case], setting: &Setting, progress: Progress<'_>) ->
     support_parallel::each(cases, &run, &Case::name, progress)
 }
 
-/// Memory of this size, fragmented. It is made once for a size and a seed, and copied; that of the
-/// machine and of a guest are kept. Who wants one while another is made waits with its turn; who makes
-/// it has a turn and waits for nobody.
-fn fragmented(memory: Bytes, seed: u64) -> Result<Arc<Physical>> {
-    type Known = Vec<((Bytes, u64), Arc<Physical>)>;
-    static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, physical)) = known.iter().find(|(key, _)| *key == (memory, seed)) {
-        return Ok(Arc::clone(physical));
-    }
-    let physical = Arc::new(fragment(memory, seed)?);
-    known.truncate(1);
-    known.insert(0, ((memory, seed), Arc::clone(&physical)));
-    Ok(physical)
+/// All that fragmented memory follows from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Fragmentation {
+    memory: Bytes,
+    seed: u64,
+    whole_chunks: u64,
+    fmfi: Share,
+    unmovable: BasePages,
 }
 
-fn fragment(memory: Bytes, seed: u64) -> Result<Physical> {
-    let mut random = Random::new(seed);
-    let mut physical = Physical::new(memory);
-    physical.scatter_unmovable(UNMOVABLE, &mut random);
-    let mut whole = Vec::new();
-    for _ in 0..WHOLE_CHUNKS {
-        let taken = physical.take(PageSize::Gigantic, Owner::Unmovable);
-        whole.push(taken.ok_or_else(|| Error::Simulation("no chunk is whole".to_owned()))?);
+impl Fragmentation {
+    fn of(memory: Bytes, seed: u64, constants: &Constants) -> Self {
+        Self {
+            memory,
+            seed,
+            whole_chunks: constants.get(&WHOLE_CHUNKS),
+            fmfi: constants.get(&FMFI),
+            unmovable: constants.get(&UNMOVABLE),
+        }
     }
-    let scattered = Bytes::from_gib(WHOLE_CHUNKS).scaled(FMFI / (1.0 - FMFI));
-    physical.fill_page_cache(scattered, &mut random);
-    for taken in whole {
-        physical.give(taken.frame, PageSize::Gigantic);
+
+    fn make(self) -> Result<Physical> {
+        let mut random = Random::new(self.seed);
+        let mut physical = Physical::new(self.memory);
+        physical.scatter_unmovable(self.unmovable, &mut random);
+        let mut whole = Vec::new();
+        for _ in 0..self.whole_chunks {
+            let taken = physical.take(PageSize::Gigantic, Owner::Unmovable);
+            whole.push(taken.ok_or_else(|| Error::Simulation("no chunk is whole".to_owned()))?);
+        }
+        let fmfi = self.fmfi.get();
+        let scattered = Bytes::from_gib(self.whole_chunks).scaled(fmfi / (1.0 - fmfi));
+        physical.fill_page_cache(scattered, &mut random);
+        for taken in whole {
+            physical.give(taken.frame, PageSize::Gigantic);
+        }
+        Ok(physical)
     }
+}
+
+/// Memory fragmented so. It is made once and copied; that of the machine and of a guest are kept. Who
+/// wants one while another is made waits with its turn; who makes it has a turn and waits for nobody.
+fn fragmented(so: Fragmentation) -> Result<Arc<Physical>> {
+    type Known = Vec<(Fragmentation, Arc<Physical>)>;
+    static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, physical)) = known.iter().find(|(key, _)| *key == so) {
+        return Ok(Arc::clone(physical));
+    }
+    let physical = Arc::new(so.make()?);
+    known.truncate(1);
+    known.insert(0, (so, Arc::clone(&physical)));
     Ok(physical)
 }

@@ -2,7 +2,7 @@
 //! guest or not. No machine is needed for that: nothing is allocated and nothing changes while it runs.
 
 use super::support_hardware;
-use super::{Error, Result};
+use super::{Constant, Constants, Error, Result};
 use superpage_sim::random::Random;
 use superpage_sim::run::Hardware;
 use superpage_sim::translation::Translator;
@@ -10,10 +10,18 @@ use superpage_sim::workload::draw::Draw;
 use superpage_sim::workload::{Phase, Stream, VmaShape, Workload};
 use superpage_units::{Bytes, GIGANTIC_PAGE_BYTES, PageSize, VirtAddr};
 
-/// Accesses before any is counted. Chosen: as many as a run takes for a phase in which nothing changes, three times over.
-pub(super) const WARM_UP: u32 = 300_000;
-/// Accesses that are counted. Chosen as the former.
-const COUNTED: u32 = 300_000;
+pub(super) static WARM_UP: Constant<u32> = Constant::immaterial(
+    "trident.warm-up",
+    300_000,
+    "accesses before any is counted: as many as a run takes for a phase in which nothing changes, \
+     three times over",
+);
+static COUNTED: Constant<u32> = Constant::immaterial(
+    "trident.counted",
+    300_000,
+    "accesses that are counted: as many as a run takes for a phase in which nothing changes, three \
+     times over",
+);
 
 /// Accesses of a program's main part.
 #[derive(Debug)]
@@ -106,12 +114,14 @@ pub(super) fn nested(
     workload: &Workload,
     (guest, host): (PageSize, PageSize),
     seed: u64,
+    constants: &Constants,
 ) -> Result<Cost> {
     let (mut accesses, own) = Accesses::of(workload, seed)?;
     let mut translator = translator(&support_hardware::of("trident")?);
     let mut access = |_| translator.translate(accesses.next(), guest, Some(host)).cycles.0 as f64;
-    let _warm: f64 = (0..WARM_UP).map(&mut access).sum();
-    let translation = (0..COUNTED).map(access).sum::<f64>() / f64::from(COUNTED);
+    let (warm_up, counted) = (constants.get(&WARM_UP), constants.get(&COUNTED));
+    let _warm: f64 = (0..warm_up).map(&mut access).sum();
+    let translation = (0..counted).map(access).sum::<f64>() / f64::from(counted);
     Ok(Cost { translation, cycles: own + translation })
 }
 
@@ -124,7 +134,8 @@ mod tests {
     /// Memory of the program by pages of this size.
     fn workload(size: PageSize) -> Workload {
         let hardware = support_hardware::of("trident").expect("built in");
-        Program::Canneal.workload(Backed::SetAside(size), hardware.profile.cpu.frequency.value)
+        let frequency = hardware.profile.cpu.frequency.value;
+        Program::Canneal.workload(Backed::SetAside(size), frequency, &Constants::default())
     }
 
     #[test]
@@ -146,8 +157,10 @@ mod tests {
 
     #[test]
     fn larger_pages_on_either_level_cost_less() {
-        let cost =
-            |guest, host| nested(&workload(guest), (guest, host), 7).expect("it runs").cycles;
+        let cost = |guest, host| {
+            let constants = Constants::default();
+            nested(&workload(guest), (guest, host), 7, &constants).expect("it runs").cycles
+        };
         assert!(cost(Base, Base) > cost(Base, Huge));
         assert!(cost(Base, Base) > cost(Huge, Base));
         assert!(cost(Huge, Huge) > cost(Gigantic, Gigantic));

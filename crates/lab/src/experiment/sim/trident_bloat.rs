@@ -4,7 +4,8 @@
 use super::support_trident_programs::{Backed, Program};
 use super::support_trident_runs::{self, Case, Memory, THP};
 use super::{
-    Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table, gib,
+    COLUMNS, Constant, Constants, Experiment, On, Progress, Quantity, Report, Rests, Result,
+    Setting, Table, gib,
 };
 use superpage_policy::debloat::emd;
 use superpage_policy::debloat::hawkeye::HAWKEYE;
@@ -23,6 +24,17 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const TRIDENT: &str = "trident";
+
+static AT_ONCE: Constant<()> = Constant::assumed(
+    "trident.bloat-at-once",
+    (),
+    "all memory is there at once: what Trident maps by 1 GiB pages in time, it does at once",
+);
+static BEHIND_PIECES: Constant<()> = Constant::assumed(
+    "trident.bloat-behind-pieces",
+    (),
+    "memory that is not touched lies behind what is, of each piece that a program gets at a time",
+);
 
 /// Where memory lies that a program has and does not touch. The paper does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +62,13 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let cases = Program::SENSITIVE.iter().flat_map(|p| [of(*p, THP), of(*p, TRIDENT)]);
     support_trident_runs::make(&cases.collect::<Vec<Case>>(), setting, &mut *progress)?;
     for program in Program::SENSITIVE {
-        let resident = |policy| {
-            let outcome = of(program, policy).outcome(setting)?;
-            Ok::<f64, Error>(outcome.mapped.iter().sum::<f64>())
-        };
-        let bloat = resident(TRIDENT)? - resident(THP)?;
+        let (trident, thp) = (of(program, TRIDENT), of(program, THP));
+        let (trident, thp) = (trident.outcome(setting)?, thp.outcome(setting)?);
+        let bloat = trident.mapped.iter().sum::<f64>() - thp.mapped.iter().sum::<f64>();
+        let rests = Rests::all([&trident.rests, &thp.rests]);
         let name = "bloat over THP";
         let quantity = Quantity { case: program.name(), policy: TRIDENT, name, unit: "GiB" };
-        table.add(quantity, Some(bloated(program)), bloat, Basis::Assumed)?;
+        table.add(quantity, Some(bloated(program)), bloat, &rests)?;
     }
     for program in [Program::Memcached, Program::Btree] {
         for untouched in Untouched::BOTH {
@@ -86,42 +97,48 @@ fn recover(
 ) -> Result<()> {
     let case = format!("{}, {}", program.name(), untouched.name());
     let of = |name, unit| Quantity { case: &case, policy: TRIDENT, name, unit };
-    let assumed = Basis::Assumed;
-    let (thp, key) = filled(program, untouched, THP, setting)?;
+    let (thp, key, of_thp) = filled(program, untouched, THP, setting)?;
     let thp = resident(&thp, key);
-    let (mut run, key) = filled(program, untouched, TRIDENT, setting)?;
+    let (mut run, key, of_trident) = filled(program, untouched, TRIDENT, setting)?;
+    let both = Rests::all([&of_thp, &of_trident]);
     let before = resident(&run, key);
-    table.add(of("bloat over THP", "GiB"), Some(bloated(program)), before - thp, assumed)?;
+    table.add(of("bloat over THP", "GiB"), Some(bloated(program)), before - thp, &both)?;
     let mut work = Work::default();
     let mut policy = (HAWKEYE.build)(emd::Options::WORTHWHILE);
     let need = run.machine().bloat(key);
     let freed = run.machine_mut().debloat(policy.as_mut(), &[key], need, &mut work);
-    table.add(of("taken back", "GiB"), None, gib(freed.bytes()), assumed)?;
+    table.add(of("taken back", "GiB"), None, gib(freed.bytes()), &of_trident)?;
     let left = resident(&run, key) - thp;
-    table.add(of("bloat over THP left (paper: at most)", "GiB"), Some(0.0), left, assumed)?;
+    table.add(of("bloat over THP left (paper: at most)", "GiB"), Some(0.0), left, &both)?;
     let gigantic = run.machine().process(key).and_then(|p| p.footprint().gigantic);
     let gigantic = PageSize::Gigantic.base_pages() * gigantic.unwrap_or_default();
-    table.add(of("on 1 GiB pages afterwards", "GiB"), None, gib(gigantic.bytes()), assumed)?;
+    table.add(of("on 1 GiB pages afterwards", "GiB"), None, gib(gigantic.bytes()), &of_trident)?;
     let time = run.hardware().profile.price(&work);
-    table.add(of("time of the de-bloater", "s"), None, time.as_secs_f64(), assumed)
+    table.add(of("time of the de-bloater", "s"), None, time.as_secs_f64(), &of_trident)
 }
 
-/// A run whose program has filled its memory.
+/// A run whose program has filled its memory, and what it rests on.
 fn filled(
     program: Program,
     untouched: Untouched,
     policy: &'static str,
     setting: &Setting,
-) -> Result<(Run, ProcessKey)> {
-    let mut run = Case::native(program, policy, Memory::Unfragmented).prepare(setting)?;
+) -> Result<(Run, ProcessKey, Rests)> {
+    let constants = Constants::of(setting);
+    let case = Case::native(program, policy, Memory::Unfragmented);
+    let mut run = case.prepare(setting, &constants)?;
     let frequency = run.hardware().profile.cpu.frequency.value;
-    let key = run.start(filling(program.workload(Backed::Asked, frequency), untouched));
+    let workload = program.workload(Backed::Asked, frequency, &constants);
+    constants.get(&AT_ONCE);
+    if untouched == Untouched::BehindPieces {
+        constants.get(&BEHIND_PIECES);
+    }
+    let key = run.start(filling(workload, untouched));
     run.to_end()?;
-    Ok((run, key))
+    Ok((run, key, constants.rests()))
 }
 
-/// The workload without its main part, with its memory there at once: what Trident would map by 1 GiB
-/// pages in time, it does at once.
+/// The workload without its main part, with its memory there at once.
 fn filling(workload: Workload, untouched: Untouched) -> Workload {
     let mut limits = Vec::new();
     let mut phases = Vec::new();

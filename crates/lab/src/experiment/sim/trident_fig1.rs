@@ -4,7 +4,7 @@
 use super::support_trident_bars::{self, Bars, Paper};
 use super::support_trident_programs::{Backed, Program};
 use super::support_trident_runs::{Case, Memory, Place, THP};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 use superpage_units::PageSize;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -22,10 +22,10 @@ const POLICIES: [&str; 3] = ["linux-4k", "hugetlb-2m", "hugetlb-1g"];
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     let thp = |program| case(program, THP);
-    let paper = Paper { performance, mean, basis: support_trident_bars::basis };
+    let paper = Paper { performance, mean };
     let bars = Bars { programs: &Program::SENSITIVE, suffix: "", paper };
     bars.add(&mut table, &POLICIES, &thp, &case, (setting, &mut *progress))?;
-    let paper = Paper { performance, mean: |_| None, basis: |_| Basis::Assumed };
+    let paper = Paper { performance, mean: |_| None };
     let bars = Bars { programs: &Program::OTHERS, suffix: " (insensitive)", paper };
     bars.add(&mut table, &POLICIES, &thp, &case, (setting, progress))?;
     support_trident_bars::note(&mut table);

@@ -3,7 +3,7 @@
 use super::support_trident_bars::{self, Bars, Paper};
 use super::support_trident_programs::Program;
 use super::support_trident_runs::{Case, HAWKEYE, Memory, THP};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-fig10",
@@ -16,7 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    let paper = Paper { performance, mean, basis: |_| Basis::Assumed };
+    let paper = Paper { performance, mean };
     let bars = Bars { programs: &Program::SENSITIVE, suffix: "", paper };
     let of = |program, policy| Case::native(program, policy, Memory::Fragmented);
     let thp = |program| of(program, THP);

@@ -4,7 +4,7 @@ use super::support_trident_bars::{self, Bars, Paper};
 use super::support_trident_programs::Program;
 use super::support_trident_runs::{Case, Memory, THP};
 use super::trident_fig9;
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-fig11",
@@ -47,16 +47,16 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-/// How many times as fast as under the second policy a program is under the first.
+/// How many times as fast as under the second policy a program is under the first, and what that rests
+/// on.
 fn speedup(
     (program, memory): (Program, Memory),
     (policy, over): (&'static str, &'static str),
     setting: &Setting,
-) -> Result<f64> {
-    let seconds = |policy| {
-        Case::native(program, policy, memory).outcome(setting).map(|outcome| outcome.seconds)
-    };
-    Ok(seconds(over)? / seconds(policy)?)
+) -> Result<(f64, Rests)> {
+    let outcome = |policy| Case::native(program, policy, memory).outcome(setting);
+    let (over, outcome) = (outcome(over)?, outcome(policy)?);
+    Ok((over.seconds / outcome.seconds, Rests::all([&over.rests, &outcome.rests])))
 }
 
 /// A row for what the paper says of Trident-1Gonly: for two programs it is slower than THP.
@@ -71,8 +71,8 @@ fn add_bound(
     let case = format!("{}, {}", program.name(), memory.name());
     let name = "performance (paper: less than)";
     let quantity = Quantity { case: &case, policy: ONLY_GIGANTIC, name, unit: "ratio" };
-    let measured = speedup((program, memory), (ONLY_GIGANTIC, THP), setting)?;
-    table.add(quantity, Some(1.0), measured, Basis::Assumed)
+    let (measured, rests) = speedup((program, memory), (ONLY_GIGANTIC, THP), setting)?;
+    table.add(quantity, Some(1.0), measured, &rests)
 }
 
 /// A row for what smart compaction adds.
@@ -84,8 +84,8 @@ fn add_compaction(
     let case = format!("{}, {}", program.name(), memory.name());
     let (paper, name) = compaction(program, memory);
     let quantity = Quantity { case: &case, policy: TRIDENT, name, unit: "ratio" };
-    let measured = speedup((program, memory), (TRIDENT, NORMAL), setting)?;
-    table.add(quantity, Some(paper), measured, Basis::Assumed)
+    let (measured, rests) = speedup((program, memory), (TRIDENT, NORMAL), setting)?;
+    table.add(quantity, Some(paper), measured, &rests)
 }
 
 /// Performance over Trident-NC from the text of section 7, and what to call it.
@@ -101,14 +101,8 @@ const fn compaction(program: Program, memory: Memory) -> (f64, &'static str) {
 
 fn paper(memory: Memory) -> Paper {
     match memory {
-        Memory::Unfragmented => Paper {
-            performance: unfragmented,
-            mean: unfragmented_mean,
-            basis: support_trident_bars::basis,
-        },
-        Memory::Fragmented => {
-            Paper { performance: fragmented, mean: fragmented_mean, basis: |_| Basis::Assumed }
-        }
+        Memory::Unfragmented => Paper { performance: unfragmented, mean: unfragmented_mean },
+        Memory::Fragmented => Paper { performance: fragmented, mean: fragmented_mean },
     }
 }
 

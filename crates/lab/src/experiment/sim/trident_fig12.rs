@@ -3,7 +3,7 @@
 use super::support_trident_bars::{self, Bars, Paper};
 use super::support_trident_programs::{Backed, Program};
 use super::support_trident_runs::{Case, HAWKEYE, Memory, Place, THP};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 use superpage_units::PageSize;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -18,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    let paper = Paper { performance, mean, basis: |_| Basis::Assumed };
+    let paper = Paper { performance, mean };
     let bars = Bars { programs: &Program::SENSITIVE, suffix: "", paper };
     let thp = |program| case(program, THP);
     bars.add(&mut table, &[HAWKEYE, "trident"], &thp, &case, (setting, progress))?;

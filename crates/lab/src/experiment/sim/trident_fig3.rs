@@ -4,7 +4,8 @@
 use super::support_trident_programs::{Backed, Program};
 use super::support_trident_runs::{Case, Memory};
 use super::{
-    Basis, COLUMNS, Error, Experiment, On, Progress, Quantity, Report, Result, Setting, Table,
+    COLUMNS, Constants, Error, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting,
+    Table,
 };
 use superpage_units::{Bytes, Nanos, PageSize, Vma};
 
@@ -22,8 +23,11 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for program in [Program::Graph500, Program::Svm] {
         progress(program.name())?;
         let case = Case::native(program, "trident-faults-only", Memory::Unfragmented);
-        let mut run = case.prepare(setting)?;
-        let workload = program.workload(Backed::Asked, run.hardware().profile.cpu.frequency.value);
+        let constants = Constants::of(setting);
+        let mut run = case.prepare(setting, &constants)?;
+        let frequency = run.hardware().profile.cpu.frequency.value;
+        let workload = program.workload(Backed::Asked, frequency, &constants);
+        let rests = constants.rests();
         let phases = workload.phases.len();
         let key = run.start(workload);
         for left in (0..phases).rev() {
@@ -40,10 +44,10 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             for (quantity, found) in ["mappable by 1 GiB", "mappable by 2 MiB"].iter().zip(found) {
                 let policy = "any";
                 let quantity = Quantity { case: &name, policy, name: quantity, unit: "GiB" };
-                table.add(quantity, None, found, Basis::Assumed)?;
+                table.add(quantity, None, found, &rests)?;
             }
             if left == 0 {
-                add_paper(&mut table, program, found)?;
+                add_paper(&mut table, program, found, &rests)?;
             }
         }
     }
@@ -71,7 +75,12 @@ const fn mapped(program: Program) -> Option<[f64; 2]> {
 
 /// Rows for the end, with what follows from the paper's Table 3; `found` is mappable by 1 GiB and by
 /// 2 MiB.
-fn add_paper(table: &mut Table, program: Program, [gigantic, huge]: [f64; 2]) -> Result<()> {
+fn add_paper(
+    table: &mut Table,
+    program: Program,
+    [gigantic, huge]: [f64; 2],
+    rests: &Rests,
+) -> Result<()> {
     let Some([by_gigantic, by_huge]) = mapped(program) else { return Ok(()) };
     let case = format!("{}, at the end", program.name());
     for (name, paper, measured) in [
@@ -80,7 +89,7 @@ fn add_paper(table: &mut Table, program: Program, [gigantic, huge]: [f64; 2]) ->
         ("mappable by 2 MiB and not by 1 GiB (paper: derived)", by_huge, huge - gigantic),
     ] {
         let quantity = Quantity { case: &case, policy: "any", name, unit: "GiB" };
-        table.add(quantity, Some(paper), measured, Basis::Assumed)?;
+        table.add(quantity, Some(paper), measured, rests)?;
     }
     Ok(())
 }

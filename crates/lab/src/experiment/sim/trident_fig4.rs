@@ -9,7 +9,8 @@ use super::support_hardware;
 use super::support_trident_programs::{Backed, Program};
 use super::support_trident_translation::{self, Accesses, WARM_UP};
 use super::{
-    Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table, gib,
+    COLUMNS, Constant, Constants, Experiment, On, Progress, Quantity, Report, Rests, Result,
+    Setting, Table, gib,
 };
 use superpage_sim::workload::graph::{Degrees, Graph, VertexOrder, Vertices};
 use superpage_sim::workload::{
@@ -27,16 +28,48 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Accesses that are counted. Chosen: so many that the smallest part of a VMA, which has a thousandth of all memory, is missed
-/// hundreds of times if all pages are missed alike.
-const COUNTED: u32 = 2_000_000;
-
-/// Graph500's arguments in the scripts published with the paper (scripts/common.sh: `-s 26 -e 30`).
-const SCALE: u32 = 26;
-const EDGE_FACTOR: u64 = 30;
-/// An item of its arrays, and an edge of the list that they are made from (two items).
-const ITEM: Bytes = Bytes(8);
-const EDGE: Bytes = Bytes(16);
+static COUNTED: Constant<u32> = Constant::immaterial(
+    "trident.fig4-counted",
+    2_000_000,
+    "accesses that are counted: so many that the smallest part of a VMA, which has a thousandth of \
+     all memory, is missed hundreds of times if all pages are missed alike",
+);
+static SCALE: Constant<u32> = Constant::paper(
+    "trident.graph500-scale",
+    26,
+    "scripts/common.sh: the logarithm of the number of vertices",
+);
+static EDGE_FACTOR: Constant<u64> =
+    Constant::paper("trident.graph500-edge-factor", 30, "scripts/common.sh: edges for each vertex");
+static ITEM: Constant<Bytes> =
+    Constant::paper("trident.graph500-item", Bytes(8), "omp-csr.c: an item of an array");
+static EDGE: Constant<Bytes> = Constant::chosen(
+    "trident.graph500-edge",
+    Bytes(16),
+    "the 63.5 GB of Table 2, of which this makes 62 GiB",
+    "an edge of the list that arrays are made from: two items, not the 8 bytes that the published \
+     header has now",
+);
+static ARRAYS: Constant<()> = Constant::paper(
+    "trident.graph500-arrays",
+    (),
+    "omp-csr.c and xalloc.c: which arrays there are, from multiples of 8 GiB on",
+);
+static SEARCH: Constant<()> = Constant::assumed(
+    "trident.graph500-search",
+    (),
+    "one thread's search from the top down, which reads each neighbour's entry in the tree once",
+);
+static OFFSET_READS: Constant<u64> = Constant::paper(
+    "trident.graph500-offset-reads",
+    2,
+    "omp-csr.c: for each vertex, where its neighbours begin and where they end",
+);
+static QUEUE_ACCESSES: Constant<u64> = Constant::assumed(
+    "trident.graph500-queue-accesses",
+    2,
+    "for each vertex, which is put into the queue and taken out of it",
+);
 
 /// A part of a VMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,17 +96,22 @@ struct Found {
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
     let frequency = support_hardware::of("trident")?.profile.cpu.frequency.value;
-    let of_tables = |program: Program| program.workload(Backed::Asked, frequency);
-    for (case, workload, spike) in [
-        ("Graph500, its published code", graph500(), true),
-        ("Graph500, as in the other tables", of_tables(Program::Graph500), true),
-        ("SVM, as in the other tables", of_tables(Program::Svm), false),
+    for (case, of_tables, spike) in [
+        ("Graph500, its published code", None, true),
+        ("Graph500, as in the other tables", Some(Program::Graph500), true),
+        ("SVM, as in the other tables", Some(Program::Svm), false),
     ] {
         progress(case)?;
-        let found = misses(&workload, setting.seed)?;
-        add(&mut table, case, &found)?;
+        let constants = Constants::of(setting);
+        let workload = match of_tables {
+            Some(program) => program.workload(Backed::Asked, frequency, &constants),
+            None => graph500(&constants),
+        };
+        let found = misses(&workload, setting.seed, &constants)?;
+        let rests = constants.rests();
+        add(&mut table, case, &found, &rests)?;
         if spike {
-            add_spike(&mut table, case, &found)?;
+            add_spike(&mut table, case, &found, &rests)?;
         }
     }
     notes(&mut table);
@@ -81,7 +119,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 }
 
 /// Rows for both kinds of memory.
-fn add(table: &mut Table, case: &str, found: &[Found]) -> Result<()> {
+fn add(table: &mut Table, case: &str, found: &[Found], rests: &Rests) -> Result<()> {
     let all = rate(found.iter());
     for (size, policy) in
         [(PageSize::Gigantic, "1 GiB pages can map it"), (PageSize::Huge, "only 2 MiB pages can")]
@@ -90,38 +128,32 @@ fn add(table: &mut Table, case: &str, found: &[Found]) -> Result<()> {
         let gib = gib(found.iter().filter(of).map(|found| found.region.bytes()).sum());
         let relative = rate(found.iter().filter(of)) / all;
         let quantity = |name, unit| Quantity { case, policy, name, unit };
-        table.add(quantity("memory", "GiB"), None, gib, Basis::Assumed)?;
+        table.add(quantity("memory", "GiB"), None, gib, rests)?;
         let (name, paper) = match size {
             PageSize::Huge => ("misses of a page, over the mean (paper: more than)", Some(1.0)),
             PageSize::Base | PageSize::Gigantic => ("misses of a page, over the mean", None),
         };
-        table.add(quantity(name, "ratio"), paper, relative, Basis::Assumed)?;
+        table.add(quantity(name, "ratio"), paper, relative, rests)?;
     }
     Ok(())
 }
 
 /// Rows for the part of a VMA that is missed most.
-fn add_spike(table: &mut Table, case: &str, found: &[Found]) -> Result<()> {
+fn add_spike(table: &mut Table, case: &str, found: &[Found], rests: &Rests) -> Result<()> {
     let rate_of = |found: &Found| rate(std::iter::once(found));
     let most = found.iter().max_by(|a, b| rate_of(a).total_cmp(&rate_of(b)));
     let Some(most) = most else { return Ok(()) };
     let policy = "where most misses are";
     let of = |name, unit| Quantity { case, policy, name, unit };
-    let assumed = Basis::Assumed;
     let only_huge = if most.region.size == PageSize::Huge { 1.0 } else { 0.0 };
-    table.add(
-        of("only 2 MiB pages can map it (1: yes)", "count"),
-        Some(1.0),
-        only_huge,
-        assumed,
-    )?;
-    table.add(of("memory", "GiB"), Some(SPIKE), gib(most.region.bytes()), assumed)?;
+    table.add(of("only 2 MiB pages can map it (1: yes)", "count"), Some(1.0), only_huge, rests)?;
+    table.add(of("memory", "GiB"), Some(SPIKE), gib(most.region.bytes()), rests)?;
     let relative = rate_of(most) / rate(found.iter());
-    table.add(of("misses of a page, over the mean", "ratio"), None, relative, assumed)
+    table.add(of("misses of a page, over the mean", "ratio"), None, relative, rests)
 }
 
 /// "About 800MB" (section 4.3), in GiB.
-const SPIKE: f64 = 800e6 / GIGANTIC_PAGE_BYTES as f64;
+const SPIKE: f64 = 800e6 / GIGANTIC_PAGE_BYTES as f64; // tidy: allow(the paper's number)
 
 /// Misses of a byte of these.
 fn rate<'a>(found: impl Iterator<Item = &'a Found>) -> f64 {
@@ -133,7 +165,7 @@ fn rate<'a>(found: impl Iterator<Item = &'a Found>) -> f64 {
 }
 
 /// The walks to each region of a workload's VMAs.
-fn misses(workload: &Workload, seed: u64) -> Result<Vec<Found>> {
+fn misses(workload: &Workload, seed: u64, constants: &Constants) -> Result<Vec<Found>> {
     let (mut accesses, _) = Accesses::of(workload, seed)?;
     let shape = |phase: &Phase| if let Phase::Map(shape) = phase { Some(*shape) } else { None };
     let lengths = workload.phases.iter().filter_map(shape).map(|shape| shape.limit);
@@ -141,11 +173,12 @@ fn misses(workload: &Workload, seed: u64) -> Result<Vec<Found>> {
     let regions = vmas.flat_map(|(start, length)| regions(*start, start.offset(length)));
     let mut found: Vec<Found> = regions.map(|region| Found { region, misses: 0 }).collect();
     let mut translator = support_trident_translation::translator(&support_hardware::of("trident")?);
-    for at in 0..WARM_UP + COUNTED {
+    let (warm_up, counted) = (constants.get(&WARM_UP), constants.get(&COUNTED));
+    for at in 0..warm_up + counted {
         let address = accesses.next();
         let before = translator.stats().walks();
         translator.access(address, PageSize::Base);
-        if at < WARM_UP || translator.stats().walks() == before {
+        if at < warm_up || translator.stats().walks() == before {
             continue;
         }
         let after = found.partition_point(|found| found.region.start <= address);
@@ -183,25 +216,8 @@ fn regions(start: VirtAddr, end: VirtAddr) -> Vec<Region> {
 /// neighbours lie and the neighbours one after the other, and for each neighbour its entry in the tree;
 /// queues are gone through one by one. Its steps from the bottom up are left out: they look into a
 /// bitmap of 8 MiB.
-fn graph500() -> Workload {
-    let vertices = 1 << SCALE;
-    let edges = 2 * EDGE_FACTOR * vertices;
-    let degrees = Degrees::Kronecker { scale: SCALE };
-    let graph = Graph { vertices, edges, degrees };
-    let degree = edges as f64 / graph.connected();
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a degree")]
-    let neighbours = Pattern::Runs { accesses: degree.round() as u64, step: ITEM };
-    let tree = Pattern::Vertices(Vertices { graph, order: VertexOrder::Scattered, item: ITEM });
-    let offsets = Pattern::Runs { accesses: 2, step: ITEM };
-    let queue = Pattern::Runs { accesses: u64::MAX, step: ITEM };
-    // Size, pattern, accesses for each edge.
-    let arrays = [
-        (EDGE * (edges / 2), queue, 0.0),
-        (ITEM * (2 * vertices + 2), offsets, 2.0 / degree),
-        (ITEM * vertices, queue, 2.0 / degree),
-        (ITEM * edges, neighbours, 1.0),
-        (ITEM * vertices, tree, 1.0),
-    ];
+fn graph500(constants: &Constants) -> Workload {
+    let arrays = arrays(constants);
     let streams = arrays.iter().enumerate().filter(|(_, (.., weight))| *weight > 0.0);
     let streams = streams.map(|(vma, (_, pattern, weight))| Stream {
         part: Part::whole(vma),
@@ -220,6 +236,30 @@ fn graph500() -> Workload {
         arrays.iter().map(|(size, ..)| Phase::Map(VmaShape::fixed(*size))).collect();
     phases.push(Phase::Access(access));
     Workload { name: "Graph500".to_owned(), threads: 1, phases }
+}
+
+/// Its arrays: size, pattern, accesses for each edge.
+fn arrays(constants: &Constants) -> [(Bytes, Pattern, f64); 5] {
+    constants.get(&ARRAYS);
+    constants.get(&SEARCH);
+    let (scale, item) = (constants.get(&SCALE), constants.get(&ITEM));
+    let vertices = 1 << scale;
+    let edges = 2 * constants.get(&EDGE_FACTOR) * vertices;
+    let graph = Graph { vertices, edges, degrees: Degrees::Kronecker { scale } };
+    let degree = edges as f64 / graph.connected();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a degree")]
+    let neighbours = Pattern::Runs { accesses: degree.round() as u64, step: item };
+    let tree = Pattern::Vertices(Vertices { graph, order: VertexOrder::Scattered, item });
+    let (reads, accesses) = (constants.get(&OFFSET_READS), constants.get(&QUEUE_ACCESSES));
+    let offsets = Pattern::Runs { accesses: reads, step: item };
+    let queue = Pattern::Runs { accesses: u64::MAX, step: item };
+    [
+        (constants.get(&EDGE) * (edges / 2), queue, 0.0),
+        (item * (2 * vertices + 2), offsets, reads as f64 / degree),
+        (item * vertices, queue, accesses as f64 / degree),
+        (item * edges, neighbours, 1.0),
+        (item * vertices, tree, 1.0),
+    ]
 }
 
 fn notes(table: &mut Table) {
@@ -271,8 +311,9 @@ mod tests {
     #[test]
     fn graph500_has_about_the_papers_memory() {
         let shape = |phase: &Phase| if let Phase::Map(shape) = phase { Some(*shape) } else { None };
+        let workload = graph500(&Constants::default());
         let sizes: Vec<Bytes> =
-            graph500().phases.iter().filter_map(shape).map(|shape| shape.limit).collect();
+            workload.phases.iter().filter_map(shape).map(|shape| shape.limit).collect();
         assert_eq!(sizes.last(), Some(&Bytes(512 * MIB))); // tidy: allow(MiB)
         let total = gib(sizes.into_iter().sum());
         assert!((total / 63.5 - 1.0).abs() < 0.03, "{total}");
@@ -300,7 +341,7 @@ mod tests {
                 }),
             ],
         };
-        let found = misses(&workload, 7).expect("it runs");
+        let found = misses(&workload, 7, &Constants::default()).expect("it runs");
         let [gigantic, huge] = &found[..] else { panic!("{found:?}") };
         let ratio = rate(std::iter::once(gigantic)) / rate(std::iter::once(huge));
         assert!((ratio - 1.0).abs() < 0.02, "{ratio}");

@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
-    let paper = Paper { performance, mean, basis: support_trident_bars::basis };
+    let paper = Paper { performance, mean };
     let bars = Bars { programs: &Program::SENSITIVE, suffix: "", paper };
     let of = |program, policy| Case::native(program, policy, Memory::Unfragmented);
     let thp = |program| of(program, THP);

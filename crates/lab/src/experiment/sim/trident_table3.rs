@@ -3,7 +3,7 @@
 
 use super::support_trident_programs::Program;
 use super::support_trident_runs::{self, Case, Memory};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_units::PageSize;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -103,8 +103,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
                     let at = usize::from(size == PageSize::Huge);
                     let quantity = Quantity { case: &case, policy, name, unit: "GiB" };
                     let paper = row.map(|row: Row| row[block][column][at]);
-                    let basis = basis(program, memory, policy);
-                    table.add(quantity, paper, outcome.mapped_by(size), basis)?;
+                    table.add(quantity, paper, outcome.mapped_by(size), &outcome.rests)?;
                 }
             }
         }
@@ -113,29 +112,16 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-fn basis(program: Program, memory: Memory, policy: &str) -> Basis {
-    match (program, memory) {
-        (Program::Btree, Memory::Unfragmented) => Basis::Fitted,
-        (_, Memory::Fragmented) => Basis::Assumed,
-        // How much of their memory these have from the start is assumed; promotion evens it out.
-        (Program::Svm | Program::Memcached | Program::Canneal, _)
-            if policy == "trident-faults-only" =>
-        {
-            Basis::Assumed
-        }
-        _ => Basis::Predicted,
-    }
-}
-
 fn notes(table: &mut Table) {
     table.note(
-        "Sizes of VMAs and of growth are assumed for each program, and fitted for Btree (nine \
-         vmas that grow by 6 MiB, from its un-fragmented row).",
+        "Sizes of VMAs and of growth are assumed for each program, chosen with their rows in view for \
+         Graph500, SVM, Memcached and Canneal, and fitted for Btree (nine vmas that grow by 6 MiB, from \
+         its un-fragmented row).",
     );
     table.note(
         "Fragmented: 7 GiB in whole chunks and 133 GiB in base pages at random places are free \
          (FMFI 0.95), file pages fill the rest, and 128 unmovable pages lie at random places. The \
-         paper gives the FMFI only; the amounts are assumed. Growth of kernel memory while a \
+         paper gives the FMFI only; the amounts are chosen with this table in view. Growth of kernel memory while a \
          program runs is not modelled, so promotions go on for longer than in the paper.",
     );
 }

@@ -2,7 +2,9 @@
 
 use super::support_trident_programs::Program;
 use super::support_trident_runs::{self, Case, Memory};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{
+    COLUMNS, Constants, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table,
+};
 use superpage_units::PageSize;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -43,15 +45,18 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let attempts = counts.fault_attempts[gigantic];
         let failed = 100.0 * counts.fault_failures[gigantic] as f64 / attempts as f64;
         if attempts > 0 {
-            table.add(of("failed at faults"), at_fault, failed, Basis::Assumed)?;
+            table.add(of("failed at faults"), at_fault, failed, &outcome.rests)?;
         }
-        let ranges = program.mappable(PageSize::Gigantic) - counts.faults[gigantic] as f64;
+        let constants = Constants::of(setting);
+        let mappable = program.mappable(PageSize::Gigantic, &constants);
+        let rests = Rests::all([&constants.rests(), &outcome.rests]);
+        let ranges = mappable - counts.faults[gigantic] as f64;
         let promoted = counts.promotions[gigantic] as f64;
         let left = 100.0 * (1.0 - promoted / ranges);
-        table.add(of("ranges never promoted"), in_promotion, left, Basis::Assumed)?;
+        table.add(of("ranges never promoted"), in_promotion, left, &rests)?;
         let attempts = counts.promotion_attempts[gigantic] as f64;
         let failed = 100.0 * counts.promotion_failures[gigantic] as f64 / attempts;
-        table.add(of("failed in promotion"), None, failed, Basis::Assumed)?;
+        table.add(of("failed in promotion"), None, failed, &outcome.rests)?;
     }
     table.note(
         "The paper's failures in promotion are its Table 3's ranges that were not promoted \

@@ -7,9 +7,14 @@
 //! faults, so what differs is translation.
 
 use super::support_hardware;
-use super::support_trident_programs::{Program, SECONDS};
+use super::support_trident_constants::SECONDS;
+use super::support_trident_programs::Program;
 use super::support_trident_runs::{self, Case, Memory, Outcome, THP};
-use super::{Basis, COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
+use super::{
+    COLUMNS, Cell, Constant, Constants, Experiment, On, Progress, Quantity, Report, Rests, Result,
+    Setting, Table,
+};
+use superpage_units::Nanos;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-table5",
@@ -25,8 +30,44 @@ const BASE: &str = "linux-4k";
 const POLICIES: [&str; 3] = [BASE, THP, "trident"];
 const PROGRAMS: [Program; 2] = [Program::Redis, Program::Memcached];
 
-/// Accesses of a request that miss the data caches: bucket, entry, key and value. Assumed.
-const ACCESSES: f64 = 4.0;
+static ACCESSES: Constant<f64> = Constant::assumed(
+    "trident.request-accesses",
+    4.0,
+    "accesses of a request that miss the data caches: bucket, entry, key and value",
+);
+static REDIS_REQUEST: Constant<Nanos> = Constant::assumed(
+    "trident.redis-request",
+    Nanos(10_000),
+    "of a thread, for system calls and the network: a core serves some 100,000 requests a second",
+);
+static MEMCACHED_REQUEST: Constant<Nanos> = Constant::assumed(
+    "trident.memcached-request",
+    Nanos(20_000),
+    "of a thread, for system calls and the network: twice Redis's, as threads share a network card",
+);
+static REDIS_LATENCY: Constant<f64> = Constant::fitted(
+    "trident.redis-latency",
+    47.3,
+    REDIS_LOAD,
+    "Table 5, milliseconds on 4 KiB pages, un-fragmented: so many requests are outstanding",
+);
+static MEMCACHED_LATENCY: Constant<f64> = Constant::fitted(
+    "trident.memcached-latency",
+    1.53,
+    MEMCACHED_LOAD,
+    "Table 5, milliseconds on 4 KiB pages, un-fragmented: so many requests are outstanding",
+);
+
+const REDIS_LOAD: &[Cell] = &[latency("Redis, un-fragmented"), outstanding("Redis")];
+const MEMCACHED_LOAD: &[Cell] = &[latency("Memcached, un-fragmented"), outstanding("Memcached")];
+
+const fn latency(case: &'static str) -> Cell {
+    Cell { experiment: "trident-table5", case, policy: BASE, quantity: "request, 99 %" }
+}
+
+const fn outstanding(case: &'static str) -> Cell {
+    Cell { experiment: "trident-table5", case, policy: "any", quantity: "requests outstanding" }
+}
 
 /// Milliseconds that 99 % of requests do not exceed, by policy (Table 5).
 const fn paper(program: Program, memory: Memory) -> [f64; 3] {
@@ -39,17 +80,12 @@ const fn paper(program: Program, memory: Memory) -> [f64; 3] {
     }
 }
 
-/// Seconds of a thread for a request, but for the accesses to the store: system calls and the network.
-/// Assumed: a core serves some 100,000 requests a second to Redis, half as many to Memcached, whose
-/// threads share a network card.
-fn own(program: Program) -> f64 {
-    if program == Program::Redis { 10e-6 } else { 20e-6 }
-}
-
-/// Seconds of a thread for a request, when the main part took as long as `outcome` says.
-fn request(program: Program, outcome: &Outcome, frequency: f64) -> f64 {
-    let access = program.cycles() / frequency * outcome.seconds / SECONDS;
-    own(program) + ACCESSES * access
+/// Seconds of a thread for a request, when the main part took so many seconds.
+fn request(program: Program, seconds: f64, frequency: f64, constants: &Constants) -> f64 {
+    let access = program.cycles(constants) / frequency * seconds / constants.get(&SECONDS);
+    let is_redis = program == Program::Redis;
+    let own = constants.get(if is_redis { &REDIS_REQUEST } else { &MEMCACHED_REQUEST });
+    own.as_secs_f64() + constants.get(&ACCESSES) * access
 }
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
@@ -59,18 +95,22 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     support_trident_runs::make(&cases.flatten().collect::<Vec<Case>>(), setting, progress)?;
     let frequency = support_hardware::of("trident")?.profile.cpu.frequency.value.0 as f64;
     for program in PROGRAMS {
+        let constants = Constants::of(setting);
         let base = Case::native(program, BASE, Memory::Unfragmented).outcome(setting)?;
-        let [fitted, ..] = paper(program, Memory::Unfragmented);
-        let outstanding = fitted / 1e3 / request(program, &base, frequency);
-        let threads = f64::from(program.threads());
+        let is_redis = program == Program::Redis;
+        let fitted = constants.get(if is_redis { &REDIS_LATENCY } else { &MEMCACHED_LATENCY });
+        let outstanding = fitted / 1e3 / request(program, base.seconds, frequency, &constants);
+        let threads = f64::from(program.threads(&constants));
+        let load = Rests::all([&constants.rests(), &base.rests]);
         let name = "requests outstanding";
         let quantity = Quantity { case: program.name(), policy: "any", name, unit: "count" };
-        table.add(quantity, None, outstanding * threads, Basis::Fitted)?;
+        table.add(quantity, None, outstanding * threads, &load)?;
         for memory in Memory::BOTH {
             for (case, paper) in of(program, memory).into_iter().zip(paper(program, memory)) {
                 let outcome = case.outcome(setting)?;
-                let latency = outstanding * request(program, &outcome, frequency) * 1e3;
-                add(&mut table, (case, &outcome), (paper, latency))?;
+                let request = request(program, outcome.seconds, frequency, &constants);
+                let latency = outstanding * request * 1e3;
+                add(&mut table, (case, &outcome), (paper, latency), &load)?;
             }
         }
     }
@@ -78,19 +118,19 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-/// Rows of one run.
+/// Rows of one run, under a load that rests on `load`.
 fn add(
     table: &mut Table,
     (case, outcome): (Case, &Outcome),
     (paper, latency): (f64, f64),
+    load: &Rests,
 ) -> Result<()> {
     let name = format!("{}, {}", case.program.name(), case.memory.name());
     let of = |quantity| Quantity { case: &name, policy: case.policy, name: quantity, unit: "ms" };
-    let is_fitted = case.policy == BASE && case.memory == Memory::Unfragmented;
-    let basis = if is_fitted { Basis::Fitted } else { Basis::Assumed };
-    table.add(of("request, 99 %"), Some(paper), latency, basis)?;
-    table.add(of("fault, 99 %"), None, outcome.fault_p99, Basis::Predicted)?;
-    table.add(of("fault, longest"), None, outcome.fault_max, Basis::Predicted)
+    let both = Rests::all([load, &outcome.rests]);
+    table.add(of("request, 99 %"), Some(paper), latency, &both)?;
+    table.add(of("fault, 99 %"), None, outcome.fault_p99, &outcome.rests)?;
+    table.add(of("fault, longest"), None, outcome.fault_max, &outcome.rests)
 }
 
 fn notes(table: &mut Table) {
@@ -112,28 +152,16 @@ fn notes(table: &mut Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superpage_sim::machine::Counts;
-
-    fn outcome(seconds: f64) -> Outcome {
-        Outcome {
-            mapped: [0.0; 3],
-            seconds,
-            walk_share: 0.0,
-            counts: Counts::default(),
-            compacted: 0.0,
-            futile: 0.0,
-            fault_p99: 0.0,
-            fault_max: 0.0,
-        }
-    }
 
     /// Without translation a request takes its own time and four accesses; twice as slow a store makes
     /// only these slower.
     #[test]
     fn a_request_is_slower_by_its_accesses_only() {
-        let at = |seconds| request(Program::Redis, &outcome(seconds), 2.3e9);
+        let constants = Constants::default();
+        let at = |seconds| request(Program::Redis, seconds, 2.3e9, &constants);
         let accesses = 4.0 * 400.0 / 2.3e9;
-        assert!((at(SECONDS) - 10e-6 - accesses).abs() < 1e-12);
-        assert!((at(2.0 * SECONDS) - at(SECONDS) - accesses).abs() < 1e-12);
+        let seconds = constants.get(&SECONDS);
+        assert!((at(seconds) - 10e-6 - accesses).abs() < 1e-12);
+        assert!((at(2.0 * seconds) - at(seconds) - accesses).abs() < 1e-12);
     }
 }
