@@ -34,9 +34,9 @@ pub(super) fn text(source: &Source) -> String {
     );
     for (Used { name, value, origin, source }, experiments) in known {
         let experiments: Vec<&str> = experiments.into_iter().collect();
-        let change = changes.get(name.as_str()).map_or("–".to_owned(), |(change, of)| {
-            format!("{:.0} % ({of})", 100.0 * change)
-        });
+        let change = changes
+            .get(name.as_str())
+            .map_or("–".to_owned(), |(change, of)| format!("{:.0} % ({of})", 100.0 * change));
         text.push_str(&format!(
             "| {name} | {value} | {origin} | {source} | {} | {change} |\n",
             experiments.join(", ")
@@ -131,7 +131,8 @@ mod tests {
     fn a_number_has_the_range_of_all_its_constants() {
         let runs = [kept(vec![sensitivity(1.0, json!(2.5)), sensitivity(1.5, Value::Null)])];
         let row = json!({"experiment": "e", "case": "c", "policy": "p", "quantity": "q", "unit": "u", "measured": 2.0});
-        let other = json!({"experiment": "f", "case": "c", "policy": "p", "quantity": "q", "unit": "u"});
+        let other =
+            json!({"experiment": "f", "case": "c", "policy": "p", "quantity": "q", "unit": "u"});
         let rows = Ranges::of(&runs).put(&[row, other]);
         assert_eq!((&rows[0]["least"], &rows[0]["most"]), (&json!(1.0), &json!(2.5)));
         assert!(rows[1]["least"].is_null());

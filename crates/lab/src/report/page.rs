@@ -49,8 +49,7 @@ impl Page {
             text.push_str(&format!("\n{}\n", words.trim()));
         }
         let mut names = Vec::new();
-        let is_here =
-            |one: &&Experiment| one.is_of_all() && Self::of(one.name) == self.name;
+        let is_here = |one: &&Experiment| one.is_of_all() && Self::of(one.name) == self.name;
         for experiment in experiment::all().filter(is_here) {
             if !names.contains(&experiment.name) {
                 names.push(experiment.name);

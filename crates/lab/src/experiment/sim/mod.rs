@@ -69,14 +69,14 @@ mod xheap_fig5;
 mod xheap_fig6;
 
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
+pub(super) use sensitivity::parts as parts_of_sensitivity;
 use serde::Serialize;
 use serde_json::Value;
 use superpage_policy::promotion::{Policy, list};
 use superpage_units::Bytes;
+pub(super) use support_pictures::pictures;
 use support_provenance::{Cell, Constant, Constants, Given, Rests};
 pub use support_provenance::{Factor, Scaled, Used};
-pub(super) use sensitivity::parts as parts_of_sensitivity;
-pub(super) use support_pictures::pictures;
 pub(super) use trident_fig9::paper as paper_of_trident_fig9;
 pub(super) use trident_fig10::paper as paper_of_trident_fig10;
 pub(super) use trident_table3::paper_shares as paper_of_trident_table3;

@@ -195,7 +195,6 @@ impl Kind {
         }
         phases
     }
-
 }
 
 /// The density of the kind of range that a random number stands for.
@@ -282,7 +281,10 @@ impl Stage {
             let huge = self.run.machine().process(*key).map(|process| process.footprint().huge);
             Timed {
                 slowdown: seconds(1) / seconds(2),
-                retained: huge.unwrap_or_default().share_of(kind.size(&self.constants).to_huge_pages()).get(),
+                retained: huge
+                    .unwrap_or_default()
+                    .share_of(kind.size(&self.constants).to_huge_pages())
+                    .get(),
             }
         };
         Ok(self.programs.iter().map(of).collect())

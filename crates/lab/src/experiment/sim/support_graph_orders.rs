@@ -52,9 +52,8 @@ pub(super) fn run(
         let of = |policy, name| Quantity { case: "mean", policy, name, unit: "ratio" };
         let lost = ideal.speedup() / natural.speedup();
         let name = "speedup without pressure over it";
-        let on = |found: &Found| {
-            Rests::all([&found.rests_of_speedups(), &ideal.rests_of_speedups()])
-        };
+        let on =
+            |found: &Found| Rests::all([&found.rests_of_speedups(), &ideal.rests_of_speedups()]);
         table.add(of(&linux.policy, name), Some(paper.lost), lost, &on(natural))?;
         let kept = first.speedup() / ideal.speedup();
         let name = "performance over no pressure";

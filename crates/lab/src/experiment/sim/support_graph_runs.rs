@@ -19,7 +19,9 @@
 //! (the kernel's default): all that fragments memory here is unmovable, so compaction could only
 //! make loading slower, which is not in the times.
 
-use super::support_graph_constants::{DEFICIT, MEMHOG, NATURAL, NODE, SELECTIVE_FIRST, SPARE, TIGHT};
+use super::support_graph_constants::{
+    DEFICIT, MEMHOG, NATURAL, NODE, SELECTIVE_FIRST, SPARE, TIGHT,
+};
 use super::support_graph_programs::{Array, Files, First, Numbering, Program, Setup};
 use super::support_hardware;
 use super::support_parallel::{self, Known};

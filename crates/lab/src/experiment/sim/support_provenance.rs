@@ -341,7 +341,8 @@ mod tests {
     static PAPERS: Constant<Bytes> = Constant::paper("memory", Bytes::from_gib(2), "Table 1");
     static ASSUMED: Constant<u64> = Constant::assumed("threads", 1, "not said");
     static FITTED: Constant<f64> = Constant::fitted("cycles", 3.0, &[CELL], "so that it comes out");
-    static CHOSEN: Constant<Share> = Constant::chosen("part", Share::percent(50), "row 3", "not said");
+    static CHOSEN: Constant<Share> =
+        Constant::chosen("part", Share::percent(50), "row 3", "not said");
     const CELL: Cell = Cell { experiment: "e", case: "a", policy: "p", quantity: "time" };
 
     fn setting(name: &str, factor: Factor) -> Setting {

@@ -16,7 +16,9 @@
 use super::support_hardware;
 use super::support_parallel::{self, Known};
 use super::support_trident_programs::{Backed, Program};
-use super::{Constant, Constants, Error, Given, Progress, Rests, Result, Setting, gib, policy_named};
+use super::{
+    Constant, Constants, Error, Given, Progress, Rests, Result, Setting, gib, policy_named,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 use superpage_sim::machine::{Backing, Counts, Machine, Setup};
 use superpage_sim::physical::{Owner, Physical};

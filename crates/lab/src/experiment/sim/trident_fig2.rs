@@ -99,7 +99,12 @@ fn add_program(
         table.add(of("performance"), None, gain, &rests)?;
         table.add(of("share of walk cycles"), None, shares.0, &rests)?;
         if *sizes == ALIKE[2].0 && program == Program::XsBench {
-            table.add(of("share of walk cycles over 4 KiB in both"), Some(0.2), shares.1, &rests)?;
+            table.add(
+                of("share of walk cycles over 4 KiB in both"),
+                Some(0.2),
+                shares.1,
+                &rests,
+            )?;
         }
         if *sizes == ALIKE[2].0 && program == Program::Bc {
             table.add(of("performance (paper: at least)"), Some(SENSITIVE), gain, &rests)?;
