@@ -34,6 +34,12 @@ struct Program {
     tally: Tally,
 }
 
+impl Program {
+    fn has_failing(&self) -> bool {
+        self.tests.iter().any(|(_, verdict)| *verdict == Verdict::Failed)
+    }
+}
+
 /// How a guest ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum End {
@@ -58,8 +64,7 @@ impl Ran {
     /// Whether a test failed, the guest ended in the middle of its tests by itself, or no test ran at all.
     pub(crate) fn has_failed(&self) -> bool {
         let failed = |program: &Program| {
-            program.ended.is_some_and(|code| code != 0)
-                || program.tests.iter().any(|(_, verdict)| *verdict == Verdict::Failed)
+            program.ended.is_some_and(|code| code != 0) || program.has_failing()
         };
         self.programs.iter().any(failed)
             || !self.is_whole && self.end == End::ByItself
@@ -74,6 +79,31 @@ impl Ran {
     /// The exit code of the last program; `None` if it did not come to its end.
     pub(crate) fn exit_code(&self) -> Option<u8> {
         u8::try_from(self.programs.last()?.ended?).ok()
+    }
+
+    /// The programs of which a test failed.
+    pub(crate) fn failing(&self) -> Vec<&str> {
+        let fails = |program: &&Program| program.has_failing();
+        self.programs.iter().filter(fails).map(|program| program.name.as_str()).collect()
+    }
+
+    /// Takes tests that failed as passed where they passed in `second`, and returns their names.
+    pub(crate) fn settle(&mut self, second: &Self) -> Vec<String> {
+        let mut settled = Vec::new();
+        for program in self.programs.iter_mut().filter(|program| program.has_failing()) {
+            for (name, verdict) in &mut program.tests {
+                let is_settled = *verdict == Verdict::Failed
+                    && second.verdict(&program.name, name) == Some(Verdict::Passed);
+                if is_settled {
+                    *verdict = Verdict::Passed;
+                    settled.push(name.clone());
+                }
+            }
+            if !program.has_failing() {
+                program.ended = Some(0);
+            }
+        }
+        settled
     }
 
     /// How many programs of tests came to their ends.
@@ -99,7 +129,9 @@ impl Ran {
             }
             let on = |line: &String| format!("{line} (on {version})");
             tally.skips.extend(program.tally.skips.iter().map(on));
-            tally.failures.extend(program.tally.failures.iter().cloned());
+            let on_heads =
+                |line: &String| if line.starts_with("failed ") { on(line) } else { line.clone() };
+            tally.failures.extend(program.tally.failures.iter().map(on_heads));
         }
         !self.has_failed()
     }
@@ -297,6 +329,17 @@ mod tests {
         assert!(!ran.count("6.12", &mut tally));
         assert_eq!((tally.passed, tally.failed, tally.skipped), (2, 1, 0));
         assert_eq!(tally.skips, ["skipped holds: no rights (on 6.12)"]);
+    }
+
+    #[test]
+    fn what_passes_at_the_second_attempt_has_passed() {
+        let mut first = ran(SAID);
+        assert_eq!(first.failing(), ["kernel/live_settings"]);
+        let second = "@@ begins kernel/live_settings\ntest breaks ... FAILED\n@@ ended 101\n";
+        assert!(first.settle(&ran(second)).is_empty() && first.has_failed());
+        let second = "@@ begins kernel/live_settings\ntest breaks ... ok\n@@ ended 0\n";
+        assert_eq!(first.settle(&ran(second)), ["breaks"]);
+        assert!(!first.has_failed());
     }
 
     #[test]

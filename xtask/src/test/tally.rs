@@ -13,6 +13,12 @@ pub(crate) struct Tally {
     pub(crate) skips: Vec<String>,
     /// The first lines of what each failing test printed, under a line `failed NAME`.
     pub(crate) failures: Vec<String>,
+    /// The tests that failed and passed when they ran once more.
+    pub(crate) at_second: Vec<String>,
+    /// The failing tests: the program of tests, as cargo names it, and the test.
+    pub(crate) failing: Vec<(String, String)>,
+    /// The program whose output is being read.
+    program: String,
     /// The lines of the failing test whose output is being read; `None` outside of such output.
     lines: Option<usize>,
 }
@@ -21,6 +27,9 @@ impl Tally {
     /// Takes in one line of a test binary's output.
     pub(crate) fn add(&mut self, line: &str) {
         let line = line.trim_end();
+        if let Some(program) = program(line) {
+            program.clone_into(&mut self.program);
+        }
         self.add_failure(line);
         if let Some((_, counts)) = line.split_once("test result: ") {
             self.passed += count(counts, "passed");
@@ -39,6 +48,7 @@ impl Tally {
     fn add_failure(&mut self, line: &str) {
         if let Some(name) = failing(line) {
             self.failures.push(format!("failed {name}"));
+            self.failing.push((self.program.clone(), name.to_owned()));
             self.lines = Some(0);
         } else if line == "failures:" || line.starts_with("test result: ") {
             self.lines = None;
@@ -74,6 +84,13 @@ impl Tally {
     pub(crate) fn ran(&self) -> usize {
         self.passed + self.failed
     }
+}
+
+/// The program of tests in cargo's `Running tests/NAME.rs (PATH/NAME-HASH)`.
+fn program(line: &str) -> Option<&str> {
+    let (before, path) = line.strip_suffix(')')?.rsplit_once(" (")?;
+    let file = path.rsplit('/').next()?;
+    before.contains("Running ").then(|| file.rsplit_once('-').map(|(name, _)| name))?
 }
 
 /// The number before `word` in `ok. 3 passed; 0 failed; 1 ignored; …`.
@@ -192,6 +209,16 @@ mod tests {
                 "    left: 1",
             ]
         );
+    }
+
+    #[test]
+    fn the_program_of_a_failing_test_is_known() {
+        let seen = tally(
+            "     Running tests/live_settings.rs (target/debug/deps/live_settings-0123abcd)\n\
+             failures:\n\n---- a_trigger_waits ----\nit went off\n\n\
+             test result: FAILED. 1 passed; 1 failed; 0 ignored\n",
+        );
+        assert_eq!(seen.failing, [("live_settings".to_owned(), "a_trigger_waits".to_owned())]);
     }
 
     #[test]
