@@ -22,7 +22,7 @@ const POLICIES: [&str; 5] =
     ["linux", "linux-nokhugepaged", "freebsd", "quicksilver-sync-1", "quicksilver-sync-64"];
 const COMPILATIONS: usize = 3;
 /// The share of memory that stands for "few" (less) and "most" (more).
-const HALF: f64 = 0.5;
+const HALF: f64 = 0.5; // tidy: allow(what the words few and most mean)
 /// Points in each compilation at which is looked.
 const LOOKS: usize = 4;
 

@@ -115,7 +115,7 @@ impl Kind {
 
     /// Share of the ranges and share of their base pages that are used, for each kind of range.
     fn ranges(self, constants: &Constants) -> Vec<(f64, f64)> {
-        let share = |constant| constants.get(constant).get();
+        let share = |constant: &Constant<Share>| constants.get(constant).get();
         let three = |full, middling| {
             let (full, middling): (f64, f64) = (share(full), share(middling));
             let rest = (1.0 - full - middling).max(0.0);

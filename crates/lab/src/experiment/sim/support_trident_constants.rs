@@ -1,7 +1,7 @@
 //! What Trident's programs need and no profile has: memory, how it is had, and what is done with it.
 
 use super::{Cell, Constant};
-use superpage_units::{BasePages, Bytes};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes};
 
 /// Btree's row of Table 3 without fragmentation.
 const BTREE_ROW: &[Cell] = &[
@@ -71,7 +71,7 @@ pub(super) static UNTOUCHED: Constant<()> = Constant::assumed(
 // VMAs.
 pub(super) static OFFSET: Constant<BasePages> = Constant::assumed(
     "trident.offset",
-    BasePages(189 * 512 + 256 + 1),
+    BasePages(189 * BASE_PAGES_PER_HUGE_PAGE + BASE_PAGES_PER_HUGE_PAGE / 2 + 1),
     "from a 1 GiB border to the start of a VMA: any that is aligned to no superpage",
 );
 pub(super) static XSBENCH_VMAS: Constant<usize> = Constant::assumed(
@@ -117,7 +117,7 @@ pub(super) static SVM_ARRAYS: Constant<usize> = Constant::chosen(
 );
 pub(super) static REDIS_AT_ONCE: Constant<Bytes> = Constant::assumed(
     "trident.redis-at-once",
-    Bytes::from_mib(512),
+    Bytes::from_mib(512), // tidy: allow(MiB)
     "its hash table: 2^26 entries of 8 bytes",
 );
 pub(super) static MEMCACHED_AT_ONCE: Constant<Bytes> = Constant::chosen(
