@@ -69,7 +69,7 @@ pub struct Number {
     pub rows: String,
     /// The values that tell the row from others.
     pub of: BTreeMap<String, Value>,
-    /// The number's key in the row.
+    /// The number's key in the row; of several numbers with their place, from 0, as in `slowdowns.0`.
     #[serde(default = "measured")]
     pub key: String,
     /// Of a ratio: in which values the row differs that the number is divided by that of.
@@ -259,13 +259,21 @@ impl Number {
 
     /// The number of one row, and the paper's in it; divided by those of another where it is a ratio.
     fn pair(&self, row: &Value, rows: &[&Value]) -> Option<Pair> {
-        let of = |row: &Value| Some((row[&self.key].as_f64()?, row["paper"].as_f64()));
+        let of = |row: &Value| Some((self.value(row)?.as_f64()?, row["paper"].as_f64()));
         let (ours, paper) = of(row)?;
         let Some(over) = &self.over else { return Some(Pair { ours, paper }) };
         let mut others = rows.iter().filter(|other| is_alike(row, other, over));
         let (divisor, of_paper) = of(others.next()?)?;
         let paper = paper.zip(of_paper).map(|(paper, divisor)| paper / divisor);
         others.next().is_none().then_some(Pair { ours: ours / divisor, paper })
+    }
+
+    /// The value at the key: of several by its place, as in `slowdowns.0`.
+    fn value<'a>(&self, row: &'a Value) -> Option<&'a Value> {
+        match self.key.split_once('.') {
+            Some((key, place)) => row[key].get(place.parse::<usize>().ok()?),
+            None => row.get(&self.key),
+        }
     }
 
     fn per_of(&self, mut numbers: Vec<f64>) -> f64 {
