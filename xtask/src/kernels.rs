@@ -116,7 +116,9 @@ pub(crate) fn in_gate(tally: &mut Tally) -> Result<bool> {
     if !failing.is_empty() {
         println!("{}", table::lines(&kernel.version, &ran));
         let settled = ran.settle(&boot(&failing)?);
-        let on = settled.into_iter().map(|name| format!("{name} (on {})", kernel.version));
+        let on = settled.into_iter().map(|name| {
+            format!("{name} (on {}; what it printed at the first stands above)", kernel.version)
+        });
         tally.at_second.extend(on);
     }
     println!("{}", table::lines(&kernel.version, &ran));

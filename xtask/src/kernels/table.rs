@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+/// The exit code of a program of which tests failed.
+const TESTS_FAILED: i32 = 101;
+
 /// What became of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -99,7 +102,9 @@ impl Ran {
                     settled.push(name.clone());
                 }
             }
-            if !program.has_failing() {
+            let ended = second.programs.iter().find(|one| one.name == program.name);
+            let has_ended = ended.is_some_and(|second| second.ended == Some(0));
+            if !program.has_failing() && program.ended == Some(TESTS_FAILED) && has_ended {
                 program.ended = Some(0);
             }
         }

@@ -102,9 +102,10 @@ fn count(text: &str, word: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// Cargo's word on a test binary that a signal ended before it could give its result.
+/// Cargo's word on a test binary that a signal ended, or that ended otherwise than test binaries whose tests fail do.
 fn is_death(line: &str) -> bool {
-    line.contains("process didn't exit successfully") && line.contains("(signal: ")
+    let ends = ["(signal: ", "(exit status: "];
+    line.contains("process didn't exit successfully") && ends.iter().any(|end| line.contains(end))
 }
 
 /// The test in the line above its output: `---- NAME ----`, or `---- NAME stdout ----`.
@@ -169,6 +170,8 @@ mod tests {
     #[test]
     fn a_binary_that_died_is_a_failure() {
         let seen = tally("  process didn't exit successfully: `/a/b` (signal: 6, SIGABRT)\n");
+        assert_eq!((seen.ran(), seen.failed), (1, 1));
+        let seen = tally("  process didn't exit successfully: `/a/b` (exit status: 3)\n");
         assert_eq!((seen.ran(), seen.failed), (1, 1));
     }
 

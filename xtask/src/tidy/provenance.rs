@@ -5,8 +5,8 @@ use super::tree::{Tree, Violation};
 
 const EXPERIMENTS: &str = "crates/lab/src/experiment/sim/";
 /// The types of a bare number.
-const NUMBERS: [&str; 8] =
-    ["f64", "u32", "u64", "Bytes", "Nanos", "BasePages", "HugePages", "Share"];
+const NUMBERS: [&str; 10] =
+    ["f64", "u16", "u32", "u64", "usize", "Bytes", "Nanos", "BasePages", "HugePages", "Share"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     tree.texts(|path| path.starts_with(EXPERIMENTS))

@@ -74,16 +74,16 @@ fn changes(runs: &[Kept]) -> BTreeMap<&str, (f64, &str)> {
 /// The names of a number.
 type Names = [String; 5];
 
-/// How far numbers go, from the least to the most.
+/// How far numbers go: the number itself, the least and the most.
 #[derive(Debug, Default)]
-pub(super) struct Ranges(BTreeMap<Names, [f64; 2]>);
+pub(super) struct Ranges(BTreeMap<Names, (f64, [f64; 2])>);
 
 impl Ranges {
     pub(super) fn of(runs: &[Kept]) -> Self {
         let mut ranges = Self::default();
         for row in rows(runs) {
             let Some(number) = row["measured"].as_f64() else { continue };
-            let range = ranges.0.entry(names(row, "of")).or_insert([number; 2]);
+            let (_, range) = ranges.0.entry(names(row, "of")).or_insert((number, [number; 2]));
             for other in changed(row) {
                 *range = [range[0].min(other), range[1].max(other)];
             }
@@ -91,11 +91,13 @@ impl Ranges {
         ranges
     }
 
-    /// The rows of an experiment, with `least` and `most` in those that have a range.
+    /// The rows of an experiment, with `least` and `most` in those that have a range and are what they were when it was found.
     pub(super) fn put(&self, rows: &[Value]) -> Vec<Value> {
         let with = |row: &Value| {
             let mut row = row.clone();
-            if let Some([least, most]) = self.0.get(&names(&row, "experiment")) {
+            let known = self.0.get(&names(&row, "experiment"));
+            let current = known.filter(|(number, _)| row["measured"].as_f64() == Some(*number));
+            if let Some((_, [least, most])) = current {
                 row["least"] = (*least).into();
                 row["most"] = (*most).into();
             }
@@ -133,7 +135,10 @@ mod tests {
         let row = json!({"experiment": "e", "case": "c", "policy": "p", "quantity": "q", "unit": "u", "measured": 2.0});
         let other =
             json!({"experiment": "f", "case": "c", "policy": "p", "quantity": "q", "unit": "u"});
-        let rows = Ranges::of(&runs).put(&[row, other]);
+        let mut newer = row.clone();
+        newer["measured"] = json!(2.2);
+        let rows = Ranges::of(&runs).put(&[row, other, newer]);
+        assert!(rows[2]["least"].is_null());
         assert_eq!((&rows[0]["least"], &rows[0]["most"]), (&json!(1.0), &json!(2.5)));
         assert!(rows[1]["least"].is_null());
     }

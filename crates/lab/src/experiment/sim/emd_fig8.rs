@@ -50,7 +50,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         }
     }
     table.note(
-        "How bloat lies in BTree and Memcached is assumed: the paper shows three kinds of ranges \
+        "How bloat lies in BTree and Memcached was chosen with Table 2 in view: the paper shows three kinds of ranges \
          and the totals.",
     );
     table.note(

@@ -2,7 +2,7 @@
 //! was reclaimed (EMD, Table 3).
 
 use super::support_emd::{Kind, Stage};
-use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
+use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::emd::EMD;
 use superpage_units::BasePages;
 
@@ -37,7 +37,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let [paper_base, paper_high, paper_low] = paper(kind);
         let of =
             |policy| Quantity { case: kind.name(), policy, name: "relative time", unit: "ratio" };
-        table.add(of("linux-4k"), Some(1.0), 1.0, &Rests::NOTHING)?;
+        table.add_reference(of("linux-4k"))?;
         table.add(of("emd, high bloat"), Some(paper_high / paper_base), high / base, &rests)?;
         table.add(of("emd, low bloat"), Some(paper_low / paper_base), low / base, &rests)?;
     }

@@ -141,7 +141,8 @@ const COLUMNS: &[(&str, &str)] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// It follows from the model and from constants that do not come from this table.
+    /// Each constant that was read is the paper's, immaterial, or fitted to another row. The model's own and the profile of the
+    /// machine do not count.
     Predicted,
     /// A constant was chosen so that this row comes out as in the paper.
     Fitted,
@@ -149,6 +150,8 @@ pub enum Basis {
     Assumed,
     /// It rests on a constant that was chosen with an outcome in view.
     Chosen,
+    /// It is what the others are over: 1.
+    Reference,
 }
 
 /// One number.
@@ -221,6 +224,18 @@ impl Table {
             measured: significant(measured),
             basis: rests.basis(self.experiment, quantity),
         })
+    }
+
+    /// Adds the number that the others of a case are over, which is 1 here and in the paper.
+    ///
+    /// # Errors
+    /// As [`Table::add`].
+    fn add_reference(&mut self, quantity: Quantity<'_>) -> Result<()> {
+        self.add(quantity, Some(1.0), 1.0, &Rests::NOTHING)?;
+        if let Some(row) = self.report.rows.last_mut() {
+            row["basis"] = serde_json::to_value(Basis::Reference).unwrap_or_default();
+        }
+        Ok(())
     }
 
     /// Says something that a reader must know.

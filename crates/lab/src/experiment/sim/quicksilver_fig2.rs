@@ -1,11 +1,12 @@
 //! `quicksilver-fig2`: how much of a compiler's growing heap is mapped by superpages (Quicksilver,
 //! Figure 2).
 
-use super::support_quicksilver::{FREQUENCY, Frag, HEAP_STEP, machine, populate};
+use super::support_quicksilver::{Frag, HEAP_STEP, machine, populate};
 use super::{
     COLUMNS, Constant, Constants, Experiment, On, Progress, Quantity, Report, Rests, Result,
     Setting, Table,
 };
+use superpage_sim::units::Hertz;
 use superpage_sim::workload::{Part, Phase, VmaShape, Workload};
 use superpage_units::Bytes;
 
@@ -20,11 +21,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const POLICIES: [&str; 5] =
     ["linux", "linux-nokhugepaged", "freebsd", "quicksilver-sync-1", "quicksilver-sync-64"];
-const COMPILATIONS: usize = 3;
+const COMPILATIONS: usize = 3; // tidy: allow(as in the figure)
 /// The share of memory that stands for "few" (less) and "most" (more).
 const HALF: f64 = 0.5; // tidy: allow(what the words few and most mean)
 /// Points in each compilation at which is looked.
-const LOOKS: usize = 4;
+const LOOKS: usize = 4; // tidy: allow(how often is looked)
 
 static SOURCE: Constant<Bytes> = Constant::assumed(
     "quicksilver.gcc-source",
@@ -43,11 +44,10 @@ static SECONDS: Constant<f64> = Constant::assumed(
 );
 
 /// A compilation: a source is read at once, then the heap grows, a page at a time.
-fn gcc(constants: &Constants) -> Workload {
+fn gcc(constants: &Constants, frequency: Hertz) -> Workload {
     let (source, heap) = (constants.get(&SOURCE), constants.get(&HEAP));
-    let step = constants.get(&HEAP_STEP);
-    let (seconds, frequency) = (constants.get(&SECONDS), constants.get(&FREQUENCY));
-    let cycles = seconds * frequency / heap.to_base_pages().0 as f64;
+    let step = constants.get(&HEAP_STEP).bytes();
+    let cycles = constants.get(&SECONDS) * frequency.0 as f64 / heap.to_base_pages().0 as f64;
     let mut phases = vec![
         Phase::Map(VmaShape::fixed(source)),
         Phase::Map(VmaShape::heap(heap)),
@@ -65,7 +65,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         progress(policy)?;
         let constants = Constants::of(setting);
         let mut run = machine(policy, Frag::Zero, setting, &constants)?;
-        let workload = gcc(&constants);
+        let workload = gcc(&constants, run.hardware().profile.cpu.frequency.value);
         let rests = constants.rests();
         for compilation in 1..=COMPILATIONS {
             let key = run.start(workload.clone());

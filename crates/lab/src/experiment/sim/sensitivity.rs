@@ -29,7 +29,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// A number that changes by less than this part of itself has no row.
 const LEAST_CHANGE: f64 = 0.01; // tidy: allow(what rows are left out)
 
-/// One number and one constant. `half` and `double` are `None` where the experiment cannot run so.
+/// One number and one constant. `half` and `double` are `None` where the experiment cannot run so, or has no such row then.
 #[derive(Clone, Debug, Serialize)]
 struct Row<'a> {
     experiment: &'static str,

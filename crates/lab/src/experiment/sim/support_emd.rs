@@ -46,15 +46,17 @@ static BTREE_MIDDLING: Constant<Share> = Constant::chosen(
     "the memory of Table 2",
     "the part of the ranges that is half full; Figure 4 shows it without numbers",
 );
-static MEMCACHED_FULL: Constant<Share> = Constant::assumed(
+static MEMCACHED_FULL: Constant<Share> = Constant::chosen(
     "emd.memcached-full",
     Share::clamped(0.245),
-    "the part of the ranges that is full, so that the memory is that of Table 2",
+    "the memory of Table 2",
+    "the part of the ranges that is full; Figure 4 shows it without numbers",
 );
-static MEMCACHED_MIDDLING: Constant<Share> = Constant::assumed(
+static MEMCACHED_MIDDLING: Constant<Share> = Constant::chosen(
     "emd.memcached-middling",
     Share::clamped(0.25),
-    "the part of the ranges that is half full, so that the memory is that of Table 2",
+    "the memory of Table 2",
+    "the part of the ranges that is half full; Figure 4 shows it without numbers",
 );
 static MIDDLING: Constant<Share> =
     Constant::assumed("emd.middling", Share::percent(50), "Figure 4: about half is bloat");

@@ -101,7 +101,7 @@ pub(super) static MOST_NEIGHBOURS: Constant<f64> = Constant::assumed(
     1.0 / 16.0,
     "the most neighbours that a vertex has, as a part of all vertices; not said",
 );
-pub(super) static KRONECKER_ORDER: Constant<()> = Constant::paper(
+pub(super) static KRONECKER_ORDER: Constant<()> = Constant::assumed(
     "graph.kronecker-order",
     (),
     "scattered: the generator shuffles vertices (GAP benchmark suite)",

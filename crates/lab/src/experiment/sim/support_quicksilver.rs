@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use superpage_policy::promotion::{View, list};
 use superpage_sim::machine::{Backing, Content, Machine, OutOfMemory, Served, Setup};
 use superpage_sim::run::{Latencies, Run};
+use superpage_sim::units::Hertz;
 use superpage_sim::workload::jemalloc;
 use superpage_sim::workload::redis::Event;
 use superpage_sim::workload::{
@@ -135,13 +136,13 @@ impl Program {
         }
     }
 
-    fn workload(self, constants: &Constants) -> Workload {
+    fn workload(self, constants: &Constants, frequency: Hertz) -> Workload {
         let (threads, phases) = match self {
             Self::GraphChi => OutOfCore::graphchi(constants).program(constants),
             Self::BlockSvm => OutOfCore::block_svm(constants).program(constants),
-            Self::Canneal => canneal(constants),
-            Self::DsJeng => in_fixed(constants, &DSJENG_SIZE, &DSJENG_THREADS),
-            Self::Xz => in_fixed(constants, &XZ_SIZE, &XZ_THREADS),
+            Self::Canneal => canneal(constants, frequency),
+            Self::DsJeng => in_fixed((constants, frequency), &DSJENG_SIZE, &DSJENG_THREADS),
+            Self::Xz => in_fixed((constants, frequency), &XZ_SIZE, &XZ_THREADS),
         };
         Workload { name: self.name().to_owned(), threads, phases }
     }
@@ -179,7 +180,8 @@ impl Timed {
     fn run((program, policy, frag): Case, setting: &Setting) -> Result<Self> {
         let constants = Constants::of(setting);
         let mut run = machine(policy, frag, setting, &constants)?;
-        let key = run.start(program.workload(&constants));
+        let frequency = run.hardware().profile.cpu.frequency.value;
+        let key = run.start(program.workload(&constants, frequency));
         run.to_end()?;
         let seconds = run.report(key).map_or(f64::NAN, |report| report.time.as_secs_f64());
         Ok(Self { seconds, rests: constants.rests() })
@@ -191,15 +193,10 @@ impl Timed {
     }
 }
 
-pub(super) static HEAP_STEP: Constant<Bytes> = Constant::assumed(
+pub(super) static HEAP_STEP: Constant<BasePages> = Constant::assumed(
     "quicksilver.heap-step",
-    Bytes::from_kib(132),
-    "how a heap grows: by brk, as glibc's malloc does",
-);
-pub(super) static FREQUENCY: Constant<f64> = Constant::assumed(
-    "quicksilver.frequency",
-    3.2e9,
-    "cycles in a second, where a program's own time is given in seconds",
+    BasePages(33),
+    "132 KiB: how a heap grows: by brk, as glibc's malloc does",
 );
 
 /// Touching all of a VMA, or a part of it, which grows by `step` if it has to.
@@ -399,26 +396,32 @@ static XZ_THREADS: Constant<u32> =
     Constant::assumed("quicksilver.xz-threads", 4, "not said, and SPEC leaves it open");
 
 /// canneal: a growing heap.
-fn canneal(constants: &Constants) -> (u32, Vec<Phase>) {
+fn canneal(constants: &Constants, frequency: Hertz) -> (u32, Vec<Phase>) {
     let shape = VmaShape::heap(constants.get(&CANNEAL_SIZE));
-    in_core(constants, shape, constants.get(&HEAP_STEP), constants.get(&CANNEAL_THREADS))
+    let (step, threads) = (constants.get(&HEAP_STEP).bytes(), constants.get(&CANNEAL_THREADS));
+    in_core((constants, frequency), shape, step, threads)
 }
 
 /// A program whose memory is mapped at once.
 fn in_fixed(
-    constants: &Constants,
+    (constants, frequency): (&Constants, Hertz),
     size: &Constant<Bytes>,
     threads: &Constant<u32>,
 ) -> (u32, Vec<Phase>) {
     let shape = VmaShape::fixed(constants.get(size));
-    in_core(constants, shape, Bytes::ZERO, constants.get(threads))
+    in_core((constants, frequency), shape, Bytes::ZERO, constants.get(threads))
 }
 
 /// The threads and phases of a program that takes its memory once and then accesses it at random.
-fn in_core(constants: &Constants, shape: VmaShape, step: Bytes, threads: u32) -> (u32, Vec<Phase>) {
+fn in_core(
+    (constants, frequency): (&Constants, Hertz),
+    shape: VmaShape,
+    step: Bytes,
+    threads: u32,
+) -> (u32, Vec<Phase>) {
     constants.get(&IN_CORE_ORDER);
     let (cycles, seconds) = (constants.get(&IN_CORE_CYCLES), constants.get(&IN_CORE_SECONDS));
-    let count = seconds * f64::from(threads) * constants.get(&FREQUENCY) / cycles;
+    let count = seconds * f64::from(threads) * frequency.0 as f64 / cycles;
     let fill = populate(Part::whole(0), step, 1, constants.get(&FILL_CYCLES));
     (threads, vec![Phase::Map(shape), fill, access(count, cycles, 0.0)])
 }

@@ -42,7 +42,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     table.add(of(case, "mean over trident"), Some(1.05), mean, &rests)?;
     table.add(of(case, "most over trident"), Some(1.1), most, &rests)?;
     support_trident_bars::note(&mut table);
-    table.note("What the guest's memory looks like is assumed as in trident-table3.");
+    table.note("What the guest's memory looks like was chosen with trident-table3 in view.");
     Ok(table.report)
 }
 

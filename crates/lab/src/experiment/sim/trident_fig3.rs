@@ -52,14 +52,13 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         }
     }
     table.note(
-        "The VMAs are assumed (see trident-table3), and so is the time that a program takes to \
-         fill them; what it frees and gets again later is not modelled.",
+        "The time that a program takes to fill its VMAs is assumed; what it frees and gets again later is not modelled.",
     );
     table.note(
         "The figure is not in our copy, and its text gives no number but \"several GBs\" that 2 MiB \
          pages could map and 1 GiB pages could not. The paper's numbers at the end are derived from \
          its Table 3: what Trident maps by each size without fragmentation once it has promoted, \
-         and both together. The VMAs were assumed with that table in view.",
+         and both together. The VMAs were chosen with that table in view.",
     );
     Ok(table.report)
 }

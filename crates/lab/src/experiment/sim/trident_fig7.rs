@@ -47,6 +47,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let most = reductions.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     table.add(of("most"), Some(85.0), most, &rests)?;
     table.note("The paper's text has \"up to 85 %\", a bound, and least for XSBench.");
-    table.note("What memory looks like is assumed as in trident-table3.");
+    table.note("What memory looks like was chosen with trident-table3 in view.");
     Ok(table.report)
 }

@@ -65,6 +65,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          at a fault, there is no attempt (NA in the paper). The paper's text has 71 to 94 % at faults, its \
          table 43 and 12 % for Memcached and Canneal too; its introduction says about a third.",
     );
-    table.note("What memory looks like is assumed as in trident-table3.");
+    table.note("What memory looks like was chosen with trident-table3 in view.");
     Ok(table.report)
 }
