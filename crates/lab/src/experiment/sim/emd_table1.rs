@@ -32,7 +32,7 @@ static TARGET: Constant<BasePages> = Constant::fitted(
         policy: "hawkeye",
         quantity: "split",
     }],
-    "what 611 huge pages of which 80 % are bloat hold of it",
+    "the bloat of 611 huge pages of which 80 % are bloat",
 );
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {

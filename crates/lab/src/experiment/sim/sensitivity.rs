@@ -2,14 +2,18 @@
 //! is. Not for what everybody runs: each experiment runs once more for each such constant and factor.
 
 use super::super::SENSITIVITY;
-use super::{Error, Experiment, Factor, On, Progress, Report, Result, Scaled, Setting, Used};
+use super::{
+    Experiment, Factor, On, Progress, Report, Result, Scaled, Setting, Used, support_parallel,
+};
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: SENSITIVITY,
     source: "no paper",
-    summary: "Simulated numbers with one assumed constant at half and at twice its value",
+    summary: "Simulated numbers with one constant that no paper gives at half and at twice its value",
     on: On::Sim,
     columns: &[
         ("of", "experiment"),
@@ -28,6 +32,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// A number that changes by less than this part of itself has no row.
 const LEAST_CHANGE: f64 = 0.01; // tidy: allow(what rows are left out)
+
+/// A constant by its place in a list, and how it is changed.
+type Changed = (usize, Factor);
 
 /// One number and one constant. `half` and `double` are `None` where the experiment cannot run so, or has no such row then.
 #[derive(Clone, Debug, Serialize)]
@@ -77,21 +84,15 @@ fn look_at(
     report: &mut Report,
 ) -> Result<()> {
     let plain = (of.run)(setting, progress)?;
-    for constant in plain.constants.iter().filter(|constant| is_open(constant)) {
-        let mut changed = |factor| {
-            let scaled = Some(Scaled { name: constant.name.clone(), factor });
-            progress(&format!("{}: {} {factor:?}", of.name, constant.name))?;
-            match (of.run)(&Setting { scaled, ..setting.clone() }, progress) {
-                Ok(report) => Ok(Some(report)),
-                Err(Error::Interrupted) => Err(Error::Interrupted),
-                Err(_) => Ok(None),
-            }
-        };
-        let (half, double) = (changed(Factor::Half)?, changed(Factor::Double)?);
-        for (at, [half, double]) in of_rows(&plain.rows, half.as_ref(), double.as_ref()) {
-            add(report, of, constant, at, [half, double])?;
+    let constants: Vec<&Used> = plain.constants.iter().filter(|one| is_open(one)).collect();
+    let changed = changed(of, &constants, setting, progress)?;
+    for (at, constant) in constants.into_iter().enumerate() {
+        let [half, double] =
+            [Factor::Half, Factor::Double].map(|factor| changed.get(&(at, factor)));
+        for (row, numbers) in of_rows(&plain.rows, half, double) {
+            add(report, of, constant, row, numbers)?;
         }
-        let failed = [(&half, "half"), (&double, "twice")];
+        let failed = [(half, "half"), (double, "twice")];
         for (_, factor) in failed.into_iter().filter(|(report, _)| report.is_none()) {
             report.notes.push(format!(
                 "{} does not run with {} at {factor} its value.",
@@ -100,6 +101,35 @@ fn look_at(
         }
     }
     Ok(())
+}
+
+/// What an experiment finds with each constant, by its place, at half and at twice. Nothing where it cannot run so.
+fn changed(
+    of: &'static Experiment,
+    constants: &[&Used],
+    setting: &Setting,
+    progress: Progress<'_>,
+) -> Result<BTreeMap<Changed, Report>> {
+    let found = Mutex::new(BTreeMap::new());
+    let name = |(at, factor): Changed| {
+        let constant = constants.get(at).map_or("", |constant| constant.name.as_str());
+        format!("{}: {constant} {factor:?}", of.name)
+    };
+    let run = |(at, factor): Changed| {
+        let Some(constant) = constants.get(at) else { return Ok(()) };
+        let scaled = Some(Scaled { name: constant.name.clone(), factor });
+        // An experiment that cannot run with such a number has no report.
+        if let Ok(report) = (of.run)(&Setting { scaled, ..setting.clone() }, &mut |_| Ok(())) {
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.insert((at, factor), report);
+        }
+        Ok(())
+    };
+    let cases: Vec<Changed> = (0..constants.len())
+        .flat_map(|at| [Factor::Half, Factor::Double].map(|factor| (at, factor)))
+        .collect();
+    support_parallel::each(&cases, &run, &name, progress)?;
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Whether no paper gives it and it is a number.

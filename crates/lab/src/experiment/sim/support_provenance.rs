@@ -100,7 +100,7 @@ pub struct Scaled {
 }
 
 /// How a constant is changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Factor {
     /// To half of it.
     Half,
@@ -141,7 +141,17 @@ macro_rules! scale_whole {
     )+};
 }
 
-scale_whole! { Nanos: "ns", BasePages: "base pages", HugePages: "huge pages" }
+scale_whole! { BasePages: "base pages", HugePages: "huge pages" }
+
+impl Scale for Nanos {
+    fn times(self, factor: f64) -> Self {
+        Self(self.0.times(factor))
+    }
+
+    fn text(self) -> Option<String> {
+        Some(format!("{} s", self.as_secs_f64()))
+    }
+}
 
 impl Scale for Bytes {
     fn times(self, factor: f64) -> Self {
@@ -321,7 +331,7 @@ impl Rests {
         self.0.values().map(|Known { about, value }| {
             let (origin, source) = match about.origin {
                 Origin::Paper => ("paper", about.source.to_owned()),
-                Origin::Fitted(_) => ("fitted", about.source.to_owned()),
+                Origin::Fitted(cells) => ("fitted", format!("{}; {}", about.source, listed(cells))),
                 Origin::Assumed => ("assumed", about.source.to_owned()),
                 Origin::Immaterial => ("immaterial", about.source.to_owned()),
                 Origin::Chosen(in_view) => {
@@ -332,6 +342,18 @@ impl Rests {
             Used { name, value, origin: origin.to_owned(), source }
         })
     }
+}
+
+/// The numbers that a constant was fitted to: the first, and how many there are.
+fn listed(cells: &[Cell]) -> String {
+    let Some(Cell { experiment, case, policy, quantity }) = cells.first() else {
+        return String::new();
+    };
+    let others = match cells.len() - 1 {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    format!("fitted to {quantity} of {case}, {policy} ({experiment}){others}")
 }
 
 #[cfg(test)]
@@ -384,11 +406,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_told_what_was_in_view() {
+    fn a_reader_is_told_what_was_fitted_and_in_view() {
         let constants = Constants::default();
         constants.get(&CHOSEN);
+        constants.get(&FITTED);
         let used: Vec<Used> = constants.rests().used().collect();
-        assert_eq!((used[0].origin.as_str(), used[0].value.as_str()), ("chosen", "0.5"));
-        assert!(used[0].source.ends_with("chosen with row 3 in view"), "{used:?}");
+        assert!(used[0].source.ends_with("; fitted to time of a, p (e)"), "{used:?}");
+        assert_eq!((used[1].origin.as_str(), used[1].value.as_str()), ("chosen", "0.5"));
+        assert!(used[1].source.ends_with("chosen with row 3 in view"), "{used:?}");
     }
 }

@@ -83,7 +83,7 @@ impl Frag {
 
 /// What a note says of fragmentation.
 pub(super) const FRAGMENTATION: &str = "Frag-X, after the authors' repository: a program that never runs again holds 64 KB of every \
-     huge frame but X % of 16 GB fewer. Those that map no superpages at faults, as Ingens and \
+     huge frame, but for 16 GB of them less X %. Those that map no superpages at faults, as Ingens and \
      HawkEye, are fragmented under Linux first, as the authors' scripts do.";
 
 /// The machine under a policy, fragmented.

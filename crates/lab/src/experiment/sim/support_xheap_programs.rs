@@ -42,12 +42,12 @@ static SVM_INSTANCES: Constant<u64> = Constant::assumed(
 static SVM_NONZEROS: Constant<u64> = Constant::assumed(
     "xheap.svm-nonzeros",
     11,
-    "features of an instance of KDD 2012; not from the paper and not looked up again",
+    "features of an instance of KDD 2012; not from the paper, and not checked",
 );
 static SVM_FEATURES: Constant<u64> = Constant::assumed(
     "xheap.svm-features",
     54_686_452,
-    "all features of KDD 2012; not from the paper and not looked up again",
+    "all features of KDD 2012; not from the paper, and not checked",
 );
 static SVM_PASSES: Constant<u64> =
     Constant::assumed("xheap.svm-passes", 2, "passes that are timed: the second and the third");
