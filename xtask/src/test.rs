@@ -75,11 +75,8 @@ fn summary(tally: &Tally, failed: &[&str], times: &[(&str, f64)]) -> ExitCode {
         let verdict = if failed.contains(name) { "FAILED" } else { "ok" };
         println!("{name:<14}{seconds:>8.1} s  {verdict}");
     }
-    for reason in tally.skips.iter().chain(&tally.failures) {
+    for reason in tally.reasons() {
         println!("{reason}");
-    }
-    for name in &tally.at_second {
-        println!("passed at the second attempt only: {name}");
     }
     // The stages of tests have their own failures, where they could count them.
     let counts =
@@ -119,19 +116,24 @@ fn leftovers() -> Result<bool> {
 ///
 /// Test binaries run one after the other: the live ones use the machine's real memory.
 fn tests(tally: &mut Tally) -> Result<bool> {
-    let (reader, writer) = std::io::pipe()?;
-    let mut command = command(&["test", "--workspace", "--no-fail-fast"]);
-    command.stdout(writer.try_clone()?).stderr(writer);
-    let mut child = command.spawn().context("starting cargo")?;
-    // The writing end that the command holds would keep the pipe open for ever.
-    drop(command);
-    follow(BufReader::new(reader), tally)?;
-    let passed = child.wait()?.success();
+    let passed = watched(&["test", "--workspace", "--no-fail-fast"], tally)?;
     if tally.ran() == 0 {
         println!("no test ran: that is a failure");
     }
     let settled = tally.failed > 0 && again::run(tally)?;
     Ok((passed || settled) && tally.failed == 0 && tally.ran() > 0)
+}
+
+/// Runs cargo, shows what it prints as it comes, and counts what that says; whether cargo succeeded.
+fn watched(arguments: &[&str], tally: &mut Tally) -> Result<bool> {
+    let (reader, writer) = std::io::pipe()?;
+    let mut command = command(arguments);
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().context("starting cargo")?;
+    // The writing end that the command holds would keep the pipe open for ever.
+    drop(command);
+    follow(BufReader::new(reader), tally)?;
+    Ok(child.wait()?.success())
 }
 
 /// Passes `output` on line by line, and counts what it says.

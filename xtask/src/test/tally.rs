@@ -1,5 +1,7 @@
 //! Counts tests from what test binaries print: libtest's and libtest-mimic's words alike.
 
+use std::fmt;
+
 /// The most lines of a failing test's output that the summary repeats.
 const REPEATED: usize = 8;
 
@@ -11,16 +13,33 @@ pub(crate) struct Tally {
     pub(crate) skipped: usize,
     /// One `skipped NAME: REASON` for each test that said why it did not run.
     pub(crate) skips: Vec<String>,
-    /// The first lines of what each failing test printed, under a line `failed NAME`.
-    pub(crate) failures: Vec<String>,
-    /// The tests that failed and passed when they ran once more.
-    pub(crate) at_second: Vec<String>,
-    /// The failing tests: the program of tests, as cargo names it, and the test.
-    pub(crate) failing: Vec<(String, String)>,
+    /// The tests that failed.
+    pub(crate) failures: Vec<Failure>,
     /// The program whose output is being read.
     program: String,
-    /// The lines of the failing test whose output is being read; `None` outside of such output.
-    lines: Option<usize>,
+    /// Whether the output of the last failing test is being read.
+    is_reading: bool,
+}
+
+/// A test that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The program of tests, as cargo names it.
+    pub(crate) program: String,
+    /// The test's name; in a guest, with the guest's kernel behind it.
+    pub(crate) name: String,
+    /// The first lines that the test printed.
+    pub(crate) said: Vec<String>,
+    /// Whether the test passed when it ran once more.
+    pub(crate) is_settled: bool,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.is_settled { "passed at the second attempt only" } else { "failed" };
+        write!(f, "{verdict} {}", self.name)?;
+        self.said.iter().try_for_each(|line| write!(f, "\n    {line}"))
+    }
 }
 
 impl Tally {
@@ -47,15 +66,31 @@ impl Tally {
     /// Keeps the first lines between `---- NAME ----` and the end of what a failing test printed.
     fn add_failure(&mut self, line: &str) {
         if let Some(name) = failing(line) {
-            self.failures.push(format!("failed {name}"));
-            self.failing.push((self.program.clone(), name.to_owned()));
-            self.lines = Some(0);
+            let (program, name) = (self.program.clone(), name.to_owned());
+            self.failures.push(Failure { program, name, ..Failure::default() });
+            self.is_reading = true;
         } else if line == "failures:" || line.starts_with("test result: ") {
-            self.lines = None;
-        } else if let Some(lines) = self.lines.filter(|lines| *lines < REPEATED && !line.is_empty())
+            self.is_reading = false;
+        } else if let Some(failure) = self.failures.last_mut()
+            && self.is_reading
+            && failure.said.len() < REPEATED
+            && !line.is_empty()
         {
-            self.failures.push(format!("    {line}"));
-            self.lines = Some(lines + 1);
+            failure.said.push(line.to_owned());
+        }
+    }
+
+    /// Why tests did not run, then why some failed.
+    pub(crate) fn reasons(&self) -> impl Iterator<Item = String> {
+        self.skips.iter().cloned().chain(self.failures.iter().map(ToString::to_string))
+    }
+
+    /// Takes the failing test at this place of the list as passed, because it passed when it ran once more.
+    pub(crate) fn settle(&mut self, at: usize) {
+        if let Some(failure) = self.failures.get_mut(at) {
+            failure.is_settled = true;
+            self.failed = self.failed.saturating_sub(1);
+            self.passed += 1;
         }
     }
 
@@ -202,14 +237,12 @@ mod tests {
              failures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at x.rs:1:2:\nleft: 1\n\n\n\
              failures:\n    a::b\n",
         );
+        let said: Vec<String> = seen.failures.iter().map(ToString::to_string).collect();
         assert_eq!(
-            seen.failures,
+            said,
             [
-                "failed takes_pages",
-                "    the kernel found no 2 pages",
-                "failed a::b",
-                "    thread 'a::b' panicked at x.rs:1:2:",
-                "    left: 1",
+                "failed takes_pages\n    the kernel found no 2 pages",
+                "failed a::b\n    thread 'a::b' panicked at x.rs:1:2:\n    left: 1",
             ]
         );
     }
@@ -221,7 +254,23 @@ mod tests {
              failures:\n\n---- a_trigger_waits ----\nit went off\n\n\
              test result: FAILED. 1 passed; 1 failed; 0 ignored\n",
         );
-        assert_eq!(seen.failing, [("live_settings".to_owned(), "a_trigger_waits".to_owned())]);
+        let failure = &seen.failures[0];
+        assert_eq!(
+            (failure.program.as_str(), failure.name.as_str()),
+            ("live_settings", "a_trigger_waits")
+        );
+    }
+
+    #[test]
+    fn who_passes_at_the_second_attempt_is_named() {
+        let mut seen =
+            tally("---- a ----\nno page\ntest result: FAILED. 3 passed; 1 failed; 0 ignored\n");
+        seen.settle(0);
+        assert_eq!((seen.passed, seen.failed), (4, 0));
+        assert_eq!(
+            seen.failures[0].to_string(),
+            "passed at the second attempt only a\n    no page"
+        );
     }
 
     #[test]
