@@ -8,14 +8,9 @@ use crate::experiment::SENSITIVITY;
 use crate::experiment::sim::Used;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
-/// The path from the documents' directory.
-const FILE: &str = "results/constants.md";
-
-pub(super) fn path() -> PathBuf {
-    PathBuf::from(FILE)
-}
+/// The file, from the documents' directory.
+pub(super) const FILE: &str = "results/constants.md";
 
 /// The page of all constants.
 pub(super) fn text(source: &Source) -> String {
@@ -50,7 +45,7 @@ fn rows(runs: &[Kept]) -> impl Iterator<Item = &Value> {
     runs.iter().filter(|run| run.head.experiment == SENSITIVITY).flat_map(|run| &run.rows)
 }
 
-/// What a number is with one constant at half and at twice.
+/// The number of a row with its constant at half and at twice.
 fn changed(row: &Value) -> impl Iterator<Item = f64> {
     ["half", "double"].into_iter().filter_map(|key| row[key].as_f64())
 }
@@ -74,7 +69,7 @@ fn changes(runs: &[Kept]) -> BTreeMap<&str, (f64, &str)> {
 /// The names of a number.
 type Names = [String; 5];
 
-/// How far numbers go: the number itself, the least and the most.
+/// Numbers with the least and the most that they become when a constant is changed.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(BTreeMap<Names, (f64, [f64; 2])>);
 

@@ -2,7 +2,8 @@
 //!
 //! A run of an experiment is [`kept`] as rows. From these come a page for each paper (`page`), and the front page (`front`):
 //! a line for each finding of each paper ([`finding`]) with a verdict that follows from its numbers, how far the numbers are
-//! from the papers' (`errors`), and the constants that simulated ones rest on (`constants`). Words that no row has are in files of their own, which are put between the tables.
+//! from the papers' (`errors`), and the constants that simulated ones rest on (`constants`). Words that no row has are in files of their own, which are
+//! put between the tables.
 //!
 //! What is deliberately absent: any number of a run. Whoever changes a number runs the experiment again.
 
@@ -41,7 +42,7 @@ pub fn make(places: &Places<'_>) -> Result<Files> {
     for page in page::Page::ALL {
         files.insert(page.path(), page.text(&source));
     }
-    files.insert(constants::path(), constants::text(&source));
+    files.insert(PathBuf::from(constants::FILE), constants::text(&source));
     files.insert(PathBuf::from(front::FILE), front::text(&source)?);
     Ok(files)
 }
@@ -50,7 +51,7 @@ pub fn make(places: &Places<'_>) -> Result<Files> {
 #[derive(Debug)]
 struct Source {
     runs: Vec<kept::Kept>,
-    /// How far their numbers go with other constants.
+    /// The ranges of simulated numbers with other constants.
     ranges: constants::Ranges,
     findings: Vec<finding::Finding>,
     /// The words of the front page.

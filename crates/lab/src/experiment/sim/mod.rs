@@ -146,11 +146,11 @@ pub enum Basis {
     Predicted,
     /// A constant was chosen so that this row comes out as in the paper.
     Fitted,
-    /// The paper does not say what it would take; what was assumed is a constant with its reason.
+    /// A constant that was read is not given by the paper.
     Assumed,
-    /// It rests on a constant that was chosen with an outcome in view.
+    /// A constant that was read was chosen with an outcome in view.
     Chosen,
-    /// It is what the others are over: 1.
+    /// The number is 1, because the others of its case are over it.
     Reference,
 }
 
@@ -199,6 +199,29 @@ impl Table {
         measured: f64,
         rests: &Rests,
     ) -> Result<()> {
+        for used in rests.used() {
+            if let Err(at) = self.report.constants.binary_search(&used) {
+                self.report.constants.insert(at, used);
+            }
+        }
+        self.push(quantity, paper, measured, rests.basis(self.experiment, quantity))
+    }
+
+    /// Adds the number that the others of a case are over, which is 1 here and in the paper.
+    ///
+    /// # Errors
+    /// As [`Table::add`].
+    fn add_reference(&mut self, quantity: Quantity<'_>) -> Result<()> {
+        self.push(quantity, Some(1.0), 1.0, Basis::Reference)
+    }
+
+    fn push(
+        &mut self,
+        quantity: Quantity<'_>,
+        paper: Option<f64>,
+        measured: f64,
+        basis: Basis,
+    ) -> Result<()> {
         let is_same = |row: &Value| {
             row["case"] == quantity.case
                 && row["policy"] == quantity.policy
@@ -207,11 +230,6 @@ impl Table {
         };
         if self.report.rows.iter().any(is_same) {
             return Err(Error::Row(format!("{quantity:?} is there twice")));
-        }
-        for used in rests.used() {
-            if let Err(at) = self.report.constants.binary_search(&used) {
-                self.report.constants.insert(at, used);
-            }
         }
         self.report.push(&Row {
             experiment: self.experiment,
@@ -222,20 +240,8 @@ impl Table {
             unit: quantity.unit,
             paper: paper.map(significant),
             measured: significant(measured),
-            basis: rests.basis(self.experiment, quantity),
+            basis,
         })
-    }
-
-    /// Adds the number that the others of a case are over, which is 1 here and in the paper.
-    ///
-    /// # Errors
-    /// As [`Table::add`].
-    fn add_reference(&mut self, quantity: Quantity<'_>) -> Result<()> {
-        self.add(quantity, Some(1.0), 1.0, &Rests::NOTHING)?;
-        if let Some(row) = self.report.rows.last_mut() {
-            row["basis"] = serde_json::to_value(Basis::Reference).unwrap_or_default();
-        }
-        Ok(())
     }
 
     /// Says something that a reader must know.

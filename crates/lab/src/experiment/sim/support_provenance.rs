@@ -18,27 +18,27 @@ pub(super) struct Constant<T> {
     about: About,
 }
 
-/// What is known of a constant beside its value.
+/// A constant without its value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About {
-    /// Its name: the paper, and what it is the number of. No two have the same.
+    /// The name of the constant: the paper, and the thing that the number is of. No two constants have the same.
     pub(super) name: &'static str,
-    /// Where it comes from.
+    /// The origin of the value.
     pub(super) origin: Origin,
     /// The place in the paper or in its published programs, or why it was assumed or chosen.
     pub(super) source: &'static str,
 }
 
-/// Where a constant comes from.
+/// The origin of a constant.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin {
     /// The paper says so, or the programs that were published with it.
     Paper,
-    /// It was chosen so that these numbers of the paper come out.
+    /// The constant was chosen so that these numbers of the paper come out.
     Fitted(&'static [Cell]),
-    /// The paper does not say; it was not chosen by what comes out.
+    /// The paper does not say, and the constant was not chosen by what comes out.
     Assumed,
-    /// The paper does not say, and it was chosen with an outcome in view: which.
+    /// The paper does not say, and the constant was chosen with this outcome in view.
     Chosen(&'static str),
     /// The rows do not depend on it, such as the length of a run of which only ratios are told.
     Immaterial,
@@ -95,16 +95,16 @@ impl<T> Constant<T> {
 pub struct Scaled {
     /// The name of the constant.
     pub name: String,
-    /// How it is changed.
+    /// The change.
     pub factor: Factor,
 }
 
-/// How a constant is changed.
+/// A change of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Factor {
-    /// To half of it.
+    /// The constant becomes half of what it is.
     Half,
-    /// To twice.
+    /// The constant becomes twice what it is.
     Double,
 }
 
@@ -117,50 +117,36 @@ impl Factor {
     }
 }
 
-/// What can be half or twice as large.
+/// A type of constants, of which there is a half and a double.
 pub(super) trait Scale: Copy {
-    /// So many times it; itself where that would be no such thing.
+    /// The value multiplied by `factor`, and at least 1 of a whole number above 0; a choice that is no number as it is.
     fn times(self, factor: f64) -> Self;
 
-    /// It in words and with its unit; `None` for what is no number.
+    /// The value with its unit; `None` for a choice that is no number.
     fn text(self) -> Option<String>;
 }
 
-/// Implements [`Scale`] for a type around a `u64`; of 1 or more no half is 0.
+/// Implements [`Scale`] for types around a `u64`, each with the text of a value.
 macro_rules! scale_whole {
-    ($($name:ident: $unit:literal),+) => {$(
+    ($($name:ident: $text:expr),+ $(,)?) => {$(
         impl Scale for $name {
             fn times(self, factor: f64) -> Self {
                 Self(self.0.times(factor))
             }
 
             fn text(self) -> Option<String> {
-                Some(format!("{} {}", self.0, $unit))
+                let text: fn(Self) -> String = $text;
+                Some(text(self))
             }
         }
     )+};
 }
 
-scale_whole! { BasePages: "base pages", HugePages: "huge pages" }
-
-impl Scale for Nanos {
-    fn times(self, factor: f64) -> Self {
-        Self(self.0.times(factor))
-    }
-
-    fn text(self) -> Option<String> {
-        Some(format!("{} s", self.as_secs_f64()))
-    }
-}
-
-impl Scale for Bytes {
-    fn times(self, factor: f64) -> Self {
-        Self(self.0.times(factor))
-    }
-
-    fn text(self) -> Option<String> {
-        Some(self.to_string())
-    }
+scale_whole! {
+    BasePages: |pages| format!("{} base pages", pages.0),
+    HugePages: |pages| format!("{} huge pages", pages.0),
+    Bytes: |bytes| bytes.to_string(),
+    Nanos: |time| format!("{} s", time.as_secs_f64()),
 }
 
 impl Scale for u64 {
@@ -251,7 +237,7 @@ impl Constants {
         }
     }
 
-    /// What was read.
+    /// The constants that were read until now.
     pub(super) fn rests(&self) -> Rests {
         self.read.borrow().clone()
     }
@@ -261,13 +247,13 @@ impl Constants {
 pub(super) type Given = (u64, Option<Scaled>);
 
 impl Setting {
-    /// What outcomes of runs depend on in it.
+    /// The part of the setting that outcomes of runs depend on.
     pub(super) fn given(&self) -> Given {
         (self.seed, self.scaled.clone())
     }
 }
 
-/// What a number rests on: the constants that were read to make it.
+/// The constants that were read to make a number, on which the number rests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rests(BTreeMap<&'static str, Known>);
 
@@ -281,21 +267,21 @@ struct Known {
 /// A constant that rows rest on, for a reader.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Used {
-    /// Its name.
+    /// The name of the constant.
     pub name: String,
     /// The number with its unit; empty for a choice that is no number.
     pub value: String,
     /// `paper`, `fitted`, `assumed`, `chosen` or `immaterial`.
     pub origin: String,
-    /// Where it comes from; for one that was chosen, with which outcome in view.
+    /// The place in the paper, or the reason for the value; of a fitted constant with the rows, of a chosen one with the outcome in view.
     pub source: String,
 }
 
 impl Rests {
-    /// On nothing but the model and the profile of the machine.
+    /// No constant: the number rests on the model and the profile of the machine alone.
     pub(super) const NOTHING: Self = Self(BTreeMap::new());
 
-    /// On these together.
+    /// All constants of these together.
     pub(super) fn all<'a>(of: impl IntoIterator<Item = &'a Self>) -> Self {
         let known = of.into_iter().flat_map(|rests| rests.0.iter());
         Self(known.map(|(name, known)| (*name, known.clone())).collect())
@@ -306,7 +292,7 @@ impl Rests {
         self.0.contains_key(name)
     }
 
-    /// On what a row of `experiment` rests that is made of this.
+    /// The basis of a row of `experiment` that is made of such a number.
     pub(super) fn basis(&self, experiment: &str, quantity: Quantity<'_>) -> Basis {
         let is_this = |cell: &Cell| {
             cell.experiment == experiment
