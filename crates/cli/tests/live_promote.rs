@@ -335,7 +335,7 @@ fn knows_what_was_huge(home: &Home, subject: &mut Subject, known: &Memory) -> En
     ensure!(said == "done", "{said}");
     Memory::map(subject, 1, 200)?.wait_until_huge()?;
     ensure!(known.huge()? == known.ranges - 1, "what was given back is bloated again");
-    // It is left alone for 30 s since it was promoted, 120 s if it came apart and was promoted twice.
+    // The daemon leaves a range alone for 30 s after promoting it, and for 120 s after promoting it again.
     wait_for("the refusal to be told", 3 * PATIENCE, || {
         let entries = entries(home)?;
         let told = entries.iter().skip(before).any(|entry| entry.kind == "would-bloat-again");

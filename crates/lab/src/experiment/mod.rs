@@ -92,7 +92,7 @@ impl Experiment {
         }
     }
 
-    /// Whether it is one of those that run when all are asked for.
+    /// Whether the experiment runs when all are asked for.
     #[must_use]
     pub fn is_of_all(&self) -> bool {
         self.name != SENSITIVITY

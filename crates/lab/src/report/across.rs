@@ -87,7 +87,7 @@ fn mark(row: &Value) -> &'static str {
     }
 }
 
-/// What was simulated, its mark, how far it goes with other constants, and the paper's number.
+/// The simulated number, its mark, its range with other constants, and the paper's number.
 fn number(row: &Value, mark: &str) -> String {
     let paper = match &row["paper"] {
         Value::Null => String::new(),

@@ -54,7 +54,7 @@ fn is_bound(row: &Value) -> bool {
     name.contains("(paper: ") && BOUNDS.iter().any(|bound| name.contains(bound))
 }
 
-/// Whether it is what others are over, which is 1 in every paper.
+/// Whether the number is the one that others of its case are over, which is 1 in every paper.
 fn is_reference(row: &Value) -> bool {
     row["basis"] == "reference"
 }

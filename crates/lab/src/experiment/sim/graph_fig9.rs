@@ -39,7 +39,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-/// What was found at one level, bar by bar.
+/// The outcomes at one level of fragmentation, bar by bar.
 fn one(table: &mut Table, level: u32, along: (&Setting, Progress<'_>)) -> Result<Vec<Found>> {
     let suffix = format!(", {level} % fragmented");
     let bars = bars(level);

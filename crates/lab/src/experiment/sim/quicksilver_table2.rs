@@ -116,7 +116,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-/// What Redis takes in the end.
+/// The memory that Redis takes in the end.
 fn memory(case: &str, policy: &str, setting: &Setting, constants: &Constants) -> Result<Bytes> {
     let run = machine(policy, Frag::Zero, setting, constants)?;
     let mut server = Server::new(run, (Nanos::ZERO, constants.get(&OWN)), constants);

@@ -36,7 +36,8 @@ const LEAST_CHANGE: f64 = 0.01; // tidy: allow(what rows are left out)
 /// A constant by its place in a list, and how it is changed.
 type Changed = (usize, Factor);
 
-/// One number and one constant. `half` and `double` are `None` where the experiment cannot run so, or has no such row then.
+/// A number of an experiment, and the same number with one constant changed. `half` and `double` are `None` where the experiment does
+/// not run with the changed constant, or has no such row then.
 #[derive(Clone, Debug, Serialize)]
 struct Row<'a> {
     experiment: &'static str,
@@ -103,7 +104,7 @@ fn look_at(
     Ok(())
 }
 
-/// What an experiment finds with each constant, by its place, at half and at twice. Nothing where it cannot run so.
+/// The reports of an experiment with each constant at half and at twice its value; none where the experiment does not run with that value.
 fn changed(
     of: &'static Experiment,
     constants: &[&Used],
@@ -132,12 +133,12 @@ fn changed(
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Whether no paper gives it and it is a number.
+/// Whether the constant is a number that no paper gives.
 fn is_open(constant: &Used) -> bool {
     constant.origin != "paper" && !constant.value.is_empty()
 }
 
-/// Each row, and what it is with the constant at half and at twice.
+/// Each row, and its number with the constant at half and at twice.
 fn of_rows<'a>(
     plain: &'a [Value],
     half: Option<&'a Report>,

@@ -245,7 +245,7 @@ impl Stage {
         Ok(Self { run, programs, constants })
     }
 
-    /// What its numbers rest on.
+    /// The constants behind the numbers of this stage.
     pub(super) fn rests(&self) -> Rests {
         self.constants.rests()
     }

@@ -306,7 +306,7 @@ impl Program {
         Pattern::Vertices(Vertices { graph: self.input.graph(constants), order, item })
     }
 
-    /// What BFS and SSSP access alike, which come to vertices as they discover them.
+    /// The accesses that BFS and SSSP share; both programs come to vertices as they discover them.
     fn discovered(self, numbering: Numbering, constants: &Constants) -> Vec<Accessed> {
         constants.get(&DISCOVERED_ORDER);
         let (item, twice) = (constants.get(&ITEM), constants.get(&VERTEX_ACCESSES));
@@ -321,7 +321,7 @@ impl Program {
         ]
     }
 
-    /// What SSSP accesses besides.
+    /// The accesses of SSSP that BFS does not have.
     fn weighted(self, constants: &Constants) -> [Accessed; 2] {
         let (_, accesses) = self.visits(constants);
         let run = |step| Pattern::Runs { accesses, step };
@@ -329,7 +329,7 @@ impl Program {
         [(Array::Values, values, 1.0), (Array::Property, run(Bytes::ZERO), 1.0)]
     }
 
-    /// What PR accesses, which goes through vertices one by one.
+    /// The accesses of PR, which goes through the vertices in their order.
     fn in_order(self, numbering: Numbering, constants: &Constants) -> Vec<Accessed> {
         constants.get(&PR_ORDER);
         let (item, half) = (constants.get(&ITEM), constants.get(&HALF_ITEM));
@@ -360,7 +360,7 @@ impl Program {
 /// An array, how it is accessed, and how often for each edge.
 type Accessed = (Array, Pattern, f64);
 
-/// One access after the other, so far apart, without an end.
+/// Accesses that lie so far apart, one after the other, without an end.
 const fn onward(step: Bytes) -> Pattern {
     Pattern::Runs { accesses: u64::MAX, step }
 }

@@ -24,7 +24,7 @@ impl Bar {
 pub(super) struct Found {
     pub(super) speedups: Vec<f64>,
     pub(super) outcomes: Vec<Outcome>,
-    /// What the runs rest on that the speedups are over.
+    /// The constants behind the runs that speedups are over.
     baselines: Rests,
 }
 
@@ -38,12 +38,12 @@ impl Found {
         self.outcomes.iter().map(number).collect()
     }
 
-    /// What its runs rest on.
+    /// The constants behind the runs of this bar.
     pub(super) fn rests(&self) -> Rests {
         Rests::all(self.outcomes.iter().map(|outcome| &outcome.rests))
     }
 
-    /// What its speedups rest on.
+    /// The constants behind the speedups of this bar.
     pub(super) fn rests_of_speedups(&self) -> Rests {
         Rests::all([&self.rests(), &self.baselines])
     }

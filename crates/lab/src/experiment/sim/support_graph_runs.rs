@@ -54,7 +54,7 @@ pub(super) enum Memory {
 }
 
 impl Memory {
-    /// What is left of memory for a program that takes `footprint`; `None`: all.
+    /// The free memory for a program that takes `footprint`; `None`: all of the socket's.
     fn left(self, footprint: Bytes, constants: &Constants) -> Option<Bytes> {
         Some(match self {
             Self::Ample => return None,
@@ -119,7 +119,7 @@ pub(super) struct Outcome {
     pub(super) huge: f64,
     /// The share of its property array that they map.
     pub(super) huge_property: f64,
-    /// What these rest on.
+    /// The constants behind this outcome.
     pub(super) rests: Rests,
 }
 
@@ -158,7 +158,7 @@ impl Case {
         format!("{}: {:?}", self.program.name(), self.pages)
     }
 
-    /// Its outcome, from an earlier run if there was one: it follows from the case and what is given.
+    /// Its outcome, from an earlier run if there was one: the outcome follows from the case and what is given.
     pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
         static KNOWN: Known<(Case, Given), Outcome> = Known::new();
         KNOWN.outcome(self, setting, |setting| self.simulate(setting))

@@ -90,15 +90,15 @@ impl<K: Eq + Hash, V: Clone> Known<K, V> {
     }
 }
 
-/// What came of a run, and what that rests on.
+/// The outcome of a run, which knows the constants that it rests on.
 pub(super) trait Outcome: Clone {
     /// The constants that were read for it.
     fn rests(&self) -> &Rests;
 }
 
 impl<C: Copy + Eq + Hash, V: Outcome> Known<(C, Given), V> {
-    /// What came of the run `case` under this setting. Where one constant is changed that the run does not
-    /// read, that is what comes of it without the change.
+    /// The outcome of the run `case` under this setting. Where the setting changes a constant that the run
+    /// does not read, the outcome without the change is taken.
     ///
     /// # Errors
     /// Those of `make`.

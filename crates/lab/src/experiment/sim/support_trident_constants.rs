@@ -1,4 +1,4 @@
-//! What Trident's programs need and no profile has: memory, how it is had, and what is done with it.
+//! The constants of Trident's programs: their memory, how they get it, and how they access it.
 
 use super::{Cell, Constant};
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes};
@@ -17,7 +17,7 @@ const fn btree(policy: &'static str, quantity: &'static str) -> Cell {
     Cell { experiment: "trident-table3", case: "Btree, un-fragmented", policy, quantity }
 }
 
-/// What GUPS gains from Trident without fragmentation, in both figures that show it.
+/// The gain of GUPS from Trident without fragmentation, in both figures that show it.
 const GUPS_GAIN: &[Cell] = &[
     gups("trident-fig9", "GUPS", "trident"),
     gups("trident-fig11", "GUPS, un-fragmented", "trident"),

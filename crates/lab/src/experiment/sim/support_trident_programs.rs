@@ -53,7 +53,7 @@ impl Memory {
     }
 }
 
-/// One of so many equal parts, in whole MiB.
+/// The size of one of `count` equal parts, in whole MiB.
 const fn part_of(all: Bytes, count: usize) -> Bytes {
     Bytes::from_mib(all.0 / Bytes::from_mib(1).0 / count as u64)
 }

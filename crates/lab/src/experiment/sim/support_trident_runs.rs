@@ -118,7 +118,7 @@ pub(super) struct Outcome {
     /// Milliseconds that 99 % of the program's faults do not exceed, and the longest.
     pub(super) fault_p99: f64,
     pub(super) fault_max: f64,
-    /// What all of that rests on.
+    /// The constants behind this outcome.
     pub(super) rests: Rests,
 }
 

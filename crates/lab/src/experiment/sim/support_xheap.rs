@@ -134,7 +134,7 @@ pub(super) struct Outcome {
     pub(super) walk_share: f64,
     /// Faults, in thousands.
     pub(super) faults: f64,
-    /// What these rest on.
+    /// The constants behind this outcome.
     pub(super) rests: Rests,
 }
 
@@ -165,7 +165,7 @@ impl Case {
         format!("{}, {} %: {}", self.program.name(), self.budget, self.configuration.name())
     }
 
-    /// Its outcome, from an earlier run if there was one: it follows from the case and what is given.
+    /// Its outcome, from an earlier run if there was one: the outcome follows from the case and what is given.
     pub(super) fn outcome(self, setting: &Setting) -> Result<Outcome> {
         static KNOWN: Known<(Case, Given), Outcome> = Known::new();
         KNOWN.outcome(self, setting, |setting| simulate(self, setting))

@@ -88,7 +88,7 @@ impl Program {
         }
     }
 
-    /// It, and what it has in memory at most.
+    /// The program as a workload, and the most memory that it takes.
     pub(super) fn workload(self, constants: &Constants) -> (Workload, Bytes) {
         match self {
             Self::Dedup => {

@@ -47,8 +47,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     Ok(table.report)
 }
 
-/// How many times as fast as under the second policy a program is under the first, and what that rests
-/// on.
+/// The speed of a program under the first policy over that under the second, and the constants
+/// behind both.
 fn speedup(
     (program, memory): (Program, Memory),
     (policy, over): (&'static str, &'static str),
