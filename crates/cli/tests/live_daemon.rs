@@ -238,8 +238,9 @@ fn passing_both_marks(role: &str) -> Result<(Subject, Config, f64), Failed> {
 /// Above the high watermark asked-for huge pages are split too, but no further than down to it.
 fn what_was_asked_for_goes_only_above_high() -> Ended {
     let mut worst = String::new();
-    // Other processes come and go.
-    for _ in 0..4 {
+    // Other processes come and go, and after other tests the kernel may raise its own watermarks for some seconds,
+    // which counts as used.
+    for _ in 0..8 {
         let (mut subject, config, _) = passing_both_marks("asking")?;
         let before = Holds::now(subject.pid())?.huge;
         let home = Home::with(&config)?;
@@ -253,6 +254,7 @@ fn what_was_asked_for_goes_only_above_high() -> Ended {
         if done.is_ok() && (0.1..0.6).contains(&share) {
             return Ok(());
         }
+        std::thread::sleep(Duration::from_secs(2));
         worst = format!("{gone} of {FREED_IN_PART} were split, {done:?}");
     }
     Err(worst.into())

@@ -51,14 +51,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Asks again and again until there is an answer; `what` is what it waits for.
 pub(crate) fn wait_for<T>(
     what: &str,
+    ask: impl FnMut() -> Result<Option<T>, Failed>,
+) -> Result<T, Failed> {
+    wait_within(PATIENCE, what, ask)
+}
+
+/// The same, no longer than `patience`.
+pub(crate) fn wait_within<T>(
+    patience: Duration,
+    what: &str,
     mut ask: impl FnMut() -> Result<Option<T>, Failed>,
 ) -> Result<T, Failed> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(answer) = ask()? {
             return Ok(answer);
         }
-        ensure!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        ensure!(Instant::now() < deadline, "waited {patience:?} for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! - **The promoter hears of no fault.** Its `LiveMachine` counts each range that is mapped by base pages as
 //!   reserved. Here each fault is told (`LiveMachine::told_of_faults`); `--test scheduler` and
-//!   `--test promoter` hold the promoter's way.
+//!   `--test live_promoter` hold the promoter's way.
 //! - **Faults come first.** The kernel serves a fault with a base page before anybody is asked. The
 //!   policy is asked just before the touch, which the test orders, so the fault it hears of is the
 //!   same; a huge page that it wants is made right after, by MADV_COLLAPSE.
