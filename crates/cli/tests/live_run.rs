@@ -241,11 +241,23 @@ fn take_gigantic(count: u64) -> Result<(Settings, TempDir), Failed> {
 fn take(size: PageSize, count: u64) -> Result<(Settings, TempDir), Failed> {
     let state = TempDir::new()?;
     let (mut settings, _) = Settings::open(state.path(), Mode::Apply)?;
-    let wanted = hugetlb::read(Path::new("/sys"), size)?.used + count;
-    settings.change(&hugetlb::setting(Path::new("/sys"), size), &wanted.to_string())?;
-    let pool = hugetlb::read(Path::new("/sys"), size)?;
-    ensure!(pool.free >= count, "the kernel found no {count} pages of {size}: {pool:?}");
-    Ok((settings, state))
+    let setting = hugetlb::setting(Path::new("/sys"), size);
+    let mut pool = hugetlb::read(Path::new("/sys"), size)?;
+    let wanted = (pool.used + count).to_string();
+    // What the test before has given back may still be on its way to the kernel's free lists.
+    for _ in 0..5 {
+        match settings.change(&setting, &wanted) {
+            Ok(_) | Err(superpage_kernel::Error::NotTaken { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        pool = hugetlb::read(Path::new("/sys"), size)?;
+        if pool.free >= count {
+            return Ok((settings, state));
+        }
+        std::fs::write("/proc/sys/vm/compact_memory", "1")?;
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    Err(format!("the kernel found no {count} pages of {size}: {pool:?}").into())
 }
 
 fn first_touches_get_gigantic_pages() -> Ended {

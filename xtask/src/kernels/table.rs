@@ -1,6 +1,6 @@
 //! What tests in guests printed, understood and as a table.
 
-use crate::test::tally::{Failure, Tally, skip};
+use crate::test::tally::{Failure, Second, Tally, skip};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -99,7 +99,7 @@ impl Ran {
                 {
                     *verdict = Verdict::Passed;
                     let at = program.tally.failures.iter().position(|failed| failed.name == *name);
-                    at.into_iter().for_each(|at| program.tally.settle(at));
+                    at.into_iter().for_each(|at| program.tally.settle(at, Second::Passed));
                 }
             }
             let ended = second.programs.iter().find(|one| one.name == program.name);

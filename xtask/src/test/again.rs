@@ -1,8 +1,9 @@
 //! The second attempt of a live test that failed. Live tests run on the machine's real memory, which other programs, the
 //! kernel's own threads and the tests before use too. A live test that fails runs once more by itself; one that fails again has
-//! failed, and one that passes then is named at the end, so that somebody looks at it. No other test has a second attempt.
+//! failed, and one that passes or cannot run then is named at the end, so that somebody looks at it. No other test has a second
+//! attempt.
 
-use super::tally::Tally;
+use super::tally::{Second, Tally};
 use super::watched;
 use anyhow::Result;
 
@@ -13,19 +14,25 @@ const LIVE: &str = "live_";
 pub(super) fn run(tally: &mut Tally) -> Result<bool> {
     for at in 0..tally.failures.len() {
         let failure = &tally.failures[at];
-        if failure.program.starts_with(LIVE) && passes(&failure.program, &failure.name)? {
-            tally.settle(at);
+        if failure.program.starts_with(LIVE) {
+            let second = second(&failure.program, &failure.name)?;
+            tally.settle(at, second);
         }
     }
     Ok(tally.failed == 0)
 }
 
 /// Runs one test by itself.
-fn passes(program: &str, name: &str) -> Result<bool> {
+fn second(program: &str, name: &str) -> Result<Second> {
     println!("once more: {program} {name}");
-    let mut second = Tally::default();
+    let mut tally = Tally::default();
     let arguments = ["test", "--workspace", "--test", program, "--", "--exact", name];
-    Ok(watched(&arguments, &mut second)? && (second.passed, second.failed) == (1, 0))
+    let is_well = watched(&arguments, &mut tally)?;
+    Ok(match (tally.passed, tally.failed, tally.skipped) {
+        (1, 0, 0) if is_well => Second::Passed,
+        (0, 0, 1) if is_well => Second::Skipped,
+        _ => Second::Failed,
+    })
 }
 
 #[cfg(test)]

@@ -30,13 +30,28 @@ pub(crate) struct Failure {
     pub(crate) name: String,
     /// The first lines that the test printed.
     pub(crate) said: Vec<String>,
-    /// Whether the test passed when it ran once more.
-    pub(crate) is_settled: bool,
+    /// What became of it when it ran once more.
+    pub(crate) second: Second,
+}
+
+/// What became of a failing test when it ran once more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Second {
+    /// It failed again, or did not run once more.
+    #[default]
+    Failed,
+    Passed,
+    /// It said that it cannot run here, such as where the kernel has no contiguous memory any more.
+    Skipped,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.is_settled { "passed at the second attempt only" } else { "failed" };
+        let verdict = match self.second {
+            Second::Failed => "failed",
+            Second::Passed => "passed at the second attempt only",
+            Second::Skipped => "failed, and could not run at the second attempt",
+        };
         write!(f, "{verdict} {}", self.name)?;
         self.said.iter().try_for_each(|line| write!(f, "\n    {line}"))
     }
@@ -85,13 +100,17 @@ impl Tally {
         self.skips.iter().cloned().chain(self.failures.iter().map(ToString::to_string))
     }
 
-    /// Takes the failing test at this place of the list as passed, because it passed when it ran once more.
-    pub(crate) fn settle(&mut self, at: usize) {
-        if let Some(failure) = self.failures.get_mut(at) {
-            failure.is_settled = true;
-            self.failed = self.failed.saturating_sub(1);
-            self.passed += 1;
-        }
+    /// Takes the failing test at this place of the list for what became of it when it ran once more.
+    pub(crate) fn settle(&mut self, at: usize, second: Second) {
+        let Some(failure) = self.failures.get_mut(at) else { return };
+        let counted = match second {
+            Second::Failed => return,
+            Second::Passed => &mut self.passed,
+            Second::Skipped => &mut self.skipped,
+        };
+        failure.second = second;
+        *counted += 1;
+        self.failed = self.failed.saturating_sub(1);
     }
 
     /// Takes in the last line of pytest's output, such as `9 passed, 1 skipped in 2.10s`.
@@ -167,7 +186,7 @@ pub(crate) fn skip(line: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Tally;
+    use super::{Second, Tally};
 
     fn tally(output: &str) -> Tally {
         let mut tally = Tally::default();
@@ -265,11 +284,25 @@ mod tests {
     fn who_passes_at_the_second_attempt_is_named() {
         let mut seen =
             tally("---- a ----\nno page\ntest result: FAILED. 3 passed; 1 failed; 0 ignored\n");
-        seen.settle(0);
+        seen.settle(0, Second::Failed);
+        assert_eq!((seen.passed, seen.failed), (3, 1));
+        seen.settle(0, Second::Passed);
         assert_eq!((seen.passed, seen.failed), (4, 0));
         assert_eq!(
             seen.failures[0].to_string(),
             "passed at the second attempt only a\n    no page"
+        );
+    }
+
+    #[test]
+    fn who_cannot_run_at_the_second_attempt_is_skipped() {
+        let mut seen =
+            tally("---- a ----\nno page\ntest result: FAILED. 3 passed; 1 failed; 0 ignored\n");
+        seen.settle(0, Second::Skipped);
+        assert_eq!((seen.passed, seen.failed, seen.skipped), (3, 0, 1));
+        assert_eq!(
+            seen.failures[0].to_string(),
+            "failed, and could not run at the second attempt a\n    no page"
         );
     }
 

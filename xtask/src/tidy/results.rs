@@ -7,11 +7,15 @@ const ROWS: &str = "results/rows/";
 const BEFORE: &str = "results/before-rows/";
 
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
-    let without = tree.paths().filter_map(|path| Some((path, experiment(path)?))).filter_map(
-        |(path, (name, machine))| {
+    let experiments = tree
+        .texts(|path| machine(path).is_some())
+        .flat_map(|(path, text)| names(text).map(move |name| (path, name, machine(path))));
+    let without = experiments.filter_map(
+        |(path, name, machine)| {
+            let machine = machine?;
             let stem = format!("{name}-{machine}");
             let rows = tree.paths().find(|path| is_of(path, &stem));
-            let before = tree.paths().find(|path| machine == "live" && is_before(path, &name));
+            let before = tree.paths().find(|path| machine == "live" && is_before(path, name));
             let (at, message) = match (rows, before) {
                 (None, None) => (
                     path,
@@ -45,12 +49,18 @@ fn is_before(path: &str, name: &str) -> bool {
     file.is_some_and(|(_, file)| file.strip_suffix(".md") == Some(name))
 }
 
-/// The experiment in the file at `path` and its machine: of `live/emd_table1.rs`, `emd-table1` and `live`.
-fn experiment(path: &str) -> Option<(String, &str)> {
-    let name = path.strip_prefix(EXPERIMENTS)?.strip_suffix(".rs")?;
-    let (machine, name) = name.split_once('/')?;
-    let is_one = name != "mod" && !name.starts_with("support");
-    is_one.then(|| (name.replace('_', "-"), machine))
+/// The machine of the experiments that the file at `path` declares, if it is one of theirs.
+fn machine(path: &str) -> Option<&str> {
+    let (machine, file) = path.strip_prefix(EXPERIMENTS)?.split_once('/')?;
+    file.ends_with(".rs").then_some(machine)
+}
+
+/// The names of the experiments that a file declares.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(": Experiment = Experiment {").skip(1).filter_map(|declared| {
+        let name = declared.trim_start().strip_prefix("name: \"")?;
+        name.split_once('"').map(|(name, _)| name)
+    })
 }
 
 #[cfg(test)]
@@ -58,8 +68,14 @@ mod tests {
     use super::super::tree::say;
     use super::check;
 
-    const LIVE: (&str, &str) = ("crates/lab/src/experiment/live/emd_fig1.rs", "");
-    const SIM: (&str, &str) = ("crates/lab/src/experiment/sim/emd_fig10.rs", "");
+    const LIVE: (&str, &str) = (
+        "crates/lab/src/experiment/live/emd.rs",
+        "const FIG1: Experiment = Experiment {\n    name: \"emd-fig1\",\n};\n",
+    );
+    const SIM: (&str, &str) = (
+        "crates/lab/src/experiment/sim/emd.rs",
+        "const FIG10: Experiment = Experiment {\n    name: \"emd-fig10\",\n};\n",
+    );
     const SUPPORT: (&str, &str) = ("crates/lab/src/experiment/live/support_table.rs", "");
 
     #[test]
@@ -67,7 +83,7 @@ mod tests {
         let said = say(check, &[LIVE, SUPPORT, SIM, ("results/rows/emd-fig10-live.jsonl", "")]);
         assert_eq!(said.len(), 2);
         assert!(said[0].starts_with(
-            "crates/lab/src/experiment/live/emd_fig1.rs:1: no results/rows/emd-fig1-live.jsonl"
+            "crates/lab/src/experiment/live/emd.rs:1: no results/rows/emd-fig1-live.jsonl"
         ));
         let rows = ("results/rows/emd-fig10-sim.jsonl", "");
         assert!(

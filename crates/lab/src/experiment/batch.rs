@@ -100,31 +100,36 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::super::On;
+    use super::super::{On, Progress, Run};
     use super::*;
 
     fn found(setting: &Setting) -> Report {
         Report { notes: vec![setting.seed.to_string()], ..Report::default() }
     }
 
-    const fn experiment(
-        name: &'static str,
-        run: fn(&Setting, super::super::Progress<'_>) -> Result<Report>,
-    ) -> Experiment {
+    const fn experiment(name: &'static str, run: &'static dyn Run) -> Experiment {
         Experiment { name, source: "", summary: "", on: On::Sim, columns: &[], run }
     }
 
-    static WORKS: Experiment = experiment("works", |setting, progress| {
+    fn works(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         progress("working")?;
         Ok(found(setting))
-    });
-    static FAILS: Experiment = experiment("fails", |_, _| Err(Error::Row("no".to_owned())));
-    static GOES_ON: Experiment = experiment("goes-on", |_, progress| {
+    }
+
+    fn fails(_: &Setting, _: Progress<'_>) -> Result<Report> {
+        Err(Error::Row("no".to_owned()))
+    }
+
+    fn goes_on(_: &Setting, progress: Progress<'_>) -> Result<Report> {
         loop {
             progress("still there")?;
             std::thread::sleep(Duration::from_millis(1));
         }
-    });
+    }
+
+    static WORKS: Experiment = experiment("works", &works);
+    static FAILS: Experiment = experiment("fails", &fails);
+    static GOES_ON: Experiment = experiment("goes-on", &goes_on);
 
     fn jobs(count: usize) -> NonZero<usize> {
         NonZero::new(count).expect("some")

@@ -1,5 +1,5 @@
-//! The registry of experiments: one file for each table or figure of a paper that is reproduced,
-//! on this machine ([`live`]), on the simulated one ([`sim`]), or on both.
+//! The registry of experiments: each table or figure of a paper that is reproduced, on this machine ([`live`]), on the simulated
+//! one ([`sim`]), or on both. Those of a paper that differ only in what they compare stand in one file.
 //!
 //! An experiment measures; it prints nothing. It returns rows (JSON objects, the paper's numbers
 //! beside the measured ones), notes in plain words, and pictures to draw.
@@ -13,6 +13,7 @@ use crate::picture;
 use crate::worker::{self, Launcher};
 use crate::workload;
 use serde::Serialize;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use superpage_kernel::Error as KernelError;
 use superpage_sim::machine::OutOfMemory;
@@ -31,7 +32,24 @@ pub struct Experiment {
     pub on: On,
     /// What to take from each row for the table on the screen: key, column head.
     pub columns: &'static [(&'static str, &'static str)],
-    run: fn(&Setting, Progress<'_>) -> Result<Report>,
+    run: &'static dyn Run,
+}
+
+/// How an experiment is run: by a function of its own, or as others that differ from it in what they compare.
+trait Run: Sync {
+    /// Runs the experiment with this name.
+    fn run(
+        &self,
+        experiment: &'static str,
+        setting: &Setting,
+        progress: Progress<'_>,
+    ) -> Result<Report>;
+}
+
+impl<F: Fn(&Setting, Progress<'_>) -> Result<Report> + Sync> Run for F {
+    fn run(&self, _: &'static str, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+        self(setting, progress)
+    }
 }
 
 /// The experiment that runs all others many times.
@@ -74,7 +92,11 @@ impl Experiment {
     /// # Errors
     /// [`Error`].
     pub fn run(&self, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
-        let mut report = (self.run)(setting, progress)?;
+        let mut report = self.run.run(self.name, setting, progress)?;
+        for row in report.rows.iter_mut().filter_map(Value::as_object_mut) {
+            row.insert("experiment".to_owned(), self.name.into());
+            row.insert("machine".to_owned(), self.on.name().into());
+        }
         report.notes.extend(described::notes(self.source, &report.rows));
         if self.on == On::Sim && self.is_of_all() && report.pictures.is_empty() {
             report.pictures = sim::pictures(self, &report.rows);
@@ -146,8 +168,8 @@ pub type Progress<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 /// What an experiment found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// One object per row.
-    pub rows: Vec<serde_json::Value>,
+    /// One object per row, without the names of the experiment and of its machine, which [`Experiment::run`] adds.
+    pub rows: Vec<Value>,
     /// What else a reader must know, each in a sentence.
     pub notes: Vec<String>,
     /// What to draw.

@@ -35,7 +35,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("gigantic_bytes", "gigantic"),
         ("filled_s", "filled s"),
     ],
-    run,
+    run: &run,
 };
 
 /// The array where nobody says how large. Chosen: far larger than the TLB reaches with huge pages.
@@ -128,8 +128,6 @@ const INDICES: [(&str, &str); 2] = [("uniform", "uniform"), ("skewed", "80 % in 
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: String,
     policy: &'static str,
     size_bytes: u64,
@@ -283,8 +281,6 @@ fn add_rows(
             let each = || samples.iter().map(|sample| sample.seconds[at]);
             let middle = |of: fn(&Sample) -> f64| median(samples.iter().map(of));
             report.push(&Row {
-                experiment: EXPERIMENT.name,
-                machine: "live",
                 case: format!("{indices}{}", memory.name()),
                 policy: variant.name,
                 size_bytes: size.0,

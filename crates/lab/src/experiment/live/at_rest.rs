@@ -39,7 +39,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("promoted", "promoted"),
         ("split", "split"),
     ],
-    run,
+    run: &run,
 };
 
 /// What Redis holds; the larger one, or as much as fits.
@@ -56,8 +56,6 @@ const TIMES: u32 = 2;
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: String,
     policy: &'static str,
     round: u32,
@@ -226,8 +224,6 @@ fn row(size: Bytes, configuration: Configuration, round: u32, seen: &Seen, redis
     let time = after.at.saturating_duration_since(before.at);
     let cpu = (after.cpu - before.cpu).as_secs_f64();
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: size.to_string(),
         policy: configuration.name(),
         round,

@@ -39,7 +39,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("over_5_ms", "over 5 ms"),
         ("longest_ms", "longest ms"),
     ],
-    run,
+    run: &run,
 };
 
 /// The memory that the program fills.
@@ -76,8 +76,6 @@ struct Sample {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     policy: &'static str,
     rounds: usize,
     in_pieces_before: f64,
@@ -161,8 +159,6 @@ fn row(configuration: Configuration, samples: &[Sample]) -> Row {
     let longest = samples.iter().map(|sample| sample.paused.longest_nanos).max().unwrap_or(0);
     let turns: u64 = samples.iter().map(|sample| sample.paused.turns).sum();
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         policy: configuration.name(),
         rounds: samples.len(),
         in_pieces_before: middle(|sample| sample.before.get()),

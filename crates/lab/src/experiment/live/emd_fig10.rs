@@ -23,7 +23,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("fairness", "fairness"),
         ("paper_fairness", "in the paper"),
     ],
-    run,
+    run: &run,
 };
 
 const INSTANCES: u64 = 4;
@@ -68,7 +68,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             let label = kind.name();
             for outcome in measure(&mut subjects, fraction, setting.rounds, label, progress)? {
                 let paper = paper(kind, outcome.policy);
-                report.push(&outcome.row(EXPERIMENT.name, kind.name(), paper))?;
+                report.push(&outcome.row(kind.name(), paper))?;
             }
         }
         subjects.iter_mut().try_for_each(Subject::check)?;

@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("fairness", "fairness"),
         ("paper_fairness", "in the paper"),
     ],
-    run,
+    run: &run,
 };
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
@@ -38,7 +38,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let label = "BTree with Memcached";
         for outcome in measure(&mut subjects, fraction, setting.rounds, label, progress)? {
             let paper = if outcome.policy == HAWKEYE { 0.91 } else { 1.0 };
-            report.push(&outcome.row(EXPERIMENT.name, "BTree+Memcached", Some(paper)))?;
+            report.push(&outcome.row("BTree+Memcached", Some(paper)))?;
         }
     }
     subjects.iter_mut().try_for_each(Subject::check)?;

@@ -25,7 +25,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("normalized_runtime", "run time"),
         ("paper_normalized_runtime", "in the paper"),
     ],
-    run,
+    run: &run,
 };
 
 /// An effect of 1 % needs more pairs than the others. Chosen, not measured.
@@ -43,8 +43,6 @@ fn restless(pid: Pid) -> String {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     daemon: &'static str,
     rounds: u32,
@@ -75,8 +73,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::default();
     for (daemon, normalized, split) in [("off", 1.0, 0), ("on", ratio, split.0)] {
         report.push(&Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case: kind.name(),
             daemon,
             rounds,

@@ -34,7 +34,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("speed", "speed relative to 4 KiB"),
         ("paper_speed", "in the paper"),
     ],
-    run,
+    run: &run,
 };
 
 /// The paper's programs, and an ordinary memcached.
@@ -64,8 +64,6 @@ fn paper(kind: WorkloadKind) -> Option<[f64; 2]> {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     pages: &'static str,
     resident_bytes: u64,
@@ -198,8 +196,6 @@ impl Found {
         let of_paper = |at: usize| paper.map(|numbers| rounded(numbers[at], 2));
         let resident = self.residency.resident;
         Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case,
             pages: self.pages.name(),
             resident_bytes: resident.0,

@@ -31,7 +31,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("wrong_bucket", "in another bucket"),
         ("paper", "in the paper"),
     ],
-    run,
+    run: &run,
 };
 
 /// The programs in the paper's order, and what it says of each.
@@ -45,8 +45,6 @@ const CASES: [(WorkloadKind, &str); 5] = [
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     huge_pages: u64,
     bloat: f64,
@@ -109,8 +107,6 @@ fn row(kind: WorkloadKind, paper: &'static str, exact: &BloatMap, sampled: &Bloa
         })
         .count();
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: kind.name(),
         huge_pages: exact.len().0,
         bloat: rounded(share(exact), 3),

@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("slowdown", "slowdown"),
         ("paper_mean_slowdown", "mean in the paper"),
     ],
-    run,
+    run: &run,
 };
 
 const SHOWN: Shown = Shown {
@@ -70,7 +70,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 
 fn row(point: &Point) -> Row {
     Row {
-        taken: point.taken(EXPERIMENT.name),
+        taken: point.taken(),
         slowdown: point.slowdown,
         paper_mean_slowdown: paper(point.kind, point.policy),
     }

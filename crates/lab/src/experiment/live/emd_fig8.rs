@@ -21,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("huge_pages_retained", "huge pages retained"),
         ("paper_retained", "in the paper"),
     ],
-    run,
+    run: &run,
 };
 
 const SHOWN: Shown = Shown {
@@ -66,9 +66,5 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 }
 
 fn row(point: &Point) -> Row {
-    Row {
-        taken: point.taken(EXPERIMENT.name),
-        bloat_base_pages: point.bloat.0,
-        paper_retained: paper(point),
-    }
+    Row { taken: point.taken(), bloat_base_pages: point.bloat.0, paper_retained: paper(point) }
 }

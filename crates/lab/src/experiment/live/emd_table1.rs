@@ -40,7 +40,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("slowdown", "slowdown"),
         ("paper_slowdown", "in the paper"),
     ],
-    run,
+    run: &run,
 };
 
 /// The paper's size and target.
@@ -89,8 +89,6 @@ struct Series {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     huge_pages: u64,
@@ -253,8 +251,6 @@ impl Case {
         };
         let reads = !series.costs.is_empty() && series.costs.iter().all(|c| c.read.is_some());
         Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case: self.kind.name(),
             policy,
             huge_pages: self.subject.huge_pages().0,

@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("paper_time_s", "time in the paper (s)"),
         ("paper_relative", "relative in the paper"),
     ],
-    run,
+    run: &run,
 };
 
 /// The paper's rows: 4 KiB, high bloat, low bloat, in seconds.
@@ -48,8 +48,6 @@ const PAGES: [&str; 3] = ["linux-4kb", "emd-high-bloat", "emd-low-bloat"];
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     pages: &'static str,
     resident_bytes: u64,
@@ -71,8 +69,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let base = measured[0].0;
         for (index, (time, resident)) in measured.into_iter().enumerate() {
             report.push(&Row {
-                experiment: EXPERIMENT.name,
-                machine: "live",
                 case: kind.name(),
                 pages: PAGES[index],
                 resident_bytes: resident.0,

@@ -26,7 +26,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("paper_thp_bytes", "with huge pages"),
         ("paper_growth", "growth (times)"),
     ],
-    run,
+    run: &run,
 };
 
 /// The paper's programs, and an ordinary memcached.
@@ -44,8 +44,6 @@ const fn paper(kind: WorkloadKind) -> Option<[u64; 2]> {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     kernel: String,
     base_bytes: u64,
@@ -90,8 +88,6 @@ fn row(kind: WorkloadKind, found: &[Residency]) -> Row {
     let paper = paper(kind);
     let of_paper = |at: usize| paper.map(|numbers| Bytes::from_gib(numbers[at]).0);
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: kind.name(),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         base_bytes: base.0,

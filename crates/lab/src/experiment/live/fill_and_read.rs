@@ -41,7 +41,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("promoted", "promoted"),
         ("split", "split"),
     ],
-    run,
+    run: &run,
 };
 
 /// The first is what the others are compared with.
@@ -89,8 +89,6 @@ type Of = fn(&Sample) -> Phase;
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     rounds: usize,
@@ -205,8 +203,6 @@ fn row(
         told.map(|told| middle(&told, |told| value(told).0 as f64))
     };
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case,
         policy: configuration.name(),
         rounds: samples.len(),

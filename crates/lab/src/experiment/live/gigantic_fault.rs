@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("over_kernel", "of the kernel's"),
         ("touches", "touches"),
     ],
-    run,
+    run: &run,
 };
 
 /// First touches in a round. Chosen.
@@ -61,8 +61,6 @@ impl Case {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     ms: f64,
@@ -87,8 +85,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     for (case, times) in Case::ALL.into_iter().zip(times) {
         let ms = median(times.iter().copied());
         report.push(&Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case: case.name(),
             policy: if case == Case::Kernel { "hugetlb-1g" } else { "trident" },
             ms: rounded(ms, 3),

@@ -29,7 +29,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("checked", "words compared"),
         ("wrong", "wrong"),
     ],
-    run,
+    run: &run,
 };
 
 /// No GiB is copied in less: where it took less, the library had promoted it before it was asked.
@@ -46,8 +46,6 @@ const WRITES: [Option<u64>; 4] = [Some(0), Some(100_000), Some(1_000_000), None]
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     writes_per_s: f64,
@@ -116,8 +114,6 @@ fn row(case: &'static str, way: &'static str, writes: Option<u64>, seen: &[Promo
     let pauses = || seen.iter().map(|one| one.pause.as_secs_f64() * 1e3);
     let reached = median(seen.iter().map(|one| one.accesses_per_s));
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case,
         policy: way,
         writes_per_s: if writes == Some(0) { 0.0 } else { reached.round() },

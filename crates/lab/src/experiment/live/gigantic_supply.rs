@@ -33,7 +33,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("said_at_most", "at most"),
         ("seconds", "s"),
     ],
-    run,
+    run: &run,
 };
 
 /// The shares of the free huge frames that are fragmented, in percent. Chosen.
@@ -54,8 +54,6 @@ struct Sum {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: String,
     policy: &'static str,
     /// The share of free memory that no huge page could be had from, in the mean.
@@ -79,8 +77,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::default();
     for (percent, sum) in CASES.into_iter().zip(sums) {
         report.push(&Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case: format!("{percent} %"),
             policy: "linux",
             measured: rounded(sum.measured / f64::from(setting.rounds), 2),

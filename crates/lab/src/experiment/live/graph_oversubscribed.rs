@@ -30,7 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("paper_slowdown", "in the paper"),
         ("huge_bytes", "huge"),
     ],
-    run,
+    run: &run,
 };
 
 /// A kernel that touches few edges, and one that touches all.
@@ -67,8 +67,6 @@ const WAYS: [Way; 6] = [
 
 #[derive(Debug, Serialize)]
 struct Row<'a> {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'a str,
     policy: &'static str,
     scale: u32,
@@ -145,8 +143,6 @@ fn add_rows(
         let slowdown = median(pairs.map(|(base, own)| own.seconds / base.seconds));
         let huge = median(outcomes.iter().map(|outcome| outcome.huge.0 as f64));
         report.push(&Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case,
             policy,
             scale,

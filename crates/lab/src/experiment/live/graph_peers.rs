@@ -33,7 +33,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("same", "same"),
         ("result", "result"),
     ],
-    run,
+    run: &run,
 };
 
 /// Memory of the largest of the packages' processes where nobody says how much. Chosen: a round takes some two minutes then.
@@ -83,8 +83,6 @@ struct Sample {
 
 #[derive(Debug, Serialize)]
 struct Row<'a> {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'a str,
     policy: String,
     scale: u32,
@@ -236,8 +234,6 @@ impl Bench<'_> {
         };
         let version = last.version.as_ref().map(|version| format!(" {version}"));
         report.push(&Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case,
             policy: format!("{who}{}", version.unwrap_or_default()),
             scale: self.scale,

@@ -29,7 +29,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("mean_huge", "mean"),
         ("promote_cpu_s", "CPU s to promote"),
     ],
-    run,
+    run: &run,
 };
 
 const SIZE: Bytes = Bytes::from_gib(1);
@@ -57,8 +57,6 @@ struct Grown {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     huge_at_25: f64,
@@ -140,8 +138,6 @@ fn row(case: &'static str, regime: Regime, size: Bytes, rounds: &[Grown]) -> Row
         shares.sum::<f64>() / grown.looks.len().max(1) as f64
     };
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case,
         policy: regime.name(),
         huge_at_25: at(0.25),

@@ -30,7 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("access_ratio", "over 4 KiB"),
         ("promote_s", "s to promote"),
     ],
-    run,
+    run: &run,
 };
 
 const SIZE: Bytes = Bytes::from_gib(4);
@@ -39,8 +39,6 @@ const READS: u64 = 4_000_000;
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     huge_pages: u64,
@@ -80,8 +78,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             [("linux-4k", before[at], None), ("superpage", after[at], Some(promote_s))]
         {
             report.push(&Row {
-                experiment: EXPERIMENT.name,
-                machine: "live",
                 case,
                 policy,
                 huge_pages: seen.huge.0,

@@ -4,7 +4,7 @@
 use super::support_bench::{Bench, fitting_size, rounded, warm};
 use super::support_heap::{SIZE, measure, middle};
 use super::support_heap_trial::{Ask, Job, Policy, Sample, Trial, without_heap};
-use super::xheap_fig5::LOOKUPS;
+use super::xheap::LOOKUPS;
 use super::{Error, Experiment, On, Progress, Report, Result, Setting};
 use crate::program::Program;
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("written_bytes", "written"),
         ("huge_share", "huge"),
     ],
-    run,
+    run: &run,
 };
 
 const CASES: [(&str, Job); 3] = [
@@ -44,8 +44,6 @@ const ROOM: Bytes = Bytes::from_mib(128);
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     size_bytes: u64,
@@ -108,8 +106,6 @@ fn rows(case: &'static str, trial: Trial<'_>, all: &[(Policy, Vec<Sample>)]) -> 
             Bytes(1).scaled(middle(samples, |sample| of(sample).0 as f64)).0
         };
         Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case,
             policy: policy.name(),
             size_bytes: trial.whole.0,

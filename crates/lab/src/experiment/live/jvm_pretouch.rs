@@ -38,7 +38,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("split", "split"),
         ("freed_bytes", "freed"),
     ],
-    run,
+    run: &run,
 };
 
 /// The heap.
@@ -65,8 +65,6 @@ struct Sample {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     heap_bytes: u64,
@@ -146,8 +144,6 @@ fn heap_of(vmas: Vec<Vma>) -> Option<Vma> {
 fn row(configuration: Configuration, sample: Sample, rest: Duration) -> Row {
     let share = |huge: HugePages, of: Bytes| rounded(huge.bytes().share_of(of).get(), 3);
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: "always",
         policy: configuration.name(),
         heap_bytes: sample.heap.0,

@@ -54,7 +54,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("daemon_cpu", "CPU of the daemon"),
         ("daemon_bytes", "its memory"),
     ],
-    run,
+    run: &run,
 };
 
 /// Of the machine's memory, what all programs take together: more than the high watermark. Chosen.
@@ -85,8 +85,6 @@ impl Pacing {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     round: u32,
@@ -253,8 +251,6 @@ impl Trial<'_> {
         let throughput = seen.closed.throughput();
         let base = *self.base.get_or_insert(throughput);
         let mut row = Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case: "mixed",
             policy: regime.name(),
             round,

@@ -17,25 +17,12 @@ mod fill_and_read;
 mod gigantic_fault;
 mod gigantic_promotion;
 mod gigantic_supply;
-mod graph_dbg_cost;
-mod graph_fig1;
-mod graph_fig10;
-mod graph_fig11;
-mod graph_fig2;
-mod graph_fig5;
-mod graph_fig6;
-mod graph_fig7;
-mod graph_fig8;
-mod graph_fig9;
+mod graph;
 mod graph_oversubscribed;
 mod graph_peers;
 mod growing_heap;
 mod guest_memory;
-mod heap_compressed;
 mod heap_fits;
-mod heap_random;
-mod heap_redis;
-mod heap_streams;
 mod jvm_pretouch;
 mod mixed_load;
 mod pareto;
@@ -65,16 +52,14 @@ mod support_served;
 mod support_sweep;
 mod support_told;
 mod survive;
-mod three_sizes;
+mod trident;
 mod trident_bloat;
-mod trident_fig10;
-mod trident_fig9;
 mod trident_table3;
-mod xheap_fig4;
-mod xheap_fig5;
-mod xheap_fig6;
+mod xheap;
 
-use super::{Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Setting};
+use super::{
+    Content, Error, Experiment, Line, On, Picture, Progress, Report, Result, Run, Setting,
+};
 
 /// The parts of this experiment that can be run by themselves.
 pub(super) fn parts(name: &str) -> Vec<&'static str> {
@@ -114,29 +99,29 @@ pub const ALL: &[&Experiment] = &[
     &gigantic_fault::EXPERIMENT,
     &gigantic_promotion::EXPERIMENT,
     &gigantic_supply::EXPERIMENT,
-    &three_sizes::EXPERIMENT,
-    &trident_fig9::EXPERIMENT,
-    &trident_fig10::EXPERIMENT,
+    &trident::THREE_SIZES,
+    &trident::FIG9,
+    &trident::FIG10,
     &trident_table3::EXPERIMENT,
     &trident_bloat::EXPERIMENT,
-    &xheap_fig4::EXPERIMENT,
-    &xheap_fig5::EXPERIMENT,
-    &xheap_fig6::EXPERIMENT,
-    &heap_streams::EXPERIMENT,
-    &heap_compressed::EXPERIMENT,
+    &xheap::FIG4,
+    &xheap::FIG5,
+    &xheap::FIG6,
+    &xheap::STREAMS,
+    &xheap::COMPRESSED,
     &heap_fits::EXPERIMENT,
-    &heap_random::EXPERIMENT,
-    &heap_redis::EXPERIMENT,
-    &graph_fig1::EXPERIMENT,
-    &graph_fig2::EXPERIMENT,
-    &graph_fig5::EXPERIMENT,
-    &graph_fig6::EXPERIMENT,
-    &graph_fig7::EXPERIMENT,
-    &graph_fig8::EXPERIMENT,
-    &graph_fig9::EXPERIMENT,
-    &graph_fig10::EXPERIMENT,
-    &graph_fig11::EXPERIMENT,
-    &graph_dbg_cost::EXPERIMENT,
+    &xheap::RANDOM,
+    &xheap::REDIS,
+    &graph::FIG1,
+    &graph::FIG2,
+    &graph::FIG5,
+    &graph::FIG6,
+    &graph::FIG7,
+    &graph::FIG8,
+    &graph::FIG9,
+    &graph::FIG10,
+    &graph::FIG11,
+    &graph::DBG_COST,
     &graph_oversubscribed::EXPERIMENT,
     &graph_peers::EXPERIMENT,
     &array_numpy::EXPERIMENT,

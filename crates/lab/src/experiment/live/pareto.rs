@@ -46,7 +46,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("killed", "killed"),
         ("daemon_cpu_s", "CPU s of the daemon"),
     ],
-    run,
+    run: &run,
 };
 
 /// The bytes that are stored in Redis and memcached at first, and the footprint of the tree on huge pages. Chosen: a trial takes
@@ -94,8 +94,6 @@ impl Sample {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     limit_over_4k: Option<f64>,
@@ -301,8 +299,6 @@ fn push(report: &mut Report, case: Case, samples: &Samples) -> Result<()> {
         let (low, high) = bounds(ratios);
         let best = (peer == Peer::Generous).then(|| Best::of(samples)).flatten();
         report.push(&Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case: case.name,
             policy: peer.name(),
             limit_over_4k: case.limit,

@@ -33,7 +33,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("stolen_ms", "stolen meanwhile"),
         ("actions", "daemon in that second"),
     ],
-    run,
+    run: &run,
 };
 
 /// The program's heap.
@@ -50,8 +50,6 @@ const CONFIGURATIONS: [Configuration; 2] = [Configuration::NoDaemon, Configurati
 /// All turns of a run, or one that was a pause.
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     round: u32,
@@ -113,8 +111,6 @@ fn push(
     let mut longest = paused.pauses.clone();
     longest.sort_by_key(|pause| std::cmp::Reverse(pause.nanos));
     report.push(&Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: "all",
         policy,
         round,
@@ -129,8 +125,6 @@ fn push(
     })?;
     for pause in longest.iter().take(SHOWN) {
         report.push(&Row {
-            experiment: EXPERIMENT.name,
-            machine: "live",
             case: "pause",
             policy,
             round,

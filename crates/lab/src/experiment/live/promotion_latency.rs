@@ -34,7 +34,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("extrapolated", "extrapolated"),
         ("cpu_s", "CPU s"),
     ],
-    run,
+    run: &run,
 };
 
 /// The heap that is to become huge.
@@ -76,8 +76,6 @@ enum Work {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     threshold_to_mapped_p50_ms: Option<f64>,
@@ -217,8 +215,6 @@ fn touched(promoter: Promoter, took: Vec<Option<Nanos>>, cpu: f64) -> Row {
     let ranges = took.len() as u64;
     let mapped = took.iter().flatten().count() as u64;
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: "touching",
         policy: promoter.name(),
         threshold_to_mapped_p50_ms: quantile(&took, 0.5),
@@ -268,8 +264,6 @@ fn heap(promoter: Promoter, bench: &mut Bench, setting: &Setting, size: HugePage
     let wanted = SHARE * size.0 as f64;
     let seconds = (huge > 0.0).then(|| elapsed * (wanted / huge).max(1.0));
     Ok(Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: "heap",
         policy: promoter.name(),
         threshold_to_mapped_p50_ms: None,

@@ -35,7 +35,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("fragmented", "fragmented"),
         ("promote_cpu_s", "CPU s to promote"),
     ],
-    run,
+    run: &run,
 };
 
 const SIZE: Bytes = Bytes::from_gib(3);
@@ -58,8 +58,6 @@ struct Sample {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     throughput: f64,
@@ -181,8 +179,6 @@ fn row(case: &'static str, regime: Regime, samples: &[Sample], base: &[Sample], 
     let (base_gb, base_ms) = paper(case, Regime::BasePages).unzip();
     let ratio = |one: Option<f64>, of: Option<f64>| one.zip(of).map(|(a, b)| rounded(a / b, 2));
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case,
         policy: regime.name(),
         throughput: of(|sample| sample.throughput).round(),

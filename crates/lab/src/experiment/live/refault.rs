@@ -40,7 +40,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("split_by_kernel", "split by the kernel, all rounds"),
         ("killed", "killed, all rounds"),
     ],
-    run,
+    run: &run,
 };
 
 /// The memory of each of the two programs.
@@ -67,8 +67,6 @@ const POLICIES: [Entry; 2] = [EMD, EMD_LASTING];
 /// Medians over the rounds, where nothing else is said.
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     rounds: usize,
@@ -132,8 +130,6 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 fn row(case: &'static str, policy: &Entry, cgroups: Version, samples: &[Sample]) -> Row {
     let middle = |of: fn(&Sample) -> f64, digits| rounded(median(samples.iter().map(of)), digits);
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case,
         policy: policy.name,
         rounds: samples.len(),

@@ -40,8 +40,6 @@ pub(super) struct Outcome {
 /// A row of either experiment.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     fraction: f64,
@@ -54,15 +52,8 @@ pub(super) struct Row {
 }
 
 impl Outcome {
-    pub(super) fn row(
-        self,
-        experiment: &'static str,
-        case: &'static str,
-        paper_fairness: Option<f64>,
-    ) -> Row {
+    pub(super) fn row(self, case: &'static str, paper_fairness: Option<f64>) -> Row {
         Row {
-            experiment,
-            machine: "live",
             case,
             policy: self.policy.name,
             fraction: self.fraction,

@@ -1,10 +1,10 @@
-//! The common part of `trident-fig9`, `trident-fig10` and `three-sizes`: how long each program takes in each way, and
-//! on which pages its memory lies.
+//! The common part of the experiments of [`super::trident`]: how long each program takes in each way, and on which pages its
+//! memory lies.
 
 use super::support_bench::{median, rounded};
 use super::support_mapped::Mapped;
 use super::support_programs::{Plan, Policy, Resting, Trial, Trials, trials};
-use super::{Progress, Report, Result, Setting};
+use super::{Progress, Report, Result, Run, Setting};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -26,7 +26,6 @@ pub(super) const COLUMNS: &[(&str, &str)] = &[
 
 /// A figure.
 pub(super) struct Figure {
-    pub(super) name: &'static str,
     /// Its trials.
     pub(super) plan: Plan,
     /// Trident's performance over THP in the paper, by the paper's name of a program.
@@ -45,8 +44,6 @@ const NOTES: [&str; 3] = [
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     size_bytes: u64,
@@ -67,16 +64,17 @@ struct Row {
     refused: Option<Value>,
 }
 
-/// Runs the trials of a figure.
-pub(super) fn run(figure: &Figure, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
-    let look = |_: &mut _, program: &Resting| program.mapped();
-    let (all, notes) = trials(&figure.plan, setting, progress, look)?;
-    let mut report = Report { notes, ..Report::default() };
-    for program in &all {
-        rows(figure, program, &mut report)?;
+impl Run for Figure {
+    fn run(&self, _: &'static str, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+        let look = |_: &mut _, program: &Resting| program.mapped();
+        let (all, notes) = trials(&self.plan, setting, progress, look)?;
+        let mut report = Report { notes, ..Report::default() };
+        for program in &all {
+            rows(self, program, &mut report)?;
+        }
+        report.notes.extend(NOTES.map(str::to_owned));
+        Ok(report)
     }
-    report.notes.extend(NOTES.map(str::to_owned));
-    Ok(report)
 }
 
 /// The rows of one program.
@@ -95,8 +93,6 @@ fn rows(figure: &Figure, program: &Trials<Mapped>, report: &mut Report) -> Resul
         let took = seconds(trials);
         let all = trials.iter().map(|trial| trial.seconds);
         report.push(&Row {
-            experiment: figure.name,
-            machine: "live",
             case: name,
             policy: policy.name(),
             size_bytes: program.size.0,

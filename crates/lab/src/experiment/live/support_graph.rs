@@ -7,7 +7,7 @@
 
 use super::support_bench::{Bench, fitting_size, median, rounded};
 use super::support_regime::set_enabled;
-use super::{Content, Error, Picture, Progress, Report, Result, Setting};
+use super::{Content, Error, Picture, Progress, Report, Result, Run, Setting};
 use crate::picture;
 use crate::pressure::{self, Pressure};
 use rustix::fs::{Advice, fadvise};
@@ -364,8 +364,6 @@ impl Variant {
 
 #[derive(Debug, Serialize)]
 struct Row<'a> {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'a str,
     policy: &'static str,
     scale: u32,
@@ -386,7 +384,6 @@ struct Row<'a> {
 
 /// Runs the variants of a case by turns, round by round, and adds a row for each.
 fn case(
-    experiment: &'static str,
     (graphs, bench): (&Graphs<'_>, &mut Bench),
     (kind, kernel): (Kind, &str),
     variants: &[Variant],
@@ -426,8 +423,6 @@ fn case(
         let each = || outcomes.iter().map(|outcome| outcome.seconds);
         let middle = |of: fn(&Outcome) -> f64| median(outcomes.iter().map(of));
         report.push(&Row {
-            experiment,
-            machine: "live",
             case: &name,
             policy: variant.policy.name,
             scale: graphs.scale,
@@ -450,34 +445,41 @@ fn case(
     Ok(())
 }
 
-/// The graphs, and the kernels on each.
-pub(super) type Among<'a> = (&'a [Kind], &'a [&'a str]);
+/// Runs to be compared with one another, for each kernel on each kind of graph.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    pub(super) kinds: &'static [Kind],
+    pub(super) kernels: &'static [&'static str],
+    pub(super) variants: &'static [Variant],
+    /// What stands below the table.
+    pub(super) notes: &'static [&'static str],
+}
 
-/// Runs the variants for each kernel on each kind of graph; `notes` go below the table.
-pub(super) fn compare(
-    experiment: &'static str,
-    (kinds, kernels): Among<'_>,
-    variants: &[Variant],
-    notes: &[&str],
-    (setting, progress): (&Setting, Progress<'_>),
-) -> Result<Report> {
-    let graphs = Graphs::new(setting)?;
-    let mut bench = Bench::open(setting)?;
-    let mut report = Report::default();
-    for kind in kinds {
-        for kernel in kernels {
-            // A graph without weights has no values array.
-            let has_values = *kernel == "sssp";
-            let wanted = |variant: &&Variant| has_values || variant.policy.name != VALUES;
-            let variants: Vec<Variant> = variants.iter().filter(wanted).copied().collect();
-            let on = (&graphs, &mut bench);
-            case(experiment, on, (*kind, kernel), &variants, &mut report, progress)?;
+impl Run for Comparison {
+    fn run(
+        &self,
+        experiment: &'static str,
+        setting: &Setting,
+        progress: Progress<'_>,
+    ) -> Result<Report> {
+        let graphs = Graphs::new(setting)?;
+        let mut bench = Bench::open(setting)?;
+        let mut report = Report::default();
+        for kind in self.kinds {
+            for kernel in self.kernels {
+                // A graph without weights has no values array.
+                let has_values = *kernel == "sssp";
+                let wanted = |variant: &&Variant| has_values || variant.policy.name != VALUES;
+                let variants: Vec<Variant> = self.variants.iter().filter(wanted).copied().collect();
+                let on = (&graphs, &mut bench);
+                case(on, (*kind, kernel), &variants, &mut report, progress)?;
+            }
         }
+        report.pictures.push(picture(experiment, &report.rows));
+        add_notes(&graphs, &mut report);
+        report.notes.extend(self.notes.iter().map(|note| (*note).to_owned()));
+        Ok(report)
     }
-    report.pictures.push(picture(experiment, &report.rows));
-    add_notes(&graphs, &mut report);
-    report.notes.extend(notes.iter().map(|note| (*note).to_owned()));
-    Ok(report)
 }
 
 /// The speed of each row over base pages, a group for each case, with the paper's marked.

@@ -1,12 +1,12 @@
-//! Programs with memory for a part of their own, for `heap-streams`, `heap-random`, `heap-redis` and the figures of xHeap's
-//! paper, which differ in what the programs do: which trials there are, and what is made of them.
+//! Programs with memory for a part of their own, for the experiments of [`super::xheap`], which differ in what the programs do:
+//! which trials there are, and what is made of them.
 //!
 //! What a kill leaves of a trial is undone when an experiment of these starts the next time.
 
 use super::support_bench::{Bench, fitting_size, median, rounded, warm};
 use super::support_disk::{self, Disk, PIECE};
 use super::support_heap_trial::{ALLOWANCE, Job, Policy, SWAP, Sample, Trial, without_heap};
-use super::{Content, Error, Picture, Progress, Report, Result, Setting};
+use super::{Content, Error, Picture, Progress, Report, Result, Run, Setting};
 use crate::liblinear::{Data, Problem};
 use crate::picture;
 use serde::Serialize;
@@ -40,7 +40,6 @@ pub(super) const SIZE: Bytes = Bytes::from_gib(1);
 
 /// What an experiment measures.
 pub(super) struct Plan {
-    pub(super) experiment: &'static str,
     pub(super) cases: &'static [(&'static str, Job)],
     pub(super) policies: &'static [Policy],
     /// The size of the data if no other is asked for.
@@ -48,10 +47,27 @@ pub(super) struct Plan {
     /// The memory of programs if no other is asked for, in percent, and how many times longer than xHeap the better of
     /// the paper's two ways to swap takes with it.
     pub(super) memory: &'static [(u8, Option<f64>)],
+    /// What stands below the table, after what holds for all of these experiments.
+    pub(super) notes: &'static [&'static str],
+}
+
+impl Run for Plan {
+    fn run(
+        &self,
+        experiment: &'static str,
+        setting: &Setting,
+        progress: Progress<'_>,
+    ) -> Result<Report> {
+        run((experiment, self), setting, progress)
+    }
 }
 
 /// Runs all rounds of all cases, another policy first in each round.
-pub(super) fn run(plan: &Plan, setting: &Setting, progress: Progress<'_>) -> Result<Report> {
+fn run(
+    (experiment, plan): (&'static str, &Plan),
+    setting: &Setting,
+    progress: Progress<'_>,
+) -> Result<Report> {
     let size = fitting_size(setting, plan.size, 1)?;
     let mut bench = Bench::open(setting)?;
     // No other experiment runs while the bench is open, so nobody uses these.
@@ -65,7 +81,7 @@ pub(super) fn run(plan: &Plan, setting: &Setting, progress: Progress<'_>) -> Res
     }
     progress("touching free memory")?;
     warm(setting, size)?;
-    let disk = disk(plan, setting, size, progress, &mut report)?;
+    let disk = disk(setting, size, progress, &mut report)?;
     let mut groups = Vec::new();
     for (case, job) in plan.cases.iter().copied() {
         let data = match job {
@@ -89,8 +105,9 @@ pub(super) fn run(plan: &Plan, setting: &Setting, progress: Progress<'_>) -> Res
             }
         }
     }
-    report.pictures.push(picture(plan, groups));
+    report.pictures.push(picture(experiment, groups));
     report.notes.extend(notes(disk));
+    report.notes.extend(plan.notes.iter().map(|note| (*note).to_owned()));
     Ok(report)
 }
 
@@ -139,7 +156,6 @@ pub(super) fn bypass_zswap(settings: &mut Settings) -> Result<()> {
 
 /// Measures the disk once in each round, for the first rows. The bytes that it reads in a second.
 fn disk(
-    plan: &Plan,
     setting: &Setting,
     size: Bytes,
     progress: Progress<'_>,
@@ -155,7 +171,7 @@ fn disk(
     let hash = took(|disk| disk.hash);
     let row = |policy, seconds| Row {
         seconds: rounded(seconds, 3),
-        ..Row::empty(plan, "disk", policy, size, all.len())
+        ..Row::empty("disk", policy, size, all.len())
     };
     report.push(&Row { read_bytes: size.0, ..row("disk-read", read) })?;
     report.push(&Row { written_bytes: size.0, ..row("disk-write", write) })?;
@@ -165,8 +181,6 @@ fn disk(
 
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     /// The memory of all trials that the row is compared with; data that is all in memory has as much as it takes.
@@ -194,16 +208,8 @@ struct Row {
 }
 
 impl Row {
-    const fn empty(
-        plan: &Plan,
-        case: &'static str,
-        policy: &'static str,
-        size: Bytes,
-        rounds: usize,
-    ) -> Self {
+    const fn empty(case: &'static str, policy: &'static str, size: Bytes, rounds: usize) -> Self {
         Self {
-            experiment: plan.experiment,
-            machine: "live",
             case,
             policy,
             memory_percent: None,
@@ -242,10 +248,10 @@ fn bar(row: &Row) -> picture::Row {
     }
 }
 
-fn picture(plan: &Plan, groups: Vec<(String, Vec<picture::Row>)>) -> Picture {
+fn picture(experiment: &str, groups: Vec<(String, Vec<picture::Row>)>) -> Picture {
     Picture {
-        file: format!("{}.svg", plan.experiment),
-        title: format!("{}: how many times as fast as the best swap", plan.experiment),
+        file: format!("{experiment}.svg"),
+        title: format!("{experiment}: how many times as fast as the best swap"),
         content: Content::Rows {
             found: "measured",
             label: "times as fast as the best swap".to_owned(),
@@ -296,7 +302,7 @@ fn rows(
             p99_fault_us: p99(|sample| sample.p99_fault_us),
             p99_request_us: p99(|sample| sample.p99_request_us),
             peak_bytes: peak.map(|peak| peak.0),
-            ..Row::empty(plan, case, policy.name(), trial.whole, samples.len())
+            ..Row::empty(case, policy.name(), trial.whole, samples.len())
         }
     };
     of.iter().map(row).collect()
@@ -339,11 +345,11 @@ mod tests {
     use crate::helper::{Pattern, Words};
 
     const PLAN: Plan = Plan {
-        experiment: "heap-random",
         cases: &[],
         policies: &Policy::FOR_A_PART,
         size: Bytes::from_gib(1),
         memory: &[(75, Some(1.4)), (80, None)],
+        notes: &[],
     };
 
     fn sample(seconds: f64, read: Bytes) -> Sample {

@@ -53,8 +53,6 @@ pub(super) struct Point {
 /// What a row of either figure begins with.
 #[derive(Debug, Serialize)]
 pub(super) struct Taken {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     fraction: f64,
@@ -65,10 +63,8 @@ pub(super) struct Taken {
 }
 
 impl Point {
-    pub(super) fn taken(&self, experiment: &'static str) -> Taken {
+    pub(super) fn taken(&self) -> Taken {
         Taken {
-            experiment,
-            machine: "live",
             case: self.kind.name(),
             policy: self.policy.name,
             fraction: self.fraction,

@@ -38,7 +38,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("split_by_kernel", "split by the kernel"),
         ("split_by_daemon", "by the daemon"),
     ],
-    run,
+    run: &run,
 };
 
 /// The memory that the large program maps; its cgroup may have half of it.
@@ -99,8 +99,6 @@ impl Case {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: String,
     policy: &'static str,
     round: u32,
@@ -197,8 +195,6 @@ fn trial(
     let told = daemon.as_mut().map(told_by).transpose()?.unwrap_or_default();
     let kills: Result<Vec<u64>> = groups.iter().map(|group| Ok(group.group().kills()?)).collect();
     Ok(Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: case.name(),
         policy: peer.name(),
         round,

@@ -36,7 +36,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("seconds", "s"),
         ("demotions", "demotions"),
     ],
-    run,
+    run: &run,
 };
 
 /// Two programs that bloat in the paper, one that was made to, and one that uses all of its memory.
@@ -51,8 +51,6 @@ const SHORT: &str = "trident, memory short";
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'static str,
     policy: &'static str,
     size_bytes: u64,
@@ -152,8 +150,6 @@ fn row_of(
     let mapped = Mapped::median(rounds.iter().copied());
     let over = |other: Option<Bytes>| other.map(|other| whole(less(mapped.all, other)));
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: program.case.names().0,
         policy,
         size_bytes: program.size.0,

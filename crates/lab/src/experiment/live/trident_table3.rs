@@ -9,7 +9,7 @@
 use super::support_bench::{median, rounded};
 use super::support_mapped::Mapped;
 use super::support_programs::{Case, Memory, Plan, Policy, Resting, Trial, Work, trials};
-use super::trident_fig10::FRAGMENTED;
+use super::trident::FRAGMENTED;
 use super::{Experiment, On, Progress, Report, Result, Setting};
 use crate::experiment::sim;
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("seconds", "s to settle"),
         ("promotions", "promotions"),
     ],
-    run,
+    run: &run,
 };
 
 /// The states of free memory, by the paper's names.
@@ -43,8 +43,6 @@ const STATES: [(&str, Memory); 2] =
 
 #[derive(Debug, Serialize)]
 struct Row {
-    experiment: &'static str,
-    machine: &'static str,
     /// The program and the state of free memory.
     case: String,
     policy: &'static str,
@@ -106,8 +104,6 @@ fn row(case: Case, size: Bytes, memory: &str, policy: Policy, trials: &[Trial<Se
     let paper = sim::paper_of_trident_table3(of_paper, memory, policy.name());
     let report = trials.last().and_then(|trial| trial.report.as_ref());
     Row {
-        experiment: EXPERIMENT.name,
-        machine: "live",
         case: format!("{name}, {memory}"),
         policy: policy.name(),
         size_bytes: size.0,

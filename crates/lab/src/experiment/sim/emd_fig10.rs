@@ -15,7 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "How evenly four instances of one program are hurt when 20 and 40 % are reclaimed",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const FRACTIONS: [f64; 2] = [0.2, 0.4];

@@ -12,7 +12,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "How evenly a B+ tree and memcached are hurt when 20 to 50 % are reclaimed",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {

@@ -13,7 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Huge pages that one program keeps, and its slowdown, when 20 to 50 % are reclaimed",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const FRACTIONS: [f64; 4] = [0.2, 0.3, 0.4, 0.5];

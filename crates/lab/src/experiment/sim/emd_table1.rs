@@ -18,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               their bloat is",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const POLICIES: [Entry; 3] = [EMD, EMD_EXACT, HAWKEYE];

@@ -12,7 +12,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Run times with huge pages, and after all bloat was reclaimed, against 4 KiB pages",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// Seconds on 4 KiB pages, with high bloat, with low bloat.

@@ -13,7 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               pressure",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 fn bars() -> [Bar; 3] {

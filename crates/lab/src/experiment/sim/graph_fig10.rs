@@ -11,7 +11,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Speedup by degree-based grouping and huge pages for half and all of the property array",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// The state of memory.

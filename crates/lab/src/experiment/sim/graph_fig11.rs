@@ -11,7 +11,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Speedup of BFS by the share of the property array on huge pages, as it comes and grouped",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// The state of memory.

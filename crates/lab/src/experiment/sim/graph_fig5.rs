@@ -11,7 +11,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Speedup of BFS with huge pages everywhere and for one array at a time",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const PROPERTY: &str = "linux-madvise, property array";

@@ -15,7 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               elsewhere",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// The memory that a program finds, and how rows name it.

@@ -11,7 +11,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Speedup of BFS with 0 to 75 % of memory fragmented, the graph or the property array loaded first",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const LEVELS: [u32; 4] = [0, 25, 50, 75];

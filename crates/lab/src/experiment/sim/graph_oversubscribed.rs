@@ -30,7 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               huge pages",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const BASE: &str = "linux-4k";

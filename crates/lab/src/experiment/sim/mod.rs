@@ -13,9 +13,8 @@ mod graph_fig10;
 mod graph_fig11;
 mod graph_fig5;
 mod graph_fig6;
-mod graph_fig7;
-mod graph_fig8;
 mod graph_fig9;
+mod graph_orders;
 mod graph_oversubscribed;
 mod quicksilver_fig2;
 mod quicksilver_table2;
@@ -27,7 +26,6 @@ mod sensitivity;
 mod superpage_table1;
 mod support_emd;
 mod support_graph_constants;
-mod support_graph_orders;
 mod support_graph_programs;
 mod support_graph_rows;
 mod support_graph_runs;
@@ -42,33 +40,24 @@ mod support_trident_programs;
 mod support_trident_runs;
 mod support_trident_translation;
 mod support_xheap;
-mod support_xheap_bars;
 mod support_xheap_programs;
-
 mod trident_bloat;
 mod trident_fig1;
-mod trident_fig10;
 mod trident_fig11;
-mod trident_fig12;
 mod trident_fig13;
 mod trident_fig2;
 mod trident_fig3;
 mod trident_fig4;
 mod trident_fig7;
-mod trident_fig9;
-
+mod trident_performance;
 mod trident_pv_promotion;
-
 mod trident_table3;
 mod trident_table4;
 mod trident_table5;
-
+mod xheap;
 mod xheap_fig3;
-mod xheap_fig4;
-mod xheap_fig5;
-mod xheap_fig6;
 
-use super::{Error, Experiment, On, Progress, Report, Result, Setting};
+use super::{Error, Experiment, On, Progress, Report, Result, Run, Setting};
 pub(super) use sensitivity::parts as parts_of_sensitivity;
 use serde::Serialize;
 use serde_json::Value;
@@ -77,8 +66,9 @@ use superpage_units::Bytes;
 pub(super) use support_pictures::pictures;
 use support_provenance::{Cell, Constant, Constants, Given, Rests};
 pub use support_provenance::{Factor, Scaled, Used};
-pub(super) use trident_fig9::paper as paper_of_trident_fig9;
-pub(super) use trident_fig10::paper as paper_of_trident_fig10;
+pub(super) use trident_performance::{
+    paper_of_fig9 as paper_of_trident_fig9, paper_of_fig10 as paper_of_trident_fig10,
+};
 pub(super) use trident_table3::paper_shares as paper_of_trident_table3;
 
 /// All of them, in the order of the papers.
@@ -102,23 +92,23 @@ pub const ALL: &[&Experiment] = &[
     &trident_fig7::EXPERIMENT,
     &trident_table4::EXPERIMENT,
     &trident_table5::EXPERIMENT,
-    &trident_fig9::EXPERIMENT,
-    &trident_fig10::EXPERIMENT,
+    &trident_performance::FIG9,
+    &trident_performance::FIG10,
     &trident_fig11::EXPERIMENT,
-    &trident_fig12::EXPERIMENT,
+    &trident_performance::FIG12,
     &trident_fig13::EXPERIMENT,
     &trident_pv_promotion::EXPERIMENT,
     &trident_bloat::EXPERIMENT,
     &xheap_fig3::EXPERIMENT,
-    &xheap_fig4::EXPERIMENT,
-    &xheap_fig5::EXPERIMENT,
-    &xheap_fig6::EXPERIMENT,
+    &xheap::FIG4,
+    &xheap::FIG5,
+    &xheap::FIG6,
     &graph_fig1::EXPERIMENT,
     &graph_fig5::EXPERIMENT,
     &graph_fig6::EXPERIMENT,
     &graph_oversubscribed::EXPERIMENT,
-    &graph_fig7::EXPERIMENT,
-    &graph_fig8::EXPERIMENT,
+    &graph_orders::FIG7,
+    &graph_orders::FIG8,
     &graph_fig9::EXPERIMENT,
     &graph_fig10::EXPERIMENT,
     &graph_fig11::EXPERIMENT,
@@ -157,8 +147,6 @@ pub enum Basis {
 /// One number.
 #[derive(Clone, Debug, Serialize)]
 struct Row<'a> {
-    experiment: &'static str,
-    machine: &'static str,
     case: &'a str,
     policy: &'a str,
     quantity: &'a str,
@@ -232,8 +220,6 @@ impl Table {
             return Err(Error::Row(format!("{quantity:?} is there twice")));
         }
         self.report.push(&Row {
-            experiment: self.experiment,
-            machine: On::Sim.name(),
             case: quantity.case,
             policy: quantity.policy,
             quantity: quantity.name,

@@ -16,7 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Memory mapped by superpages while gcc's heap grows, in three compilations",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const POLICIES: [&str; 5] =

@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               size up to 1 MB",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const POLICIES: [&str; 10] = [

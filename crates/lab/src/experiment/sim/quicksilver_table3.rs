@@ -17,7 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Latency of a fault that maps a 2 MiB or a 1 GiB page: anonymous, from NVMe, from disk",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 static MEMORY: Constant<Bytes> = Constant::immaterial(

@@ -10,7 +10,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Speed of GraphChi-PR and BlockSVM relative to Linux with unfragmented memory",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const POLICIES: [&str; 7] = [

@@ -16,7 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Throughput and 95th percentile of the latency of a Redis that is filled with 16 GB",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const CASES: [(Frag, &[&str]); 3] = [

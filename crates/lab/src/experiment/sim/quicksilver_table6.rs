@@ -10,7 +10,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Speed of GraphChi-PR, canneal, DSjeng and XZ relative to Linux at Frag-100",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// The columns of the table.

@@ -27,7 +27,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         ("half", "at half"),
         ("double", "at twice"),
     ],
-    run,
+    run: &run,
 };
 
 /// A number that changes by less than this part of itself has no row.
@@ -40,8 +40,6 @@ type Changed = (usize, Factor);
 /// not run with the changed constant, or has no such row then.
 #[derive(Clone, Debug, Serialize)]
 struct Row<'a> {
-    experiment: &'static str,
-    machine: &'static str,
     of: &'static str,
     case: &'a Value,
     policy: &'a Value,
@@ -84,7 +82,7 @@ fn look_at(
     progress: Progress<'_>,
     report: &mut Report,
 ) -> Result<()> {
-    let plain = (of.run)(setting, progress)?;
+    let plain = of.run.run(of.name, setting, progress)?;
     let constants: Vec<&Used> = plain.constants.iter().filter(|one| is_open(one)).collect();
     let changed = changed(of, &constants, setting, progress)?;
     for (at, constant) in constants.into_iter().enumerate() {
@@ -120,7 +118,8 @@ fn changed(
         let Some(constant) = constants.get(at) else { return Ok(()) };
         let scaled = Some(Scaled { name: constant.name.clone(), factor });
         // An experiment that cannot run with such a number has no report.
-        if let Ok(report) = (of.run)(&Setting { scaled, ..setting.clone() }, &mut |_| Ok(())) {
+        let setting = Setting { scaled, ..setting.clone() };
+        if let Ok(report) = of.run.run(of.name, &setting, &mut |_| Ok(())) {
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             found.insert((at, factor), report);
         }
@@ -166,8 +165,6 @@ fn add(
         return Ok(());
     }
     report.push(&Row {
-        experiment: EXPERIMENT.name,
-        machine: On::Sim.name(),
         of: of.name,
         case: &row["case"],
         policy: &row["policy"],

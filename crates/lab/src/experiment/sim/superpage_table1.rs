@@ -36,7 +36,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "When each policy does each of the five events in a superpage's life",
     on: On::Sim,
     columns: &COLUMNS,
-    run,
+    run: &run,
 };
 
 fn run(_: &Setting, _: Progress<'_>) -> Result<Report> {
@@ -62,8 +62,6 @@ const NOTE: &str = "A promotion policy's row is what it does by itself. NAME+NAM
 
 fn push(report: &mut Report, events: &[String; FIVE_EVENTS.len()]) -> Result<()> {
     let mut row = Map::new();
-    row.insert("experiment".to_owned(), EXPERIMENT.name.into());
-    row.insert("machine".to_owned(), EXPERIMENT.on.name().into());
     for ((key, _), value) in EXPERIMENT.columns.iter().zip(events) {
         row.insert((*key).to_owned(), Value::String(value.clone()));
     }

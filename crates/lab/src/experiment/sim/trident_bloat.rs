@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Memory that Trident adds over Linux THP, and what HawkEye's de-bloater takes back of it",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const TRIDENT: &str = "trident";

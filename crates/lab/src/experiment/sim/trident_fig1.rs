@@ -14,7 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               aside, over Linux THP",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const POLICIES: [&str; 3] = ["linux-4k", "hugetlb-2m", "hugetlb-1g"];

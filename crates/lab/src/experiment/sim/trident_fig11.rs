@@ -3,7 +3,7 @@
 use super::support_trident_bars::{self, Bars, Paper};
 use super::support_trident_programs::Program;
 use super::support_trident_runs::{Case, Memory, THP};
-use super::trident_fig9;
+use super::trident_performance::{paper_of_fig9, paper_of_fig10};
 use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -13,7 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               normal compaction",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const ONLY_GIGANTIC: &str = "trident-1g-only";
@@ -108,7 +108,7 @@ fn paper(memory: Memory) -> Paper {
 
 /// The numbers of Figure 9.
 fn unfragmented(program: Program, policy: &str) -> Option<f64> {
-    trident_fig9::paper(program.name()).filter(|_| policy != ONLY_GIGANTIC)
+    paper_of_fig9(program.name()).filter(|_| policy != ONLY_GIGANTIC)
 }
 
 /// The mean of Figure 9.
@@ -118,7 +118,7 @@ fn unfragmented_mean(policy: &str) -> Option<f64> {
 
 /// The numbers of Figure 10.
 fn fragmented(program: Program, policy: &str) -> Option<f64> {
-    super::trident_fig10::paper(program.name()).filter(|_| policy == TRIDENT)
+    paper_of_fig10(program.name()).filter(|_| policy == TRIDENT)
 }
 
 /// The mean of Figure 10.

@@ -14,7 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               memory and a tenth of a CPU for khugepaged",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// Programs that Trident-pv helps in the paper.

@@ -16,7 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               in both",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// A page size in the guest and one in the host.

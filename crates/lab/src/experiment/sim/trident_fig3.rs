@@ -15,7 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Memory of Graph500 and SVM that 1 GiB and that 2 MiB pages could map, over time",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {

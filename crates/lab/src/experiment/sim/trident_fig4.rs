@@ -25,7 +25,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               that only 2 MiB pages can",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 static COUNTED: Constant<u32> = Constant::immaterial(

@@ -10,7 +10,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Bytes copied by smart and by normal compaction on fragmented memory",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const POLICIES: [&str; 2] = ["trident-nc", "trident"];

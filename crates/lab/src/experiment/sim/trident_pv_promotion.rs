@@ -23,7 +23,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               one or in one hypercall",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// Policy, what it does, milliseconds in the paper.

@@ -13,7 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               promotion and either compaction",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// The mechanisms, in the order of the columns.

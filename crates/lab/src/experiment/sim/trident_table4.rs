@@ -14,7 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               and in promotion",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// Failures in percent: at faults, in promotion.

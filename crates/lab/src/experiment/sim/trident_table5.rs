@@ -23,7 +23,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               Linux THP and Trident",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 const BASE: &str = "linux-4k";

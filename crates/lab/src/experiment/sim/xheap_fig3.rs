@@ -11,7 +11,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "Share of cycles on TLB misses with a quarter of each program's memory on storage",
     on: On::Sim,
     columns: COLUMNS,
-    run,
+    run: &run,
 };
 
 /// Percent of XSBench's cycles under swap, and by how much xHeap reduces them (section 4.1).
