@@ -244,7 +244,7 @@ fn take(size: PageSize, count: u64) -> Result<(Settings, TempDir), Failed> {
     let setting = hugetlb::setting(Path::new("/sys"), size);
     let mut pool = hugetlb::read(Path::new("/sys"), size)?;
     let wanted = (pool.used + count).to_string();
-    // What the test before has given back may still be on its way to the kernel's free lists.
+    // Frames that the test before has given back may still be on their way to the kernel's free lists.
     for _ in 0..5 {
         match settings.change(&setting, &wanted) {
             Ok(_) | Err(superpage_kernel::Error::NotTaken { .. }) => {}

@@ -30,18 +30,18 @@ pub(crate) struct Failure {
     pub(crate) name: String,
     /// The first lines that the test printed.
     pub(crate) said: Vec<String>,
-    /// What became of it when it ran once more.
+    /// The outcome when the test ran once more.
     pub(crate) second: Second,
 }
 
-/// What became of a failing test when it ran once more.
+/// The outcome of a failing test when it ran once more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Second {
-    /// It failed again, or did not run once more.
+    /// The test failed again, or did not run once more.
     #[default]
     Failed,
     Passed,
-    /// It said that it cannot run here, such as where the kernel has no contiguous memory any more.
+    /// The test said that it cannot run here, such as where the kernel has no contiguous memory any more.
     Skipped,
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn wait_for<T>(
     wait_within(PATIENCE, what, ask)
 }
 
-/// The same, no longer than `patience`.
+/// Asks as [`wait_for`] does, no longer than `patience`.
 pub(crate) fn wait_within<T>(
     patience: Duration,
     what: &str,

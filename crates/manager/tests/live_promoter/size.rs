@@ -39,7 +39,7 @@ fn forty_thousand_vmas() -> Ended {
     for range in (0..VMAS).step_by(usize::try_from(EVERY)?) {
         program.touch(memory, range * PAGES + 1, 63)?;
     }
-    // The next survey comes a hundred times as long after the first as that took.
+    // The second survey begins a hundred times as long after the first as the first took.
     let patience = before * 100 + Duration::from_secs(30);
     for range in (0..VMAS).step_by(usize::try_from(EVERY)?) {
         let range = memory.range(range);

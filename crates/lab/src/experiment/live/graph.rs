@@ -9,7 +9,7 @@ use super::{Experiment, On};
 const FIRST: Policy = Policy { when: "first", ..Policy::LINUX };
 /// Linux with the graph read through the page cache.
 const CACHED: Policy = Policy { is_cached: true, ..Policy::LINUX };
-/// Huge pages for one array, which is another one than the property array.
+/// Huge pages for one array, other than the property array; the runs below say for which.
 const ONE: Policy = Policy { property: "base", ..Policy::PROPERTY };
 
 const VERTEX: Variant = Variant::free(Policy { vertex: "huge", ..ONE.named("vertex") });
@@ -18,7 +18,7 @@ const EDGE: Variant = Variant::free(Policy { edge: "huge", ..ONE.named("edge") }
 const GROUPED_HUGE: Variant =
     Variant::free(Policy { group: "dbg", ..Policy::HUGE.named("dbg+huge, no pressure") });
 
-/// What is left free where the paper has 0.5 GB beside 3 to 25.
+/// The free memory beyond what a run needs, as a share of that, where the paper has 0.5 GB beside 3 to 25.
 const LITTLE: f64 = 0.05;
 
 /// A run with little memory left.
@@ -274,7 +274,7 @@ pub(super) const FIG11: Experiment = Experiment {
     },
 };
 
-/// What degree-based grouping costs beside the kernels that run on the grouped graph.
+/// The cost of degree-based grouping, beside the kernels that run on the grouped graph.
 pub(super) const DBG_COST: Experiment = Experiment {
     name: "graph-dbg-cost",
     source: "Graph page sizes, section 5.1.2",

@@ -451,7 +451,7 @@ pub(super) struct Comparison {
     pub(super) kinds: &'static [Kind],
     pub(super) kernels: &'static [&'static str],
     pub(super) variants: &'static [Variant],
-    /// What stands below the table.
+    /// The notes that stand below the table.
     pub(super) notes: &'static [&'static str],
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Plan {
     /// The memory of programs if no other is asked for, in percent, and how many times longer than xHeap the better of
     /// the paper's two ways to swap takes with it.
     pub(super) memory: &'static [(u8, Option<f64>)],
-    /// What stands below the table, after what holds for all of these experiments.
+    /// The notes that stand below the table, after those of all these experiments.
     pub(super) notes: &'static [&'static str],
 }
 

@@ -11,7 +11,7 @@ use super::{Experiment, On};
 use crate::experiment::sim;
 use crate::program::Program;
 
-/// While free memory is whole. The pages of 1 GiB that programs need are in the kernel's pool before.
+/// Programs while free memory is whole. The pages of 1 GiB that programs need are in the kernel's pool before.
 pub(super) const FIG9: Experiment = Experiment {
     name: "trident-fig9",
     source: "Trident, Figure 9",
@@ -29,7 +29,7 @@ pub(super) const FIG9: Experiment = Experiment {
     },
 };
 
-/// While half of the free memory is fragmented.
+/// Programs while half of the free memory is fragmented.
 ///
 /// The paper fragments memory by reading files at random; a base page of the page cache can be moved. Here one base page of each
 /// huge frame is pinned, which nothing can undo. No pages of 1 GiB are taken before: a program gets what the kernel can still
@@ -55,7 +55,7 @@ pub(super) const FIG10: Experiment = Experiment {
 /// pages.
 pub(super) const FRAGMENTED: f64 = 0.5;
 
-/// One program on three page sizes at once, as `superpage run` starts it on the machine as it is found.
+/// GUPS on three page sizes at once, as `superpage run` starts it on the machine as it is found.
 pub(super) const THREE_SIZES: Experiment = Experiment {
     name: "three-sizes",
     source: "Trident, section 5",

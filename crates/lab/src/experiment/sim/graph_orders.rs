@@ -8,7 +8,7 @@ use super::{
     COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Run, Setting, Table,
 };
 
-/// With 0.5 GB of memory to spare.
+/// Both orders with 0.5 GB of memory to spare.
 pub(super) const FIG7: Experiment = Experiment {
     name: "graph-fig7",
     source: "Graph page sizes, Figure 7 and section 4.5",
@@ -18,7 +18,7 @@ pub(super) const FIG7: Experiment = Experiment {
     run: &Orders { memory: Memory::Tight, lost: 1.39, kept: 0.921, gain: None },
 };
 
-/// With half of free memory fragmented; what is still gained over base pages is in the caption.
+/// Both orders with half of free memory fragmented; what is still gained over base pages is in the caption.
 pub(super) const FIG8: Experiment = Experiment {
     name: "graph-fig8",
     source: "Graph page sizes, Figure 8 and section 4.5",

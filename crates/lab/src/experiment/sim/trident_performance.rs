@@ -7,7 +7,7 @@ use super::support_trident_runs::{Case, HAWKEYE, Memory, Place, THP};
 use super::{COLUMNS, Experiment, On, Progress, Report, Result, Run, Setting, Table};
 use superpage_units::PageSize;
 
-/// Without fragmentation.
+/// Performance on memory that is not fragmented.
 pub(super) const FIG9: Experiment = Experiment {
     name: "trident-fig9",
     source: "Trident, Figure 9",
@@ -23,7 +23,7 @@ pub(super) const FIG9: Experiment = Experiment {
     },
 };
 
-/// The same on fragmented memory.
+/// Performance on fragmented memory.
 pub(super) const FIG10: Experiment = Experiment {
     name: "trident-fig10",
     source: "Trident, Figure 10",
@@ -38,7 +38,7 @@ pub(super) const FIG10: Experiment = Experiment {
     },
 };
 
-/// In a guest, the same policy in guest and host.
+/// Performance in a guest, with the same policy in guest and host.
 pub(super) const FIG12: Experiment = Experiment {
     name: "trident-fig12",
     source: "Trident, Figure 12",
@@ -92,7 +92,7 @@ pub(in crate::experiment) fn paper_of_fig9(program: &str) -> Option<f64> {
     of_trident(&PAPER_OF_FIG9, program)
 }
 
-/// The same in Figure 10.
+/// Trident's performance over THP in Figure 10, likewise.
 pub(in crate::experiment) fn paper_of_fig10(program: &str) -> Option<f64> {
     of_trident(&PAPER_OF_FIG10, program)
 }
