@@ -337,6 +337,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rows_have_the_names_of_experiment_and_machine() {
+        let experiment = find("superpage-table1", Some(On::Sim)).expect("it is in the list");
+        let report = experiment.run(&Setting::of_test(), &mut |_| Ok(())).expect("it runs");
+        assert!(!report.rows.is_empty());
+        for row in report.rows {
+            assert_eq!(
+                (&row["experiment"], &row["machine"]),
+                (&"superpage-table1".into(), &"sim".into())
+            );
+        }
+    }
+
+    #[test]
     fn names_are_unique_and_found() {
         let mut names: Vec<(&str, &str)> = all().map(|e| (e.name, e.on.name())).collect();
         let count = names.len();
