@@ -180,7 +180,7 @@ pub fn probe(ability: Ability) -> Finding {
         Ability::FindHugePages => on_a_huge_page(find_huge_pages),
         Ability::ReadMemory => read_memory(),
         Ability::MakeHugePages => make_huge_pages(),
-        Ability::SplitAndFree => on_a_huge_page(split_and_free),
+        Ability::SplitAndFree => split_and_free(),
         Ability::KeepTracking => keep_tracking(),
         Ability::Collapse => collapse(),
         Ability::ReachOthers => reach_others(Path::new("/proc")),
@@ -295,7 +295,21 @@ fn find_huge_pages(subject: &Subject) -> Result<Verdict> {
     })
 }
 
-fn split_and_free(subject: &Subject) -> Result<Verdict> {
+/// Whoever else holds our huge page for a moment, as compaction does, keeps the kernel from splitting more than its
+/// mapping. So it is no answer before it was the answer of several pages.
+fn split_and_free() -> Verdict {
+    const TRIES: usize = 4;
+    let mut verdict = on_a_huge_page(split_one_and_free);
+    for _ in 1..TRIES {
+        if verdict.0 == Answer::Yes {
+            break;
+        }
+        verdict = on_a_huge_page(split_one_and_free);
+    }
+    verdict
+}
+
+fn split_one_and_free(subject: &Subject) -> Result<Verdict> {
     // We may advise ourselves in any case; a child of our own shows whether we may advise others.
     process_madvise::check_rights(OwnChild::fork()?.process())?;
     let unused = subject.range.base_page(1);
