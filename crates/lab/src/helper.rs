@@ -18,6 +18,7 @@ mod shared;
 mod threads;
 mod toucher;
 
+pub(crate) use fragmenter::Held;
 pub(crate) use passes::{Pattern, Words};
 pub(crate) use pauses::{Pause, Paused};
 pub(crate) use refilling::Fill;
@@ -68,12 +69,14 @@ pub(crate) enum Part {
         #[serde(with = "plain")]
         patience: Nanos,
     },
-    /// Memory that is in the way: all of some huge frames, one pinned base page of others.
+    /// Memory that is in the way: all of some huge frames, a part of others.
     Fragmenter {
         #[serde(with = "plain")]
         ballast: HugePages,
+        /// Those of which a part is held.
         #[serde(with = "plain")]
-        pinned: HugePages,
+        apart: HugePages,
+        held: Held,
     },
     /// Memory that is held, locked: so much on huge pages, and so much on base pages.
     Hog {
@@ -402,8 +405,8 @@ fn prepare(part: Part) -> std::result::Result<(Box<dyn Play>, Answer), String> {
         Part::Toucher { size, threshold, patience } => {
             (Box::new(toucher::Toucher::new(size, threshold, patience)?), plain)
         }
-        Part::Fragmenter { ballast, pinned } => {
-            (Box::new(fragmenter::Fragmenter::new(ballast, pinned)?), plain)
+        Part::Fragmenter { ballast, apart, held } => {
+            (Box::new(fragmenter::Fragmenter::new(ballast, apart, held)?), plain)
         }
         Part::Hog { huge, base } => (Box::new(hog::Hog::new(huge, base)?), plain),
         Part::Pauses { size, time } => (Box::new(pauses::Pauses::new(size, time)?), plain),

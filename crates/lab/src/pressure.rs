@@ -3,7 +3,7 @@
 //!
 //! The paper on graphs does so with memhog and with a kernel module (section 4); here both are ordinary processes.
 
-use crate::helper::{Helper, Part};
+use crate::helper::{Held, Helper, Part};
 use crate::worker::{Error, Launcher, Result};
 use std::path::Path;
 use superpage_kernel::meminfo;
@@ -62,7 +62,8 @@ pub fn fragment(launcher: &Launcher, share: Share) -> Result<Pressure> {
     let found = unusable_share().map_err(failed)?.of(free);
     let pinned = share.of(free).saturating_sub(found).to_huge_pages();
     let ballast = HugePages::ZERO;
-    let helper = Helper::start(launcher, Part::Fragmenter { ballast, pinned })?;
+    let helper =
+        Helper::start(launcher, Part::Fragmenter { ballast, apart: pinned, held: Held::Pinned })?;
     Ok(Pressure { helper, size: Bytes(pinned.0 * BASE_PAGE_BYTES) })
 }
 

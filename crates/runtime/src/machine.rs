@@ -174,6 +174,10 @@ impl Decider {
         let mut machine = Inside::in_background(areas, survey);
         let step = self.ask(areas.counters, |policy| {
             // A look that finds nothing to do is cheap, and a fault waits for the policy meanwhile.
+            let prepared = policy.prepare(&machine);
+            if matches!(prepared, Step::Act(_)) {
+                return Some(prepared);
+            }
             let mut steps = (0..AT_ONCE).map(|_| policy.background(&mut machine));
             steps.find(|step| !matches!(step, Step::Scanned(_)))
         });

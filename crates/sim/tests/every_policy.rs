@@ -152,6 +152,10 @@ fn the_machine_settles() {
             steps += 1;
             assert!(steps < 100_000, "{} does not come to rest", entry.name);
         }
+        while let Stepped::Worked(_) = machine.prepare_ahead() {
+            steps += 1;
+            assert!(steps < 100_000, "{} does not come to rest", entry.name);
+        }
         run.idle(Nanos(600_000_000_000));
         let counts = |text: &str| text.split("promotions").nth(1).map(str::to_owned);
         assert_eq!(counts(&before), counts(&summary(&run)), "{}", entry.name);

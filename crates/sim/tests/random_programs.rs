@@ -145,6 +145,7 @@ impl World {
             }),
             Do::Step => {
                 machine.step();
+                machine.prepare_ahead();
             }
             Do::Fork if running < MOST => {
                 let before = machine.used();

@@ -22,6 +22,8 @@ struct Eager {
     process: ProcessKey,
     /// Up to here.
     end: VirtAddr,
+    /// Whether free huge frames are zeroed ahead of time.
+    zeroes: bool,
 }
 
 impl Policy for Eager {
@@ -40,6 +42,15 @@ impl Policy for Eager {
             from = range.end();
         }
         Step::Rest(None)
+    }
+
+    fn prepare(&mut self, view: &dyn View) -> Step {
+        let free_memory = view.free_memory();
+        if !self.zeroes || free_memory.zeroed_huge >= free_memory.huge_pages().0 {
+            return Step::Rest(None);
+        }
+        let act = Act::Zero(PageSize::Huge);
+        Step::Act(Action { act, cause: Cause::Short(PageSize::Huge) })
     }
 
     fn pressure(&mut self, _: Shortage, _: &mut dyn View) -> Option<Action> {
@@ -153,7 +164,7 @@ fn the_background_keeps_to_its_limit() {
         let phases = vec![map(64), populate(0, Order::Sequential, 1.0)];
         let process = run.start(program("array", phases));
         run.to_end().expect("there is room");
-        let eager = Eager { process, end: VirtAddr(u64::MAX) };
+        let eager = Eager { process, end: VirtAddr(u64::MAX), zeroes: false };
         run.machine_mut().change_policy(Box::new(eager));
         let before = run.background().0;
         run.idle(idle);
@@ -170,6 +181,28 @@ fn the_background_keeps_to_its_limit() {
     assert!(most <= busy && busy <= most + each + each, "{busy:?} of {idle:?}, {each:?} each");
 }
 
+#[test]
+fn what_is_zeroed_ahead_delays_no_promotion() {
+    let of = |zeroes| {
+        let mut run = on("linux-4k");
+        let phases = vec![map(256), populate(0, Order::Sequential, 1.0)];
+        let process = run.start(program("array", phases));
+        run.to_end().expect("there is room");
+        run.machine_mut().change_policy(Box::new(Eager {
+            process,
+            end: VirtAddr(u64::MAX),
+            zeroes,
+        }));
+        run.idle(Nanos(10_000_000));
+        let machine = run.machine();
+        (machine.counts().promotions[PageSize::Huge.index()], machine.free_memory().zeroed_huge)
+    };
+    let ((promoted, none), (beside, zeroed)) = (of(false), of(true));
+    assert!((1..128).contains(&promoted), "{promoted}");
+    assert_eq!((beside, none), (promoted, 0));
+    assert!(zeroed > 0);
+}
+
 /// Faults wait while memory of their process is copied into huge pages, and only of theirs.
 #[test]
 fn faults_wait_for_promotions_of_their_own_process() {
@@ -183,7 +216,8 @@ fn faults_wait_for_promotions_of_their_own_process() {
         run.until_left(1).expect("there is room");
         let process = if own { faulting } else { other };
         let first = run.machine().process(process).expect("it runs").vmas()[0];
-        let eager = Eager { process, end: PmdRange::containing(first.end).start() };
+        let end = PmdRange::containing(first.end).start();
+        let eager = Eager { process, end, zeroes: false };
         run.machine_mut().change_policy(Box::new(eager));
         run.to_end().expect("there is room");
         assert_eq!(run.machine().counts().promotions[PageSize::Huge.index()], 16);

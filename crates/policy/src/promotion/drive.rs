@@ -37,7 +37,18 @@ pub enum Stepped {
 
 /// Lets the policy do one thing in the background.
 pub fn step(policy: &mut dyn Policy, machine: &mut dyn Machine) -> Stepped {
-    match policy.background(machine) {
+    let step = policy.background(machine);
+    take(step, policy, machine)
+}
+
+/// Lets the policy prepare one thing ahead of time.
+pub fn prepare(policy: &mut dyn Policy, machine: &mut dyn Machine) -> Stepped {
+    let step = policy.prepare(machine);
+    take(step, policy, machine)
+}
+
+fn take(step: Step, policy: &mut dyn Policy, machine: &mut dyn Machine) -> Stepped {
+    match step {
         Step::Act(action) => Stepped::Acted(action, carry_out(policy, machine, &action)),
         Step::Scanned(pages) => Stepped::Scanned(pages),
         Step::Rest(until) => Stepped::Rests(until),

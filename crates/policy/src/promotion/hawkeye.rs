@@ -5,7 +5,7 @@
 //! of sampling sorts the candidates into ten buckets by access coverage: how many of their base
 //! pages were accessed lately. The highest bucket comes first, over all processes; of those with a
 //! range in it, the process that spends the most on page walks, then the one with the most memory.
-//! Free huge frames are zeroed ahead of time. HawkEye* (observation 2) promotes with a whole CPU.
+//! A thread of its own zeroes free huge frames ahead of time. HawkEye* (observation 2) promotes with a whole CPU.
 //!
 //! The papers disagree about faults. Quicksilver (observation 2) says that HawkEye switches the
 //! first-touch policy off, which is the default here; Trident (section 7) says that it uses huge
@@ -254,11 +254,18 @@ impl Policy for HawkEye {
         {
             return Step::Act(action);
         }
-        if self.zeroing.until(now, pause).is_none() && self.wants_zeroed(view) {
-            let act = Act::Zero(PageSize::Huge);
-            return Step::Act(Action { act, cause: Cause::Short(PageSize::Huge) });
-        }
         Step::Rest(Some(asleep))
+    }
+
+    fn prepare(&mut self, view: &dyn View) -> Step {
+        if let Some(until) = self.zeroing.until(view.now(), self.options.pause) {
+            return Step::Rest(Some(until));
+        }
+        if !self.wants_zeroed(view) {
+            return Step::Rest(None);
+        }
+        let act = Act::Zero(PageSize::Huge);
+        Step::Act(Action { act, cause: Cause::Short(PageSize::Huge) })
     }
 
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {

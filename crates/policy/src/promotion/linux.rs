@@ -11,6 +11,9 @@
 //! - The kernel's two generations of LRU lists are one clock here.
 //! - `khugepaged` counts a range as 512 scanned base pages whatever it finds, as kernels before
 //!   6.16 do.
+//! - Compaction that failed is tried again by the next fault. The kernel defers it, for up to 64 attempts
+//!   (`defer_compaction()` in mm/compaction.c).
+//! - There is no kcompactd: nobody compacts ahead of time.
 
 use super::capabilities::Capabilities;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};

@@ -355,6 +355,11 @@ pub trait Policy: fmt::Debug + Send {
     /// What to do next in the background, most valuable first. Asked while the budget lasts.
     fn background(&mut self, view: &mut dyn View) -> Step;
 
+    /// What to prepare ahead of time, by a thread of its own beside the background. Most policies prepare nothing.
+    fn prepare(&mut self, _view: &dyn View) -> Step {
+        Step::Rest(None)
+    }
+
     /// The next thing to give up, least valuable first; `None`: nothing of this policy's.
     fn pressure(&mut self, shortage: Shortage, view: &mut dyn View) -> Option<Action>;
 

@@ -730,8 +730,8 @@ impl Model {
         true
     }
 
-    /// Lets the background work until it rests, at most `limit` steps. What it did, and until when
-    /// it rests.
+    /// Lets the background work until it rests, at most `limit` steps, and what is prepared ahead of time be prepared before. What
+    /// was done, and until when the background rests.
     pub(super) fn work(
         &mut self,
         policy: &mut dyn Policy,
@@ -739,6 +739,10 @@ impl Model {
     ) -> (Vec<(Action, Outcome)>, Option<Time>) {
         let mut done = Vec::new();
         for _ in 0..limit {
+            if let Stepped::Acted(action, Carried::Now(outcome)) = drive::prepare(policy, self) {
+                done.push((action, outcome));
+                continue;
+            }
             match drive::step(policy, self) {
                 Stepped::Acted(action, Carried::Now(outcome)) => done.push((action, outcome)),
                 Stepped::Acted(action, Carried::Later) => panic!("{action:?} is carried out now"),

@@ -1,7 +1,7 @@
 //! Trident, its two ablations and Trident-pv (Trident, sections 5 to 7).
 //!
 //! A first touch maps 1 GiB if the VMA has room for it and a chunk is free, else 2 MiB, else a
-//! base page (section 5.1.2). Free 1 GiB chunks are zeroed ahead of time. A scan promotes (section
+//! base page (section 5.1.2). A thread of its own zeroes free 1 GiB chunks ahead of time. A scan promotes (section
 //! 5.1.3, Figure 5): a range that 1 GiB fits and that smaller pages map goes into a gigantic page, with
 //! compaction if no chunk is free; if that fails, and where 1 GiB does not fit, its ranges that
 //! base pages map go into huge pages.
@@ -11,7 +11,7 @@
 //! | Trident-1Gonly (section 7, Figure 11) | no 2 MiB pages |
 //! | Trident-NC (section 7, Figure 11) | Linux's compaction instead of the smart one |
 //! | page-fault only (section 5.1.2, Table 3) | no promotion in the background |
-//! | Trident-pv (section 6) | a guest exchanges what backs its frames instead of copying: 1 GiB only, in one hypercall each or, unbatched, in one per page |
+//! | Trident-pv (section 6) | a guest exchanges what backs its huge frames instead of copying, for promotion to 1 GiB and for compaction that makes room for it: in one hypercall each or, unbatched, in one per page |
 //!
 //! Deviations:
 //! - The paper names no pace of the scan. It is that of the scripts published with it: 2,097,152
@@ -214,14 +214,21 @@ impl Policy for Trident {
         }
     }
 
-    fn background(&mut self, view: &mut dyn View) -> Step {
+    /// "A kernel thread periodically zero-fills free 1GB regions" (section 5.1.2).
+    fn prepare(&mut self, view: &dyn View) -> Step {
+        if let Some(until) = self.zeroing.until(view.now(), self.options.pause) {
+            return Step::Rest(Some(until));
+        }
         let free_memory = view.free_memory();
         let free = free_memory.chunks[usize::from(PageSize::Gigantic.order())];
-        let is_paused = self.zeroing.until(view.now(), self.options.pause).is_some();
-        if free_memory.zeroed_gigantic < free && !is_paused {
-            let act = Act::Zero(PageSize::Gigantic);
-            return Step::Act(Action { act, cause: Cause::Short(PageSize::Gigantic) });
+        if free_memory.zeroed_gigantic >= free {
+            return Step::Rest(None);
         }
+        let act = Act::Zero(PageSize::Gigantic);
+        Step::Act(Action { act, cause: Cause::Short(PageSize::Gigantic) })
+    }
+
+    fn background(&mut self, view: &mut dyn View) -> Step {
         if self.options.later == Later::Never {
             return Step::Rest(None);
         }
@@ -336,7 +343,7 @@ mod tests {
             let process = model.spawn(&[vma(RANGES)]);
             let mut policy = Trident::new(options);
             for _ in 0..zeroed {
-                let Step::Act(action) = policy.background(&mut model) else { panic!("idle") };
+                let Step::Act(action) = policy.prepare(&model) else { panic!("idle") };
                 assert_eq!(action.act, Act::Zero(PageSize::Gigantic));
                 drive::carry_out(&mut policy, &mut model, &action);
             }

@@ -9,7 +9,9 @@ use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
 use superpage_policy::bloat::BloatDensity;
 use superpage_policy::compaction::Compaction;
-use superpage_policy::promotion::{Act, Action, Batching, Carried, How, Outcome, drive};
+use superpage_policy::promotion::{
+    self, Act, Action, Batching, Carried, How, Outcome, Policy, drive,
+};
 use superpage_units::{BasePages, Mapping, Page, PageSize, PmdRange, ProcessKey, Time, VirtAddr};
 
 /// Base pages evicted for each time that other CPUs are told: reclaim unmaps a batch before it does
@@ -38,7 +40,19 @@ pub struct Worked {
 impl Machine {
     /// Lets the policy do one thing in the background.
     pub fn step(&mut self) -> Stepped {
-        let step = self.with_policy(|machine, policy| drive::step(policy, machine));
+        self.step_by(drive::step)
+    }
+
+    /// Lets the policy prepare one thing ahead of time.
+    pub fn prepare_ahead(&mut self) -> Stepped {
+        self.step_by(drive::prepare)
+    }
+
+    fn step_by(
+        &mut self,
+        by: fn(&mut dyn Policy, &mut dyn promotion::Machine) -> drive::Stepped,
+    ) -> Stepped {
+        let step = self.with_policy(|machine, policy| by(policy, machine));
         match step.unwrap_or(drive::Stepped::Rests(None)) {
             drive::Stepped::Acted(action, carried) => {
                 let is_done = carried == Carried::Now(Outcome::Done);
@@ -168,7 +182,13 @@ impl Machine {
         work: &mut Work,
     ) -> Outcome {
         let owner = owner_of(key, page);
-        let Some(taken) = self.take_contiguous(page.size(), owner, compaction, work) else {
+        let mut room = Work::default();
+        let taken = self.take_contiguous(page.size(), owner, compaction, &mut room);
+        if let Some(batching) = exchange {
+            room.exchange_compacted(batching);
+        }
+        *work += room;
+        let Some(taken) = taken else {
             return Outcome::NoFrame;
         };
         let mut huge = 0;
@@ -189,9 +209,7 @@ impl Machine {
         match exchange {
             None => work.copied += kept,
             Some(batching) => {
-                work.exchanged += huge;
-                work.hypercalls +=
-                    if batching == Batching::Whole { u64::from(huge > 0) } else { huge };
+                work.exchange(huge, batching);
                 work.copied += populated;
             }
         }

@@ -2,7 +2,8 @@
 
 use crate::physical::compact::Compacted;
 use std::ops::AddAssign;
-use superpage_units::BasePages;
+use superpage_policy::promotion::Batching;
+use superpage_units::{BasePages, PageSize};
 
 /// What was done for one fault or one action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +40,31 @@ pub struct Work {
     pub writes: Transfers,
     /// File pages dropped to make room.
     pub dropped: BasePages,
+}
+
+impl Work {
+    /// Counts huge pages of a guest whose backing is exchanged for that of others.
+    pub(super) fn exchange(&mut self, huge: u64, batching: Batching) {
+        self.exchanged += huge;
+        self.hypercalls += match batching {
+            Batching::Whole => u64::from(huge > 0),
+            Batching::Single => huge,
+        };
+    }
+
+    /// Has the backing of the huge pages that compaction moved exchanged instead of copying them, as Trident-pv does (Trident,
+    /// section 6). One hypercall names up to 512 pages, as many as a chunk of 1 GiB has. Base pages are copied.
+    pub(super) fn exchange_compacted(&mut self, batching: Batching) {
+        const NAMED: u64 = PageSize::Gigantic.base_pages().0 / PageSize::Huge.base_pages().0;
+        let mut left = std::mem::take(&mut self.compacted.huge);
+        self.compacted.copied =
+            self.compacted.copied.saturating_sub(PageSize::Huge.base_pages() * left);
+        while left > 0 {
+            let named = left.min(NAMED);
+            self.exchange(named, batching);
+            left -= named;
+        }
+    }
 }
 
 /// Transfers between memory and a device.
@@ -85,5 +111,22 @@ impl AddAssign for Work {
         self.reads += other.reads;
         self.writes += other.writes;
         self.dropped += other.dropped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_compaction_moved_is_exchanged_in_calls_of_512_pages_and_base_pages_are_copied() {
+        for (batching, hypercalls) in [(Batching::Whole, 2), (Batching::Single, 600)] {
+            let copied = BasePages(600 * 512 + 7);
+            let compacted = Compacted { copied, huge: 600, ..Compacted::default() };
+            let mut work = Work { compacted, ..Work::default() };
+            work.exchange_compacted(batching);
+            assert_eq!((work.exchanged, work.hypercalls), (600, hypercalls));
+            assert_eq!(work.compacted.copied, BasePages(7));
+        }
     }
 }

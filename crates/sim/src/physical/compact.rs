@@ -24,6 +24,8 @@ pub struct Compacted {
     pub copied: BasePages,
     /// Of those, copied for a chunk that could not be emptied in the end.
     pub futile: BasePages,
+    /// Huge pages that were copied whole, whose base pages are counted above.
+    pub huge: u64,
     /// Frames that were looked at.
     pub scanned: BasePages,
 }
@@ -34,6 +36,7 @@ impl Compacted {
         self.made |= other.made;
         self.copied += other.copied;
         self.futile += other.futile;
+        self.huge += other.huge;
         self.scanned += other.scanned;
     }
 }
@@ -202,6 +205,7 @@ impl Physical {
                 Used::Movable(frame, size, owner) => {
                     self.move_page(frame, size, owner, mover, target).map(|()| {
                         copied += size.base_pages();
+                        done.huge += u64::from(size == PageSize::Huge);
                         at = frame.offset(size.base_pages().0);
                     })
                 }
@@ -330,6 +334,7 @@ mod tests {
             let done = physical.compact(PageSize::Gigantic, kind, &mut Nobody);
             assert!(done.made, "{kind:?}");
             assert_eq!((done.copied, done.futile), (BasePages(second + futile), BasePages(futile)));
+            assert_eq!(done.huge, 0, "no huge page had to be moved");
             assert_eq!(physical.chunks()[1].free, BasePages(CHUNK));
             physical.check();
         }

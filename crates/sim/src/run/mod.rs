@@ -1,7 +1,7 @@
 //! Time: programs and the policy's background work share a machine.
 //!
-//! Each program has a clock of its own, and so has the background. The program that is furthest
-//! behind runs for a slice; then the background catches up with it, and after it a de-bloater if one
+//! Each program has a clock of its own, and so have the background and the thread that prepares memory ahead of time. The program
+//! that is furthest behind runs for a slice; then those two catch up with it, and after them a de-bloater if one
 //! is plugged in. Everything follows from the seed. Whoever asks something of the machine says what its
 //! clock shows ([`Machine::at`]).
 //!
@@ -95,6 +95,8 @@ pub struct Run {
     system: System,
     programs: Vec<Program>,
     background: Worker,
+    /// Prepares ahead of time, for policies that do.
+    preparer: Worker,
     debloater: Option<(Debloater, Worker)>,
     /// The most that the background may take of a CPU, whatever the policy says.
     limit: Option<Share>,
@@ -164,6 +166,7 @@ impl Run {
             system: System { machine, hardware, rest: None, stretch: 1.0 },
             programs: Vec::new(),
             background: Worker::default(),
+            preparer: Worker::default(),
             debloater: None,
             limit: None,
         }
@@ -251,7 +254,8 @@ impl Run {
         let threads: f64 = self.programs.iter().map(|program| program.runnable_at(now)).sum();
         let cpus = self.system.hardware.profile.cpu.hardware_threads.value.0 as f64;
         let debloating = self.debloater.as_ref().map_or(0.0, |(_, worker)| worker.load);
-        ((threads + self.background.load + debloating) / cpus).max(1.0)
+        let background = self.background.load + self.preparer.load;
+        ((threads + background + debloating) / cpus).max(1.0)
     }
 
     /// Until when nobody changes memory while program `next` runs from this time on.
@@ -259,7 +263,8 @@ impl Run {
         let others = self.programs.iter().enumerate().filter(|(at, _)| *at != next);
         let change =
             others.filter(|(_, program)| !program.is_steady()).map(|(_, p)| p.clock()).min();
-        let workers = self.debloater.iter().map(|(_, worker)| worker).chain([&self.background]);
+        let own = [&self.background, &self.preparer];
+        let workers = self.debloater.iter().map(|(_, worker)| worker).chain(own);
         let until = workers.map(|worker| worker.still_until).chain(change).min();
         until.filter(|until| *until > now)
     }
@@ -268,9 +273,11 @@ impl Run {
     fn catch_up(&mut self, until: Time) {
         while self.debloater.is_some() && self.background.clock + TURN < until {
             let turn = self.background.clock + TURN;
+            self.prepare_until(turn);
             self.background_until(turn);
             self.debloat_until(turn);
         }
+        self.prepare_until(until);
         self.background_until(until);
         self.debloat_until(until);
         self.system.machine.at(until);
@@ -289,6 +296,16 @@ impl Run {
         let cpus = self.background_cpus();
         let Self { background, system, programs, .. } = self;
         background.work_until(until, cpus, system, programs, Machine::step);
+    }
+
+    /// Has memory prepared ahead of time until that clock shows `until`, by one thread that takes as much of a CPU as the policy gives
+    /// each of its own. The limit of the background is khugepaged's and does not hold for it.
+    fn prepare_until(&mut self, until: Time) {
+        let policy = self.system.machine.policy();
+        let share = policy.map_or(Share::ALL, |policy| policy.background_share());
+        let Self { preparer, system, programs, .. } = self;
+        let cpus = share.max(LEAST_SHARE).get();
+        preparer.work_until(until, cpus, system, programs, Machine::prepare_ahead);
     }
 
     /// Lets the de-bloater, if there is one, work until its clock shows `until`.
@@ -321,9 +338,11 @@ impl Run {
         Some(debloater.debloated(&self.system.machine, worker.busy))
     }
 
-    /// CPU time and work of the background so far, the de-bloater's not included.
+    /// CPU time and work of the background so far, with what was prepared ahead of time; the de-bloater's not included.
     #[must_use]
     pub fn background(&self) -> (Nanos, Work) {
-        (self.background.busy, self.background.work)
+        let mut work = self.background.work;
+        work += self.preparer.work;
+        (self.background.busy + self.preparer.busy, work)
     }
 }

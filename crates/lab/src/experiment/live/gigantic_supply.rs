@@ -9,7 +9,7 @@
 use super::support_bench::{Bench, rounded};
 use super::support_regime::set_enabled;
 use super::{Experiment, On, Progress, Report, Result, Setting};
-use crate::helper::{Helper, Part};
+use crate::helper::{Held, Helper, Part};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -134,6 +134,7 @@ fn fragment(bench: &mut Bench, setting: &Setting, percent: u32) -> Result<Option
     set_enabled(bench, Enabled::Madvise)?;
     let frames = free_memory::read(Path::new("/proc"))?.huge_pages();
     let pinned = HugePages(frames.0 * u64::from(percent) / 100);
-    let part = Part::Fragmenter { ballast: HugePages::ZERO, pinned };
+    let (ballast, held) = (HugePages::ZERO, Held::Pinned);
+    let part = Part::Fragmenter { ballast, apart: pinned, held };
     Ok(Some(Helper::start(&setting.launcher, part)?))
 }

@@ -93,7 +93,7 @@ impl Case {
             (Self::RangeXl, Regime::BasePages) => Some(14.4),
             (Self::RangeXl, Regime::FirstTouch) => Some(25.7),
             (Self::RangeXl, Regime::Always) => Some(30.7),
-            (_, Regime::Superpage) => None,
+            (_, Regime::Compacting | Regime::Superpage) => None,
         }
     }
 }

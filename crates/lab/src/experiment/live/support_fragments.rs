@@ -1,15 +1,15 @@
-//! Free memory of which a share is fragmented for good, for an experiment; and how much of it is in
-//! pieces that a huge page could be had from.
+//! Free memory of which a share is fragmented, for good or so that the kernel could compact it, for an experiment; and how much of it
+//! is in pieces that no huge page can be had from.
 
 use super::support_bench::Bench;
 use super::support_regime::set_enabled;
 use super::{Error, Result, Setting};
-use crate::helper::{Helper, Part};
+use crate::helper::{Held, Helper, Part};
 use std::path::Path;
-use superpage_kernel::meminfo;
 use superpage_kernel::thp::Enabled;
+use superpage_kernel::{compaction, meminfo};
 use superpage_manager::free_memory;
-use superpage_units::{Bytes, PageSize};
+use superpage_units::{Bytes, PageSize, Share};
 
 /// Free memory that is left to the rest of the machine, at least.
 const HEADROOM: Bytes = Bytes::from_mib(2048); // tidy: allow(megabytes, not base pages)
@@ -23,13 +23,14 @@ pub(super) struct Fragments {
 }
 
 impl Fragments {
-    /// Leaves `room` and the headroom free. The share `fragmented` (0 to 1) of the room is pinned
-    /// apart, and all of the headroom, which would otherwise be where huge pages come from.
+    /// Leaves `room` and the headroom free. The share `fragmented` (0 to 1) of the room is held
+    /// apart, and all of the headroom, which would otherwise be where huge pages come from. Where the kernel can move what is held,
+    /// it does so only for who asks for huge pages, and not ahead of time, as long as the bench is there.
     pub(super) fn make(
         bench: &mut Bench,
         setting: &Setting,
         room: Bytes,
-        fragmented: f64,
+        (fragmented, held): (f64, Held),
     ) -> Result<Self> {
         if fragmented <= 0.0 {
             return Ok(Self { _helper: None, found: in_pieces()? });
@@ -43,8 +44,13 @@ impl Fragments {
             )));
         }
         let ballast = free_before.saturating_sub(keep).to_huge_pages();
-        let pinned = (HEADROOM + room.scaled(fragmented)).to_huge_pages();
-        let helper = Helper::start(&setting.launcher, Part::Fragmenter { ballast, pinned })?;
+        let apart = (HEADROOM + room.scaled(fragmented)).to_huge_pages();
+        if held == Held::Movable {
+            let setting = compaction::path(Path::new("/proc"));
+            bench.settings().change(&setting, &compaction::to_text(Share::NONE))?;
+        }
+        let part = Part::Fragmenter { ballast, apart, held };
+        let helper = Helper::start(&setting.launcher, part)?;
         let found = in_pieces()?;
         if found < fragmented {
             return Err(Error::Child(format!(

@@ -8,7 +8,7 @@ use super::support_redis::{READS, WINDOW};
 use super::support_regime::{Khugepaged, set_enabled};
 use super::support_run::{program_of, read_report, take_gigantic};
 use super::{Error, Progress, Result, Setting};
-use crate::helper::{Helper, Part};
+use crate::helper::{Held, Helper, Part};
 use crate::liblinear::{Data, Problem, Training};
 use crate::load::{Items, Mix, Redis, Sizes};
 use crate::program::Program;
@@ -333,7 +333,7 @@ pub(super) fn trials<T>(
     warm(setting, largest * 2)?;
     let _fragments = match plan.memory {
         Memory::Fragmented(share) => {
-            let made = Fragments::make(&mut bench, setting, largest * 2, share)?;
+            let made = Fragments::make(&mut bench, setting, largest * 2, (share, Held::Pinned))?;
             let percent = (100.0 * made.found).round();
             notes.push(format!("{percent} % of the free memory is in pieces below 2 MiB."));
             Some(made)

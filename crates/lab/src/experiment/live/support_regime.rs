@@ -1,4 +1,4 @@
-//! Who makes huge pages: nobody, the kernel in its three ways, or superpage. Each as an experiment
+//! Who makes huge pages: nobody, the kernel in its four ways, or superpage. Each as an experiment
 //! sets the machine for it, and what its work in the background costs.
 //!
 //! The kernel's settings pass the bench's gate and are put back with it.
@@ -10,7 +10,7 @@ use crate::workload::clock::cpu_time;
 use std::path::Path;
 use superpage_kernel::cgroup::Scratch;
 use superpage_kernel::process::{self, Process};
-use superpage_kernel::thp::{self, Enabled, Switch, Thp};
+use superpage_kernel::thp::{self, Defrag, Enabled, Switch, Thp};
 use superpage_kernel::{balloon, status};
 use superpage_manager::config::Config;
 use superpage_units::{BasePages, Nanos, Pid};
@@ -27,6 +27,9 @@ pub(super) enum Regime {
     FirstTouch,
     /// Page faults and khugepaged: `enabled=always`.
     Always,
+    /// The same, and page faults that find no huge page have memory compacted and wait for it: `defrag=always`, as Linux had it by
+    /// default up to 4.5.
+    Compacting,
     /// The daemon, by [`SUPERPAGE_POLICY`], in the processes that it is shown.
     Superpage,
 }
@@ -38,8 +41,14 @@ impl Regime {
             Self::BasePages => "linux-4k",
             Self::FirstTouch => "linux-nokhugepaged",
             Self::Always => "linux",
+            Self::Compacting => "linux-defrag-always",
             Self::Superpage => "superpage",
         }
+    }
+
+    /// Whether khugepaged works by its defaults once the program runs.
+    pub(super) const fn has_khugepaged(self) -> bool {
+        matches!(self, Self::Always | Self::Compacting)
     }
 
     /// Sets the machine for a program that is going to start. khugepaged sleeps; see
@@ -48,9 +57,15 @@ impl Regime {
         let enabled = match self {
             Self::BasePages => Enabled::Never,
             // Superpage finds the machine as most distributions have it.
-            Self::FirstTouch | Self::Always | Self::Superpage => Enabled::Always,
+            Self::FirstTouch | Self::Always | Self::Compacting | Self::Superpage => Enabled::Always,
+        };
+        let defrag = match self {
+            Self::Compacting => Defrag::Always,
+            // The kernel's default.
+            Self::BasePages | Self::FirstTouch | Self::Always | Self::Superpage => Defrag::Madvise,
         };
         set_enabled(bench, enabled)?;
+        Thp::under(Path::new("/sys")).set(bench.settings(), thp::DEFRAG, defrag)?;
         Khugepaged::Asleep.set(bench)
     }
 
@@ -60,7 +75,7 @@ impl Regime {
             Self::Superpage => Some(promoter(setting, pid)?),
             _ => None,
         };
-        let khugepaged = if self == Self::Always { Some(khugepaged_pid()?) } else { None };
+        let khugepaged = self.has_khugepaged().then(khugepaged_pid).transpose()?;
         let mut background = Background { daemon, khugepaged, before: Nanos::ZERO };
         background.before = background.total()?;
         Ok(background)
