@@ -817,8 +817,8 @@ fn gigantic_pages_are_kept_free() -> Ended {
             || line["message"].as_str().is_some_and(|message| message.ends_with(&more))
     })?;
     daemon.stop()?;
-    // The page in use stays until it is freed, and nobody is asked to put it back. The kernel takes a free page of
-    // those there were before in its place, if there is one.
+    // The page in use stays until it is freed, and nobody is asked to put it back. If there was a free page before, the setting
+    // that is put back takes it away, because the page in use counts.
     let in_use = Pool { free: before.free.saturating_sub(1), used: before.used + 1, ..before };
     ensure!(pool()? == in_use, "{:?}, before {before:?}", pool()?);
     ensure!(!record.join("settings.json").exists(), "the journal is still there");

@@ -157,6 +157,8 @@ pub struct Finding {
 /// An answer, what was seen, and what to do.
 type Verdict = (Answer, String, Option<&'static str>);
 
+const NOT_FREED: &str =
+    "Linux 6.12 or later is needed, with transparent_hugepage/shrink_underused at 1.";
 const OLDER_KERNEL: &str = "Linux 6.12 or later is needed; upgrade the kernel.";
 const BE_ROOT: &str = "Run as root, or give CAP_SYS_NICE, CAP_SYS_PTRACE and \
                        CAP_DAC_READ_SEARCH (the systemd unit does).";
@@ -295,13 +297,14 @@ fn find_huge_pages(subject: &Subject) -> Result<Verdict> {
     })
 }
 
-/// Whoever else holds our huge page for a moment, as compaction does, keeps the kernel from splitting more than its
-/// mapping. So it is no answer before it was the answer of several pages.
+/// The answer is No only if several huge pages in turn gave it: whoever else holds one for a moment, as compaction does, keeps the
+/// kernel from splitting it, or from splitting more than its mapping.
 fn split_and_free() -> Verdict {
     const TRIES: usize = 4;
     let mut verdict = on_a_huge_page(split_one_and_free);
     for _ in 1..TRIES {
-        if verdict.0 == Answer::Yes {
+        let may_be_chance = matches!(verdict.2, Some(NOT_FREED | OLDER_KERNEL));
+        if verdict.0 != Answer::No || !may_be_chance {
             break;
         }
         verdict = on_a_huge_page(split_one_and_free);
@@ -326,9 +329,7 @@ fn split_one_and_free(subject: &Subject) -> Result<Verdict> {
         }
         Mapping::Split { zero_pages } => {
             let why = format!("a split freed {zero_pages} of {expected} zero-filled base pages");
-            let advice =
-                "Linux 6.12 or later is needed, with transparent_hugepage/shrink_underused at 1.";
-            (Answer::No, why, Some(advice))
+            (Answer::No, why, Some(NOT_FREED))
         }
         Mapping::Huge => {
             let why = "the huge page of our own was left whole".to_owned();

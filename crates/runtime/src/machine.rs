@@ -173,11 +173,12 @@ impl Decider {
     pub(crate) fn step(&self, areas: &Areas, survey: &Survey) -> Stepped {
         let mut machine = Inside::in_background(areas, survey);
         let step = self.ask(areas.counters, |policy| {
-            // A look that finds nothing to do is cheap, and a fault waits for the policy meanwhile.
+            // One thread does both.
             let prepared = policy.prepare(&machine);
             if matches!(prepared, Step::Act(_)) {
                 return Some(prepared);
             }
+            // A look that finds nothing to do is cheap, and a fault waits for the policy meanwhile.
             let mut steps = (0..AT_ONCE).map(|_| policy.background(&mut machine));
             steps.find(|step| !matches!(step, Step::Scanned(_)))
         });

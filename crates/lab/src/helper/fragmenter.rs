@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use superpage_kernel::own_memory::{OwnMemory, Wish};
 use superpage_kernel::process::Process;
 use superpage_kernel::process_madvise::split;
-use superpage_units::{BASE_PAGE_BYTES, Bytes, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr};
+use superpage_units::{
+    BASE_PAGE_BYTES, BasePages, Bytes, HUGE_PAGE_BYTES, HugePages, PmdRange, VirtAddr,
+};
 
 /// Fixed buffers of a ring at most (the kernel's IORING_MAX_REG_BUFFERS): those of 32 GiB of frames.
 const BUFFERS: usize = 1 << 14;
@@ -30,8 +32,8 @@ const BATCH: usize = 256;
 pub(crate) enum Held {
     /// One base page, pinned.
     Pinned,
-    /// 64 KiB that the kernel can move, as Quicksilver's fragmenting program holds them (fragment_level.c in the repository
-    /// rice-systems/quicksilver).
+    /// 64 KiB that the kernel can move, as Quicksilver's fragmenting program holds them (Frag/frag/fragment_level.c in the
+    /// repository rice-systems/quicksilver).
     Movable,
 }
 
@@ -65,6 +67,8 @@ impl Fragmenter {
         let (first, ranges) = (memory.bytes().as_ptr(), memory.ranges().collect::<Vec<_>>());
         thin_out(&mut memory, &ranges, part)?;
         if part == Held::Movable {
+            // khugepaged would put the pieces together again.
+            memory.wish(BasePages::ZERO, apart.base_pages(), Wish::BasePages).map_err(said)?;
             return Ok(Self { _rings: Vec::new(), _apart: memory, _ballast: held });
         }
         let page = |number: usize| libc::iovec {

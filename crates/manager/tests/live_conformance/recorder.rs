@@ -126,6 +126,10 @@ impl Policy for Recorder<Box<dyn Policy>> {
         step
     }
 
+    fn prepare(&mut self, view: &dyn View) -> Step {
+        self.policy.prepare(view)
+    }
+
     fn pressure(&mut self, shortage: Shortage, view: &mut dyn View) -> Option<Action> {
         self.policy.pressure(shortage, view)
     }

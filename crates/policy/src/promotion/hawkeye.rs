@@ -18,6 +18,7 @@
 //! Deviations:
 //! - The papers at hand name no period of sampling, no limit of CPU time and no amount of zeroed
 //!   memory: chosen, not measured ([`Options`]).
+//! - Promotion and the thread that zeroes may take that share of a CPU each.
 //! - The buckets are [`Bucket`]'s: EMD's ten, which it says come from HawkEye.
 //! - "Memory is unfragmented" means here that a huge frame is free.
 //! - A promotion that finds no memory, even by compaction, stops all of them for a minute, as
@@ -65,7 +66,7 @@ pub struct Options {
     pub zeroed: HugePages,
     /// How long nothing is promoted or zeroed after that found no memory.
     pub pause: Nanos,
-    /// The share of one CPU that the background may take.
+    /// The share of one CPU that the background may take, and that the thread which zeroes may take too.
     pub cpu: Share,
 }
 

@@ -355,7 +355,8 @@ pub trait Policy: fmt::Debug + Send {
     /// What to do next in the background, most valuable first. Asked while the budget lasts.
     fn background(&mut self, view: &mut dyn View) -> Step;
 
-    /// What to prepare ahead of time, by a thread of its own beside the background. Most policies prepare nothing.
+    /// What to prepare ahead of time. Most policies prepare nothing. A machine asks this for a thread of its own beside the
+    /// background, or before it asks for the background, or never, if it can prepare nothing.
     fn prepare(&mut self, _view: &dyn View) -> Step {
         Step::Rest(None)
     }

@@ -730,7 +730,7 @@ impl Model {
         true
     }
 
-    /// Lets the background work until it rests, at most `limit` steps, and what is prepared ahead of time be prepared before. What
+    /// Lets the policy prepare what it wants ahead of time, and then the background work until it rests, at most `limit` steps. What
     /// was done, and until when the background rests.
     pub(super) fn work(
         &mut self,

@@ -19,6 +19,7 @@
 //!   scripts/common.sh). At khugepaged's default it would take hours to come by 100 GB.
 //! - If no chunk was zeroed ahead of time, a fault takes any free one and zeroes it; the paper's
 //!   mean latency leaves that open ([`Options::zeroed_at_fault`]).
+//! - The thread that zeroes does so whenever a chunk is free and is not zeroed; the paper's does it "periodically" and has no period.
 //! - No fault compacts; the paper does so in the scan only.
 //! - Compaction for 2 MiB is Linux's in all configurations: the smart one chooses among 1 GiB
 //!   chunks.

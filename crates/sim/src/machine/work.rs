@@ -56,9 +56,10 @@ impl Work {
     /// section 6). One hypercall names up to 512 pages, as many as a chunk of 1 GiB has. Base pages are copied.
     pub(super) fn exchange_compacted(&mut self, batching: Batching) {
         const NAMED: u64 = PageSize::Gigantic.base_pages().0 / PageSize::Huge.base_pages().0;
+        let base_pages = |huge| PageSize::Huge.base_pages() * huge;
         let mut left = std::mem::take(&mut self.compacted.huge);
-        self.compacted.copied =
-            self.compacted.copied.saturating_sub(PageSize::Huge.base_pages() * left);
+        self.compacted.copied -= base_pages(left);
+        self.compacted.futile -= base_pages(std::mem::take(&mut self.compacted.futile_huge));
         while left > 0 {
             let named = left.min(NAMED);
             self.exchange(named, batching);
@@ -122,11 +123,14 @@ mod tests {
     fn what_compaction_moved_is_exchanged_in_calls_of_512_pages_and_base_pages_are_copied() {
         for (batching, hypercalls) in [(Batching::Whole, 2), (Batching::Single, 600)] {
             let copied = BasePages(600 * 512 + 7);
-            let compacted = Compacted { copied, huge: 600, ..Compacted::default() };
+            let futile = BasePages(10 * 512 + 3);
+            let compacted =
+                Compacted { copied, futile, huge: 600, futile_huge: 10, ..Compacted::default() };
             let mut work = Work { compacted, ..Work::default() };
             work.exchange_compacted(batching);
             assert_eq!((work.exchanged, work.hypercalls), (600, hypercalls));
-            assert_eq!(work.compacted.copied, BasePages(7));
+            let (copied, futile) = (work.compacted.copied, work.compacted.futile);
+            assert_eq!((copied, futile), (BasePages(7), BasePages(3)));
         }
     }
 }

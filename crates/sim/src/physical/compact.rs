@@ -24,8 +24,10 @@ pub struct Compacted {
     pub copied: BasePages,
     /// Of those, copied for a chunk that could not be emptied in the end.
     pub futile: BasePages,
-    /// Huge pages that were copied whole, whose base pages are counted above.
+    /// Huge pages that were copied whole, whose base pages are counted in `copied`.
     pub huge: u64,
+    /// Of those, copied for a chunk that could not be emptied in the end.
+    pub futile_huge: u64,
     /// Frames that were looked at.
     pub scanned: BasePages,
 }
@@ -37,6 +39,7 @@ impl Compacted {
         self.copied += other.copied;
         self.futile += other.futile;
         self.huge += other.huge;
+        self.futile_huge += other.futile_huge;
         self.scanned += other.scanned;
     }
 }
@@ -111,7 +114,7 @@ impl Physical {
         done: &mut Compacted,
         mover: &mut dyn Mover,
     ) -> Result<(), Stuck> {
-        let copied = done.copied;
+        let (copied, huge) = (done.copied, done.huge);
         let mut result = Ok(());
         for start in (range.start.0..range.end.0).step_by(index(BLOCK)) {
             let block = Frame(start)..Frame(start + BLOCK);
@@ -134,6 +137,7 @@ impl Physical {
         }
         if result.is_err() {
             done.futile += done.copied - copied;
+            done.futile_huge += done.huge - huge;
         }
         result
     }
@@ -147,7 +151,7 @@ impl Physical {
                 ..Frame((source as u64 + 1) * CHUNK).min(Frame(self.frames));
             let Some(range) = self.part_to_empty(chunk, size) else { return };
             let mut targets = Targets { chunks: smart_targets(&self.chunks, source), at: [0; 2] };
-            let copied = done.copied;
+            let (copied, huge) = (done.copied, done.huge);
             let result =
                 self.empty(range, done, mover, &mut |physical, size| targets.take(physical, size));
             let Err(stuck) = result else {
@@ -155,6 +159,7 @@ impl Physical {
                 return;
             };
             done.futile += done.copied - copied;
+            done.futile_huge += done.huge - huge;
             match stuck {
                 Stuck::Full => return,
                 Stuck::Unmovable | Stuck::Scattered => tried.push(source),

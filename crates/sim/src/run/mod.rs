@@ -98,7 +98,7 @@ pub struct Run {
     /// Prepares ahead of time, for policies that do.
     preparer: Worker,
     debloater: Option<(Debloater, Worker)>,
-    /// The most that the background may take of a CPU, whatever the policy says.
+    /// The most that the background may take of a CPU, whatever the policy says; what is prepared ahead of time is not limited by it.
     limit: Option<Share>,
 }
 
@@ -172,7 +172,8 @@ impl Run {
         }
     }
 
-    /// The same, with no more than this share of one CPU for the background.
+    /// The same, with no more than this share of one CPU for the background. What is prepared ahead of time has its own thread and is
+    /// not limited by it.
     #[must_use]
     pub fn with_background_limit(self, share: Share) -> Self {
         Self { limit: Some(share), ..self }

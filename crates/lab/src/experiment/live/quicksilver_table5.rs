@@ -6,8 +6,9 @@
 //! latency. Frag-50: of the memory that Redis needs half is in huge frames of which a program that does nothing more holds 64 KB,
 //! as the authors' does, and so is what else is free; memory beyond that is out of the way. The kernel can move what is held.
 //!
-//! The paper's Linux "compacts memory immediately when it fails to allocate a superpage" (observation 4), which Linux does since
-//! 4.6 only where it is asked to: `linux-defrag-always` is the paper's, `linux` the kernel's default with huge pages for everybody.
+//! The paper's Linux "compacts memory immediately when it fails to allocate a superpage" (observation 4): the authors' script sets
+//! `defrag` to `always` (System-configs/linux/linux.sh), which Linux had by default up to 4.5. So `linux-defrag-always` is the
+//! paper's, and `linux` is the kernel's default with huge pages for everybody.
 
 use super::support_bench::{Bench, fitting_size, rounded, warm};
 use super::support_fragments::Fragments;
@@ -93,10 +94,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         let samples = in_turn(REGIMES, setting.rounds, |regime, round| {
             let of = setting.rounds;
             progress(&format!("{case}: {}, round {} of {of}", regime.name(), round + 1))?;
-            // Each time anew: who had memory before leaves other pieces of it.
-            let fragments =
-                Fragments::make(&mut bench, setting, size, (fragmented, Held::Movable))?;
-            let trial = Trial { regime, size, fragmented: fragments.found, round };
+            let trial = Trial { regime, size, fragmented, round };
             trial.run(&mut bench, setting, &mut rate)
         })?;
         for (regime, of_regime) in REGIMES.into_iter().zip(&samples) {
@@ -105,8 +103,9 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     }
     report.notes.push(format!(
         "{size} of memory in objects of {VALUE}; latency counts from when a request was due, at half of \
-         the throughput of linux-4k. linux and linux-defrag-always: khugepaged at its defaults. fragmented: the share of the \
-         free memory in pieces below 2 MiB (/proc/buddyinfo) when Redis starts."
+         the throughput of linux-4k. linux and linux-defrag-always: khugepaged at its defaults; on the simulated machine \
+         they are linux-defrag-madvise and linux. fragmented: the share of the free memory in pieces below 2 MiB \
+         (/proc/buddyinfo) when a Redis starts, in the mean of both."
     ));
     report.notes.push(
         "The paper has GB/s and ms; its ratios are derived from them. At Frag-50 its table has less \
@@ -120,6 +119,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 struct Trial {
     regime: Regime,
     size: Bytes,
+    /// The share of the memory that Redis needs which is to be in pieces.
     fragmented: f64,
     round: u32,
 }
@@ -127,30 +127,35 @@ struct Trial {
 impl Trial {
     fn run(&self, bench: &mut Bench, setting: &Setting, rate: &mut Option<f64>) -> Result<Sample> {
         let count = self.size.0 / FOOTPRINT.0;
-        let (fast, huge, cpu) =
+        let (fast, found, huge, cpu) =
             self.fill(bench, setting, |client| Ok(client.fill(count, WINDOW)?))?;
         let rate = *rate.get_or_insert(fast.throughput() * LOAD);
         let seed = setting.seed + u64::from(self.round);
-        let (steady, _, _) =
+        let (steady, found_later, _, _) =
             self.fill(bench, setting, |client| Ok(client.fill_at(count, rate, seed)?))?;
         Ok(Sample {
             throughput: fast.throughput(),
             p95: micros(steady.quantile(0.95)),
             p99: micros(steady.quantile(0.99)),
             huge,
-            fragmented: self.fragmented,
+            fragmented: f64::midpoint(found, found_later),
             cpu,
         })
     }
 
-    /// Fills one; its load, and then its huge pages and the CPU time in the background, in seconds.
+    /// Fills one; its load, the share of the free memory that was in pieces before, and then its huge pages and the CPU time in the
+    /// background, in seconds.
     fn fill(
         &self,
         bench: &mut Bench,
         setting: &Setting,
         fill: impl FnOnce(&mut Client) -> Result<Latencies>,
-    ) -> Result<(Latencies, f64, f64)> {
+    ) -> Result<(Latencies, f64, f64, f64)> {
+        // Each time anew: who had memory before leaves other pieces of it, and may have had it compacted.
+        Regime::BasePages.prepare(bench)?;
         warm(setting, self.size)?;
+        let fragments =
+            Fragments::make(bench, setting, self.size, (self.fragmented, Held::Movable))?;
         self.regime.prepare(bench)?;
         let items = Items::new(Sizes::all(VALUE), setting.seed + u64::from(self.round));
         let (server, mut client) = Redis::start(items)?;
@@ -163,7 +168,7 @@ impl Trial {
         let cpu = background.cpu()?.as_secs_f64();
         client.check(WINDOW)?;
         background.end()?;
-        Ok((latencies, huge, cpu))
+        Ok((latencies, fragments.found, huge, cpu))
     }
 }
 

@@ -25,7 +25,8 @@ pub(super) struct Fragments {
 impl Fragments {
     /// Leaves `room` and the headroom free. The share `fragmented` (0 to 1) of the room is held
     /// apart, and all of the headroom, which would otherwise be where huge pages come from. Where the kernel can move what is held,
-    /// it does so only for who asks for huge pages, and not ahead of time, as long as the bench is there.
+    /// `vm.compaction_proactiveness` is 0 until the bench is dropped, so that the kernel compacts only for a page fault, for khugepaged or for
+    /// `MADV_COLLAPSE`.
     pub(super) fn make(
         bench: &mut Bench,
         setting: &Setting,

@@ -35,7 +35,8 @@ pub(super) enum Regime {
 }
 
 impl Regime {
-    /// As in rows; the kernel's are named as on the simulated machine.
+    /// As in rows. On the simulated machine, `linux` compacts as `linux-defrag-always` does here, and what is `linux` here is
+    /// `linux-defrag-madvise`.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::BasePages => "linux-4k",
