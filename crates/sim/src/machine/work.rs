@@ -43,28 +43,25 @@ pub struct Work {
 }
 
 impl Work {
-    /// Counts huge pages of a guest whose backing is exchanged for that of others.
+    /// Counts huge pages of a guest whose backing is exchanged for that of others. One hypercall names up to 512 pages, as many as a
+    /// chunk of 1 GiB has (Trident, section 6).
     pub(super) fn exchange(&mut self, huge: u64, batching: Batching) {
+        const NAMED: u64 = PageSize::Gigantic.base_pages().0 / PageSize::Huge.base_pages().0;
         self.exchanged += huge;
         self.hypercalls += match batching {
-            Batching::Whole => u64::from(huge > 0),
+            Batching::Whole => huge.div_ceil(NAMED),
             Batching::Single => huge,
         };
     }
 
     /// Has the backing of the huge pages that compaction moved exchanged instead of copying them, as Trident-pv does (Trident,
-    /// section 6). One hypercall names up to 512 pages, as many as a chunk of 1 GiB has. Base pages are copied.
+    /// section 6). Base pages are copied.
     pub(super) fn exchange_compacted(&mut self, batching: Batching) {
-        const NAMED: u64 = PageSize::Gigantic.base_pages().0 / PageSize::Huge.base_pages().0;
         let base_pages = |huge| PageSize::Huge.base_pages() * huge;
-        let mut left = std::mem::take(&mut self.compacted.huge);
-        self.compacted.copied -= base_pages(left);
+        let huge = std::mem::take(&mut self.compacted.huge);
+        self.compacted.copied -= base_pages(huge);
         self.compacted.futile -= base_pages(std::mem::take(&mut self.compacted.futile_huge));
-        while left > 0 {
-            let named = left.min(NAMED);
-            self.exchange(named, batching);
-            left -= named;
-        }
+        self.exchange(huge, batching);
     }
 }
 
