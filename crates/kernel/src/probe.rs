@@ -303,8 +303,7 @@ fn split_and_free() -> Verdict {
     const TRIES: usize = 4;
     let mut verdict = on_a_huge_page(split_one_and_free);
     for _ in 1..TRIES {
-        let may_be_chance = matches!(verdict.2, Some(NOT_FREED | OLDER_KERNEL));
-        if verdict.0 != Answer::No || !may_be_chance {
+        if !matches!(verdict.2, Some(NOT_FREED | OLDER_KERNEL)) {
             break;
         }
         verdict = on_a_huge_page(split_one_and_free);
