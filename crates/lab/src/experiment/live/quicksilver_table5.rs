@@ -124,34 +124,42 @@ struct Trial {
     round: u32,
 }
 
+/// A Redis that was filled.
+struct Filled {
+    latencies: Latencies,
+    /// The share of the free memory that was in pieces before.
+    fragmented: f64,
+    /// Its huge pages.
+    huge: f64,
+    /// The CPU time in the background, in seconds.
+    cpu: f64,
+}
+
 impl Trial {
     fn run(&self, bench: &mut Bench, setting: &Setting, rate: &mut Option<f64>) -> Result<Sample> {
         let count = self.size.0 / FOOTPRINT.0;
-        let (fast, found, huge, cpu) =
-            self.fill(bench, setting, |client| Ok(client.fill(count, WINDOW)?))?;
-        let rate = *rate.get_or_insert(fast.throughput() * LOAD);
+        let fast = self.fill(bench, setting, |client| Ok(client.fill(count, WINDOW)?))?;
+        let rate = *rate.get_or_insert(fast.latencies.throughput() * LOAD);
         let seed = setting.seed + u64::from(self.round);
-        let (steady, found_later, _, _) =
-            self.fill(bench, setting, |client| Ok(client.fill_at(count, rate, seed)?))?;
+        let steady = self.fill(bench, setting, |client| Ok(client.fill_at(count, rate, seed)?))?;
         Ok(Sample {
-            throughput: fast.throughput(),
-            p95: micros(steady.quantile(0.95)),
-            p99: micros(steady.quantile(0.99)),
-            huge,
-            fragmented: f64::midpoint(found, found_later),
-            cpu,
+            throughput: fast.latencies.throughput(),
+            p95: micros(steady.latencies.quantile(0.95)),
+            p99: micros(steady.latencies.quantile(0.99)),
+            huge: fast.huge,
+            fragmented: f64::midpoint(fast.fragmented, steady.fragmented),
+            cpu: fast.cpu,
         })
     }
 
-    /// Fills one; its load, the share of the free memory that was in pieces before, and then its huge pages and the CPU time in the
-    /// background, in seconds.
+    /// Fills a Redis on memory that is fragmented for it.
     fn fill(
         &self,
         bench: &mut Bench,
         setting: &Setting,
         fill: impl FnOnce(&mut Client) -> Result<Latencies>,
-    ) -> Result<(Latencies, f64, f64, f64)> {
-        // Each time anew: who had memory before leaves other pieces of it, and may have had it compacted.
+    ) -> Result<Filled> {
+        // A Redis that had memory before leaves other pieces of it, and may have had it compacted.
         Regime::BasePages.prepare(bench)?;
         warm(setting, self.size)?;
         let fragments =
@@ -168,7 +176,7 @@ impl Trial {
         let cpu = background.cpu()?.as_secs_f64();
         client.check(WINDOW)?;
         background.end()?;
-        Ok((latencies, fragments.found, huge, cpu))
+        Ok(Filled { latencies, fragmented: fragments.found, huge, cpu })
     }
 }
 
