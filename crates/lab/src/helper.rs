@@ -73,7 +73,7 @@ pub(crate) enum Part {
     Fragmenter {
         #[serde(with = "plain")]
         ballast: HugePages,
-        /// Those of which a part is held.
+        /// The number of huge frames of which a part is held.
         #[serde(with = "plain")]
         apart: HugePages,
         held: Held,

@@ -173,7 +173,7 @@ impl Decider {
     pub(crate) fn step(&self, areas: &Areas, survey: &Survey) -> Stepped {
         let mut machine = Inside::in_background(areas, survey);
         let step = self.ask(areas.counters, |policy| {
-            // One thread does both.
+            // The thread of the background is also the one that prepares pages ahead of time.
             let prepared = policy.prepare(&machine);
             if matches!(prepared, Step::Act(_)) {
                 return Some(prepared);

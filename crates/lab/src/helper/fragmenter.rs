@@ -26,13 +26,13 @@ const BUFFERS: usize = 1 << 14;
 /// Frames that are split with one call.
 const BATCH: usize = 256;
 
-/// What is held of a huge frame that is to be free in pieces.
+/// The part of a huge frame that the program holds, so that the rest of the frame is free in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Held {
-    /// One base page, pinned.
+    /// The program holds one base page, which is pinned.
     Pinned,
-    /// 64 KiB that the kernel can move, as Quicksilver's fragmenting program holds them (Frag/frag/fragment_level.c in the
+    /// The program holds 64 KiB that the kernel can move, as Quicksilver's fragmenting program does (Frag/frag/fragment_level.c in the
     /// repository rice-systems/quicksilver).
     Movable,
 }

@@ -355,7 +355,7 @@ pub trait Policy: fmt::Debug + Send {
     /// What to do next in the background, most valuable first. Asked while the budget lasts.
     fn background(&mut self, view: &mut dyn View) -> Step;
 
-    /// What to prepare ahead of time. Most policies prepare nothing. A machine asks this for a thread of its own beside the
+    /// The policy says what is to be prepared ahead of time; most policies prepare nothing. A machine asks this for a thread of its own beside the
     /// background, or before it asks for the background, or never, if it can prepare nothing.
     fn prepare(&mut self, _view: &dyn View) -> Step {
         Step::Rest(None)

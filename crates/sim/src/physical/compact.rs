@@ -26,7 +26,7 @@ pub struct Compacted {
     pub futile: BasePages,
     /// Huge pages that were copied whole, whose base pages are counted in `copied`.
     pub huge: u64,
-    /// Of those, copied for a chunk that could not be emptied in the end.
+    /// Huge pages among them that were copied for a chunk that could not be emptied in the end.
     pub futile_huge: u64,
     /// Frames that were looked at.
     pub scanned: BasePages,

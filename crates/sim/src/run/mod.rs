@@ -95,7 +95,7 @@ pub struct Run {
     system: System,
     programs: Vec<Program>,
     background: Worker,
-    /// Prepares ahead of time, for policies that do.
+    /// The thread that prepares memory ahead of time, where the policy wants that.
     preparer: Worker,
     debloater: Option<(Debloater, Worker)>,
     /// The most that the background may take of a CPU, whatever the policy says; what is prepared ahead of time is not limited by it.

@@ -1,5 +1,5 @@
-//! Who makes huge pages: nobody, the kernel in its four ways, or superpage. Each as an experiment
-//! sets the machine for it, and what its work in the background costs.
+//! The regimes that experiments compare: nobody makes huge pages, the kernel makes them in one of four ways, or superpage does. An
+//! experiment sets the machine for a regime here, and reads what the regime's work in the background costs.
 //!
 //! The kernel's settings pass the bench's gate and are put back with it.
 
@@ -27,8 +27,8 @@ pub(super) enum Regime {
     FirstTouch,
     /// Page faults and khugepaged: `enabled=always`.
     Always,
-    /// The same, and page faults that find no huge page have memory compacted and wait for it: `defrag=always`, as Linux had it by
-    /// default up to 4.5.
+    /// Page faults and khugepaged, where a page fault that finds no huge page has memory compacted and waits for it: `enabled=always` and
+    /// `defrag=always`, which was Linux's default up to 4.5.
     Compacting,
     /// The daemon, by [`SUPERPAGE_POLICY`], in the processes that it is shown.
     Superpage,
