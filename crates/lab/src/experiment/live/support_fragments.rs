@@ -14,6 +14,9 @@ use superpage_units::{Bytes, PageSize, Share};
 /// Free memory that is left to the rest of the machine, at least.
 const HEADROOM: Bytes = Bytes::from_mib(2048); // tidy: allow(megabytes, not base pages)
 
+/// How much less of the free memory (a share of it) may be in pieces than was asked for: others free whole huge frames meanwhile.
+const SLACK: f64 = 0.05;
+
 /// Memory that is out of the way. Dropping it gives it back.
 #[derive(Debug)]
 pub(super) struct Fragments {
@@ -53,7 +56,7 @@ impl Fragments {
         let part = Part::Fragmenter { ballast, apart, held };
         let helper = Helper::start(&setting.launcher, part)?;
         let found = in_pieces()?;
-        if found < fragmented {
+        if found + SLACK < fragmented {
             return Err(Error::Child(format!(
                 "only {:.0} % of the free memory became fragmented, not {:.0} %",
                 100.0 * found,
