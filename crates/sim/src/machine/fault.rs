@@ -2,7 +2,7 @@
 
 use super::fill::Missing;
 use super::work::Work;
-use super::{LOW_WATERMARK, Machine, OutOfMemory};
+use super::{Machine, OutOfMemory};
 use crate::physical::{Owner, Taken};
 use crate::virtual_memory::page_index;
 use crate::virtual_memory::slot::{PAGES, PageSet};
@@ -119,7 +119,7 @@ impl Machine {
         address: VirtAddr,
     ) -> Result<(PageSize, Work), OutOfMemory> {
         let mut work = Work::default();
-        self.keep_reserve(&mut work);
+        self.wake_kswapd();
         let Some(fault) = self.describe(process, address) else {
             return Err(OutOfMemory { process });
         };
@@ -247,37 +247,12 @@ impl Machine {
 
     /// Gives up a file page or whatever the policy says; whether anything was given up.
     fn make_room(&mut self, shortage: Shortage, policy: &mut dyn Policy, work: &mut Work) -> bool {
-        let mut random = self.random.fork();
-        if self.pools.is_none() && self.physical.drop_page_cache(&mut random) {
-            work.dropped += BasePages(1);
-            return true;
-        }
-        if self.split_partly_unmapped(work) {
+        if self.reclaim(work) {
             return true;
         }
         let relieved = drive::relieve(policy, self, shortage).is_some();
         *work += self.take_work();
         relieved
-    }
-
-    /// Drops file pages before free memory runs out, as the kernel does in the background; if there
-    /// are none, splits huge pages that were given back in part.
-    pub(super) fn keep_reserve(&mut self, work: &mut Work) {
-        let has_cache = !self.physical.page_cache().is_zero();
-        let has_some = has_cache || !self.partly_unmapped.is_empty();
-        if !has_some || self.free_memory().free_share() >= LOW_WATERMARK {
-            return;
-        }
-        if !has_cache {
-            self.split_partly_unmapped(work);
-            return;
-        }
-        let mut random = self.random.fork();
-        for _ in 0..PageSize::Huge.base_pages().0 {
-            if self.physical.drop_page_cache(&mut random) {
-                work.dropped += BasePages(1);
-            }
-        }
     }
 
     fn map_whole(
@@ -325,8 +300,7 @@ impl Machine {
 
     /// Whether compaction may be tried.
     pub(super) fn may_compact(&self, size: PageSize, kind: Compaction) -> bool {
-        let low = LOW_WATERMARK.of(self.physical.total().bytes()).to_base_pages();
-        kind.is_suitable(size, self.free_memory(), low)
+        kind.is_suitable(size, self.free_memory(), self.watermarks().low)
     }
 
     /// Maps a page that was taken, in place of what its slots had mapped; what they know to hold

@@ -99,7 +99,7 @@ impl Machine {
         work: &mut Work,
     ) -> Result<Option<PageSize>, OutOfMemory> {
         let range = PmdRange::containing(address);
-        self.keep_reserve(work);
+        self.wake_kswapd();
         let slot = self.processes.get(key).and_then(|process| process.slot(range));
         let Some(slot) = slot.filter(|slot| slot.is_read_only(page_index(address))) else {
             return Ok(None);

@@ -7,6 +7,7 @@
 //! | `fault` | serving a fault, and finding memory for it |
 //! | `fill` | what a new page is filled with |
 //! | `fork` | fork with copy-on-write |
+//! | `reclaim` | what is kept free: watermarks and kswapd |
 //! | `share` | frames that several processes map after a fork |
 //! | `act` | carrying out background and pressure actions |
 //! | `device` | the queue of the device that pages go to |
@@ -27,6 +28,7 @@ mod fill;
 mod fork;
 mod hold;
 mod lazy;
+mod reclaim;
 mod share;
 mod view;
 pub mod work;
@@ -38,17 +40,13 @@ use std::collections::{BTreeSet, VecDeque};
 use superpage_policy::free_memory::FreeMemory;
 use superpage_policy::promotion::{Policy, Pool};
 use superpage_units::{
-    BasePages, Bytes, Mapping, PageSize, PmdRange, ProcessKey, Share, Time, VirtAddr, Vma,
+    BasePages, Bytes, Mapping, PageSize, PmdRange, ProcessKey, Time, VirtAddr, Vma,
 };
 use work::Work;
 
 pub use act::{Stepped, Worked};
 pub use debloat::Pass;
 pub use fault::{Content, Served};
-
-/// Free memory below which file pages are dropped ahead of need, as a share of all memory. Linux
-/// keeps about that much (`watermark_scale_factor` and `min_free_kbytes`); chosen, not measured.
-const LOW_WATERMARK: Share = Share::clamped(0.005);
 
 /// How much happened, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,6 +128,8 @@ pub struct Machine {
     policy: Option<Box<dyn Policy>>,
     /// The work since [`Machine::take_work`] was asked last.
     work: Work,
+    /// What kswapd did since [`Machine::take_reclaimed`] was asked last.
+    reclaimed: Work,
     accesses: Accesses,
     pools: Option<[Pool; 2]>,
     backing: Backing,
@@ -159,6 +159,7 @@ impl Machine {
             processes: Processes::default(),
             policy: Some(policy),
             work: Work::default(),
+            reclaimed: Work::default(),
             accesses: Accesses::Seen,
             pools: setup.pools.map(|sizes| sizes.map(|size| Pool { free: size, size })),
             backing: setup.backing,

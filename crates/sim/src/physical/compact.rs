@@ -221,7 +221,8 @@ impl Physical {
                 break;
             }
         }
-        done.scanned += BasePages(at.0 - range.start.0);
+        // At least its first frame is looked at.
+        done.scanned += BasePages((at.0 - range.start.0).max(1));
         done.copied += copied;
         result
     }

@@ -281,6 +281,9 @@ impl Run {
         self.prepare_until(until);
         self.background_until(until);
         self.debloat_until(until);
+        let reclaimed = self.system.machine.take_reclaimed();
+        self.background.busy += self.system.hardware.profile.cpu_time(&reclaimed);
+        self.background.work += reclaimed;
         self.system.machine.at(until);
     }
 

@@ -29,12 +29,6 @@ static MEMORY: Constant<Bytes> = Constant::chosen(
     "Linux's compaction without room at Frag-100 (Tables 5 and 6)",
     "not said; the authors' fragmenting program expects 29 GB free",
 );
-static PINNED: Constant<Share> = Constant::chosen(
-    "quicksilver.pinned",
-    Share::clamped(0.005),
-    "Linux's compaction without room at Frag-100 (Tables 5 and 6)",
-    "the share of huge frames that hold a page of the kernel; what Linux keeps free is no more",
-);
 static UNFRAGMENTED: Constant<HugePages> = Constant::paper(
     "quicksilver.unfragmented",
     HugePages(8192),
@@ -102,8 +96,6 @@ pub(super) fn machine(
     let (memory, backing) = (constants.get(&MEMORY), Backing::None);
     let setup = Setup { memory, pools: None, backing, seed: setting.seed };
     let mut machine = Machine::new(setup, build(first)?);
-    let pinned = constants.get(&PINNED);
-    machine.prepare(|physical, _| physical.pin_blocks(pinned));
     if let Some(leave) = frag.leaves(constants) {
         machine.hold_parts(leave, constants.get(&HELD))?;
     }
