@@ -6,7 +6,7 @@
 //! place in the frame, one fault at a time. The fault that prepares the last of the 512 maps the
 //! range by one huge page: nothing is copied, and nobody waits for more than a base page. A
 //! reservation is given back as late as possible: when memory is short, the one that was populated
-//! longest ago. After the reservations, pages that were not accessed lately go.
+//! longest ago. A superpage that is freed in part is a reservation again. After the reservations, pages that were not accessed lately go.
 //!
 //! Deviations:
 //! - FreeBSD speculates beyond the end of any anonymous object; here the VMA must be one that
@@ -26,7 +26,7 @@ use super::{
     Act, Action, Attempt, Cause, Fault, FaultCause, FaultPlan, Policy, RangeView, Shortage, Step,
     View,
 };
-use superpage_units::{BasePages, PageSize, PmdRange, ProcessKey};
+use superpage_units::{BasePages, PageSize, PmdRange, ProcessKey, Time};
 
 /// FreeBSD's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,10 @@ impl Policy for FreeBsd {
 
     fn pressure(&mut self, _: Shortage, view: &mut dyn View) -> Option<Action> {
         give_back_oldest(&mut self.reservations, view).or_else(|| self.clock.evict_idle(view))
+    }
+
+    fn freed_in_part(&mut self, process: ProcessKey, range: PmdRange, now: Time) {
+        self.reservations.touch(process, range, now);
     }
 
     fn forget(&mut self, process: ProcessKey, view: &dyn View) {

@@ -120,6 +120,14 @@ pub enum Deallocation {
     Clock,
 }
 
+impl Deallocation {
+    /// Whether the frame of a huge page that is freed in part stays taken as a whole, until the policy gives it back.
+    #[must_use]
+    pub const fn keeps_frames(self) -> bool {
+        matches!(self, Self::Deferred | Self::WhenIdle)
+    }
+}
+
 /// Base pages in words.
 fn counted(pages: BasePages) -> String {
     if pages.0 == 1 { "1 base page".to_owned() } else { format!("{pages} base pages") }

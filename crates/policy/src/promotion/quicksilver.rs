@@ -4,7 +4,8 @@
 //! A huge frame is reserved at the first touch, as in [`super::freebsd`], and populated in place.
 //! With `t` base pages prepared the rest of the frame is prepared at once: within that fault
 //! (Sync-t), or in the background (Async-t). Before free huge frames run out, frames that are
-//! partly used and idle are evacuated in the background, and memory is compacted.
+//! partly used and idle are evacuated in the background, and memory is compacted. A superpage that is
+//! freed in part is a reservation again until then (Table 1, "Deallocation").
 //!
 //! *Relaxed mapping*: FreeBSD waits until a program has touched every base page of a range. Here a
 //! superpage is mapped as soon as its frame is prepared, with base pages in it that nobody has
@@ -262,6 +263,11 @@ impl Policy for Quicksilver {
             self.reservations.touch(process, range, Time::ZERO);
         }
         self.defragmentation.fail();
+    }
+
+    fn freed_in_part(&mut self, process: ProcessKey, range: PmdRange, now: Time) {
+        self.early.remove(process, range);
+        self.reservations.touch(process, range, now);
     }
 
     fn forget(&mut self, process: ProcessKey, view: &dyn View) {

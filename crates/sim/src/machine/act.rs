@@ -456,7 +456,8 @@ impl Machine {
     }
 
     /// A program gives memory back: everything between two addresses is unmapped and freed. A huge
-    /// page that is only partly in there is split first, as Linux does.
+    /// page that is only partly in there is split first, as Linux does, or its frame is reserved again where the policy
+    /// defers its deallocation.
     pub fn discard(&mut self, key: ProcessKey, start: VirtAddr, end: VirtAddr) -> Work {
         let mut work = Work::default();
         let mut at = start;
@@ -488,7 +489,9 @@ impl Machine {
             }
             Mapping::Huge if is_whole => self.forget_range(key, range, work),
             Mapping::Huge => {
-                self.demote(key, range, work);
+                if !self.reserve_again(key, range, work) {
+                    self.demote(key, range, work);
+                }
                 self.discard_in(key, range, start, end, work);
             }
             Mapping::Base if is_whole => self.forget_range(key, range, work),
@@ -546,6 +549,35 @@ impl Machine {
                 slot.unmap();
             }
         }
+    }
+
+    /// Maps a huge page by base pages in their place, whose frame is reserved from now on, where the policy defers deallocation
+    /// (Quicksilver, Table 1). Not where a fork shares it or protects it.
+    fn reserve_again(&mut self, key: ProcessKey, range: PmdRange, work: &mut Work) -> bool {
+        let slot = self.processes.get(key).and_then(|process| process.slot(range));
+        let is_own = slot.is_some_and(|slot| !slot.is_protected && !self.is_shared_huge(slot));
+        if !is_own || !self.keeps_frames() {
+            return false;
+        }
+        let Some(process) = self.processes.get_mut(key) else { return false };
+        let slot = process.slot_mut(range);
+        slot.map_by_base_pages(PageSet::ALL);
+        slot.detail().frames = None;
+        slot.is_reserved = true;
+        let frame = slot.frame;
+        process.count(PageSize::Huge, 0, 1);
+        process.count(PageSize::Base, u64::from(PAGES), 0);
+        self.physical.reown(frame, PageSize::Huge, Owner::Reserved(key, range.start()));
+        work.entries += u64::from(PAGES);
+        work.shootdowns += self.threads(key);
+        let now = self.now;
+        self.with_policy(|_, policy| policy.freed_in_part(key, range, now));
+        true
+    }
+
+    /// Whether the frames of huge pages that are freed in part stay taken as a whole.
+    pub(super) fn keeps_frames(&self) -> bool {
+        self.policy().is_some_and(|policy| policy.life().deallocation.keeps_frames())
     }
 
     /// Maps a huge page by base pages, all of which stay. Where others share it, it stays whole for

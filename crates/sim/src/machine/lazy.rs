@@ -11,8 +11,11 @@ use superpage_units::{BasePages, Mapping, PmdRange, ProcessKey, VirtAddr};
 
 impl Machine {
     /// As [`Machine::discard`], but a huge page that is only partly between the two addresses keeps
-    /// its frame until memory is short. The program must not touch that part again.
+    /// its frame until memory is short, also where the policy frees it at once. The program must not touch that part again.
     pub fn discard_lazily(&mut self, key: ProcessKey, start: VirtAddr, end: VirtAddr) -> Work {
+        if self.keeps_frames() {
+            return self.discard(key, start, end);
+        }
         let mut work = Work::default();
         let mut at = start;
         while at < end {
@@ -87,6 +90,7 @@ impl Machine {
 mod tests {
     use super::Work;
     use crate::machine::{Backing, Content, Machine, Setup};
+    use superpage_policy::promotion::freebsd::{self, FreeBsd};
     use superpage_policy::promotion::linux::{Linux, Options};
     use superpage_units::{
         Advice, BASE_PAGE_BYTES, BasePages, Bytes, Growth, HugePages, VirtAddr, Vma, VmaKind,
@@ -154,5 +158,38 @@ mod tests {
         machine.exit(grandchild);
         machine.check();
         assert_eq!(machine.resident(child), BasePages(62));
+    }
+
+    #[test]
+    fn a_superpage_that_is_freed_in_part_is_a_reservation_again_where_the_policy_defers_that() {
+        let setup =
+            Setup { memory: Bytes::from_mib(8), pools: None, backing: Backing::None, seed: 1 };
+        let mut machine = Machine::new(setup, Box::new(FreeBsd::new(freebsd::Options::default())));
+        let key = machine.spawn();
+        let (kind, growth) = (VmaKind::Anonymous, Growth::Fixed);
+        let vma = Vma { start: START, end: page(5 * 512), kind, growth, advice: Advice::None };
+        machine.map(key, vma);
+        let fill = |machine: &mut Machine, pages: std::ops::Range<u64>| {
+            pages.for_each(|index| {
+                machine.touch(key, page(index), Content::Data).unwrap();
+            });
+            machine.check();
+        };
+        let footprint = |machine: &Machine| machine.process(key).unwrap().footprint();
+        fill(&mut machine, 0..512);
+        assert_eq!(footprint(&machine).huge, HugePages(1));
+        machine.discard(key, page(0), page(100));
+        machine.check();
+        assert_eq!(
+            (footprint(&machine).huge, footprint(&machine).base),
+            (HugePages(0), BasePages(412))
+        );
+        assert_eq!(machine.physical().free_memory().free(), BasePages(3 * 512));
+        fill(&mut machine, 0..100);
+        assert_eq!(footprint(&machine).huge, HugePages(1), "filled again in its place");
+        machine.discard(key, page(0), page(100));
+        fill(&mut machine, 512..4 * 512 + 1);
+        assert_eq!(machine.physical().free_memory().free(), BasePages(99));
+        assert_eq!(machine.resident(key), BasePages(4 * 512 - 100 + 1), "kswapd gave back the rest");
     }
 }

@@ -1,12 +1,14 @@
 //! What the kernel keeps free: its watermarks, and kswapd, which reclaims from the low one up to the high one.
 //!
 //! kswapd has a CPU of its own here and is at once as far as it would come: no program waits for it, and its work counts as the background's.
-//! File pages go first, at random places; then huge pages that were given back in part are split. What policies give up, and with
-//! it swap, is not kswapd's here but the fault's.
+//! File pages go first, at random places; then huge pages that were given back in part are split. Policies that reserve frames give
+//! back reservations, as FreeBSD's page daemon does. What other policies give up, and with it swap, is not kswapd's here but the
+//! fault's.
 
 use super::Machine;
 use super::work::Work;
-use superpage_units::{BasePages, Bytes};
+use superpage_policy::promotion::{Act, Policy, Shortage, drive};
+use superpage_units::{BasePages, Bytes, PageSize};
 
 /// What the kernel sets aside for huge pages on a machine of three zones, at most a twentieth of it:
 /// `set_recommended_min_free_kbytes()` in mm/khugepaged.c.
@@ -39,7 +41,9 @@ impl Machine {
             return;
         }
         let mut work = Work::default();
-        while self.free_memory().free() < high && self.reclaim(&mut work) {}
+        while self.free_memory().free() < high
+            && (self.reclaim(&mut work) || self.give_back_reservation(&mut work))
+        {}
         self.reclaimed += work;
     }
 
@@ -56,6 +60,19 @@ impl Machine {
             return true;
         }
         self.split_partly_unmapped(work)
+    }
+
+    /// Has the policy give back a reservation, if it has any; whether it did.
+    fn give_back_reservation(&mut self, work: &mut Work) -> bool {
+        if !self.keeps_frames() {
+            return false;
+        }
+        let shortage = Shortage { size: PageSize::Base, pages: 1 };
+        let relieve =
+            |machine: &mut Self, policy: &mut dyn Policy| drive::relieve(policy, machine, shortage);
+        let relieved = self.with_policy(relieve).flatten();
+        *work += self.take_work();
+        relieved.is_some_and(|(action, _)| matches!(action.act, Act::Unreserve { .. }))
     }
 
     /// What kswapd did since this was asked last.
