@@ -11,7 +11,7 @@ use superpage_policy::promotion::{
     Act, Action, Fault, FaultPlan, Outcome, Policy, Shortage, Step, View,
 };
 use superpage_units::{
-    BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, PmdRange, ProcessKey, VirtAddr,
+    BASE_PAGE_BYTES, BasePages, HUGE_PAGE_BYTES, PmdRange, ProcessKey, Time, VirtAddr,
 };
 
 /// Something that was asked and answered.
@@ -132,6 +132,10 @@ impl Policy for Recorder<Box<dyn Policy>> {
 
     fn pressure(&mut self, shortage: Shortage, view: &mut dyn View) -> Option<Action> {
         self.policy.pressure(shortage, view)
+    }
+
+    fn freed_in_part(&mut self, process: ProcessKey, range: PmdRange, now: Time) {
+        self.policy.freed_in_part(process, range, now);
     }
 
     fn learn(&mut self, action: &Action, outcome: Outcome) {

@@ -17,6 +17,7 @@
 //! - A reservation that is given back keeps its present base pages where they are, as in
 //!   FreeBSD; the range is never reserved again while one of them is there.
 //! - FreeBSD's page queues are one clock here.
+//! - A superpage that is protected since a fork is broken up at once when it is freed in part.
 
 use super::capabilities::Capabilities;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};

@@ -13,6 +13,10 @@
 //!   6.16 do.
 //! - Compaction that failed is tried again by the next fault. The kernel defers it, for up to 64 attempts
 //!   (`defer_compaction()` in mm/compaction.c).
+//! - A fault whose compaction failed takes a base page at once. The kernel reclaims directly and compacts once more first
+//!   (`__alloc_pages_slowpath()` in mm/page_alloc.c).
+//! - Compaction looks at every block again. The kernel passes over blocks from which it could isolate nothing (`pageblock_skip`).
+//! - kswapd does not swap: a fault that finds no memory does.
 //! - There is no kcompactd: nobody compacts ahead of time.
 
 use super::capabilities::Capabilities;

@@ -371,8 +371,8 @@ pub trait Policy: fmt::Debug + Send {
     /// `view`, can go. Without this a program that maps memory at ever new addresses would be remembered for ever.
     fn forget(&mut self, _process: ProcessKey, _view: &dyn View) {}
 
-    /// Hears that a part of a huge page was given back. Where [`Life::deallocation`](life::Life::deallocation) defers it, the frame
-    /// is reserved for the range from now on, with what is left of the page in its place.
+    /// The machine has reserved the frame of a huge page again, because the program freed a part of it. Machines do so if
+    /// [`Life::deallocation`](life::Life::deallocation) defers that.
     fn freed_in_part(&mut self, _process: ProcessKey, _range: PmdRange, _now: Time) {}
 
     /// How many threads work in the background.

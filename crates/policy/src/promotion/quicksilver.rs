@@ -17,6 +17,10 @@
 //! Deviations:
 //! - The article names no marks. When huge frames count as short, how long is idle, and how long
 //!   to wait after a failure are chosen, not measured ([`Options`]).
+//! - Where an evacuation finds no frame for what it has to move, the reservation that was populated longest ago is given back, as
+//!   FreeBSD's allocator does for a page that it cannot find (`vm_reserv_reclaim_inactive()` in vm/vm_reserv.c).
+//! - The next fault in a superpage that was freed in part prepares all of it again, where `t` base pages of it are left. The article
+//!   does not say so.
 //! - A partly used superpage is one that was mapped before all of it was touched; what of it was
 //!   touched since cannot be seen. Reservations go first, because less has to be moved.
 //! - Compaction is [`Compaction::Smart`]: moving the least out of a frame is the nearest to choosing
@@ -35,6 +39,7 @@ use super::{
     Shortage, Step, View, Zeroed,
 };
 use crate::compaction::Compaction;
+use crate::free_memory::FreeMemory;
 use alloc::collections::BTreeSet;
 use superpage_units::{BasePages, Mapping, Nanos, PageSize, PmdRange, ProcessKey, Share, Time};
 
@@ -105,6 +110,8 @@ pub struct Quicksilver {
     /// At the threshold, but reaching beyond the heap's end.
     beyond: BTreeSet<(ProcessKey, PmdRange)>,
     defragmentation: BackOff,
+    /// Whether an evacuation found no frame for what it had to move.
+    needs_frames: bool,
     clock: Hand,
 }
 
@@ -119,6 +126,7 @@ impl Quicksilver {
             ready: Queue::default(),
             beyond: BTreeSet::new(),
             defragmentation: BackOff::default(),
+            needs_frames: false,
             clock: Hand::default(),
         }
     }
@@ -184,6 +192,13 @@ impl Quicksilver {
         Action { act, cause }
     }
 
+    /// Whether free huge frames are short, and more could be had: what is reserved and not populated is free memory, too.
+    fn is_short(&self, free_memory: &FreeMemory) -> bool {
+        let share = self.options.free_huge;
+        let has_few = free_memory.huge_pages().base_pages().share_of(free_memory.total) < share;
+        is_huge_free_memory_short(free_memory, share) || (has_few && !self.reservations.is_empty())
+    }
+
     /// The partly used frame to evacuate next: of those that are idle long enough, the one
     /// populated longest ago; reservations first.
     fn evacuation(&mut self, view: &dyn View) -> Option<Action> {
@@ -241,9 +256,15 @@ impl Policy for Quicksilver {
         if let Some(action) = self.promotion(view) {
             return Step::Act(action);
         }
+        if core::mem::take(&mut self.needs_frames) {
+            match give_back_oldest(&mut self.reservations, view) {
+                Some(action) => return Step::Act(action),
+                None => self.defragmentation.fail(),
+            }
+        }
         let pause = self.options.pause;
         let is_paused = self.defragmentation.until(view.now(), pause).is_some();
-        if is_paused || !is_huge_free_memory_short(view.free_memory(), self.options.free_huge) {
+        if is_paused || !self.is_short(view.free_memory()) {
             return Step::Rest(Some(view.now() + pause));
         }
         let act = Act::Compact(PageSize::Huge, self.options.compaction);
@@ -261,8 +282,10 @@ impl Policy for Quicksilver {
         }
         if let Act::Evacuate { process, range } = action.act {
             self.reservations.touch(process, range, Time::ZERO);
+            self.needs_frames = true;
+        } else {
+            self.defragmentation.fail();
         }
-        self.defragmentation.fail();
     }
 
     fn freed_in_part(&mut self, process: ProcessKey, range: PmdRange, now: Time) {
@@ -490,7 +513,11 @@ mod tests {
         let carried = drive::carry_out(&mut policy, &mut model, &action);
         assert_eq!(carried, Carried::Now(Outcome::NoFrame));
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
-        let act = policy.pressure(shortage, &mut model).map(|action| action.act);
+        let act = policy.clone().pressure(shortage, &mut model).map(|action| action.act);
         assert_eq!(act, Some(Act::Unreserve { process, range: range(0) }));
+        // It is given back, so that the other can be moved.
+        let acts = acts(&work(&mut model, &mut policy));
+        assert_eq!(acts[0], Act::Unreserve { process, range: range(0) });
+        assert_eq!(acts[1], Act::Evacuate { process, range: range(1) });
     }
 }

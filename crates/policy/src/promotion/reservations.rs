@@ -66,6 +66,11 @@ impl Reservations {
         self.age.insert((process, range), (now, self.next));
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.age.is_empty()
+    }
+
     /// It is complete, or gone.
     pub(super) fn remove(&mut self, process: ProcessKey, range: PmdRange) {
         if let Some(age) = self.age.remove(&(process, range)) {

@@ -456,7 +456,7 @@ impl Machine {
     }
 
     /// A program gives memory back: everything between two addresses is unmapped and freed. A huge
-    /// page that is only partly in there is split first, as Linux does, or its frame is reserved again where the policy
+    /// page that is only partly in there is split, and the part freed at once; or its frame is reserved again, if the policy
     /// defers its deallocation.
     pub fn discard(&mut self, key: ProcessKey, start: VirtAddr, end: VirtAddr) -> Work {
         let mut work = Work::default();
@@ -551,12 +551,11 @@ impl Machine {
         }
     }
 
-    /// Maps a huge page by base pages in their place, whose frame is reserved from now on, where the policy defers deallocation
-    /// (Quicksilver, Table 1). Not where a fork shares it or protects it.
+    /// Maps the base pages of a huge page in place and reserves its frame again, if the policy defers deallocation (Quicksilver,
+    /// Table 1); whether it did. A page that is protected since a fork is left alone.
     fn reserve_again(&mut self, key: ProcessKey, range: PmdRange, work: &mut Work) -> bool {
         let slot = self.processes.get(key).and_then(|process| process.slot(range));
-        let is_own = slot.is_some_and(|slot| !slot.is_protected && !self.is_shared_huge(slot));
-        if !is_own || !self.keeps_frames() {
+        if slot.is_none_or(|slot| slot.is_protected) || !self.keeps_frames() {
             return false;
         }
         let Some(process) = self.processes.get_mut(key) else { return false };

@@ -300,7 +300,7 @@ impl Machine {
 
     /// Whether compaction may be tried.
     pub(super) fn may_compact(&self, size: PageSize, kind: Compaction) -> bool {
-        kind.is_suitable(size, self.free_memory(), self.watermarks().low)
+        kind.is_suitable(size, self.free_memory(), self.watermarks.low)
     }
 
     /// Maps a page that was taken, in place of what its slots had mapped; what they know to hold

@@ -52,6 +52,8 @@ impl Machine {
             }
             self.discard_lazily(process, range.start(), held);
         }
+        // What kswapd did meanwhile is none of a run's.
+        self.take_reclaimed();
         Ok(process)
     }
 }

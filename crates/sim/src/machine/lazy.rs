@@ -11,7 +11,8 @@ use superpage_units::{BasePages, Mapping, PmdRange, ProcessKey, VirtAddr};
 
 impl Machine {
     /// As [`Machine::discard`], but a huge page that is only partly between the two addresses keeps
-    /// its frame until memory is short, also where the policy frees it at once. The program must not touch that part again.
+    /// its frame until memory is short, whatever the policy does at [`Machine::discard`]; where the policy keeps frames anyway, this
+    /// is the same. The program must not touch that part again.
     pub fn discard_lazily(&mut self, key: ProcessKey, start: VirtAddr, end: VirtAddr) -> Work {
         if self.keeps_frames() {
             return self.discard(key, start, end);
@@ -90,8 +91,10 @@ impl Machine {
 mod tests {
     use super::Work;
     use crate::machine::{Backing, Content, Machine, Setup};
+    use superpage_policy::promotion::Policy;
     use superpage_policy::promotion::freebsd::{self, FreeBsd};
     use superpage_policy::promotion::linux::{Linux, Options};
+    use superpage_policy::promotion::quicksilver::{self, Quicksilver};
     use superpage_units::{
         Advice, BASE_PAGE_BYTES, BasePages, Bytes, Growth, HugePages, VirtAddr, Vma, VmaKind,
     };
@@ -164,7 +167,14 @@ mod tests {
     fn a_superpage_that_is_freed_in_part_is_a_reservation_again_where_the_policy_defers_that() {
         let setup =
             Setup { memory: Bytes::from_mib(8), pools: None, backing: Backing::None, seed: 1 };
-        let mut machine = Machine::new(setup, Box::new(FreeBsd::new(freebsd::Options::default())));
+        let freebsd = Box::new(FreeBsd::new(freebsd::Options::default()));
+        let quicksilver = Box::new(Quicksilver::new(quicksilver::Options::SYNC_1));
+        for policy in [freebsd as Box<dyn Policy>, quicksilver] {
+            is_a_reservation_again(Machine::new(setup, policy));
+        }
+    }
+
+    fn is_a_reservation_again(mut machine: Machine) {
         let key = machine.spawn();
         let (kind, growth) = (VmaKind::Anonymous, Growth::Fixed);
         let vma = Vma { start: START, end: page(5 * 512), kind, growth, advice: Advice::None };
@@ -190,6 +200,9 @@ mod tests {
         machine.discard(key, page(0), page(100));
         fill(&mut machine, 512..4 * 512 + 1);
         assert_eq!(machine.physical().free_memory().free(), BasePages(99));
-        assert_eq!(machine.resident(key), BasePages(4 * 512 - 100 + 1), "kswapd gave back the rest");
+        assert_eq!(
+            (footprint(&machine).huge, footprint(&machine).base),
+            (HugePages(3), BasePages(413))
+        );
     }
 }

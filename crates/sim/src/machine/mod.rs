@@ -63,7 +63,7 @@ pub struct Counts {
     pub promotion_failures: [u64; 3],
     /// Promotions, by the size promoted to.
     pub promotions: [u64; 3],
-    /// Reservations made.
+    /// Reservations made by faults.
     pub reservations: u64,
     /// Superpages split to take their bloat back.
     pub split: u64,
@@ -124,6 +124,7 @@ pub struct Machine {
     /// When it does what it is asked for now.
     now: Time,
     pub(crate) physical: Physical,
+    watermarks: reclaim::Watermarks,
     pub(crate) processes: Processes,
     policy: Option<Box<dyn Policy>>,
     /// The work since [`Machine::take_work`] was asked last.
@@ -156,6 +157,7 @@ impl Machine {
         Self {
             now: Time::ZERO,
             physical: Physical::new(setup.memory),
+            watermarks: reclaim::Watermarks::of(setup.memory),
             processes: Processes::default(),
             policy: Some(policy),
             work: Work::default(),

@@ -1,20 +1,21 @@
 //! What the kernel keeps free: its watermarks, and kswapd, which reclaims from the low one up to the high one.
 //!
-//! kswapd has a CPU of its own here and is at once as far as it would come: no program waits for it, and its work counts as the background's.
-//! File pages go first, at random places; then huge pages that were given back in part are split. Policies that reserve frames give
-//! back reservations, as FreeBSD's page daemon does. What other policies give up, and with it swap, is not kswapd's here but the
-//! fault's.
+//! Here kswapd has a CPU of its own and reaches the high watermark at once: no program waits for it, and its work counts as the
+//! background's. It drops file pages first, at random places; then it splits huge pages that were given back in part. What a policy
+//! gives up, and with it what goes to swap, is left to the fault that finds no memory.
+//!
+//! Deviations: a fault may take the last frame, where the kernel keeps those below `min` back; only faults wake kswapd; the
+//! watermarks are Linux's under FreeBSD and Quicksilver too, and those of a kernel with transparent huge pages under every policy.
 
 use super::Machine;
 use super::work::Work;
-use superpage_policy::promotion::{Act, Policy, Shortage, drive};
-use superpage_units::{BasePages, Bytes, PageSize};
+use superpage_units::{BasePages, Bytes};
 
 /// What the kernel sets aside for huge pages on a machine of three zones, at most a twentieth of it:
 /// `set_recommended_min_free_kbytes()` in mm/khugepaged.c.
 const RECOMMENDED: BasePages = BasePages(512 * 3 * (2 + 3 * 3));
 
-/// Free memory below and up to which kswapd reclaims.
+/// Free memory below which kswapd begins to reclaim, and up to which it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Watermarks {
     pub(super) low: BasePages,
@@ -36,20 +37,13 @@ impl Watermarks {
 impl Machine {
     /// Wakes kswapd if free memory is below the low watermark.
     pub(super) fn wake_kswapd(&mut self) {
-        let Watermarks { low, high } = self.watermarks();
+        let Watermarks { low, high } = self.watermarks;
         if self.free_memory().free() >= low {
             return;
         }
         let mut work = Work::default();
-        while self.free_memory().free() < high
-            && (self.reclaim(&mut work) || self.give_back_reservation(&mut work))
-        {}
+        while self.free_memory().free() < high && self.reclaim(&mut work) {}
         self.reclaimed += work;
-    }
-
-    /// The watermarks.
-    pub(super) fn watermarks(&self) -> Watermarks {
-        Watermarks::of(self.physical.total().bytes())
     }
 
     /// Drops a file page or splits a huge page that was given back in part; whether there was one.
@@ -62,19 +56,6 @@ impl Machine {
         self.split_partly_unmapped(work)
     }
 
-    /// Has the policy give back a reservation, if it has any; whether it did.
-    fn give_back_reservation(&mut self, work: &mut Work) -> bool {
-        if !self.keeps_frames() {
-            return false;
-        }
-        let shortage = Shortage { size: PageSize::Base, pages: 1 };
-        let relieve =
-            |machine: &mut Self, policy: &mut dyn Policy| drive::relieve(policy, machine, shortage);
-        let relieved = self.with_policy(relieve).flatten();
-        *work += self.take_work();
-        relieved.is_some_and(|(action, _)| matches!(action.act, Act::Unreserve { .. }))
-    }
-
     /// What kswapd did since this was asked last.
     pub(crate) fn take_reclaimed(&mut self) -> Work {
         std::mem::take(&mut self.reclaimed)
@@ -84,8 +65,33 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::{Backing, Content, Served, Setup};
+    use superpage_policy::promotion::linux::{Linux, Options};
+    use superpage_units::{Advice, Growth, VirtAddr, Vma, VmaKind};
 
-    /// A machine of 23.5 GiB, by its /proc/zoneinfo: 23,083 and 29,253 pages.
+    #[test]
+    fn kswapd_drops_file_pages_up_to_the_high_watermark_and_no_fault_pays_for_it() {
+        let memory = Bytes::from_mib(512);
+        let setup = Setup { memory, pools: None, backing: Backing::None, seed: 1 };
+        let mut machine = Machine::new(setup, Box::new(Linux::new(Options::NEVER)));
+        let Watermarks { low, high } = machine.watermarks;
+        machine.prepare(|physical, random| physical.fill_page_cache(low.bytes(), random));
+        let process = machine.spawn();
+        let start = VirtAddr(1 << 32);
+        let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Fixed, Advice::None);
+        let end = start.offset(BasePages(2).bytes());
+        machine.map(process, Vma { start, end, kind, growth, advice });
+        machine.touch(process, start, Content::Data).unwrap();
+        assert_eq!(machine.free_memory().free(), low - BasePages(1));
+        let second = start.offset(BasePages(1).bytes());
+        let served = machine.touch(process, second, Content::Data).unwrap();
+        let Served::Fault { work, .. } = served else { panic!("it was not mapped before") };
+        assert_eq!(work.dropped, BasePages::ZERO);
+        assert_eq!(machine.free_memory().free(), high - BasePages(1));
+        assert_eq!(machine.take_reclaimed().dropped, high - low + BasePages(1));
+    }
+
+    /// A machine of 23.5 GiB has 23,096 and 29,265 pages by its /proc/zoneinfo, in four zones; here memory is one zone.
     #[test]
     fn watermarks_are_those_of_a_kernel() {
         let marks = Watermarks::of(BasePages(6_171_024).bytes());

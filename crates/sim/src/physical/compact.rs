@@ -221,7 +221,7 @@ impl Physical {
                 break;
             }
         }
-        // At least its first frame is looked at.
+        // The first frame of the range is always looked at.
         done.scanned += BasePages((at.0 - range.start.0).max(1));
         done.copied += copied;
         result

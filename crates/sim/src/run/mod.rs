@@ -342,7 +342,8 @@ impl Run {
         Some(debloater.debloated(&self.system.machine, worker.busy))
     }
 
-    /// CPU time and work of the background so far, with what was prepared ahead of time; the de-bloater's not included.
+    /// CPU time and work of the background so far, with what was prepared ahead of time and what kswapd did, which no limit holds for;
+    /// the de-bloater's not included.
     #[must_use]
     pub fn background(&self) -> (Nanos, Work) {
         let mut work = self.background.work;
