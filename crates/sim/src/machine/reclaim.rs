@@ -9,11 +9,11 @@
 
 use super::Machine;
 use super::work::Work;
-use superpage_units::{BasePages, Bytes};
+use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes};
 
 /// What the kernel sets aside for huge pages on a machine of three zones, at most a twentieth of it:
 /// `set_recommended_min_free_kbytes()` in mm/khugepaged.c.
-const RECOMMENDED: BasePages = BasePages(512 * 3 * (2 + 3 * 3));
+const RECOMMENDED: BasePages = BasePages(BASE_PAGES_PER_HUGE_PAGE * 3 * (2 + 3 * 3));
 
 /// Free memory below which kswapd begins to reclaim, and up to which it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) struct Watermarks {
 
 impl Watermarks {
     /// Those of a machine with so much memory: `calculate_min_free_kbytes()` and `__setup_per_zone_wmarks()` in mm/page_alloc.c,
-    /// with `vm.watermark_scale_factor` at its default.
+    /// with `vm.watermark_scale_factor` at its default and without the bounds of 128 KiB and 256 MiB.
     pub(super) fn of(memory: Bytes) -> Self {
         let pages = memory.to_base_pages();
         let root = Bytes::from_kib((memory.0 / 1024 * 16).isqrt()).to_base_pages();
