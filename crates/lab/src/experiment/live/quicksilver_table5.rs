@@ -4,8 +4,7 @@
 //! The paper fills 16 GB and gives GB/s and the 95th percentile of the latency. Here each policy fills
 //! two instances: one as fast as it answers, for the throughput, and one at a fixed rate, for the
 //! latency. Frag-50: of the memory that Redis needs half is in huge frames of which a program that does nothing more holds 64 KB,
-//! as the authors' does, and so is what else is free; memory beyond that is out of the way. The kernel can move what is held. At
-//! Frag-100 all of the free memory is fragmented so.
+//! as the authors' does, and so is what else is free; memory beyond that is out of the way. The kernel can move what is held.
 //!
 //! The paper's Linux "compacts memory immediately when it fails to allocate a superpage" (observation 4): the authors' script sets
 //! `defrag` to `always` (System-configs/linux/linux.sh), which Linux had by default up to 4.5. So `linux-defrag-always` is the
@@ -51,7 +50,7 @@ const FOOTPRINT: Bytes = Bytes::from_kib(5);
 
 const REGIMES: [Regime; 4] =
     [Regime::BasePages, Regime::Always, Regime::Compacting, Regime::Superpage];
-const CASES: [(&str, f64); 3] = [("Frag-0", 0.0), ("Frag-50", 0.5), ("Frag-100", 1.0)];
+const CASES: [(&str, f64); 2] = [("Frag-0", 0.0), ("Frag-50", 0.5)];
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -110,8 +109,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     ));
     report.notes.push(
         "The paper has GB/s and ms; its ratios are derived from them. At Frag-50 its table has less \
-         throughput for linux than for linux-4k (0.92 and 1.04 GB/s), its text slightly more. At Frag-100 \
-         its text has Linux (1.07 GB/s, 5.6 ms) and Sync-1 (1.31 and 4.5), and no Linux-4KB."
+         throughput for linux than for linux-4k (0.92 and 1.04 GB/s), its text slightly more."
             .to_owned(),
     );
     Ok(report)
@@ -189,7 +187,6 @@ fn paper(case: &str, regime: Regime) -> Option<(f64, f64)> {
         ("Frag-0", Regime::Compacting) => Some((1.34, 4.1)),
         ("Frag-50", Regime::BasePages) => Some((1.04, 5.7)),
         ("Frag-50", Regime::Compacting) => Some((0.92, 10.2)),
-        ("Frag-100", Regime::Compacting) => Some((1.07, 5.6)),
         _ => None,
     }
 }

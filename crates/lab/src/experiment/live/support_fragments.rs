@@ -9,21 +9,15 @@ use std::path::Path;
 use superpage_kernel::thp::Enabled;
 use superpage_kernel::{compaction, meminfo};
 use superpage_manager::free_memory;
-use superpage_policy::free_memory::FreeMemory;
-use superpage_units::{Bytes, HugePages, PageSize, Share};
+use superpage_units::{Bytes, PageSize, Share};
 
 /// Free memory that is left to the rest of the machine, at least.
 const HEADROOM: Bytes = Bytes::from_mib(2048); // tidy: allow(megabytes, not base pages)
 
-/// How much less of the free memory (a share of it) may be in pieces than was asked for, however it is held: chosen, not measured.
-const SLACK: f64 = 0.2;
-/// How often whole huge frames that are free beyond those asked for are held apart too: programs that end may free some meanwhile.
-const TRIES: usize = 3;
-
 /// Memory that is out of the way. Dropping it gives it back.
 #[derive(Debug)]
 pub(super) struct Fragments {
-    _helpers: Vec<Helper>,
+    _helper: Option<Helper>,
     /// Of the free memory, the share (0 to 1) that no huge page can be had from.
     pub(super) found: f64,
 }
@@ -40,7 +34,7 @@ impl Fragments {
         (fragmented, held): (f64, Held),
     ) -> Result<Self> {
         if fragmented <= 0.0 {
-            return Ok(Self { _helpers: Vec::new(), found: in_pieces()? });
+            return Ok(Self { _helper: None, found: in_pieces()? });
         }
         set_enabled(bench, Enabled::Madvise)?;
         let free_before = meminfo::read(Path::new("/proc"))?.free;
@@ -56,35 +50,21 @@ impl Fragments {
             let setting = compaction::path(Path::new("/proc"));
             bench.settings().change(&setting, &compaction::to_text(Share::NONE))?;
         }
-        let hold = |ballast, apart| {
-            Helper::start(&setting.launcher, Part::Fragmenter { ballast, apart, held })
-        };
-        let mut helpers = vec![hold(ballast, apart)?];
-        let whole = room.saturating_sub(room.scaled(fragmented)).to_huge_pages();
-        for _ in 0..TRIES {
-            let more = free()?.huge_pages().saturating_sub(whole);
-            if more.0 <= 1 {
-                break;
-            }
-            helpers.push(hold(HugePages(1), HugePages(more.0 - 1))?);
-        }
+        let part = Part::Fragmenter { ballast, apart, held };
+        let helper = Helper::start(&setting.launcher, part)?;
         let found = in_pieces()?;
-        if found + SLACK < fragmented {
+        if found < fragmented {
             return Err(Error::Child(format!(
                 "only {:.0} % of the free memory became fragmented, not {:.0} %",
                 100.0 * found,
                 100.0 * fragmented
             )));
         }
-        Ok(Self { _helpers: helpers, found })
+        Ok(Self { _helper: Some(helper), found })
     }
 }
 
 /// The share of the free memory that no huge page can be had from.
 fn in_pieces() -> Result<f64> {
-    Ok(free()?.fmfi(PageSize::Huge).get())
-}
-
-fn free() -> Result<FreeMemory> {
-    Ok(free_memory::read(Path::new("/proc"))?)
+    Ok(free_memory::read(Path::new("/proc"))?.fmfi(PageSize::Huge).get())
 }
