@@ -515,7 +515,7 @@ mod tests {
         let shortage = Shortage { size: PageSize::Base, pages: 1 };
         let act = policy.clone().pressure(shortage, &mut model).map(|action| action.act);
         assert_eq!(act, Some(Act::Unreserve { process, range: range(0) }));
-        // It is given back, so that the other can be moved.
+        // The policy gives that reservation back, so that the other can be moved.
         let acts = acts(&work(&mut model, &mut policy));
         assert_eq!(acts[0], Act::Unreserve { process, range: range(0) });
         assert_eq!(acts[1], Act::Evacuate { process, range: range(1) });

@@ -52,7 +52,7 @@ impl Machine {
             }
             self.discard_lazily(process, range.start(), held);
         }
-        // What kswapd did meanwhile is none of a run's.
+        // kswapd's work so far belongs to the machine's making, not to a run.
         self.take_reclaimed();
         Ok(process)
     }

@@ -129,7 +129,7 @@ pub struct Machine {
     policy: Option<Box<dyn Policy>>,
     /// The work since [`Machine::take_work`] was asked last.
     work: Work,
-    /// What kswapd did since [`Machine::take_reclaimed`] was asked last.
+    /// kswapd's work since [`Machine::take_reclaimed`] was called last.
     reclaimed: Work,
     accesses: Accesses,
     pools: Option<[Pool; 2]>,

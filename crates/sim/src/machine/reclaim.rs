@@ -1,4 +1,4 @@
-//! What the kernel keeps free: its watermarks, and kswapd, which reclaims from the low one up to the high one.
+//! The kernel keeps some memory free: where free memory falls below the low watermark, kswapd reclaims up to the high one.
 //!
 //! Here kswapd has a CPU of its own and reaches the high watermark at once: no program waits for it, and its work counts as the
 //! background's. It drops file pages first, at random places; then it splits huge pages that were given back in part. What a policy
@@ -11,7 +11,7 @@ use super::Machine;
 use super::work::Work;
 use superpage_units::{BASE_PAGES_PER_HUGE_PAGE, BasePages, Bytes};
 
-/// What the kernel sets aside for huge pages on a machine of three zones, at most a twentieth of it:
+/// The kernel raises the `min` watermark to so much where huge pages are on and there are three zones, but to a twentieth of memory at most:
 /// `set_recommended_min_free_kbytes()` in mm/khugepaged.c.
 const RECOMMENDED: BasePages = BasePages(BASE_PAGES_PER_HUGE_PAGE * 3 * (2 + 3 * 3));
 
@@ -23,7 +23,7 @@ pub(super) struct Watermarks {
 }
 
 impl Watermarks {
-    /// Those of a machine with so much memory: `calculate_min_free_kbytes()` and `__setup_per_zone_wmarks()` in mm/page_alloc.c,
+    /// The kernel's watermarks of a machine with so much memory: `calculate_min_free_kbytes()` and `__setup_per_zone_wmarks()` in mm/page_alloc.c,
     /// with `vm.watermark_scale_factor` at its default and without the bounds of 128 KiB and 256 MiB.
     pub(super) fn of(memory: Bytes) -> Self {
         let pages = memory.to_base_pages();
@@ -56,7 +56,7 @@ impl Machine {
         self.split_partly_unmapped(work)
     }
 
-    /// What kswapd did since this was asked last.
+    /// Takes kswapd's work since this was called last.
     pub(crate) fn take_reclaimed(&mut self) -> Work {
         std::mem::take(&mut self.reclaimed)
     }
