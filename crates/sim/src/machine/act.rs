@@ -161,7 +161,7 @@ impl Machine {
     /// has all of the new page.
     fn promote_by_reading(&mut self, key: ProcessKey, page: Page, work: &mut Work) -> Outcome {
         let slot = self.processes.get(key).and_then(|p| p.slot(page.ranges().next()?));
-        let is_stored = slot.is_some_and(|slot| slot.used().without(slot.stored()).len() == 0);
+        let is_stored = slot.is_some_and(|slot| slot.used().without(slot.stored()).is_empty());
         let outcome = self.promote_anew(key, page, None, None, work);
         if outcome == Outcome::Done && is_stored {
             let process = self.processes.get_mut(key);
@@ -295,7 +295,7 @@ impl Machine {
         let slot = process.slot_mut(range);
         let used = slot.data();
         let start = slot.frame;
-        if used.len() == 0 {
+        if used.is_empty() {
             slot.unmap();
         } else {
             slot.map_by_base_pages(used);
@@ -354,7 +354,7 @@ impl Machine {
         let slot = process.slot_mut(range);
         let protected = slot.protected().intersection(kept);
         slot.present = kept.len();
-        if kept.len() == 0 {
+        if kept.is_empty() {
             slot.unmap();
             return;
         }

@@ -118,13 +118,12 @@ impl Machine {
         process: ProcessKey,
         address: VirtAddr,
     ) -> Result<(PageSize, Work), OutOfMemory> {
-        let mut work = Work::default();
         self.wake_kswapd();
         let Some(fault) = self.describe(process, address) else {
             return Err(OutOfMemory { process });
         };
         let served = self.with_policy(|machine, policy| drive::serve(policy, machine, &fault));
-        work += self.take_work();
+        let mut work = self.take_work();
         let size = served.flatten().ok_or(OutOfMemory { process })?.size;
         work.faults[size.index()] += 1;
         Ok((size, work))

@@ -83,7 +83,7 @@ impl Machine {
             let start = range.base_page(page);
             *work += self.discard(key, start, start.offset(BasePages(1).bytes()));
         }
-        unused.len() > 0
+        !unused.is_empty()
     }
 }
 

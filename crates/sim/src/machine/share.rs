@@ -45,7 +45,7 @@ impl Machine {
     /// The base pages of a slot that others map as well.
     pub(super) fn shared_pages(&self, slot: &Slot) -> u16 {
         let protected = slot.protected();
-        if protected == PageSet::default() {
+        if protected.is_empty() {
             return 0;
         }
         let is_shared = |page: &u16| self.family_sharing(slot.frame_of(*page)).is_some();
@@ -67,7 +67,7 @@ impl Machine {
             let pages = slot.in_place(block);
             if slot.mapping == Mapping::Huge && pages == PageSet::ALL {
                 mappers.whole.push(process.key());
-            } else if pages.len() > 0 {
+            } else if !pages.is_empty() {
                 mappers.parts.push((process.key(), pages));
             }
         }

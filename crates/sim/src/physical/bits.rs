@@ -5,7 +5,6 @@
 pub(super) struct Bits {
     /// Level 0 holds the members; bit `i` of level `n + 1` says that word `i` of level `n` has any.
     levels: Vec<Vec<u64>>,
-    count: u64,
 }
 
 const WORD: usize = 64;
@@ -18,15 +17,10 @@ impl Bits {
         loop {
             levels.push(vec![0; words]);
             if words == 1 {
-                return Self { levels, count: 0 };
+                return Self { levels };
             }
             words = words.div_ceil(WORD);
         }
-    }
-
-    /// How many members there are.
-    pub(super) fn count(&self) -> u64 {
-        self.count
     }
 
     /// Whether `index` is a member. Out of bounds it is not.
@@ -39,7 +33,6 @@ impl Bits {
         if self.contains(index) {
             return;
         }
-        self.count += 1;
         let mut at = index;
         for level in &mut self.levels {
             let before = level[at / WORD];
@@ -56,7 +49,6 @@ impl Bits {
         if !self.contains(index) {
             return false;
         }
-        self.count -= 1;
         let mut at = index;
         for level in &mut self.levels {
             level[at / WORD] &= !(1 << (at % WORD));
@@ -68,6 +60,25 @@ impl Bits {
         true
     }
 
+    /// The lowest member.
+    pub(super) fn lowest(&self) -> Option<usize> {
+        let (top, height) = self.top()?;
+        Some(self.lowest_below(height, low(top)))
+    }
+
+    /// The highest member.
+    pub(super) fn highest(&self) -> Option<usize> {
+        let (top, height) = self.top()?;
+        Some(self.highest_below(height, high(top)))
+    }
+
+    /// The word of the highest level, of which each level has fewer words than the one below, and its height; `None` without members.
+    fn top(&self) -> Option<(u64, usize)> {
+        let height = self.levels.len() - 1;
+        let top = self.levels[height][0];
+        (top != 0).then_some((top, height))
+    }
+
     /// The lowest member that is at least `from`.
     pub(super) fn next(&self, from: usize) -> Option<usize> {
         let mut at = from;
@@ -77,19 +88,6 @@ impl Bits {
                 return Some(self.lowest_below(height, at / WORD * WORD + low(word)));
             }
             at = at / WORD + 1;
-        }
-        None
-    }
-
-    /// The highest member that is below `before`.
-    pub(super) fn previous(&self, before: usize) -> Option<usize> {
-        let mut at = before.min(self.levels[0].len() * WORD).checked_sub(1)?;
-        for (height, level) in self.levels.iter().enumerate() {
-            let word = level[at / WORD] & (u64::MAX >> (WORD - 1 - at % WORD));
-            if word != 0 {
-                return Some(self.highest_below(height, at / WORD * WORD + high(word)));
-            }
-            at = (at / WORD).checked_sub(1)?;
         }
         None
     }
@@ -143,10 +141,10 @@ mod tests {
                     prop_assert_eq!(bits.remove(index), model.remove(&index));
                 }
             }
-            prop_assert_eq!(bits.count(), model.len() as u64);
+            prop_assert_eq!(bits.lowest(), model.first().copied());
+            prop_assert_eq!(bits.highest(), model.last().copied());
             for probe in probes {
                 prop_assert_eq!(bits.next(probe), model.range(probe..).next().copied());
-                prop_assert_eq!(bits.previous(probe), model.range(..probe).next_back().copied());
                 prop_assert_eq!(bits.contains(probe), model.contains(&probe));
             }
         }

@@ -30,13 +30,16 @@ pub(super) struct Buddy {
     frames: u64,
     /// For each order: which aligned chunks are free, each in its largest free chunk only.
     free: Vec<Bits>,
+    /// The sizes of these sets side by side.
+    chunks: [u64; ORDERS],
 }
 
 impl Buddy {
     /// `frames` frames, all free.
     pub(super) fn new(frames: u64) -> Self {
         let bits = |order| Bits::new(super::index(frames >> order) + 1);
-        let mut buddy = Self { frames, free: (0..=TOP).map(bits).collect() };
+        let free = (0..=TOP).map(bits).collect();
+        let mut buddy = Self { frames, free, chunks: [0; ORDERS] };
         let mut at = 0;
         while at < frames {
             let fits = (0..=TOP)
@@ -50,16 +53,21 @@ impl Buddy {
     }
 
     fn mark(&mut self, start: u64, order: u8) {
-        self.free[usize::from(order)].insert(super::index(start >> order));
+        let order_index = usize::from(order);
+        self.free[order_index].insert(super::index(start >> order));
+        self.chunks[order_index] += 1;
     }
 
     fn unmark(&mut self, start: u64, order: u8) -> bool {
-        self.free[usize::from(order)].remove(super::index(start >> order))
+        let order_index = usize::from(order);
+        let was_free = self.free[order_index].remove(super::index(start >> order));
+        self.chunks[order_index] -= u64::from(was_free);
+        was_free
     }
 
     /// Free chunks by order.
-    pub(super) fn chunks(&self) -> [u64; ORDERS] {
-        std::array::from_fn(|order| self.free[order].count())
+    pub(super) const fn chunks(&self) -> [u64; ORDERS] {
+        self.chunks
     }
 
     /// The free chunk that holds this frame: its first frame and its order.
@@ -83,11 +91,11 @@ impl Buddy {
     }
 
     fn lowest(&self, order: u8) -> Option<u64> {
-        Some((self.free[usize::from(order)].next(0)? as u64) << order)
+        Some((self.free[usize::from(order)].lowest()? as u64) << order)
     }
 
     fn highest(&self, order: u8) -> Option<u64> {
-        Some((self.free[usize::from(order)].previous(usize::MAX)? as u64) << order)
+        Some((self.free[usize::from(order)].highest()? as u64) << order)
     }
 
     /// Takes a chunk of 2^`order` frames that lies in `range`, the smallest that will do.

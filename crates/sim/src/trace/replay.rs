@@ -308,7 +308,7 @@ impl Program {
         }
         touched.present = narrow(state.present);
         self.touched = self.touched + u64::from(touched.pages.len()) - u64::from(before);
-        if touched.pages.len() == 0 {
+        if touched.pages.is_empty() {
             self.ranges.remove(&range);
         }
     }

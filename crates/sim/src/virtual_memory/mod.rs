@@ -241,7 +241,7 @@ impl Process {
             assert_eq!(slot.present, slot.present().len(), "present of {range}");
             let protected = slot.protected();
             assert_eq!(protected.intersection(slot.present()), protected, "{range} is protected");
-            assert!(!slot.is_reserved || protected.len() == 0, "{range} is reserved and shared");
+            assert!(!slot.is_reserved || protected.is_empty(), "{range} is reserved and shared");
             let absent = slot.stored().without(slot.present().intersection(slot.used()));
             assert_eq!(absent.len(), 0, "what is stored and mapped holds data: {range}");
             if slot.mapping == Mapping::Base {
