@@ -8,6 +8,9 @@
 //! What is deliberately absent: any decision about huge pages, and printing. A workload only uses
 //! memory; whoever started it looks at that memory from outside.
 
+#[cfg(test)]
+#[path = "../build/bare_numbers.rs"]
+mod bare_numbers;
 pub mod calibrate;
 pub mod experiment;
 mod helper;

@@ -10,7 +10,6 @@ mod layers;
 mod links;
 pub(crate) mod manifest;
 mod printing;
-mod provenance;
 mod results;
 mod source;
 mod text;
@@ -22,13 +21,12 @@ use std::process::ExitCode;
 use tree::{Tree, Violation};
 use xshell::Shell;
 
-const CHECKS: [fn(&Tree) -> Vec<Violation>; 10] = [
+const CHECKS: [fn(&Tree) -> Vec<Violation>; 9] = [
     text::check,
     unsafe_code::check,
     layers::check,
     printing::check,
     constants::check,
-    provenance::check,
     links::check,
     changelog::check,
     results::check,

@@ -1,0 +1,26 @@
+//! Refuses to build where a number that a simulated experiment takes in does not say by its type where it comes from.
+
+#[path = "build/bare_numbers.rs"]
+mod bare_numbers;
+
+use std::path::Path;
+
+/// The sources of the simulated experiments.
+const SOURCES: &str = "src/experiment/sim";
+
+fn main() -> std::io::Result<()> {
+    println!("cargo::rerun-if-changed={SOURCES}");
+    for entry in Path::new(SOURCES).read_dir()? {
+        let path = entry?.path();
+        let text = std::fs::read_to_string(&path)?;
+        for (line, name) in bare_numbers::find(&text) {
+            println!(
+                "cargo::error=crates/lab/{}:{line}: `{name}` does not say where it comes from, make it a `Constant`, or end the \
+                 line with `{}REASON`",
+                path.display(),
+                bare_numbers::READ_BY_NONE
+            );
+        }
+    }
+    Ok(())
+}
