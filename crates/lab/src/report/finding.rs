@@ -43,22 +43,8 @@ pub struct Side {
     pub numbers: Vec<Number>,
     /// Why there can be none here.
     pub cannot: Option<String>,
-    /// The result of a table of before rows were kept.
-    pub by_hand: Option<ByHand>,
     /// Words behind the verdict.
     pub remark: Option<String>,
-}
-
-/// A result of a table whose rows were not kept.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ByHand {
-    /// Its numbers.
-    pub text: String,
-    /// The verdict that was given.
-    pub verdict: String,
-    /// The section that has the table, as in `emd.md#emd-table1`.
-    pub section: Option<String>,
 }
 
 /// A number of a finding.
@@ -72,7 +58,10 @@ pub struct Number {
     /// The number's key in the row; of several numbers with their place, from 0, as in `slowdowns.0`.
     #[serde(default = "measured")]
     pub key: String,
-    /// Of a ratio: in which values the row differs that the number is divided by that of.
+    /// Of a ratio within a row: the key of the number that this one is divided by.
+    pub over_key: Option<String>,
+    /// Of a ratio of rows: in which values the row differs that the number is divided by that of; `experiment` is one of them where the
+    /// row is another experiment's.
     pub over: Option<BTreeMap<String, Value>>,
     /// The one number that stands for those of several rows.
     pub per: Option<Per>,
@@ -199,7 +188,8 @@ impl Number {
             && self.is_within(pair)
     }
 
-    fn is_within(&self, pair: Pair) -> bool {
+    /// Whether the number is within the bound.
+    pub(super) fn is_within(&self, pair: Pair) -> bool {
         let Bound { least, most } = self.bound;
         least.is_none_or(|least| pair.ours >= least) && most.is_none_or(|most| pair.ours <= most)
     }
@@ -227,12 +217,13 @@ impl Number {
     /// # Errors
     /// In words: there is no such row, or more than one, or it has no such number.
     pub fn look_up(&self, runs: &[Kept], machine: &str) -> Result<Pair, String> {
-        let rows: Vec<&Value> = runs
-            .iter()
-            .filter(|run| run.head.experiment == self.rows && run.head.machine == machine)
+        let on_it = || runs.iter().filter(|run| run.head.machine == machine);
+        let rows: Vec<&Value> = on_it().flat_map(|run| &run.rows).collect();
+        let its: Vec<&Value> = on_it()
+            .filter(|run| run.head.experiment == self.rows)
             .flat_map(|run| &run.rows)
+            .filter(|row| matches(row, &self.of))
             .collect();
-        let its: Vec<&Value> = rows.iter().copied().filter(|row| matches(row, &self.of)).collect();
         let say = |what: &str| {
             let of: Vec<String> =
                 self.of.iter().map(|(key, value)| format!("{key} = {value}")).collect();
@@ -261,6 +252,10 @@ impl Number {
     fn pair(&self, row: &Value, rows: &[&Value]) -> Option<Pair> {
         let of = |row: &Value| Some((self.value(row)?.as_f64()?, row["paper"].as_f64()));
         let (ours, paper) = of(row)?;
+        let ours = match &self.over_key {
+            Some(key) => ours / row.get(key)?.as_f64()?,
+            None => ours,
+        };
         let Some(over) = &self.over else { return Some(Pair { ours, paper }) };
         let mut others = rows.iter().filter(|other| is_alike(row, other, over));
         let (divisor, of_paper) = of(others.next()?)?;
@@ -395,6 +390,11 @@ mod tests {
         };
         assert_eq!(ratio("mean"), Pair { ours: 3.0, paper: Some(4.0) });
         assert_eq!(ratio("most"), Pair { ours: 4.0, paper: Some(5.0) });
+        let within = of(
+            "{ rows = \"emd-table1\", of = { policy = \"emd\", case = \"R\" }, over_key = \"paper\", bound = { most = 1 } }",
+        );
+        let found = within.sim.numbers[0].look_up(&runs(rows.clone()), "sim").unwrap();
+        assert_eq!(found, Pair { ours: 0.8, paper: None });
         let several = of("{ rows = \"emd-table1\", of = { policy = \"emd\" } }");
         let said = several.sim.numbers[0].look_up(&runs(rows), "sim").unwrap_err();
         assert_eq!(said, "more than one row of emd-table1 (sim) with policy = \"emd\"");

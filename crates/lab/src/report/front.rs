@@ -50,18 +50,11 @@ fn cells(
     if let Some(why) = &side.cannot {
         return Ok(("–".to_owned(), format!("cannot be had ({why})")));
     }
-    if let Some(by_hand) = &side.by_hand {
-        let text = match &by_hand.section {
-            Some(section) => format!("[{}](results/{section}) †", by_hand.text),
-            None => format!("{} †", by_hand.text),
-        };
-        return Ok((text, format!("{}{remark}", by_hand.verdict)));
-    }
-    let Some(first) = side.numbers.first() else {
+    if side.numbers.is_empty() {
         return Ok(("–".to_owned(), format!("–{remark}")));
-    };
+    }
     let explain = |detail| Error::Finding {
-        finding: format!("{}, {}", finding.paper, finding.place),
+        finding: format!("findings.toml, {}, {}", finding.paper, finding.place),
         detail,
     };
     let look = |number| {
@@ -69,12 +62,18 @@ fn cells(
     };
     let numbers: Vec<(&Number, Pair)> = side.numbers.iter().map(look).collect::<Result<_>>()?;
     let said: Vec<String> = numbers.iter().map(|(number, pair)| say(number, *pair)).collect();
-    let link = format!("results/{}.md#{}", Page::of(&first.rows), first.rows);
-    Ok((format!("[{}]({link})", listed(&said)), format!("{}{remark}", verdict(&numbers).name())))
+    let measured = linked(&said, &side.numbers, "results/");
+    Ok((measured, format!("{}{remark}", verdict(&numbers).name())))
+}
+
+/// Numbers in words, as a link to the section that has the rows of the first one; pages are in `directory`.
+pub(super) fn linked(said: &[String], numbers: &[Number], directory: &str) -> String {
+    let rows = numbers.first().map_or("", |first| first.rows.as_str());
+    format!("[{}]({directory}{}.md#{rows})", listed(said), Page::of(rows))
 }
 
 /// A number and its unit, in brackets the paper's.
-fn say(number: &Number, pair: Pair) -> String {
+pub(super) fn say(number: &Number, pair: Pair) -> String {
     let unit = &number.unit;
     let space = if unit.is_empty() { "" } else { " " };
     let paper = pair.paper.map_or_else(String::new, |paper| format!(" ({})", digits(paper)));
@@ -105,23 +104,16 @@ fn listed(words: &[String]) -> String {
     }
 }
 
-/// The pages, and how many tables of each have their rows.
+/// The pages, and how many tables each has.
 fn pages(source: &Source) -> String {
     let line = |page: &Page| {
         let of = |machine: &str| {
             let runs = source.runs.iter().filter(|run| run.head.machine == machine);
             runs.filter(|run| Page::of(&run.head.experiment) == page.name).count()
         };
-        let before = source.before.iter().filter(|before| before.page == page.name).count();
-        format!(
-            "| [{}](results/{}.md) | {} | {} | {before} |\n",
-            page.title,
-            page.name,
-            of("live"),
-            of("sim")
-        )
+        format!("| [{}](results/{}.md) | {} | {} |\n", page.title, page.name, of("live"), of("sim"))
     };
-    let head = "| page | tables with their rows, live | simulated | sections of before rows were kept |\n|---|---:|---:|---:|\n";
+    let head = "| page | live tables | simulated tables |\n|---|---:|---:|\n";
     format!("{head}{}", Page::ALL.iter().map(line).collect::<String>())
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A run of an experiment is [`kept`] as rows. From these come a page for each paper (`page`), and the front page (`front`):
 //! a line for each finding of each paper ([`finding`]) with a verdict that follows from its numbers, how far the numbers are
-//! from the papers' (`errors`), and the constants that simulated ones rest on (`constants`). Words that no row has are in files of their own, which are
-//! put between the tables.
+//! from the papers' (`errors`), the constants that simulated ones rest on (`constants`), and the numbers that Superpage itself is to
+//! reach (`target`). Words that no row has are in files of their own, which are put between the tables.
 //!
 //! What is deliberately absent: any number of a run. Whoever changes a number runs the experiment again.
 
@@ -15,6 +15,7 @@ mod front;
 pub mod kept;
 mod page;
 pub mod table;
+mod target;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -40,7 +41,7 @@ pub fn make(places: &Places<'_>) -> Result<Files> {
     let source = Source::read(places.results)?;
     let mut files = Files::new();
     for page in page::Page::ALL {
-        files.insert(page.path(), page.text(&source));
+        files.insert(page.path(), page.text(&source)?);
     }
     files.insert(PathBuf::from(constants::FILE), constants::text(&source));
     files.insert(PathBuf::from(front::FILE), front::text(&source)?);
@@ -56,20 +57,10 @@ struct Source {
     findings: Vec<finding::Finding>,
     /// The words of the front page.
     front: String,
-    /// Sections of before rows were kept.
-    before: Vec<Before>,
+    /// The numbers that Superpage itself is to reach.
+    targets: Vec<target::Target>,
     /// Words for a section, by its name.
     remarks: BTreeMap<String, String>,
-}
-
-/// A section of before rows were kept.
-#[derive(Debug)]
-struct Before {
-    /// The page that it is on.
-    page: &'static str,
-    /// The experiment that would replace it, or a name that no experiment has.
-    name: String,
-    words: String,
 }
 
 impl Source {
@@ -77,19 +68,16 @@ impl Source {
         let path = directory.join("findings.toml");
         let findings =
             finding::parse(&text_of(&path)?).map_err(|detail| Error::malformed(&path, detail))?;
-        let mut before = Vec::new();
-        for page in page::Page::ALL {
-            let sections = texts(&directory.join("before-rows").join(page.name))?;
-            let of = |(name, words)| Before { page: page.name, name, words };
-            before.extend(sections.into_iter().map(of));
-        }
+        let path = directory.join("targets.toml");
+        let targets =
+            target::parse(&text_of(&path)?).map_err(|detail| Error::malformed(&path, detail))?;
         let runs = kept::read_all(&directory.join("rows"))?;
         Ok(Self {
             ranges: constants::Ranges::of(&runs),
             runs,
             findings,
             front: text_of(&directory.join("front.md"))?,
-            before,
+            targets,
             remarks: texts(&directory.join("remarks"))?.into_iter().collect(),
         })
     }
@@ -152,10 +140,10 @@ pub enum Error {
         /// Where, and why.
         detail: String,
     },
-    /// A finding names rows that are not there, or are not one.
-    #[error("findings.toml, {finding}: {detail}")]
+    /// A finding or a target names rows that are not there, or are not one.
+    #[error("{finding}: {detail}")]
     Finding {
-        /// The paper and the place in it.
+        /// The file, and the finding or target in it.
         finding: String,
         /// The mistake in it.
         detail: String,

@@ -1,7 +1,7 @@
 //! A page for each paper: its experiments in their order, with their tables, notes and pictures.
 
 use super::kept::{Kept, PICTURES};
-use super::{Source, table};
+use super::{Result, Source, table, target};
 use crate::experiment::{self, Experiment, On};
 use std::path::PathBuf;
 
@@ -43,10 +43,16 @@ impl Page {
     }
 
     /// The text of the page.
-    pub(super) fn text(&self, source: &Source) -> String {
+    ///
+    /// # Errors
+    /// As [`target::section`].
+    pub(super) fn text(&self, source: &Source) -> Result<String> {
         let mut text = format!("{MADE}# {}\n", self.title);
         if let Some(words) = source.remarks.get(self.name) {
             text.push_str(&format!("\n{}\n", words.trim()));
+        }
+        if self.name == OWN {
+            text.push_str(&target::section(source)?);
         }
         let mut names = Vec::new();
         let is_here = |one: &&Experiment| one.is_of_all() && Self::of(one.name) == self.name;
@@ -56,11 +62,7 @@ impl Page {
                 text.push_str(&section(experiment.name, source));
             }
         }
-        let before = source.before.iter().filter(|before| before.page == self.name);
-        for before in before.filter(|before| experiment::find(&before.name, None).is_none()) {
-            text.push_str(&format!("\n{}\n", before.words.trim()));
-        }
-        text
+        Ok(text)
     }
 }
 
@@ -74,25 +76,11 @@ fn section(name: &str, source: &Source) -> String {
             .iter()
             .filter(|run| run.head.experiment == name && run.head.machine == on.name());
         runs.for_each(|run| text.push_str(&of_run(experiment, run, source)));
-        let before = source.before.iter().find(|before| before.name == name);
-        if let (On::Live, Some(before)) = (on, before) {
-            text.push_str("\n**On the real machine**, measured before rows were kept.\n\n");
-            text.push_str(&format!("{}\n", without_heading(&before.words)));
-        }
     }
     if let Some(words) = source.remarks.get(name) {
         text.push_str(&format!("\n{}\n", words.trim()));
     }
     text
-}
-
-fn without_heading(words: &str) -> &str {
-    let words = words.trim();
-    if words.starts_with('#') {
-        words.split_once('\n').map_or("", |(_, rest)| rest.trim())
-    } else {
-        words
-    }
 }
 
 /// The tables, notes and pictures of a run.
@@ -119,18 +107,12 @@ fn of_run(experiment: &Experiment, run: &Kept, source: &Source) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Page, without_heading};
+    use super::Page;
 
     #[test]
     fn each_experiment_has_a_page() {
         assert_eq!(Page::of("emd-table1"), "emd");
         assert_eq!(Page::of("graph-fig1"), "graph");
         assert_eq!(Page::of("pareto"), "own");
-    }
-
-    #[test]
-    fn a_section_loses_its_heading_only() {
-        assert_eq!(without_heading("## A\n\ntext\n"), "text");
-        assert_eq!(without_heading("text\nmore"), "text\nmore");
     }
 }
