@@ -630,7 +630,7 @@ pub(crate) struct LabRun {
 /// Arguments of `lab report`.
 #[derive(Debug, Args)]
 pub(crate) struct LabReport {
-    /// The directory of rows, findings and words
+    /// The directory of rows, findings, targets and words
     #[arg(long, value_name = "DIR", default_value = "results", value_hint = ValueHint::DirPath)]
     pub(crate) results: PathBuf,
     /// The directory of the documents, into which results.md and results/ are written

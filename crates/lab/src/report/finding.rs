@@ -61,7 +61,7 @@ pub struct Number {
     /// Of a ratio within a row: the key of the number that this one is divided by.
     pub over_key: Option<String>,
     /// Of a ratio of rows: in which values the row differs that the number is divided by that of; `experiment` is one of them where the
-    /// row is another experiment's.
+    /// row is another experiment's. Each other value that is a text is the same in both rows, but for the basis.
     pub over: Option<BTreeMap<String, Value>>,
     /// The one number that stands for those of several rows.
     pub per: Option<Per>,
@@ -250,25 +250,20 @@ impl Number {
 
     /// The number of one row, and the paper's in it; divided by those of another where it is a ratio.
     fn pair(&self, row: &Value, rows: &[&Value]) -> Option<Pair> {
-        let of = |row: &Value| Some((self.value(row)?.as_f64()?, row["paper"].as_f64()));
-        let (ours, paper) = of(row)?;
-        let ours = match &self.over_key {
-            Some(key) => ours / row.get(key)?.as_f64()?,
-            None => ours,
+        let of = |row: &Value| {
+            let number = value_at(row, &self.key)?.as_f64()?;
+            match &self.over_key {
+                // A paper's number in the row is the numerator's, so that the ratio has none from there.
+                Some(key) => Some((number / value_at(row, key)?.as_f64()?, None)),
+                None => Some((number, row["paper"].as_f64())),
+            }
         };
+        let (ours, paper) = of(row)?;
         let Some(over) = &self.over else { return Some(Pair { ours, paper }) };
         let mut others = rows.iter().filter(|other| is_alike(row, other, over));
         let (divisor, of_paper) = of(others.next()?)?;
         let paper = paper.zip(of_paper).map(|(paper, divisor)| paper / divisor);
         others.next().is_none().then_some(Pair { ours: ours / divisor, paper })
-    }
-
-    /// The value at the key: of several by its place, as in `slowdowns.0`.
-    fn value<'a>(&self, row: &'a Value) -> Option<&'a Value> {
-        match self.key.split_once('.') {
-            Some((key, place)) => row[key].get(place.parse::<usize>().ok()?),
-            None => row.get(&self.key),
-        }
     }
 
     fn per_of(&self, mut numbers: Vec<f64>) -> f64 {
@@ -283,6 +278,14 @@ impl Number {
             }
             Some(Per::Median) => errors::median(&numbers),
         }
+    }
+}
+
+/// The value of a row at a key: of several by its place, as in `slowdowns.0`.
+fn value_at<'a>(row: &'a Value, key: &str) -> Option<&'a Value> {
+    match key.split_once('.') {
+        Some((key, place)) => row[key].get(place.parse::<usize>().ok()?),
+        None => row.get(key),
     }
 }
 

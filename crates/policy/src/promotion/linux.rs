@@ -17,10 +17,11 @@
 //!   (`__alloc_pages_slowpath()` in mm/page_alloc.c).
 //! - Compaction looks at every block again. The kernel passes over blocks from which it could isolate nothing (`pageblock_skip`).
 //! - kswapd does not swap: a fault that finds no memory does.
-//! - There is no kcompactd. Nothing wakes it for a huge page: page faults and khugepaged allocate without `__GFP_KSWAPD_RECLAIM`
-//!   (`GFP_TRANSHUGE` in include/linux/gfp_types.h), and the row of no daemon in the live experiment `compaction` has none of its CPU time. From
-//!   Linux 5.9 on it also compacts by itself, above 90 % of free memory in pieces; of the papers' kernels only that of the graph paper
-//!   is newer (5.15), and there all that fragments memory is unmovable.
+//! - There is no kcompactd. Nothing wakes it for a huge page under the settings of `defrag` that are here: page faults and khugepaged
+//!   allocate without `__GFP_KSWAPD_RECLAIM` then (`vma_thp_gfp_mask()` in mm/huge_memory.c), and the row of no daemon in the live
+//!   experiment `compaction` has none of its CPU time. From Linux 5.9 on it also compacts by itself, above 90 % of free memory in pieces.
+//!   Of the papers that name their kernel the graph paper has a newer one (5.15; EMD 4.3, Trident 4.17.3), and there all that
+//!   fragments memory is unmovable.
 
 use super::capabilities::Capabilities;
 use super::life::{Allocation, Deallocation, Life, Mapped, Preparation, Unmapping};

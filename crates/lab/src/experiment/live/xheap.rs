@@ -129,7 +129,7 @@ pub(super) const COMPRESSED: Experiment = Experiment {
             PASSES,
             "xheap-compressed-25 and -50: that part of the heap's memory, in percent, is for compressed pages \
              (`superpage run --heap --compressed`), and the pools have as much less. Half of all words of the data are the \
-             same. Of swap only two ways, of which one is the best or nearly so in each case of heap-streams and heap-random.",
+             same. Swap has two ways only.",
         ],
     },
 };

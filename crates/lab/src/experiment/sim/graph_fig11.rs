@@ -19,8 +19,8 @@ const MEMORY: Memory = Memory::Fragmented(50);
 /// Per cent of the property array.
 const SHARES: [u32; 6] = [0, 20, 40, 60, 80, 100];
 /// The share for which the paper gives a number, and its speedup over Linux (section 5.2).
-const SMALL: u32 = 20; // read by no run: of the figure's axis
-const OVER_LINUX: f64 = 1.15; // read by no run: the paper's number
+const SMALL: u32 = 20; // not a Constant: of the figure's axis
+const OVER_LINUX: f64 = 1.15; // not a Constant: the paper's number
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);

@@ -16,7 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const PROPERTY: &str = "linux-madvise, property array";
 /// The huge pages that it takes, of those that everything takes, on average (section 4.5).
-const PROPERTY_SHARE: f64 = 0.0292; // read by no run: the paper's number
+const PROPERTY_SHARE: f64 = 0.0292; // not a Constant: the paper's number
 
 fn bars() -> [Bar; 4] {
     [

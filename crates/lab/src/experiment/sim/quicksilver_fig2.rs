@@ -21,11 +21,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const POLICIES: [&str; 5] =
     ["linux", "linux-nokhugepaged", "freebsd", "quicksilver-sync-1", "quicksilver-sync-64"];
-const COMPILATIONS: usize = 3; // read by no run: as in the figure
+const COMPILATIONS: usize = 3; // not a Constant: as in the figure
 /// The share of memory that stands for "few" (less) and "most" (more).
-const HALF: f64 = 0.5; // read by no run: what the words few and most mean
+const HALF: f64 = 0.5; // not a Constant: what the words few and most mean
 /// Points in each compilation at which is looked.
-const LOOKS: usize = 4; // read by no run: how often is looked
+const LOOKS: usize = 4; // not a Constant: how often is looked
 
 static SOURCE: Constant<Bytes> = Constant::assumed(
     "quicksilver.gcc-source",

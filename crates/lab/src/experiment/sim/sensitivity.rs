@@ -31,7 +31,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// A number that changes by less than this part of itself has no row.
-const LEAST_CHANGE: f64 = 0.01; // read by no run: what rows are left out
+const LEAST_CHANGE: f64 = 0.01; // not a Constant: what rows are left out
 
 /// A constant by its place in a list, and how it is changed.
 type Changed = (usize, Factor);

@@ -49,7 +49,7 @@ static SLACK: Constant<f64> = Constant::assumed(
 );
 
 /// The least budget of the paper, in percent.
-pub(super) const LEAST: u32 = 75; // read by no run: of the figures' axis
+pub(super) const LEAST: u32 = 75; // not a Constant: of the figures' axis
 /// All of them.
 pub(super) const BUDGETS: [u32; 3] = [LEAST, 80, 85];
 

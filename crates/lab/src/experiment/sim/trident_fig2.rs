@@ -114,7 +114,7 @@ fn add_program(
 }
 
 /// The least gain of a program that the paper calls sensitive to 1 GiB pages (section 4.1).
-const SENSITIVE: f64 = 1.03; // read by no run: the paper's number
+const SENSITIVE: f64 = 1.03; // not a Constant: the paper's number
 
 fn cost(program: Program, sizes: Sizes, seed: u64, constants: &Constants) -> Result<Cost> {
     let frequency = support_hardware::of("trident")?.profile.cpu.frequency.value;

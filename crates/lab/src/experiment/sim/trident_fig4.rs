@@ -153,7 +153,7 @@ fn add_spike(table: &mut Table, case: &str, found: &[Found], rests: &Rests) -> R
 }
 
 /// "About 800MB" (section 4.3), in GiB.
-const SPIKE: f64 = 800e6 / GIGANTIC_PAGE_BYTES as f64; // read by no run: the paper's number
+const SPIKE: f64 = 800e6 / GIGANTIC_PAGE_BYTES as f64; // not a Constant: the paper's number
 
 /// Misses of a byte of these.
 fn rate<'a>(found: impl Iterator<Item = &'a Found>) -> f64 {

@@ -14,7 +14,7 @@ use superpage_units::{
 };
 
 /// A guest that has not promoted after so many steps does not.
-const MOST_STEPS: u32 = 1_000_000; // read by no run: where a run that has no end is given up
+const MOST_STEPS: u32 = 1_000_000; // not a Constant: where a run that has no end is given up
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "trident-pv-promotion",

@@ -15,9 +15,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// Percent of XSBench's cycles under swap, and by how much xHeap reduces them (section 4.1).
-const XSBENCH_SWAP: f64 = 23.0; // read by no run: the paper's number
-const XSBENCH_OVER_SWAP: f64 = 2.83; // read by no run: the paper's number
-const XSBENCH_OVER_SWAP_THP: f64 = 2.57; // read by no run: the paper's number
+const XSBENCH_SWAP: f64 = 23.0; // not a Constant: the paper's number
+const XSBENCH_OVER_SWAP: f64 = 2.83; // not a Constant: the paper's number
+const XSBENCH_OVER_SWAP_THP: f64 = 2.57; // not a Constant: the paper's number
 
 fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
     let mut table = Table::new(EXPERIMENT.name);
