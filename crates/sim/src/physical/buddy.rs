@@ -7,8 +7,7 @@
 use super::Frame;
 use super::bits::Bits;
 use std::ops::Range;
-use superpage_policy::free_memory::ORDERS;
-#[cfg(test)]
+use superpage_policy::free_memory::{FreeMemory, ORDERS};
 use superpage_units::BasePages;
 
 /// The highest order: chunks of 1 GiB.
@@ -30,8 +29,8 @@ pub(super) struct Buddy {
     frames: u64,
     /// For each order: which aligned chunks are free, each in its largest free chunk only.
     free: Vec<Bits>,
-    /// The sizes of these sets side by side.
-    chunks: [u64; ORDERS],
+    /// The sizes of these sets, beside what the owner of the allocator writes there.
+    pub(super) memory: FreeMemory,
 }
 
 impl Buddy {
@@ -39,7 +38,11 @@ impl Buddy {
     pub(super) fn new(frames: u64) -> Self {
         let bits = |order| Bits::new(super::index(frames >> order) + 1);
         let free = (0..=TOP).map(bits).collect();
-        let mut buddy = Self { frames, free, chunks: [0; ORDERS] };
+        let mut buddy = Self {
+            frames,
+            free,
+            memory: FreeMemory { total: BasePages(frames), ..FreeMemory::NONE },
+        };
         let mut at = 0;
         while at < frames {
             let fits = (0..=TOP)
@@ -55,19 +58,14 @@ impl Buddy {
     fn mark(&mut self, start: u64, order: u8) {
         let order_index = usize::from(order);
         self.free[order_index].insert(super::index(start >> order));
-        self.chunks[order_index] += 1;
+        self.memory.chunks[order_index] += 1;
     }
 
     fn unmark(&mut self, start: u64, order: u8) -> bool {
         let order_index = usize::from(order);
         let was_free = self.free[order_index].remove(super::index(start >> order));
-        self.chunks[order_index] -= u64::from(was_free);
+        self.memory.chunks[order_index] -= u64::from(was_free);
         was_free
-    }
-
-    /// Free chunks by order.
-    pub(super) const fn chunks(&self) -> [u64; ORDERS] {
-        self.chunks
     }
 
     /// The free chunk that holds this frame: its first frame and its order.
@@ -180,7 +178,7 @@ impl Buddy {
     /// All free frames.
     #[cfg(test)]
     pub(super) fn free_frames(&self) -> BasePages {
-        BasePages(self.chunks().iter().enumerate().map(|(order, count)| count << order).sum())
+        self.memory.free()
     }
 }
 

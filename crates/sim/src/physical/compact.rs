@@ -71,7 +71,6 @@ impl Physical {
             Compaction::Sequential => self.compact_sequentially(size, mover, &mut done),
             Compaction::Smart => self.compact_smartly(size, mover, &mut done),
         }
-        self.refresh();
         done
     }
 

@@ -57,7 +57,7 @@ impl Physical {
             while self.take(size, Owner::PageCache).is_some() {}
         }
         let mut wanted = leave.to_base_pages().0;
-        let mut left = self.page_cache.0;
+        let mut left = self.page_cache().0;
         let mut from = 0;
         while let Some(found) = self.cached.next(from).filter(|_| wanted > 0) {
             if random.below(left) < wanted {
@@ -79,7 +79,7 @@ impl Physical {
     }
 
     fn random_page_cache(&self, random: &mut Random) -> Option<Frame> {
-        if self.page_cache.is_zero() {
+        if self.page_cache().is_zero() {
             return None;
         }
         let from = crate::physical::index(random.below(self.frames));

@@ -136,11 +136,8 @@ pub struct Physical {
     chunks: Vec<ChunkCounts>,
     zeroed_huge: BTreeSet<Frame>,
     zeroed_gigantic: BTreeSet<Frame>,
-    page_cache: BasePages,
     /// The frames that hold file pages.
     cached: Bits,
-    /// What an access to [`Physical::free_memory`] returns; kept up to date.
-    free_memory: FreeMemory,
     sequential: compact::Pointers,
 }
 
@@ -160,20 +157,16 @@ impl Physical {
         for (at, chunk) in chunks.iter_mut().enumerate() {
             chunk.free = BasePages((frames - at as u64 * CHUNK).min(CHUNK));
         }
-        let mut physical = Self {
+        Self {
             frames,
             buddy: Buddy::new(frames),
             blocks: vec![Block::Whole(Packed::FREE); index(frames / BLOCK)],
             chunks,
             zeroed_huge: BTreeSet::new(),
             zeroed_gigantic: BTreeSet::new(),
-            page_cache: BasePages::ZERO,
             cached: Bits::new(index(frames)),
-            free_memory: FreeMemory { total: BasePages(frames), ..FreeMemory::NONE },
             sequential: compact::Pointers::default(),
-        };
-        physical.refresh();
-        physical
+        }
     }
 
     /// All frames.
@@ -185,7 +178,7 @@ impl Physical {
     /// What is free.
     #[must_use]
     pub fn free_memory(&self) -> &FreeMemory {
-        &self.free_memory
+        &self.buddy.memory
     }
 
     /// The counters of each 1 GiB of memory.
@@ -241,7 +234,7 @@ impl Physical {
         let Some(frame) = self.highest_unzeroed(size) else { return false };
         let Some(zeroed) = self.zeroed(size) else { return false };
         zeroed.insert(frame);
-        self.refresh();
+        self.count_zeroed();
         true
     }
 
@@ -271,7 +264,6 @@ impl Physical {
         self.note_owner(frame, size, owner);
         self.count_taken(frame, size, owner);
         self.forget_zeroed(frame, size);
-        self.refresh();
     }
 
     fn note_owner(&mut self, frame: Frame, size: PageSize, owner: Owner) {
@@ -295,7 +287,7 @@ impl Physical {
         match owner {
             Owner::Unmovable => chunk.unmovable += size.base_pages(),
             Owner::PageCache => {
-                self.page_cache += size.base_pages();
+                self.buddy.memory.page_cache += size.base_pages();
                 let frames = frame.0..frame.0 + size.base_pages().0;
                 frames.for_each(|frame| self.cached.insert(index(frame)));
             }
@@ -316,6 +308,13 @@ impl Physical {
                 self.zeroed_huge.remove(frame);
             });
         }
+        self.count_zeroed();
+    }
+
+    /// Writes down how many free chunks are zeroed.
+    fn count_zeroed(&mut self) {
+        self.buddy.memory.zeroed_huge = self.zeroed_huge.len() as u64;
+        self.buddy.memory.zeroed_gigantic = self.zeroed_gigantic.len() as u64;
     }
 
     /// The owner's entry of one frame, in a block that is made a mixed one for it.
@@ -353,7 +352,6 @@ impl Physical {
                 self.buddy.give(frame, size.order());
             }
         }
-        self.refresh();
     }
 
     fn count_given(&mut self, frame: Frame, size: PageSize) {
@@ -364,7 +362,7 @@ impl Physical {
         match owner {
             Some(Owner::Unmovable) => chunk.unmovable -= size.base_pages(),
             Some(Owner::PageCache) => {
-                self.page_cache -= size.base_pages();
+                self.buddy.memory.page_cache -= size.base_pages();
                 let frames = frame.0..frame.0 + size.base_pages().0;
                 frames.for_each(|frame| {
                     self.cached.remove(index(frame));
@@ -385,7 +383,7 @@ impl Physical {
     /// Memory that holds pages of files.
     #[must_use]
     pub fn page_cache(&self) -> BasePages {
-        self.page_cache
+        self.buddy.memory.page_cache
     }
 
     /// All frames that processes have, mapped or reserved; shared ones once.
@@ -431,20 +429,13 @@ impl Physical {
             assert_eq!(self.cached.contains(index(frame.0)), is_cached, "{frame:?} in page cache");
         }
         assert_eq!(chunks, self.chunks, "counters of chunks");
-        assert_eq!(cached, self.page_cache, "page cache");
+        assert_eq!(cached, self.page_cache(), "page cache");
         for frame in &self.zeroed_huge {
             assert!(self.buddy.chunk_of(*frame).is_some_and(|(_, order)| order >= 9));
         }
         for frame in &self.zeroed_gigantic {
             assert_eq!(self.buddy.chunk_of(*frame), Some((*frame, 18)));
         }
-    }
-
-    fn refresh(&mut self) {
-        self.free_memory.chunks = self.buddy.chunks();
-        self.free_memory.zeroed_huge = self.zeroed_huge.len() as u64;
-        self.free_memory.zeroed_gigantic = self.zeroed_gigantic.len() as u64;
-        self.free_memory.page_cache = self.page_cache;
     }
 }
 

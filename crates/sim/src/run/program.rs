@@ -331,10 +331,9 @@ impl Program {
 
     /// Touches a page at the machine's time: what the fault took, if there was one.
     fn touch(&mut self, system: &mut System, at: VirtAddr, content: Content) -> Result<Nanos> {
-        let Served::Fault { work, .. } = system.machine.touch(self.key, at, content)? else {
-            return Ok(Nanos::ZERO);
-        };
-        let (busy, waited) = system.cost(&work);
+        let served = system.machine.touch(self.key, at, content)?;
+        let Served::Fault { work, .. } = &served else { return Ok(Nanos::ZERO) };
+        let (busy, waited) = system.cost(work);
         let latency = busy + waited;
         self.report.faults.record(latency);
         self.report.fault_time += latency;
