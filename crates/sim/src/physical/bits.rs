@@ -92,6 +92,19 @@ impl Bits {
         None
     }
 
+    /// The highest member that is below `before`.
+    pub(super) fn previous(&self, before: usize) -> Option<usize> {
+        let mut at = before.min(self.levels[0].len() * WORD).checked_sub(1)?;
+        for (height, level) in self.levels.iter().enumerate() {
+            let word = level[at / WORD] & (u64::MAX >> (WORD - 1 - at % WORD));
+            if word != 0 {
+                return Some(self.highest_below(height, at / WORD * WORD + high(word)));
+            }
+            at = (at / WORD).checked_sub(1)?;
+        }
+        None
+    }
+
     fn lowest_below(&self, height: usize, mut at: usize) -> usize {
         for level in self.levels[..height].iter().rev() {
             at = at * WORD + low(level[at]);
@@ -145,6 +158,7 @@ mod tests {
             prop_assert_eq!(bits.highest(), model.last().copied());
             for probe in probes {
                 prop_assert_eq!(bits.next(probe), model.range(probe..).next().copied());
+                prop_assert_eq!(bits.previous(probe), model.range(..probe).next_back().copied());
                 prop_assert_eq!(bits.contains(probe), model.contains(&probe));
             }
         }

@@ -96,6 +96,17 @@ impl Buddy {
         Some((self.free[usize::from(order)].highest()? as u64) << order)
     }
 
+    /// The highest chunk of 2^`order` frames that is free, by itself or in a larger one, and ends at or below `below`, which is
+    /// aligned to such chunks.
+    pub(super) fn highest_free(&self, order: u8, below: Frame) -> Option<Frame> {
+        let in_chunks_of = |from: u8| {
+            let before = super::index(below.0.div_ceil(1 << from));
+            let start = (self.free[usize::from(from)].previous(before)? as u64) << from;
+            Some((start + (1 << from)).min(below.0) - (1 << order))
+        };
+        (order..=TOP).filter_map(in_chunks_of).max().map(Frame)
+    }
+
     /// Takes a chunk of 2^`order` frames that lies in `range`, the smallest that will do.
     pub(super) fn take_in(&mut self, order: u8, range: Range<Frame>) -> Option<Frame> {
         for from in order..=TOP {

@@ -136,6 +136,8 @@ pub struct Physical {
     chunks: Vec<ChunkCounts>,
     zeroed_huge: BTreeSet<Frame>,
     zeroed_gigantic: BTreeSet<Frame>,
+    /// All free huge frames from the first of these on are zeroed ahead of time, and all free gigantic ones from the second on.
+    zeroed_from: [Frame; 2],
     /// The frames that hold file pages.
     cached: Bits,
     sequential: compact::Pointers,
@@ -164,6 +166,7 @@ impl Physical {
             chunks,
             zeroed_huge: BTreeSet::new(),
             zeroed_gigantic: BTreeSet::new(),
+            zeroed_from: [BLOCK, CHUNK].map(|size| Frame(frames.next_multiple_of(size))),
             cached: Bits::new(index(frames)),
             sequential: compact::Pointers::default(),
         }
@@ -228,35 +231,21 @@ impl Physical {
         }
     }
 
-    /// Zeroes a free chunk of this size, if there is one that is not zeroed yet.
+    /// Zeroes a free chunk of this size, if there is one that is not zeroed yet: the highest, because ordinary allocations come
+    /// there last.
     pub fn zero_ahead(&mut self, size: PageSize) -> bool {
-        // Taken from the top, where ordinary allocations come last.
-        let Some(frame) = self.highest_unzeroed(size) else { return false };
-        let Some(zeroed) = self.zeroed(size) else { return false };
-        zeroed.insert(frame);
-        self.count_zeroed();
-        true
-    }
-
-    fn highest_unzeroed(&mut self, size: PageSize) -> Option<Frame> {
-        let order = size.order();
-        let mut held = Vec::new();
-        let found = loop {
-            let Some(frame) = self.buddy.take(order, End::Top) else { break None };
-            held.push(frame);
-            let is_zeroed = match size {
-                PageSize::Base => true,
-                PageSize::Huge => self.zeroed_huge.contains(&frame),
-                PageSize::Gigantic => self.zeroed_gigantic.contains(&frame),
-            };
-            if !is_zeroed {
-                break Some(frame);
-            }
+        let (zeroed, from) = match size {
+            PageSize::Base => return false,
+            PageSize::Huge => (&mut self.zeroed_huge, &mut self.zeroed_from[0]),
+            PageSize::Gigantic => (&mut self.zeroed_gigantic, &mut self.zeroed_from[1]),
         };
-        for frame in held {
-            self.buddy.give(frame, order);
+        let mut is_new = false;
+        while !is_new && let Some(frame) = self.buddy.highest_free(size.order(), *from) {
+            is_new = zeroed.insert(frame);
+            *from = frame;
         }
-        found
+        self.count_zeroed();
+        is_new
     }
 
     /// Writes down the owner of a chunk that has just left the buddy allocator.
@@ -338,6 +327,10 @@ impl Physical {
     /// Frees a page of this size.
     pub fn give(&mut self, frame: Frame, size: PageSize) {
         self.count_given(frame, size);
+        let end = frame.offset(size.base_pages().0);
+        for (from, length) in self.zeroed_from.iter_mut().zip([BLOCK, CHUNK]) {
+            *from = (*from).max(Frame(end.0.next_multiple_of(length)));
+        }
         match size {
             PageSize::Base => {
                 *self.entry(frame) = Packed::FREE;
@@ -435,6 +428,16 @@ impl Physical {
         }
         for frame in &self.zeroed_gigantic {
             assert_eq!(self.buddy.chunk_of(*frame), Some((*frame, 18)));
+        }
+        for (size, zeroed, from) in [
+            (PageSize::Huge, &self.zeroed_huge, self.zeroed_from[0]),
+            (PageSize::Gigantic, &self.zeroed_gigantic, self.zeroed_from[1]),
+        ] {
+            for frame in (from.0..self.frames).step_by(index(size.base_pages().0)).map(Frame) {
+                let chunk = self.buddy.chunk_of(frame);
+                let is_free = chunk.is_some_and(|(_, order)| order >= size.order());
+                assert!(!is_free || zeroed.contains(&frame), "{frame:?} is zeroed, of {size:?}");
+            }
         }
     }
 }
