@@ -53,27 +53,31 @@ fn cells(
     if side.numbers.is_empty() {
         return Ok(("–".to_owned(), format!("–{remark}")));
     }
-    let explain = |detail| Error::Finding {
-        finding: format!("findings.toml, {}, {}", finding.paper, finding.place),
-        detail,
-    };
-    let look = |number| {
-        Number::look_up(number, &source.runs, machine).map(|pair| (number, pair)).map_err(explain)
-    };
-    let numbers: Vec<(&Number, Pair)> = side.numbers.iter().map(look).collect::<Result<_>>()?;
-    let said: Vec<String> = numbers.iter().map(|(number, pair)| say(number, *pair)).collect();
-    let measured = linked(&said, &side.numbers, "results/");
-    Ok((measured, format!("{}{remark}", verdict(&numbers).name())))
+    let name = format!("findings.toml, {}, {}", finding.paper, finding.place);
+    let (numbers, said) = measured(&side.numbers, &name, (machine, "results/"), source)?;
+    Ok((said, format!("{}{remark}", verdict(&numbers).name())))
 }
 
-/// Numbers in words, as a link to the section that has the rows of the first one; pages are in `directory`.
-pub(super) fn linked(said: &[String], numbers: &[Number], directory: &str) -> String {
+/// What rows of a machine have for the numbers of `name`, and that in words: a link to the section of the first one, in `directory`.
+pub(super) fn measured<'a>(
+    numbers: &'a [Number],
+    name: &str,
+    (machine, directory): (&str, &str),
+    source: &Source,
+) -> Result<(Vec<(&'a Number, Pair)>, String)> {
+    let explain = |detail| Error::Finding { finding: name.to_owned(), detail };
+    let look = |number: &'a Number| {
+        number.look_up(&source.runs, machine).map(|pair| (number, pair)).map_err(explain)
+    };
+    let found: Vec<(&Number, Pair)> = numbers.iter().map(look).collect::<Result<_>>()?;
+    let said: Vec<String> = found.iter().map(|(number, pair)| say(number, *pair)).collect();
     let rows = numbers.first().map_or("", |first| first.rows.as_str());
-    format!("[{}]({directory}{}.md#{rows})", listed(said), Page::of(rows))
+    let said = format!("[{}]({directory}{}.md#{rows})", listed(&said), Page::of(rows));
+    Ok((found, said))
 }
 
 /// A number and its unit, in brackets the paper's.
-pub(super) fn say(number: &Number, pair: Pair) -> String {
+fn say(number: &Number, pair: Pair) -> String {
     let unit = &number.unit;
     let space = if unit.is_empty() { "" } else { " " };
     let paper = pair.paper.map_or_else(String::new, |paper| format!(" ({})", digits(paper)));

@@ -1,7 +1,7 @@
 //! Numbers that Superpage itself is to reach, each with what was measured: of the real machine, from rows.
 
-use super::finding::{Number, Pair};
-use super::{Error, Result, Source, front};
+use super::finding::Number;
+use super::{Result, Source, front};
 use serde::Deserialize;
 
 /// A number to reach.
@@ -14,8 +14,6 @@ pub(super) struct Target {
     wanted: String,
     /// The numbers that are to be within their bounds.
     numbers: Vec<Number>,
-    /// Words behind the verdict.
-    remark: Option<String>,
 }
 
 /// The targets in the text of a file.
@@ -31,7 +29,7 @@ pub(super) fn parse(text: &str) -> std::result::Result<Vec<Target>, String> {
 /// A section with all targets.
 ///
 /// # Errors
-/// [`Error::Finding`]: rows that a target rests on are not there.
+/// [`super::Error::Finding`]: rows that a target rests on are not there.
 pub(super) fn section(source: &Source) -> Result<String> {
     let head = "\n## The numbers to reach\n\n| what | to reach | measured | |\n|---|---|---|---|\n";
     let lines: Vec<String> =
@@ -40,17 +38,12 @@ pub(super) fn section(source: &Source) -> Result<String> {
 }
 
 fn line(target: &Target, source: &Source) -> Result<String> {
-    let Target { what, wanted, numbers, remark } = target;
-    let explain = |detail| Error::Finding { finding: format!("targets.toml, {what}"), detail };
-    let look = |number: &Number| number.look_up(&source.runs, "live").map_err(explain);
-    let pairs: Vec<Pair> = numbers.iter().map(look).collect::<Result<_>>()?;
-    let said: Vec<String> =
-        numbers.iter().zip(&pairs).map(|(number, pair)| front::say(number, *pair)).collect();
-    let is_within = numbers.iter().zip(&pairs).all(|(number, pair)| number.is_within(*pair));
+    let Target { what, wanted, numbers } = target;
+    let name = format!("targets.toml, {what}");
+    let (found, said) = front::measured(numbers, &name, ("live", ""), source)?;
+    let is_within = found.iter().all(|(number, pair)| number.is_within(*pair));
     let reached = if is_within { "reached" } else { "not reached" };
-    let remark = remark.as_ref().map_or(String::new(), |remark| format!(": {remark}"));
-    let measured = front::linked(&said, numbers, "");
-    Ok(format!("| {what} | {wanted} | {measured} | {reached}{remark} |\n"))
+    Ok(format!("| {what} | {wanted} | {said} | {reached} |\n"))
 }
 
 #[cfg(test)]
