@@ -10,11 +10,11 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
         .texts(|path| machine(path).is_some())
         .flat_map(|(path, text)| names(text).map(move |name| (path, name, machine(path))));
     let without = experiments.filter_map(|(path, name, machine)| {
-        let stem = format!("{name}-{}", machine?);
+        let machine = machine?;
+        let stem = format!("{name}-{machine}");
         let rows = tree.paths().find(|path| is_of(path, &stem));
         let message = format!(
-            "no {ROWS}{stem}.jsonl, run `superpage lab run {name} --on {} --keep {ROWS}`",
-            machine?
+            "no {ROWS}{stem}.jsonl, run `superpage lab run {name} --on {machine} --keep {ROWS}`"
         );
         rows.is_none().then(|| Violation::new(path, 1, message))
     });
