@@ -29,7 +29,7 @@ pub(super) struct Buddy {
     frames: u64,
     /// For each order: which aligned chunks are free, each in its largest free chunk only.
     free: Vec<Bits>,
-    /// The sizes of these sets, beside what the owner of the allocator writes there.
+    /// The sizes of these sets. What is zeroed and in the page cache [`super::Physical`] writes down there.
     pub(super) memory: FreeMemory,
 }
 

@@ -127,6 +127,48 @@ enum Block {
     Mixed(Box<[Packed; BLOCK_LENGTH]>),
 }
 
+/// Free frames of one size that were zeroed ahead of time.
+#[derive(Clone, Debug)]
+struct Zeroed {
+    size: PageSize,
+    frames: BTreeSet<Frame>,
+    /// All free frames of the size from this one on are zeroed.
+    from: Frame,
+}
+
+impl Zeroed {
+    /// None of a memory of so many base frames.
+    fn new(size: PageSize, frames: u64) -> Self {
+        let from = Frame(frames.next_multiple_of(size.base_pages().0));
+        Self { size, frames: BTreeSet::new(), from }
+    }
+
+    /// Zeroes the highest free frame that is not zeroed yet; whether there was one.
+    fn add_highest(&mut self, buddy: &Buddy) -> bool {
+        let mut is_new = false;
+        while !is_new && let Some(frame) = buddy.highest_free(self.size.order(), self.from) {
+            is_new = self.frames.insert(frame);
+            self.from = frame;
+        }
+        is_new
+    }
+
+    /// Notes that memory below `end` became free.
+    fn note_free(&mut self, end: Frame) {
+        let end = Frame(end.0.next_multiple_of(self.size.base_pages().0));
+        self.from = self.from.max(end);
+    }
+
+    /// Asserts that all free frames from `from` to `end` are zeroed.
+    fn check(&self, buddy: &Buddy, end: u64) {
+        for frame in (self.from.0..end).step_by(index(self.size.base_pages().0)).map(Frame) {
+            let chunk = buddy.chunk_of(frame);
+            let is_free = chunk.is_some_and(|(_, order)| order >= self.size.order());
+            assert!(!is_free || self.frames.contains(&frame), "{frame:?} is zeroed");
+        }
+    }
+}
+
 /// Physical memory.
 #[derive(Clone, Debug)]
 pub struct Physical {
@@ -134,10 +176,8 @@ pub struct Physical {
     buddy: Buddy,
     blocks: Vec<Block>,
     chunks: Vec<ChunkCounts>,
-    zeroed_huge: BTreeSet<Frame>,
-    zeroed_gigantic: BTreeSet<Frame>,
-    /// All free huge frames from the first of these on are zeroed ahead of time, and all free gigantic ones from the second on.
-    zeroed_from: [Frame; 2],
+    zeroed_huge: Zeroed,
+    zeroed_gigantic: Zeroed,
     /// The frames that hold file pages.
     cached: Bits,
     sequential: compact::Pointers,
@@ -164,9 +204,8 @@ impl Physical {
             buddy: Buddy::new(frames),
             blocks: vec![Block::Whole(Packed::FREE); index(frames / BLOCK)],
             chunks,
-            zeroed_huge: BTreeSet::new(),
-            zeroed_gigantic: BTreeSet::new(),
-            zeroed_from: [BLOCK, CHUNK].map(|size| Frame(frames.next_multiple_of(size))),
+            zeroed_huge: Zeroed::new(PageSize::Huge, frames),
+            zeroed_gigantic: Zeroed::new(PageSize::Gigantic, frames),
             cached: Bits::new(index(frames)),
             sequential: compact::Pointers::default(),
         }
@@ -206,7 +245,7 @@ impl Physical {
 
     /// Takes a page of this size, from the bottom of memory; zeroed ahead of time if there is one.
     pub fn take(&mut self, size: PageSize, owner: Owner) -> Option<Taken> {
-        if let Some(frame) = self.zeroed(size).and_then(BTreeSet::pop_first) {
+        if let Some(frame) = self.zeroed(size).and_then(|zeroed| zeroed.frames.pop_first()) {
             let taken = self.buddy.take_at(frame, size.order());
             debug_assert!(taken, "what is zeroed is free");
             self.settle(frame, size, owner);
@@ -219,11 +258,11 @@ impl Physical {
 
     /// Takes a page of this size only if one was zeroed ahead of time.
     pub fn take_zeroed(&mut self, size: PageSize, owner: Owner) -> Option<Taken> {
-        self.zeroed(size)?.first()?;
+        self.zeroed(size)?.frames.first()?;
         self.take(size, owner)
     }
 
-    fn zeroed(&mut self, size: PageSize) -> Option<&mut BTreeSet<Frame>> {
+    fn zeroed(&mut self, size: PageSize) -> Option<&mut Zeroed> {
         match size {
             PageSize::Base => None,
             PageSize::Huge => Some(&mut self.zeroed_huge),
@@ -234,16 +273,11 @@ impl Physical {
     /// Zeroes a free chunk of this size, if there is one that is not zeroed yet: the highest, because ordinary allocations come
     /// there last.
     pub fn zero_ahead(&mut self, size: PageSize) -> bool {
-        let (zeroed, from) = match size {
-            PageSize::Base => return false,
-            PageSize::Huge => (&mut self.zeroed_huge, &mut self.zeroed_from[0]),
-            PageSize::Gigantic => (&mut self.zeroed_gigantic, &mut self.zeroed_from[1]),
+        let is_new = match size {
+            PageSize::Base => false,
+            PageSize::Huge => self.zeroed_huge.add_highest(&self.buddy),
+            PageSize::Gigantic => self.zeroed_gigantic.add_highest(&self.buddy),
         };
-        let mut is_new = false;
-        while !is_new && let Some(frame) = self.buddy.highest_free(size.order(), *from) {
-            is_new = zeroed.insert(frame);
-            *from = frame;
-        }
         self.count_zeroed();
         is_new
     }
@@ -287,14 +321,14 @@ impl Physical {
     /// A chunk of which a part was taken is no longer a zeroed chunk.
     fn forget_zeroed(&mut self, frame: Frame, size: PageSize) {
         let order = size.order();
-        self.zeroed_gigantic.remove(&Frame(frame.0 / CHUNK * CHUNK));
+        self.zeroed_gigantic.frames.remove(&Frame(frame.0 / CHUNK * CHUNK));
         if order <= PageSize::Huge.order() {
-            self.zeroed_huge.remove(&frame.huge_floor());
+            self.zeroed_huge.frames.remove(&frame.huge_floor());
         } else {
             let end = frame.offset(1 << order);
-            let inside: Vec<Frame> = self.zeroed_huge.range(frame..end).copied().collect();
+            let inside: Vec<Frame> = self.zeroed_huge.frames.range(frame..end).copied().collect();
             inside.iter().for_each(|frame| {
-                self.zeroed_huge.remove(frame);
+                self.zeroed_huge.frames.remove(frame);
             });
         }
         self.count_zeroed();
@@ -302,8 +336,8 @@ impl Physical {
 
     /// Writes down how many free chunks are zeroed.
     fn count_zeroed(&mut self) {
-        self.buddy.memory.zeroed_huge = self.zeroed_huge.len() as u64;
-        self.buddy.memory.zeroed_gigantic = self.zeroed_gigantic.len() as u64;
+        self.buddy.memory.zeroed_huge = self.zeroed_huge.frames.len() as u64;
+        self.buddy.memory.zeroed_gigantic = self.zeroed_gigantic.frames.len() as u64;
     }
 
     /// The owner's entry of one frame, in a block that is made a mixed one for it.
@@ -328,9 +362,8 @@ impl Physical {
     pub fn give(&mut self, frame: Frame, size: PageSize) {
         self.count_given(frame, size);
         let end = frame.offset(size.base_pages().0);
-        for (from, length) in self.zeroed_from.iter_mut().zip([BLOCK, CHUNK]) {
-            *from = (*from).max(Frame(end.0.next_multiple_of(length)));
-        }
+        self.zeroed_huge.note_free(end);
+        self.zeroed_gigantic.note_free(end);
         match size {
             PageSize::Base => {
                 *self.entry(frame) = Packed::FREE;
@@ -423,22 +456,14 @@ impl Physical {
         }
         assert_eq!(chunks, self.chunks, "counters of chunks");
         assert_eq!(cached, self.page_cache(), "page cache");
-        for frame in &self.zeroed_huge {
+        for frame in &self.zeroed_huge.frames {
             assert!(self.buddy.chunk_of(*frame).is_some_and(|(_, order)| order >= 9));
         }
-        for frame in &self.zeroed_gigantic {
+        for frame in &self.zeroed_gigantic.frames {
             assert_eq!(self.buddy.chunk_of(*frame), Some((*frame, 18)));
         }
-        for (size, zeroed, from) in [
-            (PageSize::Huge, &self.zeroed_huge, self.zeroed_from[0]),
-            (PageSize::Gigantic, &self.zeroed_gigantic, self.zeroed_from[1]),
-        ] {
-            for frame in (from.0..self.frames).step_by(index(size.base_pages().0)).map(Frame) {
-                let chunk = self.buddy.chunk_of(frame);
-                let is_free = chunk.is_some_and(|(_, order)| order >= size.order());
-                assert!(!is_free || zeroed.contains(&frame), "{frame:?} is zeroed, of {size:?}");
-            }
-        }
+        self.zeroed_huge.check(&self.buddy, self.frames);
+        self.zeroed_gigantic.check(&self.buddy, self.frames);
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct PageSet([u64; 8]);
 impl PageSet {
     pub(crate) const ALL: Self = Self([u64::MAX; 8]);
 
-    /// Whether there is no member. Compared word by word, which costs a fault less than a comparison with another set.
+    /// Whether there is no member.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
