@@ -1,6 +1,7 @@
 //! How far simulated numbers are from the papers', by what they rest on, and how many rankings of policies are the papers'.
 
 use super::kept::Kept;
+use crate::experiment::SENSITIVITY;
 use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -24,8 +25,7 @@ pub(super) fn median(sorted: &[f64]) -> f64 {
 
 /// A table of both.
 pub(super) fn table(runs: &[Kept]) -> String {
-    let of_sim = runs.iter().filter(|run| run.head.machine == "sim").flat_map(|run| &run.rows);
-    let rows: Vec<&Value> = of_sim.filter(|row| !is_bound(row)).collect();
+    let rows = simulated(runs);
     let mut lines = String::from(
         "| numbers that are | of the paper's, in the median | how many |\n|---|---:|---:|\n",
     );
@@ -44,9 +44,15 @@ pub(super) fn table(runs: &[Kept]) -> String {
     }
     format!(
         "{lines}\nOf two policies that the papers' numbers of one case put in an order (they differ by more than {} %), the \
-         simulated numbers give {same} times the same order, {tied} times none, and {reversed} times the other.\n",
+         simulated numbers give {same} times the same order, {tied} times none, and {reversed} times the other; fitted numbers are left out.\n",
         TIE * 100.0
     )
+}
+
+/// The simulated numbers, each once: those of `sensitivity` are the same ones again.
+fn simulated(runs: &[Kept]) -> Vec<&Value> {
+    let its = |run: &&Kept| run.head.machine == "sim" && run.head.experiment != SENSITIVITY;
+    runs.iter().filter(its).flat_map(|run| &run.rows).filter(|row| !is_bound(row)).collect()
 }
 
 fn is_bound(row: &Value) -> bool {
@@ -71,12 +77,13 @@ fn by_basis<'a>(rows: &[&'a Value]) -> BTreeMap<&'a str, Vec<f64>> {
     errors
 }
 
-/// Of each two policies of a case that the paper puts in an order: whether ours is the same (greater), none, or the other.
+/// Of each two policies of a case that the paper puts in an order: whether ours is the same (greater), none, or the other. Fitted
+/// numbers tell nothing of that.
 fn rankings(rows: &[&Value]) -> Vec<Ordering> {
     let names =
         |row: &Value| ["experiment", "case", "quantity", "unit"].map(|key| row[key].to_string());
     let mut cases: BTreeMap<[String; 4], Vec<(f64, f64)>> = BTreeMap::new();
-    for row in rows {
+    for row in rows.iter().filter(|row| row["basis"] != "fitted") {
         if let Some(pair) = row["paper"].as_f64().zip(row["measured"].as_f64()) {
             cases.entry(names(row)).or_default().push(pair);
         }
@@ -111,7 +118,8 @@ pub(super) fn order(one: f64, other: f64) -> Ordering {
 
 #[cfg(test)]
 mod tests {
-    use super::{by_basis, is_bound, median, rankings};
+    use super::super::kept::{Head, Kept};
+    use super::{by_basis, is_bound, median, rankings, simulated};
     use serde_json::{Value, json};
     use std::cmp::Ordering;
 
@@ -128,6 +136,24 @@ mod tests {
         assert_eq!(by_basis(&[&reference]).len(), 1);
         reference["basis"] = "reference".into();
         assert!(by_basis(&[&reference]).is_empty());
+    }
+
+    #[test]
+    fn numbers_of_sensitivity_are_not_counted_again() {
+        let kept = |experiment: &str| {
+            let head = json!({"experiment": experiment, "machine": "sim", "command": "", "tree": null, "date": "",
+                              "host": "", "notes": [], "pictures": []});
+            let head: Head = serde_json::from_value(head).unwrap();
+            Kept { head, rows: vec![row("a", 1.0, 1.1)] }
+        };
+        assert_eq!(simulated(&[kept("a"), kept("sensitivity")]).len(), 1);
+    }
+
+    #[test]
+    fn fitted_numbers_have_no_ranking() {
+        let mut fitted = row("b", 2.0, 2.0);
+        fitted["basis"] = "fitted".into();
+        assert!(rankings(&[&row("a", 1.0, 1.1), &fitted]).is_empty());
     }
 
     #[test]
