@@ -17,7 +17,9 @@
 //!
 //! Deviations:
 //! - The papers at hand name no period of sampling, no limit of CPU time and no amount of zeroed
-//!   memory: chosen, not measured ([`Options`]).
+//!   memory: chosen, not measured ([`Options`]). Quicksilver's published scripts (System-configs/hawkeye)
+//!   let khugepaged sleep for 10 s, set `max_cpu` to 0, for HawkEye* to 100, and start a profiler with
+//!   `-i 10`, for HawkEye* `-i 1`; what these numbers do is in a kernel and a program that are not at hand.
 //! - Promotion and the thread that zeroes may take that share of a CPU each.
 //! - The buckets are [`Bucket`]'s: EMD's ten, which it says come from HawkEye.
 //! - "Memory is unfragmented" means here that a huge frame is free.
