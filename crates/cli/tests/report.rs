@@ -28,6 +28,19 @@ fn the_pages_are_as_their_rows_say() {
 }
 
 #[test]
+fn each_experiment_of_a_paper_is_in_a_finding() {
+    let findings = std::fs::read_to_string(root().join("results/findings.toml")).unwrap();
+    let papers = ["emd-", "quicksilver-", "trident-", "xheap-", "graph-"];
+    // The first has what a finding says cannot be had; the second compares with other systems.
+    let others = ["emd-fig4", "graph-peers"];
+    for name in superpage_lab::experiment::all().map(|experiment| experiment.name) {
+        if papers.iter().any(|paper| name.starts_with(paper)) && !others.contains(&name) {
+            assert!(findings.contains(&format!("rows = \"{name}\"")), "no finding has {name}");
+        }
+    }
+}
+
+#[test]
 fn a_page_that_was_changed_by_hand_is_named_with_its_line() {
     let docs = tempfile::TempDir::new().unwrap();
     assert!(report(docs.path(), &[]).0);

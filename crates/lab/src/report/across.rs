@@ -1,6 +1,7 @@
 //! Numbers of the simulated machine as tables for a document: one for each quantity, cases against
 //! policies, the paper's number in brackets behind each.
 
+use super::finding::Basis;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ impl<'a> Table<'a> {
         let basis = self.basis();
         let cell = |case, policy| {
             let row = self.numbers.get(&(case, policy));
-            let mark = |row| if basis.is_none() { mark(row) } else { "" };
+            let mark = |row| if basis.is_none() { Basis::of(row).mark() } else { "" };
             row.map_or(String::new(), |row| number(row, mark(row)))
         };
         let line = |head: &str, cells: Vec<String>| format!("| {head} | {} |\n", cells.join(" | "));
@@ -77,17 +78,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// A letter for what a number rests on; none if it is predicted.
-fn mark(row: &Value) -> &'static str {
-    match row["basis"].as_str() {
-        Some("fitted") => " f",
-        Some("assumed") => " a",
-        Some("chosen") => " c",
-        _ => "",
-    }
-}
-
-/// The simulated number, its mark, its range with other constants, and the paper's number.
+/// The simulated number, its mark, its range with other constants (open where the experiment does not run with one of them), and the
+/// paper's number.
 fn number(row: &Value, mark: &str) -> String {
     let paper = match &row["paper"] {
         Value::Null => String::new(),
@@ -95,7 +87,10 @@ fn number(row: &Value, mark: &str) -> String {
     };
     let range = match (&row["least"], &row["most"]) {
         (Value::Null, _) => String::new(),
-        (least, most) => format!(" [{least} to {most}]"),
+        (least, most) => {
+            let open = if row["open"] == true { " …" } else { "" };
+            format!(" [{least} to {most}{open}]")
+        }
     };
     format!("{}{mark}{range}{paper}", row["measured"])
 }

@@ -20,18 +20,25 @@ pub(super) fn text(source: &Source) -> String {
             known.entry(used).or_default().insert(&head.experiment);
         }
     }
-    let changes = changes(&source.runs);
+    let (changes, looked_at) = (changes(&source.runs), looked_at(&source.runs));
     let mut text = format!(
         "{MADE}# Constants of the simulated experiments\n\nNumbers that a run takes in and that the profile of the machine \
          (`crates/sim/src/profiles`) does not have. *Changes by*: the most that a number with one of the paper's changes when the constant \
-         is at half or at twice its value, of itself, and where; a dash where `superpage lab run sensitivity` has no row of that.\n\n\
+         is at half or at twice its value, of itself, and where (`superpage lab run sensitivity`); a dash where it was not changed. Numbers \
+         of the papers and choices that are no number are not, nor are the assumed numbers of profiles and those that programs and \
+         policies have in their code (`crates/sim/src/workload`, `crates/policy`), where comments say so.\n\n\
          | constant | value | origin | why | experiments | changes by |\n|---|---|---|---|---|---|\n"
     );
     for (Used { name, value, origin, source }, experiments) in known {
         let experiments: Vec<&str> = experiments.into_iter().collect();
-        let change = changes
-            .get(name.as_str())
-            .map_or("–".to_owned(), |(change, of)| format!("{:.0} % ({of})", 100.0 * change));
+        let is_changed = origin != "paper" && !value.is_empty();
+        let change = match changes.get(name.as_str()) {
+            Some((change, of)) => format!("{:.0} % ({of})", 100.0 * change),
+            None if is_changed && experiments.iter().any(|name| looked_at.contains(name)) => {
+                "under 1 %".to_owned()
+            }
+            None => "–".to_owned(),
+        };
         text.push_str(&format!(
             "| {name} | {value} | {origin} | {source} | {} | {change} |\n",
             experiments.join(", ")
@@ -43,6 +50,14 @@ pub(super) fn text(source: &Source) -> String {
 /// The rows of the experiment `sensitivity`.
 fn rows(runs: &[Kept]) -> impl Iterator<Item = &Value> {
     runs.iter().filter(|run| run.head.experiment == SENSITIVITY).flat_map(|run| &run.rows)
+}
+
+/// The experiments that `sensitivity` was asked for.
+fn looked_at(runs: &[Kept]) -> BTreeSet<&str> {
+    let its = runs.iter().filter(|run| run.head.experiment == SENSITIVITY);
+    its.filter_map(|run| run.head.command.split_once("--only "))
+        .flat_map(|(_, names)| names.split(' ').next().unwrap_or_default().split(','))
+        .collect()
 }
 
 /// The number of a row with its constant at half and at twice.
@@ -69,18 +84,33 @@ fn changes(runs: &[Kept]) -> BTreeMap<&str, (f64, &str)> {
 /// The names of a number.
 type Names = [String; 5];
 
-/// Numbers with the least and the most that they become when a constant is changed.
+/// The least and the most that a number becomes when a constant is changed.
+#[derive(Debug)]
+struct Range {
+    /// The number as the constants are.
+    number: f64,
+    least: f64,
+    most: f64,
+    /// Whether there is no such number with one of the changes.
+    is_open: bool,
+}
+
+/// Numbers with their ranges.
 #[derive(Debug, Default)]
-pub(super) struct Ranges(BTreeMap<Names, (f64, [f64; 2])>);
+pub(super) struct Ranges(BTreeMap<Names, Range>);
 
 impl Ranges {
     pub(super) fn of(runs: &[Kept]) -> Self {
         let mut ranges = Self::default();
         for row in rows(runs) {
             let Some(number) = row["measured"].as_f64() else { continue };
-            let (_, range) = ranges.0.entry(names(row, "of")).or_insert((number, [number; 2]));
+            let range = ranges.0.entry(names(row, "of"));
+            let range =
+                range.or_insert(Range { number, least: number, most: number, is_open: false });
+            range.is_open |= changed(row).count() < 2;
             for other in changed(row) {
-                *range = [range[0].min(other), range[1].max(other)];
+                range.least = range.least.min(other);
+                range.most = range.most.max(other);
             }
         }
         ranges
@@ -91,10 +121,11 @@ impl Ranges {
         let with = |row: &Value| {
             let mut row = row.clone();
             let known = self.0.get(&names(&row, "experiment"));
-            let current = known.filter(|(number, _)| row["measured"].as_f64() == Some(*number));
-            if let Some((_, [least, most])) = current {
+            let current = known.filter(|range| row["measured"].as_f64() == Some(range.number));
+            if let Some(Range { least, most, is_open, .. }) = current {
                 row["least"] = (*least).into();
                 row["most"] = (*most).into();
+                row["open"] = (*is_open).into();
             }
             row
         };
@@ -135,7 +166,15 @@ mod tests {
         let rows = Ranges::of(&runs).put(&[row, other, newer]);
         assert!(rows[2]["least"].is_null());
         assert_eq!((&rows[0]["least"], &rows[0]["most"]), (&json!(1.0), &json!(2.5)));
+        assert_eq!(rows[0]["open"], true);
         assert!(rows[1]["least"].is_null());
+    }
+
+    #[test]
+    fn the_experiments_that_were_asked_for_are_known() {
+        let mut one = kept(Vec::new());
+        one.head.command = "superpage lab run sensitivity --only a,b --seed 2".into();
+        assert_eq!(looked_at(&[one]), BTreeSet::from(["a", "b"]));
     }
 
     #[test]

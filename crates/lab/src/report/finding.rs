@@ -3,7 +3,8 @@
 //! A finding *agrees* where each of its numbers is within a tenth of the paper's, or within its range or bound, and the effect is
 //! at least half of the paper's and at most twice. It has the *size* wrong where the direction is the paper's; else it is not
 //! found. The direction is that of each effect, the side of each bound, and the order of the
-//! numbers among themselves, but for those that the paper has within 2 % of each other.
+//! numbers among themselves, but for those that the paper has within 2 % of each other. Fitted numbers say nothing of a finding:
+//! the verdict is on the others, and where there are none the finding was an input.
 
 use super::errors;
 use super::kept::Kept;
@@ -123,6 +124,8 @@ pub enum Verdict {
     Size,
     /// The finding is not found here.
     Not,
+    /// Each of its numbers is an input: a constant was chosen so that it comes out.
+    Input,
 }
 
 impl Verdict {
@@ -133,6 +136,7 @@ impl Verdict {
             Self::Agrees => "agrees",
             Self::Size => "✗ size",
             Self::Not => "✗",
+            Self::Input => "cannot be had (an input)",
         }
     }
 }
@@ -144,6 +148,47 @@ pub struct Pair {
     pub ours: f64,
     /// The paper's, where it gives one.
     pub paper: Option<f64>,
+    /// The basis of ours.
+    pub basis: Basis,
+}
+
+/// On what a number rests, from the best to the worst; one of the real machine is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Basis {
+    /// Measured, predicted, or the number that others are over.
+    Sound,
+    /// A constant was chosen so that it comes out.
+    Fitted,
+    /// It rests on a constant that the paper does not give.
+    Assumed,
+    /// It rests on a constant that was chosen with an outcome in view.
+    Chosen,
+}
+
+impl Basis {
+    pub(super) fn of(row: &Value) -> Self {
+        match row["basis"].as_str() {
+            Some("fitted") => Self::Fitted,
+            Some("assumed") => Self::Assumed,
+            Some("chosen") => Self::Chosen,
+            _ => Self::Sound,
+        }
+    }
+
+    /// A letter behind numbers.
+    pub(super) const fn mark(self) -> &'static str {
+        match self {
+            Self::Sound => "",
+            Self::Fitted => " f",
+            Self::Assumed => " a",
+            Self::Chosen => " c",
+        }
+    }
+
+    /// The basis of a number over another. Where a constant was chosen so that the other comes out, their ratio is not what was chosen.
+    fn over(self, divisor: Self) -> Self {
+        if divisor == Self::Fitted { self } else { self.max(divisor) }
+    }
 }
 
 /// The findings in the text of a file.
@@ -159,6 +204,11 @@ pub(super) fn parse(text: &str) -> Result<Vec<Finding>, String> {
 /// The verdict on numbers, each with what was found for it.
 #[must_use]
 pub fn verdict(numbers: &[(&Number, Pair)]) -> Verdict {
+    let told = numbers.iter().filter(|(_, pair)| pair.basis != Basis::Fitted).copied();
+    let numbers: &[(&Number, Pair)] = &told.collect::<Vec<_>>();
+    if numbers.is_empty() {
+        return Verdict::Input;
+    }
     if numbers.iter().all(|(number, pair)| number.is_near(*pair) && number.has_effect(*pair)) {
         return Verdict::Agrees;
     }
@@ -245,7 +295,8 @@ impl Number {
         if paper.is_none() && self.bound == Bound::default() {
             return Err(say("neither a number nor a bound of the paper's in a row"));
         }
-        Ok(Pair { ours: ours * self.scale, paper })
+        let basis = pairs.iter().map(|pair| pair.basis).max().unwrap_or(Basis::Sound);
+        Ok(Pair { ours: ours * self.scale, paper, basis })
     }
 
     /// The number of one row, and the paper's in it; divided by those of another where it is a ratio.
@@ -259,11 +310,14 @@ impl Number {
             }
         };
         let (ours, paper) = of(row)?;
-        let Some(over) = &self.over else { return Some(Pair { ours, paper }) };
+        let basis = Basis::of(row);
+        let Some(over) = &self.over else { return Some(Pair { ours, paper, basis }) };
         let mut others = rows.iter().filter(|other| is_alike(row, other, over));
-        let (divisor, of_paper) = of(others.next()?)?;
+        let other = others.next()?;
+        let (divisor, of_paper) = of(other)?;
         let paper = paper.zip(of_paper).map(|(paper, divisor)| paper / divisor);
-        others.next().is_none().then_some(Pair { ours: ours / divisor, paper })
+        let basis = basis.over(Basis::of(other));
+        others.next().is_none().then_some(Pair { ours: ours / divisor, paper, basis })
     }
 
     fn per_of(&self, mut numbers: Vec<f64>) -> f64 {
@@ -310,7 +364,7 @@ fn is_alike(row: &Value, other: &Value, over: &BTreeMap<String, Value>) -> bool 
 
 #[cfg(test)]
 mod tests {
-    use super::{Kept, Pair, Verdict, parse, verdict};
+    use super::{Basis, Kept, Pair, Verdict, parse, verdict};
     use crate::report::kept::Head;
     use serde_json::{Value, json};
 
@@ -391,16 +445,38 @@ mod tests {
             );
             of(&text).sim.numbers[0].look_up(&runs(rows.clone()), "sim").unwrap()
         };
-        assert_eq!(ratio("mean"), Pair { ours: 3.0, paper: Some(4.0) });
-        assert_eq!(ratio("most"), Pair { ours: 4.0, paper: Some(5.0) });
+        let basis = Basis::Sound;
+        assert_eq!(ratio("mean"), Pair { ours: 3.0, paper: Some(4.0), basis });
+        assert_eq!(ratio("most"), Pair { ours: 4.0, paper: Some(5.0), basis });
         let within = of(
             "{ rows = \"emd-table1\", of = { policy = \"emd\", case = \"R\" }, over_key = \"paper\", bound = { most = 1 } }",
         );
         let found = within.sim.numbers[0].look_up(&runs(rows.clone()), "sim").unwrap();
-        assert_eq!(found, Pair { ours: 0.8, paper: None });
+        assert_eq!(found, Pair { ours: 0.8, paper: None, basis });
         let several = of("{ rows = \"emd-table1\", of = { policy = \"emd\" } }");
         let said = several.sim.numbers[0].look_up(&runs(rows), "sim").unwrap_err();
         assert_eq!(said, "more than one row of emd-table1 (sim) with policy = \"emd\"");
+    }
+
+    #[test]
+    fn a_fitted_number_says_nothing_of_a_finding() {
+        let with = |policy: &str, measured: f64, paper: f64, basis: &str| {
+            let mut row = row(policy, "L", measured, paper);
+            row["basis"] = basis.into();
+            row
+        };
+        let one = "{ rows = \"emd-table1\", of = { policy = \"a\" } }";
+        let two = format!("{one}, {}", one.replace("\"a\"", "\"b\""));
+        let fitted = || with("a", 611.0, 611.0, "fitted");
+        assert_eq!(judged(one, vec![fitted()]), Verdict::Input);
+        let both = |measured: f64| judged(&two, vec![fitted(), with("b", measured, 2.0, "chosen")]);
+        assert_eq!((both(2.0), both(3.0)), (Verdict::Agrees, Verdict::Not));
+        let basis = |one: &str, other: &str| {
+            let of = |basis: &str| Basis::of(&json!({ "basis": basis }));
+            of(one).over(of(other)).mark()
+        };
+        assert_eq!([basis("predicted", "fitted"), basis("assumed", "chosen")], ["", " c"]);
+        assert_eq!(basis("fitted", "fitted"), " f");
     }
 
     #[test]

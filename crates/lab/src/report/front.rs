@@ -76,12 +76,12 @@ pub(super) fn measured<'a>(
     Ok((found, said))
 }
 
-/// A number and its unit, in brackets the paper's.
+/// A number, a letter for its basis, its unit, and in brackets the paper's number.
 fn say(number: &Number, pair: Pair) -> String {
     let unit = &number.unit;
     let space = if unit.is_empty() { "" } else { " " };
     let paper = pair.paper.map_or_else(String::new, |paper| format!(" ({})", digits(paper)));
-    format!("{}{space}{unit}{paper}", digits(pair.ours))
+    format!("{}{}{space}{unit}{paper}", digits(pair.ours), pair.basis.mark())
 }
 
 /// Three digits, or all before the point.
