@@ -142,7 +142,15 @@ fn run(program: &Workload, footprint: Bytes, policy: &str, share: f64) -> (f64, 
 }
 
 fn xsbench() -> XsBench {
-    XsBench { nuclides: 355, gridpoints: 800, lookups: 30_000, threads: 16, cycles: 30_000.0 }
+    XsBench {
+        nuclides: 355,
+        gridpoints: 800,
+        lookups: 30_000,
+        nuclides_a_lookup: 55.7,
+        probes: 4.0,
+        threads: 16,
+        cycles: 30_000.0,
+    }
 }
 
 fn svm() -> Svm {
@@ -150,6 +158,7 @@ fn svm() -> Svm {
         instances: 600_000,
         nonzeros: 11,
         features: 8_000_000,
+        skew: 0.8,
         passes: 2,
         threads: 16,
         cycles: 40_000.0,
@@ -183,6 +192,8 @@ fn less_memory_takes_longer_and_with_all_of_it_nobody_waits() {
         input: Bytes::from_mib(64),
         kept: 0.25,
         table: Bytes::from_mib(8),
+        lookups: 2.0,
+        accesses: 2.0,
         threads: 8,
         cycles: 50_000.0,
     };

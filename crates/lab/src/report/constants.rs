@@ -25,8 +25,8 @@ pub(super) fn text(source: &Source) -> String {
         "{MADE}# Constants of the simulated experiments\n\nNumbers that a run takes in and that the profile of the machine \
          (`crates/sim/src/profiles`) does not have. *Changes by*: the most that a number with one of the paper's changes when the constant \
          is at half or at twice its value, of itself, and where (`superpage lab run sensitivity`); a dash where it was not changed. Numbers \
-         of the papers and choices that are no number are not, nor are the assumed numbers of profiles and those that programs and \
-         policies have in their code (`crates/sim/src/workload`, `crates/policy`), where comments say so.\n\n\
+         of the papers and choices that are no number are not, nor are the assumed numbers of profiles and the options of policies \
+         (`crates/policy`), whose comments say what was chosen.\n\n\
          | constant | value | origin | why | experiments | changes by |\n|---|---|---|---|---|---|\n"
     );
     for (Used { name, value, origin, source }, experiments) in known {

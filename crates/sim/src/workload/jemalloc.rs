@@ -11,8 +11,6 @@ use superpage_units::{BASE_PAGE_BYTES, BasePages, Bytes, HUGE_PAGE_BYTES};
 
 /// Pages in a chunk (`opt.lg_chunk`: 2 MiB).
 const CHUNK: u64 = HUGE_PAGE_BYTES / BASE_PAGE_BYTES;
-/// Pages at the start of a chunk that describe the others. Of the order in jemalloc 4; assumed.
-const HEADER: u64 = 13;
 /// From this size on a run holds one object.
 const LARGE: Bytes = Bytes::from_kib(16);
 /// One page in use lets this share of a page stay freed and mapped (`opt.lg_dirty_mult`: 3).
@@ -50,8 +48,10 @@ pub fn size_class(size: Bytes) -> BasePages {
 }
 
 /// A heap.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Arena {
+    /// Pages at the start of a chunk that describe the others.
+    header: u64,
     chunks: u64,
     /// Free runs by size, then by address; and by address.
     by_size: BTreeSet<(u64, u64)>,
@@ -64,6 +64,21 @@ pub struct Arena {
 }
 
 impl Arena {
+    /// Nothing in it. `header`: the pages at the start of a chunk that describe the others, less than a chunk.
+    #[must_use]
+    pub fn new(header: BasePages) -> Self {
+        Self {
+            header: header.0,
+            chunks: 0,
+            by_size: BTreeSet::new(),
+            by_start: BTreeMap::new(),
+            is_dirty: Vec::new(),
+            freed: VecDeque::new(),
+            dirty: 0,
+            active: 0,
+        }
+    }
+
     /// All pages of its chunks.
     #[must_use]
     pub fn size(&self) -> BasePages {
@@ -74,7 +89,7 @@ impl Arena {
     /// one.
     pub fn large(&mut self, size: Bytes) -> Run {
         let class = size_class(size).0;
-        if class < CHUNK - HEADER {
+        if class < CHUNK - self.header {
             return self.run(BasePages(class + 1));
         }
         let chunks = class.div_ceil(CHUNK);
@@ -87,7 +102,7 @@ impl Arena {
 
     /// A run of so many pages, less than a chunk.
     pub fn run(&mut self, pages: BasePages) -> Run {
-        debug_assert!(pages.0 <= CHUNK - HEADER, "a run lies in a chunk");
+        debug_assert!(pages.0 <= CHUNK - self.header, "a run lies in a chunk");
         let fitting = self.by_size.range((pages.0, 0)..).next().copied();
         let (length, start) = fitting.unwrap_or_else(|| self.grow());
         self.remove(start, length);
@@ -126,11 +141,11 @@ impl Arena {
     }
 
     fn grow(&mut self) -> (u64, u64) {
-        let start = self.chunks * CHUNK + HEADER;
+        let start = self.chunks * CHUNK + self.header;
         self.chunks += 1;
         self.is_dirty.resize(index(self.chunks * CHUNK), false);
-        self.insert(start, CHUNK - HEADER);
-        (CHUNK - HEADER, start)
+        self.insert(start, CHUNK - self.header);
+        (CHUNK - self.header, start)
     }
 
     fn insert(&mut self, start: u64, length: u64) {
@@ -176,7 +191,7 @@ impl Arena {
         let mut free = 0;
         for (start, length) in &self.by_start {
             assert!(*start >= last, "free runs overlap");
-            assert!(start % CHUNK >= HEADER && start % CHUNK + length <= CHUNK, "in a chunk");
+            assert!(start % CHUNK >= self.header && start % CHUNK + length <= CHUNK, "in a chunk");
             assert!(self.by_size.contains(&(*length, *start)), "in both orders");
             last = start + length;
             free += length;
@@ -208,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_smallest_hole_that_is_large_enough_is_filled() {
-        let mut arena = Arena::default();
+        let mut arena = Arena::new(BasePages(13));
         let runs = [20, 1, 10, 1, 15, 1].map(|pages| arena.run(BasePages(pages)));
         for at in [0, 2, 4] {
             arena.free(runs[at]);
@@ -220,7 +235,7 @@ mod tests {
 
     #[test]
     fn little_stays_freed_and_mapped() {
-        let mut arena = Arena::default();
+        let mut arena = Arena::new(BasePages(13));
         let mut random = Random::new(1);
         let mut live = Vec::new();
         let mut mapped: BTreeSet<u64> = BTreeSet::new();
@@ -248,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_a_chunk_gets_its_own() {
-        let mut arena = Arena::default();
+        let mut arena = Arena::new(BasePages(13));
         let small = arena.run(BasePages(3));
         let large = arena.large(Bytes::from_mib(2));
         assert_eq!(large, Run::new(CHUNK, CHUNK));

@@ -2,8 +2,7 @@
 //! each makes.
 //!
 //! The paper names them and their inputs, and gives no footprint and no number of threads. What is known
-//! of XSBench is from its public code (`GridInit.c`, `Materials.c`); the rest is assumed and says so,
-//! also how often XSBench's materials are looked up, and the counts of the SVM's data set (KDD 2012).
+//! of XSBench is from its public code (`GridInit.c`, `Materials.c`). Sizes, counts and shares are the caller's.
 //!
 //! Each makes its data first, which its authors' timers leave out, and then makes its steps.
 
@@ -56,6 +55,10 @@ pub struct XsBench {
     pub gridpoints: u64,
     /// Look-ups of all threads together.
     pub lookups: u64,
+    /// Nuclides of a material, weighted with how often it is looked up.
+    pub nuclides_a_lookup: f64,
+    /// Probes of the binary search for an energy that go to pages of their own and not to a few hot ones.
+    pub probes: f64,
     /// Threads.
     pub threads: u32,
     /// Cycles of a look-up, without those for translation.
@@ -65,12 +68,6 @@ pub struct XsBench {
 impl XsBench {
     /// Bytes of a grid point: six doubles.
     const POINT: u64 = 48;
-    /// Nuclides of a material, weighted with how often it is looked up. Assumed: the weights were not
-    /// looked up again.
-    const NUCLIDES_A_LOOKUP: f64 = 55.7;
-    /// Probes of the binary search for an energy that go to pages of their own and not to a few hot
-    /// ones: the last nine of 26 or so are in one page, the first dozen in few. Assumed.
-    const PROBES: f64 = 4.0;
     /// In how many pieces the index is made; in between, the nuclides' grids are read again, as they
     /// are all the time in the program.
     const PIECES: u32 = 8;
@@ -109,8 +106,8 @@ impl XsBench {
         }
         // A row of the index is read from its first nuclide to its last.
         let row = (self.nuclides * 4) as f64;
-        let touches = [(1, Self::PROBES), (2, 1.0 + row / BASE_PAGE_BYTES as f64)];
-        let touches = touches.into_iter().chain([(0, Self::NUCLIDES_A_LOOKUP)]);
+        let touches = [(1, self.probes), (2, 1.0 + row / BASE_PAGE_BYTES as f64)];
+        let touches = touches.into_iter().chain([(0, self.nuclides_a_lookup)]);
         phases.push(Phase::Steps(Steps {
             count: self.lookups,
             cycles: self.cycles,
@@ -132,6 +129,8 @@ pub struct Svm {
     pub nonzeros: u64,
     /// Features, each with a weight.
     pub features: u64,
+    /// How skewed features are: the exponent of a power law.
+    pub skew: f64,
     /// Passes that are timed, after one that is not.
     pub passes: u64,
     /// Threads.
@@ -143,8 +142,6 @@ pub struct Svm {
 impl Svm {
     /// Bytes of a feature of an instance: its number and its value. One more ends an instance.
     const NODE: u64 = 16;
-    /// How skewed features are. Assumed: they stand for users, queries and words.
-    const SKEW: f64 = 0.8;
     /// Of the features of a page, those that are simulated, one for so many.
     const ONE_IN: f64 = 8.0;
 
@@ -168,7 +165,7 @@ impl Svm {
         let features = in_page * self.nonzeros as f64 / (self.nonzeros + 1) as f64;
         let weights = Touches {
             part: Part::whole(1),
-            pattern: Pattern::PowerLaw { theta: Self::SKEW, spread: Spread::Scattered },
+            pattern: Pattern::PowerLaw { theta: self.skew, spread: Spread::Scattered },
             per_step: features / Self::ONE_IN,
             stands_for: Self::ONE_IN,
             made: Counting::Sampled,
@@ -197,6 +194,10 @@ pub struct Dedup {
     pub kept: f64,
     /// The table of chunks.
     pub table: Bytes,
+    /// Pages of the table that are touched for a base page of input: for each chunk that begins in it a bucket and an entry.
+    pub lookups: f64,
+    /// Accesses to what a thread compresses with, for each byte of input, that miss a cache: the hash table, the chain, the window.
+    pub accesses: f64,
     /// Threads.
     pub threads: u32,
     /// Cycles for a base page of input, without those for translation.
@@ -204,15 +205,10 @@ pub struct Dedup {
 }
 
 impl Dedup {
-    /// Chunks that begin in a base page, and pages of the table touched for each: a bucket and an
-    /// entry. Assumed.
-    const LOOKUPS: f64 = 2.0;
     /// What a thread compresses with: zlib's window of 64 KiB and three tables (its manual: 256 KiB
     /// together).
     const DEFLATE: Bytes = Bytes::from_kib(256);
-    /// Accesses to it for each byte of input: the hash table, the chain, the window; two of them
-    /// miss no cache. Assumed. One in so many is simulated.
-    const ACCESSES: f64 = 2.0;
+    /// Of the accesses to it, those that are simulated, one for so many.
     const ONE_IN: f64 = 32.0;
 
     fn vmas(&self) -> [Bytes; 4] {
@@ -235,13 +231,13 @@ impl Dedup {
         let table = Touches {
             part: Part::whole(1),
             content: Content::Data,
-            per_step: Self::LOOKUPS,
+            per_step: self.lookups,
             ..READ
         };
         // Each thread has its own; the first one's is simulated.
         let deflate = Touches {
             part: Part { vma: 2, from: 0.0, to: 1.0 / f64::from(self.threads.max(1)) },
-            per_step: BASE_PAGE_BYTES as f64 * Self::ACCESSES / Self::ONE_IN,
+            per_step: BASE_PAGE_BYTES as f64 * self.accesses / Self::ONE_IN,
             stands_for: Self::ONE_IN,
             made: Counting::Sampled,
             ..READ
@@ -278,8 +274,15 @@ mod tests {
     fn xsbench_is_as_large_as_its_readme_says() {
         let sizes = [(11_303, 5.6), (238_847, 120.0)];
         for (gridpoints, gigabytes) in sizes {
-            let program =
-                XsBench { nuclides: 355, gridpoints, lookups: 1, threads: 1, cycles: 1.0 };
+            let program = XsBench {
+                nuclides: 355,
+                gridpoints,
+                lookups: 1,
+                nuclides_a_lookup: 55.7,
+                probes: 4.0,
+                threads: 1,
+                cycles: 1.0,
+            };
             let share = program.footprint().0 as f64 / (gigabytes * 1e9);
             assert!((0.95..1.1).contains(&share), "{gridpoints}: {share}");
         }
@@ -291,6 +294,7 @@ mod tests {
             instances: 100_000,
             nonzeros: 11,
             features: 50_000,
+            skew: 0.8,
             passes: 3,
             threads: 4,
             cycles: 1.0,
@@ -304,7 +308,9 @@ mod tests {
     #[test]
     fn dedup_keeps_what_it_says() {
         let input = Bytes::from_mib(64);
-        let dedup = Dedup { input, kept: 0.25, table: Bytes::from_mib(4), threads: 4, cycles: 1.0 };
+        let table = Bytes::from_mib(4);
+        let (lookups, accesses) = (2.0, 2.0);
+        let dedup = Dedup { input, kept: 0.25, table, lookups, accesses, threads: 4, cycles: 1.0 };
         assert_eq!(dedup.footprint(), Bytes::from_mib(64 + 16 + 4 + 1));
         let steps = steps(&dedup.workload()).clone();
         let written = steps.touches.iter().filter(|t| t.content == Content::Data);

@@ -21,9 +21,15 @@ pub enum Event {
 /// Hears of events; an error ends the program.
 pub type Listener<'a, E> = &'a mut dyn FnMut(Event) -> Result<(), E>;
 
-/// Bytes for each object besides its value: entry, key, header, slot of the table. Assumed: Redis's
-/// structures on 64 bits, with a key of some 20 bytes.
-const OVERHEAD: Bytes = Bytes(96);
+/// What comes on top of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overhead {
+    /// Pages at the start of a chunk of the allocator that describe the others.
+    pub header: BasePages,
+    /// Bytes for each object: entry, key, header, slot of the table.
+    pub entry: Bytes,
+}
+
 /// Values from this size on are read into a buffer that becomes the value (`PROTO_MBULK_BIG_ARG`).
 const BIG_VALUE: Bytes = Bytes::from_kib(32);
 
@@ -47,6 +53,7 @@ impl Slab {
 #[derive(Debug)]
 pub struct Equal {
     slab: Slab,
+    entry: Bytes,
     arena: Arena,
     runs: Vec<Run>,
     /// Objects left in each run.
@@ -59,9 +66,9 @@ pub struct Equal {
 impl Equal {
     /// Nothing in it.
     #[must_use]
-    pub fn new(slab: Slab) -> Self {
-        let arena = Arena::default();
-        Self { slab, arena, runs: Vec::new(), left: Vec::new(), inserted: 0, entries: 0 }
+    pub fn new(slab: Slab, Overhead { header, entry }: Overhead) -> Self {
+        let arena = Arena::new(header);
+        Self { slab, entry, arena, runs: Vec::new(), left: Vec::new(), inserted: 0, entries: 0 }
     }
 
     /// Inserts so many objects.
@@ -82,7 +89,7 @@ impl Equal {
                 let pages = BasePages((of(slot + 1) - of(slot)).max(1));
                 listen(Event::Touch(Run { start, pages }))?;
             }
-            entry(&mut self.arena, &mut self.entries, listen)?;
+            insert_entry(&mut self.arena, self.entry, &mut self.entries, listen)?;
             self.inserted += 1;
             listen(Event::Request)?;
         }
@@ -119,13 +126,18 @@ impl Equal {
 }
 
 /// An entry of the table: they fill pages densely.
-fn entry<E>(arena: &mut Arena, taken: &mut u64, listen: Listener<'_, E>) -> Result<(), E> {
+fn insert_entry<E>(
+    arena: &mut Arena,
+    size: Bytes,
+    taken: &mut u64,
+    listen: Listener<'_, E>,
+) -> Result<(), E> {
     let page = BasePages(1).bytes().0;
-    if *taken == 0 || *taken + OVERHEAD.0 > page {
+    if *taken == 0 || *taken + size.0 > page {
         *taken = 0;
         listen(Event::Touch(arena.run(BasePages(1))))?;
     }
-    *taken += OVERHEAD.0;
+    *taken += size.0;
     Ok(())
 }
 
@@ -148,10 +160,11 @@ pub struct Sizes {
 /// The listener's.
 pub fn insert_random<E>(
     sizes: Sizes,
+    overhead: Overhead,
     random: &mut Random,
     listen: Listener<'_, E>,
 ) -> Result<(), E> {
-    let mut arena = Arena::default();
+    let mut arena = Arena::new(overhead.header);
     let mut entries = 0;
     for _ in 0..sizes.count {
         let (least, most) = sizes.between;
@@ -160,7 +173,7 @@ pub fn insert_random<E>(
         let room = if keeps { size * 2 } else { size };
         let run = arena.large(room);
         listen(Event::Touch(Run { pages: size.to_base_pages(), ..run }))?;
-        entry(&mut arena, &mut entries, listen)?;
+        insert_entry(&mut arena, overhead.entry, &mut entries, listen)?;
         listen(Event::Request)?;
     }
     Ok(())
@@ -170,6 +183,8 @@ pub fn insert_random<E>(
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    const OVERHEAD: Overhead = Overhead { header: BasePages(13), entry: Bytes(96) };
 
     /// Pages left after all events.
     fn collect(pages: &mut BTreeSet<u64>, event: Event) -> Result<(), ()> {
@@ -188,7 +203,7 @@ mod tests {
     fn runs_go_back_when_all_their_objects_are_gone() {
         let mut pages = BTreeSet::new();
         let mut listen = |event| collect(&mut pages, event);
-        let mut heap = Equal::new(Slab::VALUE_8K);
+        let mut heap = Equal::new(Slab::VALUE_8K, OVERHEAD);
         heap.insert(10_000, &mut listen).unwrap();
         heap.delete(0.7, &mut Random::new(1), &mut listen).unwrap();
         // 49 % of the runs are free; an eighth of what is in use stays mapped for now.
@@ -206,7 +221,7 @@ mod tests {
             let mut pages = BTreeSet::new();
             let mut listen = |event| collect(&mut pages, event);
             let sizes = Sizes { count: 2000, between, keep_buffer };
-            insert_random(sizes, &mut Random::new(1), &mut listen).unwrap();
+            insert_random(sizes, OVERHEAD, &mut Random::new(1), &mut listen).unwrap();
             let last = pages.last().copied().unwrap_or(0) + 1;
             pages.len() as f64 / last as f64
         };

@@ -1,7 +1,7 @@
 //! `quicksilver-table2`: how much memory Redis takes after random deletions (Del-70), and with values
 //! of random sizes (Range-XL) (Quicksilver, Table 2).
 
-use super::support_quicksilver::{Frag, Server, machine};
+use super::support_quicksilver::{Frag, Server, machine, overhead};
 use super::{
     COLUMNS, Cell, Constant, Constants, Experiment, On, Progress, Quantity, Report, Result,
     Setting, Table,
@@ -124,11 +124,11 @@ fn memory(case: &str, policy: &str, setting: &Setting, constants: &Constants) ->
     let mut listen = |event| server.hear(event);
     if case == "Del-70" {
         constants.get(&VALUE);
-        let mut heap = Equal::new(Slab::VALUE_8K);
+        let mut heap = Equal::new(Slab::VALUE_8K, overhead(constants));
         heap.insert(constants.get(&OBJECTS), &mut listen)?;
         heap.delete(constants.get(&DELETED), &mut random, &mut listen)?;
     } else {
-        insert_random(range_xl(constants), &mut random, &mut listen)?;
+        insert_random(range_xl(constants), overhead(constants), &mut random, &mut listen)?;
     }
     server.rest(constants.get(&LATER));
     Ok(server.resident())

@@ -2,7 +2,7 @@
 //! fragmentation (Quicksilver, Table 5; Frag-100 from its section "Performance under
 //! Fragmentation").
 
-use super::support_quicksilver::{FRAGMENTATION, Frag, Server, machine};
+use super::support_quicksilver::{FRAGMENTATION, Frag, Server, machine, overhead};
 use super::{
     COLUMNS, Cell, Constant, Constants, Experiment, On, Progress, Quantity, Report, Result,
     Setting, Table,
@@ -88,7 +88,8 @@ fn fill(frag: Frag, policy: &str, setting: &Setting, constants: &Constants) -> R
     let mut server = Server::new(run, (constants.get(&OWN), Nanos::ZERO), constants);
     let value = constants.get(&VALUE);
     let objects = constants.get(&SIZE).0 / value.0;
-    Equal::new(Slab::VALUE_4K).insert(objects, &mut |event| server.hear(event))?;
+    Equal::new(Slab::VALUE_4K, overhead(constants))
+        .insert(objects, &mut |event| server.hear(event))?;
     let (rate, latency) = server.performance();
     Ok((rate * value.0 as f64 / 1e9, latency.as_secs_f64() * 1e3))
 }

@@ -13,7 +13,7 @@ use superpage_sim::machine::{Backing, Content, Machine, OutOfMemory, Served, Set
 use superpage_sim::run::{Latencies, Run};
 use superpage_sim::units::Hertz;
 use superpage_sim::workload::jemalloc;
-use superpage_sim::workload::redis::Event;
+use superpage_sim::workload::redis::{Event, Overhead};
 use superpage_sim::workload::{
     Access, Counting, Discard, Order, Part, Pattern, Phase, Populate, Stream, Target, VmaShape,
     Workload,
@@ -418,11 +418,22 @@ fn in_core(
     (threads, vec![Phase::Map(shape), fill, access(count, cycles, 0.0)])
 }
 
-static HEAP_MODEL: Constant<()> = Constant::assumed(
-    "quicksilver.redis-heap",
-    (),
-    "jemalloc 4, with 13 pages of header in a chunk, and 96 bytes for each object's entry",
+static CHUNK_HEADER: Constant<BasePages> = Constant::assumed(
+    "quicksilver.jemalloc-header",
+    BasePages(13),
+    "pages at the start of a chunk that describe the others, of the order in jemalloc 4",
 );
+static ENTRY: Constant<Bytes> = Constant::assumed(
+    "quicksilver.redis-entry",
+    Bytes(96),
+    "for each object besides its value: Redis's structures on 64 bits, with a key of some 20 bytes",
+);
+
+/// What comes on top of Redis's values.
+pub(super) fn overhead(constants: &Constants) -> Overhead {
+    Overhead { header: constants.get(&CHUNK_HEADER), entry: constants.get(&ENTRY) }
+}
+
 static HEAP_SIZE: Constant<Bytes> = Constant::immaterial(
     "quicksilver.redis-address-space",
     Bytes::from_gib(64),
@@ -465,7 +476,6 @@ impl Server {
 
     /// An empty one.
     pub(super) fn new(mut run: Run, own: (Nanos, Nanos), constants: &Constants) -> Self {
-        constants.get(&HEAP_MODEL);
         let machine = run.machine_mut();
         let key = machine.spawn();
         let clock = machine.now();

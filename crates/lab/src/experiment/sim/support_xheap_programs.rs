@@ -21,6 +21,16 @@ static XSBENCH_GRIDPOINTS: Constant<u64> = Constant::assumed(
 );
 static XSBENCH_LOOKUPS: Constant<u64> =
     Constant::paper("xheap.xsbench-lookups", 1_000_000, "section 3");
+static XSBENCH_NUCLIDES_A_LOOKUP: Constant<f64> = Constant::assumed(
+    "xheap.xsbench-nuclides-a-lookup",
+    55.7,
+    "nuclides of a material, weighted with how often it is looked up; the weights were not looked up again",
+);
+static XSBENCH_PROBES: Constant<f64> = Constant::assumed(
+    "xheap.xsbench-probes",
+    4.0,
+    "probes of a binary search that go to pages of their own: of 26 or so the last nine are in one page, the first dozen in few",
+);
 static XSBENCH_CYCLES: Constant<f64> = Constant::fitted(
     "xheap.xsbench-cycles",
     34_800.0,
@@ -49,6 +59,11 @@ static SVM_FEATURES: Constant<u64> = Constant::assumed(
     54_686_452,
     "all features of KDD 2012; not from the paper, and not checked",
 );
+static SVM_SKEW: Constant<f64> = Constant::assumed(
+    "xheap.svm-skew",
+    0.8,
+    "the exponent of how often features occur, which stand for users, queries and words",
+);
 static SVM_PASSES: Constant<u64> =
     Constant::assumed("xheap.svm-passes", 2, "passes that are timed: the second and the third");
 static SVM_CYCLES: Constant<f64> = Constant::assumed(
@@ -63,6 +78,16 @@ static DEDUP_KEPT: Constant<f64> =
     Constant::assumed("xheap.dedup-kept", 0.25, "output as a part of the input; not said");
 static DEDUP_TABLE: Constant<Bytes> =
     Constant::assumed("xheap.dedup-table", Bytes::from_gib(1), "the table of chunks; not said");
+static DEDUP_LOOKUPS: Constant<f64> = Constant::assumed(
+    "xheap.dedup-lookups",
+    2.0,
+    "pages of the table that are touched for a base page of input: a chunk begins in it, with a bucket and an entry",
+);
+static DEDUP_ACCESSES: Constant<f64> = Constant::assumed(
+    "xheap.dedup-accesses",
+    2.0,
+    "accesses for each byte of input to the hash table, the chain and the window, of which two miss no cache",
+);
 static DEDUP_CYCLES: Constant<f64> = Constant::assumed(
     "xheap.dedup-cycles",
     50.0,
@@ -112,6 +137,8 @@ fn dedup(constants: &Constants) -> Dedup {
         input: constants.get(&DEDUP_INPUT),
         kept: constants.get(&DEDUP_KEPT),
         table: constants.get(&DEDUP_TABLE),
+        lookups: constants.get(&DEDUP_LOOKUPS),
+        accesses: constants.get(&DEDUP_ACCESSES),
         threads: constants.get(&THREADS),
         cycles: constants.get(&DEDUP_CYCLES) * BASE_PAGE_BYTES as f64,
     }
@@ -122,6 +149,8 @@ fn xsbench(constants: &Constants) -> XsBench {
         nuclides: constants.get(&XSBENCH_NUCLIDES),
         gridpoints: constants.get(&XSBENCH_GRIDPOINTS),
         lookups: constants.get(&XSBENCH_LOOKUPS),
+        nuclides_a_lookup: constants.get(&XSBENCH_NUCLIDES_A_LOOKUP),
+        probes: constants.get(&XSBENCH_PROBES),
         threads: constants.get(&THREADS),
         cycles: constants.get(&XSBENCH_CYCLES),
     }
@@ -132,6 +161,7 @@ fn svm(constants: &Constants) -> Svm {
         instances: constants.get(&SVM_INSTANCES),
         nonzeros: constants.get(&SVM_NONZEROS),
         features: constants.get(&SVM_FEATURES),
+        skew: constants.get(&SVM_SKEW),
         passes: constants.get(&SVM_PASSES),
         threads: constants.get(&THREADS),
         cycles: constants.get(&SVM_CYCLES),
