@@ -76,12 +76,16 @@ pub(super) fn measured<'a>(
     Ok((found, said))
 }
 
-/// A number, a letter for its basis, its unit, and in brackets the paper's number.
+/// A number with its unit and a letter for its basis, and in brackets the paper's number. A unit that is a word stands before the letter,
+/// words stand behind it.
 fn say(number: &Number, pair: Pair) -> String {
     let unit = &number.unit;
     let space = if unit.is_empty() { "" } else { " " };
+    let is_word = !unit.contains(' ') && !unit.starts_with('(');
+    let (mark, unit) = (pair.basis.mark(), format!("{space}{unit}"));
+    let (first, second) = if is_word { (unit.as_str(), mark) } else { (mark, unit.as_str()) };
     let paper = pair.paper.map_or_else(String::new, |paper| format!(" ({})", digits(paper)));
-    format!("{}{}{space}{unit}{paper}", digits(pair.ours), pair.basis.mark())
+    format!("{}{first}{second}{paper}", digits(pair.ours))
 }
 
 /// Three digits, or all before the point.
@@ -123,7 +127,19 @@ fn pages(source: &Source) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{digits, listed};
+    use super::super::finding::Basis;
+    use super::{Number, Pair, digits, listed, say};
+
+    #[test]
+    fn a_letter_stands_behind_a_unit_and_before_words() {
+        let said = |unit: &str| {
+            let text = format!("rows = \"a\"\nof = {{}}\nunit = \"{unit}\"");
+            let number: Number = toml::from_str(&text).unwrap();
+            say(&number, Pair { ours: 14.3, paper: Some(14.0), basis: Basis::Fitted })
+        };
+        assert_eq!([said("%"), said("")], ["14.3 % f (14)", "14.3 f (14)"]);
+        assert_eq!(said("of its huge pages"), "14.3 f of its huge pages (14)");
+    }
 
     #[test]
     fn numbers_and_lists_are_short() {
