@@ -53,8 +53,8 @@ pub(super) static WORKLIST_ACCESSES: Constant<f64> = Constant::paper(
 );
 pub(super) static SCORE_ACCESSES: Constant<f64> = Constant::paper(
     "graph.score-accesses",
-    6.0,
-    "the published PR: accesses to scores for each vertex",
+    5.0,
+    "the published PR (pr.h): x and in_r are read, x written, in_r read and written, for each vertex",
 );
 pub(super) static PR_WORKLIST_ACCESSES: Constant<f64> = Constant::paper(
     "graph.pr-worklist-accesses",
