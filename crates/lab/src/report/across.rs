@@ -55,7 +55,8 @@ impl<'a> Table<'a> {
         let basis = self.basis();
         let cell = |case, policy| {
             let row = self.numbers.get(&(case, policy));
-            let mark = |row| if basis.is_none() { Basis::of(row).mark() } else { "" };
+            let mark =
+                |row| if basis.is_none() { Basis::of(row).map_or("", Basis::mark) } else { "" };
             row.map_or(String::new(), |row| number(row, mark(row)))
         };
         let line = |head: &str, cells: Vec<String>| format!("| {head} | {} |\n", cells.join(" | "));
@@ -78,7 +79,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The simulated number, its mark, its range with other constants (open where the experiment does not run with one of them), and the
+/// The simulated number, its mark, its range with other constants (open where there is no such number with one of them), and the
 /// paper's number.
 fn number(row: &Value, mark: &str) -> String {
     let paper = match &row["paper"] {
@@ -105,6 +106,15 @@ mod tests {
             "case": case, "policy": policy, "quantity": "memory", "unit": "GB",
             "paper": paper, "measured": measured, "basis": basis,
         })
+    }
+
+    #[test]
+    fn a_number_has_its_range_and_says_where_that_is_open() {
+        let mut row = row("Del-70", "linux", json!(19.8), 21.25, "chosen");
+        (row["least"], row["most"], row["open"]) = (json!(10.5), json!(21.25), json!(true));
+        assert_eq!(super::number(&row, " c"), "21.25 c [10.5 to 21.25 …] (19.8)");
+        row["open"] = json!(false);
+        assert_eq!(super::number(&row, ""), "21.25 [10.5 to 21.25] (19.8)");
     }
 
     #[test]

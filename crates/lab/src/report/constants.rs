@@ -2,7 +2,7 @@
 //! at half or at twice its value (the experiment `sensitivity`).
 
 use super::Source;
-use super::kept::Kept;
+use super::kept::{Head, Kept};
 use super::page::MADE;
 use crate::experiment::SENSITIVITY;
 use crate::experiment::sim::Used;
@@ -15,29 +15,33 @@ pub(super) const FILE: &str = "results/constants.md";
 /// The page of all constants.
 pub(super) fn text(source: &Source) -> String {
     let mut known: BTreeMap<&Used, BTreeSet<&str>> = BTreeMap::new();
-    for head in source.runs.iter().map(|run| &run.head) {
+    for head in
+        source.runs.iter().map(|run| &run.head).filter(|head| head.experiment != SENSITIVITY)
+    {
         for used in &head.constants {
             known.entry(used).or_default().insert(&head.experiment);
         }
     }
-    let (changes, looked_at) = (changes(&source.runs), looked_at(&source.runs));
+    let (changes, changed) = (changes(&source.runs), changed_in(&source.runs));
     let mut text = format!(
         "{MADE}# Constants of the simulated experiments\n\nNumbers that a run takes in and that the profile of the machine \
          (`crates/sim/src/profiles`) does not have. *Changes by*: the most that a number with one of the paper's changes when the constant \
-         is at half or at twice its value, of itself, and where (`superpage lab run sensitivity`); a dash where it was not changed. Numbers \
-         of the papers and choices that are no number are not, nor are the assumed numbers of profiles and the options of policies \
-         (`crates/policy`), whose comments say what was chosen.\n\n\
+         is at half or at twice its value, of itself, and where (`superpage lab run sensitivity`), and in how many of the experiments it was changed; a dash where no rows say. \
+         Numbers of the papers and choices that are no number are not changed, nor are the assumed numbers of profiles and the options of \
+         policies (`crates/policy`), whose comments say what was chosen.\n\n\
          | constant | value | origin | why | experiments | changes by |\n|---|---|---|---|---|---|\n"
     );
     for (Used { name, value, origin, source }, experiments) in known {
         let experiments: Vec<&str> = experiments.into_iter().collect();
-        let is_changed = origin != "paper" && !value.is_empty();
+        let its = changed.get(name.as_str());
+        let count =
+            experiments.iter().filter(|name| its.is_some_and(|its| its.contains(*name))).count();
+        let share = format!("{count} of {}", experiments.len());
         let change = match changes.get(name.as_str()) {
-            Some((change, of)) => format!("{:.0} % ({of})", 100.0 * change),
-            None if is_changed && experiments.iter().any(|name| looked_at.contains(name)) => {
-                "under 1 %".to_owned()
-            }
-            None => "–".to_owned(),
+            Some((change, of)) if count == 0 => format!("{:.0} % ({of})", 100.0 * change),
+            Some((change, of)) => format!("{:.0} % ({of}; {share})", 100.0 * change),
+            None if count == 0 => "–".to_owned(),
+            None => format!("under 1 % ({share})"),
         };
         text.push_str(&format!(
             "| {name} | {value} | {origin} | {source} | {} | {change} |\n",
@@ -52,12 +56,19 @@ fn rows(runs: &[Kept]) -> impl Iterator<Item = &Value> {
     runs.iter().filter(|run| run.head.experiment == SENSITIVITY).flat_map(|run| &run.rows)
 }
 
-/// The experiments that `sensitivity` was asked for.
-fn looked_at(runs: &[Kept]) -> BTreeSet<&str> {
-    let its = runs.iter().filter(|run| run.head.experiment == SENSITIVITY);
-    its.filter_map(|run| run.head.command.split_once("--only "))
-        .flat_map(|(_, names)| names.split(' ').next().unwrap_or_default().split(','))
-        .collect()
+/// The experiments in which each constant was changed: those that `sensitivity` was asked for, of the constants that it notes.
+fn changed_in(runs: &[Kept]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut changed: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for Head { command, constants, .. } in
+        runs.iter().map(|run| &run.head).filter(|head| head.experiment == SENSITIVITY)
+    {
+        let Some((_, names)) = command.split_once("--only ") else { continue };
+        let asked_for = || names.split(' ').next().unwrap_or_default().split(',');
+        for constant in constants {
+            changed.entry(&constant.name).or_default().extend(asked_for());
+        }
+    }
+    changed
 }
 
 /// The number of a row with its constant at half and at twice.
@@ -139,7 +150,6 @@ fn names(row: &Value, experiment: &str) -> Names {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kept::Head;
     use super::*;
     use serde_json::json;
 
@@ -167,14 +177,19 @@ mod tests {
         assert!(rows[2]["least"].is_null());
         assert_eq!((&rows[0]["least"], &rows[0]["most"]), (&json!(1.0), &json!(2.5)));
         assert_eq!(rows[0]["open"], true);
+        let closed = [kept(vec![sensitivity(1.0, json!(2.5))])];
+        assert_eq!(Ranges::of(&closed).put(&rows[..1])[0]["open"], false);
         assert!(rows[1]["least"].is_null());
     }
 
     #[test]
-    fn the_experiments_that_were_asked_for_are_known() {
+    fn a_constant_is_changed_in_the_experiments_that_were_asked_for() {
         let mut one = kept(Vec::new());
         one.head.command = "superpage lab run sensitivity --only a,b --seed 2".into();
-        assert_eq!(looked_at(&[one]), BTreeSet::from(["a", "b"]));
+        one.head.constants = vec![Used { name: "k".into(), ..Used::default() }];
+        let runs = [one, kept(Vec::new())];
+        let changed = changed_in(&runs);
+        assert_eq!((changed.len(), &changed["k"]), (1, &BTreeSet::from(["a", "b"])));
     }
 
     #[test]

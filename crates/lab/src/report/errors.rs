@@ -27,12 +27,12 @@ pub(super) fn median(sorted: &[f64]) -> f64 {
 pub(super) fn table(runs: &[Kept]) -> String {
     let rows = simulated(runs);
     let mut lines = String::from(
-        "| numbers that are | of the paper's, in the median | how many |\n|---|---:|---:|\n",
+        "| basis | median distance from the paper's number | numbers |\n|---|---:|---:|\n",
     );
     for (basis, mut errors) in by_basis(&rows) {
         errors.sort_by(f64::total_cmp);
         let (error, count) = (median(&errors) * 100.0, errors.len());
-        lines.push_str(&format!("| {basis} | {error:.1} % off | {count} |\n"));
+        lines.push_str(&format!("| {basis} | {error:.1} % | {count} |\n"));
     }
     let (mut same, mut tied, mut reversed) = (0, 0, 0);
     for ranking in rankings(&rows) {

@@ -42,7 +42,7 @@ pub struct Finding {
 pub struct Side {
     /// The numbers that it rests on.
     pub numbers: Vec<Number>,
-    /// Why there can be none here.
+    /// Why they say nothing of the finding, or why there can be none here.
     pub cannot: Option<String>,
     /// Words behind the verdict.
     pub remark: Option<String>,
@@ -62,7 +62,7 @@ pub struct Number {
     /// Of a ratio within a row: the key of the number that this one is divided by.
     pub over_key: Option<String>,
     /// Of a ratio of rows: in which values the row differs that the number is divided by that of; `experiment` is one of them where the
-    /// row is another experiment's. Each other value that is a text is the same in both rows, but for the basis.
+    /// row is another experiment's. Each other value that is a text or a share of memory is the same in both rows, but for the basis.
     pub over: Option<BTreeMap<String, Value>>,
     /// The one number that stands for those of several rows.
     pub per: Option<Per>,
@@ -152,10 +152,10 @@ pub struct Pair {
     pub basis: Basis,
 }
 
-/// On what a number rests, from the best to the worst; one of the real machine is measured.
+/// On what a number rests, in the order in which one hides another where numbers are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Basis {
-    /// Measured, predicted, or the number that others are over.
+    /// The number is measured, predicted, or the one that others are over.
     Sound,
     /// A constant was chosen so that it comes out.
     Fitted,
@@ -166,12 +166,14 @@ pub enum Basis {
 }
 
 impl Basis {
-    pub(super) fn of(row: &Value) -> Self {
+    /// The basis that a row says, if that is one; rows of the real machine say none.
+    pub(super) fn of(row: &Value) -> Option<Self> {
         match row["basis"].as_str() {
-            Some("fitted") => Self::Fitted,
-            Some("assumed") => Self::Assumed,
-            Some("chosen") => Self::Chosen,
-            _ => Self::Sound,
+            None | Some("predicted" | "reference") => Some(Self::Sound),
+            Some("fitted") => Some(Self::Fitted),
+            Some("assumed") => Some(Self::Assumed),
+            Some("chosen") => Some(Self::Chosen),
+            Some(_) => None,
         }
     }
 
@@ -185,7 +187,7 @@ impl Basis {
         }
     }
 
-    /// The basis of a number over another. Where a constant was chosen so that the other comes out, their ratio is not what was chosen.
+    /// The basis of a ratio. A ratio to a fitted number is not fitted by that; one of a fitted number to others is.
     fn over(self, divisor: Self) -> Self {
         if divisor == Self::Fitted { self } else { self.max(divisor) }
     }
@@ -204,32 +206,34 @@ pub(super) fn parse(text: &str) -> Result<Vec<Finding>, String> {
 /// The verdict on numbers, each with what was found for it.
 #[must_use]
 pub fn verdict(numbers: &[(&Number, Pair)]) -> Verdict {
-    let told = numbers.iter().filter(|(_, pair)| pair.basis != Basis::Fitted).copied();
-    let numbers: &[(&Number, Pair)] = &told.collect::<Vec<_>>();
-    if numbers.is_empty() {
+    let told = || numbers.iter().filter(|(_, pair)| pair.basis != Basis::Fitted);
+    if told().next().is_none() {
         return Verdict::Input;
     }
-    if numbers.iter().all(|(number, pair)| number.is_near(*pair) && number.has_effect(*pair)) {
+    if told().all(|(number, pair)| number.is_near(*pair) && number.has_effect(*pair)) {
         return Verdict::Agrees;
     }
-    let is_towards = numbers.iter().all(|(number, pair)| number.is_towards(*pair));
+    let is_towards = told().all(|(number, pair)| number.is_towards(*pair));
     if is_towards && is_in_order(numbers) { Verdict::Size } else { Verdict::Not }
 }
 
-/// Whether numbers of the same unit lie in the order of the paper's. A single number has none, unless it has an effect.
+/// Whether numbers of the same unit lie in the order of the paper's, fitted ones among themselves left out. Numbers that have neither
+/// an effect nor a bound nor such an order have no direction.
 fn is_in_order(numbers: &[(&Number, Pair)]) -> bool {
-    let is_told = numbers.iter().any(|(number, _)| number.neutral.is_some()) || numbers.len() > 1;
+    let is_told = |number: &Number| number.neutral.is_some() || number.bound != Bound::default();
     let pairs = numbers.iter().enumerate().flat_map(|(at, one)| {
         numbers[at + 1..]
             .iter()
             .filter(|other| other.0.unit == one.0.unit)
-            .map(move |two| (one, two))
+            .map(move |two| (one.1, two.1))
     });
-    is_told
-        && pairs
-            .filter_map(|((_, one), (_, two))| Some((one.ours, two.ours, one.paper?, two.paper?)))
-            .filter(|(.., one, two)| errors::order(*one, *two) != Ordering::Equal)
-            .all(|(one, two, papers_one, papers_two)| (one - two) * (papers_one - papers_two) > 0.0)
+    let mut compared = pairs
+        .filter(|(one, two)| one.basis != Basis::Fitted || two.basis != Basis::Fitted)
+        .filter_map(|(one, two)| Some((one.ours - two.ours, one.paper?, two.paper?)))
+        .filter(|(_, one, two)| errors::order(*one, *two) != Ordering::Equal)
+        .peekable();
+    (numbers.iter().any(|(number, _)| is_told(number)) || compared.peek().is_some())
+        && compared.all(|(ours, one, two)| ours * (one - two) > 0.0)
 }
 
 impl Number {
@@ -289,13 +293,24 @@ impl Number {
             pairs.ok_or_else(|| say(&format!("no single number {:?} in a row", self.key)))?;
         let ours = self.per_of(pairs.iter().map(|pair| pair.ours).collect());
         let papers: Vec<f64> = pairs.iter().filter_map(|pair| pair.paper).collect();
+        let is_in_some = !papers.is_empty() && papers.len() < pairs.len();
+        if self.paper.is_none() && self.bound == Bound::default() && is_in_some {
+            return Err(say("some numbers of the paper's and not all in the rows"));
+        }
         let from_rows =
             (self.bound == Bound::default() && !papers.is_empty()).then(|| self.per_of(papers));
         let paper = self.paper.or(from_rows.map(|paper| paper * self.scale));
         if paper.is_none() && self.bound == Bound::default() {
             return Err(say("neither a number nor a bound of the paper's in a row"));
         }
-        let basis = pairs.iter().map(|pair| pair.basis).max().unwrap_or(Basis::Sound);
+        // The one row that has the number says its basis, where there is one.
+        let is_it = |pair: &&Pair| pair.ours.total_cmp(&ours) == Ordering::Equal;
+        let of_all = || pairs.iter().map(|pair| pair.basis).max();
+        let basis = match self.per {
+            None | Some(Per::Least | Per::Most) => pairs.iter().find(is_it).map(|pair| pair.basis),
+            Some(_) => of_all(),
+        };
+        let basis = basis.unwrap_or(Basis::Sound);
         Ok(Pair { ours: ours * self.scale, paper, basis })
     }
 
@@ -310,13 +325,13 @@ impl Number {
             }
         };
         let (ours, paper) = of(row)?;
-        let basis = Basis::of(row);
+        let basis = Basis::of(row)?;
         let Some(over) = &self.over else { return Some(Pair { ours, paper, basis }) };
         let mut others = rows.iter().filter(|other| is_alike(row, other, over));
         let other = others.next()?;
         let (divisor, of_paper) = of(other)?;
         let paper = paper.zip(of_paper).map(|(paper, divisor)| paper / divisor);
-        let basis = basis.over(Basis::of(other));
+        let basis = basis.over(Basis::of(other)?);
         others.next().is_none().then_some(Pair { ours: ours / divisor, paper, basis })
     }
 
@@ -355,7 +370,10 @@ fn is_same(one: &Value, other: &Value) -> bool {
 /// Whether `other` is the row that `row` is divided by: as `over` says, and else of the same names.
 fn is_alike(row: &Value, other: &Value, over: &BTreeMap<String, Value>) -> bool {
     let names = row.as_object().into_iter().flatten();
-    let is_name = |key: &str, value: &Value| value.is_string() && key != "basis";
+    // A share of memory tells rows apart as their names do.
+    let is_name = |key: &str, value: &Value| {
+        value.is_string() && key != "basis" || matches!(key, "fraction" | "memory_percent")
+    };
     matches(other, over)
         && names
             .filter(|(key, value)| is_name(key, value) && !over.contains_key(*key))
@@ -385,7 +403,7 @@ mod tests {
     }
 
     fn row(policy: &str, case: &str, measured: f64, paper: f64) -> Value {
-        json!({"policy": policy, "case": case, "measured": measured, "paper": paper, "basis": policy})
+        json!({"policy": policy, "case": case, "measured": measured, "paper": paper, "basis": "predicted"})
     }
 
     fn of(numbers: &str) -> super::Finding {
@@ -470,13 +488,36 @@ mod tests {
         let fitted = || with("a", 611.0, 611.0, "fitted");
         assert_eq!(judged(one, vec![fitted()]), Verdict::Input);
         let both = |measured: f64| judged(&two, vec![fitted(), with("b", measured, 2.0, "chosen")]);
-        assert_eq!((both(2.0), both(3.0)), (Verdict::Agrees, Verdict::Not));
+        assert_eq!((both(2.0), both(3.0)), (Verdict::Agrees, Verdict::Size));
         let basis = |one: &str, other: &str| {
-            let of = |basis: &str| Basis::of(&json!({ "basis": basis }));
+            let of = |basis: &str| Basis::of(&json!({ "basis": basis })).unwrap();
             of(one).over(of(other)).mark()
         };
         assert_eq!([basis("predicted", "fitted"), basis("assumed", "chosen")], ["", " c"]);
         assert_eq!(basis("fitted", "fitted"), " f");
+        assert_eq!(Basis::of(&json!({ "basis": "guessed" })), None);
+        // A tie with a fitted number is not the paper's order.
+        let rows = |one: f64| vec![with("a", 1.79, 1.78, "fitted"), with("b", one, 2.13, "chosen")];
+        assert_eq!(judged(&two, rows(1.79)), Verdict::Not);
+        assert_eq!(judged(&two, rows(1.85)), Verdict::Size);
+    }
+
+    #[test]
+    fn two_numbers_of_different_units_have_no_order() {
+        let one = "{ rows = \"emd-table1\", of = { policy = \"a\" }, unit = \"ms\" }";
+        let two = format!("{one}, {}", one.replace("\"a\"", "\"b\"").replace("ms", "GB/s"));
+        let rows = vec![row("a", "L", 9.0, 1.0), row("b", "L", 9.0, 2.0)];
+        assert_eq!(judged(&two, rows), Verdict::Not);
+    }
+
+    #[test]
+    fn the_row_that_has_the_number_says_its_basis() {
+        let number = "{ rows = \"emd-table1\", of = { case = \"L\" }, per = \"most\" }";
+        let mut rows = vec![row("a", "L", 2.0, 2.0), row("b", "L", 1.0, 2.0)];
+        rows[0]["basis"] = "predicted".into();
+        rows[1]["basis"] = "chosen".into();
+        let found = of(number).sim.numbers[0].look_up(&runs(rows), "sim").unwrap();
+        assert_eq!((found.ours, found.basis), (2.0, Basis::Sound));
     }
 
     #[test]

@@ -25,40 +25,32 @@ pub(super) fn text(source: &Source) -> Result<String> {
 
 fn findings(source: &Source) -> Result<String> {
     let mut text = String::from(
-        "| paper | what it found | live | simulated | verdict |\n|---|---|---|---|---|\n",
+        "| paper | what it found | live | verdict | simulated | verdict |\n|---|---|---|---|---|---|\n",
     );
     for finding in &source.findings {
         let Finding { paper, place, found, live, sim } = finding;
         let (live, sim) =
             (cells(finding, live, "live", source)?, cells(finding, sim, "sim", source)?);
-        text.push_str(&format!(
-            "| {paper}, {place} | {found} | {} | {} | {}; {} |\n",
-            live.0, sim.0, live.1, sim.1
-        ));
+        text.push_str(&format!("| {paper}, {place} | {found} | {live} | {sim} |\n"));
     }
     Ok(text)
 }
 
-/// The numbers that are found on a machine, and the verdict.
-fn cells(
-    finding: &Finding,
-    side: &Side,
-    machine: &str,
-    source: &Source,
-) -> Result<(String, String)> {
+/// The cells of what is found on a machine, and of the verdict.
+fn cells(finding: &Finding, side: &Side, machine: &str, source: &Source) -> Result<String> {
     let remark = side.remark.as_ref().map_or(String::new(), |remark| format!(": {remark}"));
-    if let Some(why) = &side.cannot {
-        return Ok(("–".to_owned(), format!("cannot be had ({why})")));
-    }
+    let cannot = side.cannot.as_ref().map(|why| format!("cannot be had ({why})"));
     if side.numbers.is_empty() {
-        return Ok(("–".to_owned(), format!("–{remark}")));
+        return Ok(format!("– | {}{remark}", cannot.unwrap_or_else(|| "–".to_owned())));
     }
     let name = format!("findings.toml, {}, {}", finding.paper, finding.place);
     let (numbers, said) = measured(&side.numbers, &name, (machine, "results/"), source)?;
-    Ok((said, format!("{}{remark}", verdict(&numbers).name())))
+    let verdict = cannot.unwrap_or_else(|| verdict(&numbers).name().to_owned());
+    Ok(format!("{said} | {verdict}{remark}"))
 }
 
-/// What rows of a machine have for the numbers of `name`, and that in words: a link to the section of the first one, in `directory`.
+/// What rows of a machine have for the numbers of `name`, and that in words: those of each experiment a link to its section, in
+/// `directory`.
 pub(super) fn measured<'a>(
     numbers: &'a [Number],
     name: &str,
@@ -70,33 +62,44 @@ pub(super) fn measured<'a>(
         number.look_up(&source.runs, machine).map(|pair| (number, pair)).map_err(explain)
     };
     let found: Vec<(&Number, Pair)> = numbers.iter().map(look).collect::<Result<_>>()?;
-    let said: Vec<String> = found.iter().map(|(number, pair)| say(number, *pair)).collect();
-    let rows = numbers.first().map_or("", |first| first.rows.as_str());
-    let said = format!("[{}]({directory}{}.md#{rows})", listed(&said), Page::of(rows));
+    let link = |said: &[(&Number, Pair)]| {
+        let rows = said.first().map_or("", |(number, _)| number.rows.as_str());
+        let said: Vec<String> = said.iter().map(|(number, pair)| say(number, *pair)).collect();
+        format!("[{}]({directory}{}.md#{rows})", listed(&said), Page::of(rows))
+    };
+    let linked: Vec<String> =
+        found.chunk_by(|one, two| one.0.rows == two.0.rows).map(link).collect();
+    let said = linked.join("; ");
     Ok((found, said))
 }
 
-/// A number with its unit and a letter for its basis, and in brackets the paper's number. A unit that is a word stands before the letter,
-/// words stand behind it.
+/// Units that stand behind a number at once.
+const UNITS: [&str; 5] = ["%", "GiB", "GB/s", "ms", "s"];
+
+/// A number with its unit, a letter for its basis, words, and in brackets the paper's number.
 fn say(number: &Number, pair: Pair) -> String {
-    let unit = &number.unit;
-    let space = if unit.is_empty() { "" } else { " " };
-    let is_word = !unit.contains(' ') && !unit.starts_with('(');
-    let (mark, unit) = (pair.basis.mark(), format!("{space}{unit}"));
-    let (first, second) = if is_word { (unit.as_str(), mark) } else { (mark, unit.as_str()) };
-    let paper = pair.paper.map_or_else(String::new, |paper| format!(" ({})", digits(paper)));
-    format!("{}{first}{second}{paper}", digits(pair.ours))
+    let (unit, words) = match number.unit.split_once(' ') {
+        Some((unit, words)) if UNITS.contains(&unit) => (unit, words),
+        None if UNITS.contains(&number.unit.as_str()) => (number.unit.as_str(), ""),
+        _ => ("", number.unit.as_str()),
+    };
+    let [unit, words] = [unit, words].map(|text| {
+        let space = if text.is_empty() { "" } else { " " };
+        format!("{space}{text}")
+    });
+    let paper = pair.paper.map_or_else(String::new, |paper| format!(" ({})", digits(paper, 4)));
+    format!("{}{unit}{}{words}{paper}", digits(pair.ours, 3), pair.basis.mark())
 }
 
-/// Three digits, or all before the point.
-fn digits(number: f64) -> String {
-    let decimals = match number.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        _ => 3,
+/// So many digits, or all before the point.
+fn digits(number: f64, count: usize) -> String {
+    let before = match number.abs() {
+        size if size >= 100.0 => 3,
+        size if size >= 10.0 => 2,
+        size if size >= 1.0 => 1,
+        _ => 0,
     };
-    let text = format!("{number:.decimals$}");
+    let text = format!("{number:.decimals$}", decimals = count.saturating_sub(before));
     match text.split_once('.') {
         Some(_) => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         None => text,
@@ -138,15 +141,17 @@ mod tests {
             say(&number, Pair { ours: 14.3, paper: Some(14.0), basis: Basis::Fitted })
         };
         assert_eq!([said("%"), said("")], ["14.3 % f (14)", "14.3 f (14)"]);
+        assert_eq!(said("% of ranges"), "14.3 % f of ranges (14)");
         assert_eq!(said("of its huge pages"), "14.3 f of its huge pages (14)");
     }
 
     #[test]
     fn numbers_and_lists_are_short() {
         assert_eq!(
-            [611.4, 12.34, 1.304, 0.9876, 2.0, 0.05].map(digits),
+            [611.4, 12.34, 1.304, 0.9876, 2.0, 0.05].map(|number| digits(number, 3)),
             ["611", "12.3", "1.3", "0.988", "2", "0.05"]
         );
+        assert_eq!([1.125, 2146.0].map(|number| digits(number, 4)), ["1.125", "2146"]);
         let words = ["a", "b", "c"].map(str::to_owned);
         assert_eq!(listed(&words), "a, b and c");
         assert_eq!(listed(&words[..1]), "a");

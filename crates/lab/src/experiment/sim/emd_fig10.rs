@@ -1,7 +1,7 @@
 //! `emd-fig10` on the simulated machine: four instances of each program, 20 and 40 % reclaimed
 //! (EMD, Figures 9 to 11).
 
-use super::support_emd::{Kind, Stage};
+use super::support_emd::{Kind, SHARE_OF_FOOTPRINT, Stage};
 use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Result, Setting, Table};
 use superpage_policy::debloat::emd::EMD;
 use superpage_policy::debloat::emd_literal::EMD_LITERAL;
@@ -34,11 +34,12 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             }
         }
     }
+    table.note(SHARE_OF_FOOTPRINT);
     table.note(
         "The paper's text has slowdowns and huge pages retained of BTree at 40 % only. Under HawkEye \
          its third and fourth instance are hardly hurt and keep nearly all of their huge pages. EMD is here \
          as the daemon has it (emd) and to the letter of the paper (emd-literal); the paper's numbers stand \
-         beside both.",
+         beside both. Fairness of RandomAccess under HawkEye is the paper's average, beside both shares.",
     );
     Ok(table.report)
 }

@@ -2,7 +2,7 @@
 //! (EMD, Figures 12 to 14).
 
 use super::emd_fig10::{POLICIES, Said, take_back};
-use super::support_emd::Kind;
+use super::support_emd::{Kind, SHARE_OF_FOOTPRINT};
 use super::{COLUMNS, Experiment, On, Progress, Report, Result, Setting, Table};
 use superpage_policy::debloat::list::Entry;
 
@@ -26,6 +26,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
             take_back(&mut table, &kinds, &case, (policy, fraction), said, setting)?;
         }
     }
+    table.note(SHARE_OF_FOOTPRINT);
     table.note(
         "The paper gives HawkEye's fairness as a mean over the four shares, and EMD's as 1.0 but for \
          one share, which has 0.99 and is not named. Its text has huge pages retained at 40 % only, \

@@ -1,7 +1,7 @@
 //! `emd-fig8` on the simulated machine: one instance of each program, 20 to 50 % of its footprint
 //! reclaimed; also what that costs in time (EMD, Figures 7 and 8).
 
-use super::support_emd::{Kind, Stage};
+use super::support_emd::{Kind, SHARE_OF_FOOTPRINT, Stage};
 use super::{COLUMNS, Experiment, On, Progress, Quantity, Report, Rests, Result, Setting, Table};
 use superpage_policy::debloat::emd::EMD;
 use superpage_policy::debloat::hawkeye::HAWKEYE;
@@ -53,6 +53,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         "How bloat lies in BTree and Memcached was chosen with Table 2 in view: the paper shows three kinds of ranges \
          and the totals.",
     );
+    table.note(SHARE_OF_FOOTPRINT);
     table.note(
         "Of the paper's numbers 0.5 and 1.01 are bounds: it has more than 50 % and less than 1.01 \
          times. Its text has about 18 % of RandomAccess-R's huge pages at 40 %, where the layout of its \

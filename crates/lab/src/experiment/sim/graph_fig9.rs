@@ -30,7 +30,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
          were before: no huge page is left, whatever is loaded first.",
     );
     table.note(
-        "The figure is not in our copy, and its text has no number. The paper's numbers are means of \
+        "The figure is not in our copy, and its text has no number. The paper's numbers are presumably means of \
          all twelve programs, here beside those of BFS: 1.63 without pressure (Figure 1; 3 GB to \
          spare are enough for that, section 4.3.1), 1.02 and 1.25 with half of memory fragmented \
          (Figures 1 and 8). That 25 % cost performance, and that loading the property array first \

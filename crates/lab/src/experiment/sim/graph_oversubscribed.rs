@@ -113,7 +113,7 @@ fn steps(program: Program, constants: &Constants) -> Steps {
     let visited = graph.connected();
     let degree = graph.edges as f64 / visited;
     let vertices = Vertices { graph, order: program.input.natural_order(constants), item };
-    // Accesses to worklists for each vertex, one after the other.
+    // Accesses to worklists and their counts for each vertex, taken as one after the other.
     let listed = constants.get(&WORKLIST_ACCESSES) * item.0 as f64 / BASE_PAGE_BYTES as f64;
     let (read, write) = (Content::Zeroes, Content::Data);
     // Array, pattern, content, touches of a step, accesses to each page touched.
@@ -176,8 +176,8 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
 
 fn notes(table: &mut Table) {
     table.note(
-        "Slowdowns are over base pages without pressure. The paper's 24.6 and 23.6 are of all twelve \
-         programs, and of \"no additional memory available or there is even a deficit of 0.5GB\", \
+        "Slowdowns are over base pages without pressure. The paper's 24.6 and 23.6 are presumably of all twelve \
+         programs, and they are of \"no additional memory available or there is even a deficit of 0.5GB\", \
          without saying which; they stand beside both. Here no memory beyond its own is enough: nothing \
          else is on the simulated machine, no page tables, no kernel that keeps a reserve.",
     );

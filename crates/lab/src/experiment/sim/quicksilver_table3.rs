@@ -110,7 +110,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         }
     }
     table.note(
-        "The paper estimates all but two of its numbers. Each device has one rate here, from the \
+        "The paper estimates all but one of its numbers, by its text. Each device has one rate here, from the \
          row marked as fitted; for the spinning disk no one rate gives both of the paper's.",
     );
     table.note(

@@ -84,6 +84,11 @@ fn look_at(
 ) -> Result<()> {
     let plain = of.run.run(of.name, setting, progress)?;
     let constants: Vec<&Used> = plain.constants.iter().filter(|one| is_open(one)).collect();
+    for &constant in &constants {
+        if let Err(at) = report.constants.binary_search(constant) {
+            report.constants.insert(at, constant.clone());
+        }
+    }
     let changed = changed(of, &constants, setting, progress)?;
     for (at, constant) in constants.into_iter().enumerate() {
         let [half, double] =
@@ -190,6 +195,8 @@ mod tests {
         let of = |name: &str| report.rows.iter().filter(|row| row["constant"] == name).count();
         assert!(of("emd.table1-target") > 0, "{:?}", report.rows);
         assert_eq!(of("emd.accesses"), 0);
+        let is_changed = |name: &str| report.constants.iter().any(|used| used.name == name);
+        assert!(is_changed("emd.accesses") && !is_changed("emd.memory"));
     }
 
     #[test]

@@ -98,6 +98,11 @@ static FILL_CYCLES: Constant<f64> = Constant::immaterial(
     "cycles for a page that is touched first, which is not timed",
 );
 
+/// A note of tables with shares that are reclaimed.
+pub(super) const SHARE_OF_FOOTPRINT: &str = "Reclaimed is a share of the memory that programs have. The paper says a share of the unused memory in one place and of \
+     the physical memory in another; only this fits its results: with 50 % nearly all huge pages of RandomAccess are split, and \
+     all of its bloat is half of its memory.";
+
 /// A program of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {

@@ -49,7 +49,7 @@ pub(super) static VERTEX_ACCESSES: Constant<u64> = Constant::paper(
 pub(super) static WORKLIST_ACCESSES: Constant<f64> = Constant::paper(
     "graph.worklist-accesses",
     6.0,
-    "the published BFS and SSSP: accesses to worklists and their counts for each vertex",
+    "the published BFS and SSSP: two accesses to worklists and four to their counts for each vertex",
 );
 pub(super) static SCORE_ACCESSES: Constant<f64> = Constant::paper(
     "graph.score-accesses",
@@ -59,7 +59,7 @@ pub(super) static SCORE_ACCESSES: Constant<f64> = Constant::paper(
 pub(super) static PR_WORKLIST_ACCESSES: Constant<f64> = Constant::paper(
     "graph.pr-worklist-accesses",
     2.0,
-    "the published PR: accesses to worklists for each vertex",
+    "the published PR: accesses to worklists for each vertex, without their counts",
 );
 pub(super) static DISCOVERED_ORDER: Constant<()> = Constant::assumed(
     "graph.discovered-order",
@@ -101,11 +101,8 @@ pub(super) static MOST_NEIGHBOURS: Constant<f64> = Constant::assumed(
     1.0 / 16.0,
     "the most neighbours that a vertex has, as a part of all vertices; not said",
 );
-pub(super) static KRONECKER_ORDER: Constant<()> = Constant::assumed(
-    "graph.kronecker-order",
-    (),
-    "scattered: the generator shuffles vertices (GAP benchmark suite)",
-);
+pub(super) static KRONECKER_ORDER: Constant<()> =
+    Constant::paper("graph.kronecker-order", (), "section 5.2: scattered");
 pub(super) static SD1_ARC_ORDER: Constant<()> =
     Constant::paper("graph.sd1-arc-order", (), "section 5.2: scattered");
 pub(super) static GROUPED_ORDER: Constant<()> = Constant::assumed(

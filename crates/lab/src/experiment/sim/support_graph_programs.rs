@@ -6,9 +6,12 @@
 //!
 //! | program | for each edge | for each vertex |
 //! |---|---|---|
-//! | BFS | edge, property of its end, the end of the vertex's edges again | vertex twice, worklists and their counts six times |
+//! | BFS | edge, property of its end, the end of the vertex's edges again | vertex twice, worklists twice and their counts four times |
 //! | SSSP | the same, the edge's value, the vertex's own property again | the same |
-//! | PR | edge, property of its end read and written | vertex twice, scores six times, worklists twice |
+//! | PR | edge, property of its end read and written | vertex twice, scores five times, worklists twice |
+//!
+//! Here the counts, each at one place, go through the worklists like accesses to these, and PR has neither counts nor the end of the
+//! vertex's edges again: such accesses hit the TLB.
 //!
 //! An item has 8 bytes; values, and PR's properties, have 4. BFS and SSSP come to vertices in the
 //! order in which they are discovered, taken as any order (assumed), so each begins its edges

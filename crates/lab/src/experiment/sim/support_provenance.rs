@@ -265,7 +265,7 @@ struct Known {
 }
 
 /// A constant that rows rest on, for a reader.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Used {
     /// The name of the constant.
     pub name: String,

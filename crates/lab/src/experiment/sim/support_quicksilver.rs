@@ -252,12 +252,12 @@ static GRAPHCHI_THREADS: Constant<u32> = Constant::paper(
 static GRAPHCHI_BLOCK: Constant<Bytes> = Constant::assumed(
     "quicksilver.graphchi-block",
     Bytes::from_gib(2),
-    "data that are in memory at once; Benchmark/README.md gives the budget of memory, 8,000 MB, and not this",
+    "data that are in memory at once; the published Benchmark/README.md gives the budget of memory, 8,000 MB, and not this",
 );
 static GRAPHCHI_BLOCKS: Constant<usize> = Constant::assumed(
     "quicksilver.graphchi-blocks",
     10,
-    "blocks that are read, each from files not read before; Benchmark/README.md gives twitter-2010 and three iterations, and not this",
+    "blocks that are read, each from files not read before; the published Benchmark/README.md gives twitter-2010 and three iterations, and not this",
 );
 static GRAPHCHI_ACCESSES: Constant<f64> = Constant::assumed(
     "quicksilver.graphchi-accesses",

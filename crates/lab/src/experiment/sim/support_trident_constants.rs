@@ -58,12 +58,12 @@ pub(super) static CG_SIZE: Constant<Bytes> =
 pub(super) static BTREE_TOUCHED: Constant<Bytes> = Constant::paper(
     "trident.btree-touched",
     Bytes::from_mib(10_752),
-    "Table 2: 10.5 GB, of the 25 GB of Table 3",
+    "Table 2: 10.5 GB, taken as what is touched of the 25 GB of Table 3",
 );
 pub(super) static MEMCACHED_TOUCHED: Constant<Bytes> = Constant::paper(
     "trident.memcached-touched",
     Bytes::from_gib(79),
-    "Table 2, of the 137 GB of Table 3",
+    "Table 2, taken as what is touched of the 137 GB of Table 3",
 );
 pub(super) static UNTOUCHED: Constant<()> = Constant::assumed(
     "trident.untouched",

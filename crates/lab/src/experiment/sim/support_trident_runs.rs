@@ -3,13 +3,13 @@
 //!
 //! The paper's machine has two sockets of 192 GB (Table 1). A run has one of them: its appendix
 //! says 18 cores, 36 threads and 192 GB, and the scripts published with it bind memory and threads
-//! to one socket (github.com/csl-iisc/Trident-MICRO21-artifact, scripts/common.sh). Guests have
-//! 80 % of it (scripts/gen_vmconfigs.py).
+//! to one socket (github.com/csl-iisc/Trident-MICRO21-artifact, scripts/common.sh). Guests are taken to have
+//! 80 % of it.
 //!
 //! # Fragmentation
 //!
-//! Section 3: a large file is read into the page cache, then its pages are dropped at random
-//! places, until the FMFI is 0.95. Read literally: 5 % of free memory lies in chunks that hold a
+//! Section 3: a large file is read into the page cache, which brings the FMFI to 0.95, and is accessed at random, so that its pages
+//! are dropped at places that do not adjoin. Taken to hold for what is free then: 5 % of it lies in chunks that hold a
 //! superpage, the rest in base pages between file pages. How much is free the paper does not say;
 //! with the whole chunks that are chosen here it is 140 GiB.
 
@@ -28,10 +28,10 @@ use superpage_units::{BasePages, Bytes, PageSize, Share};
 
 static MEMORY: Constant<Bytes> =
     Constant::paper("trident.memory", Bytes::from_gib(192), "Table 1: of one socket");
-static GUEST_MEMORY: Constant<Bytes> = Constant::paper(
+static GUEST_MEMORY: Constant<Bytes> = Constant::assumed(
     "trident.guest-memory",
     Bytes::from_gib(153),
-    "scripts/gen_vmconfigs.py: 80 % of a socket's",
+    "80 % of a socket's, which scripts/gen_vmconfigs.py works out and does not use; vmconfigs/samples have 140 GiB and 24 CPUs",
 );
 static GUEST_BACKGROUND: Constant<Share> = Constant::paper(
     "trident.guest-background",
@@ -49,8 +49,11 @@ static WHOLE_CHUNKS: Constant<u64> = Constant::chosen(
     "the 5 to 9 GB of gigantic pages that Table 3 has at faults on fragmented memory",
     "chunks of 1 GiB that fragmentation leaves whole; the paper has the FMFI only",
 );
-static FMFI: Constant<Share> =
-    Constant::paper("trident.fmfi", Share::percent(95), "section 3: what memory is brought to");
+static FMFI: Constant<Share> = Constant::paper(
+    "trident.fmfi",
+    Share::percent(95),
+    "section 3: what reading a file brings memory to",
+);
 static UNMOVABLE: Constant<BasePages> = Constant::chosen(
     "trident.unmovable",
     BasePages(128),

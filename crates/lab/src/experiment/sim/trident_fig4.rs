@@ -32,7 +32,8 @@ static COUNTED: Constant<u32> = Constant::immaterial(
     "trident.fig4-counted",
     2_000_000,
     "accesses that are counted: so many that the smallest part of a VMA, which has a thousandth of \
-     all memory, is missed hundreds of times if all pages are missed alike",
+     all memory, is missed hundreds of times if all pages are missed alike, and the most missed of many parts changes \
+     by some 1 %",
 );
 static SCALE: Constant<u32> = Constant::paper(
     "trident.graph500-scale",
@@ -53,7 +54,7 @@ static EDGE: Constant<Bytes> = Constant::chosen(
 static ARRAYS: Constant<()> = Constant::paper(
     "trident.graph500-arrays",
     (),
-    "omp-csr.c and xalloc.c: which arrays there are, from multiples of 8 GiB on",
+    "graph500.c, omp-csr.c and xalloc.c: which arrays there are, from multiples of 8 GiB on",
 );
 static SEARCH: Constant<()> = Constant::assumed(
     "trident.graph500-search",
