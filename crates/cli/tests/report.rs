@@ -33,7 +33,7 @@ fn each_experiment_of_a_paper_is_in_a_finding() {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
     let findings = lines.collect::<Vec<_>>().join("\n");
     let papers = ["emd-", "quicksilver-", "trident-", "xheap-", "graph-"];
-    // It compares with other systems, not with the paper.
+    // `graph-peers` compares with other systems, not with the paper.
     let others = ["graph-peers"];
     for name in superpage_lab::experiment::all().map(|experiment| experiment.name) {
         if papers.iter().any(|paper| name.starts_with(paper)) && !others.contains(&name) {

@@ -184,6 +184,13 @@ impl Report {
         self.rows.push(value);
         Ok(())
     }
+
+    /// Notes a constant, once.
+    fn rest_on(&mut self, used: sim::Used) {
+        if let Err(at) = self.constants.binary_search(&used) {
+            self.constants.insert(at, used);
+        }
+    }
 }
 
 /// A picture, not yet drawn.

@@ -49,8 +49,8 @@ fn cells(finding: &Finding, side: &Side, machine: &str, source: &Source) -> Resu
     Ok(format!("{said} | {verdict}{remark}"))
 }
 
-/// What rows of a machine have for the numbers of `name`, and that in words: those of each experiment a link to its section, in
-/// `directory`.
+/// The numbers of `name` as rows of a machine have them, and the same in words: the numbers of each experiment are a link to its
+/// section, in `directory`.
 pub(super) fn measured<'a>(
     numbers: &'a [Number],
     name: &str,

@@ -21,7 +21,7 @@ pub enum Event {
 /// Hears of events; an error ends the program.
 pub type Listener<'a, E> = &'a mut dyn FnMut(Event) -> Result<(), E>;
 
-/// What comes on top of values.
+/// The memory that Redis takes beside its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overhead {
     /// Pages at the start of a chunk of the allocator that describe the others.

@@ -188,9 +188,7 @@ impl Table {
         rests: &Rests,
     ) -> Result<()> {
         for used in rests.used() {
-            if let Err(at) = self.report.constants.binary_search(&used) {
-                self.report.constants.insert(at, used);
-            }
+            self.report.rest_on(used);
         }
         self.push(quantity, paper, measured, rests.basis(self.experiment, quantity))
     }

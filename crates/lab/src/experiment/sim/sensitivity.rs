@@ -85,9 +85,7 @@ fn look_at(
     let plain = of.run.run(of.name, setting, progress)?;
     let constants: Vec<&Used> = plain.constants.iter().filter(|one| is_open(one)).collect();
     for &constant in &constants {
-        if let Err(at) = report.constants.binary_search(constant) {
-            report.constants.insert(at, constant.clone());
-        }
+        report.rest_on(constant.clone());
     }
     let changed = changed(of, &constants, setting, progress)?;
     for (at, constant) in constants.into_iter().enumerate() {

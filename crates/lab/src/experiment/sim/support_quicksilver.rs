@@ -429,7 +429,7 @@ static ENTRY: Constant<Bytes> = Constant::assumed(
     "for each object besides its value: Redis's structures on 64 bits, with a key of some 20 bytes",
 );
 
-/// What comes on top of Redis's values.
+/// The memory that Redis takes beside its values.
 pub(super) fn overhead(constants: &Constants) -> Overhead {
     Overhead { header: constants.get(&CHUNK_HEADER), entry: constants.get(&ENTRY) }
 }
