@@ -1,7 +1,7 @@
 //! Numbers of the simulated machine as tables for a document: one for each quantity, cases against
 //! policies, the paper's number in brackets behind each.
 
-use super::finding::Basis;
+use super::finding::{basis, mark};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -55,8 +55,7 @@ impl<'a> Table<'a> {
         let basis = self.basis();
         let cell = |case, policy| {
             let row = self.numbers.get(&(case, policy));
-            let mark =
-                |row| if basis.is_none() { Basis::of(row).map_or("", Basis::mark) } else { "" };
+            let mark = |row| if basis.is_none() { mark_of(row) } else { "" };
             row.map_or(String::new(), |row| number(row, mark(row)))
         };
         let line = |head: &str, cells: Vec<String>| format!("| {head} | {} |\n", cells.join(" | "));
@@ -77,6 +76,11 @@ impl<'a> Table<'a> {
         let (quantity, unit) = (self.quantity, self.unit);
         format!("**{quantity}**, {unit}{basis}\n\n{heads}{rule}{}", rows.collect::<String>())
     }
+}
+
+/// A letter for what a number rests on; none if it is predicted.
+fn mark_of(row: &Value) -> &'static str {
+    basis(row).map_or("", mark)
 }
 
 /// The simulated number, its mark, its range with other constants (open where there is no such number with one of them), and the

@@ -8,6 +8,7 @@
 
 use super::errors;
 use super::kept::Kept;
+use crate::experiment::sim::Basis;
 use serde::Deserialize;
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -148,49 +149,31 @@ pub struct Pair {
     pub ours: f64,
     /// The paper's, where it gives one.
     pub paper: Option<f64>,
-    /// The basis of ours.
-    pub basis: Basis,
+    /// The basis of ours; none of one that was measured.
+    pub basis: Option<Basis>,
 }
 
-/// On what a number rests, in the order in which one hides another where numbers are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Basis {
-    /// The number is measured, predicted, or the one that others are over.
-    Sound,
-    /// A constant was chosen so that it comes out.
-    Fitted,
-    /// It rests on a constant that the paper does not give.
-    Assumed,
-    /// It rests on a constant that was chosen with an outcome in view.
-    Chosen,
+/// The basis that a row says; none of one of the real machine.
+///
+/// # Errors
+/// There is no such basis.
+pub(super) fn basis(row: &Value) -> Result<Option<Basis>, serde_json::Error> {
+    Option::deserialize(&row["basis"])
 }
 
-impl Basis {
-    /// The basis that a row says, if that is one; rows of the real machine say none.
-    pub(super) fn of(row: &Value) -> Option<Self> {
-        match row["basis"].as_str() {
-            None | Some("predicted" | "reference") => Some(Self::Sound),
-            Some("fitted") => Some(Self::Fitted),
-            Some("assumed") => Some(Self::Assumed),
-            Some("chosen") => Some(Self::Chosen),
-            Some(_) => None,
-        }
+/// A letter for a basis, behind numbers.
+pub(super) const fn mark(basis: Option<Basis>) -> &'static str {
+    match basis {
+        None | Some(Basis::Reference | Basis::Predicted) => "",
+        Some(Basis::Fitted) => " f",
+        Some(Basis::Assumed) => " a",
+        Some(Basis::Chosen) => " c",
     }
+}
 
-    /// A letter behind numbers.
-    pub(super) const fn mark(self) -> &'static str {
-        match self {
-            Self::Sound => "",
-            Self::Fitted => " f",
-            Self::Assumed => " a",
-            Self::Chosen => " c",
-        }
-    }
-
-    /// The basis of a ratio. A ratio to a fitted number is not fitted by that; one of a fitted number to others is.
-    fn over(self, divisor: Self) -> Self {
-        if divisor == Self::Fitted { self } else { self.max(divisor) }
-    }
+/// The basis of a ratio. A ratio to a fitted number is not fitted by that; one of a fitted number to others is.
+fn of_ratio(number: Option<Basis>, divisor: Option<Basis>) -> Option<Basis> {
+    if divisor == Some(Basis::Fitted) { number } else { number.max(divisor) }
 }
 
 /// The findings in the text of a file.
@@ -206,7 +189,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Finding>, String> {
 /// The verdict on numbers, each with what was found for it.
 #[must_use]
 pub fn verdict(numbers: &[(&Number, Pair)]) -> Verdict {
-    let told = || numbers.iter().filter(|(_, pair)| pair.basis != Basis::Fitted);
+    let told = || numbers.iter().filter(|(_, pair)| pair.basis != Some(Basis::Fitted));
     if told().next().is_none() {
         return Verdict::Input;
     }
@@ -228,7 +211,7 @@ fn is_in_order(numbers: &[(&Number, Pair)]) -> bool {
             .map(move |two| (one.1, two.1))
     });
     let mut compared = pairs
-        .filter(|(one, two)| one.basis != Basis::Fitted || two.basis != Basis::Fitted)
+        .filter(|(one, two)| one.basis != Some(Basis::Fitted) || two.basis != Some(Basis::Fitted))
         .filter_map(|(one, two)| Some((one.ours - two.ours, one.paper?, two.paper?)))
         .filter(|(_, one, two)| errors::order(*one, *two) != Ordering::Equal)
         .peekable();
@@ -305,12 +288,11 @@ impl Number {
         }
         // The one row that has the number says its basis, where there is one.
         let is_it = |pair: &&Pair| pair.ours.total_cmp(&ours) == Ordering::Equal;
-        let of_all = || pairs.iter().map(|pair| pair.basis).max();
         let basis = match self.per {
             None | Some(Per::Least | Per::Most) => pairs.iter().find(is_it).map(|pair| pair.basis),
-            Some(_) => of_all(),
+            Some(_) => pairs.iter().map(|pair| pair.basis).max(),
         };
-        let basis = basis.unwrap_or(Basis::Sound);
+        let basis = basis.flatten();
         Ok(Pair { ours: ours * self.scale, paper, basis })
     }
 
@@ -325,13 +307,13 @@ impl Number {
             }
         };
         let (ours, paper) = of(row)?;
-        let basis = Basis::of(row)?;
-        let Some(over) = &self.over else { return Some(Pair { ours, paper, basis }) };
+        let its = basis(row).ok()?;
+        let Some(over) = &self.over else { return Some(Pair { ours, paper, basis: its }) };
         let mut others = rows.iter().filter(|other| is_alike(row, other, over));
         let other = others.next()?;
         let (divisor, of_paper) = of(other)?;
         let paper = paper.zip(of_paper).map(|(paper, divisor)| paper / divisor);
-        let basis = basis.over(Basis::of(other)?);
+        let basis = of_ratio(its, basis(other).ok()?);
         others.next().is_none().then_some(Pair { ours: ours / divisor, paper, basis })
     }
 
@@ -382,7 +364,7 @@ fn is_alike(row: &Value, other: &Value, over: &BTreeMap<String, Value>) -> bool 
 
 #[cfg(test)]
 mod tests {
-    use super::{Basis, Kept, Pair, Verdict, parse, verdict};
+    use super::{Basis, Kept, Pair, Verdict, basis, mark, of_ratio, parse, verdict};
     use crate::report::kept::Head;
     use serde_json::{Value, json};
 
@@ -463,7 +445,7 @@ mod tests {
             );
             of(&text).sim.numbers[0].look_up(&runs(rows.clone()), "sim").unwrap()
         };
-        let basis = Basis::Sound;
+        let basis = Some(Basis::Predicted);
         assert_eq!(ratio("mean"), Pair { ours: 3.0, paper: Some(4.0), basis });
         assert_eq!(ratio("most"), Pair { ours: 4.0, paper: Some(5.0), basis });
         let within = of(
@@ -489,13 +471,13 @@ mod tests {
         assert_eq!(judged(one, vec![fitted()]), Verdict::Input);
         let both = |measured: f64| judged(&two, vec![fitted(), with("b", measured, 2.0, "chosen")]);
         assert_eq!((both(2.0), both(3.0)), (Verdict::Agrees, Verdict::Size));
-        let basis = |one: &str, other: &str| {
-            let of = |basis: &str| Basis::of(&json!({ "basis": basis })).unwrap();
-            of(one).over(of(other)).mark()
+        let ratio = |one: &str, other: &str| {
+            let of = |text: &str| basis(&json!({ "basis": text })).unwrap();
+            mark(of_ratio(of(one), of(other)))
         };
-        assert_eq!([basis("predicted", "fitted"), basis("assumed", "chosen")], ["", " c"]);
-        assert_eq!(basis("fitted", "fitted"), " f");
-        assert_eq!(Basis::of(&json!({ "basis": "guessed" })), None);
+        assert_eq!([ratio("predicted", "fitted"), ratio("assumed", "chosen")], ["", " c"]);
+        assert_eq!(ratio("fitted", "fitted"), " f");
+        assert!(basis(&json!({ "basis": "guessed" })).is_err());
         // A tie with a fitted number is not the paper's order.
         let rows = |one: f64| vec![with("a", 1.79, 1.78, "fitted"), with("b", one, 2.13, "chosen")];
         assert_eq!(judged(&two, rows(1.79)), Verdict::Not);
@@ -517,7 +499,7 @@ mod tests {
         rows[0]["basis"] = "predicted".into();
         rows[1]["basis"] = "chosen".into();
         let found = of(number).sim.numbers[0].look_up(&runs(rows), "sim").unwrap();
-        assert_eq!((found.ours, found.basis), (2.0, Basis::Sound));
+        assert_eq!((found.ours, found.basis), (2.0, Some(Basis::Predicted)));
     }
 
     #[test]

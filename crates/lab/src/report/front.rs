@@ -1,7 +1,7 @@
 //! The front page: a line for each finding of each paper, with what is found here and the verdict, and how far simulated numbers
 //! are from the papers'. Its words are in `front.md`, which says where the tables go.
 
-use super::finding::{Finding, Number, Pair, Side, verdict};
+use super::finding::{Finding, Number, Pair, Side, mark, verdict};
 use super::page::{MADE, Page};
 use super::{Error, Result, Source, errors};
 
@@ -88,7 +88,7 @@ fn say(number: &Number, pair: Pair) -> String {
         format!("{space}{text}")
     });
     let paper = pair.paper.map_or_else(String::new, |paper| format!(" ({})", digits(paper, 4)));
-    format!("{}{unit}{}{words}{paper}", digits(pair.ours, 3), pair.basis.mark())
+    format!("{}{unit}{}{words}{paper}", digits(pair.ours, 3), mark(pair.basis))
 }
 
 /// So many digits, or all before the point.
@@ -130,15 +130,15 @@ fn pages(source: &Source) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Basis;
     use super::{Number, Pair, digits, listed, say};
+    use crate::experiment::sim::Basis;
 
     #[test]
     fn a_letter_stands_behind_a_unit_and_before_words() {
         let said = |unit: &str| {
             let text = format!("rows = \"a\"\nof = {{}}\nunit = \"{unit}\"");
             let number: Number = toml::from_str(&text).unwrap();
-            say(&number, Pair { ours: 14.3, paper: Some(14.0), basis: Basis::Fitted })
+            say(&number, Pair { ours: 14.3, paper: Some(14.0), basis: Some(Basis::Fitted) })
         };
         assert_eq!([said("%"), said("")], ["14.3 % f (14)", "14.3 f (14)"]);
         assert_eq!(said("% of ranges"), "14.3 % f of ranges (14)");

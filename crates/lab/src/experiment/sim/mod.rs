@@ -59,7 +59,7 @@ mod xheap_fig3;
 
 use super::{Error, Experiment, On, Progress, Report, Result, Run, Setting};
 pub(super) use sensitivity::parts as parts_of_sensitivity;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superpage_policy::promotion::{Policy, list};
 use superpage_units::Bytes;
@@ -127,10 +127,12 @@ const COLUMNS: &[(&str, &str)] = &[
     ("basis", "basis"),
 ];
 
-/// On what a number rests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// On what a number rests, in the order in which one hides another where numbers are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
+    /// The number is 1, because the others of its case are over it.
+    Reference,
     /// Each constant that was read is the paper's, immaterial, or fitted to another row. The model's own and the profile of the
     /// machine do not count.
     Predicted,
@@ -140,8 +142,6 @@ pub enum Basis {
     Assumed,
     /// A constant that was read was chosen with an outcome in view.
     Chosen,
-    /// The number is 1, because the others of its case are over it.
-    Reference,
 }
 
 /// One number.
