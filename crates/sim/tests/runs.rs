@@ -10,10 +10,11 @@ use superpage_policy::promotion::{
 };
 use superpage_sim::machine::{Backing, Machine, Setup};
 use superpage_sim::profile::Profile;
-use superpage_sim::run::{Hardware, Run};
+use superpage_sim::run::{Driven, Hardware, Run};
 use superpage_sim::workload::{Access, Counting, Order, Part, Phase, Populate, VmaShape, Workload};
 use superpage_units::{
-    BasePages, Bytes, HugePages, Mapping, Nanos, PageSize, PmdRange, ProcessKey, Share, VirtAddr,
+    Advice, BasePages, Bytes, Growth, HugePages, Mapping, Nanos, PageSize, PmdRange, ProcessKey,
+    Share, VirtAddr, Vma, VmaKind,
 };
 
 /// Base pages on faults; in the background every range of one process becomes a huge page.
@@ -226,4 +227,34 @@ fn faults_wait_for_promotions_of_their_own_process() {
     };
     let ((waited, busy), (alone, _)) = (of(true), of(false));
     assert!(((waited - alone) / busy - 1.0).abs() < 0.05, "{waited} {alone} {busy}");
+}
+
+/// The same for a program that is driven from outside, but not while it rests.
+#[test]
+fn a_driven_program_waits_for_its_promotions_unless_it_rests() {
+    let (start, end) = (VirtAddr(1 << 35), VirtAddr(1 << 35).offset(Bytes::from_mib(32)));
+    let (kind, growth, advice) = (VmaKind::Anonymous, Growth::Fixed, Advice::None);
+    let heap = Vma { start, end, kind, growth, advice };
+    let key = Driven::new(on("linux-4k"), heap, Nanos(1_000)).key();
+    let of = |process: ProcessKey, rest: Option<Nanos>| {
+        let mut run = on("linux-4k");
+        run.machine_mut().change_policy(Box::new(Eager { process, end, zeroes: false }));
+        let mut driven = Driven::new(run, heap, Nanos(1_000));
+        for page in 0..Bytes::from_mib(32).to_base_pages().0 {
+            driven.write(start.offset(BasePages(page).bytes())).expect("there is room");
+        }
+        if let Some(time) = rest {
+            driven.rest(time);
+        }
+        for _ in 0..1_000_000 {
+            driven.work(Nanos(1_000));
+            driven.catch_up();
+        }
+        let busy = driven.run().background().0.as_secs_f64();
+        (driven.elapsed().saturating_sub(rest.unwrap_or_default()).as_secs_f64(), busy)
+    };
+    let ((waited, busy), (alone, _)) = (of(key, None), of(ProcessKey(key.0 + 1), None));
+    assert!(((waited - alone) / busy - 1.0).abs() < 0.05, "{waited} {alone} {busy}");
+    let (rested, busy_meanwhile) = of(key, Some(Nanos(10_000_000_000)));
+    assert_eq!((rested, busy_meanwhile > 0.0), (alone, true));
 }

@@ -20,10 +20,12 @@
 //! waiting is a little slower here than it would be.
 
 mod debloat;
+mod driven;
 mod program;
 mod report;
 
 pub use debloat::{Debloated, Debloater};
+pub use driven::Driven;
 pub use report::{Latencies, Report};
 
 use crate::machine::work::Work;
@@ -32,6 +34,7 @@ use crate::profile::Profile;
 use crate::translation::Translator;
 use crate::workload::Workload;
 use program::Program;
+use std::collections::BTreeMap;
 use superpage_policy::promotion::View;
 use superpage_units::{Nanos, PageSize, ProcessKey, Share, Time};
 
@@ -79,9 +82,16 @@ struct System {
     rest: Option<Time>,
     /// How much longer everything takes than with a CPU for each thread.
     stretch: f64,
+    /// For how long the memory of each process that is driven from outside was held locked, since somebody asked last.
+    locked: BTreeMap<ProcessKey, Nanos>,
 }
 
 impl System {
+    /// For how long this process's memory was held locked since the last time.
+    fn take_wait(&mut self, key: ProcessKey) -> Nanos {
+        self.locked.remove(&key).unwrap_or_default()
+    }
+
     /// The cost of some work that is asked for now: time of a CPU, and the wait for the device.
     fn cost(&mut self, work: &Work) -> (Nanos, Nanos) {
         let profile = &self.hardware.profile;
@@ -137,8 +147,11 @@ impl Worker {
                     self.busy += busy;
                     self.clock += Nanos::from_secs_f64(cost.as_secs_f64() / cpus) + Nanos(1);
                     self.still_until = Time::ZERO;
-                    for program in programs.iter_mut().filter(|p| Some(p.key()) == locked) {
-                        program.wait_for_lock(cost);
+                    if let Some(locked) = locked {
+                        match programs.iter_mut().find(|program| program.key() == locked) {
+                            Some(program) => program.wait_for_lock(cost),
+                            None => *system.locked.entry(locked).or_default() += cost,
+                        }
                     }
                 }
                 Stepped::Resting(wake) => self.rest(wake, until),
@@ -163,7 +176,7 @@ impl Run {
     #[must_use]
     pub fn new(machine: Machine, hardware: Hardware) -> Self {
         Self {
-            system: System { machine, hardware, rest: None, stretch: 1.0 },
+            system: System { machine, hardware, rest: None, stretch: 1.0, locked: BTreeMap::new() },
             programs: Vec::new(),
             background: Worker::default(),
             preparer: Worker::default(),

@@ -8,9 +8,9 @@ use super::support_hardware;
 use super::support_parallel::{Known, Outcome};
 use super::{Cell, Constant, Constants, Error, Given, Rests, Result, Setting};
 use std::collections::VecDeque;
-use superpage_policy::promotion::{View, list};
-use superpage_sim::machine::{Backing, Content, Machine, OutOfMemory, Served, Setup};
-use superpage_sim::run::{Latencies, Run};
+use superpage_policy::promotion::list;
+use superpage_sim::machine::{Backing, Machine, OutOfMemory, Setup};
+use superpage_sim::run::{Driven, Latencies, Run};
 use superpage_sim::units::Hertz;
 use superpage_sim::workload::jemalloc;
 use superpage_sim::workload::redis::{Event, Overhead};
@@ -19,8 +19,8 @@ use superpage_sim::workload::{
     Workload,
 };
 use superpage_units::{
-    Advice, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, HugePages, Nanos, ProcessKey, Share, Time,
-    VirtAddr, Vma, VmaKind,
+    Advice, BasePages, Bytes, Growth, HUGE_PAGE_BYTES, HugePages, Nanos, Share, Time, VirtAddr,
+    Vma, VmaKind,
 };
 
 static MEMORY: Constant<Bytes> = Constant::chosen(
@@ -453,11 +453,7 @@ static LAG: Constant<Nanos> = Constant::assumed(
 /// A Redis server on the machine, which serves requests one after the other.
 #[derive(Debug)]
 pub(super) struct Server {
-    run: Run,
-    key: ProcessKey,
-    clock: Time,
-    began: Time,
-    caught_up: Time,
+    program: Driven,
     /// Its own work for each request, and for each base page written.
     own: (Nanos, Nanos),
     /// When the requests that are under way at any time came.
@@ -466,8 +462,6 @@ pub(super) struct Server {
     latencies: Latencies,
     /// Requests under way.
     under_way: usize,
-    /// How far the background may lag behind.
-    lag: Nanos,
 }
 
 impl Server {
@@ -475,30 +469,21 @@ impl Server {
     const HEAP: VirtAddr = VirtAddr(1 << 35);
 
     /// An empty one.
-    pub(super) fn new(mut run: Run, own: (Nanos, Nanos), constants: &Constants) -> Self {
-        let machine = run.machine_mut();
-        let key = machine.spawn();
-        let clock = machine.now();
-        let vma = Vma {
+    pub(super) fn new(run: Run, own: (Nanos, Nanos), constants: &Constants) -> Self {
+        let heap = Vma {
             start: Self::HEAP,
             end: Self::HEAP.offset(constants.get(&HEAP_SIZE)),
             kind: VmaKind::Anonymous,
             growth: Growth::Fixed,
             advice: Advice::None,
         };
-        machine.map(key, vma);
         Self {
-            run,
-            key,
-            clock,
-            began: clock,
-            caught_up: clock,
+            program: Driven::new(run, heap, constants.get(&LAG)),
             own,
             arrived: VecDeque::new(),
             served: 0,
             latencies: Latencies::default(),
             under_way: constants.get(&UNDER_WAY),
-            lag: constants.get(&LAG),
         }
     }
 
@@ -508,9 +493,7 @@ impl Server {
             Event::Touch(pages) => self.touch(pages)?,
             Event::GiveBack(pages) => {
                 let start = Self::HEAP.offset(pages.start.bytes());
-                let end = start.offset(pages.pages.bytes());
-                let work = self.run.machine_mut().discard(self.key, start, end);
-                self.clock += self.run.hardware().profile.price(&work);
+                self.program.discard(start, start.offset(pages.pages.bytes()));
             }
             Event::Request => self.request(),
         }
@@ -519,51 +502,38 @@ impl Server {
 
     fn touch(&mut self, pages: jemalloc::Run) -> std::result::Result<(), OutOfMemory> {
         for page in 0..pages.pages.0 {
-            let address = Self::HEAP.offset((pages.start + BasePages(page)).bytes());
-            let machine = self.run.machine_mut();
-            let served = machine.at(self.clock).touch(self.key, address, Content::Data)?;
-            self.clock += self.own.1;
-            if let Served::Fault { work, .. } = served {
-                self.clock += self.run.hardware().profile.price(&work);
-            }
+            self.program.write(Self::HEAP.offset((pages.start + BasePages(page)).bytes()))?;
+            self.program.work(self.own.1);
         }
         Ok(())
     }
 
     fn request(&mut self) {
-        self.clock += self.own.0;
+        self.program.work(self.own.0);
         self.served += 1;
-        self.arrived.push_back(self.clock);
+        let now = self.program.clock();
+        self.arrived.push_back(now);
         if self.arrived.len() > self.under_way
             && let Some(arrived) = self.arrived.pop_front()
         {
-            self.latencies.record(self.clock.since(arrived));
+            self.latencies.record(now.since(arrived));
         }
-        if self.clock.since(self.caught_up) > self.lag {
-            self.catch_up();
-        }
-    }
-
-    fn catch_up(&mut self) {
-        self.caught_up = self.clock;
-        self.run.machine_mut().at(self.clock);
-        self.run.idle(Nanos::ZERO);
+        self.program.catch_up();
     }
 
     /// Waits for requests, none of which come.
     pub(super) fn rest(&mut self, time: Nanos) {
-        self.clock += time;
-        self.catch_up();
+        self.program.rest(time);
     }
 
     /// Its memory.
     pub(super) fn resident(&self) -> Bytes {
-        self.run.machine().resident(self.key).bytes()
+        self.program.run().machine().resident(self.program.key()).bytes()
     }
 
     /// Requests in a second, and the latency that 95 % of them do not exceed.
     pub(super) fn performance(&self) -> (f64, Nanos) {
-        let time = self.clock.since(self.began).as_secs_f64();
+        let time = self.program.elapsed().as_secs_f64();
         (self.served as f64 / time, self.latencies.quantile(0.95))
     }
 }
