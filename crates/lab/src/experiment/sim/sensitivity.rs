@@ -3,7 +3,8 @@
 
 use super::super::SENSITIVITY;
 use super::{
-    Experiment, Factor, On, Progress, Report, Result, Scaled, Setting, Used, support_parallel,
+    Error, Experiment, Factor, On, Progress, Report, Result, Scaled, Setting, Used,
+    support_parallel,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -30,11 +31,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run: &run,
 };
 
-/// A number that changes by less than this part of itself has no row.
+/// A number that changes by less than this part of itself has no row, but where the experiment does not have it with one of the values.
 const LEAST_CHANGE: f64 = 0.01; // not a Constant: what rows are left out
 
 /// A constant by its place in a list, and how it is changed.
 type Changed = (usize, Factor);
+/// What an experiment has with a changed constant, or why it does not run so.
+type Outcome = std::result::Result<Report, String>;
 
 /// A number of an experiment, and the same number with one constant changed. `half` and `double` are `None` where the experiment does
 /// not run with the changed constant, or has no such row then.
@@ -69,7 +72,7 @@ fn run(setting: &Setting, progress: Progress<'_>) -> Result<Report> {
         look_at(experiment, setting, progress, &mut report)?;
     }
     report.notes.push(format!(
-        "Constants of profiles and those of the papers stay as they are. Numbers that change by less than {:.0} % have no row.",
+        "Constants of profiles and those of the papers stay as they are. Numbers that are there with both values and change by less than {:.0} % have no row.",
         100.0 * LEAST_CHANGE
     ));
     Ok(report)
@@ -89,29 +92,33 @@ fn look_at(
     }
     let changed = changed(of, &constants, setting, progress)?;
     for (at, constant) in constants.into_iter().enumerate() {
-        let [half, double] =
-            [Factor::Half, Factor::Double].map(|factor| changed.get(&(at, factor)));
+        let outcomes = [Factor::Half, Factor::Double].map(|factor| changed.get(&(at, factor)));
+        let [half, double] = outcomes.map(|outcome| outcome.and_then(|found| found.as_ref().ok()));
         for (row, numbers) in of_rows(&plain.rows, half, double) {
             add(report, of, constant, row, numbers)?;
         }
-        let failed = [(half, "half"), (double, "twice")];
-        for (_, factor) in failed.into_iter().filter(|(report, _)| report.is_none()) {
-            report.notes.push(format!(
-                "{} does not run with {} at {factor} its value.",
-                of.name, constant.name
-            ));
+        for (outcome, factor) in outcomes.into_iter().zip(["half", "twice"]) {
+            if let Some(Err(why)) = outcome {
+                report.notes.push(format!(
+                    "{} does not run with {} at {factor} its value: {why}.",
+                    of.name, constant.name
+                ));
+            }
         }
     }
     Ok(())
 }
 
-/// The reports of an experiment with each constant at half and at twice its value; none where the experiment does not run with that value.
+/// What an experiment has with each constant at half and at twice its value.
+///
+/// # Errors
+/// Any other than that the simulated machine cannot do it with such a value, or that its rows are the same then.
 fn changed(
     of: &'static Experiment,
     constants: &[&Used],
     setting: &Setting,
     progress: Progress<'_>,
-) -> Result<BTreeMap<Changed, Report>> {
+) -> Result<BTreeMap<Changed, Outcome>> {
     let found = Mutex::new(BTreeMap::new());
     let name = |(at, factor): Changed| {
         let constant = constants.get(at).map_or("", |constant| constant.name.as_str());
@@ -120,12 +127,14 @@ fn changed(
     let run = |(at, factor): Changed| {
         let Some(constant) = constants.get(at) else { return Ok(()) };
         let scaled = Some(Scaled { name: constant.name.clone(), factor });
-        // An experiment that cannot run with such a number has no report.
         let setting = Setting { scaled, ..setting.clone() };
-        if let Ok(report) = of.run.run(of.name, &setting, &mut |_| Ok(())) {
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.insert((at, factor), report);
-        }
+        let outcome = match of.run.run(of.name, &setting, &mut |_| Ok(())) {
+            Ok(report) => Ok(report),
+            // A case's name may have a number in it, so that two cases become one.
+            Err(Error::Simulation(why) | Error::Row(why)) => Err(why),
+            Err(error) => return Err(error),
+        };
+        found.lock().unwrap_or_else(PoisonError::into_inner).insert((at, factor), outcome);
         Ok(())
     };
     let cases: Vec<Changed> = (0..constants.len())
@@ -164,7 +173,7 @@ fn add(
 ) -> Result<()> {
     let Some(measured) = row["measured"].as_f64() else { return Ok(()) };
     let changes = |other: f64| (other - measured).abs() > LEAST_CHANGE * measured.abs();
-    if ![half, double].into_iter().flatten().any(changes) {
+    if ![half, double].into_iter().any(|other| other.is_none_or(changes)) {
         return Ok(());
     }
     report.push(&Row {
@@ -213,6 +222,6 @@ mod tests {
         };
         assert_eq!(count([Some(2.01), Some(1.99)]), 0);
         assert_eq!(count([Some(2.0), Some(2.1)]), 1);
-        assert_eq!(count([None, Some(2.0)]), 0);
+        assert_eq!(count([None, Some(2.0)]), 1);
     }
 }
