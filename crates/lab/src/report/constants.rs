@@ -38,7 +38,6 @@ pub(super) fn text(source: &Source) -> String {
             experiments.iter().filter(|name| its.is_some_and(|its| its.contains(*name))).count();
         let share = format!("{count} of {}", experiments.len());
         let change = match changes.get(name.as_str()) {
-            Some((change, of)) if count == 0 => format!("{:.0} % ({of})", 100.0 * change),
             Some((change, of)) => format!("{:.0} % ({of}; {share})", 100.0 * change),
             None if count == 0 => "–".to_owned(),
             None => format!("under 1 % ({share})"),
@@ -56,9 +55,15 @@ fn rows(runs: &[Kept]) -> impl Iterator<Item = &Value> {
     runs.iter().filter(|run| run.head.experiment == SENSITIVITY).flat_map(|run| &run.rows)
 }
 
-/// The experiments in which each constant was changed: those that `sensitivity` was asked for, of the constants that it notes.
+/// The experiments in which each constant was changed: those that `sensitivity` was asked for, of the constants that it notes, and those
+/// of its rows.
 fn changed_in(runs: &[Kept]) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut changed: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (constant, of) in
+        rows(runs).filter_map(|row| row["constant"].as_str().zip(row["of"].as_str()))
+    {
+        changed.entry(constant).or_default().insert(of);
+    }
     for Head { command, constants, .. } in
         runs.iter().map(|run| &run.head).filter(|head| head.experiment == SENSITIVITY)
     {
@@ -187,9 +192,9 @@ mod tests {
         let mut one = kept(Vec::new());
         one.head.command = "superpage lab run sensitivity --only a,b --seed 2".into();
         one.head.constants = vec![Used { name: "k".into(), ..Used::default() }];
-        let runs = [one, kept(Vec::new())];
+        let runs = [one, kept(vec![sensitivity(1.0, json!(2.5))])];
         let changed = changed_in(&runs);
-        assert_eq!((changed.len(), &changed["k"]), (1, &BTreeSet::from(["a", "b"])));
+        assert_eq!((changed.len(), &changed["k"]), (1, &BTreeSet::from(["a", "b", "e"])));
     }
 
     #[test]

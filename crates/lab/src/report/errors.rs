@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Numbers that differ by less are taken as equal in rankings.
-const TIE: f64 = 0.02;
+pub(super) const TIE: f64 = 0.02;
 
 /// The words in a quantity's name where the paper's number is a bound: such a number has no error.
 const BOUNDS: [&str; 4] = ["less than", "more than", "at least", "at most"];

@@ -3,7 +3,8 @@
 //! A finding *agrees* where each of its numbers is within a tenth of the paper's, or within its range or bound, and the effect is
 //! at least half of the paper's and at most twice. It has the *size* wrong where the direction is the paper's; else it is not
 //! found. The direction is that of each effect, the side of each bound, and the order of the
-//! numbers among themselves, but for those that the paper has within 2 % of each other. Fitted numbers say nothing of a finding:
+//! numbers among themselves, but for those that the paper has within 2 % of each other; numbers of ours that are as close have no order,
+//! and one that is as close to no effect has no direction. Fitted numbers say nothing of a finding:
 //! the verdict is on the others, and where there are none the finding was an input.
 
 use super::errors;
@@ -171,9 +172,14 @@ pub(super) const fn mark(basis: Option<Basis>) -> &'static str {
     }
 }
 
-/// The basis of a ratio. A ratio to a fitted number is not fitted by that; one of a fitted number to others is.
+/// The basis of a ratio. A ratio to a fitted number is not fitted by that, but where it is the reference, which is 1, that is
+/// divided; one of a fitted number to others is.
 fn of_ratio(number: Option<Basis>, divisor: Option<Basis>) -> Option<Basis> {
-    if divisor == Some(Basis::Fitted) { number } else { number.max(divisor) }
+    match (number, divisor) {
+        (Some(Basis::Reference), Some(_)) => divisor,
+        (_, Some(Basis::Fitted)) => number,
+        _ => number.max(divisor),
+    }
 }
 
 /// The findings in the text of a file.
@@ -212,11 +218,13 @@ fn is_in_order(numbers: &[(&Number, Pair)]) -> bool {
     });
     let mut compared = pairs
         .filter(|(one, two)| one.basis != Some(Basis::Fitted) || two.basis != Some(Basis::Fitted))
-        .filter_map(|(one, two)| Some((one.ours - two.ours, one.paper?, two.paper?)))
-        .filter(|(_, one, two)| errors::order(*one, *two) != Ordering::Equal)
+        .filter_map(|(one, two)| {
+            let papers = errors::order(one.paper?, two.paper?);
+            (papers != Ordering::Equal).then(|| (errors::order(one.ours, two.ours), papers))
+        })
         .peekable();
     (numbers.iter().any(|(number, _)| is_told(number)) || compared.peek().is_some())
-        && compared.all(|(ours, one, two)| ours * (one - two) > 0.0)
+        && compared.all(|(ours, papers)| ours == papers)
 }
 
 impl Number {
@@ -240,11 +248,14 @@ impl Number {
         EFFECT.contains(&((pair.ours - neutral) / (paper - neutral)))
     }
 
-    /// Whether the effect has the paper's direction; beyond a bound of the paper's it has not.
+    /// Whether the effect has the paper's direction; beyond a bound of the paper's it has not, nor where it is next to nothing beside
+    /// the paper's number.
     fn is_towards(&self, pair: Pair) -> bool {
         let effects = self.neutral.zip(pair.paper);
         let is_towards = effects.is_none_or(|(neutral, paper)| {
-            paper == neutral || (pair.ours - neutral) * (paper - neutral) > 0.0
+            let papers = errors::order(paper, neutral);
+            let is_none = (pair.ours - neutral).abs() <= errors::TIE * paper.abs();
+            papers == Ordering::Equal || !is_none && errors::order(pair.ours, neutral) == papers
         });
         is_towards && self.is_within(pair)
     }
@@ -271,9 +282,10 @@ impl Number {
             (2.., None) => return Err(say("more than one row")),
             _ => {}
         }
-        let pairs: Option<Vec<Pair>> = its.iter().map(|row| self.pair(row, &rows)).collect();
-        let pairs =
-            pairs.ok_or_else(|| say(&format!("no single number {:?} in a row", self.key)))?;
+        let pairs: Vec<Pair> = its
+            .iter()
+            .map(|row| self.pair(row, &rows).map_err(|why| say(&why)))
+            .collect::<Result<_, _>>()?;
         let ours = self.per_of(pairs.iter().map(|pair| pair.ours).collect());
         let papers: Vec<f64> = pairs.iter().filter_map(|pair| pair.paper).collect();
         let is_in_some = !papers.is_empty() && papers.len() < pairs.len();
@@ -297,24 +309,32 @@ impl Number {
     }
 
     /// The number of one row, and the paper's in it; divided by those of another where it is a ratio.
-    fn pair(&self, row: &Value, rows: &[&Value]) -> Option<Pair> {
-        let of = |row: &Value| {
-            let number = value_at(row, &self.key)?.as_f64()?;
+    ///
+    /// # Errors
+    /// In words: the row has no such number or no basis that is known, or there is not one row that it is divided by.
+    fn pair(&self, row: &Value, rows: &[&Value]) -> Result<Pair, String> {
+        let number = |row: &Value, key: &str| {
+            let number = value_at(row, key).and_then(Value::as_f64);
+            number.ok_or_else(|| format!("no number {key:?} in a row"))
+        };
+        let of = |row: &Value| -> Result<(f64, Option<f64>), String> {
+            let ours = number(row, &self.key)?;
             match &self.over_key {
                 // A paper's number in the row is the numerator's, so that the ratio has none from there.
-                Some(key) => Some((number / value_at(row, key)?.as_f64()?, None)),
-                None => Some((number, row["paper"].as_f64())),
+                Some(key) => Ok((ours / number(row, key)?, None)),
+                None => Ok((ours, row["paper"].as_f64())),
             }
         };
-        let (ours, paper) = of(row)?;
-        let its = basis(row).ok()?;
-        let Some(over) = &self.over else { return Some(Pair { ours, paper, basis: its }) };
+        let based = |row: &Value| basis(row).map_err(|error| format!("a basis ({error}) in a row"));
+        let ((ours, paper), its) = (of(row)?, based(row)?);
+        let Some(over) = &self.over else { return Ok(Pair { ours, paper, basis: its }) };
         let mut others = rows.iter().filter(|other| is_alike(row, other, over));
-        let other = others.next()?;
+        let (Some(other), None) = (others.next(), others.next()) else {
+            return Err("no single row that `over` names for a row".to_owned());
+        };
         let (divisor, of_paper) = of(other)?;
         let paper = paper.zip(of_paper).map(|(paper, divisor)| paper / divisor);
-        let basis = of_ratio(its, basis(other).ok()?);
-        others.next().is_none().then_some(Pair { ours: ours / divisor, paper, basis })
+        Ok(Pair { ours: ours / divisor, paper, basis: of_ratio(its, based(other)?) })
     }
 
     fn per_of(&self, mut numbers: Vec<f64>) -> f64 {
@@ -411,11 +431,18 @@ mod tests {
         assert_eq!(judged(two, rows(610.0, 2100.0)), Verdict::Agrees);
         assert_eq!(judged(two, rows(610.0, 2500.0)), Verdict::Size);
         assert_eq!(judged(two, rows(2100.0, 610.0)), Verdict::Not);
+        assert_eq!(judged(two, rows(1000.0, 1010.0)), Verdict::Not);
         let effect = "{ rows = \"emd-table1\", of = { policy = \"a\" }, neutral = 1.0 }";
         assert_eq!(judged(effect, vec![row("a", "L", 1.13, 1.1)]), Verdict::Agrees);
         // The number is within a tenth of the paper's, but less than half of the effect.
         assert_eq!(judged(effect, vec![row("a", "L", 1.03, 1.1)]), Verdict::Size);
         assert_eq!(judged(effect, vec![row("a", "L", 0.99, 1.1)]), Verdict::Not);
+        // What is within 2 % of no effect has no direction, and so has little of a large effect.
+        assert_eq!(judged(effect, vec![row("a", "L", 1.005, 1.1)]), Verdict::Not);
+        assert_eq!(judged(effect, vec![row("a", "L", 1.05, 4.3)]), Verdict::Not);
+        let share = effect.replace("1.0", "0");
+        assert_eq!(judged(&share, vec![row("a", "L", 0.4, 62.0)]), Verdict::Not);
+        assert_eq!(judged(&share, vec![row("a", "L", 4.0, 62.0)]), Verdict::Size);
         let bound = "{ rows = \"emd-table1\", of = { policy = \"a\" }, bound = { most = 1.02 } }";
         assert_eq!(judged(bound, vec![row("a", "L", 1.01, 1.0)]), Verdict::Agrees);
         assert_eq!(judged(bound, vec![row("a", "L", 1.04, 1.0)]), Verdict::Not);
@@ -454,8 +481,17 @@ mod tests {
         let found = within.sim.numbers[0].look_up(&runs(rows.clone()), "sim").unwrap();
         assert_eq!(found, Pair { ours: 0.8, paper: None, basis });
         let several = of("{ rows = \"emd-table1\", of = { policy = \"emd\" } }");
+        let others = rows.clone();
         let said = several.sim.numbers[0].look_up(&runs(rows), "sim").unwrap_err();
         assert_eq!(said, "more than one row of emd-table1 (sim) with policy = \"emd\"");
+        let none = of(
+            "{ rows = \"emd-table1\", of = { policy = \"emd\", case = \"R\" }, over = { policy = \"thp\" } }",
+        );
+        let said = none.sim.numbers[0].look_up(&runs(others), "sim").unwrap_err();
+        assert!(
+            said.starts_with("no single row that `over` names for a row of emd-table1"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -476,12 +512,15 @@ mod tests {
             mark(of_ratio(of(one), of(other)))
         };
         assert_eq!([ratio("predicted", "fitted"), ratio("assumed", "chosen")], ["", " c"]);
-        assert_eq!(ratio("fitted", "fitted"), " f");
+        assert_eq!([ratio("fitted", "fitted"), ratio("reference", "fitted")], [" f", " f"]);
         assert!(basis(&json!({ "basis": "guessed" })).is_err());
         // A tie with a fitted number is not the paper's order.
         let rows = |one: f64| vec![with("a", 1.79, 1.78, "fitted"), with("b", one, 2.13, "chosen")];
         assert_eq!(judged(&two, rows(1.79)), Verdict::Not);
         assert_eq!(judged(&two, rows(1.85)), Verdict::Size);
+        let guessed = with("a", 1.0, 1.0, "guessed");
+        let said = of(one).sim.numbers[0].look_up(&runs(vec![guessed]), "sim").unwrap_err();
+        assert!(said.starts_with("a basis (unknown variant `guessed`"), "{said}");
     }
 
     #[test]

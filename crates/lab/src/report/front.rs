@@ -12,6 +12,17 @@ const FINDINGS: &str = "<!-- findings -->";
 const ERRORS: &str = "<!-- errors -->";
 const PAGES: &str = "<!-- pages -->";
 
+/// Whether the words have each place of a table once.
+///
+/// # Errors
+/// In words: a place is not there, or is there more than once.
+pub(super) fn check(words: &str) -> std::result::Result<(), String> {
+    match [FINDINGS, ERRORS, PAGES].iter().find(|place| words.matches(*place).count() != 1) {
+        Some(place) => Err(format!("{place} has to be in it once, where that table goes")),
+        None => Ok(()),
+    }
+}
+
 /// The text of the front page.
 pub(super) fn text(source: &Source) -> Result<String> {
     let words = source
@@ -40,10 +51,12 @@ fn findings(source: &Source) -> Result<String> {
 fn cells(finding: &Finding, side: &Side, machine: &str, source: &Source) -> Result<String> {
     let remark = side.remark.as_ref().map_or(String::new(), |remark| format!(": {remark}"));
     let cannot = side.cannot.as_ref().map(|why| format!("cannot be had ({why})"));
-    if side.numbers.is_empty() {
-        return Ok(format!("– | {}{remark}", cannot.unwrap_or_else(|| "–".to_owned())));
-    }
     let name = format!("findings.toml, {}, {}", finding.paper, finding.place);
+    if side.numbers.is_empty() {
+        let detail = || format!("neither numbers nor `cannot` on {machine}");
+        let cannot = cannot.ok_or_else(|| Error::Finding { finding: name, detail: detail() })?;
+        return Ok(format!("– | {cannot}{remark}"));
+    }
     let (numbers, said) = measured(&side.numbers, &name, (machine, "results/"), source)?;
     let verdict = cannot.unwrap_or_else(|| verdict(&numbers).name().to_owned());
     Ok(format!("{said} | {verdict}{remark}"))
@@ -120,7 +133,7 @@ fn pages(source: &Source) -> String {
     let line = |page: &Page| {
         let of = |machine: &str| {
             let runs = source.runs.iter().filter(|run| run.head.machine == machine);
-            runs.filter(|run| Page::of(&run.head.experiment) == page.name).count()
+            runs.filter(|run| page.has(&run.head.experiment)).count()
         };
         format!("| [{}](results/{}.md) | {} | {} |\n", page.title, page.name, of("live"), of("sim"))
     };
@@ -130,7 +143,7 @@ fn pages(source: &Source) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Number, Pair, digits, listed, say};
+    use super::{ERRORS, FINDINGS, Number, PAGES, Pair, check, digits, listed, say};
     use crate::experiment::sim::Basis;
 
     #[test]
@@ -143,6 +156,14 @@ mod tests {
         assert_eq!([said("%"), said("")], ["14.3 % f (14)", "14.3 f (14)"]);
         assert_eq!(said("% of ranges"), "14.3 % f of ranges (14)");
         assert_eq!(said("of its huge pages"), "14.3 f of its huge pages (14)");
+    }
+
+    #[test]
+    fn words_without_the_place_of_a_table_are_refused() {
+        let words = [FINDINGS, ERRORS, PAGES].concat();
+        assert_eq!(check(&words), Ok(()));
+        assert!(check(&words.replace("findings", "finding")).unwrap_err().contains(FINDINGS));
+        assert!(check(&format!("{words}{PAGES}")).is_err());
     }
 
     #[test]

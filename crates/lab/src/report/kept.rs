@@ -3,7 +3,7 @@
 
 use super::{Error, Result};
 use crate::experiment::sim::Used;
-use crate::experiment::{Experiment, Report};
+use crate::experiment::{self, Experiment, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -97,14 +97,30 @@ pub fn keep(
 /// All runs that are kept in `directory`, in the order of the names of their files.
 ///
 /// # Errors
-/// [`Error::Read`] or [`Error::Malformed`], with the file.
+/// [`Error::Read`] or [`Error::Malformed`], with the file: also for rows of an experiment that is not known, and for pictures that
+/// are not there.
 pub fn read_all(directory: &Path) -> Result<Vec<Kept>> {
-    super::files(directory, ENDING)?.iter().map(|path| read(path)).collect()
+    super::files(directory, ENDING)?.iter().map(|path| read(directory, path)).collect()
 }
 
-fn read(path: &Path) -> Result<Kept> {
+fn read(directory: &Path, path: &Path) -> Result<Kept> {
     let text = std::fs::read_to_string(path).map_err(|error| Error::read(path, &error))?;
-    Kept::parse(&text).map_err(|detail| Error::malformed(path, detail))
+    let malformed = |detail| Error::malformed(path, detail);
+    let kept = Kept::parse(&text).map_err(malformed)?;
+    let Head { experiment, machine, pictures, .. } = &kept.head;
+    let is_its = |one: &Experiment| one.name == experiment && one.on.name() == machine;
+    if !experiment::all().any(is_its) {
+        return Err(malformed(format!(
+            "no experiment {experiment} on {machine}; `superpage lab list` has those that there are"
+        )));
+    }
+    let is_missing = |picture: &&String| !directory.join(PICTURES).join(picture).is_file();
+    match pictures.iter().find(is_missing) {
+        Some(picture) => Err(malformed(format!(
+            "{PICTURES}/{picture} is not there; run its command with --keep again"
+        ))),
+        None => Ok(kept),
+    }
 }
 
 impl Kept {
@@ -119,9 +135,12 @@ impl Kept {
         let at = |line: usize, error: serde_json::Error| format!("line {line}: {error}");
         let (first, others) = text.split_once('\n').unwrap_or((text, ""));
         let head = serde_json::from_str(first).map_err(|error| at(1, error))?;
-        let rows = (2..)
-            .zip(others.lines())
-            .map(|(line, row)| serde_json::from_str(row).map_err(|error| at(line, error)));
+        let row = |(line, row)| match serde_json::from_str(row) {
+            Ok(row @ Value::Object(_)) => Ok(row),
+            Ok(_) => Err(format!("line {line}: not an object of names and values")),
+            Err(error) => Err(at(line, error)),
+        };
+        let rows = (2..).zip(others.lines()).map(row);
         Ok(Self { head, rows: rows.collect::<std::result::Result<_, _>>()? })
     }
 }
@@ -151,8 +170,22 @@ mod tests {
         assert_eq!((&kept[0].rows, kept[0].head.notes.len()), (&rows, 1));
         assert_eq!(kept[0].head.tree.as_deref(), Some("0123456789ab"));
         let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, format!("{text}no row\n")).unwrap();
-        let refused = read_all(directory.path()).unwrap_err().to_string();
-        assert!(refused.contains("a.jsonl: line 3"), "{refused}");
+        let refused = |text: String| {
+            std::fs::write(&path, text).unwrap();
+            read_all(directory.path()).unwrap_err().to_string()
+        };
+        for row in ["no row", "3"] {
+            let said = refused(format!("{text}{row}\n"));
+            assert!(said.contains("a.jsonl: line 3"), "{said}");
+        }
+        let name = format!("\"experiment\":\"{}\"", experiment.name);
+        let said = refused(text.replacen(&name, "\"experiment\":\"emd-tabel1\"", 1));
+        assert!(said.contains("no experiment emd-tabel1 on"), "{said}");
+        let said = refused(text.replacen("\"pictures\":[]", "\"pictures\":[\"a.svg\"]", 1));
+        assert!(said.contains("pictures/a.svg is not there"), "{said}");
+        std::fs::write(&path, text).unwrap();
+        std::fs::write(directory.path().join("b.json"), "").unwrap();
+        let said = read_all(directory.path()).unwrap_err().to_string();
+        assert!(said.contains("b.json: not a file of this directory, which has *.jsonl"), "{said}");
     }
 }

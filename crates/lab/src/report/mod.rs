@@ -72,14 +72,31 @@ impl Source {
         let targets =
             target::parse(&text_of(&path)?).map_err(|detail| Error::malformed(&path, detail))?;
         let runs = kept::read_all(&directory.join("rows"))?;
+        let path = directory.join("front.md");
+        let front = text_of(&path)?;
+        front::check(&front).map_err(|detail| Error::malformed(&path, detail))?;
         Ok(Self {
             ranges: constants::Ranges::of(&runs),
             runs,
             findings,
-            front: text_of(&directory.join("front.md"))?,
+            front,
             targets,
-            remarks: texts(&directory.join("remarks"))?.into_iter().collect(),
+            remarks: remarks(&directory.join("remarks"))?,
         })
+    }
+}
+
+/// The words for sections and pages, by their names.
+fn remarks(directory: &Path) -> Result<BTreeMap<String, String>> {
+    let texts = texts(directory)?;
+    let is_known =
+        |name: &str| page::Page::ALL.iter().any(|page| page.name == name || page.has(name));
+    match texts.iter().find(|(name, _)| !is_known(name)) {
+        Some((name, _)) => {
+            let path = directory.join(format!("{name}.md"));
+            Err(Error::malformed(&path, "no page and no experiment has this name".to_owned()))
+        }
+        None => Ok(texts.into_iter().collect()),
     }
 }
 
@@ -93,7 +110,7 @@ fn texts(directory: &Path) -> Result<Vec<(String, String)>> {
     files(directory, "md")?.iter().map(|path| Ok((name_of(path), text_of(path)?))).collect()
 }
 
-/// The files of a directory with this ending, by name; none where there is no such directory.
+/// The files of a directory, which all have this ending, by name; none where there is no such directory.
 fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -104,6 +121,9 @@ fn files(directory: &Path, ending: &str) -> Result<Vec<PathBuf>> {
         let path = entry.map_err(|error| Error::read(directory, &error))?.path();
         if path.extension().is_some_and(|its| its == ending) {
             found.push(path);
+        } else if path.is_file() {
+            let detail = format!("not a file of this directory, which has *.{ending}");
+            return Err(Error::malformed(&path, detail));
         }
     }
     found.sort();

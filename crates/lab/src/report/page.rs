@@ -42,6 +42,12 @@ impl Page {
         Self::ALL.iter().find(begins).map_or(OWN, |page| page.name)
     }
 
+    /// Whether the page has a section of the experiment `name`. Those that `all` leaves out have none.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let is_of_all = |one: &Experiment| one.name == name && one.is_of_all();
+        Self::of(name) == self.name && experiment::all().any(is_of_all)
+    }
+
     /// The text of the page.
     ///
     /// # Errors
@@ -55,8 +61,7 @@ impl Page {
             text.push_str(&target::section(source)?);
         }
         let mut names = Vec::new();
-        let is_here = |one: &&Experiment| one.is_of_all() && Self::of(one.name) == self.name;
-        for experiment in experiment::all().filter(is_here) {
+        for experiment in experiment::all().filter(|one| self.has(one.name)) {
             if !names.contains(&experiment.name) {
                 names.push(experiment.name);
                 text.push_str(&section(experiment.name, source));
